@@ -1,0 +1,1 @@
+"""Recurrent language models with interchangeable output heads, and the spectrum of their log P."""

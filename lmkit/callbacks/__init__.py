@@ -1,0 +1,1 @@
+"""What happens around training: weight averaging, checkpoints, metrics, spectra."""

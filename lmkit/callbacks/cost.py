@@ -1,0 +1,52 @@
+"""What an epoch costs: seconds, tokens a second, peak memory."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+
+import pytorch_lightning as pl
+import torch
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """Peak memory since the process began: the allocator's on a GPU, the process's on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes there, KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+class Cost(pl.Callback):
+    """Reports `seconds_per_epoch` (training windows alone), `tokens_per_second`, `peak_memory_mb`.
+
+    A resumed epoch's time is that of its part since the restart, scaled to the whole.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.started, self.tokens, self.windows = time.perf_counter(), 0, 0
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
+        self.tokens += batch.targets_TB.numel()
+        self.windows += 1
+        if batch.is_last:
+            if pl_module.device.type == "cuda":
+                torch.cuda.synchronize()
+            elapsed = time.perf_counter() - self.started
+            self._report(pl_module, elapsed, (batch.index + 1) / self.windows)
+
+    def _report(self, pl_module: pl.LightningModule, elapsed: float, scale: float) -> None:
+        self.seconds.append(elapsed * scale)
+        pl_module.report("seconds_per_epoch", elapsed * scale)
+        pl_module.report("tokens_per_second", self.tokens / elapsed)
+        pl_module.report("peak_memory_mb", peak_memory_mb(pl_module.device))
+
+    def state_dict(self) -> dict:
+        return {"seconds": list(self.seconds)}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.seconds = list(state["seconds"])

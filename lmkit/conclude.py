@@ -1,0 +1,141 @@
+"""The end of a run: its evaluation, spectrum, result, figures, and the closing table."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from lmkit.analysis import figures
+from lmkit.callbacks.asgd_switch import AsgdSwitch
+from lmkit.callbacks.checkpoints import Checkpoints
+from lmkit.callbacks.cost import Cost, peak_memory_mb
+from lmkit.callbacks.transform_plot import sample_transform
+from lmkit.data.datamodule import WindowsDataModule
+from lmkit.data.toy import ToyLanguage
+from lmkit.evaluation.perplexity import perplexity
+from lmkit.evaluation.spectrum import Spectrum, log_prob_spectrum
+from lmkit.module import LanguageModel
+from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.provenance import provenance
+from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
+from lmkit.spectra.storage import write_spectrum
+
+if TYPE_CHECKING:
+    from lmkit.experiment import Run
+
+
+def conclude(
+    defined: Run,
+    model: LanguageModel,
+    data: WindowsDataModule,
+    checkpoints: Checkpoints,
+    cost: Cost,
+    switch: AsgdSwitch,
+    spent: Spent,
+    check_lock: Callable[[], None],
+) -> None:
+    """Measures the best weights on test, publishes `result.json`, draws the figures."""
+    folder = defined.folder
+    console = Console()
+    with console.status("test perplexity"):
+        test = perplexity(model, data.eval_windows("test"))
+    with console.status("spectrum of log P"):
+        contexts = defined.config["callbacks"]["spectrum_contexts"]
+        spectrum = log_prob_spectrum(model, data.eval_windows("test"), contexts)
+    path = folder.spectra / "test_log_probs.npz"
+    replace_atomically(path, lambda file: write_spectrum(file, *spectrum), check_lock)
+    metrics = {
+        "train_ppl": checkpoints.train_ppl_at_best,
+        "valid_ppl": checkpoints.best_ppl,
+        "test_ppl": test.perplexity,
+        "test_nll": test.nll,
+        "test_bits_per_token": test.bits_per_token,
+        "test_tokens": test.num_tokens,
+        "best_epoch": checkpoints.best_epoch,
+        "switched_after": switch.switched_after,
+        "test_spectrum": spectrum.measures.to_dict(),
+        **_truth(defined.source),
+    }
+    costs = {
+        "seconds_per_epoch": statistics.median(cost.seconds) if cost.seconds else None,
+        "peak_memory_mb": peak_memory_mb(model.device),
+        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+    }
+    on_gpu = model.device.type == "cuda"
+    names = [torch.cuda.get_device_name(model.device)] if on_gpu else []
+    origin = provenance(defined.data_sha256, torch.get_num_threads(), names)
+    _draw(folder, model, metrics, spectrum)
+    result = Result(
+        SCHEMA_VERSION,
+        defined.config["name"],
+        defined.identity.digest,
+        metrics,
+        costs,
+        origin,
+        spent,
+    )
+    publish_result(folder.result, result, check_lock)
+
+
+def _truth(source: object) -> dict[str, object]:
+    """What only the toy language knows: its floor of perplexity on test, and its true rank."""
+    if not isinstance(source, ToyLanguage):
+        return {}
+    return {
+        "floor_ppl": math.exp(source.floor("test")),
+        "entropy_ppl": math.exp(source.entropy("test")),
+        "true_rank": source.rank,
+    }
+
+
+def _draw(folder: RunFolder, model: LanguageModel, metrics: dict, spectrum: Spectrum) -> None:
+    rows = MetricsFile(folder.metrics).read()
+    title = folder.path.name
+    figures.save(
+        figures.curves(rows, metrics.get("floor_ppl"), title), folder.path / "curves.svg"
+    )
+    measures = spectrum.measures
+    title = f"log P of {measures.num_contexts:,} test contexts, {title}"
+    drawn = figures.spectrum(spectrum.singular_values.numpy(), measures.press_tolerance, title)
+    figures.save(drawn, folder.path / "spectrum.svg")
+    if any(True for _ in model.head.transform.parameters()):
+        curve = (values.numpy() for values in sample_transform(model.head.transform, model.device))
+        figures.save(figures.transform_curve(*curve, title), folder.path / "transform.svg")
+
+
+def show(folder: RunFolder) -> None:
+    """Prints the closing table of a finished run."""
+    result = folder.read_result()
+    metrics, spectrum = result.metrics, result.metrics["test_spectrum"]
+    table = Table(title=folder.path.name, show_header=False)
+    for split in ("train", "valid", "test"):
+        table.add_row(f"{split} perplexity", f"{metrics[f'{split}_ppl']:.2f}")
+    if "floor_ppl" in metrics:
+        table.add_row("entropy floor of the language", f"{metrics['floor_ppl']:.2f}")
+        table.add_row("true rank of log P", str(metrics["true_rank"]))
+    contexts = f"{spectrum['num_contexts']:,} test contexts"
+    table.add_row(f"Press rank ({contexts})", _or_reason(spectrum, "press_rank"))
+    for epsilon, rank in spectrum["effective_rank"].items():
+        table.add_row(f"{epsilon}-effective rank", "unresolved" if rank is None else str(rank))
+    seconds = result.cost["seconds_per_epoch"]
+    if seconds is not None:
+        table.add_row("seconds an epoch", f"{seconds:.1f}")
+    table.add_row("best epoch", f"{metrics['best_epoch']} of {result.budget.epochs}")
+    Console().print(table)
+    print(f"run folder: {folder.path}")
+    print(f"curves:     {folder.path / 'curves.svg'}")
+    print(f"spectrum:   {folder.path / 'spectrum.svg'}")
+
+
+def _or_reason(spectrum: dict, name: str) -> str:
+    value = spectrum[name]
+    return str(value) if value is not None else f"unresolved: {spectrum['unresolved'][name]}"
+

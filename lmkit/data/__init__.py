@@ -1,0 +1,1 @@
+"""Token streams and the windows that training and evaluation read them in."""

@@ -1,0 +1,157 @@
+"""Text corpora as token ids: three files in a folder, one sentence or paragraph a line.
+
+The papers' reading (Merity et al. 2018, Yang et al. 2018): words are what white space separates,
+`<eos>` follows every line, and the vocabulary is that of all three splits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from lmkit.errors import UserError
+
+EOS = "<eos>"
+SPLITS = ("train", "valid", "test")
+# Counted up whenever the same bytes would be read as other token ids.
+READER_VERSION = 1
+DOWNLOADABLE = ("penn", "wikitext-2")
+
+
+class Corpus(NamedTuple):
+    """Three splits as word indices into one vocabulary."""
+
+    vocabulary: tuple[str, ...]
+    train: np.ndarray  # int64, (tokens,)
+    valid: np.ndarray  # int64, (tokens,)
+    test: np.ndarray  # int64, (tokens,)
+
+
+class TextCorpus:
+    """The corpus in `root`/`folder`/{train,valid,test}.txt.
+
+    Args:
+        name: what the corpus is called in messages and tables.
+        root: folder that holds the corpora; None where the user has not said it yet.
+        folder: the corpus's own folder below `root`, "." where `root` is that folder.
+    """
+
+    def __init__(self, name: str, root: str | None, folder: str) -> None:
+        self.name = name
+        self.root = root
+        self.folder = folder
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of the three files' bytes and of how they are read, without tokenising.
+
+        Raises:
+            UserError: `data.root` is not set, or a file cannot be read.
+        """
+        digest = hashlib.sha256(f"text reader {READER_VERSION}".encode())
+        for split in SPLITS:
+            digest.update(hashlib.sha256(self._read(split)).digest())
+        return digest.hexdigest()
+
+    def load(self, vocabulary: Sequence[str] | None = None) -> Corpus:
+        """Reads the splits.
+
+        Args:
+            vocabulary: that of a finished run, to read the text as that run did. By default the
+                vocabulary is made here: all words of train, valid and test, in order of first
+                appearance.
+
+        Raises:
+            UserError: `data.root` is not set; a file is missing, empty or not UTF-8; a word is
+                not in the given `vocabulary`.
+        """
+        index: Mapping[str, int]
+        if vocabulary is None:
+            # A word not seen before gets the next free index.
+            growing: defaultdict[str, int] = defaultdict()
+            growing.default_factory = growing.__len__
+            index = growing
+        else:
+            index = {word: position for position, word in enumerate(vocabulary)}
+        train, valid, test = (self._token_ids(split, index) for split in SPLITS)
+        return Corpus(tuple(index), train, valid, test)
+
+    def _token_ids(self, split: str, index: Mapping[str, int]) -> np.ndarray:
+        lines = self._lines(split)
+        tokens = chain.from_iterable(map(_tokens, lines))
+        try:
+            return np.fromiter(map(index.__getitem__, tokens), dtype=np.int64)
+        except KeyError as error:
+            raise self._unknown_word(error.args[0], split, lines) from None
+
+    def _unknown_word(self, word: str, split: str, lines: list[str]) -> UserError:
+        number = next(n for n, line in enumerate(lines, 1) if word in _tokens(line))
+        return UserError(
+            f"{self._path(split)}, line {number}: {word!r} is not in the vocabulary the model was "
+            f"trained with; data must be the corpus of that run, or a text of its words only"
+        )
+
+    def _lines(self, split: str) -> list[str]:
+        raw = self._read(split)
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = raw.count(b"\n", 0, error.start) + 1
+            raise UserError(
+                f"{self._path(split)} is not UTF-8 text: line {line}, byte offset {error.start} "
+                f"(0x{raw[error.start]:02x}); convert the file to UTF-8"
+            ) from None
+        text = text.removeprefix("\ufeff")
+        if not text.strip():
+            raise UserError(f"{self._path(split)} is empty; it must hold at least one line of text")
+        return _split_lines(text)
+
+    def _read(self, split: str) -> bytes:
+        path = self._path(split)
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            raise UserError(
+                f"{path} does not exist: data.root={self.root} must be a folder "
+                f"with {self._relative(split)} in it{self._download_hint()}"
+            ) from None
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror}") from None
+
+    def _path(self, split: str) -> Path:
+        if self.root is None:
+            raise UserError(
+                f"data.root is not set: give the folder with {self._relative('train')} in it as "
+                f"data.root=FOLDER{self._environment_hint()}{self._download_hint()}"
+            )
+        return Path(self.root).expanduser() / self.folder / f"{split}.txt"
+
+    def _relative(self, split: str) -> str:
+        return str(Path(self.folder) / f"{split}.txt")
+
+    def _environment_hint(self) -> str:
+        return " or in the environment variable LMKIT_DATA" if self._is_downloadable() else ""
+
+    def _download_hint(self) -> str:
+        if not self._is_downloadable():
+            return ""
+        return f"; `python -m lmkit.data.download {self.folder} --root FOLDER` fetches it"
+
+    def _is_downloadable(self) -> bool:
+        return self.folder in DOWNLOADABLE
+
+
+def _tokens(line: str) -> list[str]:
+    return [*line.split(), EOS]
+
+
+def _split_lines(text: str) -> list[str]:
+    # As Python's text files: \n, \r\n and \r end a line, other separators of Unicode do not (which
+    # str.splitlines would take as line ends too). A last line counts with or without an end.
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text.removesuffix("\n").split("\n")

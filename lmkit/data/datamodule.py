@@ -1,0 +1,83 @@
+"""The windows of a corpus's three splits, as Lightning takes them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import pytorch_lightning as pl
+
+from lmkit.data.corpus import Corpus
+from lmkit.data.windows import EvalWindows, TrainWindows, columns
+from lmkit.errors import require_choice, require_count
+
+
+class WindowsDataModule(pl.LightningDataModule):
+    """Training windows of random length, validation and test windows of a fixed one.
+
+    Lightning stores the training windows' state in checkpoints by itself, since they have
+    `state_dict` and `load_state_dict`; the LightningModule commits what it has trained on
+    (`trainer.train_dataloader.commit(window)`). Windows keep their plain ints on the way to a
+    device, only their tensors move.
+
+    Args:
+        corpus: the token ids of the three splits.
+        batch_size: columns of the training split.
+        valid_batch_size: columns of the validation split.
+        test_batch_size: columns of the test split.
+        bptt: usual length of a training window, in tokens of a column.
+        max_length_delta: how much longer than `bptt` a training window may be.
+        eval_length: length of a validation or test window. It changes no perplexity but by the
+            order of sums, since state is carried over.
+        seed: of the training windows' lengths.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        batch_size: int,
+        valid_batch_size: int = 10,
+        test_batch_size: int = 1,
+        bptt: int = 70,
+        max_length_delta: int = 40,
+        eval_length: int = 70,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        require_count("windows.batch_size", batch_size)
+        require_count("windows.valid_batch_size", valid_batch_size)
+        require_count("windows.test_batch_size", test_batch_size)
+        require_count("windows.eval_length", eval_length)
+        self.corpus = corpus
+        self.batch_size = batch_size
+        self.valid_batch_size = valid_batch_size
+        self.test_batch_size = test_batch_size
+        self.bptt = bptt
+        self.max_length_delta = max_length_delta
+        self.eval_length = eval_length
+        self.seed = seed
+
+    @cached_property
+    def train_windows(self) -> TrainWindows:
+        """The training windows: one object for good, since it knows how far training has come."""
+        columns_SB = columns(self.corpus.train, self.batch_size)
+        return TrainWindows(columns_SB, self.bptt, self.max_length_delta, self.seed)
+
+    def eval_windows(self, split: str) -> EvalWindows:
+        """Fixed windows over `split`; train is laid out as valid is.
+
+        Raises:
+            UserError: `split` is not train, valid or test, or too short for its columns.
+        """
+        require_choice("split", split, Corpus._fields[1:])
+        tokens = getattr(self.corpus, split)
+        batch_size = self.test_batch_size if split == "test" else self.valid_batch_size
+        return EvalWindows(columns(tokens, batch_size), self.eval_length)
+
+    def train_dataloader(self) -> TrainWindows:
+        return self.train_windows
+
+    def val_dataloader(self) -> EvalWindows:
+        return self.eval_windows("valid")
+
+    def test_dataloader(self) -> EvalWindows:
+        return self.eval_windows("test")

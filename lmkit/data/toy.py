@@ -1,0 +1,195 @@
+"""A toy language whose distribution is known exactly: a model can be held against the truth.
+
+Its texts are drawn from a log-bilinear distribution (log_bilinear.py) of a chosen rank: a run can
+say how far a model is from the entropy of the language, and whether it found the rank.
+
+Shapes: N contexts, V words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from lmkit.data.corpus import EOS, SPLITS, Corpus
+from lmkit.data.log_bilinear import EOS_ID, LogBilinear, random_language, zipfian_frequencies
+from lmkit.errors import UserError, require_choice, require_count, require_number
+
+# Counted up whenever the same parameters would give another language or other texts.
+GENERATOR_VERSION = 1
+# Words would hardly ever come to an `<eos>` in a language of stronger contexts.
+MAX_CONTEXT_STRENGTH = 4.0
+MAX_ZIPF_EXPONENT = 4.0
+MAX_SENTENCE_LENGTH = 1000.0
+# Bounds the memory of an (N, V) array, in elements.
+CHUNK_ELEMENTS = 2**21
+
+
+class ToyLanguage:
+    """Texts of the toy language, and their exact probabilities.
+
+    Args:
+        name: what the language is called in messages and tables.
+        num_words: size of the vocabulary, `<eos>` (word 0) included.
+        rank: exact rank of the log P matrix over all contexts, at least 3.
+        context_strength: standard deviation of u . B[x] over contexts, in nats; the larger it is,
+            the more the last two words tell about the next. From 0.1 to 4.
+        zipf_exponent: of the words' frequencies, `<eos>` left out. From 0 to 4.
+        sentence_length: mean number of tokens of a sentence, `<eos>` included (approximately). From 2 to 1000.
+        train_tokens: size of the training split, likewise `valid_tokens` and `test_tokens`. A
+            split's last sentence may be cut short.
+        seed: of the language and its texts.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        num_words: int,
+        rank: int,
+        context_strength: float,
+        zipf_exponent: float,
+        sentence_length: float,
+        train_tokens: int,
+        valid_tokens: int,
+        test_tokens: int,
+        seed: int,
+    ) -> None:
+        require_count("data.num_words", num_words, 5)
+        require_count("data.rank", rank, 3)
+        if rank > num_words:
+            raise UserError(
+                f"data.rank must be at most data.num_words = {num_words}, but is {rank}"
+            )
+        _require_within("data.context_strength", context_strength, 0.1, MAX_CONTEXT_STRENGTH)
+        _require_within("data.zipf_exponent", zipf_exponent, 0, MAX_ZIPF_EXPONENT)
+        _require_within("data.sentence_length", sentence_length, 2, MAX_SENTENCE_LENGTH)
+        require_count("data.train_tokens", train_tokens, 2)
+        require_count("data.valid_tokens", valid_tokens, 2)
+        require_count("data.test_tokens", test_tokens, 2)
+        require_count("data.seed", seed, 0)
+        self.name = name
+        self.num_words = num_words
+        self.rank = rank
+        self.context_strength = float(context_strength)
+        self.zipf_exponent = float(zipf_exponent)
+        self.sentence_length = float(sentence_length)
+        self.num_tokens = dict(zip(SPLITS, (train_tokens, valid_tokens, test_tokens), strict=True))
+        self.seed = seed
+
+    @cached_property
+    def vocabulary(self) -> tuple[str, ...]:
+        """`<eos>`, then the words from the most frequent one down."""
+        return (EOS, *(f"w{rank}" for rank in range(1, self.num_words)))
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of all that decides the texts, without generating them."""
+        parameters = {
+            "generator": GENERATOR_VERSION,
+            "num_words": self.num_words,
+            "rank": self.rank,
+            "context_strength": self.context_strength,
+            "zipf_exponent": self.zipf_exponent,
+            "sentence_length": self.sentence_length,
+            "num_tokens": self.num_tokens,
+            "seed": self.seed,
+        }
+        return hashlib.sha256(json.dumps(parameters, sort_keys=True).encode()).hexdigest()
+
+    def load(self, vocabulary: Sequence[str] | None = None) -> Corpus:
+        """The splits, as indices into `vocabulary` if given (a finished run's), else into its own.
+
+        Raises:
+            UserError: a word of the language is not in the given `vocabulary`.
+        """
+        if vocabulary is None:
+            return Corpus(self.vocabulary, *self._texts.values())
+        index = {word: position for position, word in enumerate(vocabulary)}
+        unknown = next((word for word in self.vocabulary if word not in index), None)
+        if unknown is not None:
+            raise UserError(
+                f"data={self.name}: {unknown!r} is not in the vocabulary the model was trained "
+                f"with; data must be the corpus of that run, with the same data.num_words"
+            )
+        new_ids = np.array([index[word] for word in self.vocabulary], dtype=np.int64)
+        return Corpus(tuple(vocabulary), *(new_ids[text] for text in self._texts.values()))
+
+    def contexts(self, split: str) -> np.ndarray:
+        """The contexts of a split's tokens but the first: int64 (N, 2), the two words before each.
+
+        A split is taken to follow an `<eos>`.
+        """
+        require_choice("split", split, SPLITS)
+        text = self._texts[split]
+        before = np.concatenate(([EOS_ID], text[:-2]))
+        return np.stack((before, text[:-1]), axis=1)
+
+    def log_probs(self, contexts: np.ndarray) -> np.ndarray:
+        """log P of every word, (N, V) in float64 nats, after contexts (N, 2) as `contexts` has."""
+        return self._distribution.log_probs(contexts)
+
+    def floor(self, split: str) -> float:
+        """Mean -log P (nats a token) of the split's tokens but the first: no model is better.
+
+        On a finite split only, a model may come out below it by chance.
+        """
+        contexts, targets = self.contexts(split), self._texts[split][1:]
+        total = 0.0
+        for part in self._chunks(len(contexts)):
+            log_probs = self.log_probs(contexts[part])
+            total -= np.take_along_axis(log_probs, targets[part, None], axis=1).sum()
+        return float(total / len(contexts))
+
+    def entropy(self, split: str) -> float:
+        """Mean entropy (nats) of P over the split's contexts: the expectation of `floor`."""
+        contexts = self.contexts(split)
+        total = 0.0
+        for part in self._chunks(len(contexts)):
+            log_probs = self.log_probs(contexts[part])
+            total -= (np.exp(log_probs) * log_probs).sum()
+        return float(total / len(contexts))
+
+    @cached_property
+    def _distribution(self) -> LogBilinear:
+        frequencies_V = zipfian_frequencies(
+            self.num_words, self.zipf_exponent, 1 / self.sentence_length
+        )
+        random = _random(self.seed, 0)
+        return random_language(frequencies_V, self.rank, self.context_strength, random)
+
+    @cached_property
+    def _texts(self) -> dict[str, np.ndarray]:
+        return {
+            split: self._generate(self.num_tokens[split], _random(self.seed, stream))
+            for stream, split in enumerate(SPLITS, 1)
+        }
+
+    def _generate(self, num_tokens: int, random: np.random.RandomState) -> np.ndarray:
+        parts: list[np.ndarray] = []
+        missing = num_tokens
+        while missing > 0:
+            wanted = math.ceil(missing / self.sentence_length)
+            num_sentences = min(wanted, max(1, CHUNK_ELEMENTS // self.num_words))
+            parts.append(self._distribution.sentences(num_sentences, random))
+            missing -= len(parts[-1])
+        return np.concatenate(parts)[:num_tokens]
+
+    def _chunks(self, num_contexts: int) -> Iterator[slice]:
+        size = max(1, CHUNK_ELEMENTS // self.num_words)
+        for start in range(0, num_contexts, size):
+            yield slice(start, start + size)
+
+
+def _random(seed: int, stream: int) -> np.random.RandomState:
+    # RandomState's stream is fixed for good; numpy may change that of its newer Generator.
+    return np.random.RandomState(np.random.MT19937(np.random.SeedSequence([seed, stream])))
+
+
+def _require_within(option: str, value: float, minimum: float, maximum: float) -> None:
+    require_number(option, value)
+    if not minimum <= value <= maximum:
+        raise UserError(f"{option} must be from {minimum:g} to {maximum:g}, but is {value!r}")

@@ -1,0 +1,182 @@
+"""A token stream cut into columns, and the columns into windows for truncated backpropagation.
+
+Training windows have random lengths and are cut as by the AWD-LSTM authors' code (Merity et al.
+2018, section 5, and Yang et al. 2018 for the maximum length); evaluation windows all have the same.
+
+Shapes: S steps of a column, T window length, B batch (columns).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from lmkit.errors import UserError, require_count
+
+MIN_LENGTH = 5
+LENGTH_STD = 5.0
+FULL_LENGTH_PROBABILITY = 0.95
+
+
+class Window(NamedTuple):
+    """One window: a batch of the training or evaluation loop."""
+
+    inputs_TB: torch.Tensor  # int64
+    targets_TB: torch.Tensor  # int64, the inputs one step on
+    # The length drawn for this window, which scales the lr. Where the columns end, T is shorter.
+    sampled_length: int
+    index: int  # of the window in its epoch, from 0
+    epoch: int  # from 1; evaluation windows have 0
+    is_last: bool  # of its epoch
+
+
+def columns(tokens: np.ndarray, batch_size: int) -> torch.Tensor:
+    """Folds a stream (tokens,) into `batch_size` contiguous columns: int64 (S, B).
+
+    What does not fill a row of the columns is trimmed off the stream's end.
+
+    Raises:
+        UserError: the stream is too short for a single input and target in every column.
+    """
+    require_count("windows.batch_size", batch_size)
+    num_steps = len(tokens) // batch_size
+    if num_steps < 2:
+        raise UserError(
+            f"a text of {len(tokens)} tokens is too short for {batch_size} columns; choose a "
+            f"smaller windows.batch_size (or valid_batch_size, test_batch_size) or a longer text"
+        )
+    stream = torch.from_numpy(np.asarray(tokens[: num_steps * batch_size], dtype=np.int64))
+    return stream.view(batch_size, num_steps).t().contiguous()
+
+
+def sample_lengths(
+    num_steps: int, bptt: int, max_length_delta: int, seed: int, epoch: int
+) -> list[int]:
+    """The sampled lengths of one epoch's windows, a function of the arguments alone.
+
+    A base of `bptt` with probability 0.95, else `bptt` / 2; then N(base, 5), rounded down, at least
+    5 and at most `bptt` + `max_length_delta`. As in the authors' code no window starts at the last
+    target, so a target left over alone is not trained on. The lengths' sum may pass the columns'
+    end: the last window then is shorter than its sampled length.
+    """
+    # RandomState's stream is fixed for good; numpy may change that of its newer Generator.
+    seeds = np.random.SeedSequence([seed, epoch])
+    random = np.random.RandomState(np.random.MT19937(seeds))
+    lengths: list[int] = []
+    start = 0
+    while start < num_steps - 2:
+        base = bptt if random.random_sample() < FULL_LENGTH_PROBABILITY else bptt / 2
+        length = max(MIN_LENGTH, int(random.normal(base, LENGTH_STD)))
+        lengths.append(min(length, bptt + max_length_delta))
+        start += lengths[-1]
+    return lengths
+
+
+# Every commit asks for the lengths of its epoch.
+_cached_lengths = lru_cache(maxsize=4)(sample_lengths)
+
+
+class TrainWindows:
+    """The training windows, epoch by epoch: iterating yields what is left of the current epoch.
+
+    It has no length: epochs differ in theirs, and Lightning would take the first one's for all. A
+    loader without length is read one window ahead, so what was yielded is not what was trained on:
+    the loop calls `commit` after each step, and only committed windows are in `state_dict`.
+    """
+
+    def __init__(
+        self, columns_SB: torch.Tensor, bptt: int, max_length_delta: int, seed: int
+    ) -> None:
+        require_count("windows.bptt", bptt, MIN_LENGTH)
+        require_count("windows.max_length_delta", max_length_delta, 0)
+        require_count("seed", seed, 0)
+        if len(columns_SB) < 3:
+            raise UserError(
+                f"the training text gives columns of {len(columns_SB)} tokens and needs at least "
+                f"3; choose a smaller windows.batch_size or a longer text"
+            )
+        self.columns_SB = columns_SB
+        self.bptt = bptt
+        self.max_length_delta = max_length_delta
+        self.seed = seed
+        self._epoch = 1
+        self._windows_done = 0
+
+    def num_windows(self, epoch: int) -> int:
+        """Number of windows in `epoch` (from 1)."""
+        return len(self._lengths(epoch))
+
+    def commit(self, window: Window) -> None:
+        """Records that `window` was trained on.
+
+        Raises:
+            ValueError: `window` is not the one after the last committed.
+        """
+        expected = self._next()
+        if (window.epoch, window.index) != expected:
+            raise ValueError(
+                f"window {window.index} of epoch {window.epoch} committed, "
+                f"but window {expected[1]} of epoch {expected[0]} is next"
+            )
+        self._epoch, self._windows_done = window.epoch, window.index + 1
+
+    def state_dict(self) -> dict[str, int]:
+        """The epoch of the last committed window, and how many windows of it are committed."""
+        return {"epoch": self._epoch, "windows_done": self._windows_done}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Goes on after the last window committed when `state` was taken."""
+        self._epoch, self._windows_done = state["epoch"], state["windows_done"]
+
+    def __iter__(self) -> Iterator[Window]:
+        return self._windows(*self._next())
+
+    def _next(self) -> tuple[int, int]:
+        if self._windows_done < self.num_windows(self._epoch):
+            return self._epoch, self._windows_done
+        return self._epoch + 1, 0
+
+    def _windows(self, epoch: int, first: int) -> Iterator[Window]:
+        lengths = self._lengths(epoch)
+        start = sum(lengths[:first])
+        for index in range(first, len(lengths)):
+            inputs_TB, targets_TB = _cut(self.columns_SB, start, lengths[index])
+            is_last = index == len(lengths) - 1
+            yield Window(inputs_TB, targets_TB, lengths[index], index, epoch, is_last)
+            start += lengths[index]
+
+    def _lengths(self, epoch: int) -> list[int]:
+        num_steps = len(self.columns_SB)
+        return _cached_lengths(num_steps, self.bptt, self.max_length_delta, self.seed, epoch)
+
+
+class EvalWindows:
+    """Windows of one length, in which every target of the columns comes once, in order."""
+
+    def __init__(self, columns_SB: torch.Tensor, length: int) -> None:
+        require_count("windows.eval_length", length)
+        self.columns_SB = columns_SB
+        self.length = length
+
+    @property
+    def num_targets(self) -> int:
+        """Number of predicted tokens: one fewer than the tokens of a column, times B."""
+        return (len(self.columns_SB) - 1) * self.columns_SB.shape[1]
+
+    def __len__(self) -> int:
+        return -((1 - len(self.columns_SB)) // self.length)
+
+    def __iter__(self) -> Iterator[Window]:
+        for index in range(len(self)):
+            inputs_TB, targets_TB = _cut(self.columns_SB, index * self.length, self.length)
+            is_last = index == len(self) - 1
+            yield Window(inputs_TB, targets_TB, len(inputs_TB), index, 0, is_last)
+
+
+def _cut(columns_SB: torch.Tensor, start: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    stop = min(start + length, len(columns_SB) - 1)
+    return columns_SB[start:stop], columns_SB[start + 1 : stop + 1]

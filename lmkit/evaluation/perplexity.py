@@ -1,0 +1,24 @@
+"""Perplexity of a model on a split."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from lmkit.data.windows import EvalWindows
+from lmkit.module import LanguageModel
+
+
+class Perplexity(NamedTuple):
+    """How well a split is predicted, over all its targets, state carried from window to window."""
+
+    nll: float  # nats a token
+    perplexity: float  # exp(nll)
+    bits_per_token: float
+    num_tokens: int
+
+
+def perplexity(model: LanguageModel, windows: EvalWindows) -> Perplexity:
+    """Exp of the mean over all predicted tokens, in float32 without autocast."""
+    nll = model.mean_nll(windows)
+    return Perplexity(nll, math.exp(nll), nll / math.log(2), windows.num_targets)

@@ -1,0 +1,195 @@
+"""One run, from its lock to its result."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytorch_lightning as pl
+import torch
+import yaml
+from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.loggers.logger import Logger
+
+from lmkit.build import build_model, create
+from lmkit.callbacks.asgd_switch import AsgdSwitch, load_evaluated_weights
+from lmkit.callbacks.checkpoints import AtomicCheckpointIO, Checkpoints, load_checkpoint
+from lmkit.callbacks.cost import Cost
+from lmkit.callbacks.metrics_logger import MetricsLogger
+from lmkit.callbacks.patience import Patience
+from lmkit.callbacks.progress import EpochProgress
+from lmkit.callbacks.transform_plot import TransformPlot
+from lmkit.conclude import conclude, show
+from lmkit.data.datamodule import WindowsDataModule
+from lmkit.errors import UserError, require_choice, require_count
+from lmkit.module import LanguageModel
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.identity import Identity, identity
+from lmkit.runs.lock import RunLock
+from lmkit.runs.result import Budget, Spent
+
+PRECISIONS = ("32-true", "bf16-mixed")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run is, before anything of it is built."""
+
+    config: dict
+    source: object  # the corpus, not yet read
+    data_sha256: str
+    identity: Identity
+    folder: RunFolder
+    budget: Budget
+    accelerator: str
+
+
+def define(config: dict) -> Run:
+    """Checks the options that no object checks, and finds the run's identity and folder."""
+    require_count("threads", config["threads"])
+    require_count("seed", config["seed"], 0)
+    require_count("callbacks.log_every", config["callbacks"]["log_every"])
+    require_choice("trainer.precision", config["trainer"]["precision"], PRECISIONS)
+    require_choice("trainer.accelerator", config["trainer"]["accelerator"], ("auto", "cpu", "gpu"))
+    require_choice("logger.mode", config["logger"]["mode"], ("offline", "online", "disabled"))
+    for option in ("max_epochs", "patience"):
+        if config[option] is not None:
+            require_count(option, config[option])
+    contexts = config["callbacks"]["spectrum_contexts"]
+    if contexts is not None:
+        require_count("callbacks.spectrum_contexts", contexts, 2)
+    has_gpu = torch.cuda.is_available()
+    if config["trainer"]["accelerator"] == "gpu" and not has_gpu:
+        raise UserError("trainer.accelerator=gpu needs a CUDA device, and there is none here")
+    on_gpu = has_gpu and config["trainer"]["accelerator"] != "cpu"
+    source = create(config["data"])
+    sha256 = source.fingerprint()
+    found = identity(config, sha256, "cuda" if on_gpu else "cpu")
+    folder = RunFolder.of(config["runs_dir"], config["name"], found)
+    budget = Budget(config["max_epochs"], config["patience"])
+    return Run(config, source, sha256, found, folder, budget, "gpu" if on_gpu else "cpu")
+
+
+def run(config: dict) -> RunFolder:
+    """Trains a configuration to its end: anew, from where it stopped, or not at all if it is done.
+
+    Raises: UserError for whatever the user can mend; what was there before is kept.
+    """
+    defined = define(config)
+    folder = defined.folder
+    if folder.finished_within(defined.budget):
+        print(f"already finished: {folder.path}")
+        show(folder)
+        return folder
+    with RunLock(folder.lock) as lock:
+        if folder.state() == "finished":
+            if folder.finished_within(defined.budget):  # by another process, just now
+                show(folder)
+                return folder
+            folder.reopen()
+        folder.prepare(yaml.safe_dump(config, sort_keys=False), defined.identity)
+        _train_and_conclude(defined, lock)
+    show(folder)
+    return folder
+
+
+def _train_and_conclude(defined: Run, lock: RunLock) -> None:
+    config, folder = defined.config, defined.folder
+    torch.set_num_threads(config["threads"])
+    corpus = defined.source.load()
+    windows = config["windows"]
+    data = WindowsDataModule(corpus, seed=config["seed"], **windows)
+    data.train_windows, data.eval_windows("valid"), data.eval_windows("test")  # refuse early
+    pl.seed_everything(config["seed"], verbose=False)
+    model = build_model(config, len(corpus.vocabulary))
+    switch = AsgdSwitch(create(config["trigger"]))
+    patience = Patience(switch, config["patience"])
+    metrics = MetricsLogger(folder.metrics)
+    checkpoints = Checkpoints(
+        folder.checkpoints,
+        defined.identity.digest,
+        config,
+        list(corpus.vocabulary),
+        metrics.file,
+        config["callbacks"]["checkpoint_minutes"],
+    )
+    cost = Cost()
+    callbacks = [switch, patience, cost, TransformPlot(), checkpoints]
+    if config["callbacks"]["progress_bar"]:
+        callbacks.append(EpochProgress())
+    trainer = _trainer(defined, callbacks, [metrics, *_wandb(defined)], lock)
+    last = _checkpoint_to_resume(folder, defined.identity)
+    trainer.fit(model, datamodule=data, ckpt_path=last)
+    if trainer.interrupted:
+        raise UserError("interrupted: the same command again goes on from the last checkpoint")
+    _load_best(model, folder)
+    stopped = "patience" if patience.exhausted else "max_epochs"
+    spent = Spent(config["max_epochs"], config["patience"], trainer.current_epoch, stopped)
+    model.to("cuda" if defined.accelerator == "gpu" else "cpu")
+    conclude(defined, model, data, checkpoints, cost, switch, spent, lock.check)
+
+
+def _load_best(model: LanguageModel, folder: RunFolder) -> None:
+    load_evaluated_weights(model, load_checkpoint(folder.best))
+
+
+def _checkpoint_to_resume(folder: RunFolder, found: Identity) -> Path | None:
+    """The last checkpoint, None where there is none yet.
+
+    Raises: UserError when it is damaged or another configuration's.
+    """
+    if not folder.last.exists():
+        return None
+    theirs = load_checkpoint(folder.last).get("lmkit", {}).get("identity")
+    if theirs != found.digest:
+        raise UserError(
+            f"{folder.last} is the checkpoint of another configuration ({theirs}, this one is "
+            f"{found.digest}); remove it to start this run anew"
+        )
+    return folder.last
+
+
+def _trainer(
+    defined: Run, callbacks: list[pl.Callback], loggers: list[Logger], lock: RunLock
+) -> pl.Trainer:
+    trainer = defined.config["trainer"]
+    # state is carried from window to window, so there is one stream of batches and no workers
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    return pl.Trainer(
+        accelerator=defined.accelerator,
+        devices=1,
+        precision=trainer["precision"],
+        deterministic=trainer["deterministic"],
+        max_epochs=defined.budget.max_epochs or -1,
+        callbacks=callbacks,
+        logger=loggers,
+        plugins=[AtomicCheckpointIO(lock.check)],
+        num_sanity_val_steps=0,
+        enable_model_summary=False,
+        enable_progress_bar=defined.config["callbacks"]["progress_bar"],
+        default_root_dir=defined.folder.path,
+    )
+
+
+def _wandb(defined: Run) -> list[WandbLogger]:
+    """W&B's logger, offline unless asked: nothing asks for an account."""
+    settings, config = defined.config["logger"], defined.config
+    if settings["mode"] == "disabled":
+        return []
+    os.environ.setdefault("WANDB_SILENT", "true")
+    logger = WandbLogger(
+        name=defined.folder.path.name,
+        id=defined.folder.path.name,
+        save_dir=defined.folder.path,
+        offline=settings["mode"] == "offline",
+        project=settings["project"],
+        group=settings["group"],
+        tags=list(settings["tags"]),
+        job_type=f"seed {config['seed']}",
+        resume="allow",
+    )
+    logger.experiment.config.update(config, allow_val_change=True)
+    return [logger]
+

@@ -1,0 +1,1 @@
+"""Output heads: context vectors to distributions over words."""

@@ -1,0 +1,158 @@
+"""Exact negative log-likelihood of every mixture and transform, in the memory of one chunk.
+
+Shapes: N contexts, K components, E embedding, V vocabulary, n contexts of a chunk.
+
+A target's log-probability under a mixture needs K log-normalisers and K target logits a context.
+So the contexts are taken in chunks; a chunk's loss *and* gradients are computed while its logits
+are alive, and the logits are thrown away. With r_k = softmax_k(log prior_k + log p_k(target)),
+the responsibilities, the gradients of -log sum_k prior_k p_k(target) are
+
+    d/d log prior_k = -r_k        d/d logits_k = r_k (softmax(f(z_k)) - onehot(target)) f'(z_k)
+
+Three matrix products, no recomputation, no (N, K, V) and no (N, V) tensor.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from lmkit.heads.transforms import AutogradTape, Tape
+
+
+def tape_of(transform: nn.Module) -> Tape:
+    """The transform's own tape, or one that differentiates it by autograd."""
+    return transform.tape() if hasattr(transform, "tape") else AutogradTape(transform)
+
+
+def chunk_rows(num_experts: int, num_words: int, itemsize: int, chunk_mb: float) -> int:
+    """Contexts a chunk, so that its logits and their slopes fit in `chunk_mb` MiB; at least 1."""
+    bytes_a_context = 2 * num_experts * num_words * itemsize
+    return max(1, int(chunk_mb * 2**20) // bytes_a_context)
+
+
+def chunked_nll(
+    log_prior_NK: Tensor,
+    context_NKE: Tensor,
+    weight_VE: Tensor,
+    bias_V: Tensor,
+    targets_N: Tensor,
+    transform: nn.Module,
+    chunk_mb: float,
+) -> Tensor:
+    """Mean of -log sum_k exp(log_prior + log softmax(transform(context W' + b)))[target], nats.
+
+    Equals the mean of the gathered `log_probs`, in value and in every gradient, but for the order
+    of sums. Matrix products run in the autocast dtype where autocast is on; everything else in
+    the parameters' dtype.
+    """
+    device_type = context_NKE.device.type
+    product_dtype = weight_VE.dtype
+    if torch.is_autocast_enabled(device_type):
+        product_dtype = torch.get_autocast_dtype(device_type)
+    parameters = [p for p in transform.parameters() if p.requires_grad]
+    with torch.autocast(device_type, enabled=False):
+        return _ChunkedNLL.apply(
+            log_prior_NK.to(weight_VE.dtype),
+            context_NKE.to(weight_VE.dtype),
+            weight_VE,
+            bias_V,
+            targets_N,
+            transform,
+            chunk_mb,
+            product_dtype,
+            *parameters,
+        )
+
+
+class _ChunkedNLL(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx,
+        log_prior_NK: Tensor,
+        context_NKE: Tensor,
+        weight_VE: Tensor,
+        bias_V: Tensor,
+        targets_N: Tensor,
+        transform: nn.Module,
+        chunk_mb: float,
+        product_dtype: torch.dtype,
+        *parameters: Tensor,
+    ) -> Tensor:
+        num_contexts, num_experts, _ = context_NKE.shape
+        rows = chunk_rows(num_experts, len(weight_VE), weight_VE.element_size(), chunk_mb)
+        chunks = _Chunks(weight_VE, bias_V, product_dtype, rows * num_experts)
+        tape = tape_of(transform)
+        nll_N = weight_VE.new_empty(num_contexts)
+        grad_log_prior = torch.empty_like(log_prior_NK)
+        grad_context = torch.empty_like(context_NKE)
+        for start in range(0, num_contexts, rows):
+            part = slice(start, start + rows)
+            nll_N[part], grad_log_prior[part], grad_context[part] = chunks.loss_and_grads(
+                log_prior_NK[part], context_NKE[part], targets_N[part], tape, 1 / num_contexts
+            )
+        ctx.save_for_backward(
+            grad_log_prior,
+            grad_context,
+            chunks.grad_weight,
+            chunks.grad_bias,
+            *tape.parameter_grads(),
+        )
+        return nll_N.mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        main, parameters = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
+        no_grad = (None, None, None, None)
+        return (*(g * grad_output for g in main), *no_grad, *(g * grad_output for g in parameters))
+
+
+class _Chunks:
+    """Decoder, gradient sums and the one logits buffer that all chunks share."""
+
+    def __init__(
+        self, weight_VE: Tensor, bias_V: Tensor, product_dtype: torch.dtype, max_rows: int
+    ) -> None:
+        self.weight = weight_VE.to(product_dtype)
+        self.bias_V = bias_V
+        self.logits = weight_VE.new_empty(max_rows, len(weight_VE))
+        self.grad_weight = torch.zeros_like(weight_VE)
+        self.grad_bias = torch.zeros_like(bias_V)
+
+    def _logits(self, context: Tensor) -> Tensor:
+        logits = self.logits[: len(context)]
+        if context.dtype == logits.dtype:
+            return torch.addmm(self.bias_V, context, self.weight.T, out=logits)
+        return torch.add(context @ self.weight.T, self.bias_V, out=logits)
+
+    def loss_and_grads(
+        self,
+        log_prior_nK: Tensor,
+        context_nKE: Tensor,
+        targets_n: Tensor,
+        tape: Tape,
+        scale: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(nll_n, gradient of log_prior_nK, gradient of context_nKE), gradients times `scale`."""
+        num_rows, num_experts, _ = context_nKE.shape
+        context = context_nKE.flatten(0, 1).to(self.weight.dtype)
+        targets = targets_n.repeat_interleave(num_experts).unsqueeze(1)
+        values = tape.value(self._logits(context))
+        log_probs = torch.log_softmax(values, dim=-1, out=values)
+
+        joint_nK = log_prior_nK + log_probs.gather(1, targets).view(num_rows, num_experts)
+        nll_n = -torch.logsumexp(joint_nK, dim=1)
+        responsibility = torch.softmax(joint_nK, dim=1) * scale
+
+        share = responsibility.view(-1, 1)
+        grad = log_probs.exp_().mul_(share).scatter_add_(1, targets, -share)
+        grad = tape.pull(grad)
+        self.grad_bias += grad.sum(0)
+        grad = grad.to(self.weight.dtype)
+        if grad.dtype == self.grad_weight.dtype:
+            self.grad_weight.addmm_(grad.T, context)
+        else:
+            self.grad_weight += grad.T @ context
+        return nll_n, -responsibility, (grad @ self.weight).view_as(context_nKE)

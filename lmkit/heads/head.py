@@ -1,0 +1,158 @@
+"""The head: context vectors to a distribution over words, one contract for every kind.
+
+Shapes: T window length, B batch, N = T*B contexts, D trunk output, E embedding, K components,
+V vocabulary.
+
+A head is a *mixture* composed with a *transform*, over one decoder (weight V x E, bias V):
+
+    log P = logsumexp_K(log_prior + log_softmax_V(transform(context W' + b)))
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lmkit.errors import UserError, require_choice, require_positive
+from lmkit.heads.chunked_nll import chunk_rows, chunked_nll
+from lmkit.heads.mixtures import SingleContext
+from lmkit.heads.transforms import Identity
+
+
+class Head(nn.Module):
+    """Any mixture with any transform over one decoder, tied to the embedding if given its weight.
+
+    Args:
+        mixture: trunk output (T, B, D) to a `Mixture` (see `lmkit.heads.mixtures`).
+        transform: pointwise map on logits (see `lmkit.heads.transforms`).
+        num_words: V.
+        embedding_weight: the V x E parameter to share, or None for a decoder of its own.
+        loss: "chunked", exact in the memory of one chunk, or "plain", by `log_probs`.
+        chunk_mb: memory of one chunk's logits, MiB.
+    """
+
+    def __init__(
+        self,
+        mixture: nn.Module,
+        transform: nn.Module,
+        num_words: int,
+        embedding_weight: nn.Parameter | None = None,
+        loss: str = "chunked",
+        chunk_mb: float = 16,
+    ) -> None:
+        super().__init__()
+        require_choice("head.loss", loss, ("chunked", "plain"))
+        require_positive("head.chunk_mb", chunk_mb)
+        emb_dim = mixture.emb_dim
+        if isinstance(mixture, SingleContext):
+            if embedding_weight is not None and mixture.in_dim != emb_dim:
+                raise UserError(
+                    f"head.tie_weights=true needs trunk.out_dim ({mixture.in_dim}) equal to "
+                    f"trunk.emb_dim ({emb_dim}) with head/mixture=none"
+                )
+            emb_dim = mixture.in_dim
+        self.mixture, self.transform = mixture, transform
+        self.loss, self.chunk_mb = loss, chunk_mb
+        if embedding_weight is None:
+            embedding_weight = nn.Parameter(torch.empty(num_words, emb_dim).uniform_(-0.1, 0.1))
+        self.decoder_weight = embedding_weight
+        self.decoder_bias = nn.Parameter(torch.zeros(num_words))
+
+    @property
+    def has_factors(self) -> bool:
+        """Whether log P = context W' + b - log Z, so that its rank is at most E + 2."""
+        return self.mixture.num_experts == 1 and isinstance(self.transform, Identity)
+
+    def nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
+        """Mean negative log-likelihood of the targets, a scalar in nats, for training."""
+        targets_N = targets_TB.reshape(-1)
+        if not torch.is_grad_enabled():
+            return self.token_nll(hidden_TBD, targets_TB).mean()
+        if self.loss == "plain":
+            return self._plain_nll(hidden_TBD, targets_N)
+        log_prior_NK, context_NKE = self.mixture(hidden_TBD)
+        return chunked_nll(
+            log_prior_NK,
+            context_NKE,
+            self.decoder_weight,
+            self.decoder_bias,
+            targets_N,
+            self.transform,
+            self.chunk_mb,
+        )
+
+    @torch.no_grad()
+    def token_nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
+        """Each target's negative log-likelihood (T, B), nats, without gradient."""
+        log_prior_NK, context_NKE = self.mixture(hidden_TBD)
+        targets_N11 = targets_TB.reshape(-1, 1, 1)
+        nll = []
+        for part in self._chunks(context_NKE):
+            log_p_nKV = self._component_log_probs(context_NKE[part])
+            targets = targets_N11[part].expand(-1, context_NKE.shape[1], 1)
+            joint_nK = log_prior_NK[part] + log_p_nKV.gather(2, targets).squeeze(2)
+            nll.append(-torch.logsumexp(joint_nK, dim=1))
+        return torch.cat(nll).view_as(targets_TB)
+
+    def log_probs(self, hidden_TBD: Tensor) -> Tensor:
+        """Rows (N, V) of log P, in nats."""
+        return self._log_probs(*self.mixture(hidden_TBD))
+
+    @torch.no_grad()
+    def factors(self, hidden_TBD: Tensor) -> tuple[Tensor, Tensor]:
+        """Contexts (N, E) and log normalisers (N,) of a head that `has_factors`."""
+        context_NE = self.mixture(hidden_TBD).context_NKE.squeeze(1)
+        parts = [self.logits(context_NE[part]) for part in self._chunks(context_NE.unsqueeze(1))]
+        return context_NE, torch.cat([torch.logsumexp(logits, dim=1) for logits in parts])
+
+    def logits(self, context: Tensor) -> Tensor:
+        """Logits (..., V) of contexts (..., E), before the transform, in the parameters' dtype."""
+        weight = self.decoder_weight
+        return F.linear(context, weight, self.decoder_bias).to(weight.dtype)
+
+    def _component_log_probs(self, context_NKE: Tensor) -> Tensor:
+        return F.log_softmax(self.transform(self.logits(context_NKE)), dim=-1)
+
+    def _log_probs(self, log_prior_NK: Tensor, context_NKE: Tensor) -> Tensor:
+        log_p_NKV = self._component_log_probs(context_NKE)
+        return torch.logsumexp(log_prior_NK.unsqueeze(-1) + log_p_NKV, dim=1)
+
+    def _plain_nll(self, hidden_TBD: Tensor, targets_N: Tensor) -> Tensor:
+        log_probs_NV = self.log_probs(hidden_TBD)
+        return -log_probs_NV.gather(1, targets_N.unsqueeze(1)).mean()
+
+    def _chunks(self, context_NKE: Tensor) -> list[slice]:
+        num_contexts, num_experts, _ = context_NKE.shape
+        itemsize = self.decoder_weight.element_size()
+        rows = chunk_rows(num_experts, len(self.decoder_bias), itemsize, self.chunk_mb)
+        return [slice(start, start + rows) for start in range(0, num_contexts, rows)]
+
+    @torch.no_grad()
+    def logit_range(self, hidden_TBD: Tensor) -> dict[str, Tensor]:
+        """Smallest, mean and largest logit of (T, B, D) trunk outputs, before and after the
+        transform; taken chunk by chunk."""
+        _, context_NKE = self.mixture(hidden_TBD)
+        num_logits = context_NKE.shape[0] * context_NKE.shape[1] * len(self.decoder_bias)
+        ranges = {"logits": _Range(), "transformed_logits": _Range()}
+        for part in self._chunks(context_NKE):
+            logits = self.logits(context_NKE[part])
+            ranges["logits"].add(logits, num_logits)
+            ranges["transformed_logits"].add(self.transform(logits), num_logits)
+        return {
+            f"{name}_{measure}": value
+            for name, found in ranges.items()
+            for measure, value in vars(found).items()
+        }
+
+
+class _Range:
+    """Running minimum, mean and maximum; read without waiting for the device."""
+
+    def __init__(self) -> None:
+        self.min, self.mean, self.max = torch.inf, 0.0, -torch.inf
+
+    def add(self, x: Tensor, total: int) -> None:
+        low, high = torch.aminmax(x)
+        self.min, self.max = low.clamp(max=self.min), high.clamp(min=self.max)
+        self.mean = self.mean + x.sum() / total

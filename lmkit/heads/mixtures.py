@@ -1,0 +1,87 @@
+"""Mixtures: the trunk's output to K weighted context vectors.
+
+Shapes: T window length, B batch, N = T*B contexts, D trunk output, E embedding, K components.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lmkit.errors import require_count, require_rate
+from lmkit.trunk.dropout import locked_dropout
+
+
+class Mixture(NamedTuple):
+    """What a mixture makes of the trunk's output."""
+
+    log_prior_NK: Tensor  # log of the components' weights, each row's exponentials sum to one
+    context_NKE: Tensor
+
+
+class SingleContext(nn.Module):
+    """`none`: the trunk's output is the one context vector (K = 1, E = D)."""
+
+    num_experts = 1
+
+    def __init__(self, in_dim: int, emb_dim: int) -> None:
+        super().__init__()
+        self.in_dim, self.emb_dim = in_dim, emb_dim
+
+    def forward(self, hidden_TBD: Tensor) -> Mixture:
+        context_NKE = hidden_TBD.reshape(-1, 1, hidden_TBD.shape[-1])
+        return Mixture(context_NKE.new_zeros(len(context_NKE), 1), context_NKE)
+
+
+class _Latents(nn.Module):
+    """K tanh latents of the trunk's output and their log prior, shared by MoC and MoS.
+
+    latent_k = tanh(W_k h + b_k), log prior = log softmax(U h) without bias (Yang et al. 2018,
+    section 2.4). Dropout on the latents shares its mask over the window's time steps.
+    """
+
+    def __init__(
+        self, in_dim: int, emb_dim: int, num_experts: int, latent_dropout: float
+    ) -> None:
+        super().__init__()
+        require_count("head.mixture.num_experts", num_experts)
+        require_rate("head.mixture.latent_dropout", latent_dropout)
+        self.in_dim, self.emb_dim = in_dim, emb_dim
+        self.num_latents = num_experts
+        self.latent_dropout = latent_dropout
+        self.prior = nn.Linear(in_dim, num_experts, bias=False)
+        self.latent = nn.Linear(in_dim, num_experts * emb_dim)
+
+    def latents(self, hidden_TBD: Tensor) -> Mixture:
+        latent = torch.tanh(self.latent(hidden_TBD))
+        latent = locked_dropout(latent, self.latent_dropout, self.training)
+        latent_NKE = latent.reshape(-1, self.num_latents, self.emb_dim)
+        log_prior = F.log_softmax(self.prior(hidden_TBD), dim=-1)
+        return Mixture(log_prior.reshape(-1, self.num_latents), latent_NKE)
+
+
+class MixtureOfSoftmaxes(_Latents):
+    """`softmaxes` (MoS): K latents, mixed as distributions (Yang et al. 2018, section 2.4)."""
+
+    def __init__(
+        self, in_dim: int, emb_dim: int, num_experts: int, latent_dropout: float
+    ) -> None:
+        super().__init__(in_dim, emb_dim, num_experts, latent_dropout)
+        self.num_experts = num_experts
+
+    def forward(self, hidden_TBD: Tensor) -> Mixture:
+        return self.latents(hidden_TBD)
+
+
+class MixtureOfContexts(_Latents):
+    """`contexts` (MoC): the prior-weighted sum of K latents (Yang et al. 2018, section 2.4)."""
+
+    num_experts = 1
+
+    def forward(self, hidden_TBD: Tensor) -> Mixture:
+        log_prior_NK, latent_NKE = self.latents(hidden_TBD)
+        context_N1E = log_prior_NK.exp().unsqueeze(1).to(latent_NKE.dtype) @ latent_NKE
+        return Mixture(context_N1E.new_zeros(len(context_N1E), 1), context_N1E)

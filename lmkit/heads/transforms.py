@@ -1,0 +1,268 @@
+"""Transforms: pointwise maps on logits, each with its derivative written out for the chunked loss.
+
+Shapes: logits of any shape, here (n, V): n rows of a chunk, V vocabulary.
+
+A transform is any `nn.Module` whose `forward` maps logits to logits of the same shape. The chunked
+loss differentiates it by autograd, unless it offers a `tape()` with a derivative written out.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lmkit.errors import require_count, require_number, require_positive
+
+
+class Tape:
+    """The record of a transform over the chunks of one training step.
+
+    For each chunk first `value`, then `pull`; after the last one `parameter_grads`.
+    Both may overwrite what they are given.
+    """
+
+    def value(self, logits: Tensor) -> Tensor:
+        """f(logits)."""
+        raise NotImplementedError
+
+    def pull(self, grad: Tensor) -> Tensor:
+        """Gradient with respect to the logits of the last `value`, from that of its outcome."""
+        raise NotImplementedError
+
+    def parameter_grads(self) -> tuple[Tensor, ...]:
+        """Gradients of the transform's trainable parameters, summed over all chunks, in order."""
+        return ()
+
+
+class AutogradTape(Tape):
+    """The tape of a transform that has no derivative written out."""
+
+    def __init__(self, transform: nn.Module) -> None:
+        self.transform = transform
+        self.parameters = [p for p in transform.parameters() if p.requires_grad]
+        self.grads = [torch.zeros_like(p) for p in self.parameters]
+
+    def value(self, logits: Tensor) -> Tensor:
+        with torch.enable_grad():
+            self.logits = logits.detach().requires_grad_()
+            self.outcome = self.transform(self.logits)
+        return self.outcome.detach().clone()
+
+    def pull(self, grad: Tensor) -> Tensor:
+        inputs = [self.logits, *self.parameters]
+        grad_logits, *grads = torch.autograd.grad(self.outcome, inputs, grad, allow_unused=True)
+        for total, part in zip(self.grads, grads, strict=True):
+            if part is not None:
+                total += part
+        return grad_logits
+
+    def parameter_grads(self) -> tuple[Tensor, ...]:
+        return tuple(self.grads)
+
+
+class Identity(nn.Module):
+    """`identity`: plain softmax."""
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return logits
+
+    def tape(self) -> Tape:
+        return _IdentityTape()
+
+
+class _IdentityTape(Tape):
+    def value(self, logits: Tensor) -> Tensor:
+        return logits
+
+    def pull(self, grad: Tensor) -> Tensor:
+        return grad
+
+
+class GeneralizedSigSoftmax(nn.Module):
+    """`gss`: k(z-c) + c - (k-1) softplus(z-c) (Parthiban et al. 2021, equation 3).
+
+    Computed as z + (k-1) log sigmoid(z-c), the same function without cancellation for large |z|.
+    """
+
+    def __init__(self, c: float, k: float) -> None:
+        super().__init__()
+        require_number("head.transform.c", c)
+        require_positive("head.transform.k", k)
+        self.c, self.k = float(c), float(k)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return torch.add(logits, F.logsigmoid(logits - self.c), alpha=self.k - 1)
+
+    def tape(self) -> Tape:
+        return _SigmoidTape(self.c, self.k)
+
+
+class SigSoftmax(GeneralizedSigSoftmax):
+    """`sigsoftmax`: z + log sigmoid(z) (Kanai et al. 2018), which is GSS with c = 0, k = 2."""
+
+    def __init__(self) -> None:
+        super().__init__(c=0.0, k=2.0)
+
+
+class _SigmoidTape(Tape):
+    """Derivative 1 + (k-1) sigmoid(c-z), taken from the log sigmoid of the value."""
+
+    def __init__(self, c: float, k: float) -> None:
+        self.c, self.k = c, k
+
+    def value(self, logits: Tensor) -> Tensor:
+        log_sigmoid = F.logsigmoid(logits.sub(self.c))
+        value = logits.add_(log_sigmoid, alpha=self.k - 1)
+        self.slope = log_sigmoid.expm1_().mul_(1 - self.k).add_(1)
+        return value
+
+    def pull(self, grad: Tensor) -> Tensor:
+        return grad.mul_(self.slope)
+
+
+class PiecewiseLinear(nn.Module):
+    """`plif`: a learned increasing piecewise linear function (LMS-PLIF; Ganea et al. 2019).
+
+    `knots` knots lie `step` = 2 limit / knots apart from -limit on; right of knot i, and beyond
+    the first and last, the slope is softplus(w_i) > 0, initialised as softplus(softplus^-1(1) +
+    N(0, 1)). f is zero at the middle knot, where float32 is finest; softmax does not see a
+    constant. `frozen` keeps the random slopes as they are (LMS-PLIF with a dagger; Parthiban et al.
+    2021, Table 3).
+    """
+
+    def __init__(self, knots: int, limit: float, frozen: bool) -> None:
+        super().__init__()
+        require_count("head.transform.knots", knots, minimum=2)
+        require_positive("head.transform.limit", limit)
+        self.knots, self.limit = knots, float(limit)
+        self.step = 2 * self.limit / knots
+        raw_slopes = torch.randn(knots) + math.log(math.expm1(1.0))
+        self.raw_slopes = nn.Parameter(raw_slopes, requires_grad=not frozen)
+
+    def lines(self) -> tuple[Tensor, Tensor]:
+        """Slope and intercept of each piece, (knots,) in float64: the sums run over all pieces."""
+        slopes = F.softplus(self.raw_slopes.double())
+        heights = torch.cumsum(slopes, 0) - slopes
+        heights = self.step * (heights - heights[self.knots // 2])
+        positions = torch.arange(self.knots, device=slopes.device, dtype=slopes.dtype)
+        return slopes, heights - slopes * (positions * self.step - self.limit)
+
+    def pieces(self, logits: Tensor) -> Tensor:
+        """Index of each logit's piece, int64."""
+        scaled = (logits.detach() + self.limit).mul_(1 / self.step)
+        return scaled.clamp_(0, self.knots - 1).long()
+
+    def forward(self, logits: Tensor) -> Tensor:
+        slopes, intercepts = (line.to(logits.dtype) for line in self.lines())
+        pieces = self.pieces(logits)
+        return slopes[pieces] * logits + intercepts[pieces]
+
+    def tape(self) -> Tape:
+        return _PiecewiseLinearTape(self)
+
+
+class _PiecewiseLinearTape(Tape):
+    """Two histograms over the pieces, sum of g and sum of g z, hold all that the slopes need."""
+
+    def __init__(self, plif: PiecewiseLinear) -> None:
+        self.plif = plif
+        with torch.no_grad():
+            self.slopes, self.intercepts = (
+                line.to(plif.raw_slopes.dtype) for line in plif.lines()
+            )
+        self.trainable = plif.raw_slopes.requires_grad
+        if self.trainable:
+            self.sum_g = torch.zeros_like(plif.raw_slopes, dtype=torch.float64)
+            self.sum_gz = torch.zeros_like(self.sum_g)
+
+    def value(self, logits: Tensor) -> Tensor:
+        pieces = self.plif.pieces(logits)
+        self.slope = self.slopes.take(pieces)
+        self.pieces, self.logits = pieces, logits
+        return torch.addcmul(self.intercepts.take(pieces), self.slope, logits)
+
+    def pull(self, grad: Tensor) -> Tensor:
+        if self.trainable:
+            pieces = self.pieces.flatten()
+            knots = self.plif.knots
+            self.sum_g += torch.bincount(pieces, grad.flatten(), minlength=knots)
+            weighted = self.logits.mul_(grad).flatten()
+            self.sum_gz += torch.bincount(pieces, weighted, minlength=knots)
+        return grad.mul_(self.slope)
+
+    def parameter_grads(self) -> tuple[Tensor, ...]:
+        if not self.trainable:
+            return ()
+        plif = self.plif
+        positions = torch.arange(plif.knots, device=self.sum_g.device, dtype=self.sum_g.dtype)
+        # df(z)/ds_j = z - knot_j in z's own piece j, step in the pieces left of z's,
+        # and -step in those left of the middle knot, where f is held at zero.
+        own = self.sum_gz - self.sum_g * (positions * plif.step - plif.limit)
+        right = self.sum_g.flip(0).cumsum(0).flip(0) - self.sum_g
+        right[: plif.knots // 2] -= self.sum_g.sum()
+        grad_slopes = own + plif.step * right
+        grad = grad_slopes * torch.sigmoid(plif.raw_slopes.double())
+        return (grad.to(plif.raw_slopes.dtype),)
+
+
+class MonotoneMLP(nn.Module):
+    """`monotone_mlp`: sum_i v_i sigmoid(u_i z + b_i) + b with u_i, v_i > 0 (Ganea et al. 2019).
+
+    Positivity by softplus. Units are taken one by one, so that no (..., units) tensor exists.
+    """
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        require_count("head.transform.units", units)
+        self.raw_u = nn.Parameter(torch.randn(units))
+        # sum_i v_i starts near 20, so that the map is about as steep as the identity around 0
+        self.raw_v = nn.Parameter(torch.full((units,), math.log(math.expm1(20.0 / units))))
+        self.unit_bias = nn.Parameter(torch.linspace(-4, 4, units) if units > 1 else torch.zeros(1))
+        self.bias = nn.Parameter(torch.zeros(()))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        u, v = F.softplus(self.raw_u), F.softplus(self.raw_v)
+        total = self.bias.expand_as(logits)
+        for i in range(len(u)):
+            total = total + v[i] * torch.sigmoid(u[i] * logits + self.unit_bias[i])
+        return total
+
+    def tape(self) -> Tape:
+        return _MonotoneMLPTape(self)
+
+
+class _MonotoneMLPTape(Tape):
+    """Recomputes each unit in `pull`: memory stays at two chunks whatever the number of units."""
+
+    def __init__(self, mlp: MonotoneMLP) -> None:
+        self.mlp = mlp
+        with torch.no_grad():
+            self.u, self.v = F.softplus(mlp.raw_u), F.softplus(mlp.raw_v)
+        self.grad_u, self.grad_v = torch.zeros_like(self.u), torch.zeros_like(self.v)
+        self.grad_unit_bias, self.grad_bias = torch.zeros_like(self.u), torch.zeros_like(mlp.bias)
+
+    def value(self, logits: Tensor) -> Tensor:
+        self.logits = logits
+        with torch.no_grad():
+            return self.mlp(logits)
+
+    def pull(self, grad: Tensor) -> Tensor:
+        grad_logits = torch.zeros_like(grad)
+        self.grad_bias += grad.sum()
+        for i in range(len(self.u)):
+            unit = torch.sigmoid(self.u[i] * self.logits + self.mlp.unit_bias[i].detach())
+            self.grad_v[i] += torch.vdot(unit.flatten(), grad.flatten())
+            inner = unit.mul_(1 - unit).mul_(grad).mul_(self.v[i])
+            self.grad_unit_bias[i] += inner.sum()
+            self.grad_u[i] += torch.vdot(inner.flatten(), self.logits.flatten())
+            grad_logits.add_(inner.mul_(self.u[i]))
+        return grad_logits
+
+    def parameter_grads(self) -> tuple[Tensor, ...]:
+        mlp = self.mlp
+        grad_raw_u = self.grad_u * torch.sigmoid(mlp.raw_u.detach())
+        grad_raw_v = self.grad_v * torch.sigmoid(mlp.raw_v.detach())
+        return grad_raw_u, grad_raw_v, self.grad_unit_bias, self.grad_bias

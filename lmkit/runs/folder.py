@@ -1,0 +1,156 @@
+"""A run is a folder, named by its experiment and its identity; its lock lies beside it:
+
+<root>/<experiment>-<digest>.lock    held while a process works on the run
+<root>/<experiment>-<digest>/
+    config.yaml  identity.json  metrics.csv  result.json
+    checkpoints/{best,last}.ckpt  spectra/*.npz  analysis/*.json
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Literal
+
+from lmkit.errors import UserError
+from lmkit.runs.atomic import remove_leftovers, replace_atomically, sync_folder
+from lmkit.runs.identity import Identity, differences
+from lmkit.runs.result import Budget, Result, read_result
+
+State = Literal["new", "unfinished", "finished"]
+
+
+class RunFolder:
+    """The folder of one run. Making one touches no file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def of(cls, root: Path | str, experiment: str, identity: Identity) -> RunFolder:
+        """The folder below `root` of the run of that experiment and identity.
+
+        Raises: UserError when `experiment` cannot be the name of a folder.
+        """
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.=+,-]{0,150}", experiment):
+            raise UserError(
+                f"the experiment's name must be at most 151 letters, digits and _.=+,- "
+                f"(the first a letter, digit or _), but is {experiment!r}"
+            )
+        return cls(Path(root) / f"{experiment}-{identity.digest}")
+
+    @property
+    def lock(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.lock")
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def identity(self) -> Path:
+        return self.path / "identity.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def best(self) -> Path:
+        return self.checkpoints / "best.ckpt"
+
+    @property
+    def last(self) -> Path:
+        return self.checkpoints / "last.ckpt"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.csv"
+
+    @property
+    def spectra(self) -> Path:
+        return self.path / "spectra"
+
+    @property
+    def analysis(self) -> Path:
+        return self.path / "analysis"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.json"
+
+    def state(self) -> State:
+        """Either "finished", with a result, or "unfinished", once prepared, or "new"."""
+        if self.result.exists():
+            return "finished"
+        return "unfinished" if self.config.exists() else "new"
+
+    def prepare(self, config_yaml: str, identity: Identity) -> None:
+        """Makes the folder, or makes an unfinished one ready to go on, for who holds its lock.
+
+        Writes `config.yaml` (anew when the budget or another option outside the identity has
+        changed) and `identity.json`, and removes what a killed process left half written.
+
+        Raises: UserError when the folder belongs to another identity (naming the options in which
+            they differ), or cannot be written.
+        """
+        for folder in (self.checkpoints, self.spectra, self.analysis):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(f"cannot make the folder {folder}: {error.strerror}") from error
+        remove_leftovers(self.path)
+        if self.identity.exists():
+            self._require_identity(identity)
+        else:
+            _replace_text(self.identity, json.dumps(identity.payload, indent=2) + "\n")
+        # Written last, since its being there is what tells a prepared folder.
+        if not self.config.exists() or self.config.read_text("utf-8") != config_yaml:
+            _replace_text(self.config, config_yaml)
+
+    def read_identity(self) -> dict[str, object]:
+        """The payload of the identity with which the folder was made.
+
+        Raises: UserError naming the file when it is missing or damaged.
+        """
+        try:
+            payload = json.loads(self.identity.read_bytes())
+        except (ValueError, OSError) as error:
+            raise UserError(f"{self.identity} cannot be read: {error}") from error
+        if not isinstance(payload, dict):
+            raise UserError(f"{self.identity} is damaged: it holds no mapping")
+        return payload
+
+    def read_result(self) -> Result:
+        """The result of a finished run. Raises: UserError naming the file, as `read_result`."""
+        return read_result(self.result)
+
+    def finished_within(self, budget: Budget) -> bool:
+        """Whether the run has ended and `budget` would not have let it go further.
+
+        Raises: UserError naming `result.json` when it is damaged.
+        """
+        return self.state() == "finished" and self.read_result().budget.suffices_for(budget)
+
+    def reopen(self) -> Path:
+        """Makes a finished run unfinished, to go on under a larger budget, for who holds its lock.
+
+        Its result is kept aside as `result-epoch<N>.json`, which is returned.
+        """
+        aside = self.path / f"result-epoch{self.read_result().budget.epochs}.json"
+        self.result.replace(aside)
+        sync_folder(self.path)
+        return aside
+
+    def _require_identity(self, identity: Identity) -> None:
+        lines = differences(self.read_identity(), identity.payload)
+        if lines:
+            raise UserError(
+                f"{self.path} is the folder of another run ({'; '.join(lines)}): "
+                f"choose another experiment name or folder for the runs"
+            )
+
+
+def _replace_text(path: Path, text: str) -> None:
+    replace_atomically(path, lambda file: file.write(text.encode()))

@@ -1,0 +1,56 @@
+"""Signs of life through a shared file system: a file's modification time, by the server's clock.
+
+The clocks of two machines may be minutes apart, so no time here is ever taken from one of them
+where a file can be made: the server stamps the heartbeat, and the server stamps "now".
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+
+class Heartbeat:
+    """Stamps the file at `path` every `interval_s` seconds, from `start` to `stop`.
+
+    It holds on to the file itself, whatever happens to its name: a file that has since been
+    put in its place is never stamped.
+    """
+
+    def __init__(self, path: Path, interval_s: float) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        self._interval_s = interval_s
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the heartbeat, started or not; no stamp is given after this returns."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        os.close(self._descriptor)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._interval_s):
+            # A server out of reach may come back; who is given up meanwhile finds out by its token.
+            with suppress(OSError):
+                os.utime(self._descriptor)  # without a time: the server's now
+
+
+def server_time_s(folder: Path) -> float:
+    """Now, in seconds since 1970, by the clock that stamps the files in `folder`.
+
+    Raises: OSError when no file can be made there.
+    """
+    probe = folder / f".clock.{os.urandom(8).hex()}.tmp"
+    descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        return os.fstat(descriptor).st_mtime
+    finally:
+        os.close(descriptor)
+        probe.unlink(missing_ok=True)

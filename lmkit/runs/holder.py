@@ -1,0 +1,122 @@
+"""Who holds a lock, and whether that process can still be at work."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Holder(NamedTuple):
+    """The process that wrote a lock file; fields are empty where a system cannot tell them."""
+
+    token: str  # of this one taking of the lock: no two are alike
+    host: str
+    boot_id: str  # of the kernel since it started
+    pid_namespace: str  # within which `pid` means something
+    pid: int
+    started: str  # start time of the process in clock ticks since boot: tells a reused pid
+    job_id: str  # of the scheduler's job, empty outside one
+    job_attempt: int  # how often the scheduler has started that job again
+
+    def to_json(self) -> bytes:
+        return (json.dumps(self._asdict(), indent=2) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Holder:
+        """Raises: ValueError when `content` is not what `to_json` writes."""
+        fields = json.loads(content)
+        if not isinstance(fields, dict):
+            raise ValueError("no mapping")
+        for name, blank in _BLANK._asdict().items():
+            if type(fields.get(name)) is not type(blank):
+                raise ValueError(f"{name} is missing or of the wrong type")
+        return cls(**{name: fields[name] for name in cls._fields})
+
+
+_BLANK = Holder("", "", "", "", 0, "", "", 0)
+
+
+def this_process(job_id: str | None = None, job_attempt: int | None = None) -> Holder:
+    """This process with a new token; the job is SLURM's when none is given, and its attempt too."""
+    if job_id is None:
+        job_id = os.environ.get("SLURM_JOB_ID", "")
+    if job_attempt is None:
+        job_attempt = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+    return Holder(
+        token=os.urandom(8).hex(),
+        host=socket.gethostname(),
+        boot_id=_read("/proc/sys/kernel/random/boot_id"),
+        pid_namespace=_read_link("/proc/self/ns/pid"),
+        pid=os.getpid(),
+        started=_started(os.getpid()) or "",
+        job_id=job_id,
+        job_attempt=job_attempt,
+    )
+
+
+def why_gone(holder: Holder, me: Holder, age_s: float, stale_after_s: float) -> str | None:
+    """Why `holder` no longer counts, in words, or None while it does.
+
+    Args:
+        holder: who wrote the lock.
+        me: who wants to know.
+        age_s: seconds since the holder's last heartbeat, by the file server's clock.
+        stale_after_s: seconds without a heartbeat after which a process out of sight is given up.
+    """
+    # A job's attempts follow each other. Processes of one attempt may well run side by side (many
+    # runs packed into one job), so that the job alone says nothing about them.
+    if holder.job_id and holder.job_id == me.job_id and holder.job_attempt < me.job_attempt:
+        return f"job {me.job_id} was started again"
+    if holder.host == me.host and holder.boot_id != me.boot_id:
+        # Who has beaten since this boot is another machine of the same name.
+        if age_s > _uptime_s():
+            return f"{me.host} was started again"
+    elif holder.host == me.host and holder.pid_namespace == me.pid_namespace:
+        started = _started(holder.pid)
+        if started is None or (holder.started and started and started != holder.started):
+            return f"its process {holder.pid} is gone"
+        if started and started == holder.started:
+            return None  # at work or suspended, but there: no heartbeat is needed to know
+    if age_s > stale_after_s:
+        return f"process {holder.pid} on {holder.host} gave no heartbeat for {age_s:.0f} s"
+    return None
+
+
+def _started(pid: int) -> str | None:
+    """When the living process `pid` started; "" where that is not told, None when it is dead."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return None
+    except PermissionError:
+        pass  # alive, another user's
+    # After the name, which is in brackets and may hold anything: state, and 19 fields on the start.
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    if len(fields) < 20:
+        return ""
+    return None if fields[0] in "ZX" else fields[19]  # a zombie holds nothing any more
+
+
+def _uptime_s() -> float:
+    """Seconds since this machine started, sleep included; infinite where that is not told."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return float("inf")
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def _read_link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""

@@ -1,0 +1,250 @@
+"""At most one process works on a run: a lock that no dead process holds.
+
+The lock is a file that only one process can make. It says who holds it (`Holder`), and its
+modification time is the holder's last heartbeat, which is compared with the time of a file made
+just now: both are set by the file server, so that no two machines' clocks are ever compared.
+
+A holder that is gone (`why_gone`) is replaced, and of many who find it gone one replaces it: the
+right to replace the holder with token X is itself such a lock, the file `<lock>.X`, made by who
+wants to be next and holding its own record. When the lock still has token X then, that file is
+renamed over it. A process that dies between the two steps is a holder that is gone, of `<lock>.X`,
+and is replaced in the same way. To release its lock a holder first takes the right to replace
+itself. So whoever changes or removes a lock file has made sure whose it is, with nobody between.
+
+A holder that was suspended for long may find its lock taken. Hence `check` before anything is
+renamed into the run's folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from lmkit.errors import UserError
+from lmkit.runs.atomic import link_exclusively, written_beside
+from lmkit.runs.heartbeat import Heartbeat, server_time_s
+from lmkit.runs.holder import Holder, this_process, why_gone
+
+STALE_AFTER_S = 180.0
+_HEARTBEATS = 12  # in the time after which a lock is stale
+_DAMAGED = "damaged"
+
+log = logging.getLogger(__name__)
+
+
+class LockHeld(UserError):  # noqa: N818
+    """Another process works on this run."""
+
+
+class LockLost(UserError):  # noqa: N818
+    """Another process has taken this run over: nothing more may be written into its folder."""
+
+
+class LockState(NamedTuple):
+    """A lock as it was found."""
+
+    token: str  # "damaged" when the file cannot be understood
+    holder: Holder | None  # None when the file cannot be understood
+    age_s: float  # since the last heartbeat
+    gone: str | None  # why the holder no longer counts, None while it does
+
+
+class RunLock:
+    """The lock at `path`, held from `acquire` to `release` or within a `with` statement.
+
+    Args:
+        path: the lock file; its folder is made when it is missing.
+        job_id: the scheduler's job, SLURM's when None. A later attempt of the same job takes the
+            lock of an earlier one at once.
+        job_attempt: how often the scheduler has restarted the job; SLURM's count when None.
+        stale_after_s: seconds without a heartbeat after which a holder on another machine is
+            given up. The holder beats 12 times in that time.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        job_id: str | None = None,
+        job_attempt: int | None = None,
+        stale_after_s: float = STALE_AFTER_S,
+    ) -> None:
+        self.path = Path(path)
+        self._job_id = job_id
+        self._job_attempt = job_attempt
+        self._stale_after_s = stale_after_s
+        self._me: Holder | None = None
+        self._heartbeat: Heartbeat | None = None
+
+    @property
+    def token(self) -> str | None:
+        """What tells this taking of the lock from all others; None before `acquire`."""
+        return self._me.token if self._me else None
+
+    def acquire(self) -> None:
+        """Takes the lock, also from a holder that is gone.
+
+        Raises: LockHeld at once when another process holds it; UserError when the file cannot be
+            written.
+        """
+        if self._heartbeat is not None:
+            raise RuntimeError(f"{self.path} is held by this very RunLock")
+        me = this_process(self._job_id, self._job_attempt)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with written_beside(self.path, lambda file: file.write(me.to_json())) as record:
+                heartbeat = Heartbeat(record, self._stale_after_s / _HEARTBEATS)
+                try:
+                    _take(self.path, record, me, self._stale_after_s)
+                except BaseException:
+                    heartbeat.stop()
+                    raise
+        except OSError as error:
+            raise UserError(f"cannot take the lock {self.path}: {error.strerror}") from error
+        heartbeat.start()
+        self._me, self._heartbeat = me, heartbeat
+        _remove_litter(self.path, self._stale_after_s)
+
+    def release(self) -> None:
+        """Gives the lock up; does nothing when it is lost or was never held."""
+        # A forked child has a copy of this object, but neither the heartbeat nor the right.
+        if self._heartbeat is None or self._me.pid != os.getpid():
+            return
+        self._heartbeat.stop()
+        self._heartbeat = None
+        right = _right_to_replace(self.path, self._me.token)
+        try:
+            if link_exclusively(self.path, right):
+                if _token_at(self.path) == self._me.token:
+                    self.path.unlink()
+                right.unlink()
+        except (OSError, UserError) as error:
+            # Removed by hand, or the server is out of reach: when this process has ended, whoever
+            # wants the lock finds its holder gone.
+            log.warning("could not release %s: %s", self.path, error)
+
+    def holds(self) -> bool:
+        """Whether the lock is still this one's."""
+        return self._heartbeat is not None and _token_at(self.path) == self._me.token
+
+    def check(self) -> None:
+        """Raises LockLost unless the lock is still this one's, UserError when none can tell."""
+        try:
+            held = self.holds()
+        except OSError as error:
+            raise UserError(f"cannot read the lock {self.path}: {error.strerror}") from error
+        if not held:
+            raise LockLost(
+                f"{self.path} is no longer held by this process: another has taken the run over, "
+                f"and this one stops without writing more"
+            )
+
+    def __enter__(self) -> RunLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def look_at(
+    path: Path, now_s: float | None = None, stale_after_s: float = STALE_AFTER_S
+) -> LockState | None:
+    """The lock at `path` as it is now, None when nobody holds it. Changes nothing.
+
+    Args:
+        path: the lock file.
+        now_s: the time by `server_time_s`, to be asked once for many locks in a folder. When None
+            it is asked here, or taken from this machine's clock where no file can be made.
+        stale_after_s: as the holder's.
+    """
+    if now_s is None:
+        try:
+            now_s = server_time_s(path.parent)
+        except OSError:
+            now_s = time.time()
+    return _look(path, this_process(), now_s, stale_after_s)
+
+
+def _take(path: Path, record: Path, me: Holder, stale_after_s: float) -> None:
+    """Makes `record`, which says who `me` is, the file at `path`; raises LockHeld when it cannot.
+
+    Each round ends with the lock taken, held by another, or changed since it was looked at.
+    """
+    while not link_exclusively(record, path):
+        found = _look(path, me, server_time_s(path.parent), stale_after_s)
+        if found is None:
+            continue
+        if found.gone is None:
+            raise LockHeld(_held(path, found))
+        right = _right_to_replace(path, found.token)
+        _take(right, record, me, stale_after_s)
+        try:
+            if _token_at(path) == found.token:
+                os.replace(right, path)
+            else:
+                right.unlink()
+        except FileNotFoundError:
+            pass  # `me` was suspended in between and given up: see who has it now
+        if _token_at(path) == me.token:
+            log.info("took over %s: %s", path, found.gone)
+            return
+
+
+def _look(path: Path, me: Holder, now_s: float, stale_after_s: float) -> LockState | None:
+    try:
+        with path.open("rb") as file:
+            content = file.read()
+            age_s = max(0.0, now_s - os.fstat(file.fileno()).st_mtime)
+    except FileNotFoundError:
+        return None
+    try:
+        holder = Holder.from_json(content)
+    except ValueError:
+        gone = f"it is damaged and {age_s:.0f} s old" if age_s > stale_after_s else None
+        return LockState(_DAMAGED, None, age_s, gone)
+    return LockState(holder.token, holder, age_s, why_gone(holder, me, age_s, stale_after_s))
+
+
+def _token_at(path: Path) -> str | None:
+    """The token in a lock file, None without the file."""
+    try:
+        return Holder.from_json(path.read_bytes()).token
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return _DAMAGED
+
+
+def _right_to_replace(path: Path, token: str) -> Path:
+    return path.with_name(f"{path.name}.{token}")
+
+
+def _held(path: Path, found: LockState) -> str:
+    if found.holder is None:
+        who = "a process that cannot be told (its lock is damaged)"
+    else:
+        who = f"process {found.holder.pid} on {found.holder.host}"
+    return (
+        f"{path} is held by {who}, last heard of {found.age_s:.0f} s ago: wait for it to end "
+        f"(should it be dead for certain, remove that file)"
+    )
+
+
+def _remove_litter(path: Path, stale_after_s: float) -> None:
+    """Removes what processes killed on their way to the lock have left beside it."""
+    litter = (f"{path.name}.", f".{path.name}.")
+    with suppress(OSError):  # gone already, or another user's: it is in nobody's way
+        now_s = server_time_s(path.parent)
+        for other in path.parent.iterdir():
+            if other.name.startswith(litter) and now_s - other.stat().st_mtime > stale_after_s:
+                other.unlink()

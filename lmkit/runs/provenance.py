@@ -1,0 +1,137 @@
+"""What made a result: the code, the packages, the machine, the data. Torch is not imported."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import subprocess
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from lmkit.runs.identity import IDENTITY_VERSION
+from lmkit.runs.result import SCHEMA_VERSION
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_DISTRIBUTIONS = (
+    "lmkit",
+    "torch",
+    "pytorch-lightning",
+    "torchmetrics",
+    "hydra-core",
+    "omegaconf",
+    "numpy",
+    "scipy",
+    "wandb",
+)
+_GIT_TIMEOUT_S = 20
+
+
+class Revision(NamedTuple):
+    """A commit, and whether the working tree differs from it (ignored files aside)."""
+
+    commit: str
+    dirty: bool
+
+
+class Hardware(NamedTuple):
+    """The machine; fields are None where a system does not tell them."""
+
+    cpu: str | None
+    cores: int | None
+    usable_cores: int | None  # that this process may run on
+    memory_mb: int | None
+    devices: list[str]  # names of the accelerators in use
+
+
+def provenance(
+    data_sha256: str, threads: int, device_names: Sequence[str] = ()
+) -> dict[str, object]:
+    """What a result must be able to say of its making, ready for JSON.
+
+    Args:
+        data_sha256: fingerprint of the corpus.
+        threads: number of threads that compute.
+        device_names: accelerators in use, none on a CPU.
+    """
+    revision = git_revision(_PACKAGE)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "identity_version": IDENTITY_VERSION,
+        "git": revision._asdict() if revision else None,
+        "python": platform.python_version(),
+        "packages": package_versions(_DISTRIBUTIONS),
+        "platform": platform.platform(),
+        "host": socket.gethostname(),
+        "hardware": hardware(device_names)._asdict(),
+        "threads": threads,
+        "data_sha256": data_sha256,
+    }
+
+
+def git_revision(folder: Path) -> Revision | None:
+    """The revision of the checkout that `folder` is part of.
+
+    None when git does not track `folder` (an installed package may well lie in an environment
+    inside some other project's checkout), or there is no git.
+    """
+    tracked = _git(folder, "ls-files", "--error-unmatch", "__init__.py")
+    commit = _git(folder, "rev-parse", "--verify", "HEAD")
+    changes = _git(folder, "status", "--porcelain")
+    if tracked is None or commit is None or changes is None:
+        return None
+    return Revision(commit.strip(), bool(changes.strip()))
+
+
+def package_versions(distributions: Sequence[str]) -> dict[str, str | None]:
+    """The installed version of each distribution, None for one that is not installed."""
+    versions: dict[str, str | None] = {}
+    for name in distributions:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = None
+    return versions
+
+
+def hardware(device_names: Sequence[str]) -> Hardware:
+    """The machine that this process runs on, with the accelerators that it uses."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    return Hardware(_cpu(), os.cpu_count(), usable, _memory_mb(), list(device_names))
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """The output of a git command in `folder`, None when it fails."""
+    # Without what a hook passes on, and without refreshing the index: many runs ask at once.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_GIT_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
+def _cpu() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return platform.processor() or None
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine() or None
+
+
+def _memory_mb() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
+    except (ValueError, OSError):
+        return None

@@ -1,0 +1,151 @@
+"""Singular values of a tall matrix from a stream of its rows, in memory that its height leaves alone.
+
+The Gram matrix A^T A is summed in float64 over blocks of rows; the square roots of its eigenvalues are
+the singular values of A. Forming A^T A squares the condition, so that values below about
+sqrt(eps of float64) * sigma_1 drown in rounding: `measures.RESOLUTION["gram"]`.
+
+Shapes: N contexts (rows), V vocabulary (columns).
+"""
+
+from __future__ import annotations
+
+import scipy.linalg
+import torch
+from scipy.linalg.blas import dsyrk
+from torch import Tensor
+
+from lmkit.errors import UserError, require_count, require_positive
+from lmkit.spectra.rows import require_rows
+
+PANEL = 2048  # columns of the blocked product on devices without a symmetric rank-k update
+
+
+class GramAccumulator:
+    """Sums A^T A over blocks of rows of A; only the upper triangle is computed.
+
+    Args:
+        num_columns: V.
+        device: where the V x V float64 Gram matrix lives. On the CPU a symmetric rank-k update
+            (scipy's BLAS, on its own threads: OMP_NUM_THREADS or OPENBLAS_NUM_THREADS, else all
+            cores) does half the work of a product; elsewhere a product by panels does about that.
+        block_mb: memory for rows waiting to be added, in MiB. Rows are gathered into blocks of this
+            size first, so that the sums do not depend on how the caller cuts the stream.
+
+    Memory: 8 V^2 bytes + block_mb, and again 8 V^2 in `singular_values` unless it may consume.
+    """
+
+    method = "gram"
+
+    def __init__(
+        self, num_columns: int, device: str | torch.device = "cpu", block_mb: float = 128
+    ) -> None:
+        require_count("num_columns", num_columns)
+        require_positive("block_mb", block_mb)
+        self.num_columns = num_columns
+        self.num_rows = 0
+        self.device = torch.device(device)
+        self._block_rows = max(1, int(block_mb * 2**20) // (8 * num_columns))
+        self._block_NV: Tensor | None = None
+        self._waiting = 0
+        self._gram_VV: Tensor | None = torch.zeros(
+            num_columns, num_columns, dtype=torch.float64, device=self.device
+        )
+
+    def add(self, rows_NV: Tensor) -> None:
+        """Adds a block of rows (N, V), float32 or float64, from any device.
+
+        Raises:
+            UserError: wrong shape, or an entry that is not finite (its row is named); nothing of
+                that block is added.
+        """
+        self._require_gram()
+        rows_NV = rows_NV.detach()
+        require_rows(rows_NV, self.num_columns, self.num_rows)
+        for part_NV in rows_NV.split(self._block_rows):
+            self._gather(part_NV)
+        self.num_rows += rows_NV.shape[0]
+
+    def merge(self, other: GramAccumulator) -> None:
+        """Adds the rows of another accumulator, which may live on another device."""
+        if other.num_columns != self.num_columns:
+            raise UserError(
+                f"cannot merge spectra of {self.num_columns} and {other.num_columns} columns"
+            )
+        self._flush()
+        other._flush()
+        self._require_gram().add_(other._require_gram().to(self.device))
+        self.num_rows += other.num_rows
+
+    def all_reduce(self) -> None:
+        """Sums over the processes of the default torch.distributed group; all then hold the whole."""
+        self._flush()
+        torch.distributed.all_reduce(self._require_gram())
+        count = torch.tensor(self.num_rows, device=self.device)
+        torch.distributed.all_reduce(count)
+        self.num_rows = int(count)
+
+    def singular_values(self, consume: bool = False) -> Tensor:
+        """All min(N, V) singular values, descending, float64 on the CPU.
+
+        consume: on the CPU, work in the Gram matrix itself, which halves the memory, takes about
+            twice as long and leaves the accumulator unusable.
+        """
+        self._flush()
+        self._block_NV = None
+        gram_VV = self._require_gram()
+        if consume and self.device.type == "cpu":
+            # Fortran order (the transpose) lets LAPACK overwrite without a copy.
+            squares_V = torch.from_numpy(
+                scipy.linalg.eigh(
+                    gram_VV.T.numpy(), lower=True, eigvals_only=True, driver="evd",
+                    overwrite_a=True, check_finite=False,
+                )
+            )
+        else:
+            squares_V = torch.linalg.eigvalsh(gram_VV, UPLO="U").cpu()
+        if consume:
+            self._gram_VV = None
+        values_V = squares_V.flip(0).clamp(min=0).sqrt()
+        return values_V[: min(self.num_rows, self.num_columns)]
+
+    def _gather(self, rows_NV: Tensor) -> None:
+        if self._block_NV is None:
+            self._block_NV = torch.empty(
+                self._block_rows, self.num_columns, dtype=torch.float64, device=self.device
+            )
+        taken = min(len(rows_NV), self._block_rows - self._waiting)
+        self._block_NV[self._waiting : self._waiting + taken] = rows_NV[:taken]
+        self._waiting += taken
+        if self._waiting == self._block_rows:
+            self._flush()
+        if taken < len(rows_NV):
+            self._gather(rows_NV[taken:])
+
+    def _flush(self) -> None:
+        if self._waiting:
+            block_NV = self._block_NV[: self._waiting]
+            rank_k_update(self._require_gram(), block_NV)
+            self._waiting = 0
+
+    def _require_gram(self) -> Tensor:
+        if self._gram_VV is None:
+            raise RuntimeError("this accumulator was consumed by singular_values(consume=True)")
+        return self._gram_VV
+
+
+def rank_k_update(gram_VV: Tensor, block_NV: Tensor) -> None:
+    """gram += block^T block in the upper triangle, both contiguous float64 on one device."""
+    if gram_VV.device.type == "cpu":
+        # BLAS is column-major: it sees both transposed, so our upper triangle is its lower one.
+        dsyrk(
+            1.0, block_NV.T.numpy(), beta=1.0, c=gram_VV.T.numpy(), lower=1, overwrite_c=1
+        )
+    else:
+        update_by_panels(gram_VV, block_NV, PANEL)
+
+
+def update_by_panels(gram_VV: Tensor, block_NV: Tensor, panel: int) -> None:
+    """The same by plain products: each panel of columns times itself and those to its right."""
+    for start in range(0, gram_VV.shape[0], panel):
+        stop = start + panel
+        gram_VV[start:stop, start:].addmm_(block_NV[:, start:stop].T, block_NV[:, start:])

@@ -1,0 +1,183 @@
+"""All measures of one spectrum; what its computation cannot resolve is None, with a reason.
+
+Shapes: S singular values, descending.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from lmkit.errors import UserError, require_choice, require_count
+from lmkit.spectra import ranks
+
+EPSILONS = (1e-3, 1e-4, 1e-5)
+
+# What each way of computing tells from rounding, relative to sigma_1. A Gram matrix holds sigma^2
+# with errors near eps of float64 times sigma_1^2, so sigma itself down to about sqrt(eps): exact
+# zeros come out at up to 2e-8. The other two work on sigma itself.
+RESOLUTION = {"gram": 5e-8, "factors": 1e-13, "svd": 1e-15}
+
+# Grid of the cumulative distribution, from 1 down to at most 1e-8 and never below the resolution.
+THRESHOLDS = tuple(10.0 ** (-step / 10) for step in range(80, -1, -1))
+
+# The entropy rank weighs values below the resolution too: it is unresolved when it would differ by
+# more than this share between them being 0 and being at the resolution.
+ENTROPY_MARGIN = 0.01
+
+
+@dataclass(frozen=True)
+class SpectrumMeasures:
+    """Measures of one spectrum and what they depend on.
+
+    Tolerance, resolution and thresholds are relative to sigma_1. Ranks compare only at the same
+    number of contexts, since Press's tolerance depends on it.
+    """
+
+    num_contexts: int
+    num_columns: int
+    source_dtype: str  # of the rows, before accumulation in float64
+    method: str  # gram | factors | svd
+    resolution: float
+    sigma_1: float
+    press_tolerance: float
+    press_tolerance_dtype: str
+    press_rank: int | None
+    effective_rank: dict[str, int | None]  # by epsilon: "0.001", "0.0001", "1e-05"
+    stable_rank: float | None
+    participation_ratio: float | None
+    entropy_rank: float | None
+    condition: float | None
+    thresholds: list[float]
+    cumulative_shares: list[float]
+    unresolved: dict[str, str]  # measure (or "effective_rank 1e-05") -> why it is None
+
+    def to_dict(self) -> dict[str, object]:
+        """Numbers, strings, lists and dicts only, ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Unresolved:
+    reason: str
+
+
+def measure(
+    singular_values: Tensor,
+    num_rows: int,
+    num_columns: int,
+    source_dtype: torch.dtype,
+    method: str = "gram",
+    press_dtype: torch.dtype = torch.float32,
+) -> SpectrumMeasures:
+    """All measures of the spectrum of a num_rows x num_columns matrix.
+
+    Args:
+        singular_values: all min(num_rows, num_columns) of them, descending.
+        source_dtype: of the matrix's entries as they were produced.
+        method: how the values were computed, a key of RESOLUTION.
+        press_dtype: the dtype whose eps stands in Press's tolerance; float32 as in the papers.
+    """
+    sigma_S = singular_values.detach().to("cpu", torch.float64)
+    require_choice("method", method, tuple(RESOLUTION))
+    require_count("num_rows", num_rows)
+    require_count("num_columns", num_columns)
+    _require_spectrum(sigma_S, min(num_rows, num_columns))
+    sigma_1 = float(sigma_S[0])
+    relative_S = sigma_S / sigma_1 if sigma_1 > 0 else sigma_S
+    floor = RESOLUTION[method]
+    tolerance = ranks.press_tolerance(num_rows, num_columns, press_dtype)
+    results = {"press_rank": _press_rank(relative_S, tolerance, floor, source_dtype, press_dtype)}
+    for epsilon in EPSILONS:
+        results[f"effective_rank {epsilon:g}"] = _effective_rank(relative_S, epsilon, floor)
+    results |= _real_measures(relative_S, floor)
+    numbers = {name: None if isinstance(r, _Unresolved) else r for name, r in results.items()}
+    thresholds = [threshold for threshold in THRESHOLDS if threshold >= floor]
+    return SpectrumMeasures(
+        num_contexts=num_rows,
+        num_columns=num_columns,
+        source_dtype=_name(source_dtype),
+        method=method,
+        resolution=floor,
+        sigma_1=sigma_1,
+        press_tolerance=tolerance,
+        press_tolerance_dtype=_name(press_dtype),
+        press_rank=numbers["press_rank"],
+        effective_rank={f"{e:g}": numbers[f"effective_rank {e:g}"] for e in EPSILONS},
+        stable_rank=numbers["stable_rank"],
+        participation_ratio=numbers["participation_ratio"],
+        entropy_rank=numbers["entropy_rank"],
+        condition=numbers["condition"],
+        thresholds=thresholds,
+        cumulative_shares=ranks.cumulative_shares(relative_S, thresholds),
+        unresolved={n: r.reason for n, r in results.items() if isinstance(r, _Unresolved)},
+    )
+
+
+def _require_spectrum(sigma_S: Tensor, count: int) -> None:
+    if sigma_S.ndim != 1 or len(sigma_S) != count:
+        raise UserError(f"a spectrum must hold all {count} singular values, not {sigma_S.shape}")
+    if not bool(torch.isfinite(sigma_S).all()) or float(sigma_S[-1]) < 0:
+        raise UserError("singular values must be finite and at least 0")
+    if bool((sigma_S[1:] > sigma_S[:-1]).any()):
+        raise UserError("singular values must be in descending order")
+
+
+def _press_rank(
+    relative_S: Tensor,
+    tolerance: float,
+    floor: float,
+    source_dtype: torch.dtype,
+    press_dtype: torch.dtype,
+) -> int | _Unresolved:
+    if torch.finfo(source_dtype).eps > torch.finfo(press_dtype).eps:
+        return _Unresolved(
+            f"the tolerance is one for {_name(press_dtype)}, below the rounding of the "
+            f"{_name(source_dtype)} rows"
+        )
+    if tolerance < floor:
+        return _Unresolved(f"the tolerance {tolerance:.1e} is below the resolution {floor:.0e}")
+    return ranks.press_rank(relative_S, tolerance)
+
+
+def _effective_rank(relative_S: Tensor, epsilon: float, floor: float) -> int | _Unresolved:
+    energy = float(relative_S.square().sum())
+    if 0 < epsilon * energy < len(relative_S) * floor**2:
+        return _Unresolved(f"the resolution {floor:.0e} hides a tail of {epsilon:g} of the energy")
+    return ranks.effective_rank(relative_S, epsilon)
+
+
+def _real_measures(relative_S: Tensor, floor: float) -> dict[str, float | _Unresolved]:
+    if relative_S[0] == 0:
+        zero = _Unresolved("all singular values are 0")
+        names = ("stable_rank", "participation_ratio", "entropy_rank", "condition")
+        return dict.fromkeys(names, zero)
+    return {
+        "stable_rank": ranks.stable_rank(relative_S),
+        "participation_ratio": ranks.participation_ratio(relative_S),
+        "entropy_rank": _entropy_rank(relative_S, floor),
+        "condition": _condition(relative_S, floor),
+    }
+
+
+def _entropy_rank(relative_S: Tensor, floor: float) -> float | _Unresolved:
+    low = ranks.entropy_rank(torch.where(relative_S < floor, 0.0, relative_S))
+    high = ranks.entropy_rank(relative_S.clamp(min=floor))
+    if high - low > ENTROPY_MARGIN * low:
+        return _Unresolved(
+            f"values below the resolution {floor:.0e} matter: between {low:.6g} and {high:.6g}"
+        )
+    return low
+
+
+def _condition(relative_S: Tensor, floor: float) -> float | _Unresolved:
+    smallest = float(relative_S[-1])
+    if smallest < floor:
+        return _Unresolved(f"the smallest singular value is below the resolution {floor:.0e}")
+    return 1 / smallest
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,20 @@
+"""Trains one configuration, or goes on with it, or finds it finished: `python -m lmkit.train`."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from lmkit.cli import entry_point, plain_config
+
+
+@entry_point("train")
+def main(config: DictConfig) -> None:
+    """Composes, then hands over; torch is imported only now, so that --help is quick."""
+    plain = plain_config(config)
+    from lmkit.experiment import run
+
+    run(plain)
+
+
+if __name__ == "__main__":
+    main()

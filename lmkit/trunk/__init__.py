@@ -1,0 +1,1 @@
+"""Recurrent trunks: token ids to context vectors."""

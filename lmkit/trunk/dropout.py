@@ -1,0 +1,37 @@
+"""The dropouts of AWD-LSTM (Merity et al. 2018, section 4), all inverted: scaled by 1 / (1 - p).
+
+Shapes: T window length, B batch, D features, E embedding, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def locked_dropout(x_TBD: Tensor, p: float, training: bool) -> Tensor:
+    """Dropout with one mask for all time steps of the window (variational dropout)."""
+    if not training or p == 0:
+        return x_TBD
+    keep = torch.empty_like(x_TBD[:1]).bernoulli_(1 - p).div_(1 - p)
+    return x_TBD * keep
+
+
+def embedding_dropout(
+    tokens_TB: Tensor, weight_VE: Tensor, p: float, training: bool
+) -> Tensor:
+    """Embeddings (T, B, E) with whole words dropped, each word everywhere in the window or nowhere.
+
+    The mask belongs to the lookup only: a tied decoder sees the undropped weight.
+    """
+    embedded_TBE = F.embedding(tokens_TB, weight_VE)
+    if not training or p == 0:
+        return embedded_TBE
+    keep_V1 = weight_VE.new_empty(len(weight_VE), 1).bernoulli_(1 - p).div_(1 - p)
+    return embedded_TBE * F.embedding(tokens_TB, keep_V1)
+
+
+def drop_connect(weight: Tensor, p: float, training: bool) -> Tensor:
+    """Dropout on single connections of a recurrent weight; call it once a window."""
+    return F.dropout(weight, p, training)

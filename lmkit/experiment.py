@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from dataclasses import dataclass
@@ -121,7 +122,7 @@ def _train_and_conclude(defined: Run, lock: RunLock) -> None:
         callbacks.append(EpochProgress())
     trainer = _trainer(defined, callbacks, [metrics, *_wandb(defined)], lock)
     last = _checkpoint_to_resume(folder, defined.identity)
-    trainer.fit(model, datamodule=data, ckpt_path=last)
+    trainer.fit(model, datamodule=data, ckpt_path=last, weights_only=True)
     if trainer.interrupted:
         raise UserError("interrupted: the same command again goes on from the last checkpoint")
     _load_best(model, folder)
@@ -157,6 +158,7 @@ def _trainer(
     trainer = defined.config["trainer"]
     # state is carried from window to window, so there is one stream of batches and no workers
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     return pl.Trainer(
         accelerator=defined.accelerator,
         devices=1,

@@ -104,7 +104,6 @@ class AsgdSwitch(pl.Callback):
         epoch = trainer.current_epoch + 1
         if not self.switched and self.trigger.fires(epoch, self.valid_nll_raw):
             self.switched_after = epoch
-        pl_module.log("switched", float(self.switched))
 
     def state_dict(self) -> dict:
         return {

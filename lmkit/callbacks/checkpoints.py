@@ -117,7 +117,7 @@ class Checkpoints(Checkpoint):
 
     def _save(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         pl_module.check_finite()
-        trainer.save_checkpoint(self.last)
+        trainer.save_checkpoint(self.last, weights_only=False)  # optimizer and loops too
         self.saved_at = time.monotonic()
 
     def _link_best(self) -> None:

@@ -40,7 +40,8 @@ class ToyLanguage:
         context_strength: standard deviation of u . B[x] over contexts, in nats; the larger it is,
             the more the last two words tell about the next. From 0.1 to 4.
         zipf_exponent: of the words' frequencies, `<eos>` left out. From 0 to 4.
-        sentence_length: mean number of tokens of a sentence, `<eos>` included (approximately). From 2 to 1000.
+        sentence_length: mean number of tokens of a sentence, `<eos>` included (approximately). From
+            2 to 1000.
         train_tokens: size of the training split, likewise `valid_tokens` and `test_tokens`. A
             split's last sentence may be cut short.
         seed: of the language and its texts.

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from lmkit.data.corpus import TextCorpus
+from lmkit.errors import UserError
+
+TEXTS = {"train": "the cat sat\nthe dog\n", "valid": "a cat\n\n", "test": "a bird sat\n"}
+
+
+def write_texts(folder: Path, **texts: str | bytes) -> TextCorpus:
+    for split, text in {**TEXTS, **texts}.items():
+        raw = text if isinstance(text, bytes) else text.encode()
+        (folder / f"{split}.txt").write_bytes(raw)
+    return TextCorpus("mine", str(folder), ".")
+
+
+def words(corpus, split: str) -> str:
+    return " ".join(corpus.vocabulary[token] for token in getattr(corpus, split))
+
+
+def test_every_line_ends_in_eos_and_vocabulary_is_in_order_of_first_appearance(tmp_path):
+    corpus = write_texts(tmp_path).load()
+    assert corpus.vocabulary == ("the", "cat", "sat", "<eos>", "dog", "a", "bird")
+    assert words(corpus, "train") == "the cat sat <eos> the dog <eos>"
+    assert words(corpus, "valid") == "a cat <eos> <eos>"
+    assert words(corpus, "test") == "a bird sat <eos>"
+    assert {corpus.train.dtype, corpus.valid.dtype, corpus.test.dtype} == {np.dtype(np.int64)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a b\nc\n", "a b\nc", "a b\r\nc\r\n", "a b\rc\r", "\ufeffa  b \n\tc\n"],
+    ids=["plain", "no final newline", "windows", "old mac", "byte order mark"],
+)
+def test_line_ends_of_every_system_read_alike(tmp_path, text):
+    assert words(write_texts(tmp_path, train=text).load(), "train") == "a b <eos> c <eos>"
+
+
+def test_only_line_ends_of_text_files_end_a_line(tmp_path):
+    # str.splitlines would make four lines of this one.
+    corpus = write_texts(tmp_path, train="a\u2028b\x0cc\x1cd\n").load()
+    assert words(corpus, "train") == "a b c d <eos>"
+
+
+def test_given_vocabulary_is_kept_and_decides_the_ids(tmp_path):
+    vocabulary = ["<eos>", "zebra", "sat", "bird", "a", "dog", "cat", "the"]
+    corpus = write_texts(tmp_path).load(vocabulary)
+    assert corpus.vocabulary == tuple(vocabulary)
+    assert corpus.test.tolist() == [4, 3, 2, 0]
+
+
+def test_word_outside_given_vocabulary_is_named_with_file_and_line(tmp_path):
+    corpus = write_texts(tmp_path)
+    vocabulary = corpus.load().vocabulary
+    write_texts(tmp_path, valid="a cat\na dog\nthe walrus sat\n")
+    with pytest.raises(UserError, match=r"valid\.txt, line 3: 'walrus' is not in the vocabulary"):
+        corpus.load(vocabulary)
+
+
+def test_fingerprint_changes_with_any_byte_and_with_nothing_else(tmp_path):
+    first = tmp_path / "first"
+    second = tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    original = write_texts(first).fingerprint()
+    assert len(original) == 64
+    assert write_texts(second).fingerprint() == original
+    assert TextCorpus("other name", str(tmp_path), "first").fingerprint() == original
+    seen = {original}
+    for split, text in TEXTS.items():
+        seen.add(write_texts(second, **{split: text + " "}).fingerprint())
+    # The same text, cut at another place.
+    seen.add(write_texts(second, train="the cat sat\n", valid="the dog\na cat\n\n").fingerprint())
+    assert len(seen) == 5
+
+
+def test_missing_file_is_named(tmp_path):
+    corpus = write_texts(tmp_path)
+    (tmp_path / "valid.txt").unlink()
+    for read in (corpus.load, corpus.fingerprint):
+        with pytest.raises(UserError, match=r"valid\.txt does not exist: data\.root=") as caught:
+            read()
+        assert "lmkit.data.download" not in str(caught.value)
+
+
+def test_unset_root_says_what_to_set_and_how_to_download(monkeypatch):
+    with pytest.raises(UserError, match=r"data\.root is not set") as caught:
+        TextCorpus("penn", None, "penn").load()
+    assert "LMKIT_DATA" in str(caught.value)
+    assert "python -m lmkit.data.download penn" in str(caught.value)
+    with pytest.raises(UserError, match=r"data\.root is not set") as caught:
+        TextCorpus("text", None, ".").fingerprint()
+    assert "train.txt" in str(caught.value)
+    assert "download" not in str(caught.value)
+
+
+def test_downloadable_corpus_missing_from_root_says_how_to_download(tmp_path):
+    with pytest.raises(UserError, match=r"with wikitext-2/train\.txt in it.*download wikitext-2"):
+        TextCorpus("wikitext-2", str(tmp_path), "wikitext-2").load()
+
+
+def test_folder_in_place_of_a_file_is_one_line(tmp_path):
+    corpus = write_texts(tmp_path)
+    (tmp_path / "test.txt").unlink()
+    (tmp_path / "test.txt").mkdir()
+    with pytest.raises(UserError, match=r"test\.txt cannot be read"):
+        corpus.load()
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", " \t\r\n", "\ufeff"])
+def test_empty_text_is_refused(tmp_path, text):
+    with pytest.raises(UserError, match=r"test\.txt is empty"):
+        write_texts(tmp_path, test=text).load()
+
+
+def test_text_that_is_not_utf8_is_located(tmp_path):
+    raw = "erste Zeile\nGrü".encode() + "ße\n".encode("latin-1")
+    with pytest.raises(UserError, match=r"train\.txt is not UTF-8.*line 2, byte offset 16.*0xdf"):
+        write_texts(tmp_path, train=raw).load()
+
+
+@pytest.mark.parametrize("name", ["penn", "wikitext-2"])
+def test_configs_take_root_from_the_environment(name, monkeypatch):
+    config = OmegaConf.load(Path(__file__).parents[2] / "conf" / "data" / f"{name}.yaml")
+    monkeypatch.delenv("LMKIT_DATA", raising=False)
+    assert instantiate(config).root is None
+    monkeypatch.setenv("LMKIT_DATA", "/somewhere")
+    corpus = instantiate(config)
+    assert (corpus.name, corpus.root, corpus.folder) == (name, "/somewhere", name)
+
+
+def test_config_of_a_text_of_ones_own(tmp_path):
+    write_texts(tmp_path)
+    config = OmegaConf.load(Path(__file__).parents[2] / "conf" / "data" / "text.yaml")
+    config.root = str(tmp_path)
+    assert len(instantiate(config).load().vocabulary) == 7
+
+
+def test_reading_imports_no_torch():
+    code = (
+        "import sys, lmkit.data.corpus, lmkit.data.toy, lmkit.data.download; "
+        "sys.exit('torch' in sys.modules or 'pytorch_lightning' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(
+    ("folder", "tokens", "vocabulary_size"),
+    [
+        ("penn", (929_589, 73_760, 82_430), 10_000),
+        ("wikitext-2", (2_088_628, 217_646, 245_569), 33_278),
+    ],
+)
+def test_real_corpora_have_the_published_sizes(data_root, folder, tokens, vocabulary_size):
+    corpus = TextCorpus(folder, str(data_root), folder).load()
+    assert (len(corpus.train), len(corpus.valid), len(corpus.test)) == tokens
+    assert len(corpus.vocabulary) == vocabulary_size
+    assert corpus.train.max() < vocabulary_size
+    lines = (data_root / folder / "test.txt").read_text(encoding="utf-8").split("\n")
+    eos = corpus.vocabulary.index("<eos>")
+    assert int((corpus.test == eos).sum()) == len(lines) - 1

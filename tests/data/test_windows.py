@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from lmkit.data.corpus import TextCorpus
+from lmkit.data.windows import (
+    EvalWindows,
+    TrainWindows,
+    Window,
+    columns,
+    sample_lengths,
+)
+from lmkit.errors import UserError
+
+
+def train_windows(num_steps: int, batch_size: int = 3, seed: int = 7) -> TrainWindows:
+    return TrainWindows(columns(np.arange(num_steps * batch_size), batch_size), 70, 40, seed)
+
+
+def positions(window: Window) -> tuple:
+    cursor = (window.epoch, window.index, window.sampled_length, window.is_last)
+    return (*cursor, window.inputs_TB.tolist(), window.targets_TB.tolist())
+
+
+def trained_epoch(windows: TrainWindows) -> list[Window]:
+    """Goes through one epoch and commits each window."""
+    seen = []
+    for window in windows:
+        seen.append(window)
+        windows.commit(window)
+    return seen
+
+
+def test_columns_are_contiguous_pieces_of_the_stream_without_the_remainder():
+    folded = columns(np.arange(14), 4)
+    assert folded.tolist() == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
+    assert folded.dtype == torch.int64
+    assert folded.is_contiguous()
+
+
+def test_columns_refuses_a_text_too_short_for_the_batch():
+    with pytest.raises(UserError, match=r"7 tokens is too short for 4 columns.*batch_size"):
+        columns(np.arange(7), 4)
+
+
+def authors_loop(num_steps: int, random: np.random.RandomState) -> list[int]:
+    """The loop of awd-lstm-lm's main.py with mos's upper bound, drawing in its order."""
+    lengths = []
+    i = 0
+    while i < num_steps - 1 - 1:
+        bptt = 70 if random.random_sample() < 0.95 else 70 / 2.0
+        seq_len = max(5, int(random.normal(bptt, 5)))
+        seq_len = min(seq_len, 70 + 40)
+        lengths.append(seq_len)
+        i += seq_len
+    return lengths
+
+
+@pytest.mark.parametrize("num_steps", [3, 4, 71, 5000])
+def test_lengths_equal_the_authors_loop(num_steps):
+    seeds = np.random.SeedSequence([11, 3])
+    random = np.random.RandomState(np.random.MT19937(seeds))
+    assert sample_lengths(num_steps, 70, 40, 11, 3) == authors_loop(num_steps, random)
+
+
+def test_lengths_have_the_papers_distribution():
+    lengths = np.array(sample_lengths(2_000_000, 70, 40, 1, 1))
+    # N(70, 5) and N(35, 5) overlap by nothing at 52; int() takes half a token off the means.
+    short = lengths < 52
+    count = len(lengths)
+    assert abs(short.mean() - 0.05) < 4 * np.sqrt(0.05 * 0.95 / count)
+    assert abs(lengths[~short].mean() - 69.5) < 4 * 5 / np.sqrt((~short).sum())
+    assert abs(lengths[short].mean() - 34.5) < 4 * 5 / np.sqrt(short.sum())
+    assert abs(lengths[~short].std() - 5) < 0.1
+    assert abs(lengths[short].std() - 5) < 0.4
+
+
+def test_lengths_are_at_least_5_and_at_most_bptt_and_delta():
+    short = sample_lengths(20_000, 8, 0, 1, 1)
+    assert min(short) == 5
+    assert max(short) == 8
+    assert max(sample_lengths(200_000, 70, 3, 1, 1)) == 73
+
+
+def test_lengths_depend_on_seed_and_epoch_alone():
+    first = sample_lengths(10_000, 70, 40, 1, 1)
+    torch.manual_seed(5)
+    np.random.seed(5)
+    assert sample_lengths(10_000, 70, 40, 1, 1) == first
+    assert sample_lengths(10_000, 70, 40, 1, 2) != first
+    assert sample_lengths(10_000, 70, 40, 2, 1) != first
+    # No two of (seed, epoch) share a stream, as sums of the two would.
+    assert sample_lengths(10_000, 70, 40, 2, 1) != sample_lengths(10_000, 70, 40, 1, 2)
+
+
+def test_an_epoch_covers_every_target_once_in_order_but_for_a_single_last_one():
+    left_out_counts = set()
+    for num_steps in range(60, 160):
+        windows = train_windows(num_steps, batch_size=2)
+        epoch = list(windows)
+        inputs_SB = torch.cat([window.inputs_TB for window in epoch])
+        targets_SB = torch.cat([window.targets_TB for window in epoch])
+        left_out = num_steps - 1 - len(targets_SB)
+        left_out_counts.add(left_out)
+        assert torch.equal(targets_SB, windows.columns_SB[1 : num_steps - left_out])
+        assert torch.equal(inputs_SB, windows.columns_SB[: num_steps - 1 - left_out])
+        for window in epoch[:-1]:
+            assert window.sampled_length == len(window.inputs_TB)
+        assert epoch[-1].sampled_length >= len(epoch[-1].inputs_TB)
+        assert [window.index for window in epoch] == list(range(len(epoch)))
+        assert [window.is_last for window in epoch] == [False] * (len(epoch) - 1) + [True]
+        assert windows.num_windows(1) == len(epoch)
+    assert left_out_counts == {0, 1}
+
+
+def test_the_shorter_last_window_keeps_its_sampled_length():
+    # 75 tokens: a window of about 70, then one of a few tokens that was drawn as a whole one.
+    windows = list(train_windows(75))
+    assert len(windows[-1].inputs_TB) < 20
+    assert windows[-1].sampled_length > 20
+
+
+def test_train_windows_have_no_length():
+    assert not hasattr(train_windows(100), "__len__")
+
+
+def test_epochs_follow_one_another_and_differ():
+    windows = train_windows(1000)
+    first, second = trained_epoch(windows), trained_epoch(windows)
+    assert {window.epoch for window in first} == {1}
+    assert {window.epoch for window in second} == {2}
+    lengths = [[window.sampled_length for window in epoch] for epoch in (first, second)]
+    assert lengths[0] != lengths[1]
+    assert lengths[1] == sample_lengths(1000, 70, 40, 7, 2)
+
+
+def test_iterating_without_training_stays_where_it_is():
+    windows = train_windows(1000)
+    once = [positions(window) for window in windows]
+    assert [positions(window) for window in windows] == once
+
+
+def test_resumed_mid_epoch_with_a_window_read_ahead_gives_exactly_the_remaining():
+    undisturbed = train_windows(1000)
+    expected = [positions(w) for _ in range(3) for w in trained_epoch(undisturbed)]
+    first_epoch_size = undisturbed.num_windows(1)
+    for num_trained in range(2 * first_epoch_size):
+        windows = train_windows(1000)
+        trained = []
+        while len(trained) < num_trained:
+            reading = iter(windows)
+            ahead = next(reading)
+            while ahead is not None and len(trained) < num_trained:
+                current, ahead = ahead, next(reading, None)
+                trained.append(positions(current))
+                windows.commit(current)
+        resumed = train_windows(1000)
+        resumed.load_state_dict(windows.state_dict())
+        while resumed.state_dict()["epoch"] < 3 or len(trained) < len(expected):
+            trained += [positions(window) for window in trained_epoch(resumed)]
+        assert trained == expected
+
+
+def test_state_holds_committed_windows_only():
+    windows = train_windows(1000)
+    reading = iter(windows)
+    first, second = next(reading), next(reading)
+    assert windows.state_dict() == {"epoch": 1, "windows_done": 0}
+    windows.commit(first)
+    assert windows.state_dict() == {"epoch": 1, "windows_done": 1}
+    with pytest.raises(ValueError, match="window 0 of epoch 1 committed, but window 1"):
+        windows.commit(first)
+    windows.commit(second)
+    assert windows.state_dict() == {"epoch": 1, "windows_done": 2}
+
+
+@pytest.mark.parametrize(
+    ("option", "arguments"),
+    [
+        ("windows.bptt", (4, 40, 1)),
+        ("windows.max_length_delta", (70, -1, 1)),
+        ("seed", (70, 40, -1)),
+    ],
+)
+def test_bad_options_are_named(option, arguments):
+    with pytest.raises(UserError, match=f"^{option} must be a whole number"):
+        TrainWindows(columns(np.arange(100), 2), *arguments)
+
+
+def test_training_text_too_short_is_refused():
+    with pytest.raises(UserError, match=r"columns of 2 tokens.*windows\.batch_size"):
+        train_windows(2)
+    assert train_windows(3).num_windows(1) == 1
+
+
+@pytest.mark.parametrize(("num_steps", "length"), [(2, 1), (2, 70), (71, 70), (72, 70), (141, 35)])
+def test_evaluation_covers_every_target_once(num_steps, length):
+    columns_SB = columns(np.arange(num_steps * 3), 3)
+    windows = EvalWindows(columns_SB, length)
+    for _ in range(2):
+        seen = list(windows)
+        assert len(seen) == len(windows)
+        assert torch.equal(torch.cat([w.targets_TB for w in seen]), columns_SB[1:])
+        assert torch.equal(torch.cat([w.inputs_TB for w in seen]), columns_SB[:-1])
+        assert all(len(window.inputs_TB) == length for window in seen[:-1])
+        assert [w.is_last for w in seen] == [False] * (len(seen) - 1) + [True]
+        assert sum(w.targets_TB.numel() for w in seen) == windows.num_targets
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(("folder", "targets"), [("penn", 82_429), ("wikitext-2", 245_568)])
+def test_real_test_splits_have_the_published_number_of_contexts(data_root, folder, targets):
+    test = TextCorpus(folder, str(data_root), folder).load().test
+    windows = EvalWindows(columns(test, 1), 70)
+    assert windows.num_targets == targets
+    assert sum(window.targets_TB.numel() for window in windows) == targets

@@ -1,0 +1,195 @@
+"""Fifty windows through the switch against a plain loop written from the papers.
+
+The loop uses neither Lightning nor anything of lmkit but the windows: LSTM equations, the losses,
+regularisers, clipping, decay, lr scaling and averaging stand here once more. Dropouts are 0, and
+both sides compute in float64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from lmkit.callbacks.asgd_switch import AsgdSwitch
+from lmkit.callbacks.triggers import AtEpoch, NonMonotone
+from lmkit.data.corpus import Corpus
+from lmkit.data.datamodule import WindowsDataModule
+from lmkit.heads.head import Head
+from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.transforms import Identity, PiecewiseLinear
+from lmkit.module import LanguageModel, SGDSettings
+from lmkit.objective import RegularizedNLL
+from lmkit.trunk.awd_lstm import AWDLSTM
+
+V, E, H, D, K = 23, 6, 9, 6, 3
+KNOTS, LIMIT = 40, 4.0
+LR, PLIF_LR, DECAY, CLIP, BPTT, AR, TAR = 10.0, 0.5, 1e-3, 0.25, 12, 2.0, 1.0
+EPOCHS = 3
+
+
+def corpus() -> Corpus:
+    random = np.random.RandomState(0)
+    # a walk that can be learnt: the next word is near the last one
+    steps = random.randint(-2, 3, size=1100).cumsum() % V
+    return Corpus(tuple(map(str, range(V))), steps[:840], steps[840:970], steps[970:])
+
+
+class Trace(pl.Callback):
+    """Records each window's loss, and counts the windows."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
+        self.losses.append(float(outputs["loss"]))
+        trainer.datamodule.train_windows.commit(batch)
+
+
+def lightning(kind: str, trigger) -> tuple[dict, Trace, AsgdSwitch, LanguageModel]:
+    torch.manual_seed(3)
+    trunk = AWDLSTM(V, E, H, D, 3, 0.0, 0.0, 0.0, 0.0, 0.0)
+    if kind == "softmax":
+        head = Head(SingleContext(D, E), Identity(), V, trunk.embedding_weight, chunk_mb=0.01)
+    else:
+        mixture = MixtureOfSoftmaxes(D, E, K, 0.0)
+        transform = PiecewiseLinear(KNOTS, LIMIT, frozen=False)
+        head = Head(mixture, transform, V, trunk.embedding_weight, chunk_mb=0.01)
+    settings = SGDSettings(LR, PLIF_LR, DECAY, CLIP, BPTT)
+    model = LanguageModel(trunk, head, RegularizedNLL(AR, TAR), settings).double()
+    start = {name: p.detach().clone() for name, p in model.named_parameters()}
+    trace, switch = Trace(), AsgdSwitch(trigger)
+    data = WindowsDataModule(corpus(), 4, 2, 1, BPTT, 6, 16, seed=7)
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=EPOCHS,
+        callbacks=[trace, switch],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )
+    trainer.fit(model, datamodule=data)
+    return start, trace, switch, model
+
+
+def lstm(x, state, w):
+    """PyTorch's documented LSTM equations, gates in the order i, f, g, o."""
+    h, c = state
+    outputs = []
+    for x_t in x:
+        gates = x_t @ w["weight_ih"].T + w["bias_ih"] + h @ w["weight_hh"].T + w["bias_hh"]
+        i, f, g, o = gates.chunk(4, dim=1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        outputs.append(h)
+    return torch.stack(outputs), (h, c)
+
+
+def plif(z, w):
+    """sum of the slopes of the pieces left of z, plus the part of z's own piece, up to a constant."""
+    slopes = torch.log1p(torch.exp(w))
+    step = 2 * LIMIT / KNOTS
+    knots = -LIMIT + step * torch.arange(KNOTS, dtype=z.dtype)
+    piece = torch.searchsorted(knots, z.detach(), right=True).sub(1).clamp(0, KNOTS - 1)
+    left = torch.cumsum(slopes, 0) - slopes
+    return step * left[piece] + slopes[piece] * (z - knots[piece])
+
+
+def forward(weights, inputs, targets, state):
+    x = weights["trunk.embedding_weight"][inputs]
+    new_state = []
+    for layer in range(3):
+        prefix = f"trunk.layers.{layer}."
+        own = {n[len(prefix) :]: p for n, p in weights.items() if n.startswith(prefix)}
+        x, layer_state = lstm(x, state[layer], own)
+        new_state.append(layer_state)
+    out = x.reshape(-1, D)
+    decoder, bias = weights["trunk.embedding_weight"], weights["head.decoder_bias"]
+    if "head.mixture.prior.weight" in weights:
+        prior = torch.softmax(out @ weights["head.mixture.prior.weight"].T, dim=1)
+        latent = out @ weights["head.mixture.latent.weight"].T + weights["head.mixture.latent.bias"]
+        logits = torch.tanh(latent).view(-1, K, E) @ decoder.T + bias
+        p = torch.softmax(plif(logits, weights["head.transform.raw_slopes"]), dim=2)
+        p = (prior.unsqueeze(2) * p).sum(1)
+    else:
+        p = torch.softmax(out @ decoder.T + bias, dim=1)
+    nll = -p[torch.arange(len(out)), targets.reshape(-1)].log().mean()
+    return nll, x, new_state
+
+
+def zero_state(batch_size):
+    dims = (H, H, D)
+    return [tuple(torch.zeros(batch_size, d, dtype=torch.float64) for _ in "hc") for d in dims]
+
+
+def valid_nll(weights, windows):
+    state, total, count = zero_state(2), 0.0, 0
+    for window in windows:
+        nll, _, state = forward(weights, window.inputs_TB, window.targets_TB, state)
+        total, count = total + float(nll) * len(window.inputs_TB), count + len(window.inputs_TB)
+    return total / count
+
+
+def plain_loop(start, trigger):
+    """trigger: "epoch 1", or n of the authors' non-monotone code."""
+    weights = {name: p.clone().requires_grad_() for name, p in start.items()}
+    data = WindowsDataModule(corpus(), 4, 2, 1, BPTT, 6, 16, seed=7)
+    losses, history, averaging, averages, count = [], [], False, None, 0
+    for epoch in range(1, EPOCHS + 1):
+        state = zero_state(4)
+        for window in data.train_windows:
+            state = [(h.detach(), c.detach()) for h, c in state]
+            nll, raw, state = forward(weights, window.inputs_TB, window.targets_TB, state)
+            tar = (raw[1:] - raw[:-1]).pow(2).mean() if len(raw) > 1 else 0.0
+            loss = nll + AR * raw.pow(2).mean() + TAR * tar
+            losses.append(float(loss.detach()))
+            grads = torch.autograd.grad(loss, list(weights.values()))
+            norm = torch.sqrt(sum(g.pow(2).sum() for g in grads))
+            factor = min(1.0, CLIP / (float(norm) + 1e-6))
+            for (name, p), g in zip(weights.items(), grads, strict=True):
+                lr = PLIF_LR if name.endswith("raw_slopes") else LR
+                lr = lr * window.sampled_length / BPTT
+                p.data = p.data - lr * (factor * g + DECAY * p.data)
+            if averaging:
+                count += 1
+                sums = averages or {name: torch.zeros_like(p) for name, p in weights.items()}
+                averages = {name: sums[name] + p.detach() for name, p in weights.items()}
+            data.train_windows.commit(window)
+        with torch.no_grad():
+            loss = valid_nll(weights, data.eval_windows("valid"))
+        if trigger == "epoch 1":
+            averaging = averaging or epoch == 1
+        elif len(history) > trigger and loss > min(history[:-trigger]):
+            averaging = True
+        history.append(loss)
+    if averages:
+        averages = {name: total / count for name, total in averages.items()}
+    return losses, weights, averages
+
+
+@pytest.mark.parametrize("kind", ["softmax", "mos_plif"])
+def test_fifty_windows_through_the_switch(kind):
+    start, trace, switch, model = lightning(kind, AtEpoch(1))
+    losses, weights, averages = plain_loop(start, "epoch 1")
+    assert len(losses) >= 50
+    bias = "head.decoder_bias"
+    assert weights[bias].abs().max() > 0.1  # it began at 0: much was learnt, so much is compared
+    torch.testing.assert_close(trace.losses, losses, rtol=1e-9, atol=0)
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(p.detach(), weights[name].detach(), rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(switch.averages[name], averages[name], rtol=1e-8, atol=1e-10)
+    assert not torch.equal(switch.averages[bias], weights[bias])
+
+
+def test_non_monotone_trigger_fires_as_in_the_authors_code():
+    trigger = NonMonotone(2)
+    losses = [5.0, 4.0, 4.5, 4.2, 4.1, 3.9, 4.0]
+    expected, history = [], []
+    for loss in losses:
+        expected.append(len(history) > 2 and loss > min(history[:-2]))
+        history.append(loss)
+    assert [trigger.fires(i + 1, loss) for i, loss in enumerate(losses)] == expected
+    assert expected == [False, False, False, False, True, False, False]

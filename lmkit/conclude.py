@@ -45,8 +45,7 @@ def conclude(
     """Measures the best weights on test, publishes `result.json`, draws the figures."""
     folder = defined.folder
     console = Console()
-    with console.status("test perplexity"):
-        test = perplexity(model, data.eval_windows("test"))
+    test = perplexity(model, data.eval_windows("test"), "test perplexity")
     with console.status("spectrum of log P"):
         contexts = defined.config["callbacks"]["spectrum_contexts"]
         spectrum = log_prob_spectrum(model, data.eval_windows("test"), contexts)

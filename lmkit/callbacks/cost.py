@@ -27,6 +27,10 @@ class Cost(pl.Callback):
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # Lightning does not call on_train_epoch_start when it resumes within an epoch
+        self.on_train_epoch_start(trainer, pl_module)
+
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.started, self.tokens, self.windows = time.perf_counter(), 0, 0
 

@@ -18,12 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from lmkit.heads.transforms import AutogradTape, Tape
-
-
-def tape_of(transform: nn.Module) -> Tape:
-    """The transform's own tape, or one that differentiates it by autograd."""
-    return transform.tape() if hasattr(transform, "tape") else AutogradTape(transform)
+from lmkit.heads.tape import Tape, tape_of
 
 
 def chunk_rows(num_experts: int, num_words: int, itemsize: int, chunk_mb: float) -> int:
@@ -82,7 +77,8 @@ class _ChunkedNLL(torch.autograd.Function):
     ) -> Tensor:
         num_contexts, num_experts, _ = context_NKE.shape
         rows = chunk_rows(num_experts, len(weight_VE), weight_VE.element_size(), chunk_mb)
-        chunks = _Chunks(weight_VE, bias_V, product_dtype, rows * num_experts)
+        max_rows = min(rows, num_contexts) * num_experts
+        chunks = _Chunks(weight_VE, bias_V, product_dtype, max_rows)
         tape = tape_of(transform)
         nll_N = weight_VE.new_empty(num_contexts)
         grad_log_prior = torch.empty_like(log_prior_NK)

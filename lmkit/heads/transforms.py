@@ -15,52 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmkit.errors import require_count, require_number, require_positive
-
-
-class Tape:
-    """The record of a transform over the chunks of one training step.
-
-    For each chunk first `value`, then `pull`; after the last one `parameter_grads`.
-    Both may overwrite what they are given.
-    """
-
-    def value(self, logits: Tensor) -> Tensor:
-        """f(logits)."""
-        raise NotImplementedError
-
-    def pull(self, grad: Tensor) -> Tensor:
-        """Gradient with respect to the logits of the last `value`, from that of its outcome."""
-        raise NotImplementedError
-
-    def parameter_grads(self) -> tuple[Tensor, ...]:
-        """Gradients of the transform's trainable parameters, summed over all chunks, in order."""
-        return ()
-
-
-class AutogradTape(Tape):
-    """The tape of a transform that has no derivative written out."""
-
-    def __init__(self, transform: nn.Module) -> None:
-        self.transform = transform
-        self.parameters = [p for p in transform.parameters() if p.requires_grad]
-        self.grads = [torch.zeros_like(p) for p in self.parameters]
-
-    def value(self, logits: Tensor) -> Tensor:
-        with torch.enable_grad():
-            self.logits = logits.detach().requires_grad_()
-            self.outcome = self.transform(self.logits)
-        return self.outcome.detach().clone()
-
-    def pull(self, grad: Tensor) -> Tensor:
-        inputs = [self.logits, *self.parameters]
-        grad_logits, *grads = torch.autograd.grad(self.outcome, inputs, grad, allow_unused=True)
-        for total, part in zip(self.grads, grads, strict=True):
-            if part is not None:
-                total += part
-        return grad_logits
-
-    def parameter_grads(self) -> tuple[Tensor, ...]:
-        return tuple(self.grads)
+from lmkit.heads.tape import Tape
 
 
 class Identity(nn.Module):
@@ -145,15 +100,15 @@ class PiecewiseLinear(nn.Module):
     def lines(self) -> tuple[Tensor, Tensor]:
         """Slope and intercept of each piece, (knots,) in float64: the sums run over all pieces."""
         slopes = F.softplus(self.raw_slopes.double())
-        heights = torch.cumsum(slopes, 0) - slopes
+        heights = _sums_before(slopes)
         heights = self.step * (heights - heights[self.knots // 2])
         positions = torch.arange(self.knots, device=slopes.device, dtype=slopes.dtype)
         return slopes, heights - slopes * (positions * self.step - self.limit)
 
     def pieces(self, logits: Tensor) -> Tensor:
-        """Index of each logit's piece, int64."""
+        """Index of each logit's piece, int64; a NaN gets a valid one, and stays NaN in its line."""
         scaled = (logits.detach() + self.limit).mul_(1 / self.step)
-        return scaled.clamp_(0, self.knots - 1).long()
+        return scaled.clamp_(0, self.knots - 1).nan_to_num_(0.0).long()
 
     def forward(self, logits: Tensor) -> Tensor:
         slopes, intercepts = (line.to(logits.dtype) for line in self.lines())
@@ -186,11 +141,11 @@ class _PiecewiseLinearTape(Tape):
 
     def pull(self, grad: Tensor) -> Tensor:
         if self.trainable:
-            pieces = self.pieces.flatten()
-            knots = self.plif.knots
-            self.sum_g += torch.bincount(pieces, grad.flatten(), minlength=knots)
-            weighted = self.logits.mul_(grad).flatten()
-            self.sum_gz += torch.bincount(pieces, weighted, minlength=knots)
+            # Millions of terms a bin would stall in float32. Not by bincount, which makes the host
+            # wait for a GPU and has no deterministic form there.
+            pieces, terms = self.pieces.flatten(), grad.flatten().to(torch.float64, copy=True)
+            self.sum_g.scatter_add_(0, pieces, terms)
+            self.sum_gz.scatter_add_(0, pieces, terms.mul_(self.logits.flatten()))
         return grad.mul_(self.slope)
 
     def parameter_grads(self) -> tuple[Tensor, ...]:
@@ -201,11 +156,25 @@ class _PiecewiseLinearTape(Tape):
         # df(z)/ds_j = z - knot_j in z's own piece j, step in the pieces left of z's,
         # and -step in those left of the middle knot, where f is held at zero.
         own = self.sum_gz - self.sum_g * (positions * plif.step - plif.limit)
-        right = self.sum_g.flip(0).cumsum(0).flip(0) - self.sum_g
+        right = self.sum_g.sum() - _sums_before(self.sum_g) - self.sum_g
         right[: plif.knots // 2] -= self.sum_g.sum()
         grad_slopes = own + plif.step * right
         grad = grad_slopes * torch.sigmoid(plif.raw_slopes.double())
         return (grad.to(plif.raw_slopes.dtype),)
+
+
+def _sums_before(x_K: Tensor) -> Tensor:
+    """Sum of all entries before each; by matrix products on a GPU, where cumsum is not
+    deterministic."""
+    return _sums_before_in_blocks(x_K) if x_K.is_cuda else torch.cumsum(x_K, 0) - x_K
+
+
+def _sums_before_in_blocks(x_K: Tensor) -> Tensor:
+    block = math.isqrt(len(x_K) - 1) + 1
+    rows = F.pad(x_K, (0, block * block - len(x_K))).view(block, block)
+    before = torch.ones_like(rows).triu(1)
+    sums = rows @ before + (rows.sum(1) @ before).unsqueeze(1)
+    return sums.flatten()[: len(x_K)]
 
 
 class MonotoneMLP(nn.Module):

@@ -11,6 +11,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+PROBE = ".clock."  # how the names of the files begin that ask the server for the time
+
 
 class Heartbeat:
     """Stamps the file at `path` every `interval_s` seconds, from `start` to `stop`.
@@ -47,7 +49,7 @@ def server_time_s(folder: Path) -> float:
 
     Raises: OSError when no file can be made there.
     """
-    probe = folder / f".clock.{os.urandom(8).hex()}.tmp"
+    probe = folder / f"{PROBE}{os.urandom(8).hex()}.tmp"
     descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         return os.fstat(descriptor).st_mtime

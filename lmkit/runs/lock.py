@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from lmkit.errors import UserError
 from lmkit.runs.atomic import link_exclusively, written_beside
-from lmkit.runs.heartbeat import Heartbeat, server_time_s
+from lmkit.runs.heartbeat import PROBE, Heartbeat, server_time_s
 from lmkit.runs.holder import Holder, this_process, why_gone
 
 STALE_AFTER_S = 180.0
@@ -242,7 +242,7 @@ def _held(path: Path, found: LockState) -> str:
 
 def _remove_litter(path: Path, stale_after_s: float) -> None:
     """Removes what processes killed on their way to the lock have left beside it."""
-    litter = (f"{path.name}.", f".{path.name}.")
+    litter = (f"{path.name}.", f".{path.name}.", PROBE)
     with suppress(OSError):  # gone already, or another user's: it is in nobody's way
         now_s = server_time_s(path.parent)
         for other in path.parent.iterdir():

@@ -1,0 +1,28 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+
+.PHONY: setup run test lint
+
+setup: $(INSTALLED)
+
+# Installed anew when the requirements change, and only then.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+	  || { echo "error: lmkit needs Python 3.11 to 3.13; set PYTHON=python3.11, say"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	touch $@
+
+# Trains a small model on the toy language and prints its perplexity and rank.
+run: setup
+	$(BIN)/python -m lmkit.train
+
+test: setup
+	$(BIN)/ruff check lmkit tests
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check --fix lmkit tests

@@ -1,0 +1,222 @@
+"""Fetches a corpus from its public address: python -m lmkit.data.download penn [--root FOLDER]
+
+Every file is checked against the SHA-256 of the file that the project's numbers were made with,
+and appears under its name only when it is whole and right. What is there already is kept. A
+download that broke off goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import http.client
+import os
+import ssl
+import sys
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from lmkit.data.sources import SOURCES, Source, Wanted
+from lmkit.errors import UserError
+from lmkit.runs.atomic import replace_atomically
+
+BLOCK_BYTES = 1 << 16
+TIMEOUT_S = 30
+# In a row, without a byte more having come.
+MAX_FAILURES = 3
+NETWORK_ERRORS = (
+    urllib.error.URLError,
+    http.client.HTTPException,
+    ssl.SSLError,
+    ConnectionError,
+)
+# The host of WikiText-2 turns away urllib's own name.
+HEADERS = {"User-Agent": "Mozilla/5.0 (compatible; lmkit)"}
+
+
+def download(
+    corpus: str,
+    root: Path,
+    progress: Progress,
+    sources: Mapping[str, Sequence[Source]] = SOURCES,
+) -> Path:
+    """Puts the files of `corpus` into its folder below `root`, and returns that folder.
+
+    Raises:
+        UserError: the address does not answer, sends another file than the published one, or the
+            connection keeps breaking; a file of another content is there already; the disk is
+            full. Files that were there before stay as they were.
+    """
+    folder = root / corpus
+    missing = [
+        source
+        for source in sources[corpus]
+        if not all(_is_there(folder / wanted.name, wanted) for wanted in source.wanted)
+    ]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--root {root}: {folder} cannot be made: {error.strerror}") from None
+    for source in missing:
+        _download_source(source, folder, progress)
+    return folder
+
+
+def _is_there(path: Path, wanted: Wanted) -> bool:
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    if found != wanted.sha256:
+        raise UserError(
+            f"{path} is there already and is not the published file (its SHA-256 is {found}, not "
+            f"{wanted.sha256}); move it away, or choose another --root"
+        )
+    return True
+
+
+def _download_source(source: Source, folder: Path, progress: Progress) -> None:
+    part = folder / f"{source.url.rsplit('/', 1)[-1]}.part"
+    resumed = part.exists()
+    _fetch(source.url, part, progress)
+    try:
+        contents = _checked_contents(source, part)
+    except UserError:
+        # Whatever it was, going on with it would never make it right.
+        part.unlink()
+        if not resumed:
+            raise
+        # The part that was here may have been damaged, or of an older file: anew from the start.
+        _download_source(source, folder, progress)
+        return
+    for wanted, content in contents.items():
+        path = folder / wanted.name
+        if not _is_there(path, wanted):
+            replace_atomically(path, lambda file, content=content: file.write(content))
+    part.unlink()
+
+
+def _checked_contents(source: Source, part: Path) -> dict[Wanted, bytes]:
+    contents = {}
+    for wanted in source.wanted:
+        content = _content(part, wanted, source.url)
+        found = hashlib.sha256(content).hexdigest()
+        if found != wanted.sha256:
+            raise UserError(
+                f"{source.url} does not send the published file: the SHA-256 of {wanted.name} is "
+                f"{found}, not {wanted.sha256}; nothing was kept of it"
+            )
+        contents[wanted] = content
+    return contents
+
+
+def _content(part: Path, wanted: Wanted, url: str) -> bytes:
+    if wanted.member is None:
+        return part.read_bytes()
+    try:
+        with zipfile.ZipFile(part) as archive:
+            return archive.read(wanted.member)
+    # A damaged archive shows itself in any of these ways.
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, KeyError, EOFError, OSError) as error:
+        raise UserError(
+            f"{url} does not send a zip file with {wanted.member} in it ({error}); "
+            f"nothing was kept of it"
+        ) from None
+
+
+def _fetch(url: str, part: Path, progress: Progress) -> None:
+    """Brings `part` to its full size, going on from the bytes it has."""
+    task = progress.add_task(part.name.removesuffix(".part"), total=None)
+    failures = 0
+    while True:
+        had = _size(part)
+        try:
+            if _fetch_rest(url, part, progress, task):
+                return
+            problem = "the connection closed early"
+        except urllib.error.HTTPError as error:
+            # An answer, which asking again will not change.
+            raise UserError(f"{url} answers {error.code} {error.reason}; try again later") from None
+        except TimeoutError:
+            problem = f"nothing came for {TIMEOUT_S} s"
+        except NETWORK_ERRORS as error:
+            problem = str(getattr(error, "reason", error)) or type(error).__name__
+        except OSError as error:
+            raise UserError(f"{part} cannot be written: {error.strerror}") from None
+        failures = failures + 1 if _size(part) <= had else 0
+        if failures == MAX_FAILURES:
+            raise UserError(
+                f"{url} cannot be fetched: {problem}; {_size(part):,} bytes of it are kept, the "
+                f"same command goes on from there"
+            )
+
+
+def _fetch_rest(url: str, part: Path, progress: Progress, task: int) -> bool:
+    """Asks once for what `part` lacks. Returns whether it is complete then."""
+    have = _size(part)
+    headers = {**HEADERS, "Range": f"bytes={have}-"} if have else HEADERS
+    try:
+        answer = urllib.request.urlopen(
+            urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S
+        )
+    except urllib.error.HTTPError as error:
+        if have and error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+            # Nothing comes after what is here; the checksum will say whether it is right.
+            return True
+        raise
+    with answer:
+        # A server that knows no ranges answers 200 with the whole file.
+        start = have if answer.status == http.client.PARTIAL_CONTENT else 0
+        length = answer.headers.get("Content-Length")
+        total = start + int(length) if length else None
+        progress.update(task, completed=start, total=total)
+        with part.open("r+b" if start else "wb") as file:
+            file.seek(start)
+            while block := answer.read(BLOCK_BYTES):
+                file.write(block)
+                progress.advance(task, len(block))
+    return total is None or _size(part) == total
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m lmkit.data.download",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("corpus", choices=sorted(SOURCES))
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=Path(os.environ.get("LMKIT_DATA") or "data"),
+        help="folder that holds the corpora (default: LMKIT_DATA, else data)",
+    )
+    options = parser.parse_args(arguments)
+    root = options.root.expanduser()
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    try:
+        with Progress(*columns, TransferSpeedColumn(), console=console) as progress:
+            folder = download(options.corpus, root, progress, SOURCES)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command goes on from here")
+    print(f"{folder} is complete. To use it: export LMKIT_DATA={root.resolve()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""A trained model and its data, from the checkpoint of a run alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from lmkit.build import build_model, create
+from lmkit.callbacks.asgd_switch import load_evaluated_weights
+from lmkit.callbacks.checkpoints import load_checkpoint
+from lmkit.data.datamodule import WindowsDataModule
+from lmkit.errors import UserError
+from lmkit.module import LanguageModel
+from lmkit.runs.folder import RunFolder
+
+
+class LoadedRun(NamedTuple):
+    """A run as its checkpoint has it."""
+
+    folder: RunFolder
+    config: dict
+    model: LanguageModel  # with the weights that the checkpoint's valid perplexity belongs to
+    data: WindowsDataModule
+    averaged: bool  # whether these weights are averages
+
+
+def load_run(
+    path: Path | str, checkpoint: str, data_root: str | None, threads: int | None
+) -> LoadedRun:
+    """Rebuilds model and data of the run in `path` from `checkpoint`, "best" or "last".
+
+    `data_root` replaces the folder in which the run found its corpus.
+
+    Raises: UserError when there is no such run, its checkpoint is damaged, or the text holds words
+        that the model does not know.
+    """
+    folder = RunFolder(Path(path))
+    if not folder.path.is_dir():
+        raise UserError(f"run={path} is no folder; give the folder of a run, such as runs/NAME-ID")
+    content = load_checkpoint(folder.checkpoints / f"{checkpoint}.ckpt")
+    if "lmkit" not in content:
+        raise UserError(f"{folder.checkpoints / checkpoint}.ckpt is no checkpoint of lmkit")
+    config, vocabulary = content["lmkit"]["config"], content["lmkit"]["vocabulary"]
+    torch.set_num_threads(threads or config["threads"])
+    source = dict(config["data"])
+    if data_root is not None:
+        source["root"] = data_root
+    corpus = create(source).load(vocabulary)
+    model = build_model(config, len(vocabulary))
+    averaged = load_evaluated_weights(model, content)
+    if torch.cuda.is_available():
+        model.to("cuda")
+    data = WindowsDataModule(corpus, seed=config["seed"], **config["windows"])
+    return LoadedRun(folder, config, model, data, averaged)

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import hashlib
+import inspect
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from lmkit.data.log_bilinear import zipfian_frequencies
+from lmkit.data.toy import ToyLanguage
+from lmkit.errors import UserError
+
+CONFIG = Path(__file__).parents[2] / "conf" / "data" / "toy.yaml"
+
+
+def toy(**changed: object) -> ToyLanguage:
+    """The default language, with some of its parameters changed."""
+    return instantiate(OmegaConf.merge(OmegaConf.load(CONFIG), OmegaConf.create(changed)))
+
+
+@cache
+def default() -> ToyLanguage:
+    return toy()
+
+
+def small(**changed: object) -> ToyLanguage:
+    """A language quick to generate."""
+    sizes = {"num_words": 30, "rank": 6, "train_tokens": 3000}
+    return toy(**{**sizes, "valid_tokens": 400, "test_tokens": 300, **changed})
+
+
+def numeric_rank(language: ToyLanguage, contexts: np.ndarray) -> tuple[int, float]:
+    """Number of log P's singular values above float64's noise, and last of them over first."""
+    singular = np.linalg.svd(language.log_probs(contexts), compute_uv=False)
+    rank = int((singular > 1e-12 * singular[0]).sum())
+    return rank, singular[rank - 1] / singular[0]
+
+
+def test_splits_have_their_sizes_and_words():
+    language = default()
+    corpus = language.load()
+    sizes = (len(corpus.train), len(corpus.valid), len(corpus.test))
+    assert sizes == (200_000, 20_000, 20_000)
+    assert len(corpus.vocabulary) == len(set(corpus.vocabulary)) == 200
+    assert corpus.vocabulary[0] == "<eos>"
+    assert corpus.train.dtype == np.int64
+    assert set(corpus.train.tolist()) == set(range(200)), "a word never comes"
+
+
+def test_log_probs_sum_to_one():
+    language = default()
+    sums = np.exp(language.log_probs(language.contexts("valid"))).sum(axis=1)
+    assert abs(sums - 1).max() < 1e-12
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_log_p_has_exactly_the_chosen_rank_over_a_split(split):
+    language = default()
+    rank, last = numeric_rank(language, language.contexts(split)[:20_000])
+    assert rank == language.rank == 16
+    # Large enough for the float32 tolerance of the papers' rank to find it, too.
+    assert last > 1e-3
+
+
+@pytest.mark.parametrize("rank", [3, 7, 29, 30])
+def test_any_rank_up_to_the_vocabulary_can_be_chosen(rank):
+    language = small(rank=rank)
+    assert numeric_rank(language, language.contexts("train"))[0] == rank
+
+
+def test_context_of_a_token_is_the_two_words_before_it():
+    language = small()
+    text = language.load().valid
+    contexts = language.contexts("valid")
+    assert contexts.shape == (399, 2)
+    assert contexts[0].tolist() == [0, text[0]]
+    assert contexts[1].tolist() == [text[0], text[1]]
+    assert contexts[-1].tolist() == [text[-3], text[-2]]
+
+
+def test_sentences_are_independent():
+    language = small()
+    after_eos = language.log_probs(np.array([[word, 0] for word in range(30)]))
+    assert (after_eos == after_eos[0]).all()
+    after_word = language.log_probs(np.array([[word, 1] for word in range(30)]))
+    assert abs(after_word - after_word[0]).max() > 0.5, "the word before the last tells nothing"
+
+
+def test_texts_follow_the_distribution():
+    language = small(num_words=12, rank=5, train_tokens=300_000)
+    contexts, targets = language.contexts("train"), language.load().train[1:]
+    codes = contexts[:, 0] * 12 + contexts[:, 1]
+    statistic = cells = 0.0
+    for code in np.flatnonzero(np.bincount(codes, minlength=144) >= 500):
+        drawn = targets[codes == code]
+        expected = np.exp(language.log_probs(np.array([[code // 12, code % 12]])))[0] * len(drawn)
+        common = expected > 5
+        counts = np.bincount(drawn, minlength=12)
+        statistic += ((counts - expected) ** 2 / expected)[common].sum()
+        cells += common.sum()
+    assert cells > 500
+    # Chi squared, of a mean near the number of cells and a deviation near sqrt(2 cells).
+    assert statistic < cells + 4 * np.sqrt(2 * cells)
+
+
+def test_mean_log_prob_of_the_text_is_the_floor():
+    language = small(valid_tokens=50)
+    text = language.load().valid.tolist()
+    total = 0.0
+    for position in range(1, 50):
+        before = text[position - 2] if position > 1 else 0
+        row = language.log_probs(np.array([[before, text[position - 1]]]))[0]
+        total -= row[text[position]]
+    assert language.floor("valid") == pytest.approx(total / 49, rel=1e-12)
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_floor_and_entropy_agree_within_sampling_error(split):
+    language = default()
+    log_probs = language.log_probs(language.contexts(split)[:20_000])
+    mean_square = (np.exp(log_probs) * log_probs**2).sum(axis=1)
+    variance = mean_square - (np.exp(log_probs) * log_probs).sum(axis=1) ** 2
+    count = language.num_tokens[split] - 1
+    error = np.sqrt(variance.mean() / count)
+    assert abs(language.floor(split) - language.entropy(split)) < 4 * error
+
+
+def test_context_tells_much_of_the_next_word():
+    language = default()
+    frequencies = np.bincount(language.load().train) / 200_000
+    unigram_entropy = -(frequencies * np.log(frequencies)).sum()
+    assert 80 < np.exp(unigram_entropy) < 120
+    assert 25 < np.exp(language.floor("test")) < 35
+    assert language.entropy("test") < unigram_entropy - 1
+
+
+@pytest.mark.parametrize("exponent", [0.7, 1.0, 1.3])
+def test_words_are_zipfian(exponent):
+    text = toy(zipf_exponent=exponent).load().train
+    counts = np.bincount(text, minlength=200)[1:]
+    ranks = np.arange(1, 200)
+    slope, _ = np.polyfit(np.log(ranks + 2.7), np.log(np.sort(counts)[::-1]), 1)
+    assert abs(slope + exponent) < 0.05
+    expected = zipfian_frequencies(200, exponent, 1 / 15)[1:] * len(text)
+    assert abs(np.log(counts[:50] / expected[:50])).max() < 0.2
+
+
+def test_sentences_have_the_chosen_length():
+    for length in (5, 15, 40):
+        text = toy(sentence_length=length).load().train
+        assert len(text) / (text == 0).sum() == pytest.approx(length, rel=0.1)
+
+
+def test_a_seed_gives_one_language_and_its_texts():
+    first, again, other = small().load(), small().load(), small(seed=2).load()
+    for text, same, different in zip(first[1:], again[1:], other[1:], strict=True):
+        assert np.array_equal(text, same)
+        assert not np.array_equal(text, different)
+    assert not np.array_equal(first.train[:300], first.test)
+
+
+def test_texts_change_with_the_generator_version_only():
+    # When this fails, the generator has changed: count GENERATOR_VERSION up, and put the new
+    # hash here.
+    text = small().load().train
+    digest = hashlib.sha256(text.astype("<i8").tobytes()).hexdigest()
+    assert digest[:16] == "72a3398f94fe6056"
+
+
+def test_fingerprint_changes_with_whatever_changes_the_texts():
+    base = small()
+    changes = {
+        "num_words": 31,
+        "rank": 7,
+        "context_strength": 1.5,
+        "zipf_exponent": 1.1,
+        "sentence_length": 12,
+        "train_tokens": 3001,
+        "valid_tokens": 401,
+        "test_tokens": 301,
+        "seed": 2,
+    }
+    assert {"self", "name", *changes} == set(inspect.signature(ToyLanguage.__init__).parameters)
+    seen = {base.fingerprint()}
+    for option, value in changes.items():
+        seen.add(small(**{option: value}).fingerprint())
+    assert len(seen) == 1 + len(changes)
+    assert small(name="other", context_strength=2).fingerprint() == base.fingerprint()
+
+
+def test_given_vocabulary_decides_the_ids():
+    language = small()
+    own = language.load()
+    vocabulary = ("extra", *reversed(own.vocabulary))
+    corpus = language.load(vocabulary)
+    assert corpus.vocabulary == vocabulary
+    assert [vocabulary[token] for token in corpus.test] == [
+        own.vocabulary[token] for token in own.test
+    ]
+    with pytest.raises(UserError, match="'w29' is not in the vocabulary"):
+        language.load(own.vocabulary[:-1])
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("num_words", 4),
+        ("num_words", 30.5),
+        ("rank", 2),
+        ("rank", 31),
+        ("context_strength", 0),
+        ("context_strength", 4.1),
+        ("context_strength", float("nan")),
+        ("zipf_exponent", -1),
+        ("zipf_exponent", "steep"),
+        ("sentence_length", 1),
+        ("sentence_length", 1e6),
+        ("train_tokens", 1),
+        ("valid_tokens", 0),
+        ("test_tokens", -5),
+        ("seed", -1),
+    ],
+)
+def test_bad_options_are_named(option, value):
+    parameters = OmegaConf.to_container(OmegaConf.load(CONFIG))
+    del parameters["_target_"]
+    parameters.update(num_words=30, rank=6)
+    parameters[option] = value
+    with pytest.raises(UserError, match=rf"^data\.{option} must be"):
+        ToyLanguage(**parameters)
+
+
+def test_unknown_split_is_refused():
+    with pytest.raises(UserError, match=r"^split must be one of train, valid, test"):
+        small().floor("dev")

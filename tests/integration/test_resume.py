@@ -1,0 +1,174 @@
+"""Killed at random moments and started again, a run ends with the bits of one never killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+
+from lmkit.callbacks.checkpoints import load_checkpoint
+from lmkit.cli import CONFIGS, plain_config
+from lmkit.errors import UserError
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
+
+SMALL = [
+    "threads=1",
+    "logger.mode=disabled",
+    "callbacks.progress_bar=false",
+    "callbacks.log_every=5",
+    "data.train_tokens=12000",
+    "data.valid_tokens=600",
+    "data.test_tokens=600",
+    "windows.batch_size=6",
+    "trunk.emb_dim=12",
+    "trunk.hidden_dim=16",
+    "trunk.out_dim=12",
+    "trunk.input_dropout=0.3",
+    "trunk.embed_dropout=0.1",
+    "trunk.weight_dropout=0.3",
+    "trunk.embedding_noise=0.1",
+    "head/mixture=softmaxes",
+    "head.mixture.num_experts=3",
+    "head/transform=plif",
+    "head.transform.knots=1000",
+    "trigger.epoch=6",
+    "objective.ar_weight=2",
+    "objective.tar_weight=1",
+    "optimizer.lr=10",
+    "max_epochs=14",
+]
+COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mb"}
+
+spawner = multiprocessing.get_context("forkserver")
+spawner.set_forkserver_preload(["lmkit.experiment"])
+
+
+def composed(runs_dir: Path, *overrides: str) -> dict:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return plain_config(compose("train", [*SMALL, f"runs_dir={runs_dir}", *overrides]))
+
+
+def train(config: dict) -> None:
+    from lmkit.experiment import run
+
+    run(config)
+
+
+def to_the_end(config: dict) -> RunFolder:
+    process = spawner.Process(target=train, args=(config,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    (folder,) = (f.parent for f in Path(config["runs_dir"]).glob("*/config.yaml"))
+    return RunFolder(folder)
+
+
+def kill_after(config: dict, seconds: float) -> bool:
+    """Whether the run was still going when it was killed."""
+    process = spawner.Process(target=train, args=(config,))
+    process.start()
+    process.join(seconds)
+    alive = process.is_alive()
+    if alive:
+        os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    return alive
+
+
+def rows_without_cost(folder: RunFolder) -> list[dict]:
+    rows = MetricsFile(folder.metrics).read()
+    return [{name: v for name, v in row.items() if name not in COST} for row in rows]
+
+
+def assert_same_run(one: RunFolder, other: RunFolder) -> None:
+    assert one.read_result().metrics == other.read_result().metrics
+    first, second = load_checkpoint(one.last), load_checkpoint(other.last)
+    for name, weight in first["state_dict"].items():
+        assert torch.equal(weight, second["state_dict"][name]), name
+    averages = first["callbacks"]["AsgdSwitch"]["averages"]
+    assert averages
+    for name, average in averages.items():
+        assert torch.equal(average, second["callbacks"]["AsgdSwitch"]["averages"][name]), name
+    assert rows_without_cost(one) == rows_without_cost(other)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> tuple[RunFolder, float]:
+    warm_up = spawner.Process(target=time.sleep, args=(0,))  # imports, once for all runs
+    warm_up.start()
+    warm_up.join()
+    started = time.monotonic()
+    folder = to_the_end(composed(tmp_path_factory.mktemp("undisturbed")))
+    return folder, time.monotonic() - started
+
+
+def test_ten_kills_change_no_bit(undisturbed, tmp_path):
+    reference, seconds = undisturbed
+    seed = random.randrange(2**32)
+    print(f"kill moments from seed {seed}")
+    moments = random.Random(seed)
+    config = composed(tmp_path, "callbacks.checkpoint_minutes=0.002")
+    kills = sum(kill_after(config, moments.uniform(0.02, 0.4) * seconds) for _ in range(10))
+    assert kills >= 5, "the run ended before it could be killed often"
+    assert_same_run(reference, to_the_end(config))
+
+
+def test_a_larger_budget_goes_on_and_equals_one_run(undisturbed, tmp_path):
+    reference, _ = undisturbed
+    first = to_the_end(composed(tmp_path, "max_epochs=5"))
+    assert first.read_result().budget.epochs == 5
+    resumed = to_the_end(composed(tmp_path))
+    assert resumed.path == first.path
+    assert (resumed.path / "result-epoch5.json").exists()
+    assert_same_run(reference, resumed)
+
+
+def test_a_finished_run_is_skipped(undisturbed):
+    folder, _ = undisturbed
+    before = folder.result.stat().st_mtime_ns, folder.last.stat().st_mtime_ns
+    to_the_end(composed(folder.path.parent))
+    assert (folder.result.stat().st_mtime_ns, folder.last.stat().st_mtime_ns) == before
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(undisturbed, tmp_path):
+    from lmkit.experiment import run
+
+    folder, _ = undisturbed
+    config = composed(tmp_path, "max_epochs=1", "optimizer.lr=5")
+    other = to_the_end(config)
+    other.reopen()
+    other.last.write_bytes(folder.last.read_bytes())
+    with pytest.raises(UserError, match="another configuration"):
+        run(config)
+
+
+def test_a_damaged_checkpoint_is_named(undisturbed, tmp_path):
+    from lmkit.experiment import run
+
+    config = composed(tmp_path, "max_epochs=1")
+    folder = to_the_end(config)
+    folder.reopen()
+    folder.last.write_bytes(folder.last.read_bytes()[:1000])
+    with pytest.raises(UserError, match=r"last\.ckpt is damaged"):
+        run(config)
+
+
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
+    from lmkit.experiment import run
+
+    config = composed(tmp_path, "optimizer.lr=1e38", "optimizer.clip=1e38", "max_epochs=3")
+    with pytest.raises(UserError, match=r"window \d+ of epoch \d+ is not finite.*optimizer\.lr"):
+        run(config)
+    (folder,) = (RunFolder(f.parent) for f in tmp_path.glob("*/config.yaml"))
+    assert folder.state() == "unfinished"
+    for checkpoint in folder.checkpoints.glob("*.ckpt"):
+        for name, weight in load_checkpoint(checkpoint)["state_dict"].items():
+            assert torch.isfinite(weight).all(), name

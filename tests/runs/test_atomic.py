@@ -1,0 +1,335 @@
+"""Files appear whole or not at all: full disks, killed processes, two publishers."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from lmkit.errors import UserError
+from lmkit.runs.atomic import (
+    AlreadyPublished,
+    append_whole,
+    link_exclusively,
+    publish,
+    remove_leftovers,
+    replace_atomically,
+)
+
+
+def only_file(folder: Path) -> Path:
+    (path,) = folder.iterdir()
+    return path
+
+
+def python(code: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_new_content_replaces_the_old(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    replace_atomically(path, lambda file: file.write(b"old"))
+    replace_atomically(path, lambda file: file.write(b"new" * 100_000))
+    assert path.read_bytes() == b"new" * 100_000
+    assert only_file(tmp_path) == path
+
+
+def test_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.touch()
+    replace_atomically(tmp_path / "atomic", lambda file: file.write(b"x"))
+    assert (tmp_path / "atomic").stat().st_mode == plain.stat().st_mode
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_writer_on_a_full_disk(tmp_path: Path, code: int) -> None:
+    path = tmp_path / "last.ckpt"
+    path.write_bytes(b"old")
+
+    def write(file: BinaryIO) -> None:
+        file.write(b"half of the new")
+        raise OSError(code, os.strerror(code))
+
+    with pytest.raises(UserError, match=r"last.ckpt.*make room") as caught:
+        replace_atomically(path, write)
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == b"old"
+    assert only_file(tmp_path) == path
+
+
+def test_device_that_is_always_full(tmp_path: Path) -> None:
+    path = tmp_path / "spectrum.npz"
+    path.write_bytes(b"old")
+
+    def write(file: BinaryIO) -> None:
+        with open("/dev/full", "wb") as full:
+            full.write(b"x")
+
+    with pytest.raises(UserError, match=r"spectrum.npz: No space left on device"):
+        replace_atomically(path, write)
+    assert path.read_bytes() == b"old"
+
+
+def test_other_errors_of_the_writer_pass_through(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    path.write_bytes(b"old")
+
+    def write(file: BinaryIO) -> None:
+        file.write(b"half")
+        Path("/nowhere/at/all").read_bytes()
+
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        replace_atomically(path, write)
+    assert path.read_bytes() == b"old"
+    assert only_file(tmp_path) == path
+
+
+def test_called_off_before_the_rename(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    path.write_bytes(b"old")
+
+    def lock_is_lost() -> None:
+        temporary = next(other for other in tmp_path.iterdir() if other != path)
+        assert temporary.read_bytes() == b"new"  # asked only when all is written
+        raise UserError("lost")
+
+    with pytest.raises(UserError, match="lost"):
+        replace_atomically(path, lambda file: file.write(b"new"), lock_is_lost)
+    assert path.read_bytes() == b"old"
+    assert only_file(tmp_path) == path
+
+
+def test_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"absent/last.ckpt: No such file"):
+        replace_atomically(tmp_path / "absent" / "last.ckpt", lambda file: file.write(b"x"))
+
+
+TORCH_SAVE = """
+import resource, sys, torch
+from pathlib import Path
+from lmkit.errors import UserError
+from lmkit.runs.atomic import replace_atomically
+path = Path(sys.argv[1])
+replace_atomically(path, lambda file: torch.save({"weight": torch.ones(10)}, file))
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    replace_atomically(path, lambda file: torch.save({"weight": torch.ones(10**6)}, file))
+except UserError as error:
+    print(error)
+assert torch.load(path, weights_only=True)["weight"].shape == (10,)
+"""
+
+
+def test_checkpoint_that_does_not_fit(tmp_path: Path) -> None:
+    """torch.save turns the failed write into a RuntimeError of its own."""
+    path = tmp_path / "last.ckpt"
+    process = python(TORCH_SAVE, path)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert out.startswith(f"cannot write {path}: File too large")
+    assert only_file(tmp_path) == path
+
+
+SMALL_DISK = """
+import sys
+from pathlib import Path
+from lmkit.errors import UserError
+from lmkit.runs.atomic import publish, replace_atomically
+from lmkit.runs.lock import RunLock
+from lmkit.runs.metrics import MetricsFile
+disk = Path(sys.argv[1])
+lock = RunLock(disk / "run.lock")
+lock.acquire()
+metrics = MetricsFile(disk / "metrics.csv")
+metrics.append(1, 1, {"loss": 0.5})
+before = metrics.path.read_bytes()
+(disk / "config.yaml").write_bytes(b"old")
+
+def refused(act):
+    try:
+        act()
+    except UserError as error:
+        assert "No space left" in str(error) and str(disk) in str(error), error
+        return
+    sys.exit("it fitted")
+
+refused(lambda: replace_atomically(disk / "config.yaml", lambda file: file.write(bytes(10**7))))
+assert (disk / "config.yaml").read_bytes() == b"old"
+refused(lambda: publish(disk / "result.json", bytes(10**7)))
+with open(disk / "filler", "wb", buffering=0) as filler:
+    try:
+        while True:
+            filler.write(bytes(100))
+    except OSError:
+        pass
+refused(lambda: [metrics.append(1, 1, {"loss": 0.25}) for _ in range(10**4)])
+lines = metrics.path.read_bytes().splitlines(keepends=True)
+assert all(line.endswith(b"\\n") for line in lines) and set(lines[2:]) <= {b"1,1,0.25\\n"}
+refused(lambda: MetricsFile(metrics.path).append(2, 1, {"new": 1.0}))
+refused(lambda: RunLock(disk / "other.lock").acquire())
+lock.check()
+print(*sorted(path.name for path in disk.iterdir()))
+"""
+
+
+def test_disk_that_fills_up(tmp_path: Path) -> None:
+    """A real small disk: everything is as before, and each refusal names its file."""
+    mount = f'mount -t tmpfs -o size=1m tmpfs {tmp_path} && exec "$@"'
+    unshare = ["unshare", "-Urm", "sh", "-c", mount, "sh"]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False).returncode:
+        pytest.skip("this system lets nobody mount a small disk of his own")
+    command = [*unshare, sys.executable, "-c", SMALL_DISK, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["config.yaml", "filler", "metrics.csv", "run.lock"]
+
+
+REPLACER = """
+import itertools, sys
+from pathlib import Path
+from lmkit.runs.atomic import replace_atomically
+path = Path(sys.argv[1])
+for i in itertools.count():
+    content = bytes([i % 251]) * 300_000
+    replace_atomically(path, lambda file: file.write(content))
+    if i == 0:
+        print("ready", flush=True)
+"""
+
+
+def test_killed_while_replacing(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    moments = random.Random(0)
+    for _ in range(12):
+        process = python(REPLACER, path)
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(moments.uniform(0, 0.05))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        content = path.read_bytes()
+        assert len(content) == 300_000
+        assert len(set(content)) == 1
+    remove_leftovers(tmp_path)
+    assert only_file(tmp_path) == path
+
+
+def test_leftovers_go_and_nothing_else(tmp_path: Path) -> None:
+    kept = [tmp_path / "metrics.csv", tmp_path / "checkpoints" / "last.ckpt", tmp_path / "my.tmp"]
+    kept[1].parent.mkdir()
+    gone = [tmp_path / ".config.yaml.ab.tmp", tmp_path / "checkpoints" / ".last.ckpt.cd.tmp"]
+    for path in [*kept, *gone]:
+        path.touch()
+    remove_leftovers(tmp_path)
+    assert [path.exists() for path in [*kept, *gone]] == [True] * 3 + [False] * 2
+
+
+def test_published_once(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    publish(path, b"first")
+    with pytest.raises(AlreadyPublished, match=r"result.json"):
+        publish(path, b"second")
+    assert path.read_bytes() == b"first"
+    assert only_file(tmp_path) == path
+
+
+def test_publishing_called_off(tmp_path: Path) -> None:
+    def lock_is_lost() -> None:
+        raise UserError("lost")
+
+    with pytest.raises(UserError, match="lost"):
+        publish(tmp_path / "result.json", b"x", lock_is_lost)
+    assert not list(tmp_path.iterdir())
+
+
+PUBLISHER = """
+import sys, time
+from pathlib import Path
+from lmkit.runs.atomic import AlreadyPublished, publish
+folder, name = Path(sys.argv[1]), sys.argv[2]
+print("ready", flush=True)
+sys.stdin.readline()
+won = []
+for i in range(100):
+    try:
+        publish(folder / f"{i}.json", name.encode() * 1000)
+        won.append(i)
+    except AlreadyPublished:
+        pass
+print(*won)
+"""
+
+
+def test_of_many_publishers_one_wins(tmp_path: Path) -> None:
+    publishers = []
+    for name in "abcd":
+        command = [sys.executable, "-c", PUBLISHER, str(tmp_path), name]
+        pipe = subprocess.PIPE
+        publishers.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True))
+    for process in publishers:
+        assert process.stdout.readline() == "ready\n"
+    for process in publishers:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    won = {}
+    for name, process in zip("abcd", publishers, strict=True):
+        for i in process.communicate(timeout=60)[0].split():
+            assert i not in won
+            won[i] = name
+    assert len(won) == 100
+    assert len(set(won.values())) > 1  # it was a race
+    for i, name in won.items():
+        assert (tmp_path / f"{i}.json").read_bytes() == name.encode() * 1000
+    assert len(list(tmp_path.iterdir())) == 100
+
+
+def test_link_whose_answer_was_lost(tmp_path: Path) -> None:
+    """A file server asked a second time finds the name taken: by the very same file."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(b"x")
+    os.link(source, target)
+    assert link_exclusively(source, target)
+    target.unlink()
+    target.write_bytes(b"x")
+    assert not link_exclusively(source, target)
+
+
+def test_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(UserError, match="no hard links"):
+        publish(tmp_path / "result.json", b"x")
+    assert not list(tmp_path.iterdir())
+
+
+APPENDER = """
+import resource, sys
+from pathlib import Path
+from lmkit.errors import UserError
+from lmkit.runs.atomic import append_whole
+path = Path(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    append_whole(path, b"y" * 900)
+except UserError as error:
+    print(error)
+"""
+
+
+def test_appended_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    append_whole(path, b"x" * 300)
+    out, err = python(APPENDER, path).communicate(timeout=60)
+    assert out.startswith(f"cannot write {path}: "), err
+    assert path.read_bytes() == b"x" * 300

@@ -1,0 +1,438 @@
+"""Who holds a lock, who may take it over, and what the one who lost it may still do."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from lmkit.errors import UserError
+from lmkit.runs import holder as holder_module
+from lmkit.runs import lock as lock_module
+from lmkit.runs.heartbeat import Heartbeat, server_time_s
+from lmkit.runs.holder import Holder, this_process
+from lmkit.runs.lock import LockHeld, LockLost, RunLock, look_at
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from lmkit.runs.lock import RunLock
+lock = RunLock(Path(sys.argv[1]), stale_after_s=float(sys.argv[2]))
+lock.acquire()
+print(lock.token, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _outside_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "smoke-0123456789ab.lock"
+
+
+def start_holder(path: Path, stale_after_s: float = 180.0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", HOLDER, str(path), str(stale_after_s)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert len(process.stdout.readline()) == 17
+    return process
+
+
+def edit(path: Path, age_s: float = 0.0, **fields: object) -> None:
+    """Makes the lock another's: other fields, and a last heartbeat `age_s` ago."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    now_s = server_time_s(path.parent)
+    os.utime(path, (now_s, now_s - age_s))
+
+
+def test_held_by_one_and_released(path: Path) -> None:
+    with RunLock(path) as lock:
+        assert lock.holds()
+        lock.check()
+        with pytest.raises(LockHeld, match=f"{path} is held by process {os.getpid()} on"):
+            RunLock(path).acquire()
+        assert lock.holds()
+    assert not lock.holds()
+    assert not list(path.parent.iterdir())
+    with RunLock(path) as other:
+        assert other.token != lock.token
+        with pytest.raises(LockLost, match=str(path)):
+            lock.check()
+
+
+def test_released_after_an_error(path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), RunLock(path):
+        _ = 1 / 0
+    assert not path.exists()
+
+
+def test_folder_is_made(path: Path) -> None:
+    with RunLock(path.parent / "deep" / "runs" / path.name) as lock:
+        assert lock.holds()
+
+
+def test_same_object_cannot_hold_twice(path: Path) -> None:
+    with RunLock(path) as lock:
+        with pytest.raises(RuntimeError):
+            lock.acquire()
+        assert lock.holds()
+
+
+def test_refusal_leaves_no_trace(path: Path) -> None:
+    with RunLock(path):
+        before = path.read_bytes()
+        threads = threading.active_count()
+        descriptors = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            with pytest.raises(LockHeld):
+                RunLock(path).acquire()
+        assert path.read_bytes() == before
+        assert list(path.parent.iterdir()) == [path]
+        assert threading.active_count() == threads
+        assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_killed_holder_is_replaced_at_once(path: Path) -> None:
+    process = start_holder(path)
+    with pytest.raises(LockHeld, match=f"process {process.pid} "):
+        RunLock(path).acquire()
+    process.send_signal(signal.SIGKILL)
+    # Not yet waited for: a dead child of a busy parent, such as a sweep, is a zombie.
+    while (state := Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2][1]) != "Z":
+        time.sleep(0.01)
+    assert state == "Z"
+    assert look_at(path).gone == f"its process {process.pid} is gone"
+    with RunLock(path) as lock:
+        assert lock.holds()
+    process.wait()
+    assert not list(path.parent.iterdir())
+
+
+def test_suspended_holder_is_not_dead(path: Path) -> None:
+    """On its own machine a process is seen to be there, however long it gave no heartbeat."""
+    process = start_holder(path)
+    try:
+        process.send_signal(signal.SIGSTOP)
+        edit(path, age_s=10**6)
+        with pytest.raises(LockHeld):
+            RunLock(path).acquire()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_reused_pid_is_another_process(path: Path) -> None:
+    with RunLock(path) as lock:
+        edit(path, started="1")
+        with RunLock(path) as other:
+            assert other.holds()
+            assert not lock.holds()
+
+
+def test_other_host_is_given_up_only_without_heartbeats(path: Path) -> None:
+    lock = RunLock(path, stale_after_s=60)
+    lock.acquire()
+    # The pid is dead here, which says nothing about another machine.
+    edit(path, host="elsewhere", pid=2**22 - 1, age_s=50)
+    with pytest.raises(LockHeld, match=r"on elsewhere, last heard of 5\d s ago"):
+        RunLock(path, stale_after_s=60).acquire()
+    edit(path, age_s=70)
+    with RunLock(path, stale_after_s=60) as other:
+        assert other.holds()
+        assert not lock.holds()
+        with pytest.raises(LockLost):
+            lock.check()
+        lock.release()
+        assert other.holds()
+
+
+def test_other_pid_namespace_is_out_of_sight(path: Path) -> None:
+    """Containers on one machine may share its name and kernel, and count processes on their own."""
+    with RunLock(path):
+        edit(path, pid_namespace="pid:[1]", pid=2**22 - 1)
+        with pytest.raises(LockHeld):
+            RunLock(path).acquire()
+
+
+def test_machine_started_again(path: Path) -> None:
+    since_boot_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    patient_s = 100 * since_boot_s + 1000
+    with RunLock(path):
+        edit(path, boot_id="before", age_s=since_boot_s + 60)
+        assert "was started again" in look_at(path, stale_after_s=patient_s).gone
+        with RunLock(path, stale_after_s=patient_s) as other:
+            assert other.holds()
+
+
+def test_other_machine_of_the_same_name(path: Path) -> None:
+    """What has beaten since this machine's start was not ended by it."""
+    with RunLock(path):
+        edit(path, boot_id="another's", age_s=0)
+        with pytest.raises(LockHeld):
+            RunLock(path).acquire()
+
+
+def test_job_started_again_takes_its_lock_at_once(path: Path) -> None:
+    old = RunLock(path, job_id="1234", job_attempt=0)
+    old.acquire()
+    edit(path, host="elsewhere")
+    assert old.holds()
+    with RunLock(path, job_id="1234", job_attempt=1) as new:
+        assert new.holds()
+        assert not old.holds()
+        with pytest.raises(LockLost):
+            old.check()
+        old.release()
+        assert new.holds()
+
+
+def test_job_is_slurms(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    with RunLock(path):
+        edit(path, host="elsewhere")
+        found = look_at(path)
+        assert (found.holder.job_id, found.holder.job_attempt, found.gone) == ("77", 0, None)
+        monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+        with RunLock(path) as requeued:
+            assert requeued.holds()
+
+
+@pytest.mark.parametrize(
+    ("job_id", "job_attempt"),
+    [("1234", 1), ("1234", 0), ("1235", 2), ("", 2)],
+    ids=["same attempt", "attempt before", "another job", "no job"],
+)
+def test_who_is_no_later_attempt_waits(path: Path, job_id: str, job_attempt: int) -> None:
+    """Runs packed into one job are side by side: none may take another's lock for the job's."""
+    with RunLock(path, job_id="1234", job_attempt=1):
+        edit(path, host="elsewhere")
+        with pytest.raises(LockHeld):
+            RunLock(path, job_id=job_id, job_attempt=job_attempt).acquire()
+
+
+def test_two_processes_outside_jobs_are_not_of_one_job(path: Path) -> None:
+    with RunLock(path, job_id="", job_attempt=0):
+        edit(path, host="elsewhere")
+        with pytest.raises(LockHeld):
+            RunLock(path, job_id="", job_attempt=5).acquire()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"token": "x"}', "\0" * 100])
+def test_damaged_lock_counts_until_it_is_old(path: Path, content: str) -> None:
+    path.write_text(content)
+    with pytest.raises(LockHeld, match="damaged"):
+        RunLock(path, stale_after_s=60).acquire()
+    now_s = server_time_s(path.parent)
+    os.utime(path, (now_s, now_s - 61))
+    with RunLock(path, stale_after_s=60) as lock:
+        assert lock.holds()
+    assert not list(path.parent.iterdir())
+
+
+def test_heartbeat_keeps_a_lock_out_of_reach_of_other_machines(path: Path) -> None:
+    """Seen from elsewhere, a holder that beats is never given up, and one suspended is."""
+    process = start_holder(path, stale_after_s=1.2)
+    try:
+        edit(path, host="elsewhere")
+        for _ in range(20):
+            time.sleep(0.1)
+            with pytest.raises(LockHeld):
+                RunLock(path, stale_after_s=1.2).acquire()
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(1.4)
+        with RunLock(path, stale_after_s=1.2) as lock:
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.3)
+            assert lock.holds()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_heartbeat_never_stamps_the_lock_of_who_took_over(path: Path) -> None:
+    old = RunLock(path, stale_after_s=0.12)
+    old.acquire()
+    edit(path, host="elsewhere")
+    other = path.with_name("other")
+    other.write_text("{}")
+    os.utime(other, (1000, 1000))
+    os.replace(other, path)
+    time.sleep(0.1)
+    assert path.stat().st_mtime == 1000
+    old.release()
+    assert path.exists()
+
+
+def test_heartbeat_outlives_a_server_out_of_reach(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.touch()
+    os.utime(path, (1000, 1000))
+    heartbeat = Heartbeat(path, interval_s=0.01)
+    stamp = os.utime
+
+    def fail(descriptor: int) -> None:
+        raise OSError("stale file handle")
+
+    monkeypatch.setattr(os, "utime", fail)
+    heartbeat.start()
+    time.sleep(0.05)
+    assert path.stat().st_mtime == 1000
+    monkeypatch.setattr(os, "utime", stamp)
+    time.sleep(0.05)
+    assert path.stat().st_mtime > 1000
+    heartbeat.stop()
+
+
+def test_no_heartbeat_after_the_release(path: Path) -> None:
+    lock = RunLock(path, stale_after_s=0.12)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    lock.acquire()
+    lock.release()
+    assert "heartbeat" not in [thread.name for thread in threading.enumerate()]
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_times_are_the_file_servers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose own clock is an hour ahead gives up nobody."""
+    with RunLock(path):
+        edit(path, host="elsewhere")
+        monkeypatch.setattr(time, "time", lambda: server_time_s(path.parent) + 3600)
+        with pytest.raises(LockHeld, match="last heard of 0 s ago"):
+            RunLock(path).acquire()
+
+
+def test_forked_child_does_not_release(path: Path) -> None:
+    with RunLock(path) as lock:
+        child = os.fork()
+        if child == 0:
+            lock.release()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert lock.holds()
+
+
+def test_lock_removed_by_hand_is_lost(path: Path) -> None:
+    lock = RunLock(path)
+    lock.acquire()
+    path.unlink()
+    with pytest.raises(LockLost):
+        lock.check()
+    lock.release()
+    assert not list(path.parent.iterdir())
+
+
+def test_dead_taker_is_replaced(path: Path) -> None:
+    """The right to replace the dead holder is held by one who died too, and its by a third."""
+    with RunLock(path) as lock:
+        tokens = [lock.token, "b" * 16, "c" * 16]
+        chain = path
+        for token, next_token in itertools.pairwise(tokens):
+            edit(chain, started="1", token=token)
+            record = chain.read_text()
+            chain = chain.with_name(f"{chain.name}.{token}")
+            chain.write_text(record)
+            edit(chain, started="1", token=next_token)
+        assert len(list(path.parent.iterdir())) == 3
+        with RunLock(path) as other:
+            assert other.holds()
+            assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    assert not list(path.parent.iterdir())
+
+
+def test_living_taker_is_waited_for(path: Path) -> None:
+    with RunLock(path) as lock:
+        right = path.with_name(f"{path.name}.{lock.token}")
+        right.write_text(path.read_text())
+        edit(right, token="b" * 16)
+        edit(path, started="1")
+        before = path.read_bytes()
+        with pytest.raises(LockHeld):
+            RunLock(path).acquire()
+        assert path.read_bytes() == before
+
+
+def test_release_leaves_the_lock_to_who_is_taking_it(path: Path) -> None:
+    lock = RunLock(path)
+    lock.acquire()
+    right = path.with_name(f"{path.name}.{lock.token}")
+    right.write_text("of who found this holder suspended")
+    lock.release()
+    assert path.exists()
+    assert right.exists()
+
+
+def test_litter_of_the_killed_goes_when_it_is_old(path: Path) -> None:
+    beside = path.with_name(f"{path.name[:-5]}0.lock")  # the lock of another run
+    names = [f"{path.name}.{'a' * 16}", f".{path.name}.{'a' * 16}.tmp", f".clock.{'a' * 16}.tmp"]
+    old, young = ([path.with_name(f"{name}{age}") for name in names] for age in ("1", "2"))
+    for entry in [*old, *young, beside]:
+        entry.write_text("")
+    now_s = server_time_s(path.parent)
+    for entry in [*old, beside]:
+        os.utime(entry, (now_s, now_s - 61))
+    with RunLock(path, stale_after_s=60):
+        assert sorted(path.parent.iterdir()) == sorted([path, *young, beside])
+
+
+def test_looking_changes_nothing(path: Path) -> None:
+    assert look_at(path) is None
+    with RunLock(path) as lock:
+        found = look_at(path)
+        assert (found.token, found.gone) == (lock.token, None)
+        assert 0 <= found.age_s < 5
+        assert found.holder.pid == os.getpid()
+        edit(path, host="elsewhere", age_s=100)
+        assert look_at(path).gone is None
+        assert "no heartbeat for 100 s" in look_at(path, stale_after_s=99).gone
+        assert look_at(path, now_s=server_time_s(path.parent) + 200).gone is not None
+        edit(path, host=this_process().host)
+        assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_looking_where_nothing_may_be_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path) -> float:
+        raise PermissionError
+
+    with RunLock(path):
+        monkeypatch.setattr(lock_module, "server_time_s", refuse)
+        assert look_at(path).age_s < 5
+
+
+def test_other_users_process_is_alive(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its /proc entry may be hidden, and no signal may be sent to it."""
+    with RunLock(path):
+        edit(path, started="1")
+
+        def forbid(pid: int, number: int) -> None:
+            raise PermissionError
+
+        monkeypatch.setattr(os, "kill", forbid)
+        monkeypatch.setattr(holder_module, "_read", lambda path: this_process_boot_id)
+        this_process_boot_id = json.loads(path.read_text())["boot_id"]
+        assert look_at(path).gone is None
+
+
+def test_holder_reads_back() -> None:
+    me = this_process("7", 3)
+    assert Holder.from_json(me.to_json()) == me
+    assert me.token != this_process("7", 3).token
+    assert me._replace(token="") == this_process("7", 3)._replace(token="")
+
+
+def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(UserError, match=r"cannot take the lock .*runs/smoke.lock"):
+        RunLock(tmp_path / "runs" / "smoke.lock").acquire()

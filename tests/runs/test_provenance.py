@@ -1,0 +1,117 @@
+"""What a result says of its making."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from lmkit.runs.provenance import git_revision, hardware, package_versions, provenance
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    command = ["git", "-C", str(folder), *identity, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (tmp_path / ".gitignore").write_text("runs/\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "first")
+    return package
+
+
+def test_clean_checkout(checkout: Path) -> None:
+    assert git_revision(checkout) == (git(checkout, "rev-parse", "HEAD"), False)
+
+
+def test_ignored_files_are_no_change(checkout: Path) -> None:
+    (checkout.parent / "runs").mkdir()
+    (checkout.parent / "runs" / "metrics.csv").touch()
+    assert not git_revision(checkout).dirty
+
+
+@pytest.mark.parametrize("name", ["package/__init__.py", "package/new.py", ".gitignore"])
+def test_changed_checkout(checkout: Path, name: str) -> None:
+    (checkout.parent / name).write_text("# changed\n")
+    assert git_revision(checkout) == (git(checkout, "rev-parse", "HEAD"), True)
+
+
+def test_no_checkout(tmp_path: Path) -> None:
+    assert git_revision(tmp_path) is None
+
+
+def test_package_installed_inside_another_checkout(checkout: Path) -> None:
+    installed = checkout.parent / "runs" / "site-packages"
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").touch()
+    assert git_revision(installed) is None
+
+
+def test_checkout_without_a_commit(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "__init__.py").touch()
+    git(tmp_path, "add", ".")
+    assert git_revision(tmp_path) is None
+
+
+def test_without_git(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert git_revision(checkout) is None
+
+
+def test_what_a_git_hook_sets_does_not_mislead(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+    assert git_revision(checkout) is not None
+
+
+def test_index_is_left_alone(checkout: Path) -> None:
+    """Asking must not write: many runs ask at once, and git would lock the index."""
+    os.utime(checkout / "__init__.py")
+    before = (checkout.parent / ".git" / "index").stat().st_mtime_ns
+    git_revision(checkout)
+    assert (checkout.parent / ".git" / "index").stat().st_mtime_ns == before
+
+
+def test_package_versions() -> None:
+    versions = package_versions(["numpy", "no-such-package"])
+    assert versions == {"numpy": metadata.version("numpy"), "no-such-package": None}
+
+
+def test_hardware() -> None:
+    machine = hardware(["NVIDIA H200"])
+    assert machine.devices == ["NVIDIA H200"]
+    assert machine.cores >= (machine.usable_cores or 1) >= 1
+    assert machine.memory_mb is None or machine.memory_mb > 100
+
+
+def test_provenance_is_json_and_complete() -> None:
+    made = provenance("d" * 64, threads=2, device_names=["NVIDIA H200"])
+    assert json.loads(json.dumps(made)) == made
+    assert made.keys() == {
+        "schema_version",
+        "identity_version",
+        "git",
+        "python",
+        "packages",
+        "platform",
+        "host",
+        "hardware",
+        "threads",
+        "data_sha256",
+    }
+    assert made["data_sha256"] == "d" * 64
+    assert made["threads"] == 2
+    assert {"lmkit", "torch", "numpy"} <= made["packages"].keys()

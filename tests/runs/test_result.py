@@ -1,0 +1,165 @@
+"""result.json reads back exactly, and what is damaged is named."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lmkit.errors import UserError
+from lmkit.runs.atomic import AlreadyPublished
+from lmkit.runs.result import (
+    SCHEMA_VERSION,
+    Budget,
+    Result,
+    Spent,
+    publish_result,
+    read_result,
+)
+
+
+def result() -> Result:
+    return Result(
+        schema_version=SCHEMA_VERSION,
+        experiment="penn_softmax",
+        identity="0123456789ab",
+        metrics={"test_perplexity": 57.0 + 2**-40, "epochs": 3, "rank": None, "curve": [0.1, 0.2]},
+        cost={"seconds": 12.5},
+        provenance={"git": {"commit": "abc", "dirty": False}},
+        budget=Spent(max_epochs=3, patience=None, epochs=3, stopped="max_epochs"),
+    )
+
+
+def test_reads_back_exactly(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    publish_result(path, result())
+    assert read_result(path) == result()
+    assert isinstance(read_result(path).metrics["epochs"], int)
+
+
+def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    publish_result(path, replace(result(), metrics={"a": math.inf, "b": math.nan}))
+    read = read_result(path).metrics
+    assert read["a"] == math.inf
+    assert math.isnan(read["b"])
+
+
+def test_only_the_first_is_published(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    publish_result(path, result())
+    with pytest.raises(AlreadyPublished):
+        publish_result(path, replace(result(), experiment="late"))
+    assert read_result(path).experiment == "penn_softmax"
+
+
+def test_loser_of_the_lock_publishes_nothing(tmp_path: Path) -> None:
+    def lost() -> None:
+        raise UserError("lock lost")
+
+    with pytest.raises(UserError, match=r"lock lost"):
+        publish_result(tmp_path / "result.json", result(), lost)
+    assert not list(tmp_path.iterdir())
+
+
+def spoil(text: str, option: str, value: object) -> str:
+    content = json.loads(text)
+    *path, last = option.split(".")
+    section = content
+    for key in path:
+        section = section[key]
+    if value is None:
+        del section[last]
+    else:
+        section[last] = value
+    return json.dumps(content)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("metrics", None),
+        ("metrics", [1]),
+        ("identity", 7),
+        ("schema_version", "1"),
+        ("schema_version", True),
+        ("budget", "all"),
+        ("budget.epochs", None),
+        ("budget.epochs", 2.5),
+        ("budget.stopped", 3),
+        ("budget.patience", "ten"),
+    ],
+)
+def test_damaged_field_is_named(tmp_path: Path, option: str, value: object) -> None:
+    path = tmp_path / "result.json"
+    publish_result(path, result())
+    path.write_text(spoil(path.read_text(), option, value))
+    with pytest.raises(UserError, match=f"{path} is damaged: {option} ") as caught:
+        read_result(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"metrics": {"a": 1}', b"\0" * 64])
+def test_torn_file_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "result.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=str(path)):
+        read_result(path)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null"])
+def test_other_json_is_named(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=f"{path} is damaged"):
+        read_result(path)
+
+
+def test_missing_file_is_an_unfinished_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"result\.json is missing: this run has not finished"):
+        read_result(tmp_path / "result.json")
+
+
+def test_newer_schema_asks_for_an_update(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({"schema_version": SCHEMA_VERSION + 1, "all": "different"}))
+    with pytest.raises(UserError, match="update"):
+        read_result(path)
+
+
+def test_fields_added_later_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    publish_result(path, result())
+    path.write_text(spoil(path.read_text(), "notes", "by hand"))
+    assert read_result(path) == result()
+
+
+def spent(stopped: str, patience: int | None = 10) -> Spent:
+    return Spent(max_epochs=50, patience=patience, epochs=50, stopped=stopped)
+
+
+@pytest.mark.parametrize(
+    ("had", "max_epochs", "patience", "suffices"),
+    [
+        (spent("max_epochs"), 50, 10, True),
+        (spent("max_epochs"), 49, 10, True),
+        (spent("max_epochs"), 51, 10, False),
+        (spent("max_epochs"), None, 10, False),
+        (spent("max_epochs"), 50, 20, True),  # no epoch is left for more patience
+        (spent("patience"), 50, 10, True),
+        (spent("patience"), 100, 10, True),
+        (spent("patience"), 100, 9, True),
+        (spent("patience"), 100, 11, False),
+        (spent("patience"), 100, None, False),
+        (spent("patience"), 50, 11, True),
+        (spent("patience", None), 100, None, True),
+        (spent("diverged"), 100, 100, True),
+    ],
+)
+def test_what_a_budget_would_change(
+    had: Spent, max_epochs: int | None, patience: int | None, suffices: bool
+) -> None:
+    assert had.suffices_for(Budget(max_epochs, patience)) is suffices

@@ -1,0 +1,151 @@
+"""A run folder from new to finished and, under a larger budget, on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lmkit.errors import UserError
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.identity import Identity
+from lmkit.runs.result import SCHEMA_VERSION, Budget, Result, Spent, publish_result
+
+IDENTITY = Identity({"identity_version": 1, "seed": 1, "head": {"k": 0.5}}, "0123456789ab")
+
+
+def finish(run: RunFolder, epochs: int) -> None:
+    spent = Spent(max_epochs=epochs, patience=None, epochs=epochs, stopped="max_epochs")
+    metrics = {"test_perplexity": 100.0 / epochs}
+    result = Result(SCHEMA_VERSION, "smoke", IDENTITY.digest, metrics, {}, {}, spent)
+    publish_result(run.result, result)
+
+
+def test_layout(tmp_path: Path) -> None:
+    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
+    assert run.path == tmp_path / "smoke-0123456789ab"
+    assert run.lock == tmp_path / "smoke-0123456789ab.lock"
+    inside = [run.config, run.best, run.last, run.metrics, run.spectra, run.analysis, run.result]
+    assert [str(path.relative_to(run.path)) for path in inside] == [
+        "config.yaml",
+        "checkpoints/best.ckpt",
+        "checkpoints/last.ckpt",
+        "metrics.csv",
+        "spectra",
+        "analysis",
+        "result.json",
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "a b", "-rf", "x" * 200, "a\n"])
+def test_name_that_is_no_folder(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="experiment's name"):
+        RunFolder.of(tmp_path, name, IDENTITY)
+
+
+def test_lock_of_a_name_with_dots(tmp_path: Path) -> None:
+    run = RunFolder.of(tmp_path, "gss_k=0.5", IDENTITY)
+    assert run.lock.name == "gss_k=0.5-0123456789ab.lock"
+
+
+def test_from_new_to_finished(tmp_path: Path) -> None:
+    run = RunFolder.of(tmp_path / "deep" / "runs", "smoke", IDENTITY)
+    assert run.state() == "new"
+    assert not run.finished_within(Budget(1, None))
+    run.prepare("seed: 1\n", IDENTITY)
+    assert run.state() == "unfinished"
+    assert run.config.read_text() == "seed: 1\n"
+    assert run.read_identity() == IDENTITY.payload
+    assert run.checkpoints.is_dir()
+    assert run.spectra.is_dir()
+    assert run.analysis.is_dir()
+    assert not run.finished_within(Budget(1, None))
+    finish(run, epochs=3)
+    assert run.state() == "finished"
+    assert run.read_result().metrics == {"test_perplexity": 100.0 / 3}
+    assert run.finished_within(Budget(3, None))
+    assert not run.finished_within(Budget(4, None))
+
+
+def test_made_but_not_prepared_is_new(tmp_path: Path) -> None:
+    """As after a kill in the middle of `prepare`."""
+    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
+    run.checkpoints.mkdir(parents=True)
+    (run.path / ".identity.json.0123.tmp").write_text("{")
+    assert run.state() == "new"
+    run.prepare("seed: 1\n", IDENTITY)
+    assert run.state() == "unfinished"
+    assert not list(run.path.rglob(".*"))
+
+
+def test_preparing_again_keeps_the_work_and_takes_the_new_config(tmp_path: Path) -> None:
+    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
+    run.prepare("max_epochs: 3\n", IDENTITY)
+    run.last.write_bytes(b"weights")
+    (run.checkpoints / ".last.ckpt.0123.tmp").write_bytes(b"half")
+    run.metrics.write_text("step,epoch\n")
+    run.prepare("max_epochs: 4\n", IDENTITY)
+    assert run.config.read_text() == "max_epochs: 4\n"
+    assert run.last.read_bytes() == b"weights"
+    assert run.metrics.read_text() == "step,epoch\n"
+    assert [path.name for path in run.checkpoints.iterdir()] == ["last.ckpt"]
+
+
+def test_same_config_is_not_written_again(tmp_path: Path) -> None:
+    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
+    run.prepare("name: é\n", IDENTITY)
+    before = run.config.stat()
+    run.prepare("name: é\n", IDENTITY)
+    assert run.config.stat().st_ino == before.st_ino
+
+
+def test_folder_of_another_identity_is_refused(tmp_path: Path) -> None:
+    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
+    run.prepare("k: 0.5\n", IDENTITY)
+    other = Identity({**IDENTITY.payload, "head": {"k": 0.7}}, IDENTITY.digest)
+    with pytest.raises(UserError, match=r"another run \(head\.k: 0\.5, now 0\.7\)"):
+        run.prepare("k: 0.7\n", other)
+    assert run.config.read_text() == "k: 0.5\n"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]"])
+def test_damaged_identity_is_named(tmp_path: Path, content: str) -> None:
+    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
+    run.prepare("k: 0.5\n", IDENTITY)
+    run.identity.write_text(content)
+    with pytest.raises(UserError, match=r"identity.json"):
+        run.prepare("k: 0.5\n", IDENTITY)
+
+
+def test_damaged_result_is_named(tmp_path: Path) -> None:
+    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
+    run.prepare("k: 0.5\n", IDENTITY)
+    run.result.write_text('{"schema_version": 1, "metr')
+    assert run.state() == "finished"  # it is not trained over: someone may still save it
+    with pytest.raises(UserError, match=str(run.result)):
+        run.finished_within(Budget(1, None))
+
+
+def test_reopened_under_a_larger_budget(tmp_path: Path) -> None:
+    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
+    run.prepare("max_epochs: 3\n", IDENTITY)
+    finish(run, epochs=3)
+    run.last.write_bytes(b"weights")
+    aside = run.reopen()
+    assert run.state() == "unfinished"
+    assert aside == run.path / "result-epoch3.json"
+    assert RunFolder(run.path).last.read_bytes() == b"weights"
+    finish(run, epochs=5)
+    assert run.finished_within(Budget(5, None))
+    assert sorted(path.name for path in run.path.glob("result*")) == [
+        "result-epoch3.json",
+        "result.json",
+    ]
+
+
+def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file")
+    run = RunFolder.of(tmp_path / "runs", "smoke", IDENTITY)
+    with pytest.raises(UserError, match=r"cannot make the folder .*runs/smoke"):
+        run.prepare("k: 0.5\n", IDENTITY)

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Set
+
+from hydra._internal.utils import _locate
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
+from torch import nn
 
-from lmkit.errors import UserError
+from lmkit.errors import UserError, did_you_mean
 from lmkit.heads.head import Head
 from lmkit.module import LanguageModel
 
 
-def create(section: dict, **arguments: object) -> object:
+def create(section: dict, option: str, **arguments: object) -> object:
     """The object that `section` names by its `_target_`.
+
+    Args:
+        section: `_target_` and the arguments that the configuration gives.
+        option: where the section stands in the configuration, for messages.
+        arguments: what the configuration cannot know.
 
     Raises: UserError with the object's own complaint, or the reason why it cannot be made.
     """
+    target = _target(section, option)
+    _check_arguments(target, {key for key in section if key != "_target_"}, option, set(arguments))
     try:
         return instantiate(section, **arguments)
     except InstantiationException as error:
-        cause: BaseException | None = error
-        while cause is not None:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
             if isinstance(cause, UserError):
                 raise cause from None
-            cause = cause.__cause__
-        reason = " ".join(str(error).split())
-        raise UserError(f"{section.get('_target_', 'a section')} cannot be made: {reason}") from None
+        reason = f"{type(cause).__name__}: {_flat(cause)}" if cause is not error else _flat(error)
+        raise UserError(f"{option}: {section['_target_']} cannot be made: {reason}") from error
 
 
 def build_model(config: dict, num_words: int) -> LanguageModel:
@@ -32,11 +44,11 @@ def build_model(config: dict, num_words: int) -> LanguageModel:
 
     Parameters are drawn from torch's global generator, in a fixed order.
     """
-    trunk = create(config["trunk"], num_words=num_words)
+    trunk = _create_module(config["trunk"], "trunk", num_words=num_words)
     sections = config["head"]
     head = Head(
-        create(sections["mixture"]),
-        create(sections["transform"]),
+        _create_module(sections["mixture"], "head.mixture"),
+        _create_module(sections["transform"], "head.transform"),
         num_words,
         trunk.embedding_weight if sections["tie_weights"] else None,
         sections["loss"],
@@ -45,7 +57,62 @@ def build_model(config: dict, num_words: int) -> LanguageModel:
     return LanguageModel(
         trunk,
         head,
-        create(config["objective"]),
-        create(config["optimizer"]),
+        create(config["objective"], "objective"),
+        create(config["optimizer"], "optimizer"),
         config["callbacks"]["log_every"],
     )
+
+
+def _create_module(section: dict, option: str, **arguments: object) -> nn.Module:
+    module = create(section, option, **arguments)
+    if not isinstance(module, nn.Module):
+        raise UserError(
+            f"{option}._target_={section['_target_']} must be a torch.nn.Module, but makes a "
+            f"{type(module).__name__}"
+        )
+    return module
+
+
+def _target(section: dict, option: str) -> Callable[..., object]:
+    name = section.get("_target_") if isinstance(section, dict) else None
+    if not isinstance(name, str) or not name:
+        raise UserError(f"{option}._target_ must name a class as module.Class, but is {name!r}")
+    try:
+        target = _locate(name)  # hydra.utils.get_object logs errors of its own
+    except Exception as error:  # of any kind, when the user's own module fails to import
+        raise UserError(
+            f"{option}._target_={name} cannot be found ({_flat(error.__cause__ or error)}); it "
+            f"must be module.Class, with the module's folder on PYTHONPATH"
+        ) from error
+    if not callable(target):
+        raise UserError(f"{option}._target_={name} must be a class, but is {target!r}")
+    return target
+
+
+def _check_arguments(
+    target: Callable[..., object], given: Set[str], option: str, supplied: Set[str]
+) -> None:
+    """Raises UserError for an option that `target` does not take, or one that it misses."""
+    if isinstance(target, type) and target.__init__ is nn.Module.__init__:
+        parameters = ()  # whatever its signature says
+    else:
+        try:
+            parameters = tuple(inspect.signature(target).parameters.values())
+        except ValueError:  # built-in types hide theirs
+            return
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return
+    name = getattr(target, "__name__", str(target))
+    known = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
+    choices = [key for key in known if key not in supplied]
+    takes = f"{name} takes {', '.join(choices)}" if choices else f"{name} takes no options"
+    for key in sorted(given - set(known)):
+        near = did_you_mean(f"{option}.{key}", [f"{option}.{choice}" for choice in choices])
+        raise UserError(f"there is no option {option}.{key}{near}; {takes}")
+    required = {p.name for p in parameters if p.default is p.empty and p.name in known}
+    for key in sorted(required - given - supplied):
+        raise UserError(f"{option}.{key} is missing: {takes}; set it with +{option}.{key}=VALUE")
+
+
+def _flat(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Sequence
 
@@ -47,3 +48,9 @@ def require_choice(option: str, value: object, choices: Sequence[str]) -> None:
     """Raises UserError unless `value` is one of `choices`."""
     if value not in choices:
         raise UserError(f"{option} must be one of {', '.join(choices)}, but is {value!r}")
+
+
+def did_you_mean(word: str, choices: Sequence[str]) -> str:
+    """" (did you mean X?)" with the choice X that is spelt most like `word`; "" if none is near."""
+    close = difflib.get_close_matches(word, choices, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -65,7 +65,7 @@ def define(config: dict) -> Run:
     if config["trainer"]["accelerator"] == "gpu" and not has_gpu:
         raise UserError("trainer.accelerator=gpu needs a CUDA device, and there is none here")
     on_gpu = has_gpu and config["trainer"]["accelerator"] != "cpu"
-    source = create(config["data"])
+    source = create(config["data"], "data")
     sha256 = source.fingerprint()
     found = identity(config, sha256, "cuda" if on_gpu else "cpu")
     folder = RunFolder.of(config["runs_dir"], config["name"], found)
@@ -105,7 +105,7 @@ def _train_and_conclude(defined: Run, lock: RunLock) -> None:
     data.train_windows, data.eval_windows("valid"), data.eval_windows("test")  # refuse early
     pl.seed_everything(config["seed"], verbose=False)
     model = build_model(config, len(corpus.vocabulary))
-    switch = AsgdSwitch(create(config["trigger"]))
+    switch = AsgdSwitch(create(config["trigger"], "trigger"))
     patience = Patience(switch, config["patience"])
     metrics = MetricsLogger(folder.metrics)
     checkpoints = Checkpoints(

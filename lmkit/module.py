@@ -104,6 +104,7 @@ class LanguageModel(pl.LightningModule):
         self.restored: dict | None = None
         self.bad_window: Tensor | None = None
         self.grad_norm: Tensor | None = None
+        self.window_metrics: dict[str, Tensor | float] | None = None
         self.epoch_metrics: dict[str, float] = {}
 
     def report(self, name: str, value: float) -> None:
@@ -136,7 +137,7 @@ class LanguageModel(pl.LightningModule):
         if window.index % self.log_every == 0 or not loss.is_cuda:
             self.check_finite()
         if window.index % self.log_every == 0:
-            self._log_window(nll.detach(), output.dropped_TBD.detach())
+            self.window_metrics = self._measure_window(nll.detach(), output.dropped_TBD.detach())
         return loss
 
     def check_finite(self) -> None:
@@ -149,15 +150,13 @@ class LanguageModel(pl.LightningModule):
                 f"(now {self.settings.lr})"
             )
 
-    def _log_window(self, nll: Tensor, dropped_TBD: Tensor) -> None:
-        values = {
+    def _measure_window(self, nll: Tensor, dropped_TBD: Tensor) -> dict[str, Tensor | float]:
+        ranges = self.head.logit_range(dropped_TBD)
+        return {
             "train/nll": nll,
             "train/lr": self.settings.lr * self._sampled_length / self.settings.bptt,
-            **{f"range/{k}": v for k, v in self.head.logit_range(dropped_TBD).items()},
+            **{f"range/{name}": value for name, value in ranges.items()},
         }
-        if self.grad_norm is not None:
-            values["grad_norm"] = self.grad_norm
-        self._write_row(values, self.global_step + 1)
 
     def _write_row(self, values: dict[str, Tensor | float], step: int) -> None:
         # written here and not by Lightning, which would write an epoch's row after its checkpoint
@@ -180,6 +179,10 @@ class LanguageModel(pl.LightningModule):
         finally:
             for group, lr in zip(optimizer.param_groups, base, strict=True):
                 group["lr"] = lr
+        if self.window_metrics is not None:
+            row = self.window_metrics | {"grad_norm": self.grad_norm}
+            self._write_row(row, self.global_step + 1)  # of the step that is being completed
+            self.window_metrics = None
 
     def on_train_batch_start(self, batch: Window, batch_idx: int) -> None:
         self._sampled_length = batch.sampled_length

@@ -91,6 +91,12 @@ class Checkpoints(Checkpoint):
         self.best_epoch = 0
         self.train_ppl_at_best = float("nan")
         self.last_is_best = False  # whether the checkpoint being saved is the best epoch's
+        self.windows: dict[str, int] | None = None  # restored, to be handed on
+
+    def on_fit_start(self, trainer, pl_module) -> None:
+        # Lightning restores a loader's state within an epoch, but not at the end of one
+        if self.windows is not None:
+            trainer.datamodule.train_windows.load_state_dict(self.windows)
 
     def on_train_start(self, trainer, pl_module) -> None:
         self.metrics.cut_back(trainer.global_step)
@@ -99,7 +105,9 @@ class Checkpoints(Checkpoint):
         checkpoint["lmkit"] = self.contents
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
-        trainer.datamodule.train_windows.commit(batch)
+        train_windows = trainer.datamodule.train_windows
+        train_windows.commit(batch)
+        self.windows = train_windows.state_dict()
         # the end of an epoch has a checkpoint of its own, after validation
         if time.monotonic() - self.saved_at >= self.every_s and not batch.is_last:
             self._save(trainer, pl_module)
@@ -133,10 +141,12 @@ class Checkpoints(Checkpoint):
             "best_epoch": self.best_epoch,
             "train_ppl_at_best": self.train_ppl_at_best,
             "last_is_best": self.last_is_best,
+            "windows": self.windows,
         }
 
     def load_state_dict(self, state: dict) -> None:
         self.best_ppl, self.best_epoch = state["best_ppl"], state["best_epoch"]
         self.train_ppl_at_best = state["train_ppl_at_best"]
+        self.windows = state["windows"]
         if state["last_is_best"]:
             self._link_best()  # the run may have been killed just before it

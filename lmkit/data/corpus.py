@@ -44,7 +44,7 @@ class TextCorpus:
 
     def __init__(self, name: str, root: str | None, folder: str) -> None:
         self.name = name
-        self.root = root
+        self.root = None if root is None else str(root)  # a folder may be called 2026
         self.folder = folder
 
     def fingerprint(self) -> str:

@@ -47,7 +47,7 @@ def load_run(
     source = dict(config["data"])
     if data_root is not None:
         source["root"] = data_root
-    corpus = create(source).load(vocabulary)
+    corpus = create(source, "data").load(vocabulary)
     model = build_model(config, len(vocabulary))
     averaged = load_evaluated_weights(model, content)
     if torch.cuda.is_available():

@@ -44,18 +44,14 @@ class Head(nn.Module):
         super().__init__()
         require_choice("head.loss", loss, ("chunked", "plain"))
         require_positive("head.chunk_mb", chunk_mb)
-        emb_dim = mixture.emb_dim
-        if isinstance(mixture, SingleContext):
-            if embedding_weight is not None and mixture.in_dim != emb_dim:
-                raise UserError(
-                    f"head.tie_weights=true needs trunk.out_dim ({mixture.in_dim}) equal to "
-                    f"trunk.emb_dim ({emb_dim}) with head/mixture=none"
-                )
-            emb_dim = mixture.in_dim
+        # the size of context vectors: E, or D where the trunk's output is the context
+        context_dim = mixture.in_dim if isinstance(mixture, SingleContext) else mixture.emb_dim
+        if embedding_weight is not None and embedding_weight.shape[1] != context_dim:
+            raise UserError(_cannot_tie(mixture, context_dim, embedding_weight.shape[1]))
         self.mixture, self.transform = mixture, transform
         self.loss, self.chunk_mb = loss, chunk_mb
         if embedding_weight is None:
-            embedding_weight = nn.Parameter(torch.empty(num_words, emb_dim).uniform_(-0.1, 0.1))
+            embedding_weight = nn.Parameter(torch.empty(num_words, context_dim).uniform_(-0.1, 0.1))
         self.decoder_weight = embedding_weight
         self.decoder_bias = nn.Parameter(torch.zeros(num_words))
 
@@ -131,8 +127,10 @@ class Head(nn.Module):
     @torch.no_grad()
     def logit_range(self, hidden_TBD: Tensor) -> dict[str, Tensor]:
         """Smallest, mean and largest logit of (T, B, D) trunk outputs, before and after the
-        transform; taken chunk by chunk."""
-        _, context_NKE = self.mixture(hidden_TBD)
+        transform; taken chunk by chunk, without dropout: logging must draw no random numbers."""
+        training = self.mixture.training
+        _, context_NKE = self.mixture.eval()(hidden_TBD)
+        self.mixture.train(training)
         num_logits = context_NKE.shape[0] * context_NKE.shape[1] * len(self.decoder_bias)
         ranges = {"logits": _Range(), "transformed_logits": _Range()}
         for part in self._chunks(context_NKE):
@@ -144,6 +142,17 @@ class Head(nn.Module):
             for name, found in ranges.items()
             for measure, value in vars(found).items()
         }
+
+
+def _cannot_tie(mixture: nn.Module, context_dim: int, emb_dim: int) -> str:
+    if isinstance(mixture, SingleContext):
+        option, kind = "trunk.out_dim", " with head/mixture=none"
+    else:
+        option, kind = "head.mixture.emb_dim", ""
+    return (
+        f"head.tie_weights=true needs {option} ({context_dim}) equal to trunk.emb_dim ({emb_dim})"
+        f"{kind}"
+    )
 
 
 class _Range:

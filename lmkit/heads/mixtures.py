@@ -43,9 +43,7 @@ class _Latents(nn.Module):
     section 2.4). Dropout on the latents shares its mask over the window's time steps.
     """
 
-    def __init__(
-        self, in_dim: int, emb_dim: int, num_experts: int, latent_dropout: float
-    ) -> None:
+    def __init__(self, in_dim: int, emb_dim: int, num_experts: int, latent_dropout: float) -> None:
         super().__init__()
         require_count("head.mixture.num_experts", num_experts)
         require_rate("head.mixture.latent_dropout", latent_dropout)
@@ -59,16 +57,16 @@ class _Latents(nn.Module):
         latent = torch.tanh(self.latent(hidden_TBD))
         latent = locked_dropout(latent, self.latent_dropout, self.training)
         latent_NKE = latent.reshape(-1, self.num_latents, self.emb_dim)
-        log_prior = F.log_softmax(self.prior(hidden_TBD), dim=-1)
+        # a normaliser: in the parameters' dtype, which autocast leaves to itself on a GPU only
+        scores = self.prior(hidden_TBD).to(self.prior.weight.dtype)
+        log_prior = F.log_softmax(scores, dim=-1)
         return Mixture(log_prior.reshape(-1, self.num_latents), latent_NKE)
 
 
 class MixtureOfSoftmaxes(_Latents):
     """`softmaxes` (MoS): K latents, mixed as distributions (Yang et al. 2018, section 2.4)."""
 
-    def __init__(
-        self, in_dim: int, emb_dim: int, num_experts: int, latent_dropout: float
-    ) -> None:
+    def __init__(self, in_dim: int, emb_dim: int, num_experts: int, latent_dropout: float) -> None:
         super().__init__(in_dim, emb_dim, num_experts, latent_dropout)
         self.num_experts = num_experts
 

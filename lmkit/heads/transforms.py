@@ -125,9 +125,7 @@ class _PiecewiseLinearTape(Tape):
     def __init__(self, plif: PiecewiseLinear) -> None:
         self.plif = plif
         with torch.no_grad():
-            self.slopes, self.intercepts = (
-                line.to(plif.raw_slopes.dtype) for line in plif.lines()
-            )
+            self.slopes, self.intercepts = (line.to(plif.raw_slopes.dtype) for line in plif.lines())
         self.trainable = plif.raw_slopes.requires_grad
         if self.trainable:
             self.sum_g = torch.zeros_like(plif.raw_slopes, dtype=torch.float64)
@@ -234,4 +232,6 @@ class _MonotoneMLPTape(Tape):
         mlp = self.mlp
         grad_raw_u = self.grad_u * torch.sigmoid(mlp.raw_u.detach())
         grad_raw_v = self.grad_v * torch.sigmoid(mlp.raw_v.detach())
-        return grad_raw_u, grad_raw_v, self.grad_unit_bias, self.grad_bias
+        grads = (grad_raw_u, grad_raw_v, self.grad_unit_bias, self.grad_bias)
+        pairs = zip(mlp.parameters(), grads, strict=True)
+        return tuple(grad for parameter, grad in pairs if parameter.requires_grad)

@@ -1,7 +1,8 @@
-"""The gradient bottleneck: how much of the loss gradient a decoder passes on to the context vectors.
+"""The gradient bottleneck: how much of the loss gradient a decoder passes on to its contexts.
 
-The gradient with respect to the logits g (V) reaches a context vector as W^T g, so that only its part
-in the column space of W gets through: ||Q Q^T g|| / ||g|| with Q = orth(W) (Godey and Artzi 2026).
+The gradient with respect to the logits g (V) reaches a context vector as W^T g, so that only its
+part in the column space of W gets through: ||Q Q^T g|| / ||g|| with Q = orth(W)
+(Godey and Artzi 2026, arXiv 2603.10145).
 
 Shapes: N contexts, E embedding, V vocabulary, R rank of the decoder (E unless it is degenerate).
 """

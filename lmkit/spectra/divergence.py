@@ -1,9 +1,9 @@
 """Expected pairwise Kullback-Leibler divergence between next-word distributions.
 
-Yang et al. 2018, Table 5: E over contexts c, c' of KL(P(.|c) || P(.|c')). They estimate it from sampled
-pairs. Summed over all ordered pairs it needs no pairs at all:
+Yang et al. 2018, Table 5: E over contexts c, c' of KL(P(.|c) || P(.|c')), which they estimate from
+sampled pairs. Summed over all ordered pairs it needs no pairs at all:
     sum_{c,c'} KL = N sum_c p_c . log p_c - (sum_c p_c) . (sum_c' log p_c'),
-a number and two vectors gathered in one pass; pairs with c = c' add 0 and are left out of the mean.
+a number and two vectors gathered in one pass; pairs with c = c' add 0 and are not counted.
 
 Shapes: N contexts, V vocabulary, M contexts in the sample.
 """

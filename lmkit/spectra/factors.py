@@ -1,9 +1,10 @@
 """Singular values of log P from its factors, for a head whose logits are linear in the context.
 
-log P = [C, 1, -l] [W, b, 1]^T with contexts C, decoder weight W and bias b, log normalisers l: its rank
-is at most E + 2. With QR of both factors, X = Q_X R_X and Y = Q_Y R_Y, the singular values of X Y^T are
-those of the small R_X R_Y^T. R_X is carried from block to block, so memory does not grow with the
-contexts, and nothing is squared: small values keep their digits, unlike in a Gram matrix.
+log P = [C, 1, -l] [W, b, 1]^T with contexts C, decoder weight W and bias b, log normalisers l: its
+rank is at most E + 2. With QR of both factors, X = Q_X R_X and Y = Q_Y R_Y, the singular values of
+X Y^T are those of the small R_X R_Y^T. R_X is carried from block to block, so that memory does not
+grow with the contexts, and nothing is squared: small values keep their digits, unlike in a Gram
+matrix.
 
 Shapes: N contexts, E embedding, V vocabulary, F = E + 2 (E + 1 without a bias) columns of a factor.
 """

@@ -1,8 +1,9 @@
-"""Singular values of a tall matrix from a stream of its rows, in memory that its height leaves alone.
+"""Singular values of a matrix from a stream of its rows, in memory independent of their number.
 
-The Gram matrix A^T A is summed in float64 over blocks of rows; the square roots of its eigenvalues are
-the singular values of A. Forming A^T A squares the condition, so that values below about
-sqrt(eps of float64) * sigma_1 drown in rounding: `measures.RESOLUTION["gram"]`.
+The Gram matrix A^T A is summed in float64 over blocks of rows; the square roots of its eigenvalues
+are the singular values of A. Forming A^T A squares the condition, so that values below about
+sqrt(eps of float64) * sigma_1 drown in rounding: `measures.RESOLUTION["gram"]`. What was measured
+against it, at equal answers, is in tests/benchmarks/bench_gram.py.
 
 Shapes: N contexts (rows), V vocabulary (columns).
 """
@@ -77,7 +78,7 @@ class GramAccumulator:
         self.num_rows += other.num_rows
 
     def all_reduce(self) -> None:
-        """Sums over the processes of the default torch.distributed group; all then hold the whole."""
+        """Sums over the processes of torch.distributed's default group; all then hold the whole."""
         self._flush()
         torch.distributed.all_reduce(self._require_gram())
         count = torch.tensor(self.num_rows, device=self.device)
@@ -97,8 +98,12 @@ class GramAccumulator:
             # Fortran order (the transpose) lets LAPACK overwrite without a copy.
             squares_V = torch.from_numpy(
                 scipy.linalg.eigh(
-                    gram_VV.T.numpy(), lower=True, eigvals_only=True, driver="evd",
-                    overwrite_a=True, check_finite=False,
+                    gram_VV.T.numpy(),
+                    lower=True,
+                    eigvals_only=True,
+                    driver="evd",
+                    overwrite_a=True,
+                    check_finite=False,
                 )
             )
         else:
@@ -137,9 +142,7 @@ def rank_k_update(gram_VV: Tensor, block_NV: Tensor) -> None:
     """gram += block^T block in the upper triangle, both contiguous float64 on one device."""
     if gram_VV.device.type == "cpu":
         # BLAS is column-major: it sees both transposed, so our upper triangle is its lower one.
-        dsyrk(
-            1.0, block_NV.T.numpy(), beta=1.0, c=gram_VV.T.numpy(), lower=1, overwrite_c=1
-        )
+        dsyrk(1.0, block_NV.T.numpy(), beta=1.0, c=gram_VV.T.numpy(), lower=1, overwrite_c=1)
     else:
         update_by_panels(gram_VV, block_NV, PANEL)
 

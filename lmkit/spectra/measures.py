@@ -17,8 +17,8 @@ EPSILONS = (1e-3, 1e-4, 1e-5)
 
 # What each way of computing tells from rounding, relative to sigma_1. A Gram matrix holds sigma^2
 # with errors near eps of float64 times sigma_1^2, so sigma itself down to about sqrt(eps): exact
-# zeros come out at up to 2e-8. The other two work on sigma itself.
-RESOLUTION = {"gram": 5e-8, "factors": 1e-13, "svd": 1e-15}
+# zeros come out at up to 2e-8. The other two work on sigma itself, in float64.
+RESOLUTION = {"gram": 5e-8, "factors": 1e-13, "svd": 2e-16}
 
 # Grid of the cumulative distribution, from 1 down to at most 1e-8 and never below the resolution.
 THRESHOLDS = tuple(10.0 ** (-step / 10) for step in range(80, -1, -1))

@@ -1,8 +1,9 @@
 """How Press's rank answers to rounding and noise: a matrix of known rank, factorised or disturbed.
 
-Parthiban et al. 2021, supplement, section 5: the top 10 singular values of log P are kept and scaled to
-sigma_1 = 1, so that the true rank is 10; in float64, with float64's eps in the tolerance, the matrix
-is (a) factorised and multiplied back again and again, (b) given Gaussian noise of variance c / n^2.
+Parthiban et al. 2021, supplement, section 5: the top 10 singular values of log P are kept and
+scaled to sigma_1 = 1, so that the true rank is 10; in float64, with float64's eps in the tolerance,
+the matrix is (a) factorised and multiplied back again and again, (b) given Gaussian noise of
+variance c / n^2.
 
 Shapes: N contexts, V vocabulary, S = min(N, V) singular values.
 """
@@ -30,7 +31,7 @@ class RoundTrip(NamedTuple):
 
 
 def keep_top(matrix_NV: Tensor, count: int) -> Tensor:
-    """The best approximation of rank `count`, divided by sigma_1: float64, same shape, on its device."""
+    """The best approximation of rank `count` over sigma_1: float64, shape and device kept."""
     require_count("count", count)
     matrix = matrix_NV.detach().double().cpu().numpy()
     start = np.ones(min(matrix.shape))  # fixed, so that the result is
@@ -67,9 +68,9 @@ def predicted_rank(
     """Expected number of singular values above `tolerance` of a matrix of `true_rank` far above it
     plus noise with entries of standard deviation `deviation`.
 
-    Seen from the orthogonal complements of the matrix's singular vectors, the rest is noise of a size
-    smaller by true_rank. The squares of its singular values follow the law of Marchenko and Pastur;
-    where it is square, the values themselves follow the quarter-circle law on
+    Seen from the orthogonal complements of the matrix's singular vectors, the rest is noise of a
+    size smaller by true_rank. The squares of its singular values follow the law of Marchenko and
+    Pastur; where it is square, the values themselves follow the quarter-circle law on
     [0, 2 deviation sqrt(n)].
     """
     short, long = (size - true_rank for size in sorted((num_rows, num_columns)))

@@ -3,10 +3,10 @@
     python tests/benchmarks/bench_spectrum.py                                  # 82,429 x 10,000
     python tests/benchmarks/bench_spectrum.py --rows 16000 --columns 2000
 
-Each contender runs in its own process; peak memory is the operating system's (getrusage). The values
-are log P of a small mixture of softmaxes in float32, made block by block from (seed, block): the
-stream sees one block at a time, NumPy gets the whole matrix, as float64 and as float32. Times leave
-the making of the values out, which is the same for all. NumPy at the default size needs 16 GB.
+Each contender runs in its own process; peak memory is the operating system's (getrusage). The
+values are log P of a small mixture of softmaxes in float32, made block by block from (seed, block):
+the stream sees one block at a time, NumPy gets the whole matrix, as float64 and as float32. Times
+leave out the making of the values, the same for all. NumPy at the default size needs 16 GB.
 
 Shapes: N contexts (a block's), E embedding, K mixture components, V vocabulary.
 """
@@ -159,7 +159,8 @@ def main() -> int:
             seconds, making, peak, threads, _ = outcomes[name]
             print(
                 f"{name:14s} {seconds:8.2f} s, making the values {making:.1f} s, "
-                f"peak {peak:.2f} GB, {threads} threads", flush=True,
+                f"peak {peak:.2f} GB, {threads} threads",
+                flush=True,
             )
     ours = outcomes.pop("stream")
     results = [compare(ours, o, n, args.rows, args.columns) for n, o in outcomes.items()]

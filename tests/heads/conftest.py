@@ -1,0 +1,155 @@
+"""Every mixture and every transform, built-in and from outside, at sizes that no two share.
+
+Shapes: T window length, B batch, D trunk output, E embedding, K components, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lmkit.heads.head import Head
+from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.transforms import (
+    GeneralizedSigSoftmax,
+    Identity,
+    MonotoneMLP,
+    PiecewiseLinear,
+    SigSoftmax,
+)
+
+D, E, K, V = 6, 5, 3, 13
+
+
+class Cube(nn.Module):
+    """A user's transform without parameters."""
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return logits + (logits / 3) ** 3
+
+
+class Bend(nn.Module):
+    """A user's transform with parameters, one of them unused and one frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor([0.7, 1.3]))
+        self.unused = nn.Parameter(torch.ones(2))
+        self.frozen = nn.Parameter(torch.tensor(0.2), requires_grad=False)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return self.scale[0] * logits + self.scale[1] * torch.tanh(logits) + self.frozen
+
+
+MIXTURES: dict[str, Callable[[], nn.Module]] = {
+    "none": lambda: SingleContext(E, E),
+    "contexts": lambda: MixtureOfContexts(D, E, K, 0.0),
+    "softmaxes": lambda: MixtureOfSoftmaxes(D, E, K, 0.0),
+    "softmaxes K=1": lambda: MixtureOfSoftmaxes(D, E, 1, 0.0),
+}
+TRANSFORMS: dict[str, Callable[[], nn.Module]] = {
+    "identity": Identity,
+    "sigsoftmax": SigSoftmax,
+    "gss": lambda: GeneralizedSigSoftmax(c=-0.7, k=0.4),
+    "plif": lambda: PiecewiseLinear(9, 2.0, frozen=False),
+    "plif frozen": lambda: PiecewiseLinear(8, 2.0, frozen=True),
+    "monotone_mlp": lambda: MonotoneMLP(4),
+    "cube": Cube,
+    "bend": Bend,
+}
+
+
+@pytest.fixture(params=list(MIXTURES))
+def mixture_kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=list(TRANSFORMS))
+def transform_kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def make_transform() -> Callable[[str], nn.Module]:
+    return lambda kind: TRANSFORMS[kind]()
+
+
+@pytest.fixture
+def make_head() -> Callable[..., Head]:
+    """A head in float64 with weights large enough that logits reach both sides of the bends."""
+
+    def make(mixture: str, transform: str, rows: int = 4, num_words: int = V) -> Head:
+        torch.manual_seed(11)
+        head = Head(MIXTURES[mixture](), TRANSFORMS[transform](), num_words).double()
+        nn.init.normal_(head.decoder_weight)
+        nn.init.normal_(head.decoder_bias)
+        if mixture != "none":
+            nn.init.normal_(head.mixture.prior.weight)
+            nn.init.normal_(head.mixture.latent.weight)
+        # exact in binary: chunks of `rows` contexts
+        head.chunk_mb = rows * 2 * head.mixture.num_experts * num_words * 8 / 2**20
+        return head
+
+    return make
+
+
+@pytest.fixture
+def make_batch() -> Callable[..., tuple[Tensor, Tensor]]:
+    """Trunk outputs (T, B, D) in float64 and targets (T, B) for a head."""
+
+    def make(head: Head, steps: int = 7, batch: int = 3) -> tuple[Tensor, Tensor]:
+        random = torch.Generator().manual_seed(5)
+        size = (steps, batch, head.mixture.in_dim)
+        hidden_TBD = torch.randn(size, generator=random, dtype=torch.float64)
+        targets_TB = torch.randint(len(head.decoder_bias), (steps, batch), generator=random)
+        return hidden_TBD, targets_TB
+
+    return make
+
+
+@pytest.fixture
+def loss_and_grads() -> Callable[..., dict[str, Tensor]]:
+    """The loss `nll` and its gradients, of `hidden` and of each trainable parameter by name."""
+
+    def compute(head: Head, hidden_TBD: Tensor, targets_TB: Tensor, scale: float = 1.0) -> dict[str, Tensor]:
+        hidden_TBD = hidden_TBD.detach().requires_grad_()
+        trainable = {name: p for name, p in head.named_parameters() if p.requires_grad}
+        nll = head.nll(hidden_TBD, targets_TB)
+        inputs = {"hidden": hidden_TBD, **trainable}
+        grads = torch.autograd.grad(scale * nll, list(inputs.values()), allow_unused=True)
+        pairs = zip(inputs.items(), grads, strict=True)
+        found = {name: torch.zeros_like(x) if g is None else g for (name, x), g in pairs}
+        return {"nll": nll.detach(), **found}
+
+    return compute
+
+
+@pytest.fixture
+def both_losses(loss_and_grads: Callable[..., dict[str, Tensor]]) -> Callable[..., tuple]:
+    """`loss_and_grads` of the chunked loss and of the plain one."""
+
+    def compute(head: Head, hidden_TBD: Tensor, targets_TB: Tensor) -> tuple[dict, dict]:
+        head.loss = "plain"
+        plain = loss_and_grads(head, hidden_TBD, targets_TB)
+        head.loss = "chunked"
+        return loss_and_grads(head, hidden_TBD, targets_TB), plain
+
+    return compute
+
+
+@pytest.fixture
+def relative_error() -> Callable[[Tensor, Tensor], float]:
+    """Norm of the difference, relative to that of what is expected.
+
+    Some gradients are zero but for rounding (of a constant added to all logits): below 0.01, well
+    under all others, a norm counts as that.
+    """
+
+    def compute(found: Tensor, expected: Tensor) -> float:
+        difference = found.double() - expected.double()
+        return float(difference.norm() / expected.double().norm().clamp(min=0.01))
+
+    return compute

@@ -1,0 +1,108 @@
+"""The chunked loss holds one chunk's logits and saves nothing but gradients.
+
+Shapes: T window length, B batch, N = T*B contexts, K components, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lmkit.heads.chunked_nll import chunk_rows, chunked_nll
+
+T, B = 7, 3  # 21 contexts
+
+
+def test_without_gradient_nothing_is_saved_and_the_value_is_the_same(
+    mixture_kind, transform_kind, make_head, make_batch
+):
+    head = make_head(mixture_kind, transform_kind)
+    hidden_TBD, targets_TB = make_batch(head, T, B)
+    expected = head.nll(hidden_TBD, targets_TB)
+    saved: list[Tensor] = []
+    with torch.no_grad(), torch.autograd.graph.saved_tensors_hooks(saved.append, lambda x: x):
+        found = head.nll(hidden_TBD, targets_TB)
+    assert not saved
+    assert not found.requires_grad
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-12, atol=0)
+
+
+def test_what_is_saved_is_gradients_of_inputs_alone(make_head, make_batch):
+    head = make_head("softmaxes", "plif", rows=2, num_words=101)
+    hidden_TBD, targets_TB = make_batch(head, T, B)
+    log_prior_NK, context_NKE = (x.detach().requires_grad_() for x in head.mixture(hidden_TBD))
+    inputs = [log_prior_NK, context_NKE, head.decoder_weight, head.decoder_bias]
+    saved: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda x: x):
+        chunked_nll(*inputs, targets_TB.view(-1), head.transform, head.chunk_mb)
+    shapes = [x.shape for x in [*inputs, head.transform.raw_slopes]]
+    assert [x.shape for x in saved] == shapes
+
+
+class Largest(TorchDispatchMode):
+    """Number of elements of the largest floating-point tensor that any operation returns."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(x, Tensor) and not x.is_sparse:
+                self.numel = max(self.numel, x.numel())
+        return out
+
+
+def test_no_tensor_has_n_times_v_elements(mixture_kind, transform_kind, make_head, make_batch):
+    rows, num_words, contexts = 4, 523, 20 * 4
+    head = make_head(mixture_kind, transform_kind, rows, num_words)
+    batch = make_batch(head, 20, 4)
+    with Largest() as largest:
+        loss_and_grads(head, *batch)
+    assert rows * num_words <= largest.numel < contexts * num_words / 4
+    head.loss = "plain"
+    with Largest() as largest:
+        loss_and_grads(head, *batch)
+    assert largest.numel >= contexts * num_words  # the watch can see what it is to see
+
+
+def test_the_buffer_is_no_larger_than_the_contexts_need(make_head, make_batch):
+    head = make_head("softmaxes", "identity", rows=10_000)
+    with Largest() as largest:
+        loss_and_grads(head, *make_batch(head, T, B))
+    assert largest.numel == T * B * head.mixture.num_experts * len(head.decoder_bias)
+
+
+PEAK = """
+import resource, torch
+from lmkit.heads.head import Head
+from lmkit.heads.mixtures import MixtureOfSoftmaxes
+from lmkit.heads.transforms import SigSoftmax
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def step(experts):
+    head = Head(MixtureOfSoftmaxes(16, 16, experts, 0.0), SigSoftmax(), 10_000, chunk_mb=32)
+    hidden = torch.randn(16, 8, 16, requires_grad=True)
+    head.nll(hidden, torch.randint(10_000, (16, 8))).backward()
+step(1)
+print(peak())
+step(5)
+print(peak())
+step(30)
+print(peak())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="reads peak memory from the OS")
+def test_peak_memory_does_not_grow_with_the_number_of_experts():
+    """Of the process: the logits of 128 contexts would be 24 MiB for K=5 and 146 for K=30."""
+    command = [sys.executable, "-c", PEAK]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    one, five, thirty = (float(line) for line in out.split())
+    assert thirty - five < 0.1 * 48  # of the two buffers of a chunk and what matmul takes
+    assert five - one < 48
+
+

@@ -1,0 +1,167 @@
+"""The piecewise linear transform against a plain float64 loop over its pieces."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lmkit.heads.tape import tape_of
+from lmkit.heads.transforms import PiecewiseLinear, _sums_before_in_blocks
+
+
+def plif(z: np.ndarray, slopes: np.ndarray, limit: float) -> np.ndarray:
+    """The integral of the slopes from the middle knot to z, piece by piece."""
+
+    def integral(at: float) -> float:
+        total = slopes[0] * min(at + limit, 0.0) + slopes[-1] * max(at - limit, 0.0)
+        for i, slope in enumerate(slopes):
+            total += slope * min(max(at - (-limit + i * step), 0.0), step)
+        return total
+
+    step = 2 * limit / len(slopes)
+    middle = -limit + step * (len(slopes) // 2)
+    values = [integral(at) - integral(middle) for at in z.ravel().tolist()]
+    return np.array(values).reshape(z.shape)
+
+
+def slopes_of(transform: PiecewiseLinear) -> np.ndarray:
+    return np.logaddexp(0.0, transform.raw_slopes.detach().double().numpy())
+
+
+def close(found: torch.Tensor, expected: np.ndarray, rtol: float, atol: float = 0.0) -> None:
+    np.testing.assert_allclose(found.detach().double().numpy(), expected, rtol, atol)
+
+
+def on_tape(transform: nn.Module, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Value and derivative by the tape, which may overwrite what it is given."""
+    tape = tape_of(transform)
+    value = tape.value(logits.clone())
+    return value.clone(), tape.pull(torch.ones_like(logits))
+
+
+def grid(limit: float) -> np.ndarray:
+    return np.linspace(-limit, limit, 331)
+
+
+@pytest.mark.parametrize("knots", [2, 3, 10, 51])
+def test_plif_is_the_integral_of_its_slopes(knots):
+    torch.manual_seed(knots)
+    transform = PiecewiseLinear(knots, 4.0, frozen=False)
+    inside_beyond = np.concatenate([grid(4.0), [-4.0, 4.0, -4.1, 4.1, -9.0, 9.0]])
+    on_knots = -4.0 + 8.0 / knots * np.arange(knots + 1)
+    z = np.concatenate([inside_beyond, on_knots])
+    expected = plif(z, slopes_of(transform), 4.0)
+    for dtype, rtol, atol in ((torch.float64, 1e-12, 1e-12), (torch.float32, 1e-6, 4e-6)):
+        transform.to(dtype)
+        logits = torch.from_numpy(z).to(dtype)
+        expected = plif(logits.double().numpy(), slopes_of(transform), 4.0)
+        close(transform(logits), expected, rtol, atol)
+        close(on_tape(transform, logits)[0], expected, rtol, atol)
+
+
+def test_plif_derivative_is_the_slope_of_the_piece_and_beyond_the_ends_that_of_the_last():
+    transform = PiecewiseLinear(4, 2.0, frozen=False)
+    logits = torch.tensor([-50.0, -1.5, -0.5, 0.5, 1.5, 50.0])
+    expected = slopes_of(transform)[[0, 0, 1, 2, 3, 3]]
+    close(on_tape(transform, logits)[1], expected, rtol=1e-6)
+
+
+def test_plif_on_a_knot_has_the_slope_of_a_piece_beside_it():
+    transform = PiecewiseLinear(50, 3.0, frozen=False)
+    slopes = slopes_of(transform).astype(np.float32)
+    knots = torch.from_numpy(-3.0 + 6.0 / 50 * np.arange(1, 50)).float()
+    _, derivative = on_tape(transform, knots)
+    beside = np.stack([slopes[:-1], slopes[1:]])
+    assert np.isclose(beside, derivative.numpy(), rtol=1e-6).any(axis=0).all()
+
+
+def test_plif_with_a_million_knots_is_as_accurate_as_float32_can_be():
+    torch.manual_seed(0)
+    knots, limit = 10**6, 20.0
+    transform = PiecewiseLinear(knots, limit, frozen=False)
+    slopes, step = slopes_of(transform), 2 * limit / knots
+    z = np.random.default_rng(0).uniform(-25, 25, 20_000).astype(np.float32).astype(np.float64)
+    left = np.concatenate([[0.0], np.cumsum(slopes)]) * step
+    piece = np.clip(np.floor((z + limit) / step), 0, knots - 1).astype(int)
+    expected = left[piece] - left[knots // 2] + slopes[piece] * (z - (piece * step - limit))
+    logits = torch.from_numpy(z).float()
+    # the two terms of slope * z + intercept reach 6 * 25, their last bits 2e-5
+    for found in (transform(logits), on_tape(transform, logits)[0]):
+        close(found, expected, rtol=1e-6, atol=2e-5)
+    close(transform.double()(torch.from_numpy(z)), expected, rtol=0, atol=1e-9)
+
+
+def test_plif_slope_gradient_stays_exact_over_many_logits_in_few_pieces():
+    torch.manual_seed(0)
+    transform = PiecewiseLinear(4, 8.0, frozen=False)
+    z, grad = torch.randn(100, 5000) * 4, torch.rand(100, 5000) * 1e-4
+    tape = transform.tape()
+    tape.value(z.clone())
+    tape.pull(grad.clone())
+    knots = -8.0 + 4.0 * np.arange(4)
+    reach = np.clip(z.double().numpy()[..., None] - knots, 0, 4.0)
+    reach[..., 0] += np.minimum(z.double().numpy() + 8, 0)
+    reach[..., -1] += np.maximum(z.double().numpy() - 8, 0)
+    reach[..., :2] -= 4.0  # f is held at zero at the middle knot
+    slopes = (grad.double().numpy()[..., None] * reach).sum((0, 1))
+    expected = slopes / (1 + np.exp(-transform.raw_slopes.detach().double().numpy()))
+    close(tape.parameter_grads()[0], expected, rtol=1e-6)
+
+
+def test_plif_gives_the_same_bits_twice():
+    torch.manual_seed(0)
+    transform = PiecewiseLinear(1000, 6.0, frozen=False)
+    z, grad = torch.randn(80, 5000) * 3, torch.randn(80, 5000)
+
+    def once() -> tuple[torch.Tensor, ...]:
+        tape = transform.tape()
+        value = tape.value(z.clone()).clone()
+        return value, tape.pull(grad.clone()), *tape.parameter_grads()
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    first, second = once(), once()
+    torch.set_num_threads(threads)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_plif_frozen_has_random_slopes_and_no_trainable_parameter():
+    torch.manual_seed(0)
+    transform = PiecewiseLinear(10_000, 5.0, frozen=True)
+    assert not any(p.requires_grad for p in transform.parameters())
+    z = torch.randn(3, 4)
+    tape = transform.tape()
+    tape.value(z.clone())
+    tape.pull(torch.ones(3, 4))
+    assert tape.parameter_grads() == ()
+    w = transform.raw_slopes.double()
+    # softplus^-1(1) + N(0, 1), within five standard errors
+    assert abs(w.mean() - np.log(np.expm1(1))) < 0.05
+    assert abs(w.std() - 1) < 0.036
+
+
+def test_plif_of_extreme_logits_is_right_in_float32():
+    torch.manual_seed(1)
+    transform = PiecewiseLinear(100, 5.0, frozen=False)
+    z = np.array([-1e4, -80.0, 80.0, 1e4])
+    slopes = slopes_of(transform)
+    logits = torch.from_numpy(z).float()
+    value, derivative = on_tape(transform, logits)
+    close(value, plif(z, slopes, 5.0), rtol=1e-6)
+    close(transform(logits), plif(z, slopes, 5.0), rtol=1e-6)
+    close(derivative, slopes[[0, 0, -1, -1]], rtol=1e-6)
+
+
+def test_plif_of_a_nan_is_nan_and_not_an_error():
+    transform = PiecewiseLinear(10, 2.0, frozen=False)
+    logits = torch.tensor([float("nan"), 1.0, -1.0])
+    for value in (transform(logits), on_tape(transform, logits)[0]):
+        assert value.isnan().tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("knots", [1, 2, 9, 10, 17, 1000])
+def test_sums_in_blocks_are_those_of_cumsum(knots):
+    x = torch.randn(knots, dtype=torch.float64)
+    torch.testing.assert_close(_sums_before_in_blocks(x), torch.cumsum(x, 0) - x)

@@ -1,0 +1,149 @@
+"""Transforms against plain float64 formulas; `test_plif.py` has the piecewise linear one's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lmkit.errors import UserError
+from lmkit.heads.tape import tape_of
+from lmkit.heads.transforms import (
+    GeneralizedSigSoftmax,
+    MonotoneMLP,
+    PiecewiseLinear,
+    SigSoftmax,
+)
+
+EXTREMES = (-1e4, -80.0, 80.0, 1e4)
+
+
+def softplus(x: np.ndarray) -> np.ndarray:
+    return np.logaddexp(0.0, x)
+
+
+def gss(z: np.ndarray, c: float, k: float) -> np.ndarray:
+    """Parthiban et al. 2021, equation 3."""
+    return k * (z - c) + c - (k - 1) * softplus(z - c)
+
+
+def sigsoftmax(z: np.ndarray) -> np.ndarray:
+    """Kanai et al. 2018: the logarithm of exp(z) sigmoid(z)."""
+    return z + np.log(1 / (1 + np.exp(-z)))
+
+
+def monotone_mlp(z: np.ndarray, mlp: MonotoneMLP) -> np.ndarray:
+    u, v, b = (p.detach().double().numpy() for p in (mlp.raw_u, mlp.raw_v, mlp.unit_bias))
+    total = np.full(z.shape, float(mlp.bias.detach()))
+    for i in range(len(u)):
+        total += softplus(v[i]) * np.exp(-softplus(-(softplus(u[i]) * z + b[i])))
+    return total
+
+
+def close(found: torch.Tensor, expected: np.ndarray, rtol: float, atol: float = 0.0) -> None:
+    np.testing.assert_allclose(found.detach().double().numpy(), expected, rtol, atol)
+
+
+def on_tape(transform: nn.Module, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Value and derivative by the tape, which may overwrite what it is given."""
+    tape = tape_of(transform)
+    value = tape.value(logits.clone())
+    return value.clone(), tape.pull(torch.ones_like(logits))
+
+
+def grid(limit: float = 12.0) -> np.ndarray:
+    return np.linspace(-limit, limit, 331)
+
+
+@pytest.mark.parametrize(
+    ("c", "k"), [(0.0, 2.0), (-1.5, 3.7), (2.0, 0.3), (0.4, 1.0), (-7.0, 50.0)]
+)
+def test_gss_is_equation_3(c, k):
+    transform = GeneralizedSigSoftmax(c, k)
+    z = torch.from_numpy(grid())
+    slope = 1 + (k - 1) / (1 + np.exp(grid() - c))
+    close(transform(z), gss(grid(), c, k), rtol=1e-12, atol=1e-12)
+    value, derivative = on_tape(transform, z)
+    close(value, gss(grid(), c, k), rtol=1e-12, atol=1e-12)
+    close(derivative, slope, rtol=1e-12)
+    for value in (transform(z.float()), on_tape(transform, z.float())[0]):
+        close(value, gss(grid(), c, k), rtol=2e-6, atol=1e-6 * k)
+
+
+def test_sigsoftmax_is_its_formula_and_gss_with_c_0_k_2():
+    z = torch.from_numpy(grid())
+    close(SigSoftmax()(z), sigsoftmax(grid()), rtol=1e-12, atol=1e-12)
+    assert torch.equal(SigSoftmax()(z), GeneralizedSigSoftmax(c=0, k=2)(z))
+
+
+def test_identity_changes_nothing(make_transform):
+    z = torch.from_numpy(grid())
+    assert torch.equal(make_transform("identity")(z), z)
+
+
+def test_monotone_mlp_is_its_formula(make_transform):
+    transform = MonotoneMLP(7)
+    z = torch.from_numpy(grid())
+    expected = monotone_mlp(grid(), transform)
+    transform.double()
+    close(transform(z), expected, rtol=1e-12)
+    close(on_tape(transform, z)[0], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "transform_kind", ["identity", "sigsoftmax", "gss", "monotone_mlp", "cube", "bend"]
+)
+def test_extreme_logits_are_finite_and_right_in_float32(transform_kind, make_transform):
+    torch.manual_seed(1)
+    transform = make_transform(transform_kind)
+    logits = torch.tensor(EXTREMES)
+    z = np.array(EXTREMES)
+    expected = {
+        "identity": lambda: z,
+        "sigsoftmax": lambda: gss(z, 0.0, 2.0),
+        "gss": lambda: gss(z, -0.7, 0.4),
+        "monotone_mlp": lambda: monotone_mlp(z, transform),
+        "cube": lambda: z + (z / 3) ** 3,
+        "bend": lambda: 0.7 * z + 1.3 * np.tanh(z) + 0.2,
+    }[transform_kind]()
+    value, derivative = on_tape(transform, logits)
+    close(value, expected, rtol=1e-6, atol=1e-6)
+    close(transform(logits), expected, rtol=1e-6, atol=1e-6)
+    assert derivative.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_monotone(transform_kind, make_transform, dtype):
+    torch.manual_seed(1)
+    transform = make_transform(transform_kind).to(dtype)
+    z = torch.linspace(-30, 30, 2001, dtype=dtype)
+    value, derivative = on_tape(transform, z)
+    assert (value.diff() >= 0).all()
+    assert (derivative >= 0).all()
+    assert value[-1] - value[0] > 1
+
+
+def test_forward_passes_gradcheck(transform_kind, make_transform):
+    torch.manual_seed(2)
+    transform = make_transform(transform_kind).double()
+    logits = (2 * torch.randn(4, 5, dtype=torch.float64)).requires_grad_()
+    parameters = [p for p in transform.parameters() if p.requires_grad]
+    assert torch.autograd.gradcheck(lambda z, *_: transform(z), (logits, *parameters))
+
+
+@pytest.mark.parametrize(
+    ("make", "option"),
+    [
+        (lambda: GeneralizedSigSoftmax(0.0, 0.0), "head.transform.k"),
+        (lambda: GeneralizedSigSoftmax(0.0, -1.0), "head.transform.k"),
+        (lambda: GeneralizedSigSoftmax(float("nan"), 1.0), "head.transform.c"),
+        (lambda: PiecewiseLinear(1, 2.0, False), "head.transform.knots"),
+        (lambda: PiecewiseLinear(2.5, 2.0, False), "head.transform.knots"),
+        (lambda: PiecewiseLinear(8, 0.0, False), "head.transform.limit"),
+        (lambda: MonotoneMLP(0), "head.transform.units"),
+    ],
+)
+def test_impossible_settings_name_the_option(make, option):
+    with pytest.raises(UserError, match=option.replace(".", r"\.")):
+        make()

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from lmkit.errors import UserError
+from lmkit.spectra.gram import GramAccumulator, rank_k_update, update_by_panels
+from lmkit.spectra.measures import RESOLUTION, measure
+
+SHAPES = [(700, 60), (60, 60), (40, 130), (1, 30), (50, 1)]
+
+
+def random_matrix(num_rows: int, num_columns: int, rank: int, seed: int = 0) -> torch.Tensor:
+    """Rank `rank`, all nonzero singular values within a factor of a few, float64."""
+    generator = torch.Generator().manual_seed(seed)
+    left = torch.randn(num_rows, rank, generator=generator, dtype=torch.float64)
+    right = torch.randn(rank, num_columns, generator=generator, dtype=torch.float64)
+    return left @ right
+
+
+def accumulate(matrix_NV: torch.Tensor, block: int = 17, block_mb: float = 0.01) -> GramAccumulator:
+    accumulator = GramAccumulator(matrix_NV.shape[1], block_mb=block_mb)
+    for rows_NV in matrix_NV.split(block):
+        accumulator.add(rows_NV)
+    return accumulator
+
+
+def press_rank(matrix_NV: torch.Tensor) -> int | None:
+    values = accumulate(matrix_NV).singular_values()
+    return measure(values, *matrix_NV.shape, matrix_NV.dtype).press_rank
+
+
+@pytest.mark.parametrize(("num_rows", "num_columns"), SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("consume", [False, True])
+def test_singular_values_equal_a_dense_svd(num_rows, num_columns, dtype, consume) -> None:
+    matrix = (random_matrix(num_rows, num_columns, min(num_rows, num_columns)) - 3).to(dtype)
+    values = accumulate(matrix).singular_values(consume=consume)
+    expected = np.linalg.svd(matrix.double().numpy(), compute_uv=False)
+    assert values.dtype == torch.float64
+    assert len(values) == min(num_rows, num_columns)
+    assert bool((values[1:] <= values[:-1]).all())
+    assert np.abs(values.numpy() - expected).max() <= RESOLUTION["gram"] * expected[0]
+
+
+def test_every_way_to_cut_the_stream_gives_the_same_bits() -> None:
+    matrix = random_matrix(200, 30, 30)
+    whole = accumulate(matrix, block=200)
+    cut = accumulate(matrix, block=7)
+    assert torch.equal(whole.singular_values(), cut.singular_values())
+
+
+@pytest.mark.parametrize("rank", [1, 12, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(400, 50), (50, 400)])
+def test_press_rank_is_the_known_rank(rank, dtype, shape) -> None:
+    assert press_rank(random_matrix(*shape, rank).to(dtype)) == rank
+
+
+def test_noise_counts_only_above_the_tolerance() -> None:
+    signal = random_matrix(400, 50, 12)
+    noise = random_matrix(400, 50, 50, seed=1)
+    noise /= torch.linalg.matrix_norm(noise, 2)
+    sigma_1 = torch.linalg.matrix_norm(signal, 2)
+    tolerance = 0.5 * 451**0.5 * torch.finfo(torch.float32).eps
+    assert press_rank(signal + 0.5 * tolerance * sigma_1 * noise) == 12
+    smallest = torch.linalg.svdvals(noise)[-1]
+    assert press_rank(signal + 2 * tolerance / smallest * sigma_1 * noise) == 50
+
+
+def test_constant_rows_have_rank_one() -> None:
+    matrix = torch.full((90, 20), -np.log(20.0), dtype=torch.float32)
+    values = accumulate(matrix).singular_values()
+    assert values[0] == pytest.approx((90 * 20) ** 0.5 * np.log(20.0), rel=1e-6)
+    assert press_rank(matrix) == 1
+
+
+def test_rows_may_be_few_and_results_asked_for_between() -> None:
+    matrix = random_matrix(30, 8, 8)
+    accumulator = GramAccumulator(8)
+    accumulator.add(matrix[:3])
+    early = accumulator.singular_values()
+    accumulator.add(matrix[3:])
+    assert len(early) == 3
+    assert torch.allclose(early, torch.linalg.svdvals(matrix[:3]))
+    assert torch.allclose(accumulator.singular_values(), torch.linalg.svdvals(matrix))
+
+
+def test_merged_equals_whole() -> None:
+    matrix = random_matrix(150, 40, 40)
+    left, right = accumulate(matrix[:70]), accumulate(matrix[70:])
+    left.merge(right)
+    assert left.num_rows == 150
+    assert torch.allclose(left.singular_values(), torch.linalg.svdvals(matrix), rtol=1e-10)
+
+
+def test_merge_refuses_another_width() -> None:
+    with pytest.raises(UserError, match="4 and 5 columns"):
+        GramAccumulator(4).merge(GramAccumulator(5))
+
+
+@pytest.mark.parametrize("bad", [-np.inf, np.nan])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_entries_that_are_not_finite_are_named_and_not_added(bad, dtype) -> None:
+    matrix = random_matrix(20, 6, 6).to(dtype)
+    accumulator = accumulate(matrix)
+    block = matrix[:4].clone()
+    block[2, 5] = bad
+    with pytest.raises(UserError, match=rf"{bad}.* row 22 .*column 5"):
+        accumulator.add(block)
+    assert accumulator.num_rows == 20
+    assert torch.allclose(
+        accumulator.singular_values(), torch.linalg.svdvals(matrix.double()), atol=1e-6
+    )
+
+
+def test_large_finite_entries_are_no_error() -> None:
+    accumulator = GramAccumulator(2)
+    accumulator.add(torch.full((2, 2), 3e38))
+    assert accumulator.singular_values()[0] == pytest.approx(6e38, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (torch.zeros(3, 5), r"\(contexts, 4\), but are \(3, 5\)"),
+        (torch.zeros(4), r"but are \(4,\)"),
+        (torch.zeros(3, 4, dtype=torch.int64), "int64"),
+    ],
+)
+def test_wrong_rows_are_refused(rows, message) -> None:
+    with pytest.raises(UserError, match=message):
+        GramAccumulator(4).add(rows)
+
+
+@pytest.mark.parametrize("panel", [1, 5, 13, 64])
+def test_panels_equal_the_symmetric_update(panel) -> None:
+    block = random_matrix(9, 13, 9)
+    symmetric = torch.ones(13, 13, dtype=torch.float64)
+    by_panels = symmetric.clone()
+    rank_k_update(symmetric, block)
+    update_by_panels(by_panels, block, panel)
+    expected = (1 + block.T @ block).triu()
+    assert torch.allclose(symmetric.triu(), expected)
+    assert torch.allclose(by_panels.triu(), expected)
+
+
+def test_a_consumed_accumulator_refuses_more() -> None:
+    accumulator = accumulate(random_matrix(20, 6, 6))
+    accumulator.singular_values(consume=True)
+    with pytest.raises(RuntimeError, match="consumed"):
+        accumulator.add(torch.zeros(1, 6))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_equals_cpu_and_merges_into_it() -> None:
+    matrix = random_matrix(300, 90, 90)
+    on_gpu = GramAccumulator(90, device="cuda", block_mb=0.05)
+    for rows_NV in matrix.split(37):
+        on_gpu.add(rows_NV.cuda())
+    expected = torch.linalg.svdvals(matrix)
+    assert torch.allclose(on_gpu.singular_values(), expected, rtol=1e-9)
+    on_cpu = GramAccumulator(90)
+    on_cpu.merge(on_gpu)
+    assert torch.allclose(on_cpu.singular_values(), expected, rtol=1e-9)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from lmkit.errors import UserError
+from lmkit.spectra.measures import RESOLUTION, measure
+
+
+def spectrum(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_a_resolved_spectrum_has_every_measure() -> None:
+    measures = measure(spectrum(4.0, 2.0, 1.0), 50, 3, torch.float32)
+    assert measures.unresolved == {}
+    assert measures.press_rank == 3
+    assert measures.condition == pytest.approx(4.0)
+    assert measures.stable_rank == pytest.approx(21 / 16)
+    assert measures.effective_rank == {"0.001": 3, "0.0001": 3, "1e-05": 3}
+    assert (measures.num_contexts, measures.num_columns) == (50, 3)
+    assert (measures.source_dtype, measures.method) == ("float32", "gram")
+    assert measures.press_tolerance_dtype == "float32"
+    assert measures.press_tolerance == pytest.approx(0.5 * 54**0.5 * 2**-23)
+
+
+def test_to_dict_is_json() -> None:
+    plain = measure(spectrum(4.0, 2.0, 0.0), 3, 50, torch.float64).to_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert plain["condition"] is None
+
+
+def test_condition_beyond_the_resolution_is_unresolved() -> None:
+    measures = measure(spectrum(1.0, 0.5, 1e-9), 10, 3, torch.float32)
+    assert measures.condition is None
+    assert "below the resolution" in measures.unresolved["condition"]
+    by_svd = measure(spectrum(1.0, 0.5, 1e-9), 10, 3, torch.float32, method="svd")
+    assert by_svd.condition == pytest.approx(1e9)
+
+
+def test_a_tolerance_below_the_resolution_is_unresolved() -> None:
+    values = spectrum(1.0, 0.5, 1e-10)
+    by_gram = measure(values, 10, 3, torch.float64, press_dtype=torch.float64)
+    assert by_gram.press_rank is None
+    assert by_gram.press_tolerance < RESOLUTION["gram"]
+    assert "press_rank" in by_gram.unresolved
+    by_svd = measure(values, 10, 3, torch.float64, method="svd", press_dtype=torch.float64)
+    assert by_svd.press_rank == 3
+    assert by_svd.press_tolerance_dtype == "float64"
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (82_429, 1)])
+def test_the_papers_tolerance_is_resolved_at_every_size(shape) -> None:
+    values = torch.ones(min(shape), dtype=torch.float64)
+    assert measure(values, *shape, torch.float32).press_rank == min(shape)
+
+
+def test_rows_rounded_more_coarsely_than_the_tolerance_have_no_press_rank() -> None:
+    measures = measure(spectrum(1.0, 0.5), 10, 2, torch.bfloat16)
+    assert measures.press_rank is None
+    assert "bfloat16" in measures.unresolved["press_rank"]
+
+
+def test_entropy_rank_ignores_few_values_below_the_resolution_and_reports_many() -> None:
+    few = torch.cat([spectrum(1.0, 0.5), torch.full((98,), 1e-9).double()])
+    measures = measure(few, 1000, 100, torch.float32)
+    assert measures.entropy_rank == pytest.approx(
+        measure(spectrum(1.0, 0.5), 1000, 2, torch.float32).entropy_rank
+    )
+    many = torch.cat([spectrum(1.0, 0.5), torch.full((99_998,), 1e-9).double()])
+    measures = measure(many, 200_000, 100_000, torch.float32)
+    assert measures.entropy_rank is None
+    assert "entropy_rank" in measures.unresolved
+
+
+def test_a_zero_matrix_has_rank_zero_and_no_soft_ranks() -> None:
+    measures = measure(torch.zeros(4), 9, 4, torch.float32)
+    assert measures.press_rank == 0
+    assert measures.effective_rank == {"0.001": 0, "0.0001": 0, "1e-05": 0}
+    assert measures.stable_rank is None
+    assert measures.unresolved["stable_rank"] == "all singular values are 0"
+
+
+def test_thresholds_stop_at_the_resolution() -> None:
+    measures = measure(spectrum(1.0, 1e-3, 1e-9), 9, 3, torch.float32)
+    assert measures.thresholds[0] >= RESOLUTION["gram"]
+    assert measures.thresholds[-1] == 1.0
+    assert measures.cumulative_shares[0] == pytest.approx(1 / 3)
+    assert measures.cumulative_shares[-1] == 1.0
+    assert measures.cumulative_shares == sorted(measures.cumulative_shares)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (spectrum(1.0, 0.5), "all 3"),
+        (spectrum(0.5, 1.0, 0.1), "descending"),
+        (spectrum(1.0, 0.5, -0.1), "at least 0"),
+        (spectrum(1.0, float("nan"), 0.1), "finite"),
+    ],
+)
+def test_what_is_no_spectrum_is_refused(values, message) -> None:
+    with pytest.raises(UserError, match=message):
+        measure(values, 10, 3, torch.float32)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lmkit.errors import UserError
+from lmkit.spectra.ranks import press_rank, press_tolerance
+from lmkit.spectra.robustness import (
+    add_noise,
+    keep_top,
+    marchenko_pastur_share,
+    noise_deviation,
+    predicted_rank,
+    round_trip,
+)
+
+
+def log_probs(num_rows: int, num_columns: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.log_softmax(torch.randn(num_rows, num_columns, generator=generator), 1)
+
+
+@pytest.mark.parametrize("shape", [(80, 60), (60, 80)])
+def test_keep_top_is_the_truncated_svd(shape) -> None:
+    matrix = log_probs(*shape)
+    kept = keep_top(matrix, 10)
+    left, values, right = torch.linalg.svd(matrix.double(), full_matrices=False)
+    expected = (left[:, :10] * values[:10] / values[0]) @ right[:10]
+    assert kept.dtype == torch.float64
+    assert torch.allclose(kept, expected, atol=1e-13)
+    assert torch.equal(kept, keep_top(matrix, 10))
+
+
+def test_round_trips_keep_the_rank() -> None:
+    matrix = keep_top(log_probs(90, 70), 10)
+    tolerance = press_tolerance(90, 70, torch.float64)
+    for _ in range(3):
+        trip = round_trip(matrix)
+        assert press_rank(trip.singular_values_S, tolerance) == 10
+        assert 0 < trip.relative_error < 1e-13
+        matrix = trip.matrix_NV
+
+
+def test_noise_has_the_asked_variance() -> None:
+    matrix = torch.zeros(300, 400, dtype=torch.float64)
+    noisy = add_noise(matrix, c=4.0, seed=1)
+    assert float(noisy.std()) == pytest.approx(2 / 400, rel=0.01)
+    assert torch.equal(noisy, add_noise(matrix, c=4.0, seed=1))
+    assert not torch.equal(noisy, add_noise(matrix, c=4.0, seed=2))
+    with pytest.raises(UserError, match="c must be greater than 0"):
+        noise_deviation(0.0, 400)
+
+
+@pytest.mark.parametrize(
+    ("shape", "rank"), [((300, 300), 10), ((300, 300), 40), ((200, 400), 10), ((400, 200), 30)]
+)
+@pytest.mark.parametrize("position", [0.3, 1.0, 1.5, 3.0])
+def test_prediction_holds_on_drawn_matrices(shape, rank, position) -> None:
+    signal = keep_top(log_probs(*shape), rank)
+    c = 1e-20
+    deviation = noise_deviation(c, shape[1])
+    tolerance = position * deviation * max(shape) ** 0.5
+    values = torch.linalg.svdvals(add_noise(signal, c, seed=5))
+    predicted = predicted_rank(*shape, deviation, tolerance, rank)
+    assert press_rank(values, tolerance) == pytest.approx(predicted, abs=3)
+
+
+@pytest.mark.parametrize(
+    ("c", "published"), [(1e-20, 9899), (1e-21, 9681), (1e-22, 9001), (1e-23, 6869), (1e-24, 1159)]
+)
+def test_prediction_is_near_the_published_ranks(c, published) -> None:
+    # Parthiban et al. 2021, supplement: 10,000 x 10,000, rank 10, float64's tolerance
+    tolerance = press_tolerance(10_000, 10_000, torch.float64)
+    predicted = predicted_rank(10_000, 10_000, noise_deviation(c, 10_000), tolerance, 10)
+    assert predicted == pytest.approx(published, abs=5)
+
+
+def test_noise_below_the_tolerance_leaves_the_rank() -> None:
+    tolerance = press_tolerance(10_000, 10_000, torch.float64)
+    assert predicted_rank(10_000, 10_000, noise_deviation(1e-25, 10_000), tolerance, 10) == 10
+
+
+@pytest.mark.parametrize("aspect", [1.0, 0.5, 0.01])
+def test_the_law_is_a_distribution(aspect) -> None:
+    low, high = 1 - aspect**0.5, 1 + aspect**0.5
+    assert marchenko_pastur_share(aspect, low - 1e-9) == 0
+    assert marchenko_pastur_share(aspect, high - 1e-12) == pytest.approx(1)
+    assert marchenko_pastur_share(aspect, high + 1e-9) == 1

@@ -1,4 +1,4 @@
-"""What is wrong with a command line or a configuration file, in one line that says what is right."""
+"""What is wrong with a command line or a configuration, in one line that says what is right."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def check_options(config: DictConfig, config_name: str, configs: Path) -> None:
 
 def _check_section(section: DictConfig, defaults: DictConfig, prefix: str, configs: Path) -> None:
     for key in section:
-        if key not in defaults:
+        if defaults._get_node(key) is None:
             option = f"{prefix}{key}"
             raise UserError(_no_option(option, list(_options(defaults, prefix))))
     for key in defaults:
         if key == "hydra":
             continue
         option, default = f"{prefix}{key}", defaults._get_node(key)
-        if key not in section:
-            raise UserError(f"{option} is missing: options can be set, not removed")
         value = section._get_node(key)
+        if value is None:
+            raise UserError(f"{option} is missing: options can be set, not removed")
         if not _is_section(default):
             _check_kind(option, section, key, default)
             continue
@@ -75,7 +75,8 @@ def _check_kind(option: str, section: DictConfig, key: str, default: Node) -> No
     if kind in (int, float) and isinstance(value, str | bool):
         raise UserError(f"{option} must be a number, but is {value!r}")
     if kind is str and not isinstance(value, str):
-        raise UserError(f"{option} must be a text, but is {value!r}; quote it: '{option}=\"TEXT\"'")
+        quoted = "" if value is None else f"; quote it: '{option}=\"{value}\"'"
+        raise UserError(f"{option} must be a text, but is {value!r}{quoted}")
 
 
 def in_one_line(

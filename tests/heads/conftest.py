@@ -114,7 +114,9 @@ def make_batch() -> Callable[..., tuple[Tensor, Tensor]]:
 def loss_and_grads() -> Callable[..., dict[str, Tensor]]:
     """The loss `nll` and its gradients, of `hidden` and of each trainable parameter by name."""
 
-    def compute(head: Head, hidden_TBD: Tensor, targets_TB: Tensor, scale: float = 1.0) -> dict[str, Tensor]:
+    def compute(
+        head: Head, hidden_TBD: Tensor, targets_TB: Tensor, scale: float = 1.0
+    ) -> dict[str, Tensor]:
         hidden_TBD = hidden_TBD.detach().requires_grad_()
         trainable = {name: p for name, p in head.named_parameters() if p.requires_grad}
         nll = head.nll(hidden_TBD, targets_TB)

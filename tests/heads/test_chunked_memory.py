@@ -57,7 +57,9 @@ class Largest(TorchDispatchMode):
         return out
 
 
-def test_no_tensor_has_n_times_v_elements(mixture_kind, transform_kind, make_head, make_batch):
+def test_no_tensor_has_n_times_v_elements(
+    mixture_kind, transform_kind, make_head, make_batch, loss_and_grads
+):
     rows, num_words, contexts = 4, 523, 20 * 4
     head = make_head(mixture_kind, transform_kind, rows, num_words)
     batch = make_batch(head, 20, 4)
@@ -70,7 +72,7 @@ def test_no_tensor_has_n_times_v_elements(mixture_kind, transform_kind, make_hea
     assert largest.numel >= contexts * num_words  # the watch can see what it is to see
 
 
-def test_the_buffer_is_no_larger_than_the_contexts_need(make_head, make_batch):
+def test_the_buffer_is_no_larger_than_the_contexts_need(make_head, make_batch, loss_and_grads):
     head = make_head("softmaxes", "identity", rows=10_000)
     with Largest() as largest:
         loss_and_grads(head, *make_batch(head, T, B))
@@ -106,3 +108,15 @@ def test_peak_memory_does_not_grow_with_the_number_of_experts():
     assert five - one < 48
 
 
+@pytest.mark.parametrize(
+    ("experts", "words", "itemsize", "chunk_mb", "rows"),
+    [(1, 1024, 4, 1, 128), (2, 1024, 4, 1, 64), (15, 33_278, 4, 16, 4), (1, 1024, 8, 1, 64)],
+)
+def test_chunks_fit_the_budget(experts, words, itemsize, chunk_mb, rows):
+    """Logits and their slopes: two numbers a word."""
+    assert chunk_rows(experts, words, itemsize, chunk_mb) == rows
+    assert 2 * rows * experts * words * itemsize <= chunk_mb * 2**20
+
+
+def test_a_budget_too_small_for_one_context_takes_one_at_a_time():
+    assert chunk_rows(1000, 10**6, 4, 0.001) == 1

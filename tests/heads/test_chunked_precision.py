@@ -16,7 +16,7 @@ from lmkit.heads.transforms import Identity
 
 
 def test_float32_is_within_1e_5_of_float64_and_of_the_plain_path(
-    mixture_kind, transform_kind, make_head, make_batch
+    mixture_kind, transform_kind, make_head, make_batch, both_losses, relative_error
 ):
     head = make_head(mixture_kind, transform_kind, rows=3, num_words=1009)
     batch = make_batch(head, 9, 5)
@@ -33,7 +33,7 @@ def test_float32_is_within_1e_5_of_float64_and_of_the_plain_path(
 
 
 def test_bf16_autocast_is_float32_within_bf16s_rounding(
-    mixture_kind, transform_kind, make_head, make_batch
+    mixture_kind, transform_kind, make_head, make_batch, loss_and_grads, relative_error
 ):
     head = make_head(mixture_kind, transform_kind, rows=8, num_words=211).float()
     hidden_TBD, targets_TB = make_batch(head, 9, 5)
@@ -48,7 +48,9 @@ def test_bf16_autocast_is_float32_within_bf16s_rounding(
     for name, value in chunked.items():
         assert value.dtype == exact[name].dtype
         # bf16 keeps 8 bits; the plain path, rounded in as many places, is a yardstick
-        assert relative_error(value, exact[name]) < max(0.02, 2 * relative_error(plain[name], exact[name])), name
+        assert relative_error(value, exact[name]) < max(
+            0.02, 2 * relative_error(plain[name], exact[name])
+        ), name
 
 
 def test_bf16_normalisers_are_summed_in_float32():
@@ -60,5 +62,3 @@ def test_bf16_normalisers_are_summed_in_float32():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         nll = chunked_nll(torch.zeros(3, 1), context, weight, bias, targets, Identity(), 1.0)
     assert nll.item() == pytest.approx(math.log(words), rel=1e-6)
-
-

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.loggers.logger import Logger
 from rich.console import Console
 from rich.table import Table
 
@@ -18,7 +20,7 @@ from lmkit.callbacks.cost import Cost, peak_memory_mb
 from lmkit.callbacks.transform_plot import sample_transform
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.data.toy import ToyLanguage
-from lmkit.evaluation.perplexity import perplexity
+from lmkit.evaluation.perplexity import Perplexity, perplexity
 from lmkit.evaluation.spectrum import Spectrum, log_prob_spectrum
 from lmkit.module import LanguageModel
 from lmkit.runs.atomic import replace_atomically
@@ -32,56 +34,90 @@ if TYPE_CHECKING:
     from lmkit.experiment import Run
 
 
+class Trained(NamedTuple):
+    """What training leaves to be measured."""
+
+    model: LanguageModel  # with the best weights
+    data: WindowsDataModule
+    steps: int
+    checkpoints: Checkpoints
+    cost: Cost
+    switch: AsgdSwitch
+    spent: Spent
+
+
 def conclude(
-    defined: Run,
-    model: LanguageModel,
-    data: WindowsDataModule,
-    checkpoints: Checkpoints,
-    cost: Cost,
-    switch: AsgdSwitch,
-    spent: Spent,
-    check_lock: Callable[[], None],
+    defined: Run, trained: Trained, loggers: Sequence[Logger], check_lock: Callable[[], None]
 ) -> None:
     """Measures the best weights on test, publishes `result.json`, draws the figures."""
-    folder = defined.folder
-    console = Console()
+    folder, model, data = defined.folder, trained.model, trained.data
     test = perplexity(model, data.eval_windows("test"), "test perplexity")
-    with console.status("spectrum of log P"):
+    with Console().status("spectrum of log P"):
         contexts = defined.config["callbacks"]["spectrum_contexts"]
         spectrum = log_prob_spectrum(model, data.eval_windows("test"), contexts)
     path = folder.spectra / "test_log_probs.npz"
     replace_atomically(path, lambda file: write_spectrum(file, *spectrum), check_lock)
-    metrics = {
-        "train_ppl": checkpoints.train_ppl_at_best,
-        "valid_ppl": checkpoints.best_ppl,
-        "test_ppl": test.perplexity,
-        "test_nll": test.nll,
-        "test_bits_per_token": test.bits_per_token,
-        "test_tokens": test.num_tokens,
-        "best_epoch": checkpoints.best_epoch,
-        "switched_after": switch.switched_after,
-        "test_spectrum": spectrum.measures.to_dict(),
-        **_truth(defined.source),
-    }
-    costs = {
-        "seconds_per_epoch": statistics.median(cost.seconds) if cost.seconds else None,
-        "peak_memory_mb": peak_memory_mb(model.device),
-        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
-    }
-    on_gpu = model.device.type == "cuda"
-    names = [torch.cuda.get_device_name(model.device)] if on_gpu else []
-    origin = provenance(defined.data_sha256, torch.get_num_threads(), names)
+    metrics = _metrics(trained, test, spectrum) | _truth(defined.source)
+    _log(folder, trained, metrics, loggers)
     _draw(folder, model, metrics, spectrum)
     result = Result(
         SCHEMA_VERSION,
         defined.config["name"],
         defined.identity.digest,
         metrics,
-        costs,
-        origin,
-        spent,
+        _cost(trained),
+        _origin(defined, model),
+        trained.spent,
     )
     publish_result(folder.result, result, check_lock)
+
+
+def _metrics(trained: Trained, test: Perplexity, spectrum: Spectrum) -> dict[str, object]:
+    return {
+        "train_ppl": trained.checkpoints.train_ppl_at_best,
+        "valid_ppl": trained.checkpoints.best_ppl,
+        "test_ppl": test.perplexity,
+        "test_nll": test.nll,
+        "test_bits_per_token": test.bits_per_token,
+        "test_tokens": test.num_tokens,
+        "best_epoch": trained.checkpoints.best_epoch,
+        "switched_after": trained.switch.switched_after,
+        "test_spectrum": spectrum.measures.to_dict(),
+    }
+
+
+def _cost(trained: Trained) -> dict[str, object]:
+    seconds = trained.cost.seconds
+    return {
+        "seconds_per_epoch": statistics.median(seconds) if seconds else None,
+        "peak_memory_mb": peak_memory_mb(trained.model.device),
+        "parameters": sum(p.numel() for p in trained.model.parameters() if p.requires_grad),
+    }
+
+
+def _origin(defined: Run, model: LanguageModel) -> dict[str, object]:
+    on_gpu = model.device.type == "cuda"
+    names = [torch.cuda.get_device_name(model.device)] if on_gpu else []
+    return provenance(defined.data_sha256, torch.get_num_threads(), names)
+
+
+def _log(
+    folder: RunFolder, trained: Trained, metrics: dict[str, object], loggers: Sequence[Logger]
+) -> None:
+    """The test row: one step after the last, where going on with a larger budget cuts it off."""
+    MetricsFile(folder.metrics).cut_back(trained.steps)  # a conclusion that was killed
+    spectrum = metrics["test_spectrum"]
+    row = {
+        "epoch": trained.spent.epochs - 1,
+        "test/ppl": metrics["test_ppl"],
+        "test/press_rank": spectrum["press_rank"],
+        **{f"test/rank_{eps}": rank for eps, rank in spectrum["effective_rank"].items()},
+    }
+    row = {name: value for name, value in row.items() if value is not None}
+    for logger in loggers:
+        logger.log_metrics(row, trained.steps + 1)
+        if isinstance(logger, WandbLogger):
+            logger.experiment.finish()
 
 
 def _truth(source: object) -> dict[str, object]:

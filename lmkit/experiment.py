@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from lmkit.callbacks.metrics_logger import MetricsLogger
 from lmkit.callbacks.patience import Patience
 from lmkit.callbacks.progress import EpochProgress
 from lmkit.callbacks.transform_plot import TransformPlot
-from lmkit.conclude import conclude, show
+from lmkit.conclude import Trained, conclude, show
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.errors import UserError, require_choice, require_count
 from lmkit.module import LanguageModel
@@ -100,13 +99,12 @@ def _train_and_conclude(defined: Run, lock: RunLock) -> None:
     config, folder = defined.config, defined.folder
     torch.set_num_threads(config["threads"])
     corpus = defined.source.load()
-    windows = config["windows"]
-    data = WindowsDataModule(corpus, seed=config["seed"], **windows)
+    data = WindowsDataModule(corpus, seed=config["seed"], **config["windows"])
     data.train_windows, data.eval_windows("valid"), data.eval_windows("test")  # refuse early
     pl.seed_everything(config["seed"], verbose=False)
     model = build_model(config, len(corpus.vocabulary))
     switch = AsgdSwitch(create(config["trigger"], "trigger"))
-    patience = Patience(switch, config["patience"])
+    patience, cost = Patience(switch, config["patience"]), Cost()
     metrics = MetricsLogger(folder.metrics)
     checkpoints = Checkpoints(
         folder.checkpoints,
@@ -116,24 +114,28 @@ def _train_and_conclude(defined: Run, lock: RunLock) -> None:
         metrics.file,
         config["callbacks"]["checkpoint_minutes"],
     )
-    cost = Cost()
     callbacks = [switch, patience, cost, TransformPlot(), checkpoints]
     if config["callbacks"]["progress_bar"]:
         callbacks.append(EpochProgress())
     trainer = _trainer(defined, callbacks, [metrics, *_wandb(defined)], lock)
-    last = _checkpoint_to_resume(folder, defined.identity)
-    trainer.fit(model, datamodule=data, ckpt_path=last, weights_only=True)
-    if trainer.interrupted:
-        raise UserError("interrupted: the same command again goes on from the last checkpoint")
-    _load_best(model, folder)
+    try:
+        trainer.fit(
+            model,
+            datamodule=data,
+            ckpt_path=_checkpoint_to_resume(folder, defined.identity),
+            weights_only=True,
+        )
+    except SystemExit:
+        if not trainer.interrupted:
+            raise
+        resume = "the same command again goes on from the last checkpoint"
+        raise UserError(f"interrupted: {resume}") from None
+    load_evaluated_weights(model, load_checkpoint(folder.best))
+    model.to("cuda" if defined.accelerator == "gpu" else "cpu")
     stopped = "patience" if patience.exhausted else "max_epochs"
     spent = Spent(config["max_epochs"], config["patience"], trainer.current_epoch, stopped)
-    model.to("cuda" if defined.accelerator == "gpu" else "cpu")
-    conclude(defined, model, data, checkpoints, cost, switch, spent, lock.check)
-
-
-def _load_best(model: LanguageModel, folder: RunFolder) -> None:
-    load_evaluated_weights(model, load_checkpoint(folder.best))
+    trained = Trained(model, data, trainer.global_step, checkpoints, cost, switch, spent)
+    conclude(defined, trained, trainer.loggers, lock.check)
 
 
 def _checkpoint_to_resume(folder: RunFolder, found: Identity) -> Path | None:
@@ -158,6 +160,7 @@ def _trainer(
     trainer = defined.config["trainer"]
     # state is carried from window to window, so there is one stream of batches and no workers
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     return pl.Trainer(
         accelerator=defined.accelerator,
@@ -180,18 +183,20 @@ def _wandb(defined: Run) -> list[WandbLogger]:
     settings, config = defined.config["logger"], defined.config
     if settings["mode"] == "disabled":
         return []
-    os.environ.setdefault("WANDB_SILENT", "true")
-    logger = WandbLogger(
-        name=defined.folder.path.name,
-        id=defined.folder.path.name,
-        save_dir=defined.folder.path,
-        offline=settings["mode"] == "offline",
+    import wandb
+
+    folder = defined.folder.path
+    run = wandb.init(
+        id=folder.name,
+        name=folder.name,
+        dir=folder,
+        mode=settings["mode"],
         project=settings["project"],
         group=settings["group"],
         tags=list(settings["tags"]),
         job_type=f"seed {config['seed']}",
+        config=config,
         resume="allow",
+        settings=wandb.Settings(silent=True),
     )
-    logger.experiment.config.update(config, allow_val_change=True)
-    return [logger]
-
+    return [WandbLogger(experiment=run)]

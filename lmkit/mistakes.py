@@ -11,7 +11,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
-from omegaconf import DictConfig, Node
+from omegaconf import DictConfig, ListConfig, Node
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lmkit.errors import UserError, did_you_mean
@@ -67,13 +67,16 @@ def _check_section(section: DictConfig, defaults: DictConfig, prefix: str, confi
 
 def _check_kind(option: str, section: DictConfig, key: str, default: Node) -> None:
     """Raises UserError for text where the default is a number, and the like; null is a number."""
-    if default._is_none() or section._get_node(key)._is_missing():
+    node = section._get_node(key)
+    if default._is_none() or node._is_missing() or node._is_interpolation():
         return
     kind, value = type(default._value()), section[key]
     if kind is bool and not isinstance(value, bool):
         raise UserError(f"{option} must be true or false, but is {value!r}")
     if kind in (int, float) and isinstance(value, str | bool):
         raise UserError(f"{option} must be a number, but is {value!r}")
+    if kind is list and not isinstance(value, ListConfig):
+        raise UserError(f"{option} must be a list such as [a,b], but is {value!r}")
     if kind is str and not isinstance(value, str):
         quoted = "" if value is None else f"; quote it: '{option}=\"{value}\"'"
         raise UserError(f"{option} must be a text, but is {value!r}{quoted}")

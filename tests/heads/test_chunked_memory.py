@@ -5,15 +5,16 @@ Shapes: T window length, B batch, N = T*B contexts, K components, V vocabulary.
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import weakref
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmkit.heads.chunked_nll import chunk_rows, chunked_nll
+from lmkit.heads.head import Head
+from lmkit.heads.mixtures import MixtureOfSoftmaxes
 
 T, B = 7, 3  # 21 contexts
 
@@ -79,33 +80,51 @@ def test_the_buffer_is_no_larger_than_the_contexts_need(make_head, make_batch, l
     assert largest.numel == T * B * head.mixture.num_experts * len(head.decoder_bias)
 
 
-PEAK = """
-import resource, torch
-from lmkit.heads.head import Head
-from lmkit.heads.mixtures import MixtureOfSoftmaxes
-from lmkit.heads.transforms import SigSoftmax
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-def step(experts):
-    head = Head(MixtureOfSoftmaxes(16, 16, experts, 0.0), SigSoftmax(), 10_000, chunk_mb=32)
-    hidden = torch.randn(16, 8, 16, requires_grad=True)
-    head.nll(hidden, torch.randint(10_000, (16, 8))).backward()
-step(1)
-print(peak())
-step(5)
-print(peak())
-step(30)
-print(peak())
-"""
+class Live(TorchDispatchMode):
+    """Peak of the bytes that are alive among all tensors made while it is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive: set[int] = set()
+        self.bytes = self.peak = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(x, Tensor):
+                self.count(x.untyped_storage())
+        return out
+
+    def count(self, storage: torch.UntypedStorage) -> None:
+        if storage._cdata not in self.alive:
+            self.alive.add(storage._cdata)
+            self.bytes += storage.nbytes()
+            self.peak = max(self.peak, self.bytes)
+            weakref.finalize(storage, self.free, storage._cdata, storage.nbytes())
+
+    def free(self, address: int, size: int) -> None:
+        self.alive.remove(address)
+        self.bytes -= size
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="reads peak memory from the OS")
-def test_peak_memory_does_not_grow_with_the_number_of_experts():
-    """Of the process: the logits of 128 contexts would be 24 MiB for K=5 and 146 for K=30."""
-    command = [sys.executable, "-c", PEAK]
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    one, five, thirty = (float(line) for line in out.split())
-    assert thirty - five < 0.1 * 48  # of the two buffers of a chunk and what matmul takes
-    assert five - one < 48
+def peak_bytes(transform: nn.Module, num_experts: int, loss: str) -> int:
+    num_words, dim = 2000, 8
+    mixture = MixtureOfSoftmaxes(dim, dim, num_experts, 0.0)
+    head = Head(mixture, transform, num_words, loss=loss, chunk_mb=2)
+    hidden_TBD = torch.randn(16, 8, dim, requires_grad=True)
+    targets_TB = torch.randint(num_words, (16, 8))
+    with Live() as live:
+        head.nll(hidden_TBD, targets_TB).backward()
+    return live.peak
+
+
+def test_peak_memory_does_not_grow_with_the_number_of_experts(transform_kind, make_transform):
+    """All logits would be 128 * 2000 * 4 bytes = 1 MB times K."""
+    transform = make_transform(transform_kind)
+    five, thirty = (peak_bytes(transform, experts, "chunked") for experts in (5, 30))
+    assert thirty < 1.1 * five
+    assert 2**20 < five < 10 * 2**20
+    assert thirty < peak_bytes(transform, 30, "plain") / 6
 
 
 @pytest.mark.parametrize(

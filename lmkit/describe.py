@@ -1,0 +1,86 @@
+"""Shows what would be trained, without training: `python -m lmkit.describe experiment=NAME`.
+
+Parameters by part, trainable and in all, their bytes, and the FLOPs of the matrix products a token,
+forward and with the backward pass (the formulas stand in lmkit/analysis/model_size.py). The corpus
+is read for the size of its vocabulary; the model is made without memory for its weights.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+from lmkit.cli import entry_point, plain_config
+
+if TYPE_CHECKING:  # both bring torch, and --help must not wait for it
+    from lmkit.analysis.model_size import Part
+    from lmkit.data.corpus import Corpus
+
+CHOICES = ("trunk", "head.mixture", "head.transform", "objective", "optimizer", "trigger")
+
+
+@entry_point("describe")
+def main(config: DictConfig) -> None:
+    """Builds the model on the meta device and prints two tables."""
+    plain = plain_config(config)
+    import torch
+
+    from lmkit.analysis.model_size import parts, total
+    from lmkit.build import build_model, create
+
+    create(plain["trigger"], "trigger")
+    corpus = create(plain["data"], "data").load()
+    with torch.device("meta"):
+        model = build_model(plain, len(corpus.vocabulary))
+    found = parts(model)
+    console = Console()
+    console.print(configuration_table(plain, corpus))
+    console.print(size_table([*found, total(found)]))
+
+
+def configuration_table(config: dict, corpus: Corpus) -> Table:
+    """One row for each choice: the class, its options and their values."""
+    table = Table(title=config["name"], show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    sizes = " / ".join(f"{len(split):,}" for split in (corpus.train, corpus.valid, corpus.test))
+    table.add_row(
+        "data", f"{config['data']['name']}: {len(corpus.vocabulary):,} words, {sizes} tokens"
+    )
+    for option in CHOICES:
+        section = config
+        for key in option.split("."):
+            section = section[key]
+        values = {key: value for key, value in section.items() if key != "_target_"}
+        table.add_row(option, f"{section['_target_'].rpartition('.')[2]}({_listed(values)})")
+    table.add_row("windows", _listed(config["windows"]))
+    table.add_row("budget", _listed({key: config[key] for key in ("max_epochs", "patience")}))
+    table.add_row("seed", str(config["seed"]))
+    return table
+
+
+def size_table(found: list[Part]) -> Table:
+    """One row for each part; the last is their total."""
+    table = Table(
+        title="parameters, and FLOPs of the matrix products a token",
+        caption="Two FLOPs a multiply-add; gates, dropout, transforms and softmax are left out.",
+    )
+    table.add_column("part", overflow="fold")
+    for column in ("trainable", "in all", "bytes", "FLOPs forward", "with backward"):
+        table.add_column(column, justify="right")
+    for part in found:
+        if part is found[-1]:
+            table.add_section()
+        table.add_row(part.name, *(f"{value:,}" for value in part[1:]))
+    return table
+
+
+def _listed(values: dict[str, object]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in values.items())
+
+
+if __name__ == "__main__":
+    main()

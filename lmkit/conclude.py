@@ -17,17 +17,18 @@ from lmkit.analysis import figures
 from lmkit.callbacks.asgd_switch import AsgdSwitch
 from lmkit.callbacks.checkpoints import Checkpoints
 from lmkit.callbacks.cost import Cost, peak_memory_mb
+from lmkit.callbacks.spectrum import Spectrum, model_spectrum, numbers
 from lmkit.callbacks.transform_plot import sample_transform
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.data.toy import ToyLanguage
 from lmkit.evaluation.perplexity import Perplexity, perplexity
-from lmkit.evaluation.spectrum import Spectrum, log_prob_spectrum
 from lmkit.module import LanguageModel
 from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.provenance import provenance
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
+from lmkit.spectra.measures import SpectrumMeasures
 from lmkit.spectra.storage import write_spectrum
 
 if TYPE_CHECKING:
@@ -53,8 +54,9 @@ def conclude(
     folder, model, data = defined.folder, trained.model, trained.data
     test = perplexity(model, data.eval_windows("test"), "test perplexity")
     with Console().status("spectrum of log P"):
-        contexts = defined.config["callbacks"]["spectrum_contexts"]
-        spectrum = log_prob_spectrum(model, data.eval_windows("test"), contexts)
+        contexts = defined.config["callbacks"]["spectrum"]["final_contexts"] or test.num_tokens
+        windows = data.eval_windows("test")
+        spectrum = model_spectrum(model, windows, min(contexts, test.num_tokens))
     path = folder.spectra / "test_log_probs.npz"
     replace_atomically(path, lambda file: write_spectrum(file, *spectrum), check_lock)
     metrics = _metrics(trained, test, spectrum) | _truth(defined.source)
@@ -106,14 +108,12 @@ def _log(
 ) -> None:
     """The test row: one step after the last, where going on with a larger budget cuts it off."""
     MetricsFile(folder.metrics).cut_back(trained.steps)  # a conclusion that was killed
-    spectrum = metrics["test_spectrum"]
+    found = numbers(SpectrumMeasures(**metrics["test_spectrum"]))
     row = {
         "epoch": trained.spent.epochs - 1,
         "test/ppl": metrics["test_ppl"],
-        "test/press_rank": spectrum["press_rank"],
-        **{f"test/rank_{eps}": rank for eps, rank in spectrum["effective_rank"].items()},
+        **{f"test/{name}": value for name, value in found.items()},
     }
-    row = {name: value for name, value in row.items() if value is not None}
     for logger in loggers:
         logger.log_metrics(row, trained.steps + 1)
         if isinstance(logger, WandbLogger):

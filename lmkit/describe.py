@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -65,16 +66,22 @@ def configuration_table(config: dict, corpus: Corpus) -> Table:
 def size_table(found: list[Part]) -> Table:
     """One row for each part; the last is their total."""
     table = Table(
-        title="parameters, and FLOPs of the matrix products a token",
-        caption="Two FLOPs a multiply-add; gates, dropout, transforms and softmax are left out.",
+        title="parameters, and MFLOPs a token",
+        caption="MFLOPs: two FLOPs a multiply-add of the matrix products, forward, and in training\n"
+        "with the backward pass; gates, dropout, transforms and softmax are left out.",
+        box=SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
     )
-    table.add_column("part", overflow="fold")
-    for column in ("trainable", "in all", "bytes", "FLOPs forward", "with backward"):
+    table.add_column("part", no_wrap=True)
+    for column in ("trainable", "in all", "bytes", "forward", "training"):
         table.add_column(column, justify="right")
     for part in found:
         if part is found[-1]:
             table.add_section()
-        table.add_row(part.name, *(f"{value:,}" for value in part[1:]))
+        counts = (f"{count:,}" for count in (part.trainable, part.parameters, part.num_bytes))
+        flops = (f"{flops / 1e6:,.3f}" for flops in (part.forward_flops, part.training_flops))
+        table.add_row(part.name, *counts, *flops)
     return table
 
 

@@ -20,6 +20,7 @@ from lmkit.callbacks.cost import Cost
 from lmkit.callbacks.metrics_logger import MetricsLogger
 from lmkit.callbacks.patience import Patience
 from lmkit.callbacks.progress import EpochProgress
+from lmkit.callbacks.spectrum import SpectrumCallback
 from lmkit.callbacks.transform_plot import TransformPlot
 from lmkit.conclude import Trained, conclude, show
 from lmkit.data.datamodule import WindowsDataModule
@@ -57,9 +58,9 @@ def define(config: dict) -> Run:
     for option in ("max_epochs", "patience"):
         if config[option] is not None:
             require_count(option, config[option])
-    contexts = config["callbacks"]["spectrum_contexts"]
+    contexts = config["callbacks"]["spectrum"]["final_contexts"]
     if contexts is not None:
-        require_count("callbacks.spectrum_contexts", contexts, 2)
+        require_count("callbacks.spectrum.final_contexts", contexts, 2)
     has_gpu = torch.cuda.is_available()
     if config["trainer"]["accelerator"] == "gpu" and not has_gpu:
         raise UserError("trainer.accelerator=gpu needs a CUDA device, and there is none here")
@@ -114,7 +115,8 @@ def _train_and_conclude(defined: Run, lock: RunLock) -> None:
         metrics.file,
         config["callbacks"]["checkpoint_minutes"],
     )
-    callbacks = [switch, patience, cost, TransformPlot(), checkpoints]
+    spectrum = _spectrum(config, folder, switch, lock)
+    callbacks = [switch, patience, cost, spectrum, TransformPlot(), checkpoints]
     if config["callbacks"]["progress_bar"]:
         callbacks.append(EpochProgress())
     trainer = _trainer(defined, callbacks, [metrics, *_wandb(defined)], lock)
@@ -136,6 +138,21 @@ def _train_and_conclude(defined: Run, lock: RunLock) -> None:
     spent = Spent(config["max_epochs"], config["patience"], trainer.current_epoch, stopped)
     trained = Trained(model, data, trainer.global_step, checkpoints, cost, switch, spent)
     conclude(defined, trained, trainer.loggers, lock.check)
+
+
+def _spectrum(
+    config: dict, folder: RunFolder, switch: AsgdSwitch, lock: RunLock
+) -> SpectrumCallback:
+    options = config["callbacks"]["spectrum"]
+    return SpectrumCallback(
+        folder.spectra,
+        switch,
+        options["every"],
+        options["contexts"],
+        options["splits"],
+        options["weights"],
+        lock.check,
+    )
 
 
 def _checkpoint_to_resume(folder: RunFolder, found: Identity) -> Path | None:

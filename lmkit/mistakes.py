@@ -82,9 +82,7 @@ def _check_kind(option: str, section: DictConfig, key: str, default: Node) -> No
         raise UserError(f"{option} must be a text, but is {value!r}{quoted}")
 
 
-def in_one_line(
-    error: Exception, arguments: Sequence[str], config_name: str, configs: Path
-) -> str:
+def in_one_line(error: Exception, arguments: Sequence[str], config_name: str, configs: Path) -> str:
     """The message for an error that Hydra or OmegaConf raised while composing."""
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override)
@@ -139,9 +137,7 @@ def _no_choice(group: str, name: str, choices: list[str]) -> str:
     return f"{group}={name} does not exist{did_you_mean(name, choices)}; {there_are}"
 
 
-def _unknown_option(
-    option: str, arguments: Sequence[str], config_name: str, configs: Path
-) -> str:
+def _unknown_option(option: str, arguments: Sequence[str], config_name: str, configs: Path) -> str:
     others = [a for a in arguments if "=" in a and a.split("=")[0] != option]
     with hydra.initialize_config_dir(str(configs), version_base="1.3"):
         try:

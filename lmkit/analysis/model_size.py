@@ -25,13 +25,11 @@ from torch import nn
 from lmkit.heads.mixtures import MixtureOfContexts
 from lmkit.module import LanguageModel
 
-DECODER = "head.decoder_weight"
-
 
 class Part(NamedTuple):
     """A part of a model, or the sum of several."""
 
-    name: str  # as its parameters are called
+    name: str
     trainable: int  # parameters
     parameters: int
     num_bytes: int  # of the parameters
@@ -44,16 +42,16 @@ def parts(model: LanguageModel) -> list[Part]:
 
     In trunks and mixtures from outside, every matrix is taken to be used once a token.
     """
-    found: dict[str, Part] = {}
+    found: dict[str, list[Part]] = {}
     head = model.head
     tied = head.decoder_weight is model.trunk.embedding_weight
-    for name, parameter in model.named_parameters():
-        part = _of_parameter(_part_name(name, tied), parameter, _uses(name, model))
-        found[part.name] = total([found[part.name], part], part.name) if part.name in found else part
+    for path, parameter in model.named_parameters():
+        name, uses = _part_and_uses(path, tied, head.mixture.num_experts)
+        found.setdefault(name, []).append(_of_parameter(name, parameter, uses))
     if isinstance(head.mixture, MixtureOfContexts):
-        products = 2 * head.mixture.num_latents * head.mixture.emb_dim
-        found["sum of latents"] = Part("sum of latents", 0, 0, 0, products, 3 * products)
-    return list(found.values())
+        flops = 2 * head.mixture.num_latents * head.mixture.emb_dim
+        found["mixture.sum"] = [Part("mixture.sum", 0, 0, 0, flops, 3 * flops)]
+    return [total(of_part, name) for name, of_part in found.items()]
 
 
 def total(found: list[Part], name: str = "total") -> Part:
@@ -61,23 +59,16 @@ def total(found: list[Part], name: str = "total") -> Part:
     return Part(name, *(sum(part[i] for part in found) for i in range(1, len(Part._fields))))
 
 
-def _part_name(parameter: str, tied: bool) -> str:
-    room, _, rest = parameter.partition(".")
-    if rest == "embedding_weight" and tied:
-        return f"{parameter} = {DECODER}"
+def _part_and_uses(path: str, tied: bool, num_experts: int) -> tuple[str, int]:
+    """The part that a parameter belongs to, and how often a token is multiplied with it."""
+    if path == "trunk.embedding_weight":
+        return ("embedding = decoder", num_experts) if tied else ("embedding", 0)
+    if path == "head.decoder_weight":
+        return "decoder", num_experts
+    _, _, rest = path.partition(".")
     if rest.startswith("transform."):
-        return "head.transform"
-    return f"{room}.{rest.rpartition('.')[0]}" if "." in rest else parameter
-
-
-def _uses(parameter: str, model: LanguageModel) -> int:
-    """How often a token is multiplied with this parameter."""
-    tied = model.head.decoder_weight is model.trunk.embedding_weight
-    if parameter == DECODER or (parameter == "trunk.embedding_weight" and tied):
-        return model.head.mixture.num_experts
-    if parameter == "trunk.embedding_weight" or parameter.startswith("head.transform."):
-        return 0
-    return 1
+        return "transform", 0
+    return rest.rpartition(".")[0] or rest, 1
 
 
 def _of_parameter(name: str, parameter: nn.Parameter, uses: int) -> Part:

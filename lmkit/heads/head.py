@@ -95,6 +95,11 @@ class Head(nn.Module):
         """Rows (N, V) of log P, in nats."""
         return self._log_probs(*self.mixture(hidden_TBD))
 
+    def transformed_logits(self, hidden_TBD: Tensor) -> Tensor:
+        """Rows (N, V) of the transformed logits of a head with one context (K = 1)."""
+        context_NE = self.mixture(hidden_TBD).context_NKE.squeeze(1)
+        return self.transform(self.logits(context_NE))
+
     @torch.no_grad()
     def factors(self, hidden_TBD: Tensor) -> tuple[Tensor, Tensor]:
         """Contexts (N, E) and log normalisers (N,) of a head that `has_factors`."""

@@ -122,7 +122,8 @@ def test_peak_memory_does_not_grow_with_the_number_of_experts(transform_kind, ma
     """All logits would be 128 * 2000 * 4 bytes = 1 MB times K."""
     transform = make_transform(transform_kind)
     five, thirty = (peak_bytes(transform, experts, "chunked") for experts in (5, 30))
-    assert thirty < 1.1 * five
+    latents = 128 * 30 * 8 * 4  # N * K * E in float32, and their gradients
+    assert thirty < 1.1 * five + 2 * latents
     assert 2**20 < five < 10 * 2**20
     assert thirty < peak_bytes(transform, 30, "plain") / 6
 

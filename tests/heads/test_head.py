@@ -1,0 +1,200 @@
+"""The head's contract: log P is a distribution, agrees with a plain formula, and `nll` with it.
+
+Shapes: T window length, B batch, N = T*B contexts, D trunk output, E embedding, K components,
+V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lmkit.errors import UserError
+from lmkit.heads.head import Head
+from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
+
+T, B = 5, 4
+
+
+def plain_log_probs(head: Head, hidden_TBD: Tensor) -> Tensor:
+    """log sum_k prior_k softmax(f(W g_k + b)), context by context; f alone is the head's own."""
+    rows = []
+    for hidden_D in hidden_TBD.double().reshape(-1, hidden_TBD.shape[-1]):
+        if isinstance(head.mixture, SingleContext):
+            prior, contexts = torch.ones(1, dtype=torch.float64), hidden_D.unsqueeze(0)
+        else:
+            prior = torch.softmax(head.mixture.prior.weight.double() @ hidden_D, 0)
+            latent = head.mixture.latent
+            contexts = torch.tanh(latent.weight.double() @ hidden_D + latent.bias.double())
+            contexts = contexts.view(len(prior), -1)
+        if isinstance(head.mixture, MixtureOfContexts):
+            prior, contexts = torch.ones(1), (prior.unsqueeze(1) * contexts).sum(0, keepdim=True)
+        p_V = 0.0
+        for weight, context_E in zip(prior, contexts, strict=True):
+            logits = head.decoder_weight.double() @ context_E + head.decoder_bias.double()
+            scores = head.transform(logits).exp()
+            p_V = p_V + weight * scores / scores.sum()
+        rows.append(p_V.log())
+    return torch.stack(rows).detach()
+
+
+def test_log_probs_are_the_formula_and_sum_to_one(
+    mixture_kind, transform_kind, make_head, make_batch
+):
+    head = make_head(mixture_kind, transform_kind, num_words=203)
+    hidden_TBD, _ = make_batch(head, T, B)
+    expected = plain_log_probs(head, hidden_TBD)
+    exact = head.log_probs(hidden_TBD)
+    assert exact.shape == (T * B, 203)
+    torch.testing.assert_close(exact, expected, rtol=1e-11, atol=1e-11)
+    found = head.float().log_probs(hidden_TBD.float())
+    assert (found.exp().sum(1) - 1).abs().max() < 1e-5
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("transform", [Identity(), SigSoftmax(), GeneralizedSigSoftmax(1.0, 5.0)])
+@pytest.mark.parametrize("size", [80.0, 1e4])
+def test_extreme_logits_leave_log_probs_finite(transform, size):
+    """All in log space: log(softmax(x)) would be -inf here."""
+    head = Head(SingleContext(1, 1), transform, 3)
+    with torch.no_grad():
+        head.decoder_weight.copy_(torch.tensor([[-1.0], [0.0], [1.0]]))
+    hidden_TBD = torch.tensor([[[size]], [[-size]]])
+    assert head.log_probs(hidden_TBD).isfinite().all()
+    assert (head.log_probs(hidden_TBD).exp().sum(1) - 1).abs().max() < 1e-5
+    hidden_TBD.requires_grad_()
+    nll = head.nll(hidden_TBD, torch.tensor([[0], [2]]))
+    nll.backward()
+    assert nll.isfinite()
+    assert hidden_TBD.grad.isfinite().all()
+    assert head.decoder_weight.grad.isfinite().all()
+
+
+def test_every_loss_is_the_mean_of_the_gathered_log_probs(
+    mixture_kind, transform_kind, make_head, make_batch
+):
+    head = make_head(mixture_kind, transform_kind)
+    hidden_TBD, targets_TB = make_batch(head, T, B)
+    log_probs = head.log_probs(hidden_TBD).detach().view(T, B, -1)
+    picked = [[-log_probs[t, b, targets_TB[t, b]] for b in range(B)] for t in range(T)]
+    expected_TB = torch.tensor(picked, dtype=torch.float64)
+    nll_TB = head.token_nll(hidden_TBD, targets_TB)
+    assert not nll_TB.requires_grad
+    torch.testing.assert_close(nll_TB, expected_TB, rtol=1e-12, atol=1e-12)
+    for loss in ("chunked", "plain"):
+        head.loss = loss
+        nll = head.nll(hidden_TBD, targets_TB)
+        assert nll.shape == ()
+        torch.testing.assert_close(nll.detach(), expected_TB.mean(), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 100])
+def test_token_nll_does_not_depend_on_chunks(make_head, make_batch, rows):
+    whole = make_head("softmaxes", "plif", rows=1000)
+    hidden_TBD, targets_TB = make_batch(whole, T, B)
+    expected = whole.token_nll(hidden_TBD, targets_TB)
+    found = make_head("softmaxes", "plif", rows).token_nll(hidden_TBD, targets_TB)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+
+
+def test_logit_range_is_that_of_all_logits(mixture_kind, transform_kind, make_head, make_batch):
+    head = make_head(mixture_kind, transform_kind, rows=3)
+    hidden_TBD, _ = make_batch(head, T, B)
+    logits = head.mixture(hidden_TBD).context_NKE @ head.decoder_weight.T + head.decoder_bias
+    found = head.logit_range(hidden_TBD)
+    assert len(found) == 6
+    for name, x in (("logits", logits), ("transformed_logits", head.transform(logits))):
+        for measure in ("min", "mean", "max"):
+            expected = getattr(x, measure)().detach()
+            torch.testing.assert_close(found[f"{name}_{measure}"], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_logit_range_draws_no_random_numbers_and_leaves_the_mode():
+    """Else how often is logged would decide what is learnt."""
+    head = Head(MixtureOfSoftmaxes(6, 5, 3, 0.5), Identity(), 11).train()
+    before = torch.get_rng_state()
+    first = head.logit_range(torch.ones(T, B, 6))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert first == head.logit_range(torch.ones(T, B, 6))
+    assert all(module.training for module in head.modules())
+    head.eval().logit_range(torch.ones(T, B, 6))
+    assert not any(module.training for module in head.modules())
+
+
+@pytest.mark.parametrize("mixture_kind", ["none", "contexts"])
+def test_factors_reproduce_log_probs(make_head, make_batch, mixture_kind):
+    head = make_head(mixture_kind, "identity", rows=3, num_words=31)
+    hidden_TBD, _ = make_batch(head, 9, B)
+    context_NE, log_z_N = head.factors(hidden_TBD)
+    found = context_NE @ head.decoder_weight.T + head.decoder_bias - log_z_N.unsqueeze(1)
+    expected = head.log_probs(hidden_TBD)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    rank = torch.linalg.matrix_rank(expected.detach())
+    assert rank == context_NE.shape[1] + 2
+
+
+def test_only_one_softmax_of_untransformed_logits_has_factors(
+    mixture_kind, transform_kind, make_head
+):
+    has_factors = mixture_kind != "softmaxes" and transform_kind == "identity"
+    assert make_head(mixture_kind, transform_kind).has_factors is has_factors
+
+
+def test_tied_weights_are_one_parameter_with_both_gradients():
+    embedding = nn.Parameter(torch.randn(11, 6))
+    head = Head(SingleContext(6, 6), Identity(), 11, embedding)
+    assert head.decoder_weight is embedding
+    assert sum(p is embedding for p in head.parameters()) == 1
+    tokens_TB = torch.randint(11, (T, B))
+    head.nll(embedding[tokens_TB], tokens_TB).backward()
+    tied = embedding.grad
+    untied = Head(SingleContext(6, 6), Identity(), 11)
+    with torch.no_grad():
+        untied.decoder_weight.copy_(embedding)
+    lookup = embedding.detach().clone().requires_grad_()
+    untied.nll(lookup[tokens_TB], tokens_TB).backward()
+    torch.testing.assert_close(tied, lookup.grad + untied.decoder_weight.grad)
+
+
+def test_an_untied_decoder_has_the_contexts_size_and_the_embeddings_initialisation():
+    torch.manual_seed(0)
+    assert Head(SingleContext(7, 6), Identity(), 11).decoder_weight.shape == (11, 7)
+    head = Head(MixtureOfSoftmaxes(7, 50, 3, 0.0), Identity(), 200)
+    assert head.decoder_weight.shape == (200, 50)
+    assert head.decoder_weight.abs().max() <= 0.1
+    assert abs(head.decoder_weight.std() - 0.1 / math.sqrt(3)) < 0.002
+    assert not head.decoder_bias.any()
+
+
+@pytest.mark.parametrize(
+    ("mixture", "names"),
+    [
+        (SingleContext(7, 6), r"tie_weights.*trunk\.out_dim \(7\).*trunk\.emb_dim \(6\)"),
+        (MixtureOfSoftmaxes(7, 5, 2, 0.0), r"tie_weights.*head\.mixture\.emb_dim \(5\).*\(6\)"),
+        (MixtureOfContexts(7, 5, 2, 0.0), r"tie_weights.*head\.mixture\.emb_dim \(5\).*\(6\)"),
+    ],
+)
+def test_tying_unequal_sizes_names_both_options(mixture, names):
+    with pytest.raises(UserError, match=names):
+        Head(mixture, Identity(), 11, nn.Parameter(torch.randn(11, 6)))
+
+
+def test_impossible_settings_name_the_option():
+    with pytest.raises(UserError, match=r"head\.loss.*chunked, plain.*'exact'"):
+        Head(SingleContext(6, 6), Identity(), 11, loss="exact")
+    for chunk_mb in (0, -1, float("nan"), "16"):
+        with pytest.raises(UserError, match=r"head\.chunk_mb"):
+            Head(SingleContext(6, 6), Identity(), 11, chunk_mb=chunk_mb)
+
+
+def test_a_nan_comes_out_as_a_nan_loss_and_not_as_an_error():
+    """Training then stops with a line that names the window."""
+    head = Head(SingleContext(2, 2), PiecewiseLinear(10, 5.0, frozen=False), 11)
+    hidden_TBD = torch.full((T, B, 2), torch.nan, requires_grad=True)
+    nll = head.nll(hidden_TBD, torch.zeros(T, B, dtype=torch.int64))
+    nll.backward()
+    assert nll.isnan()

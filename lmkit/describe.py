@@ -67,8 +67,8 @@ def size_table(found: list[Part]) -> Table:
     """One row for each part; the last is their total."""
     table = Table(
         title="parameters, and MFLOPs a token",
-        caption="MFLOPs: two FLOPs a multiply-add of the matrix products, forward, and in training\n"
-        "with the backward pass; gates, dropout, transforms and softmax are left out.",
+        caption="Two FLOPs a multiply-add of the matrix products, forward or (training)\n"
+        "forward and backward; gates, dropout, transforms and softmax are left out.",
         box=SIMPLE_HEAD,
         collapse_padding=True,
         pad_edge=False,

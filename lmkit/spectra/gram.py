@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import scipy.linalg
 import torch
-from scipy.linalg.blas import dsyrk
 from torch import Tensor
 
 from lmkit.errors import UserError, require_count, require_positive
 from lmkit.spectra.rows import require_rows
 
-PANEL = 2048  # columns of the blocked product on devices without a symmetric rank-k update
+PANEL_CPU = 512  # columns a panel: the smaller, the less is computed in vain, until products slow
+PANEL_GPU = 2048
 
 
 class GramAccumulator:
@@ -26,9 +26,7 @@ class GramAccumulator:
 
     Args:
         num_columns: V.
-        device: where the V x V float64 Gram matrix lives. On the CPU a symmetric rank-k update
-            (scipy's BLAS, on its own threads: OMP_NUM_THREADS or OPENBLAS_NUM_THREADS, else all
-            cores) does half the work of a product; elsewhere a product by panels does about that.
+        device: where the V x V float64 Gram matrix lives.
         block_mb: memory for rows waiting to be added, in MiB. Rows are gathered into blocks of this
             size first, so that the sums do not depend on how the caller cuts the stream.
 
@@ -129,7 +127,8 @@ class GramAccumulator:
     def _flush(self) -> None:
         if self._waiting:
             block_NV = self._block_NV[: self._waiting]
-            rank_k_update(self._require_gram(), block_NV)
+            panel = PANEL_CPU if self.device.type == "cpu" else PANEL_GPU
+            update_upper(self._require_gram(), block_NV, panel)
             self._waiting = 0
 
     def _require_gram(self) -> Tensor:
@@ -138,17 +137,12 @@ class GramAccumulator:
         return self._gram_VV
 
 
-def rank_k_update(gram_VV: Tensor, block_NV: Tensor) -> None:
-    """gram += block^T block in the upper triangle, both contiguous float64 on one device."""
-    if gram_VV.device.type == "cpu":
-        # BLAS is column-major: it sees both transposed, so our upper triangle is its lower one.
-        dsyrk(1.0, block_NV.T.numpy(), beta=1.0, c=gram_VV.T.numpy(), lower=1, overwrite_c=1)
-    else:
-        update_by_panels(gram_VV, block_NV, PANEL)
+def update_upper(gram_VV: Tensor, block_NV: Tensor, panel: int) -> None:
+    """gram += block^T block in (at least) the upper triangle, in place.
 
-
-def update_by_panels(gram_VV: Tensor, block_NV: Tensor, panel: int) -> None:
-    """The same by plain products: each panel of columns times itself and those to its right."""
+    Each panel of columns is multiplied with itself and those to its right: half of a full product,
+    and as fast as BLAS's symmetric update, on any device and on PyTorch's own threads.
+    """
     for start in range(0, gram_VV.shape[0], panel):
         stop = start + panel
         gram_VV[start:stop, start:].addmm_(block_NV[:, start:stop].T, block_NV[:, start:])

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from scipy.linalg.blas import ssyrk
+from scipy.linalg.blas import dsyrk, ssyrk
 from torch import Tensor
 
 from lmkit.spectra.gram import GramAccumulator
@@ -44,12 +44,21 @@ def log_probs(num_rows: int, num_columns: int, components: int) -> Tensor:
     return rows_NV
 
 
-def symmetric_float64(rows_NV: Tensor) -> Tensor:
-    """What the package does: symmetric rank-k updates in float64."""
+def panels_float64(rows_NV: Tensor) -> Tensor:
+    """What the package does: products by panels of columns in float64, upper triangle only."""
     accumulator = GramAccumulator(rows_NV.shape[1])
     accumulator.add(rows_NV)
     accumulator._flush()
     return accumulator._gram_VV
+
+
+def symmetric_float64(rows_NV: Tensor) -> Tensor:
+    """BLAS's symmetric rank-k update in float64, as SciPy brings it (its own threads)."""
+    gram_VV = torch.zeros(2 * rows_NV.shape[1:], dtype=torch.float64)
+    for part_NV in rows_NV.split(2048):
+        part_NV = part_NV.double()
+        dsyrk(1.0, part_NV.T.numpy(), beta=1.0, c=gram_VV.T.numpy(), lower=1, overwrite_c=1)
+    return gram_VV
 
 
 def product_float64(rows_NV: Tensor) -> Tensor:
@@ -115,6 +124,7 @@ def of_gram(gram_VV: Tensor) -> Tensor:
 
 WAYS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "tall-skinny QR, float64": (triangle, torch.linalg.svdvals),
+    "panels, float64": (panels_float64, of_gram),
     "symmetric update, float64": (symmetric_float64, of_gram),
     "PyTorch's product, float64": (product_float64, of_gram),
     "symmetric, float32, centred": (symmetric_float32_centred, of_gram),

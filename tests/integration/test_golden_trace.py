@@ -19,8 +19,9 @@ from lmkit.data.datamodule import WindowsDataModule
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import Identity, PiecewiseLinear
-from lmkit.module import LanguageModel, SGDSettings
+from lmkit.module import LanguageModel
 from lmkit.objective import RegularizedNLL
+from lmkit.optimizer import SGDSettings
 from lmkit.trunk.awd_lstm import AWDLSTM
 
 V, E, H, D, K = 23, 6, 9, 6, 3

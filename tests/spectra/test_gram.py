@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lmkit.errors import UserError
-from lmkit.spectra.gram import GramAccumulator, rank_k_update, update_by_panels
+from lmkit.spectra.gram import GramAccumulator, update_upper
 from lmkit.spectra.measures import RESOLUTION, measure
 
 SHAPES = [(700, 60), (60, 60), (40, 130), (1, 30), (50, 1)]
@@ -135,15 +135,19 @@ def test_wrong_rows_are_refused(rows, message) -> None:
 
 
 @pytest.mark.parametrize("panel", [1, 5, 13, 64])
-def test_panels_equal_the_symmetric_update(panel) -> None:
+def test_the_upper_triangle_is_the_products(panel) -> None:
     block = random_matrix(9, 13, 9)
-    symmetric = torch.ones(13, 13, dtype=torch.float64)
-    by_panels = symmetric.clone()
-    rank_k_update(symmetric, block)
-    update_by_panels(by_panels, block, panel)
-    expected = (1 + block.T @ block).triu()
-    assert torch.allclose(symmetric.triu(), expected)
-    assert torch.allclose(by_panels.triu(), expected)
+    gram = torch.ones(13, 13, dtype=torch.float64)
+    update_upper(gram, block, panel)
+    assert torch.allclose(gram.triu(), (1 + block.T @ block).triu())
+
+
+def test_several_panels_give_the_singular_values(monkeypatch) -> None:
+    monkeypatch.setattr("lmkit.spectra.gram.PANEL_CPU", 16)
+    matrix = random_matrix(100, 70, 70)
+    for consume in (False, True):
+        values = accumulate(matrix).singular_values(consume=consume)
+        assert torch.allclose(values, torch.linalg.svdvals(matrix), rtol=1e-9)
 
 
 def test_a_consumed_accumulator_refuses_more() -> None:

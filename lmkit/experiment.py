@@ -25,7 +25,6 @@ from lmkit.callbacks.transform_plot import TransformPlot
 from lmkit.conclude import Trained, conclude, show
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.errors import UserError, require_choice, require_count
-from lmkit.module import LanguageModel
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity, identity
 from lmkit.runs.lock import RunLock

@@ -83,8 +83,6 @@ class LanguageModel(pl.LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return self.settings.build(self.head, self.parameters())
 
-    # training
-
     def on_train_start(self) -> None:
         self.bad_window = torch.full((), -1, device=self.device)
         if self.restored is not None:
@@ -156,7 +154,7 @@ class LanguageModel(pl.LightningModule):
         self._sampled_length = batch.sampled_length
 
     def train_perplexity(self) -> float:
-        """That of the epoch's windows as trained: dropout on, raw weights."""
+        """Of the epoch's windows as trained: dropout on, raw weights."""
         return safe_exp(float(self.train_nll.compute()))
 
     def on_train_epoch_end(self) -> None:
@@ -164,8 +162,6 @@ class LanguageModel(pl.LightningModule):
         self.report("train/ppl", self.train_perplexity())
         self.report("lr", self.settings.lr)
         self._write_row(self.epoch_metrics, self.global_step)
-
-    # evaluation
 
     def on_validation_epoch_start(self) -> None:
         self.check_finite()
@@ -185,7 +181,7 @@ class LanguageModel(pl.LightningModule):
         hidden = None
         for window in windows:
             window = to_device(window, self.device)
-            # entered anew for each window: a generator must leave no mode switched while it waits
+            # anew for each window: a generator must leave no mode switched while it waits
             with exact_evaluation(self, self.device.type):
                 hidden = hidden or self.trunk.initial_state(window.inputs_TB.shape[1])
                 output = self.trunk(window.inputs_TB, hidden)
@@ -217,8 +213,6 @@ class LanguageModel(pl.LightningModule):
         for nll_TB in self.token_nlls(windows):
             mean.update(nll_TB.double().mean(), nll_TB.numel())
         return float(mean.compute())
-
-    # resume
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
         checkpoint["lmkit_progress"] = {

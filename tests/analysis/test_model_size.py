@@ -14,8 +14,9 @@ from lmkit.analysis.model_size import Part, parts, total
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import Identity, PiecewiseLinear
-from lmkit.module import LanguageModel, SGDSettings
+from lmkit.module import LanguageModel
 from lmkit.objective import RegularizedNLL
+from lmkit.optimizer import SGDSettings
 from lmkit.trunk.awd_lstm import AWDLSTM
 
 V, E, H, D, K = 13, 5, 7, 6, 3

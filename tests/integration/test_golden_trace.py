@@ -90,7 +90,7 @@ def lstm(x, state, w):
 
 
 def plif(z, w):
-    """sum of the slopes of the pieces left of z, plus the part of z's own piece, up to a constant."""
+    """Slopes of the pieces left of z, plus the part of its own piece, up to a constant."""
     slopes = torch.log1p(torch.exp(w))
     step = 2 * LIMIT / KNOTS
     knots = -LIMIT + step * torch.arange(KNOTS, dtype=z.dtype)

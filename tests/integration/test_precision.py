@@ -1,0 +1,87 @@
+"""Training in bf16-mixed leaves a float32 model: its evaluation, and the rank of its log P."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+
+from lmkit.cli import CONFIGS, plain_config
+from lmkit.data.windows import Window
+from lmkit.evaluation.load import load_run
+from lmkit.experiment import run
+from lmkit.module import exact_evaluation
+from lmkit.spectra.gram import GramAccumulator
+from lmkit.spectra.measures import measure
+
+SMALL = [
+    "threads=1",
+    "logger.mode=disabled",
+    "callbacks.progress_bar=false",
+    "data.train_tokens=20000",
+    "data.valid_tokens=1000",
+    "data.test_tokens=2000",
+    "trunk.emb_dim=12",
+    "trunk.out_dim=12",
+    "max_epochs=2",
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    overrides = [*SMALL, "trainer.precision=bf16-mixed", f"runs_dir={tmp_path_factory.mktemp('r')}"]
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = plain_config(compose("train", overrides))
+    return load_run(run(config).path, "best", None, None)
+
+
+def press_rank(rows, num_words: int) -> int:
+    gram = GramAccumulator(num_words)
+    for block in rows:
+        gram.add(block.float())
+    return measure(gram.singular_values(), gram.num_rows, num_words, torch.float32).press_rank
+
+
+def test_softmax_trained_in_bf16_has_rank_of_at_most_e_plus_2(trained):
+    windows = trained.data.eval_windows("test")
+    rank = press_rank(trained.model.log_prob_rows(windows), 200)
+    assert 3 < rank <= 12 + 2
+
+
+def test_bf16_evaluation_would_have_raised_the_rank(trained):
+    # what the exact evaluation is for: the same weights under autocast
+    model, windows = trained.model, trained.data.eval_windows("test")
+    model.eval()
+
+    def rows():
+        for context in model.contexts(windows):
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+                logits = model.head.logits(context.flatten(0, 1))
+                yield torch.log_softmax(logits.bfloat16().float(), dim=1)
+
+    assert press_rank(rows(), 200) > 12 + 2
+
+
+def test_evaluation_is_float32_even_inside_autocast(trained):
+    model = trained.model
+    windows = list(trained.data.eval_windows("valid"))
+    alone = model.mean_nll(windows)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model.mean_nll(windows) == alone
+
+
+def test_the_loss_under_autocast_is_float32(trained):
+    model = trained.model
+    window: Window = next(iter(trained.data.eval_windows("valid")))
+    model.train()
+    with torch.autocast("cpu", torch.bfloat16):
+        output = model.trunk(window.inputs_TB, model.trunk.initial_state(10))
+        nll = model.head.nll(output.dropped_TBD, window.targets_TB)
+    assert nll.dtype == torch.float32
+    with exact_evaluation(model, "cpu"):
+        exact = model.trunk(window.inputs_TB, model.trunk.initial_state(10))
+        assert exact.dropped_TBD.dtype == torch.float32
+
+
+def test_weights_stay_float32(trained):
+    assert {p.dtype for p in trained.model.parameters()} == {torch.float32}

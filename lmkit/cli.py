@@ -28,6 +28,7 @@ from lmkit.mistakes import check_flags, check_options, first_line, in_one_line
 REPOSITORY = Path(__file__).resolve().parent.parent
 CONFIGS = REPOSITORY / "conf"
 SWEEPS = "multirun_sweeps"
+OF_SWEEPS = (SWEEPS, "sweep", "dry_run")  # options of a sweep, not of the runs in it
 
 
 class _SweepSource(FileConfigSource):
@@ -114,12 +115,15 @@ def plain_config(config: DictConfig) -> dict:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise UserError(first_line(error)) from None
-    return {key: value for key, value in plain.items() if key != SWEEPS}
+    return {key: value for key, value in plain.items() if key not in OF_SWEEPS}
 
 
 def _set_up_hydra() -> None:
+    from lmkit.sweeps.sweeper import register  # imports this module
+
     # makes Hydra hand its exceptions on instead of printing them
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     OmegaConf.register_new_resolver("process_id", os.getpid, replace=True)
     Plugins.instance().register(_SweepSource)
     Plugins.instance().register(_NamedSweeps)
+    register(Plugins.instance())

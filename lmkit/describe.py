@@ -21,6 +21,9 @@ if TYPE_CHECKING:  # both bring torch, and --help must not wait for it
     from lmkit.data.corpus import Corpus
 
 CHOICES = ("trunk", "head.mixture", "head.transform", "objective", "optimizer", "trigger")
+LEGEND = """\
+MFLOPs: two FLOPs a multiply-add of the matrix products, forward or (training)
+forward and backward. Gates, dropout, transforms and softmax are left out."""
 
 
 @entry_point("describe")
@@ -40,6 +43,7 @@ def main(config: DictConfig) -> None:
     console = Console()
     console.print(configuration_table(plain, corpus))
     console.print(size_table([*found, total(found)]))
+    console.print(LEGEND, style="dim")
 
 
 def configuration_table(config: dict, corpus: Corpus) -> Table:
@@ -67,8 +71,6 @@ def size_table(found: list[Part]) -> Table:
     """One row for each part; the last is their total."""
     table = Table(
         title="parameters, and MFLOPs a token",
-        caption="Two FLOPs a multiply-add of the matrix products, forward or (training)\n"
-        "forward and backward; gates, dropout, transforms and softmax are left out.",
         box=SIMPLE_HEAD,
         collapse_padding=True,
         pad_edge=False,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 
 import hydra
@@ -37,21 +39,25 @@ def check_options(config: DictConfig, config_name: str, configs: Path) -> None:
 
     Raises: UserError naming the option.
     """
+    _check_section(config, _defaults(config_name), "", configs)
+
+
+@cache
+def _defaults(config_name: str) -> DictConfig:
     loader = GlobalHydra.instance().config_loader()
-    defaults = loader.load_configuration(config_name, [], RunMode.RUN)
-    _check_section(config, defaults, "", configs)
+    return loader.load_configuration(config_name, [], RunMode.RUN)
 
 
 def _check_section(section: DictConfig, defaults: DictConfig, prefix: str, configs: Path) -> None:
     for key in section:
-        if defaults._get_node(key) is None:
+        if defaults._get_node(key, validate_access=False) is None:
             option = f"{prefix}{key}"
             raise UserError(_no_option(option, list(_options(defaults, prefix))))
     for key in defaults:
         if key == "hydra":
             continue
         option, default = f"{prefix}{key}", defaults._get_node(key)
-        value = section._get_node(key)
+        value = section._get_node(key, validate_access=False)
         if value is None:
             raise UserError(f"{option} is missing: options can be set, not removed")
         if not _is_section(default):
@@ -139,7 +145,12 @@ def _no_choice(group: str, name: str, choices: list[str]) -> str:
 
 def _unknown_option(option: str, arguments: Sequence[str], config_name: str, configs: Path) -> str:
     others = [a for a in arguments if "=" in a and a.split("=")[0] != option]
-    with hydra.initialize_config_dir(str(configs), version_base="1.3"):
+    has_hydra = GlobalHydra.instance().is_initialized()  # while a sweep's points are composed
+    with (
+        nullcontext()
+        if has_hydra
+        else hydra.initialize_config_dir(str(configs), version_base="1.3")
+    ):
         try:
             config = hydra.compose(config_name, others)
         except (HydraException, OmegaConfBaseException):  # the next mistake

@@ -5,12 +5,15 @@ from __future__ import annotations
 from omegaconf import DictConfig
 
 from lmkit.cli import entry_point, plain_config
+from lmkit.errors import UserError
 
 
 @entry_point("train")
 def main(config: DictConfig) -> None:
     """Composes, then hands over; torch is imported only now, so that --help is quick."""
     plain = plain_config(config)
+    if config["dry_run"]:
+        raise UserError("dry_run=true is for sweeps: say multirun_sweeps=NAME or --multirun")
     from lmkit.experiment import run
 
     run(plain)

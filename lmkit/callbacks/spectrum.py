@@ -1,108 +1,30 @@
-"""The spectrum of a model's log P, at the end and while it is trained.
-
-Shapes: N contexts, D trunk output, V vocabulary.
-"""
+"""The spectrum of a model's log P while it is trained."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.loggers import WandbLogger
 from torch import Tensor
 
 from lmkit.callbacks.asgd_switch import AsgdSwitch
-from lmkit.data.windows import Window
-from lmkit.errors import UserError, require_choice, require_count
-from lmkit.heads.transforms import Identity
-from lmkit.module import LanguageModel, exact_evaluation
+from lmkit.callbacks.model_spectrum import (
+    MATRICES,
+    Spectrum,
+    has_transformed_logits,
+    model_spectrum,
+)
+from lmkit.errors import require_choice, require_count
+from lmkit.module import LanguageModel
 from lmkit.runs.atomic import replace_atomically
-from lmkit.spectra.factors import FactorAccumulator
-from lmkit.spectra.gram import GramAccumulator
-from lmkit.spectra.measures import SpectrumMeasures, measure
+from lmkit.spectra.measures import SpectrumMeasures
 from lmkit.spectra.storage import read_spectrum, write_spectrum
 
-MATRICES = ("log_probs", "transformed_logits")
 PLOTTED_POINTS = 200
-
-
-class Spectrum(NamedTuple):
-    """Singular values, descending, and their measures."""
-
-    singular_values: Tensor
-    measures: SpectrumMeasures
-
-
-def model_spectrum(
-    model: LanguageModel,
-    windows: Iterable[Window],
-    num_contexts: int,
-    matrix: str = "log_probs",
-) -> Spectrum:
-    """The spectrum of log P, or of the transformed logits, over the first `num_contexts` contexts.
-
-    log P of a head that has factors comes from these. Otherwise rows stream into a Gram matrix of
-    the smaller side: of the words, or of the contexts, whose rows are then held (N x V float32).
-
-    Raises: UserError when the head has no one matrix of transformed logits.
-    """
-    require_choice("matrix", matrix, MATRICES)
-    head = model.head
-    if matrix == "transformed_logits" and not has_transformed_logits(model):
-        raise UserError("only a head with one context and a transform has transformed logits")
-    blocks = _first(model.contexts(windows), num_contexts)
-    with exact_evaluation(model, model.device.type):
-        if matrix == "log_probs" and head.has_factors:
-            factors = FactorAccumulator(head.decoder_weight, head.decoder_bias)
-            for hidden_1ND in blocks:
-                factors.add(*head.factors(hidden_1ND))
-            return _measured(factors.singular_values(), factors.num_rows, model, factors.method)
-        rows_of = head.log_probs if matrix == "log_probs" else head.transformed_logits
-        gram = _gram(map(rows_of, blocks), num_contexts, len(head.decoder_bias), model.device)
-        values = gram.singular_values(consume=True)
-    return _measured(values, num_contexts, model, gram.method)
-
-
-def has_transformed_logits(model: LanguageModel) -> bool:
-    """Whether the head maps each context to one row of logits that a transform changes."""
-    head = model.head
-    return head.mixture.num_experts == 1 and not isinstance(head.transform, Identity)
-
-
-def _gram(
-    blocks: Iterable[Tensor], num_contexts: int, num_words: int, device: torch.device
-) -> GramAccumulator:
-    if num_contexts >= num_words:
-        gram = GramAccumulator(num_words, device)
-        for rows_NV in blocks:
-            gram.add(rows_NV)
-        return gram
-    rows_NV = torch.cat(list(blocks))
-    gram = GramAccumulator(num_contexts, device)
-    for columns_NV in rows_NV.split(max(1, 2**24 // num_contexts), dim=1):
-        gram.add(columns_NV.T)
-    return gram
-
-
-def _measured(values: Tensor, num_rows: int, model: LanguageModel, method: str) -> Spectrum:
-    num_words = len(model.head.decoder_bias)
-    return Spectrum(values, measure(values, num_rows, num_words, torch.float32, method))
-
-
-def _first(blocks: Iterator[Tensor], num_contexts: int) -> Iterator[Tensor]:
-    """The first `num_contexts` contexts, as blocks (1, N, D)."""
-    seen = 0
-    for hidden_TBD in blocks:
-        hidden_ND = hidden_TBD.flatten(0, 1)[: num_contexts - seen]
-        seen += len(hidden_ND)
-        yield hidden_ND.unsqueeze(0)
-        if seen == num_contexts:
-            return
 
 
 class SpectrumCallback(pl.Callback):

@@ -78,7 +78,7 @@ class _ChunkedNLL(torch.autograd.Function):
         num_contexts, num_experts, _ = context_NKE.shape
         rows = chunk_rows(num_experts, len(weight_VE), weight_VE.element_size(), chunk_mb)
         max_rows = min(rows, num_contexts) * num_experts
-        chunks = _Chunks(weight_VE, bias_V, product_dtype, max_rows)
+        chunks = _Chunks(weight_VE, bias_V, product_dtype, max_rows, bool(parameters))
         tape = tape_of(transform)
         nll_N = weight_VE.new_empty(num_contexts)
         grad_log_prior = torch.empty_like(log_prior_NK)
@@ -102,15 +102,28 @@ class _ChunkedNLL(torch.autograd.Function):
     def backward(ctx, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         main, parameters = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
         no_grad = (None, None, None, None)
-        return (*(g * grad_output for g in main), *no_grad, *(g * grad_output for g in parameters))
+        if grad_output.is_cuda or grad_output != 1:  # it nearly always is 1: saves a pass over all
+            main, parameters = ([g * grad_output for g in grads] for grads in (main, parameters))
+        return (*main, *no_grad, *parameters)
 
 
 class _Chunks:
-    """Decoder, gradient sums and the one logits buffer that all chunks share."""
+    """Decoder, gradient sums and the one logits buffer that all chunks share.
+
+    A context's share of the gradient, r_k over the number of contexts, is multiplied into small
+    tensors, the contexts and their gradients, unless parameters of the transform need the
+    gradient of the logits itself.
+    """
 
     def __init__(
-        self, weight_VE: Tensor, bias_V: Tensor, product_dtype: torch.dtype, max_rows: int
+        self,
+        weight_VE: Tensor,
+        bias_V: Tensor,
+        product_dtype: torch.dtype,
+        max_rows: int,
+        transform_learns: bool,
     ) -> None:
+        self.transform_learns = transform_learns
         self.weight = weight_VE.to(product_dtype)
         self.bias_V = bias_V
         self.logits = weight_VE.new_empty(max_rows, len(weight_VE))
@@ -121,7 +134,7 @@ class _Chunks:
         logits = self.logits[: len(context)]
         if context.dtype == logits.dtype:
             return torch.addmm(self.bias_V, context, self.weight.T, out=logits)
-        return torch.add(context @ self.weight.T, self.bias_V, out=logits)
+        return logits.copy_(context @ self.weight.T).add_(self.bias_V)
 
     def loss_and_grads(
         self,
@@ -133,22 +146,37 @@ class _Chunks:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(nll_n, gradient of log_prior_nK, gradient of context_nKE), gradients times `scale`."""
         num_rows, num_experts, _ = context_nKE.shape
-        context = context_nKE.flatten(0, 1).to(self.weight.dtype)
+        context = context_nKE.flatten(0, 1)
         targets = targets_n.repeat_interleave(num_experts).unsqueeze(1)
-        values = tape.value(self._logits(context))
-        log_probs = torch.log_softmax(values, dim=-1, out=values)
+        values = tape.value(self._logits(context.to(self.weight.dtype)))
+        log_p, probs = _softmax_in_place(values, targets)
 
-        joint_nK = log_prior_nK + log_probs.gather(1, targets).view(num_rows, num_experts)
+        joint_nK = log_prior_nK + log_p.view(num_rows, num_experts)
         nll_n = -torch.logsumexp(joint_nK, dim=1)
         responsibility = torch.softmax(joint_nK, dim=1) * scale
 
         share = responsibility.view(-1, 1)
-        grad = log_probs.exp_().mul_(share).scatter_add_(1, targets, -share)
+        grad = probs.scatter_add_(1, targets, torch.full_like(share, -1))
+        if self.transform_learns:
+            grad, share = grad.mul_(share), torch.ones_like(share)
         grad = tape.pull(grad)
-        self.grad_bias += grad.sum(0)
-        grad = grad.to(self.weight.dtype)
+        self.grad_bias.addmv_(grad.T, share.squeeze(1))
+        grad, weighted = grad.to(self.weight.dtype), (context * share).to(self.weight.dtype)
         if grad.dtype == self.grad_weight.dtype:
-            self.grad_weight.addmm_(grad.T, context)
+            self.grad_weight.addmm_(grad.T, weighted)
         else:
-            self.grad_weight += grad.T @ context
-        return nll_n, -responsibility, (grad @ self.weight).view_as(context_nKE)
+            self.grad_weight += grad.T @ weighted
+        grad_context = (grad @ self.weight) * share
+        return nll_n, -responsibility, grad_context.view_as(context_nKE)
+
+
+def _softmax_in_place(values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probability of each row's target, (rows, 1), and the softmax of all, over `values`.
+
+    The normaliser comes from the largest value and its probability, at least 1 / V, whose
+    logarithm loses nothing: one exponential an entry does for both.
+    """
+    at_target, largest = values.gather(1, targets), values.amax(dim=1, keepdim=True)
+    probs = torch.softmax(values, dim=-1, out=values)
+    log_normaliser = largest - probs.amax(dim=1, keepdim=True).log()
+    return at_target - log_normaliser, probs

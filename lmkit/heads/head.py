@@ -39,7 +39,7 @@ class Head(nn.Module):
         num_words: int,
         embedding_weight: nn.Parameter | None = None,
         loss: str = "chunked",
-        chunk_mb: float = 16,
+        chunk_mb: float = 32,
     ) -> None:
         super().__init__()
         require_choice("head.loss", loss, ("chunked", "plain"))
@@ -58,7 +58,7 @@ class Head(nn.Module):
     @property
     def has_factors(self) -> bool:
         """Whether log P = context W' + b - log Z, so that its rank is at most E + 2."""
-        return self.mixture.num_experts == 1 and isinstance(self.transform, Identity)
+        return self.mixture.num_experts == 1 and type(self.transform) is Identity
 
     def nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
         """Mean negative log-likelihood of the targets, a scalar in nats, for training."""

@@ -56,5 +56,14 @@ class AutogradTape(Tape):
 
 
 def tape_of(transform: nn.Module) -> Tape:
-    """The transform's own tape, or one that differentiates it by autograd."""
-    return transform.tape() if hasattr(transform, "tape") else AutogradTape(transform)
+    """The transform's own tape, or one that differentiates it by autograd.
+
+    A class derived from a built-in one that overrides `forward` alone has outgrown the tape it
+    inherits, which would go on computing the built-in one's function.
+    """
+    for kind in type(transform).__mro__:
+        if "tape" in vars(kind):
+            return transform.tape()
+        if "forward" in vars(kind):
+            break
+    return AutogradTape(transform)

@@ -9,6 +9,7 @@ loss differentiates it by autograd, unless it offers a `tape()` with a derivativ
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -132,19 +133,25 @@ class _PiecewiseLinearTape(Tape):
             self.sum_gz = torch.zeros_like(self.sum_g)
 
     def value(self, logits: Tensor) -> Tensor:
-        pieces = self.plif.pieces(logits)
-        self.slope = self.slopes.take(pieces)
-        self.pieces, self.logits = pieces, logits
-        return torch.addcmul(self.intercepts.take(pieces), self.slope, logits)
+        self.logits, self.slope = logits, torch.empty_like(logits)
+        self.pieces = torch.empty_like(logits, dtype=torch.int64)
+        value = torch.empty_like(logits)
+        for z, out, slope, pieces in _blocks(logits, value, self.slope, self.pieces):
+            pieces.copy_(self.plif.pieces(z))
+            torch.take(self.slopes, pieces, out=slope)
+            torch.addcmul(self.intercepts.take(pieces), slope, z, out=out)
+        return value
 
     def pull(self, grad: Tensor) -> Tensor:
-        if self.trainable:
-            # Millions of terms a bin would stall in float32. Not by bincount, which makes the host
-            # wait for a GPU and has no deterministic form there.
-            pieces, terms = self.pieces.flatten(), grad.flatten().to(torch.float64, copy=True)
-            self.sum_g.scatter_add_(0, pieces, terms)
-            self.sum_gz.scatter_add_(0, pieces, terms.mul_(self.logits.flatten()))
-        return grad.mul_(self.slope)
+        for g, z, slope, pieces in _blocks(grad, self.logits, self.slope, self.pieces):
+            if self.trainable:
+                # Millions of terms a bin would stall in float32. Not by bincount, which makes the
+                # host wait for a GPU and has no deterministic form there.
+                terms = g.to(torch.float64, copy=True)
+                self.sum_g.scatter_add_(0, pieces, terms)
+                self.sum_gz.scatter_add_(0, pieces, terms.mul_(z))
+            g.mul_(slope)
+        return grad
 
     def parameter_grads(self) -> tuple[Tensor, ...]:
         if not self.trainable:
@@ -159,6 +166,12 @@ class _PiecewiseLinearTape(Tape):
         grad_slopes = own + plif.step * right
         grad = grad_slopes * torch.sigmoid(plif.raw_slopes.double())
         return (grad.to(plif.raw_slopes.dtype),)
+
+
+def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The same few entries of each, flat: on a CPU, what is made of them stays in its cache."""
+    block = tensors[0].numel() if tensors[0].is_cuda else 2**16
+    return zip(*(x.view(-1).split(block) for x in tensors), strict=True)
 
 
 def _sums_before(x_K: Tensor) -> Tensor:

@@ -80,19 +80,20 @@ def measure(
         method: how the values were computed, a key of RESOLUTION.
         press_dtype: the dtype whose eps stands in Press's tolerance; float32 as in the papers.
     """
-    sigma_S = singular_values.detach().to("cpu", torch.float64)
     require_choice("method", method, tuple(RESOLUTION))
     require_count("num_rows", num_rows)
     require_count("num_columns", num_columns)
+    sigma_S = singular_values.detach().to("cpu", torch.float64)
     _require_spectrum(sigma_S, min(num_rows, num_columns))
     sigma_1 = float(sigma_S[0])
     relative_S = sigma_S / sigma_1 if sigma_1 > 0 else sigma_S
     floor = RESOLUTION[method]
     tolerance = ranks.press_tolerance(num_rows, num_columns, press_dtype)
-    results = {"press_rank": _press_rank(relative_S, tolerance, floor, source_dtype, press_dtype)}
-    for epsilon in EPSILONS:
-        results[f"effective_rank {epsilon:g}"] = _effective_rank(relative_S, epsilon, floor)
-    results |= _real_measures(relative_S, floor)
+    results: dict[str, float | _Unresolved] = {
+        "press_rank": _press_rank(relative_S, tolerance, floor, source_dtype, press_dtype),
+        **{f"effective_rank {e:g}": _effective_rank(relative_S, e, floor) for e in EPSILONS},
+        **_real_measures(relative_S, floor),
+    }
     numbers = {name: None if isinstance(r, _Unresolved) else r for name, r in results.items()}
     thresholds = [threshold for threshold in THRESHOLDS if threshold >= floor]
     return SpectrumMeasures(

@@ -144,6 +144,21 @@ def test_only_one_softmax_of_untransformed_logits_has_factors(
     assert make_head(mixture_kind, transform_kind).has_factors is has_factors
 
 
+class Shifted(Identity):
+    """A user's transform derived from the identity is no identity."""
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return logits + logits.abs()
+
+
+def test_a_transform_derived_from_the_identity_has_no_factors(make_batch):
+    head = Head(SingleContext(6, 6), Shifted(), 11).double()
+    assert not head.has_factors
+    hidden_TBD, targets_TB = make_batch(head, T, B)
+    expected = head.token_nll(hidden_TBD, targets_TB).mean()
+    torch.testing.assert_close(head.nll(hidden_TBD, targets_TB).detach(), expected)
+
+
 def test_tied_weights_are_one_parameter_with_both_gradients():
     embedding = nn.Parameter(torch.randn(11, 6))
     head = Head(SingleContext(6, 6), Identity(), 11, embedding)

@@ -90,6 +90,10 @@ def test_plif_with_a_million_knots_is_as_accurate_as_float32_can_be():
     # the two terms of slope * z + intercept reach 6 * 25, their last bits 2e-5
     for found in (transform(logits), on_tape(transform, logits)[0]):
         close(found, expected, rtol=1e-6, atol=2e-5)
+    # the sums over all pieces are taken in float64, whatever the parameters' dtype
+    _, intercepts = transform.lines()
+    positions = step * np.arange(knots) - limit
+    close(intercepts, left[:-1] - left[knots // 2] - slopes * positions, rtol=0, atol=1e-9)
     close(transform.double()(torch.from_numpy(z)), expected, rtol=0, atol=1e-9)
 
 

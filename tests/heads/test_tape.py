@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lmkit.heads.tape import AutogradTape, tape_of
+from lmkit.heads.transforms import PiecewiseLinear
 
 
 @pytest.mark.parametrize("freeze", [False, True])
@@ -37,10 +38,36 @@ def test_a_transform_from_outside_is_differentiated_by_autograd(make_transform):
     assert not isinstance(tape_of(make_transform("plif")), AutogradTape)
 
 
+class Steeper(PiecewiseLinear):
+    """A user's variation of a built-in transform, whose tape knows nothing of it."""
+
+    def forward(self, logits: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(logits)
+
+
+class Renamed(PiecewiseLinear):
+    """Computes what its base does."""
+
+
+def test_a_derived_transform_keeps_its_bases_tape_only_with_its_bases_forward():
+    assert not isinstance(tape_of(Renamed(5, 1.0, frozen=False)), AutogradTape)
+    steeper = Steeper(5, 1.0, frozen=False).double()
+    logits = torch.randn(3, 6, dtype=torch.float64)
+    torch.testing.assert_close(tape_of(steeper).value(logits.clone()), steeper(logits).detach())
+
+
 def test_a_value_may_be_overwritten_before_the_pull(transform_kind, make_transform):
+    assert_value_may_be_overwritten(make_transform(transform_kind).double())
+
+
+@pytest.mark.parametrize("outside", [torch.nn.Tanh(), torch.nn.Identity()])
+def test_so_may_one_that_autograd_has_kept_and_one_that_is_the_logits(outside):
+    assert_value_may_be_overwritten(outside)
+
+
+def assert_value_may_be_overwritten(transform: torch.nn.Module) -> None:
     """As the chunked loss does, which turns values into log-probabilities in place."""
     torch.manual_seed(4)
-    transform = make_transform(transform_kind).double()
     logits = torch.randn(3, 6, dtype=torch.float64)
     grad = torch.randn_like(logits)
     z = logits.clone().requires_grad_()

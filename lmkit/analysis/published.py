@@ -1,0 +1,87 @@
+"""What the papers found, from published.yaml beside this file."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+FILE = Path(__file__).with_name("published.yaml")
+
+
+class Fact(NamedTuple):
+    """A published number."""
+
+    value: float
+    std: float | None  # over runs, None of a single one
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.value:g}" if self.std is None else f"{self.value:g} ± {self.std:g}"
+
+
+class PublishedRun(NamedTuple):
+    """What was published of an experiment; on the test split where nothing else is said."""
+
+    rank_contexts: int  # the first ones, over which ranks were taken
+    test_ppl: Fact | None
+    press_rank: Fact | None
+    effective_rank: dict[str, Fact]  # by epsilon: "0.001", "0.0001", "1e-05"
+    divergence: dict[str, Fact]  # pairwise, by split: "valid", "test"
+
+
+class PublishedRobustness(NamedTuple):
+    """Ranks of a matrix of rank 10 after rounding and with noise."""
+
+    source: str
+    num_contexts: int
+    num_words: int
+    round_trips_rank: int
+    press_rank: dict[float, int]  # by the noise's c
+    effective_rank: dict[str, int]  # by epsilon
+
+
+def published_run(experiment: str, num_words: int) -> PublishedRun | None:
+    """What was published of an experiment of that name on a corpus of as many words, if any was."""
+    content = _content()
+    facts = content["runs"].get(experiment)
+    corpus = content["corpora"].get(experiment.partition("_")[0])
+    if facts is None or corpus["num_words"] != num_words:
+        return None
+    return PublishedRun(
+        corpus["rank_contexts"],
+        _one(facts.get("test_ppl")),
+        _one(facts.get("press_rank")),
+        _several(facts.get("effective_rank")),
+        _several(facts.get("divergence")),
+    )
+
+
+def published_robustness() -> PublishedRobustness:
+    """The study of Press's rank."""
+    content = _content()
+    section = dict(content["press_robustness"])
+    source = content["sources"][section.pop("source")]
+    ranks = {float(c): rank for c, rank in section.pop("press_rank").items()}
+    return PublishedRobustness(source=source, press_rank=ranks, **section)
+
+
+@cache
+def _content() -> dict:
+    return yaml.safe_load(FILE.read_text("utf-8"))
+
+
+def _one(fact: dict | None) -> Fact | None:
+    if fact is None:
+        return None
+    value, *std = fact["value"]
+    return Fact(value, std[0] if std else None, _content()["sources"][fact["source"]])
+
+
+def _several(fact: dict | None) -> dict[str, Fact]:
+    if fact is None:
+        return {}
+    source = _content()["sources"][fact["source"]]
+    return {key: Fact(value, None, source) for key, value in fact["value"].items()}

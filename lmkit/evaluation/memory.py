@@ -1,0 +1,84 @@
+"""Memory that is there to be had, asked before work that takes much of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from lmkit.errors import UserError
+
+GB = 1e9
+
+
+def require_memory(needed: int, device: torch.device, what: str, remedy: str) -> None:
+    """Raises UserError unless `device` has `needed` bytes left.
+
+    `what` needs them, and `remedy` says what would need fewer.
+    """
+    found = available_bytes(device)
+    if needed > found:
+        raise UserError(
+            f"{what} needs {needed / GB:.1f} GB of memory, but only {found / GB:.1f} GB are "
+            f"available: {remedy}"
+        )
+
+
+def available_bytes(device: torch.device, root: Path = Path("/")) -> int:
+    """Bytes that can be had without swapping, within the limits of the process's control groups."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # else what PyTorch keeps for later counts as taken
+        return torch.cuda.mem_get_info(device)[0]
+    return min([_of_machine(root), *_of_control_groups(root)])
+
+
+def _of_machine(root: Path) -> int:
+    """What the kernel expects to be available, files it has cached included."""
+    try:
+        for line in (root / "proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    except OSError:  # no Linux
+        pass
+    pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
+    return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _of_control_groups(root: Path) -> list[int]:
+    """What is left in each group that holds this process: a scheduler's jobs have such limits."""
+    try:
+        groups = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for group in groups:
+        _, controllers, path = group.split(":", 2)
+        if controllers == "":
+            base, names = root / "sys/fs/cgroup", ("memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            base = root / "sys/fs/cgroup/memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        else:
+            continue
+        folder = base / path.lstrip("/")
+        for group_folder in (folder, *folder.parents):
+            found += _left(group_folder, *names)
+            if group_folder == base:
+                break
+    return found
+
+
+def _left(folder: Path, limit_name: str, used_name: str) -> list[int]:
+    """Limit less what is used, without file caches that can be dropped; [] without a limit."""
+    try:
+        limit = (folder / limit_name).read_text().strip()
+        used = int((folder / used_name).read_text())
+        lines = (folder / "memory.stat").read_text().splitlines()
+        statistics = {name: int(value) for name, value in (line.split() for line in lines)}
+    except (OSError, ValueError):
+        return []
+    if not limit.isdigit():  # "max"
+        return []
+    cached = statistics.get("total_inactive_file", statistics.get("inactive_file", 0))
+    return [max(0, int(limit) - used + cached)]

@@ -1,0 +1,104 @@
+"""Measures the rank of log P of finished runs: `python -m lmkit.rank run=FOLDER`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig
+
+from lmkit.cli import entry_point, plain_config
+from lmkit.errors import UserError, require_choice, require_count
+
+if TYPE_CHECKING:
+    from lmkit.evaluation.rank import MeasuredRun, RankOptions
+
+COLUMN_WIDTH = 22  # of a table, so that a run's name takes few lines
+
+
+@entry_point("rank")
+def main(config: DictConfig) -> None:
+    """Checks the options, measures one run after the other, then prints and draws them together."""
+    plain = plain_config(config)
+    path, options = _checked(plain)
+    from lmkit.evaluation.rank import find_runs, measure_run
+
+    found = find_runs(path)
+    measured, left_out = [], dict(found.left_out)
+    for run in found.runs:
+        try:
+            measured.append(measure_run(run, options))
+        except UserError as error:
+            if len(found.runs) == 1 and not left_out:
+                raise
+            left_out[run.path.name] = str(error)
+    for name, reason in left_out.items():
+        print(f"left out: {name}: {reason}")
+    if not measured:
+        raise UserError(f"no run of run={path} could be measured")
+    _show(measured, options)
+    _draw(Path(path), measured, options)
+
+
+def _checked(plain: dict) -> tuple[str, RankOptions]:
+    """The folder, and the options for each run. Raises: UserError naming the option."""
+    require_choice("split", plain["split"], ("train", "valid", "test"))
+    require_choice("matrix", plain["matrix"], ("log_probs", "transformed_logits"))
+    require_choice("checkpoint", plain["checkpoint"], ("best", "last"))
+    contexts = None if plain["contexts"] == "all" else plain["contexts"]
+    if contexts is not None:
+        require_count("contexts", contexts, 2)
+    if plain["threads"] is not None:
+        require_count("threads", plain["threads"])
+    if not isinstance(plain["run"], str):
+        raise UserError(f"run must be a folder, but is {plain['run']!r}")
+    from lmkit.evaluation.rank import RankOptions
+
+    options = RankOptions(
+        plain["split"],
+        contexts,
+        plain["matrix"],
+        plain["checkpoint"],
+        plain["divergence"],
+        plain["data_root"],
+        plain["threads"],
+    )
+    return plain["run"], options
+
+
+def _show(measured: list[MeasuredRun], options: RankOptions) -> None:
+    """Tables of as many runs as fit beside each other."""
+    from rich.console import Console
+
+    from lmkit.analysis.rank_report import rank_notes, rank_table
+
+    console = Console()
+    beside = max(1, console.width // COLUMN_WIDTH - 1)
+    for start in range(0, len(measured), beside):
+        console.print(rank_table(measured[start : start + beside], options))
+    for note in rank_notes(measured, options):
+        print(note)
+
+
+def _draw(path: Path, measured: list[MeasuredRun], options: RankOptions) -> None:
+    """A figure for each run, and one of all in the folder that holds them."""
+    from lmkit.analysis.figures import save
+    from lmkit.analysis.spectrum_figures import spectra
+    from lmkit.evaluation.rank import file_stem
+
+    drawn = {}
+    for run in measured:
+        stem = file_stem(options, run.spectrum.measures.num_contexts)
+        drawn[run.folder.spectra / f"{stem}.svg"] = [run]
+    if path != measured[0].folder.path:
+        contexts = options.contexts or "all"
+        drawn[path / f"spectra_{file_stem(options, contexts)}.svg"] = measured
+    title = f"{options.matrix} on {options.split}"
+    for file, runs in drawn.items():
+        save(spectra({run.folder.path.name: run.spectrum for run in runs}, title), file)
+    print(f"spectra:  {list(drawn)[-1]}")
+    print(f"measures: {measured[0].folder.analysis}" + (", ..." if len(measured) > 1 else ""))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Sweeps: many runs from one line, resumed by the same line. Only `check` imports torch."""

@@ -1,0 +1,108 @@
+"""From axes to points: what a sweep runs, as the lines that would be typed for each run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+
+from lmkit.errors import UserError, require_count
+
+Line = tuple[str, ...]  # the overrides of one run, each as `option=value`
+
+_parser = OverridesParser.create()
+
+
+def option_of(override: str) -> str:
+    """The option or group that `option=value` sets, without a + or ~ before it."""
+    return override.partition("=")[0].lstrip("+~")
+
+
+def read(override: str) -> Override:
+    """Hydra's reading of one `option=value`."""
+    return _parser.parse_override(override)
+
+
+def expand(
+    params: Mapping[str, object], parts: Sequence[Mapping[str, object]], typed: Sequence[str]
+) -> list[Line]:
+    """Every combination of the axes' values, one line a point, none twice.
+
+    Args:
+        params: axes common to all parts: an option and its values as on a command line, `a,b,c`,
+            `choice(...)` or `range(start,stop,step)`. One value makes a constant.
+        parts: further axes; the sweep is the union of the parts. None is one part without any.
+        typed: overrides from the command line. Each replaces the axis of its option in the parts
+            that have it, or joins all parts when none has.
+
+    Raises: UserError for an axis that cannot be enumerated.
+    """
+    own = [_axes(_as_overrides(params) + _as_overrides(part)) for part in parts or [{}]]
+    known, given = set().union(*own), _axes(typed)
+    lines: dict[Line, None] = {}  # in order
+    for axes in own:
+        for option, values in given.items():
+            if option in axes or option not in known:
+                axes[option] = values
+        lines.update(dict.fromkeys(product(*axes.values())))
+    return list(lines)
+
+
+def sample(num_points: int, size: int | None, seed: int) -> list[int]:
+    """Which of so many points to take: the same for the same `size` and `seed`, in order.
+
+    A smaller sample is part of every larger one of its seed.
+    """
+    if size is None:
+        return list(range(num_points))
+    require_count("sweep.sample", size)
+    require_count("sweep.sample_seed", seed, 0)
+    order = list(range(num_points))
+    random.Random(seed).shuffle(order)
+    return sorted(order[:size])
+
+
+def labels(lines: Sequence[Line]) -> list[str]:
+    """What tells each point from the others: the overrides that not all of them have."""
+    common = set(lines[0]).intersection(*lines[1:]) if len(lines) > 1 else set()
+    return [" ".join(o for o in line if o not in common) or "no overrides" for line in lines]
+
+
+def _as_overrides(axes: Mapping[str, object]) -> list[str]:
+    return [f"{option}={_text(option, values)}" for option, values in axes.items()]
+
+
+def _text(option: str, values: object) -> str:
+    if isinstance(values, bool):
+        return str(values).lower()
+    if values is None:
+        return "null"
+    if isinstance(values, str | int | float):
+        return str(values)
+    raise UserError(
+        f"hydra.sweeper.params: the values of {option} must be written as a,b,c, but are {values!r}"
+    )
+
+
+def _axes(overrides: Iterable[str]) -> dict[str, list[str]]:
+    """Each option's values as overrides; of two lines about one option the later counts."""
+    axes: dict[str, list[str]] = {}
+    for override in overrides:
+        parsed = read(override)
+        axes[option_of(override)] = _values(parsed)
+    return axes
+
+
+def _values(parsed: Override) -> list[str]:
+    if not parsed.is_sweep_override():
+        return [parsed.input_line]
+    if not parsed.is_discrete_sweep():
+        raise UserError(
+            f"{parsed.input_line}: an interval has no end of values; write range(start,stop,step) "
+            f"or a,b,c"
+        )
+    option = parsed.get_key_element()
+    return [f"{option}={value}" for value in parsed.sweep_string_iterator()]

@@ -1,0 +1,78 @@
+"""Launchers for this machine: one run at a time, or as many as it has room for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from lmkit.errors import UserError, require_count
+from lmkit.sweeps.launch import Environment, Outcome, Say, run_points
+from lmkit.sweeps.manifest import Point, SweepFolder
+
+
+class Local:
+    """One run at a time, on whatever device it finds."""
+
+    def slots(self) -> int:
+        return 1
+
+    def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
+        return run_points(sweep, points, [{}], say)
+
+
+class Packed:
+    """Several runs at a time; on GPUs each run sees the one that it is given.
+
+    A run has as many CPU threads as its option `threads` says, which is part of its identity:
+    see that `runs` times `threads` is no more than the machine's cores.
+
+    Args:
+        runs: runs at a time, all devices together; None: `per_device` on each.
+        devices: GPUs to share out, as CUDA_VISIBLE_DEVICES names them; None: all that are visible.
+        per_device: runs on one GPU at a time, when `runs` is None.
+    """
+
+    def __init__(
+        self, runs: int | None, devices: Sequence[int | str] | None, per_device: int
+    ) -> None:
+        require_count("hydra.launcher.per_device", per_device)
+        if runs is not None:
+            require_count("hydra.launcher.runs", runs)
+        found = visible_devices() if devices is None else [str(device) for device in devices]
+        if not found and runs is None:
+            raise UserError(
+                "there is no GPU to share out: say how many runs at a time with "
+                "hydra.launcher.runs=N"
+            )
+        self._devices = found
+        self._runs = runs or len(found) * per_device
+
+    def slots(self) -> int:
+        return self._runs
+
+    def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
+        return run_points(sweep, points, self.environments(), say)
+
+    def environments(self) -> list[Environment]:
+        """What each slot adds to the environment of its runs: the devices in turn."""
+        if not self._devices:
+            return [{} for _ in range(self._runs)]
+        turns = (self._devices[i % len(self._devices)] for i in range(self._runs))
+        return [{"CUDA_VISIBLE_DEVICES": device} for device in turns]
+
+
+def visible_devices() -> list[str]:
+    """The GPUs that a process started here may use, without asking torch."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [name.strip() for name in named.split(",") if name.strip() not in ("", "-1")]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return listed.stdout.split()

@@ -1,0 +1,153 @@
+"""Where the points of a sweep stand, read from their run folders in a moment. No torch."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmkit.errors import UserError
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.heartbeat import server_time_s
+from lmkit.runs.lock import look_at
+from lmkit.runs.metrics import MetricsFile, Row
+from lmkit.runs.result import Result
+from lmkit.sweeps.manifest import Failure, Point, SweepFolder
+
+STATES = ("done", "running", "failed", "unfinished", "new")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a point stands."""
+
+    point: Point
+    state: str  # one of STATES
+    epoch: int | None = None  # done, or in which it is, from 1
+    valid_ppl: float | None = None  # the best of a done point, the latest of another
+    test_ppl: float | None = None
+    press_rank: int | None = None
+    seconds_per_epoch: float | None = None
+    seconds_left: float | None = None  # at most: patience may end it earlier
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is left of a sweep, by the runs that have finished."""
+
+    seconds: float  # of training, one run after another
+    num_points: int  # it counts
+    num_unknown: int  # points of experiments of which no run has finished
+
+
+def standings(sweep: SweepFolder) -> list[Standing]:
+    """Where each point of the sweep stands, in order.
+
+    Raises: UserError naming a file that is damaged.
+    """
+    runs_dir = sweep.runs_dir
+    there = {path.name for path in runs_dir.iterdir()} if runs_dir.is_dir() else set()
+    now_s = _now_s(runs_dir)
+    return [_standing(sweep, point, there, now_s) for point in sweep.manifest.points]
+
+
+def counts(found: Sequence[Standing]) -> dict[str, int]:
+    """How many points are in each state, in the order of STATES."""
+    number = Counter(standing.state for standing in found)
+    return {state: number[state] for state in STATES}
+
+
+def estimate(sweep: SweepFolder, found: Sequence[Standing]) -> Estimate:
+    """The training time of all points that are not done, from finished runs of their experiments.
+
+    Runs count that lie beside the sweep's own too.
+    """
+    seconds, known, unknown = 0.0, 0, 0
+    costs: dict[str, tuple[float, float] | None] = {}
+    for standing in found:
+        if standing.state == "done":
+            continue
+        experiment = standing.point.experiment
+        if experiment not in costs:
+            costs[experiment] = _usual_cost(sweep.runs_dir, experiment)
+        usual = costs[experiment]
+        if usual is None:
+            unknown += 1
+            continue
+        known += 1
+        seconds_per_epoch, epochs = usual
+        seconds += seconds_per_epoch * max(0.0, epochs - (standing.epoch or 0))
+    return Estimate(seconds, known, unknown)
+
+
+def _standing(sweep: SweepFolder, point: Point, there: set[str], now_s: float | None) -> Standing:
+    folder = sweep.run_folder(point)
+    if point.run in there and folder.finished_within(point.budget):
+        return _done(point, folder.read_result())
+    state, failure = "new", sweep.failure(point)
+    if point.run in there and folder.state() != "new":
+        state = "unfinished"
+    if folder.lock.name in there:
+        lock = look_at(folder.lock, now_s)
+        if lock is not None and lock.gone is None:
+            state = "running"
+    if failure is not None and state != "running":
+        state = "failed"
+    latest = MetricsFile(folder.metrics).latest() if point.run in there else {}
+    return _under_way(point, state, latest, failure)
+
+
+def _done(point: Point, result: Result) -> Standing:
+    metrics = result.metrics
+    return Standing(
+        point,
+        "done",
+        result.budget.epochs,
+        metrics.get("valid_ppl"),
+        metrics.get("test_ppl"),
+        metrics.get("test_spectrum", {}).get("press_rank"),
+        result.cost.get("seconds_per_epoch"),
+    )
+
+
+def _under_way(point: Point, state: str, latest: Row, failure: Failure | None) -> Standing:
+    epoch, seconds = latest.get("epoch"), latest.get("seconds_per_epoch")
+    left = None
+    if None not in (epoch, seconds, point.max_epochs):
+        left = max(0, point.max_epochs - epoch) * seconds
+    return Standing(
+        point,
+        state,
+        epoch,
+        latest.get("valid/ppl"),
+        seconds_per_epoch=seconds,
+        seconds_left=left,
+        failure=failure,
+    )
+
+
+def _usual_cost(runs_dir: Path, experiment: str) -> tuple[float, float] | None:
+    """Median seconds an epoch and number of epochs of an experiment's finished runs."""
+    seconds, epochs = [], []
+    for path in runs_dir.glob(f"{experiment}-{'?' * 12}/result.json"):
+        try:
+            result = RunFolder(path.parent).read_result()
+        except UserError:
+            continue  # a damaged one is reported where it is needed
+        cost = result.cost.get("seconds_per_epoch")
+        if isinstance(cost, int | float):
+            seconds.append(cost)
+            epochs.append(result.budget.epochs)
+    if not seconds:
+        return None
+    return statistics.median(seconds), statistics.median(epochs)
+
+
+def _now_s(runs_dir: Path) -> float | None:
+    try:
+        return server_time_s(runs_dir)
+    except OSError:
+        return None

@@ -1,0 +1,136 @@
+"""One LSTM layer over a window on a CPU, with a backward that batches what does not recur.
+
+Shapes: T window length, B batch, I input, H hidden.
+
+Only the product with the hidden-to-hidden weight has to wait for the step before. PyTorch's CPU
+backward goes through the other products step by step too, and adds up a weight's gradient T times.
+Here the input's product, its gradient and both weights' gradients are one large product each.
+
+    i, f, g, o = sigmoid, sigmoid, tanh, sigmoid of (W_ih x_t + b_ih + W_hh h_{t-1} + b_hh)
+    c_t = f c_{t-1} + i g        h_t = o tanh(c_t)
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+tanh_backward = torch.ops.aten.tanh_backward.grad_input
+
+
+def lstm_layer(
+    x_TBI: Tensor,
+    h_BH: Tensor,
+    c_BH: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias_ih: Tensor,
+    bias_hh: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs (T, B, H) and the state h, c after the window, each (B, H).
+
+    Weights (4H, I) and (4H, H) and biases (4H,) hold the gates i, f, g, o one after the other, as
+    those of `torch.lstm`, and values are as its, but for the order of sums. Matrix products take
+    operands of the autocast dtype where autocast is on; gates, states and outputs have the
+    parameters' dtype.
+    """
+    dtype = weight_ih.dtype
+    product_dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else dtype
+    with torch.autocast("cpu", enabled=False):
+        bias = bias_ih + bias_hh
+        inputs = [x.to(dtype) for x in (x_TBI, h_BH, c_BH)]
+        return _LSTMLayer.apply(*inputs, weight_ih, weight_hh, bias, product_dtype)
+
+
+class _LSTMLayer(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx,
+        x_TBI: Tensor,
+        h_BH: Tensor,
+        c_BH: Tensor,
+        weight_ih: Tensor,
+        weight_hh: Tensor,
+        bias: Tensor,
+        product_dtype: torch.dtype,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        steps, batch, hidden = len(x_TBI), *h_BH.shape
+        x = x_TBI.reshape(steps * batch, -1).to(product_dtype)
+        weight_ih, weight_hh = weight_ih.to(product_dtype), weight_hh.to(product_dtype)
+        gates = torch.add(bias, x @ weight_ih.T).view(steps, batch, 4 * hidden)
+        h, c = (bias.new_empty(steps + 1, batch, hidden) for _ in "hc")
+        h[0], c[0] = h_BH, c_BH
+        tanh_c = torch.empty_like(h[1:])
+        recurrent = _NarrowProduct(weight_hh.T, bias.dtype)
+        for t in range(steps):
+            recurrent.add_to(gates[t], h[t])
+            gates[t, :, : 2 * hidden].sigmoid_()
+            gates[t, :, 2 * hidden : 3 * hidden].tanh_()
+            gates[t, :, 3 * hidden :].sigmoid_()
+            i, f, g, o = gates[t].split(hidden, dim=1)
+            torch.mul(f, c[t], out=c[t + 1]).addcmul_(i, g)
+            torch.mul(o, torch.tanh(c[t + 1], out=tanh_c[t]), out=h[t + 1])
+        ctx.save_for_backward(x, weight_ih, weight_hh, gates, h, c, tanh_c)
+        return h[1:], h[-1].clone(), c[-1].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx, grad_TBH: Tensor, grad_h: Tensor, grad_c: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        x, weight_ih, weight_hh, gates, h, c, tanh_c = ctx.saved_tensors
+        steps, batch, hidden = tanh_c.shape
+        grad_gates = torch.empty_like(gates)
+        grad_h, grad_c = grad_h + grad_TBH[-1], grad_c.clone()
+        recurrent = _NarrowProduct(weight_hh, h.dtype)
+        for t in reversed(range(steps)):
+            _gate_grads(grad_h, grad_c, gates[t], c[t], tanh_c[t], grad_gates[t])
+            grad_h = grad_TBH[t - 1].clone() if t else torch.zeros_like(grad_h)
+            recurrent.add_to(grad_h, grad_gates[t])
+        rows = grad_gates.view(steps * batch, 4 * hidden)
+        grad_bias = rows.sum(0)
+        rows = rows.to(x.dtype)
+        grad_x = (rows @ weight_ih).to(h.dtype).view(steps, batch, -1)
+        grad_weight_ih = (rows.T @ x).to(h.dtype)
+        grad_weight_hh = (rows.T @ h[:-1].reshape(-1, hidden).to(x.dtype)).to(h.dtype)
+        return grad_x, grad_h, grad_c, grad_weight_ih, grad_weight_hh, grad_bias, None
+
+
+def _gate_grads(
+    grad_h: Tensor, grad_c: Tensor, gates: Tensor, c_before: Tensor, tanh_c: Tensor, out: Tensor
+) -> None:
+    """Into `out`, the gradient of the gates before their sigmoid or tanh; grad_c one step back."""
+    hidden = grad_h.shape[1]
+    i, f, g, o = gates.split(hidden, dim=1)
+    grad_i, grad_f, grad_g, grad_o = out.split(hidden, dim=1)
+    through_c = grad_h * o
+    grad_c += tanh_backward(through_c, tanh_c, grad_input=through_c)
+    torch.mul(grad_c, g, out=grad_i)
+    torch.mul(grad_c, c_before, out=grad_f)
+    torch.mul(grad_c, i, out=grad_g)
+    torch.mul(grad_h, tanh_c, out=grad_o)
+    both = out[:, : 2 * hidden]
+    sigmoid_backward(both, gates[:, : 2 * hidden], grad_input=both)
+    tanh_backward(grad_g, g, grad_input=grad_g)
+    sigmoid_backward(grad_o, o, grad_input=grad_o)
+    grad_c *= f
+
+
+class _NarrowProduct:
+    """total += rows matrix, for few rows and a large matrix that is used again and again.
+
+    In float32 the matrix on the right, in bfloat16 on the left: each is up to twice as fast as the
+    other way round, if the matrix is contiguous as it stands there.
+    """
+
+    def __init__(self, matrix: Tensor, total_dtype: torch.dtype) -> None:
+        self.on_right = matrix.dtype == total_dtype
+        self.matrix = matrix.contiguous() if self.on_right else matrix.T.contiguous()
+
+    def add_to(self, total: Tensor, rows: Tensor) -> None:
+        if self.on_right:
+            total.addmm_(rows, self.matrix)
+        else:
+            total += (self.matrix @ rows.to(self.matrix.dtype).T).T

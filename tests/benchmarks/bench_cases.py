@@ -1,0 +1,157 @@
+"""What bench_step.py measures: sizes, heads, and one training step of each implementation.
+
+Shapes: T window length, B batch, N = T*B contexts, D trunk output, E embedding, K components,
+V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from plain_model import PlainModel, train_step
+from torch import Tensor, nn
+
+from lmkit.heads.head import Head
+from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
+from lmkit.objective import RegularizedNLL
+from lmkit.optimizer import SGDSettings
+from lmkit.trunk.awd_lstm import AWDLSTM
+
+AR, TAR, CLIP, LR, DECAY = 2.0, 1.0, 0.25, 20.0, 1.2e-6
+KINDS = {"softmax": "identity", "ss": "sigsoftmax", "gss": "gss", "lms_plif": "plif"}
+HEADS = (*KINDS, "mos")
+
+
+class Case(NamedTuple):
+    """Sizes and dropouts of one model; `num_experts` 0 means no mixture."""
+
+    num_words: int
+    emb_dim: int
+    hidden_dim: int
+    out_dim: int
+    window: int
+    batch: int
+    num_experts: int
+    knots: int
+    input_dropout: float
+    hidden_dropout: float
+
+    @property
+    def tokens(self) -> int:
+        return self.window * self.batch
+
+    @property
+    def layer_dims(self) -> list[tuple[int, int]]:
+        dims = [self.emb_dim, self.hidden_dim, self.hidden_dim, self.out_dim]
+        return list(pairwise(dims))
+
+    @property
+    def step_flop(self) -> int:
+        """Of the matrix products: one forward and two backward, two operations an entry."""
+        weights = sum(4 * out * (given + out) for given, out in self.layer_dims)
+        weights += self.num_experts * self.out_dim * (1 + self.emb_dim)
+        weights += max(1, self.num_experts) * self.emb_dim * self.num_words
+        return 3 * 2 * self.tokens * weights
+
+
+def case_of(size: str, head: str) -> Case:
+    """`penn`: as published. `small`: a laptop's. `tiny`: for the harness's own test."""
+    mos = head == "mos"
+    if size == "penn" and mos:
+        return Case(10_000, 280, 960, 620, 70, 12, 15, 0, 0.4, 0.225)
+    if size == "penn":
+        return Case(10_000, 400, 1150, 400, 70, 20, 0, 100_000, 0.4, 0.3)
+    if size == "small":
+        return Case(10_000, 100, 200, 100, 70, 20, 5 * mos, 10_000, 0.2, 0.1)
+    return Case(50, 8, 12, 8, 5, 3, 3 * mos, 20, 0.2, 0.1)
+
+
+def windows(case: Case, device: str) -> tuple[Tensor, Tensor]:
+    """Inputs and targets (T, B) with the frequencies of Zipf's law."""
+    weights = 1 / torch.arange(1.0, case.num_words + 1)
+    words = torch.multinomial(weights, case.tokens + case.batch, replacement=True)
+    words = words.view(case.window + 1, case.batch).to(device)
+    return words[:-1].contiguous(), words[1:].contiguous()
+
+
+def plain_model(case: Case, head: str) -> PlainModel:
+    return PlainModel(
+        case.num_words,
+        case.emb_dim,
+        case.hidden_dim,
+        case.out_dim,
+        3,
+        0.1,
+        case.input_dropout,
+        case.hidden_dropout,
+        0.4,
+        0.5,
+        KINDS.get(head, "identity"),
+        case.num_experts,
+        0.29,
+        case.knots,
+    )
+
+
+def plain_step(case: Case, head: str, device: str, precision: str) -> Callable[[], None]:
+    """A step of the plain implementation; it takes float32 alone."""
+    assert precision == "32-true"
+    model = plain_model(case, head).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR, weight_decay=DECAY)
+    words_TB, targets_TB = windows(case, device)
+    state = model.initial_state(case.batch)
+
+    def step() -> None:
+        nonlocal state
+        state = train_step(model, optimizer, words_TB, targets_TB, state, AR, TAR, CLIP)
+
+    return step
+
+
+class _Model(nn.Module):
+    def __init__(self, case: Case, head: str) -> None:
+        super().__init__()
+        trunk_dims = (case.emb_dim, case.hidden_dim, case.out_dim)
+        dropouts = (0.1, case.input_dropout, case.hidden_dropout, 0.4, 0.5)
+        self.trunk = AWDLSTM(case.num_words, *trunk_dims, 3, *dropouts)
+        mixture = SingleContext(case.out_dim, case.emb_dim)
+        if case.num_experts:
+            mixture = MixtureOfSoftmaxes(case.out_dim, case.emb_dim, case.num_experts, 0.29)
+        transforms = {
+            "ss": SigSoftmax,
+            "gss": lambda: GeneralizedSigSoftmax(c=-1.5, k=2.5),
+            "lms_plif": lambda: PiecewiseLinear(case.knots, 20.0, frozen=False),
+        }
+        transform = transforms.get(head, Identity)()
+        self.head = Head(mixture, transform, case.num_words, self.trunk.embedding_weight)
+
+
+def lmkit_step(case: Case, head: str, device: str, precision: str) -> Callable[[], None]:
+    """A step of lmkit: what its LightningModule does in a window, without Lightning."""
+    model = _Model(case, head).to(device)
+    objective = RegularizedNLL(AR, TAR)
+    optimizer = SGDSettings(LR, LR, DECAY, CLIP, case.window).build(model.head, model.parameters())
+    words_TB, targets_TB = windows(case, device)
+    state = model.trunk.initial_state(case.batch)
+
+    def step() -> None:
+        nonlocal state
+        state = [(h.detach(), c.detach()) for h, c in state]
+        optimizer.zero_grad()
+        with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16-mixed"):
+            output = model.trunk(words_TB, state)
+            nll = model.head.nll(output.dropped_TBD, targets_TB)
+            loss = objective(nll, output.dropped_TBD, output.raw_TBD)
+        state = output.state
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+
+    return step
+
+
+STEPS = {"plain": plain_step, "lmkit": lmkit_step}

@@ -1,0 +1,279 @@
+"""Every YAML composes, and every experiment is the published configuration that it says it is."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from hydra.errors import ConfigCompositionException
+
+from lmkit.build import build_model, create
+from lmkit.cli import CONFIGS, compose, plain_config
+from lmkit.errors import UserError
+from lmkit.heads.mixtures import MixtureOfSoftmaxes
+from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
+from lmkit.module import LanguageModel
+
+CORPORA = {"penn": ("penn", 10_000), "wt2": ("wikitext-2", 33_278)}
+EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
+PUBLISHED = [name for name in EXPERIMENTS if name not in ("toy", "penn_small")]
+CHOICES = sorted(
+    str(path.relative_to(CONFIGS).with_suffix("")) for path in CONFIGS.glob("*/**/*.yaml")
+)
+PRIMARY = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+
+# Trainable parameters in millions, truncated to two decimals (Parthiban et al. 2021, tables 2 and
+# 5; supplement, tables 4 and 5). Ours where nothing is printed: the two with 10^6 knots.
+SIZES = {
+    "penn": {"softmax": "24.22", "lms_plif": "24.32", "mos": "21.50", "mos_plif": "22.50"},
+    "wt2": {"softmax": "33.55", "lms_plif": "33.65", "mos": "34.90", "mos_plif": "35.90"},
+}
+DAGGERS = {"penn_mos_dagger": "17.53", "penn_softmax_dagger": "16.35"}
+DAGGERS |= {"penn_softmax_ddagger": "17.56", "penn_awd_lstm_mos_hyperparameters": "16.35"}
+SAME_SIZE = {"ss": "softmax", "gss": "softmax", "lms_plif_frozen": "softmax", "moc": "mos"}
+
+
+@cache
+def composed(*overrides: str) -> dict:
+    return plain_config(compose("train", overrides))
+
+
+@cache
+def built(*overrides: str) -> LanguageModel:
+    """The model of a published experiment, over as many words as its corpus has."""
+    config = composed(*overrides)
+    words = dict(CORPORA.values())[config["data"]["name"]]
+    with torch.device("meta"):
+        return build_model(config, words)
+
+
+def millions(model: LanguageModel) -> str:
+    """Trainable parameters, truncated to two decimals as the papers print them."""
+    count = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return f"{count // 10_000 / 100:.2f}"
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_choice_composes(choice):
+    group, _, name = choice.rpartition("/")
+    composed(f"{group}={name}")
+
+
+@pytest.mark.parametrize("name", PRIMARY)
+def test_every_command_composes(name):
+    assert compose(name)
+
+
+def test_every_published_configuration_is_there():
+    heads = ("softmax", "ss", "gss", "lms_plif", "mos", "moc")
+    expected = {"penn_mos_dagger", "penn_softmax_dagger", "penn_softmax_ddagger"}
+    for corpus in CORPORA:
+        expected |= {f"{corpus}_{head}" for head in heads}
+        expected |= {f"{corpus}_{head}_nt" for head in heads}
+        expected |= {f"{corpus}_lms_plif_frozen", f"{corpus}_mos_plif"}
+        expected |= {f"{corpus}_awd_lstm_mos_hyperparameters"}
+    assert expected == set(PUBLISHED)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_an_experiment_has_its_name_corpus_trigger_and_source(name):
+    config = composed(f"experiment={name}")
+    assert config["name"] == name
+    assert config["data"]["name"] == CORPORA[name.split("_")[0]][0]
+    by_loss = name.endswith(("_nt", "_awd_lstm_mos_hyperparameters"))
+    assert config["trigger"] == (
+        {"_target_": "lmkit.callbacks.triggers.NonMonotone", "n": 5}
+        if by_loss
+        else {"_target_": "lmkit.callbacks.triggers.AtEpoch", "epoch": 200}
+    )
+    text = (CONFIGS / "experiment" / f"{name}.yaml").read_text()
+    header = text.partition("defaults:")[0]
+    assert "2018" in header or "2019" in header or "2021" in header
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_trainable_parameters_are_as_published(name):
+    corpus, _, head = name.removesuffix("_nt").partition("_")
+    if name == "wt2_awd_lstm_mos_hyperparameters":  # printed nowhere
+        expected = "29.02"
+    else:
+        head = SAME_SIZE.get(head, head)
+        expected = DAGGERS.get(name) or SIZES[corpus][head]
+    assert millions(built(f"experiment={name}")) == expected
+
+
+@pytest.mark.parametrize(
+    ("experiment", "num_experts", "expected"),
+    [
+        ("penn_mos", 1, "19.05"),
+        ("penn_mos", 3, "19.40"),
+        ("penn_mos", 5, "19.75"),
+        ("penn_mos", 10, "20.62"),
+        ("penn_mos", 20, "22.37"),
+        ("penn_moc", 20, "22.37"),
+        ("wt2_mos", 10, "33.92"),
+        ("wt2_mos", 20, "35.88"),
+    ],
+)
+def test_parameters_grow_with_num_experts_as_published(experiment, num_experts, expected):
+    override = f"head.mixture.num_experts={num_experts}"
+    assert millions(built(f"experiment={experiment}", override)) == expected
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_a_corpus_has_as_many_words_as_the_models(corpus, data_root, monkeypatch):
+    monkeypatch.setenv("LMKIT_DATA", str(data_root))
+    section = plain_config(compose("train", [f"experiment={corpus}_softmax"]))["data"]
+    assert len(create(section, "data").load().vocabulary) == CORPORA[corpus][1]
+
+
+@pytest.fixture(scope="module")
+def published(data_root: Path) -> dict:
+    """The published hyperparameters, as a file beside the corpora has them."""
+    path = data_root.parent / "reference" / "published_results.yaml"
+    if not path.is_file():
+        pytest.skip(f"no published results at {path}")
+    return yaml.safe_load(path.read_text())["parthiban2021"]
+
+
+def hyperparameters(config: dict) -> dict:
+    """Under the names of the published file."""
+    trunk, windows, optimizer = config["trunk"], config["windows"], config["optimizer"]
+    found = {key: value for key, value in trunk.items() if key != "_target_"}
+    found |= {"batch_size": windows["batch_size"], "bptt": windows["bptt"]}
+    found |= {"max_seq_len_delta": windows["max_length_delta"], "seed": config["seed"]}
+    found |= {key: optimizer[key] for key in ("lr", "weight_decay", "clip")}
+    return found | {
+        "ar": config["objective"]["ar_weight"],
+        "tar": config["objective"]["tar_weight"],
+    }
+
+
+def expected_hyperparameters(name: str, published: dict) -> dict:
+    tables = published["sm_hyperparameters"]
+    corpus, _, head = name.partition("_")
+    softmax_like = "softmax_ss_gss_plif" if not _is_like_mos(head) else "mos_moc"
+    expected = {"embedding_noise": 0.0} | tables["common"]
+    expected |= tables[softmax_like][CORPORA[corpus][0]]
+    if "dagger" in head:
+        sizes = published["table5_fair_comparison"][head]
+        expected |= {key: sizes[key] for key in ("emb_dim", "hidden_dim", "out_dim")}
+        expected |= {"batch_size": sizes["bsz"]} | tables.get(f"best_{head}", {})
+    if head == "awd_lstm_mos_hyperparameters":
+        expected |= {"out_dim": expected["emb_dim"]}
+    return {key: float(value) for key, value in expected.items()}  # YAML reads 1e-6 as text
+
+
+def _is_like_mos(head: str) -> bool:
+    return head.startswith(("mos", "moc", "awd_lstm_mos")) or "dagger" in head
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_hyperparameters_are_as_published(name, published):
+    assert hyperparameters(composed(f"experiment={name}")) == expected_hyperparameters(
+        name, published
+    )
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_heads_are_as_published(corpus, published):
+    plif = published["sm_hyperparameters"]["plif"]
+    for name, frozen in (("lms_plif", False), ("lms_plif_frozen", True), ("lms_plif_nt", False)):
+        config = composed(f"experiment={corpus}_{name}")
+        transform = config["head"]["transform"]
+        assert (transform["knots"], transform["limit"]) == (plif["knots"], plif["T"])
+        assert transform["frozen"] is frozen
+        assert config["optimizer"]["transform_lr"] == plif["lr"]
+    chosen = published["gss"]["chosen"][CORPORA[corpus][0]]
+    transform = composed(f"experiment={corpus}_gss")["head"]["transform"]
+    assert {key: transform[key] for key in ("c", "k")} == chosen
+    for name in ("mos", "moc", "mos_plif"):
+        mixture = composed(f"experiment={corpus}_{name}")["head"]["mixture"]
+        assert (mixture["num_experts"], mixture["latent_dropout"]) == (15, 0.29)
+    assert composed(f"experiment={corpus}_mos_plif")["head"]["transform"]["knots"] == 10**6
+
+
+@pytest.mark.parametrize(
+    ("name", "mixture", "transform", "trainable"),
+    [
+        ("softmax", "SingleContext", Identity, False),
+        ("ss", "SingleContext", SigSoftmax, False),
+        ("gss", "SingleContext", GeneralizedSigSoftmax, False),
+        ("lms_plif", "SingleContext", PiecewiseLinear, True),
+        ("lms_plif_frozen", "SingleContext", PiecewiseLinear, False),
+        ("mos", "MixtureOfSoftmaxes", Identity, False),
+        ("moc", "MixtureOfContexts", Identity, False),
+        ("mos_plif", "MixtureOfSoftmaxes", PiecewiseLinear, True),
+    ],
+)
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_an_experiment_has_its_head(corpus, name, mixture, transform, trainable):
+    head = built(f"experiment={corpus}_{name}").head
+    assert type(head.mixture).__name__ == mixture
+    assert type(head.transform) is transform
+    assert any(p.requires_grad for p in head.transform.parameters()) is trainable
+
+
+TRANSFORMS = sorted(path.stem for path in (CONFIGS / "head" / "transform").glob("*.yaml"))
+TRIGGERS = sorted(path.stem for path in (CONFIGS / "trigger").glob("*.yaml"))
+
+
+# penn_softmax, which chooses none of these groups, is what the others are held against.
+@pytest.mark.parametrize("trigger", TRIGGERS)
+@pytest.mark.parametrize("experiment", ["toy", "penn_small", "wt2_gss_nt"])
+def test_any_trigger_goes_with_any_experiment(experiment, trigger):
+    config = composed(f"experiment={experiment}", f"trigger={trigger}")
+    section = config["trigger"]
+    expected = dict(composed("experiment=penn_softmax", f"trigger={trigger}")["trigger"])
+    if trigger == "at_epoch":
+        expected["epoch"] = config["switch_epoch"]
+    assert section == expected
+    create(section, "trigger")
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("experiment", ["wt2_gss_nt", "penn_mos_plif"])
+def test_any_transform_goes_with_any_experiment(experiment, transform):
+    config = composed(f"experiment={experiment}", f"head/transform={transform}")
+    default = composed("experiment=penn_softmax", f"head/transform={transform}")
+    assert config["head"]["transform"] == default["head"]["transform"]
+    with torch.device("meta"):
+        build_model(config, 10)
+
+
+@pytest.mark.parametrize("experiment", ["toy", "penn_softmax", "wt2_moc_nt", "penn_mos_dagger"])
+def test_any_experiment_becomes_a_mixture_of_softmaxes(experiment):
+    config = composed(
+        f"experiment={experiment}", "head/mixture=softmaxes", "head.mixture.num_experts=4"
+    )
+    with torch.device("meta"):
+        head = build_model(config, 10).head
+    assert isinstance(head.mixture, MixtureOfSoftmaxes)
+    assert head.mixture.num_experts == 4
+
+
+@pytest.mark.parametrize("option", ["switch_epoch", "trigger.epoch"])
+def test_the_epoch_of_the_switch_can_be_set(option):
+    assert composed("experiment=penn_small", f"{option}=4")["trigger"]["epoch"] == 4
+
+
+def test_a_value_on_the_command_line_wins_over_the_experiment():
+    config = composed("experiment=wt2_gss_nt", "trigger.n=9", "head.transform.k=0.5", "seed=7")
+    assert (config["trigger"]["n"], config["head"]["transform"]["k"], config["seed"]) == (9, 0.5, 7)
+
+
+def test_mixtures_are_needed_where_the_sizes_of_trunk_and_embedding_differ():
+    config = composed("experiment=penn_mos", "head/mixture=none")
+    with torch.device("meta"), pytest.raises(UserError, match=r"trunk.out_dim \(620\)"):
+        build_model(config, 10)
+
+
+def test_what_belongs_to_another_choice_is_refused():
+    with pytest.raises(ConfigCompositionException, match=r"head\.transform\.k"):
+        compose("train", ["experiment=penn_gss", "head/transform=identity", "head.transform.k=2"])

@@ -1,0 +1,82 @@
+"""Sweeps whose points are trained by a stand-in that takes a tenth of a second, not five."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmkit.sweeps import launch
+from lmkit.sweeps.manifest import Manifest, Point, SweepFolder
+
+# python trainer.py RUN_FOLDER BEHAVIOUR: takes the lock, does as it is told, publishes a result.
+TRAINER = """
+import os, signal, sys, time
+from pathlib import Path
+from lmkit.errors import UserError
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.lock import RunLock
+from lmkit.runs.result import Result, Spent, publish_result
+
+folder, behaviour = RunFolder(Path(sys.argv[1])), sys.argv[2]
+folder.path.mkdir(parents=True, exist_ok=True)
+if folder.state() == "finished":
+    sys.exit()
+try:
+    with RunLock(folder.lock):
+        with (folder.path / "attempts").open("a") as file:
+            file.write(os.environ.get("CUDA_VISIBLE_DEVICES", "none") + "\\n")
+        attempts = len((folder.path / "attempts").read_text().splitlines())
+        print("attempt", attempts, flush=True)
+        if behaviour == "fails":
+            sys.exit("error: the reason why")
+        if behaviour == "killed" and attempts == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while behaviour == "together" and len([*folder.path.parent.glob("*/attempts")]) < 4:
+            if time.monotonic() > deadline:
+                sys.exit("error: the others have not been started")
+            time.sleep(0.02)
+        time.sleep(float(behaviour) if behaviour[0].isdigit() else 0.05)
+        metrics = {"valid_ppl": 9.0, "test_ppl": 8.0, "test_spectrum": {"press_rank": 7}}
+        spent = Spent(4, None, 4, "max_epochs")
+        cost = {"seconds_per_epoch": 10.0}
+        publish_result(folder.result, Result(1, "e", "i", metrics, cost, {}, spent))
+except UserError as error:
+    sys.exit(f"error: {error}")
+"""
+
+
+@pytest.fixture
+def sweep_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SweepFolder]:
+    """Makes a sweep with one point for each behaviour of the stand-in, retried once."""
+    trainer = tmp_path / "trainer.py"
+    trainer.write_text(TRAINER)
+    monkeypatch.setattr(
+        launch, "command", lambda point: [sys.executable, str(trainer), *point.overrides]
+    )
+
+    def make(*behaviours: str) -> SweepFolder:
+        points = []
+        for i, behaviour in enumerate(behaviours):
+            run = f"e-{i:012d}"
+            line = [str(tmp_path / "runs" / run), behaviour]
+            points.append(Point(f"{i} {behaviour}", line, run, "e", 4, None))
+        sweep = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 1, points))
+        sweep.save()
+        return sweep
+
+    return make
+
+
+@pytest.fixture
+def attempts() -> Callable[[SweepFolder], list[list[str]]]:
+    """Each point's attempts so far, by the GPUs they were given."""
+
+    def read(sweep: SweepFolder) -> list[list[str]]:
+        files = (sweep.run_folder(p).path / "attempts" for p in sweep.manifest.points)
+        return [file.read_text().split() if file.exists() else [] for file in files]
+
+    return read

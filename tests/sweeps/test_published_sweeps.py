@@ -1,0 +1,146 @@
+"""The files in multirun_sweeps/ hold the published ranges, and every point of them is right."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import hydra
+import pytest
+import yaml
+from hydra.core.global_hydra import GlobalHydra
+
+from lmkit import cli
+from lmkit.sweeps import axes
+from lmkit.sweeps.check import check
+from lmkit.sweeps.points import Composer
+
+FOLDER = cli.REPOSITORY / cli.SWEEPS
+NUM_RUNS = {
+    "gss_grid_penn": 72,
+    "gss_grid_wt2": 36,
+    "seeds_penn": 66,
+    "seeds_wt2": 66,
+    "plif_frozen": 22,
+    "nt_vs_et": 60,
+    "mos_experts": 9,
+    "mos_latent_dropout": 6,
+    "fair_comparison_stage1": 24,
+    "fair_comparison_stage2": 2940,
+    "fair_comparison_final": 22,
+    "smoke": 12,
+}
+TEN_SEEDS = {6623, 8915, 4534, 4053, 568, 7266, 7763, 9410, 1045, 5127}
+
+
+@pytest.fixture
+def composer() -> Iterator[Composer]:
+    cli._set_up_hydra()
+    with hydra.initialize_config_dir(str(cli.CONFIGS), version_base="1.3"):
+        yield Composer(GlobalHydra.instance().config_loader(), "train")
+
+
+def lines_of(name: str, *typed: str) -> list[axes.Line]:
+    sweeper = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())["hydra"]["sweeper"]
+    return axes.expand(sweeper.get("params", {}), sweeper.get("parts", []), typed)
+
+
+def values(lines: list[axes.Line], option: str) -> set[float | str]:
+    """The values that an option takes in a sweep, as numbers where they are."""
+    found = {o.partition("=")[2] for line in lines for o in line if axes.option_of(o) == option}
+    return {float(v) if v.lstrip("-")[:1].isdigit() else v for v in found}
+
+
+def test_these_sweeps_and_no_others_are_there():
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == NUM_RUNS.keys()
+
+
+@pytest.mark.parametrize("name", NUM_RUNS)
+def test_a_sweep_has_its_number_of_runs_and_says_it(name):
+    assert len(lines_of(name)) == NUM_RUNS[name]
+    header = (FOLDER / f"{name}.yaml").read_text().partition("hydra:")[0]
+    if name not in ("mos_experts", "fair_comparison_stage1", "nt_vs_et"):
+        assert f"{NUM_RUNS[name]:,} runs" in header.replace("\n# ", " ")
+
+
+def test_gss_grids_are_as_published():
+    c = {0.5 * x for x in range(-4, 5)}
+    penn, wt2 = lines_of("gss_grid_penn"), lines_of("gss_grid_wt2")
+    assert values(penn, "head.transform.c") == values(wt2, "head.transform.c") == c
+    assert values(penn, "head.transform.k") == {0.25 * x for x in range(5, 13)}
+    assert values(wt2, "head.transform.k") == {0.5 * x for x in range(3, 7)}
+    assert (values(penn, "experiment"), values(wt2, "experiment")) == ({"penn_gss"}, {"wt2_gss"})
+
+
+@pytest.mark.parametrize(
+    ("name", "corpus", "reported"), [("seeds_penn", "penn", 141), ("seeds_wt2", "wt2", 1881)]
+)
+def test_each_head_has_its_reported_seed_and_ten_more(name, corpus, reported):
+    lines = lines_of(name)
+    for head in ("softmax", "ss", "gss", "lms_plif", "mos", "moc"):
+        own = [line for line in lines if line[0] == f"experiment={corpus}_{head}"]
+        first = 28 if corpus == "penn" and head in ("mos", "moc") else reported
+        assert values(own, "seed") == TEN_SEEDS | {first}
+
+
+def test_mos_sweeps_are_as_published():
+    experts, dropout = lines_of("mos_experts"), lines_of("mos_latent_dropout")
+    penn = [line for line in experts if "experiment=penn_mos_nt" in line]
+    wt2 = [line for line in experts if "experiment=wt2_mos_nt" in line]
+    assert values(penn, "head.mixture.num_experts") == {1, 3, 5, 10, 15, 20}
+    assert values(wt2, "head.mixture.num_experts") == {10, 15, 20}
+    assert values(dropout, "head.mixture.latent_dropout") == {0.29, 0.145, 0.0}
+    assert values(dropout, "experiment") == {"penn_mos_nt", "wt2_mos_nt"}
+
+
+def test_nt_vs_et_with_n_as_published_is_one_run_a_head_corpus_and_trigger():
+    published = lines_of("nt_vs_et", "trigger.n=5")
+    assert len(published) == 24
+    assert all(("trigger.n=5" in line) == line[0].endswith("_nt") for line in published)
+
+
+def test_the_fair_comparison_is_as_published():
+    first, second = lines_of("fair_comparison_stage1"), lines_of("fair_comparison_stage2")
+    assert values(first, "trunk.input_dropout") == {0.2, 0.4}
+    assert values(first, "trunk.hidden_dropout") == {0.225, 0.3}
+    assert values(first, "trunk.embedding_noise") == {0.10, 0.15}
+    assert len(lines_of("fair_comparison_stage1", "experiment=penn_mos_dagger")) == 8
+    assert values(second, "trunk.embed_dropout") == {0.075, 0.1, 0.125}
+    assert values(second, "trunk.input_dropout") == {0.28, 0.29, 0.3, 0.31, 0.32, 0.33, 0.34}
+    hidden = {0.2, 0.225, 0.25, 0.275, 0.3, 0.325, 0.35}
+    assert values(second, "trunk.hidden_dropout") == hidden
+    assert values(second, "trunk.output_dropout") == {0.26}
+    assert values(second, "trunk.embedding_noise") == {0.1, 0.125, 0.15, 0.175, 0.2}
+    assert values(second, "optimizer.weight_decay") == {1.2e-6, 1.3e-6, 1.4e-6, 1.5e-6}
+    assert values(lines_of("fair_comparison_final"), "seed") == TEN_SEEDS | {28}
+
+
+def corpora(folder) -> str:
+    for name in ("penn", "wikitext-2"):
+        for split in ("train", "valid", "test"):
+            (folder / name).mkdir(exist_ok=True)
+            (folder / name / f"{split}.txt").write_text("a text\n")
+    return f"data.root={folder}"
+
+
+def test_every_point_of_the_largest_sweep_is_checked_in_seconds(composer, tmp_path):
+    lines = lines_of("fair_comparison_stage2", corpora(tmp_path))
+    began = time.process_time()
+    configs = [composer.compose(line) for line in lines]
+    assert time.process_time() - began < 5  # 0.3 s on an idle machine
+    config = configs[-1]
+    assert config["trunk"]["embedding_noise"] == 0.2
+    assert config["optimizer"]["weight_decay"] == 1.5e-6
+    found = check(configs)
+    assert len({point.run for point in found}) == 2940
+    assert not any(point.error for point in found)
+
+
+def test_a_point_of_every_kind_composes_as_hydra_would(composer, tmp_path):
+    typed = corpora(tmp_path), "trunk.hidden_dim=24"
+    published = ("seeds_penn", "mos_experts", "mos_latent_dropout", "gss_grid_wt2")
+    lines = [line for name in published for line in lines_of(name, *typed)[::13]]
+    lines += lines_of("smoke")[::5]
+    composed = [composer.compose(line) for line in lines]
+    assert composed == [cli.plain_config(hydra.compose("train", list(line))) for line in lines]
+    assert not any(point.error for point in check(composed))

@@ -1,0 +1,153 @@
+"""A sweep as it is typed: killed, failing, looked at, started again; every point checked first."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.lock import look_at
+from lmkit.runs.metrics import MetricsFile
+
+TINY = [
+    "--multirun",
+    "sweep.name=mine",
+    "threads=1",
+    "data.train_tokens=4000",
+    "data.valid_tokens=500",
+    "data.test_tokens=500",
+    "trigger.epoch=1",
+    "logger.mode=disabled",
+    "callbacks.spectrum.every=0",
+    "callbacks.spectrum.final_contexts=50",
+]
+FLAT = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def sweep(folder: Path, *overrides: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "lmkit.train", *TINY, *overrides],
+        cwd=folder,
+        env=FLAT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """What it printed to its end, on one line: tables and terminals break lines anywhere."""
+    return " ".join(process.communicate(timeout=600)[0].split())
+
+
+def looked_at(folder: Path) -> tuple[str, float]:
+    """The status table, and the seconds that it took."""
+    command = [sys.executable, "-m", "lmkit.sweep", "status", "mine"]
+    began = _seconds_of_children()
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert not done.stderr
+    return done.stdout, _seconds_of_children() - began
+
+
+def _seconds_of_children() -> float:
+    """Of processors, not of the clock: the machine may be busy."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def points(folder: Path) -> dict[str, RunFolder]:
+    """The run folder of each point, by its label, once the sweep has begun."""
+    manifest = folder / "runs" / "sweeps" / "mine" / "manifest.json"
+    wait_for(manifest.exists)
+    listed = json.loads(manifest.read_text())["points"]
+    return {point["label"]: RunFolder(folder / "runs" / point["run"]) for point in listed}
+
+
+def wait_for(condition, seconds: float = 600) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_training(run: RunFolder) -> bool:
+    return run.lock.exists() and "seconds_per_epoch" in MetricsFile(run.metrics).latest()
+
+
+def test_killed_failing_and_started_again(tmp_path):
+    line = ["optimizer.lr=20,1e30", "max_epochs=60", "sweep.retries=1"]
+    packed = ["hydra/launcher=packed", "hydra.launcher.runs=2", "hydra.launcher.devices=[]"]
+    running = sweep(tmp_path, *line, *packed)
+    found = points(tmp_path)
+    fine, bad = found["optimizer.lr=20"], found["optimizer.lr=1e+30"]
+    wait_for(lambda: is_training(fine))
+    table, seconds = looked_at(tmp_path)
+    assert re.search(r"optimizer\.lr=20 +│ running +│ +\d+ │", table)
+    assert seconds < 1
+    os.kill(look_at(fine.lock).holder.pid, signal.SIGKILL)
+    text = said(running)
+    assert running.returncode == 1
+    assert "optimizer.lr=20: killed by SIGKILL, attempt 2 follows" in text
+    assert "finished: optimizer.lr=20" in text
+    assert "failed after 2 attempts: optimizer.lr=1e+30: exit status 1" in text
+    assert "is not finite" in text
+    assert (fine.state(), bad.result.exists()) == ("finished", False)
+    epochs = [row["epoch"] for row in MetricsFile(fine.metrics).read() if "valid/ppl" in row]
+    assert epochs == list(range(1, 61))  # on from its checkpoint, nothing twice
+    table, _ = looked_at(tmp_path)
+    assert re.search(r"optimizer\.lr=1e\+30 +│ failed", table)
+    assert "2 runs: 1 done, 1 failed" in table
+
+
+def test_the_same_line_after_a_kill_of_the_sweep_itself_finishes_it(tmp_path):
+    line = ["seed=1,2", "max_epochs=40"]
+    first = sweep(tmp_path, *line)
+    one, two = points(tmp_path).values()
+    wait_for(lambda: is_training(one))
+    first.kill()
+    first.communicate()
+    again = sweep(tmp_path, *line)  # while the orphan of the first goes on
+    text = said(again)
+    assert again.returncode == 0
+    assert "[2/2] finished" in text or "finished: seed=2" in text
+    for run in (one, two):
+        rows = [row["epoch"] for row in MetricsFile(run.metrics).read() if "valid/ppl" in row]
+        assert rows == list(range(1, 41))
+        log = tmp_path / "runs" / "sweeps" / "mine" / "logs" / f"{run.path.name}.log"
+        trained = log.read_text().count("run folder:") - log.read_text().count("already finished")
+        assert trained == 1
+    planned = sweep(tmp_path, *line, "seed=1,2,3", "dry_run=true")
+    text = said(planned)
+    assert planned.returncode == 0
+    assert "3 runs: 2 done, 1 new" in text
+    assert re.search(r"about \d+ s of training, by finished runs", text)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["trunk.input_dropout=0.1,1.5"], r"point 2 \(trunk.input_dropout=1.5\): trunk.input_"),
+        (["threads=1,two"], r"point 2 \(threads=two\): threads must be a number"),
+        (["head/transform=gss,gsss"], r"point 2 \(head/transform=gsss\): .*did you mean gss"),
+        (["trunk.input_dropot=0.1,0.2"], r"point 1 \(.*\): there is no option trunk.input_dropot"),
+        (["sweep.sample=1,2"], "sweep.sample=1,2: a sweep has one value"),
+        (["sweep.name=../x"], "sweep.name must be a letter"),
+        (["hydra/launcher=basic"], "the launcher must be one of hydra/launcher=local"),
+    ],
+)
+def test_a_bad_value_fails_at_once_and_names_the_point(tmp_path, overrides, message):
+    process = sweep(tmp_path, *overrides)
+    text = said(process)
+    assert process.returncode == 1
+    assert re.search(rf"error: {message}", text), text
+    assert "Traceback" not in text
+    assert not list(tmp_path.glob("runs/sweeps/*/manifest.json"))

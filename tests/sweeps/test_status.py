@@ -1,0 +1,65 @@
+"""Where points stand, by their folders; what is left, by finished runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from lmkit.errors import UserError
+from lmkit.runs.lock import RunLock
+from lmkit.runs.metrics import MetricsFile
+from lmkit.sweeps.launch import run_points
+from lmkit.sweeps.manifest import SweepFolder
+from lmkit.sweeps.status import counts, estimate, standings
+from lmkit.sweeps.tables import duration, estimate_line, summary
+
+
+def test_every_state_is_told_apart(sweep_of):
+    sweep = sweep_of("ok", "fails", "ok", "ok", "ok")
+    points = sweep.manifest.points
+    run_points(sweep, points[:2], [{}], lambda text: None)
+    running, stopped = sweep.run_folder(points[2]), sweep.run_folder(points[3])
+    for folder in (running, stopped):
+        folder.path.mkdir(parents=True)
+        folder.config.write_text("{}\n")
+    MetricsFile(running.metrics).append(5, 1, {"valid/ppl": 90.0, "seconds_per_epoch": 7.0})
+    with RunLock(running.lock):
+        found = standings(sweep)
+    assert [s.state for s in found] == ["done", "failed", "running", "unfinished", "new"]
+    assert counts(found) == dict.fromkeys(("done", "running", "failed", "unfinished", "new"), 1)
+    assert summary(found) == "5 runs: 1 done, 1 running, 1 failed, 1 unfinished, 1 new"
+    done, failed, going = found[:3]
+    assert (done.epoch, done.valid_ppl, done.test_ppl, done.press_rank) == (4, 9.0, 8.0, 7)
+    assert failed.failure.log_tail[-1] == "error: the reason why"
+    assert (going.epoch, going.valid_ppl, going.seconds_per_epoch) == (1, 90.0, 7.0)
+    assert going.seconds_left == 21.0  # three of four epochs
+    assert standings(sweep)[2].state == "unfinished"  # its lock is gone
+
+
+def test_the_estimate_goes_by_finished_runs_of_the_experiment(sweep_of):
+    sweep = sweep_of("ok", "ok", "ok")
+    before = estimate(sweep, standings(sweep))
+    assert (before.num_points, before.num_unknown) == (0, 3)
+    assert estimate_line(before, 1).startswith("no estimate")
+    run_points(sweep, sweep.manifest.points[:1], [{}], lambda text: None)
+    after = estimate(sweep, standings(sweep))
+    assert (after.seconds, after.num_points, after.num_unknown) == (80.0, 2, 0)
+    assert estimate_line(after, 2) == "about 40 s of training, 2 at a time, by finished runs"
+
+
+def test_a_sweep_is_found_by_name_or_folder(sweep_of, tmp_path):
+    sweep = sweep_of("ok")
+    for name in ("mine", str(sweep.path)):
+        assert SweepFolder.find(name, str(tmp_path / "runs")).manifest == sweep.manifest
+    with pytest.raises(UserError, match=r"mime is no sweep .*did you mean mine"):
+        SweepFolder.find("mime", str(tmp_path / "runs"))
+    (sweep.path / "manifest.json").write_text("{}")
+    with pytest.raises(UserError, match=r"manifest\.json is damaged"):
+        SweepFolder.find("mine", str(tmp_path / "runs"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(9.4, "9 s"), (61, "1 min 1 s"), (7199.6, "2 h 0 min"), (100000, "1 d 3 h")],
+)
+def test_durations_are_in_the_two_units_that_tell_most(seconds, expected):
+    assert duration(seconds) == expected

@@ -1,0 +1,48 @@
+"""`python -m lmkit.sweep`: status and work, as typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from lmkit import sweep as command
+from lmkit.sweeps import tables
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr("sys.argv", ["lmkit.sweep", *arguments])
+    command.main()
+
+
+def test_work_trains_what_is_left_and_status_tells(sweep_of, attempts, monkeypatch, capsys):
+    sweep = sweep_of("ok", "killed", "ok")
+    typed(monkeypatch, "work", str(sweep.path))
+    assert [len(each) for each in attempts(sweep)] == [1, 2, 1]
+    capsys.readouterr()
+    typed(monkeypatch, "work", str(sweep.path))  # nothing is left
+    assert [len(each) for each in attempts(sweep)] == [1, 2, 1]
+    typed(monkeypatch, "status", "mine", "--runs-dir", str(sweep.runs_dir))
+    assert "3 runs: 3 done" in capsys.readouterr().out
+
+
+def test_a_failure_shows_in_tables_and_exit_status(sweep_of, monkeypatch, capsys):
+    sweep = sweep_of("fails")
+    for arguments in (["work", str(sweep.path)], ["status", str(sweep.path)]):
+        with pytest.raises(SystemExit) as end:
+            typed(monkeypatch, *arguments)
+        assert end.value.code == 1
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "failed after 2 attempts: 0 fails: exit status 1" in printed
+        assert "error: the reason why" in printed
+
+
+def test_an_unknown_sweep_is_one_line(monkeypatch, tmp_path):
+    with pytest.raises(SystemExit, match="error: mine is no sweep"):
+        typed(monkeypatch, "status", "mine", "--runs-dir", str(tmp_path))
+
+
+def test_long_sweeps_show_only_what_is_under_way(sweep_of, capsys):
+    sweep = sweep_of(*["ok"] * 41)
+    command.status(sweep, tables.console(), everything=False)
+    assert "40 ok" not in capsys.readouterr().out
+    command.status(sweep, tables.console(), everything=True)
+    assert "40 ok" in capsys.readouterr().out

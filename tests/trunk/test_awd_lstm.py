@@ -1,0 +1,220 @@
+"""The AWD-LSTM trunk against a plain loop and torch.nn.LSTM; its state, start and precision.
+
+Shapes: T window length, B batch, E embedding, H hidden, D trunk output, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lmkit.errors import UserError
+from lmkit.trunk.awd_lstm import AWDLSTM, LSTMLayer
+
+T, B, V, E, H, D = 6, 4, 30, 5, 8, 7
+NO_DROPOUT = {
+    "embed_dropout": 0.0,
+    "input_dropout": 0.0,
+    "hidden_dropout": 0.0,
+    "output_dropout": 0.0,
+    "weight_dropout": 0.0,
+    "embedding_noise": 0.0,
+}
+ALL_DROPOUTS = {
+    "embed_dropout": 0.1,
+    "input_dropout": 0.4,
+    "hidden_dropout": 0.3,
+    "output_dropout": 0.4,
+    "weight_dropout": 0.5,
+    "embedding_noise": 0.1,
+}
+
+
+def trunk(num_layers: int = 3, **dropouts: float) -> AWDLSTM:
+    return AWDLSTM(V, E, H, D, num_layers, **(NO_DROPOUT | dropouts))
+
+
+def tokens() -> Tensor:
+    return torch.randint(V, (T, B))
+
+
+def random_state(*dims: int) -> list[tuple[Tensor, Tensor]]:
+    return [
+        (torch.rand(1, B, d, dtype=torch.float64) - 0.5, torch.randn(1, B, d, dtype=torch.float64))
+        for d in dims
+    ]
+
+
+def plain_lstm(layer: LSTMLayer, x_TBD: Tensor, h: Tensor, c: Tensor):
+    """PyTorch's documented equations, gate by gate, in the order i, f, g, o."""
+    weights_ih, weights_hh = layer.weight_ih.chunk(4), layer.weight_hh.chunk(4)
+    biases = (layer.bias_ih + layer.bias_hh).chunk(4)
+    outputs = []
+    for x in x_TBD:
+        i, f, g, o = (
+            x @ w.T + h @ u.T + b for w, u, b in zip(weights_ih, weights_hh, biases, strict=True)
+        )
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        outputs.append(h)
+    return torch.stack(outputs), h, c
+
+
+@pytest.mark.parametrize("steps", [1, T])
+def test_a_layer_is_the_documented_equations_in_value_and_every_gradient(steps):
+    layer = LSTMLayer(E, H, 0.0).double()
+    x_TBD = torch.randn(steps, B, E, dtype=torch.float64, requires_grad=True)
+    ((h, c),) = random_state(H)
+    h.requires_grad_(), c.requires_grad_()
+    output, (last_h, last_c) = layer(x_TBD, (h, c))
+    expected, expected_h, expected_c = plain_lstm(layer, x_TBD, h[0], c[0])
+    torch.testing.assert_close(output, expected)
+    torch.testing.assert_close(last_h[0], expected_h)
+    torch.testing.assert_close(last_c[0], expected_c)
+    mix = torch.randn_like(output)
+    inputs = [x_TBD, h, c, *layer.parameters()]
+    found = torch.autograd.grad((output * mix).sum() + last_c.pow(2).sum(), inputs)
+    plain = torch.autograd.grad((expected * mix).sum() + expected_c.pow(2).sum(), inputs)
+    assert len(plain) == 7
+    for a, b in zip(found, plain, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_layers_are_torch_nn_lstms_of_the_same_weights():
+    model = trunk()
+    tokens_TB = tokens()
+    x = model.embedding_weight[tokens_TB]
+    for layer in model.layers:
+        reference = nn.LSTM(layer.weight_ih.shape[1], layer.hidden_dim)
+        names = {f"{name}_l0": p for name, p in layer.state_dict().items()}
+        reference.load_state_dict(names)
+        x, _ = reference(x)
+    output = model(tokens_TB, model.initial_state(B))
+    torch.testing.assert_close(output.raw_TBD, x)
+    assert torch.equal(output.dropped_TBD, output.raw_TBD)
+    assert [layer.weight_ih.shape for layer in model.layers] == [(4 * H, E), (4 * H, H), (4 * D, H)]
+
+
+@pytest.mark.parametrize("cut", [1, 2, T - 1])
+def test_two_windows_equal_one_long_window_in_evaluation(cut):
+    model = trunk(**ALL_DROPOUTS).double().eval()
+    tokens_TB = tokens()
+    whole = model(tokens_TB, model.initial_state(B))
+    first = model(tokens_TB[:cut], model.initial_state(B))
+    second = model(tokens_TB[cut:], first.state)
+    torch.testing.assert_close(torch.cat([first.raw_TBD, second.raw_TBD]), whole.raw_TBD)
+    for (h, c), (whole_h, whole_c) in zip(second.state, whole.state, strict=True):
+        torch.testing.assert_close(h, whole_h)
+        torch.testing.assert_close(c, whole_c)
+    assert not torch.allclose(
+        model(tokens_TB[cut:], model.initial_state(B)).raw_TBD[:1], second.raw_TBD[:1]
+    )
+
+
+def test_the_same_with_and_without_gradient():
+    """Training and evaluation may take different roads to it."""
+    model, tokens_TB = trunk().double(), tokens()
+    state = random_state(H, H, D)
+    with torch.no_grad():
+        expected = model(tokens_TB, state)
+    found = model(tokens_TB, state)
+    torch.testing.assert_close(found.raw_TBD, expected.raw_TBD)
+    torch.testing.assert_close(found.state, expected.state)
+
+
+def test_the_state_before_a_text_is_zero_and_has_each_layers_size():
+    state = trunk().double().initial_state(B)
+    assert [tuple(x.shape for x in layer) for layer in state] == [
+        ((1, B, d), (1, B, d)) for d in (H, H, D)
+    ]
+    assert all(x.dtype == torch.float64 and not x.any() for layer in state for x in layer)
+
+
+def test_evaluation_draws_nothing_and_repeats_itself():
+    model = trunk(**ALL_DROPOUTS).eval()
+    tokens_TB, before = tokens(), torch.get_rng_state()
+    first, second = (model(tokens_TB, model.initial_state(B)) for _ in range(2))
+    torch.set_rng_state(before)
+    again = model(tokens_TB, model.initial_state(B))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first.raw_TBD, second.raw_TBD)
+    assert torch.equal(first.dropped_TBD, again.raw_TBD)
+
+
+def test_initialised_as_published():
+    model = AWDLSTM(500, 40, 64, 40, 3, **NO_DROPOUT)
+    ranges = {"embedding_weight": 0.1}
+    for i, dim in enumerate([64, 64, 40]):
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            ranges[f"layers.{i}.{name}"] = 1 / math.sqrt(dim)
+    assert {name for name, _ in model.named_parameters()} == set(ranges)
+    for name, p in model.named_parameters():
+        bound = ranges[name]
+        assert 0.95 * bound < p.abs().max() <= bound
+        # uniform: the sample variance of n entries has a relative standard error of sqrt(0.8 / n)
+        assert abs(p.var() / (bound**2 / 3) - 1) < 5 * math.sqrt(0.8 / p.numel())
+
+
+def test_weights_for_a_gpu_are_views_of_one_buffer_in_cudnns_order():
+    layer = LSTMLayer(E, H, 0.0)
+    weights = list(layer.parameters())
+    views = LSTMLayer._flat(weights, torch.zeros(T, B, E))
+    start = views[0].data_ptr()
+    for view, weight in zip(views, weights, strict=True):
+        assert torch.equal(view, weight)
+        assert view.data_ptr() == start
+        start += 4 * weight.numel()
+    sum(view.sum() for view in views).backward()
+    assert all(torch.equal(weight.grad, torch.ones_like(weight)) for weight in weights)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_as_on_a_cpu():
+    model = trunk().double()
+    tokens_TB = tokens()
+    output = model(tokens_TB, model.initial_state(B))
+    expected = torch.autograd.grad(output.raw_TBD.pow(2).sum(), list(model.parameters()))
+    model.cuda()
+    found = model(tokens_TB.cuda(), model.initial_state(B))
+    torch.testing.assert_close(found.raw_TBD.cpu(), output.raw_TBD)
+    grads = torch.autograd.grad(found.raw_TBD.pow(2).sum(), list(model.parameters()))
+    for a, b in zip(grads, expected, strict=True):
+        torch.testing.assert_close(a.cpu(), b)
+
+
+def test_bf16_autocast_stays_near_float32():
+    model = trunk(**NO_DROPOUT)
+    tokens_TB = tokens()
+    exact = model(tokens_TB, model.initial_state(B))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        first = model(tokens_TB[:2], model.initial_state(B))
+        second = model(tokens_TB[2:], first.state)
+    found = torch.cat([first.raw_TBD, second.raw_TBD]).float()
+    torch.testing.assert_close(found, exact.raw_TBD, rtol=0, atol=0.01)
+    found.sum().backward()
+    assert model.layers[0].weight_hh.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("embed_dropout", 1.0),
+        ("input_dropout", -0.1),
+        ("hidden_dropout", 1.5),
+        ("output_dropout", float("nan")),
+        ("weight_dropout", "0.5"),
+        ("embedding_noise", -1.0),
+        ("emb_dim", 0),
+        ("hidden_dim", 2.5),
+        ("out_dim", -3),
+        ("num_layers", 0),
+    ],
+)
+def test_impossible_settings_name_the_option(option, value):
+    sizes = {"emb_dim": E, "hidden_dim": H, "out_dim": D, "num_layers": 2}
+    with pytest.raises(UserError, match=rf"trunk\.{option} must be"):
+        AWDLSTM(V, **(sizes | NO_DROPOUT | {option: value}))

@@ -1,0 +1,117 @@
+"""The CPU's LSTM layer against torch.lstm and against finite differences.
+
+Shapes: T window length, B batch, I input, H hidden.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from lmkit.trunk.lstm_function import lstm_layer
+
+NAMES = ("x", "h", "c", "weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+def layer_inputs(steps: int, batch: int, given: int, hidden: int, dtype: torch.dtype) -> list:
+    """x, h, c, and weights as PyTorch initialises them."""
+    random = torch.Generator().manual_seed(steps)
+    states = [(steps, batch, given), (batch, hidden), (batch, hidden)]
+    weights = [(4 * hidden, given), (4 * hidden, hidden), (4 * hidden,), (4 * hidden,)]
+    made = [torch.randn(size, generator=random, dtype=torch.float64) for size in states]
+    for size in weights:
+        uniform = torch.rand(size, generator=random, dtype=torch.float64)
+        made.append((2 * uniform - 1) / hidden**0.5)
+    return [x.to(dtype).requires_grad_() for x in made]
+
+
+def by_torch(x: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    state = (h.unsqueeze(0), c.unsqueeze(0))
+    output, h, c = torch.lstm(x, state, weights, True, 1, 0.0, True, False, False)
+    return output, h[0], c[0]
+
+
+def outcomes_and_grads(layer, inputs: list[Tensor]) -> dict[str, Tensor]:
+    """Outputs, state, and the gradients of a loss of all three."""
+    outputs = layer(*inputs)
+    random = torch.Generator().manual_seed(0)
+    weights = [torch.randn(x.shape, generator=random, dtype=torch.float64) for x in outputs]
+    loss = sum((x * weight.to(x.dtype)).sum() for x, weight in zip(outputs, weights, strict=True))
+    found = dict(zip(("output", "h_after", "c_after"), (x.detach() for x in outputs), strict=True))
+    return found | dict(zip(NAMES, torch.autograd.grad(loss, inputs), strict=True))
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    return float((found.double() - expected.double()).norm() / expected.double().norm())
+
+
+@pytest.mark.parametrize("size", [(1, 1, 1, 1), (7, 3, 5, 4), (2, 1, 9, 6), (30, 4, 3, 17)])
+def test_float64_equals_torch(size):
+    inputs = layer_inputs(*size, torch.float64)
+    found, expected = outcomes_and_grads(lstm_layer, inputs), outcomes_and_grads(by_torch, inputs)
+    for name, value in found.items():
+        assert relative_error(value, expected[name]) < 1e-13, name
+
+
+def test_float32_is_within_its_rounding_of_torch():
+    inputs = layer_inputs(70, 4, 40, 115, torch.float32)
+    found, expected = outcomes_and_grads(lstm_layer, inputs), outcomes_and_grads(by_torch, inputs)
+    for name, value in found.items():
+        assert value.dtype == torch.float32
+        assert relative_error(value, expected[name]) < 2e-6, name
+
+
+def test_bf16_autocast_is_float32_within_bf16s_rounding():
+    inputs = layer_inputs(70, 4, 40, 115, torch.float32)
+    exact = outcomes_and_grads(lstm_layer, inputs)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = outcomes_and_grads(lstm_layer, inputs)
+        theirs = outcomes_and_grads(by_torch, inputs)
+    for name, value in found.items():
+        assert value.dtype == torch.float32, name
+        # bf16 keeps 8 bits; PyTorch's layer, rounded in as many places, is a yardstick
+        most = max(0.01, 1.5 * relative_error(theirs[name], exact[name]))
+        assert 0 < relative_error(value, exact[name]) < most, name
+
+
+def test_a_bf16_input_is_taken_in():
+    """As a layer before this one may leave it."""
+    inputs = [x.detach() for x in layer_inputs(5, 2, 4, 3, torch.float32)]
+    inputs[0] = inputs[0].bfloat16().requires_grad_()
+    output, _, _ = lstm_layer(*inputs)
+    assert output.dtype == torch.float32
+    (grad,) = torch.autograd.grad(output.sum(), inputs[0])
+    assert grad.dtype == torch.bfloat16
+
+
+def test_gradcheck():
+    inputs = layer_inputs(4, 2, 3, 2, torch.float64)
+    assert torch.autograd.gradcheck(lstm_layer, inputs)
+
+
+def test_the_output_alone_has_the_gradient_of_the_output_alone():
+    """As in training, where the state is detached between windows."""
+    inputs = layer_inputs(6, 3, 4, 5, torch.float64)
+    found = torch.autograd.grad(lstm_layer(*inputs)[0].pow(2).sum(), inputs)
+    expected = torch.autograd.grad(by_torch(*inputs)[0].pow(2).sum(), inputs)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+
+
+def test_backward_twice_gives_the_same_bits():
+    inputs = layer_inputs(9, 3, 4, 5, torch.float32)
+    loss = lstm_layer(*inputs)[0].pow(2).sum()
+    first = torch.autograd.grad(loss, inputs, retain_graph=True)
+    second = torch.autograd.grad(loss, inputs)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_frozen_weights_get_no_gradient_and_change_no_other():
+    inputs = layer_inputs(6, 3, 4, 5, torch.float64)
+    full = torch.autograd.grad(lstm_layer(*inputs)[0].sum(), inputs)
+    inputs[3].requires_grad_(False)
+    rest = [x for x in inputs if x.requires_grad]
+    part = torch.autograd.grad(lstm_layer(*inputs)[0].sum(), rest)
+    expected = [grad for grad, x in zip(full, inputs, strict=True) if x.requires_grad]
+    assert all(torch.equal(a, b) for a, b in zip(part, expected, strict=True))

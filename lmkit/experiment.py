@@ -83,6 +83,9 @@ def run(config: dict) -> RunFolder:
         print(f"already finished: {folder.path}")
         show(folder)
         return folder
+    # every option is checked by what it makes, before a folder is: two words, whatever the corpus
+    build_model(config, 2)
+    create(config["trigger"], "trigger")
     with RunLock(folder.lock) as lock:
         if folder.state() == "finished":
             if folder.finished_within(defined.budget):  # by another process, just now

@@ -37,7 +37,8 @@ def work(sweep: SweepFolder, console: Console) -> bool:
     outcomes = run_points(
         sweep, points, [{}], lambda text: console.print(text, markup=False, soft_wrap=True)
     )
-    tables.show_outcomes(console, sweep, outcomes)
+    if outcomes:
+        tables.show_outcomes(console, sweep, outcomes)
     return all(outcome.failure is None for outcome in outcomes)
 
 

@@ -87,7 +87,7 @@ def has_factors(model: LanguageModel, matrix: str) -> bool:
 def has_transformed_logits(model: LanguageModel) -> bool:
     """Whether the head maps each context to one row of logits that a transform changes."""
     head = model.head
-    return head.mixture.num_experts == 1 and not isinstance(head.transform, Identity)
+    return head.mixture.num_experts == 1 and type(head.transform) is not Identity
 
 
 def _gram(

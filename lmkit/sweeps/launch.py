@@ -154,7 +154,7 @@ class _Work:
             self._put_off(run.waiting)
             return
         attempt = run.waiting.attempt
-        failure = Failure(_how_ended(status), attempt, tail)
+        failure = Failure(_how_ended(status, folder.path), attempt, tail)
         if attempt > self.sweep.manifest.retries:
             self._end(point, "failed", failure)
             return
@@ -212,9 +212,14 @@ def _is_held(lock: Path) -> bool:
     return found is not None and found.gone is None
 
 
-def _how_ended(status: int) -> str:
-    if status >= 0:
-        return f"exit status {status}" if status else "it ended without a result"
+def _how_ended(status: int, folder: Path) -> str:
+    if status == 0:
+        return (
+            f"no result in {folder}: is the kind of device, which is part of a run's identity, "
+            f"another one here than where the sweep was started?"
+        )
+    if status > 0:
+        return f"exit status {status}"
     try:
         return f"killed by {signal.Signals(-status).name}"
     except ValueError:

@@ -1,4 +1,4 @@
-"""Launchers for this machine: one run at a time, or as many as it has room for."""
+"""Launchers for this machine: one run at a time, as many as it has room for, or none here."""
 
 from __future__ import annotations
 
@@ -61,6 +61,17 @@ class Packed:
             return [{} for _ in range(self._runs)]
         turns = (self._devices[i % len(self._devices)] for i in range(self._runs))
         return [{"CUDA_VISIBLE_DEVICES": device} for device in turns]
+
+
+class Workers:
+    """Runs nothing itself: the points are left to `python -m lmkit.sweep work`, on any node."""
+
+    def slots(self) -> int:
+        return 1
+
+    def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
+        say(f"waiting for workers ({len(points):,}): python -m lmkit.sweep work {sweep.path}")
+        return []
 
 
 def visible_devices() -> list[str]:

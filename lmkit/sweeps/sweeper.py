@@ -27,7 +27,7 @@ from lmkit.sweeps.points import Composer
 from lmkit.sweeps.status import estimate, standings
 
 HYDRA_NAME = "hydra_plugins.lmkit"  # Hydra makes sweepers of that package alone
-LAUNCHERS = ("local", "packed")
+LAUNCHERS = ("local", "packed", "workers")
 
 
 class Points(Sweeper):
@@ -77,7 +77,8 @@ class Points(Sweeper):
         outcomes = launcher.launch(
             sweep, left, lambda text: console.print(text, markup=False, soft_wrap=True)
         )
-        tables.show_outcomes(console, sweep, outcomes)
+        if outcomes:
+            tables.show_outcomes(console, sweep, outcomes)
         return all(outcome.failure is None for outcome in outcomes)
 
     def _lines(self, arguments: list[str]) -> list[Line]:

@@ -266,7 +266,7 @@ def test_describe_shows_sizes_and_writes_nothing(monkeypatch, tmp_path, capsys):
     )
     describe.main()
     shown = capsys.readouterr().out
-    assert "toy: 50 words, 400,000 / 20,000 / 20,000 tokens" in shown
+    assert "toy: 50 words, 5,000 / 1,000 / 1,000 tokens" in shown
     assert "PiecewiseLinear(knots=100000, limit=20.0, frozen=True)" in shown
     rows = [line.split() for line in shown.splitlines()]
     # 50 x 32 + 50, 4 x 64 x (32 + 64 + 2), 4 x 32 x (64 + 32 + 2); 10^5 slopes frozen

@@ -13,7 +13,7 @@ from lmkit.errors import UserError
 from lmkit.runs.lock import RunLock
 from lmkit.sweeps import launch
 from lmkit.sweeps.launch import run_points
-from lmkit.sweeps.local import Local, Packed, visible_devices
+from lmkit.sweeps.local import Local, Packed, Workers, visible_devices
 
 
 def test_a_point_that_fails_or_is_killed_takes_no_other_down(sweep_of, attempts):
@@ -123,6 +123,21 @@ def test_packed_without_a_gpu_needs_to_be_told_how_many(monkeypatch):
     with pytest.raises(UserError, match=r"hydra\.launcher\.runs"):
         Packed(runs=0, devices=None, per_device=1)
     assert Local().slots() == 1
+
+
+def test_points_left_to_workers_are_not_run(sweep_of, attempts):
+    sweep, said = sweep_of("ok"), []
+    assert Workers().launch(sweep, sweep.manifest.points, said.append) == []
+    assert said == [f"waiting for workers (1): python -m lmkit.sweep work {sweep.path}"]
+    assert attempts(sweep) == [[]]
+
+
+def test_a_process_that_ends_well_without_a_result_has_failed(sweep_of):
+    sweep = sweep_of("ok")
+    elsewhere = sweep.run_folder(sweep.manifest.points[0]).path.with_name("elsewhere")
+    sweep.manifest.points[0].overrides[0] = str(elsewhere)
+    (outcome,) = run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
+    assert "the kind of device" in outcome.failure.reason
 
 
 def test_visible_devices_are_those_named_in_the_environment(monkeypatch):

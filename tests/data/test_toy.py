@@ -44,7 +44,7 @@ def test_splits_have_their_sizes_and_words():
     language = default()
     corpus = language.load()
     sizes = (len(corpus.train), len(corpus.valid), len(corpus.test))
-    assert sizes == (200_000, 20_000, 20_000)
+    assert sizes == (400_000, 20_000, 20_000)
     assert len(corpus.vocabulary) == len(set(corpus.vocabulary)) == 200
     assert corpus.vocabulary[0] == "<eos>"
     assert corpus.train.dtype == np.int64
@@ -131,7 +131,8 @@ def test_floor_and_entropy_agree_within_sampling_error(split):
 
 def test_context_tells_much_of_the_next_word():
     language = default()
-    frequencies = np.bincount(language.load().train) / 200_000
+    tokens = language.load().train
+    frequencies = np.bincount(tokens) / len(tokens)
     unigram_entropy = -(frequencies * np.log(frequencies)).sum()
     assert 80 < np.exp(unigram_entropy) < 120
     assert 25 < np.exp(language.floor("test")) < 35

@@ -109,7 +109,7 @@ def test_killed_failing_and_started_again(tmp_path):
 
 
 def test_the_same_line_after_a_kill_of_the_sweep_itself_finishes_it(tmp_path):
-    line = ["seed=1,2", "max_epochs=40"]
+    line = ["seed=1,2", "max_epochs=20"]
     first = sweep(tmp_path, *line)
     one, two = points(tmp_path).values()
     wait_for(lambda: is_training(one))
@@ -121,7 +121,7 @@ def test_the_same_line_after_a_kill_of_the_sweep_itself_finishes_it(tmp_path):
     assert "[2/2] finished" in text or "finished: seed=2" in text
     for run in (one, two):
         rows = [row["epoch"] for row in MetricsFile(run.metrics).read() if "valid/ppl" in row]
-        assert rows == list(range(1, 41))
+        assert rows == list(range(1, 21))
         log = tmp_path / "runs" / "sweeps" / "mine" / "logs" / f"{run.path.name}.log"
         trained = log.read_text().count("run folder:") - log.read_text().count("already finished")
         assert trained == 1

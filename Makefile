@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup run test lint
+.PHONY: setup run test bench lint
 
 setup: $(INSTALLED)
 
@@ -23,6 +23,10 @@ run: setup
 test: setup
 	$(BIN)/ruff check lmkit tests
 	$(BIN)/python -m pytest
+
+# Seconds a step of each head against a plain implementation; BENCH="--heads mos" for a piece.
+bench: setup
+	$(BIN)/python tests/benchmarks/bench_step.py $(BENCH)
 
 lint: setup
 	$(BIN)/ruff check --fix lmkit tests

@@ -15,6 +15,8 @@ from lmkit.errors import require_at_least, require_count, require_rate
 from lmkit.trunk.dropout import drop_connect, embedding_dropout, locked_dropout
 from lmkit.trunk.lstm_function import lstm_layer
 
+LSTM_FUNCTION_FROM = 512  # hidden units: below, its Python steps cost more than it saves
+
 LayerState = tuple[Tensor, Tensor]  # h and c, (1, B, hidden)
 
 
@@ -46,7 +48,8 @@ class LSTMLayer(nn.Module):
     def forward(self, x_TBD: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         dropped_hh = drop_connect(self.weight_hh, self.weight_dropout, self.training)
         weights = [self.weight_ih, dropped_hh, self.bias_ih, self.bias_hh]
-        if torch.is_grad_enabled() and not x_TBD.is_cuda:
+        wide = self.hidden_dim >= LSTM_FUNCTION_FROM
+        if wide and torch.is_grad_enabled() and not x_TBD.is_cuda:
             output, h, c = lstm_layer(x_TBD, state[0][0], state[1][0], *weights)
             return output, (h.unsqueeze(0), c.unsqueeze(0))
         if x_TBD.is_cuda:

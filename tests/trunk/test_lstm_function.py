@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from lmkit.trunk.awd_lstm import LSTM_FUNCTION_FROM, LSTMLayer
 from lmkit.trunk.lstm_function import lstm_layer
 
 NAMES = ("x", "h", "c", "weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -115,3 +116,16 @@ def test_frozen_weights_get_no_gradient_and_change_no_other():
     part = torch.autograd.grad(lstm_layer(*inputs)[0].sum(), rest)
     expected = [grad for grad, x in zip(full, inputs, strict=True) if x.requires_grad]
     assert all(torch.equal(a, b) for a, b in zip(part, expected, strict=True))
+
+
+@pytest.mark.parametrize("hidden", [LSTM_FUNCTION_FROM - 1, LSTM_FUNCTION_FROM])
+def test_a_wide_layer_trains_by_it_and_evaluates_by_torch(hidden):
+    torch.manual_seed(0)
+    layer, x_TBI = LSTMLayer(3, hidden, 0.0), torch.randn(4, 2, 3)
+    state = torch.randn(1, 2, hidden), torch.randn(1, 2, hidden)
+    output, after = layer(x_TBI, state)
+    assert ("_LSTMLayer" in str(output.grad_fn)) == (hidden >= LSTM_FUNCTION_FROM)
+    with torch.no_grad():
+        expected, expected_after = layer(x_TBI, state)
+    torch.testing.assert_close(output, expected)
+    torch.testing.assert_close(after, expected_after)

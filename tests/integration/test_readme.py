@@ -1,0 +1,38 @@
+"""The head of the README, run by the README's command."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from lmkit.runs.folder import RunFolder
+
+README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+SMALL = [
+    "threads=1",
+    "logger.mode=disabled",
+    "callbacks.progress_bar=false",
+    "data.train_tokens=4000",
+    "data.valid_tokens=500",
+    "data.test_tokens=500",
+    "max_epochs=1",
+]
+
+
+def test_the_head_of_the_readme_trains_by_its_command(tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (command,) = re.findall(r"PYTHONPATH=\. python (-m lmkit\.train .*)", README)
+    (tmp_path / "heads.py").write_text(code)
+    subprocess.run(
+        [sys.executable, *shlex.split(command), *SMALL],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": "."},
+        check=True,
+    )
+    (folder,) = (RunFolder(path.parent) for path in (tmp_path / "runs").glob("*/config.yaml"))
+    assert folder.read_result().metrics["test_ppl"] < 250
+    assert "heads.Cube" in folder.config.read_text()

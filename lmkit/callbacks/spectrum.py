@@ -24,7 +24,8 @@ from lmkit.runs.atomic import replace_atomically
 from lmkit.spectra.measures import SpectrumMeasures
 from lmkit.spectra.storage import read_spectrum, write_spectrum
 
-PLOTTED_POINTS = 200
+PLOTTED_POINTS = 100
+PLOTTED_EPOCHS = 8  # all of them, logged anew after each, would grow with their square
 
 
 class SpectrumCallback(pl.Callback):
@@ -90,7 +91,7 @@ class SpectrumCallback(pl.Callback):
                 self._plot(logger, split, matrix)
 
     def _plot(self, logger: WandbLogger, split: str, matrix: str) -> None:
-        """Spectra of all epochs so far over each other: log scale, and normalised cumulative."""
+        """Spectra of the epochs so far over each other: log scale, and normalised cumulative."""
         import wandb
 
         spectra = self._stored(split, matrix)
@@ -114,8 +115,11 @@ class SpectrumCallback(pl.Callback):
         logger.experiment.log(plots, commit=False)
 
     def _stored(self, split: str, matrix: str) -> dict[int, Spectrum]:
+        """A few of the epochs measured so far, evenly spaced, the last among them."""
+        paths = sorted(self.folder.glob(f"epoch_*_{split}_{matrix}.npz"))
+        chosen = np.unique(np.linspace(0, len(paths) - 1, PLOTTED_EPOCHS).round().astype(int))
         found = {}
-        for path in sorted(self.folder.glob(f"epoch_*_{split}_{matrix}.npz")):
+        for path in (paths[i] for i in chosen):
             epoch = int(re.match(r"epoch_(\d+)_", path.name).group(1))
             found[epoch] = Spectrum(*read_spectrum(path))
         return found
@@ -134,7 +138,7 @@ def numbers(measures: SpectrumMeasures) -> dict[str, float]:
 
 
 def plotted(singular_values: Tensor) -> tuple[list[int], np.ndarray]:
-    """At most 200 indices (from 1, denser at the start) and relative singular values there."""
+    """At most 100 indices (from 1, denser at the start) and relative singular values there."""
     relative = (singular_values / singular_values[0]).numpy()
     indices = np.unique(np.geomspace(1, len(relative), PLOTTED_POINTS).astype(int))
     return indices.tolist(), relative[indices - 1]

@@ -1,0 +1,161 @@
+"""The spectrum while training: what it leaves, and that measuring changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lmkit.callbacks.checkpoints import load_checkpoint
+from lmkit.callbacks.model_spectrum import model_spectrum
+from lmkit.callbacks.spectrum import PLOTTED_EPOCHS, SpectrumCallback
+from lmkit.cli import compose, plain_config
+from lmkit.errors import UserError
+from lmkit.evaluation.load import load_run
+from lmkit.evaluation.rank import RankOptions, find_runs, measure_run
+from lmkit.experiment import run
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
+from lmkit.spectra.gram import GramAccumulator
+from lmkit.spectra.storage import read_spectrum, write_spectrum
+
+SMALL = [
+    "threads=1",
+    "logger.mode=disabled",
+    "callbacks.progress_bar=false",
+    "data.train_tokens=8000",
+    "data.valid_tokens=600",
+    "data.test_tokens=600",
+    "trunk.emb_dim=8",
+    "trunk.out_dim=8",
+    "trunk.hidden_dim=12",
+    "switch_epoch=1",
+    "max_epochs=3",
+]
+
+
+def trained(runs_dir: Path, *overrides: str) -> RunFolder:
+    return run(plain_config(compose("train", [*SMALL, f"runs_dir={runs_dir}", *overrides])))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """A folder with a Softmax, a GSS and a MoS run."""
+    path = tmp_path_factory.mktemp("runs")
+    trained(path, "callbacks.spectrum.contexts=150")
+    trained(path, "name=gss", "head/transform=gss", "callbacks.spectrum.contexts=150")
+    trained(path, "name=mos", "head/mixture=softmaxes", "head.mixture.num_experts=3")
+    return path
+
+
+def folder_of(runs: Path, name: str) -> RunFolder:
+    (path,) = (p for p in runs.glob(f"{name}-*") if p.is_dir())
+    return RunFolder(path)
+
+
+def test_spectra_and_rows_of_every_epoch(runs):
+    folder = folder_of(runs, "gss")
+    for matrix in ("log_probs", "transformed_logits"):
+        for epoch in (1, 2, 3):
+            stored = read_spectrum(folder.spectra / f"epoch_{epoch:04d}_valid_{matrix}.npz")
+            assert stored.measures.num_contexts == 150
+        rows = [r for r in MetricsFile(folder.metrics).read() if "valid/ppl" in r]
+        ranks = [row[f"spectrum/valid_{matrix}/press_rank"] for row in rows]
+        assert ranks[-1] == stored.measures.press_rank
+
+
+def test_measuring_changes_no_weight(runs, tmp_path):
+    with_spectrum = folder_of(runs, "gss")
+    without = trained(tmp_path, "name=gss", "head/transform=gss", "callbacks.spectrum.every=0")
+    assert not list(without.spectra.glob("epoch_*"))
+    first, second = load_checkpoint(with_spectrum.last), load_checkpoint(without.last)
+    for name, weight in first["state_dict"].items():
+        assert torch.equal(weight, second["state_dict"][name]), name
+    assert first["callbacks"]["AsgdSwitch"]["count"] > 0
+
+
+def test_the_weights_that_count_are_measured(runs):
+    folder = folder_of(runs, "gss")
+    stored = read_spectrum(folder.spectra / "epoch_0003_valid_log_probs.npz").singular_values
+    content = load_checkpoint(folder.last)
+    averaged = load_run(folder.path, "last", None, None)
+    windows = averaged.data.eval_windows("valid")
+    found = model_spectrum(averaged.model, windows, 150).singular_values
+    torch.testing.assert_close(found, stored, rtol=1e-6, atol=1e-6)
+    averaged.model.load_state_dict(content["state_dict"])
+    raw = model_spectrum(averaged.model, windows, 150).singular_values
+    assert (raw - stored).abs().max() > 1e-3
+
+
+def test_softmax_has_rank_of_at_most_e_plus_2_by_both_ways(runs):
+    loaded = load_run(folder_of(runs, "toy").path, "best", None, None)
+    model, windows = loaded.model, loaded.data.eval_windows("test")
+    factors = model_spectrum(model, windows, 500)
+    gram = GramAccumulator(200)
+    for rows in model.log_prob_rows(windows):
+        gram.add(rows[: 500 - gram.num_rows])
+        if gram.num_rows == 500:
+            break
+    values = gram.singular_values()
+    assert factors.measures.method == "factors"
+    assert factors.measures.press_rank <= 8 + 2
+    largest = values[0]
+    torch.testing.assert_close(factors.singular_values / largest, values / largest,
+                               rtol=0, atol=1e-6)  # float32 rows against float64 factors
+
+
+def test_the_smaller_side_gives_the_same_spectrum(runs):
+    # 150 contexts of 200 words: the Gram matrix is that of the contexts
+    loaded = load_run(folder_of(runs, "mos").path, "best", None, None)
+    model, windows = loaded.model, loaded.data.eval_windows("test")
+    found = model_spectrum(model, windows, 150)
+    rows = torch.cat(list(model.log_prob_rows(windows)))[:150]
+    plain = torch.linalg.svdvals(rows.double())
+    torch.testing.assert_close(found.singular_values / plain[0], plain / plain[0],
+                               rtol=0, atol=1e-7)
+
+
+def test_few_epochs_are_plotted_the_last_among_them(runs, tmp_path):
+    stored = read_spectrum(folder_of(runs, "gss").spectra / "epoch_0003_valid_log_probs.npz")
+    for epoch in range(1, 31):
+        with (tmp_path / f"epoch_{epoch:04d}_valid_log_probs.npz").open("wb") as file:
+            write_spectrum(file, *stored)
+    callback = SpectrumCallback(tmp_path, None, 1, 10, ["valid"], "raw", lambda: None)
+    shown = list(callback._stored("valid", "log_probs"))
+    assert len(shown) == PLOTTED_EPOCHS
+    assert shown[0] == 1
+    assert shown[-1] == 30
+
+
+def test_rank_of_all_runs_of_a_folder(runs):
+    options = RankOptions("test", 300, "log_probs", "best", True, None, None)
+    found = find_runs(str(runs))
+    assert len(found.runs) == 3
+    ranks = {}
+    for folder in found.runs:
+        measured = measure_run(folder, options)
+        ranks[measured.experiment] = measured.spectrum.measures.press_rank
+        assert (folder.spectra / "test_log_probs_300.npz").exists()
+        assert (folder.analysis / "rank_test_log_probs_300.json").exists()
+        assert measured.divergence.exact > 0
+        # the same matrix, stacked
+        loaded = load_run(folder.path, "best", None, None)
+        windows = loaded.data.eval_windows("test")
+        rows = torch.cat(list(loaded.model.log_prob_rows(windows)))[:300].double()
+        pairs = (rows.exp() * rows).sum(1, keepdim=True) - rows.exp() @ rows.T
+        exact = float(pairs.sum() / (300 * 299))
+        np.testing.assert_allclose(measured.divergence.exact, exact, rtol=1e-6)
+    assert ranks["toy"] <= 10
+
+
+def test_rank_refuses_what_it_cannot_do(runs, tmp_path):
+    folder = folder_of(runs, "toy")
+    options = RankOptions("test", 10_000, "log_probs", "best", False, None, None)
+    with pytest.raises(UserError, match="contexts=10000 is more than the 599"):
+        measure_run(folder, options)
+    with pytest.raises(UserError, match="transformed logits"):
+        measure_run(folder, options._replace(contexts=100, matrix="transformed_logits"))
+    with pytest.raises(UserError, match="holds no finished run"):
+        find_runs(str(tmp_path))

@@ -36,9 +36,9 @@ def test_a_transform_from_outside_trains_and_breaks_the_bottleneck(tmp_path):
         [
             *(sys.executable, "-m", "lmkit.train"),
             "head.transform._target_=their.module.Cube",
-            "+head.transform.scale=1",
+            "+head.transform.scale=0.3",
             *(f"trunk.emb_dim={EMB_DIM}", f"trunk.out_dim={EMB_DIM}"),
-            *("trunk.hidden_dim=32", "trunk.num_layers=1", "windows.bptt=20", "optimizer.lr=10"),
+            *("trunk.hidden_dim=32", "trunk.num_layers=1", "windows.bptt=20", "optimizer.lr=5"),
             # enough to learn of the contexts in one epoch: the cube bends only logits that differ
             *("data.num_words=50", "data.context_strength=3", "data.train_tokens=50000"),
             *("data.valid_tokens=2000", "data.test_tokens=2000", "max_epochs=1", "threads=1"),

@@ -83,6 +83,7 @@ def _show(measured: list[MeasuredRun], options: RankOptions) -> None:
 def _draw(path: Path, measured: list[MeasuredRun], options: RankOptions) -> None:
     """A figure for each run, and one of all in the folder that holds them."""
     from lmkit.analysis.figures import save
+    from lmkit.analysis.rank_report import rank_title
     from lmkit.analysis.spectrum_figures import spectra
     from lmkit.evaluation.rank import file_stem
 
@@ -93,7 +94,7 @@ def _draw(path: Path, measured: list[MeasuredRun], options: RankOptions) -> None
     if path != measured[0].folder.path:
         contexts = options.contexts or "all"
         drawn[path / f"spectra_{file_stem(options, contexts)}.svg"] = measured
-    title = f"{options.matrix} on {options.split}"
+    title = rank_title(options)
     for file, runs in drawn.items():
         save(spectra({run.folder.path.name: run.spectrum for run in runs}, title), file)
     print(f"spectra:  {list(drawn)[-1]}")

@@ -21,9 +21,8 @@ PUBLISHED = "  published"
 
 def rank_table(measured: Sequence[MeasuredRun], options: RankOptions) -> Table:
     """One column for each run; figures that were published stand below the measured ones."""
-    title = f"{options.matrix} on {options.split}, {options.checkpoint} checkpoint"
-    table = Table(title=title)
-    table.add_column()
+    table = Table(title=rank_title(options))
+    table.add_column(no_wrap=True)
     for run in measured:
         table.add_column(run.folder.path.name, justify="right", overflow="fold")
     columns = [_cells(run, options) for run in measured]
@@ -31,6 +30,13 @@ def rank_table(measured: Sequence[MeasuredRun], options: RankOptions) -> Table:
         cells = [column.get(name, "") for column in columns]
         table.add_row(PUBLISHED if name.endswith(PUBLISHED) else name, *cells)
     return table
+
+
+def rank_title(options: RankOptions) -> str:
+    """What was measured, for tables and figures."""
+    contexts = "all" if options.contexts is None else f"the first {options.contexts:,}"
+    matrix = "log P" if options.matrix == "log_probs" else options.matrix.replace("_", " ")
+    return f"{matrix} of {contexts} {options.split} contexts, {options.checkpoint} checkpoint"
 
 
 def rank_notes(measured: Sequence[MeasuredRun], options: RankOptions) -> list[str]:
@@ -132,4 +138,4 @@ def _of_all(count: int, available: int) -> str:
 def _number(value: float | None) -> str:
     if value is None:
         return "unresolved"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"

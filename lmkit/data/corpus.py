@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmkit.errors import UserError
+from lmkit.errors import UserError, require_count
 
 EOS = "<eos>"
 SPLITS = ("train", "valid", "test")
@@ -40,15 +40,27 @@ class TextCorpus:
         name: what the corpus is called in messages and tables.
         root: folder that holds the corpora; None where the user has not said it yet.
         folder: the corpus's own folder below `root`, "." where `root` is that folder.
+        train_tokens: how many tokens from the start of the training text are trained on; None for
+            all. The vocabulary is that of the whole text either way.
+
+    Raises:
+        UserError: `train_tokens` is no positive number.
     """
 
-    def __init__(self, name: str, root: str | None, folder: str) -> None:
+    def __init__(
+        self, name: str, root: str | None, folder: str, train_tokens: int | None = None
+    ) -> None:
+        if train_tokens is not None:
+            require_count("data.train_tokens", train_tokens)
         self.name = name
+        self.train_tokens = train_tokens
         self.root = None if root is None else str(root)  # a folder may be called 2026
         self.folder = folder
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the three files' bytes and of how they are read, without tokenising.
+
+        A part of the training text is a corpus of its own.
 
         Raises:
             UserError: `data.root` is not set, or a file cannot be read.
@@ -56,6 +68,8 @@ class TextCorpus:
         digest = hashlib.sha256(f"text reader {READER_VERSION}".encode())
         for split in SPLITS:
             digest.update(hashlib.sha256(self._read(split)).digest())
+        if self.train_tokens is not None:
+            digest.update(f"first {self.train_tokens} tokens".encode())
         return digest.hexdigest()
 
     def load(self, vocabulary: Sequence[str] | None = None) -> Corpus:
@@ -68,7 +82,7 @@ class TextCorpus:
 
         Raises:
             UserError: `data.root` is not set; a file is missing, empty or not UTF-8; a word is
-                not in the given `vocabulary`.
+                not in the given `vocabulary`; the training text has fewer than `train_tokens`.
         """
         index: Mapping[str, int]
         if vocabulary is None:
@@ -79,7 +93,15 @@ class TextCorpus:
         else:
             index = {word: position for position, word in enumerate(vocabulary)}
         train, valid, test = (self._token_ids(split, index) for split in SPLITS)
-        return Corpus(tuple(index), train, valid, test)
+        return Corpus(tuple(index), self._first_tokens(train), valid, test)
+
+    def _first_tokens(self, train: np.ndarray) -> np.ndarray:
+        if self.train_tokens is not None and self.train_tokens > len(train):
+            raise UserError(
+                f"data.train_tokens={self.train_tokens} is more than the {len(train)} tokens of "
+                f"{self._path('train')}; null takes all of them"
+            )
+        return train[: self.train_tokens]
 
     def _token_ids(self, split: str, index: Mapping[str, int]) -> np.ndarray:
         lines = self._lines(split)

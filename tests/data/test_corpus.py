@@ -168,3 +168,20 @@ def test_real_corpora_have_the_published_sizes(data_root, folder, tokens, vocabu
     lines = (data_root / folder / "test.txt").read_text(encoding="utf-8").split("\n")
     eos = corpus.vocabulary.index("<eos>")
     assert int((corpus.test == eos).sum()) == len(lines) - 1
+
+
+def test_first_tokens_of_the_training_text_keep_the_whole_vocabulary(tmp_path):
+    whole = write_texts(tmp_path)
+    part = TextCorpus("mine", str(tmp_path), ".", train_tokens=3)
+    assert words(part.load(), "train") == "the cat sat"
+    assert part.load().vocabulary == whole.load().vocabulary
+    assert words(part.load(), "test") == words(whole.load(), "test")
+    other = TextCorpus("mine", str(tmp_path), ".", train_tokens=4)
+    assert len({whole.fingerprint(), part.fingerprint(), other.fingerprint()}) == 3
+
+
+@pytest.mark.parametrize(("value", "message"), [(0, "at least 1"), (8, "more than the 7 tokens")])
+def test_a_part_that_the_training_text_does_not_have_is_refused(tmp_path, value, message):
+    write_texts(tmp_path)
+    with pytest.raises(UserError, match=rf"data\.train_tokens.*{message}"):
+        TextCorpus("mine", str(tmp_path), ".", train_tokens=value).load()

@@ -93,6 +93,7 @@ class LanguageModel(pl.LightningModule):
         if window.index == 0:
             self.hidden = self.trunk.initial_state(window.inputs_TB.shape[1])
             self.train_nll.reset()
+            self.epoch_metrics = {}  # what is reported in some epochs must not stay in others
         output = self.trunk(window.inputs_TB, self.hidden)
         self.hidden = [(h.detach(), c.detach()) for h, c in output.state]
         nll = self.head.nll(output.dropped_TBD, window.targets_TB)
@@ -176,7 +177,7 @@ class LanguageModel(pl.LightningModule):
             nll_TB = self.head.token_nll(output.dropped_TBD, window.targets_TB)
         self.valid_nll.update(nll_TB.double().mean(), nll_TB.numel())
 
-    def _outputs(self, windows: Iterable[Window]) -> Iterator[tuple[Tensor, Window]]:
+    def outputs(self, windows: Iterable[Window]) -> Iterator[tuple[Tensor, Window]]:
         """Trunk outputs (T, B, D) of all windows, state carried."""
         hidden = None
         for window in windows:
@@ -190,19 +191,19 @@ class LanguageModel(pl.LightningModule):
 
     def contexts(self, windows: Iterable[Window]) -> Iterator[Tensor]:
         """Trunk outputs (T, B, D) of all windows, in order."""
-        for hidden_TBD, _ in self._outputs(windows):
+        for hidden_TBD, _ in self.outputs(windows):
             yield hidden_TBD
 
     def token_nlls(self, windows: Iterable[Window]) -> Iterator[Tensor]:
         """(T, B) negative log-likelihoods of each window's targets, nats."""
-        for hidden_TBD, window in self._outputs(windows):
+        for hidden_TBD, window in self.outputs(windows):
             with exact_evaluation(self, self.device.type):
                 nll_TB = self.head.token_nll(hidden_TBD, window.targets_TB)
             yield nll_TB
 
     def log_prob_rows(self, windows: Iterable[Window]) -> Iterator[Tensor]:
         """Blocks (n, V) of log P over all contexts, in order; the whole exists nowhere."""
-        for hidden_TBD, _ in self._outputs(windows):
+        for hidden_TBD, _ in self.outputs(windows):
             with exact_evaluation(self, self.device.type):
                 rows_NV = self.head.log_probs(hidden_TBD)
             yield rows_NV

@@ -66,6 +66,12 @@ def test_spectra_and_rows_of_every_epoch(runs):
         assert ranks[-1] == stored.measures.press_rank
 
 
+def test_epochs_without_a_measurement_have_none(tmp_path):
+    folder = trained(tmp_path, "callbacks.spectrum.contexts=50", "callbacks.spectrum.every=2")
+    rows = [r for r in MetricsFile(folder.metrics).read() if "valid/ppl" in r]
+    assert ["spectrum/valid_log_probs/press_rank" in row for row in rows] == [False, True, False]
+
+
 def test_measuring_changes_no_weight(runs, tmp_path):
     with_spectrum = folder_of(runs, "gss")
     without = trained(tmp_path, "name=gss", "head/transform=gss", "callbacks.spectrum.every=0")

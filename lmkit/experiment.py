@@ -17,6 +17,7 @@ from lmkit.build import build_model, create
 from lmkit.callbacks.asgd_switch import AsgdSwitch, load_evaluated_weights
 from lmkit.callbacks.checkpoints import AtomicCheckpointIO, Checkpoints, load_checkpoint
 from lmkit.callbacks.cost import Cost
+from lmkit.callbacks.gradient_bottleneck import GradientBottleneck
 from lmkit.callbacks.metrics_logger import MetricsLogger
 from lmkit.callbacks.patience import Patience
 from lmkit.callbacks.progress import EpochProgress
@@ -118,7 +119,8 @@ def _train_and_conclude(defined: Run, lock: RunLock) -> None:
         config["callbacks"]["checkpoint_minutes"],
     )
     spectrum = _spectrum(config, folder, switch, lock)
-    callbacks = [switch, patience, cost, spectrum, TransformPlot(), checkpoints]
+    bottleneck = GradientBottleneck(switch, **config["callbacks"]["gradient_bottleneck"])
+    callbacks = [switch, patience, cost, spectrum, bottleneck, TransformPlot(), checkpoints]
     if config["callbacks"]["progress_bar"]:
         callbacks.append(EpochProgress())
     trainer = _trainer(defined, callbacks, [metrics, *_wandb(defined)], lock)

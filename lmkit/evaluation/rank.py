@@ -85,9 +85,7 @@ def measure_run(run: RunFolder, options: RankOptions) -> MeasuredRun:
 
     Raises: UserError when the run is damaged, or the memory does not suffice.
     """
-    for folder in (run.spectra, run.analysis):
-        if folder.is_dir() and not os.access(folder, os.W_OK):
-            raise UserError(f"{folder} cannot be written: the result would be lost")
+    require_writable(run.spectra, run.analysis)
     test_ppl = run.read_result().metrics.get("test_ppl") if run.state() == "finished" else None
     loaded = load_run(run.path, options.checkpoint, options.data_root, options.threads)
     windows = loaded.data.eval_windows(options.split)
@@ -103,7 +101,8 @@ def measure_run(run: RunFolder, options: RankOptions) -> MeasuredRun:
     if options.divergence and options.matrix == "log_probs":
         watch = DivergenceAccumulator(len(model.head.decoder_bias), device=model.device)
     with progress_bar() as progress:
-        shown = _shown(windows, num_contexts, progress, run.path.name)
+        name = run.path.name
+        shown = shown_windows(windows, num_contexts, progress, name, "singular values")
         add = None if watch is None else watch.add
         spectrum = model_spectrum(model, shown, num_contexts, options.matrix, add)
     divergence = None if watch is None else watch.result()
@@ -141,21 +140,28 @@ def require_spectrum_fits(model: LanguageModel, num_contexts: int, matrix: str) 
     )
 
 
+def require_writable(*folders: Path) -> None:
+    """Raises UserError, before the work is done, when its result could not be kept."""
+    for folder in folders:
+        if folder.is_dir() and not os.access(folder, os.W_OK):
+            raise UserError(f"{folder} cannot be written: the result would be lost")
+
+
 def progress_bar() -> Progress:
     """A bar that counts, and goes when it is done."""
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(TextColumn("{task.description}"), *columns, transient=True)
 
 
-def _shown(
-    windows: Iterable[Window], num_contexts: int, progress: Progress, name: str
+def shown_windows(
+    windows: Iterable[Window], num_contexts: int, progress: Progress, name: str, then: str
 ) -> Iterator[Window]:
-    """The windows, with a bar over the contexts; the last one says what comes then."""
+    """The windows, with a bar over the contexts; the last one says what comes `then`."""
     task = progress.add_task(f"{name}: contexts", total=num_contexts)
     for window in windows:
         progress.advance(task, min(window.targets_TB.numel(), progress.tasks[task].remaining))
         if progress.finished:
-            progress.update(task, description=f"{name}: singular values")
+            progress.update(task, description=f"{name}: {then}")
         yield window
 
 

@@ -35,8 +35,32 @@ def orthonormal_basis(weight_VE: Tensor) -> Tensor:
 
 def gradient_share(gradient_NV: Tensor, basis_VR: Tensor) -> GradientShare:
     """Share of the gradients with respect to the logits (before any transform) that basis spans."""
-    gradient_NV = gradient_NV.detach().to(basis_VR)
-    passed_N = torch.linalg.vector_norm(gradient_NV @ basis_VR, dim=1)  # = ||Q Q^T g||
-    whole_N = torch.linalg.vector_norm(gradient_NV, dim=1)
-    total = torch.linalg.vector_norm(passed_N) / torch.linalg.vector_norm(whole_N)
-    return GradientShare(float(total), passed_N / whole_N)
+    shares = GradientShares(basis_VR)
+    shares.add(gradient_NV)
+    return shares.result()
+
+
+class GradientShares:
+    """Gathers the shares of blocks of gradients.
+
+    Args:
+        basis_VR: of the decoder's column space, from `orthonormal_basis`.
+    """
+
+    def __init__(self, basis_VR: Tensor) -> None:
+        self._basis_VR = basis_VR
+        self._passed: list[Tensor] = []
+        self._whole: list[Tensor] = []
+
+    def add(self, gradient_NV: Tensor) -> None:
+        """Adds gradients, from any device."""
+        gradient_NV = gradient_NV.detach().to(self._basis_VR)
+        passed_NR = gradient_NV @ self._basis_VR
+        self._passed.append(torch.linalg.vector_norm(passed_NR, dim=1))  # = ||Q Q^T g||
+        self._whole.append(torch.linalg.vector_norm(gradient_NV, dim=1))
+
+    def result(self) -> GradientShare:
+        """The shares of all that was added."""
+        passed_N, whole_N = torch.cat(self._passed), torch.cat(self._whole)
+        total = torch.linalg.vector_norm(passed_N) / torch.linalg.vector_norm(whole_N)
+        return GradientShare(float(total), passed_N / whole_N)

@@ -6,6 +6,7 @@ import torch
 from lmkit.errors import UserError
 from lmkit.spectra.ranks import press_rank, press_tolerance
 from lmkit.spectra.robustness import (
+    FACTORISATIONS,
     add_noise,
     keep_top,
     marchenko_pastur_share,
@@ -31,14 +32,21 @@ def test_keep_top_is_the_truncated_svd(shape) -> None:
     assert torch.equal(kept, keep_top(matrix, 10))
 
 
-def test_round_trips_keep_the_rank() -> None:
-    matrix = keep_top(log_probs(90, 70), 10)
-    tolerance = press_tolerance(90, 70, torch.float64)
-    for _ in range(3):
-        trip = round_trip(matrix)
-        assert press_rank(trip.singular_values_S, tolerance) == 10
-        assert 0 < trip.relative_error < 1e-13
-        matrix = trip.matrix_NV
+@pytest.mark.parametrize("factorisation", FACTORISATIONS)
+@pytest.mark.parametrize("shape", [(90, 70), (70, 90)])
+def test_a_round_trip_keeps_the_rank(shape, factorisation) -> None:
+    matrix = keep_top(log_probs(*shape), 10)
+    trip = round_trip(matrix, factorisation)
+    error = torch.linalg.norm(trip.matrix_NV - matrix) / torch.linalg.norm(matrix)
+    assert trip.relative_error == pytest.approx(float(error))
+    assert 0 < trip.relative_error < 1e-13
+    tolerance = press_tolerance(*shape, torch.float64)
+    assert press_rank(torch.linalg.svdvals(trip.matrix_NV), tolerance) == 10
+
+
+def test_other_factorisations_are_refused() -> None:
+    with pytest.raises(UserError, match="factorisation must be one of svd, qr"):
+        round_trip(torch.eye(3), "lu")
 
 
 def test_noise_has_the_asked_variance() -> None:

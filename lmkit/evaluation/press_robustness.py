@@ -1,0 +1,188 @@
+"""How far Press's rank of a run's log P can be trusted: rounding and noise on a known rank.
+
+Shapes: N contexts, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lmkit.data.windows import Window
+from lmkit.errors import UserError
+from lmkit.evaluation.load import LoadedRun
+from lmkit.evaluation.memory import require_memory
+from lmkit.module import LanguageModel
+from lmkit.spectra.measures import EPSILONS
+from lmkit.spectra.ranks import press_tolerance
+from lmkit.spectra.robustness import (
+    add_noise,
+    keep_top,
+    noise_deviation,
+    predicted_rank,
+    round_trip,
+)
+from lmkit.spectra.separated import (
+    Separated,
+    count_above,
+    separated_effective_rank,
+    split_off,
+)
+
+TRUE_RANK = 10
+# of float64 matrices at the peak, LAPACK's work among them
+COPIES = {"svd": 9, "qr": 6}
+# What float32 rows hold of log P's tenth singular value is rounding below this share of the first
+LEAST_SHARE = 1e-6
+
+
+class RobustnessOptions(NamedTuple):
+    """What the study does."""
+
+    split: str
+    contexts: int  # the first of the split
+    factorisation: str  # "svd" or "qr"
+    round_trips: int
+    noise: Sequence[float]  # c: the noise's variance is c / V^2
+    seed: int  # of the noise
+
+
+class Noisy(NamedTuple):
+    """Ranks of the matrix with noise of variance c / V^2."""
+
+    c: float
+    press_rank: int
+    predicted_rank: float  # by random-matrix theory
+    effective_rank: dict[str, int | None]  # by epsilon; None where it is more than the true rank
+
+
+class Robustness(NamedTuple):
+    """The study of one matrix of rank `true_rank`; tolerance in units of sigma_1, of float64."""
+
+    num_contexts: int
+    num_words: int
+    true_rank: int
+    tolerance: float
+    singular_values: list[float]  # the ones that are kept, relative to the first
+    round_trip_ranks: list[int]  # before the first, and after each
+    round_trip_errors: list[float]  # of each: ||product - matrix|| / ||matrix||, Frobenius
+    noise: list[Noisy]
+
+
+def num_steps(options: RobustnessOptions) -> int:
+    """How often `study` says what it does."""
+    return 1 + options.round_trips + len(options.noise)
+
+
+def study(run: LoadedRun, options: RobustnessOptions, step: Callable[[str], None]) -> Robustness:
+    """Parthiban et al. 2021, supplement, section 5, on the first contexts of a split.
+
+    `step` is told what comes next.
+
+    Raises: UserError when there are too few contexts or words, log P has no ten singular values, or
+        the memory does not suffice.
+    """
+    num_words = len(run.model.head.decoder_bias)
+    windows = run.data.eval_windows(options.split)
+    _require_size(options, windows.num_targets, num_words, run.model.device)
+    step("log P")
+    return study_matrix(first_rows(run.model, windows, options.contexts), options, step)
+
+
+def study_matrix(
+    rows_NV: Tensor, options: RobustnessOptions, step: Callable[[str], None]
+) -> Robustness:
+    """The study of any matrix, of which the ten largest singular values are kept."""
+    num_contexts, num_words = rows_NV.shape
+    matrix_NV = keep_top(rows_NV, TRUE_RANK)
+    values = split_off(matrix_NV, TRUE_RANK).top_C.tolist()
+    if values[-1] < LEAST_SHARE * values[0]:
+        raise UserError(
+            f"log P has fewer than {TRUE_RANK} singular values above its rounding (the last of "
+            f"them is {values[-1] / values[0]:.1e} of the first): there is no rank to study"
+        )
+    tolerance = press_tolerance(num_contexts, num_words, torch.float64)
+    noise = []
+    for index, c in enumerate(options.noise):
+        step(f"noise, c = {c:g}")
+        noise.append(_noisy(matrix_NV, c, options.seed + index, tolerance))
+    ranks, errors = _round_trips(matrix_NV, tolerance, options, step)
+    relative = [value / values[0] for value in values]
+    return Robustness(
+        num_contexts, num_words, TRUE_RANK, tolerance, relative, ranks, errors, noise
+    )
+
+
+def predicted_ranks(found: Robustness, cs: Iterable[float]) -> list[float]:
+    """What random-matrix theory predicts for noise of these c."""
+    return [_predicted(found.num_contexts, found.num_words, c, found.tolerance) for c in cs]
+
+
+def first_rows(model: LanguageModel, windows: Iterable[Window], num_contexts: int) -> Tensor:
+    """Log P of the first contexts, float32."""
+    rows_NV = torch.empty(num_contexts, len(model.head.decoder_bias), device=model.device)
+    seen = 0
+    for block_NV in model.log_prob_rows(windows):
+        part_NV = block_NV[: num_contexts - seen]
+        rows_NV[seen : seen + len(part_NV)] = part_NV
+        seen += len(part_NV)
+        if seen == num_contexts:
+            break
+    return rows_NV
+
+
+def _require_size(
+    options: RobustnessOptions, available: int, num_words: int, device: torch.device
+) -> None:
+    if not TRUE_RANK < options.contexts <= available:
+        raise UserError(
+            f"contexts must be more than {TRUE_RANK} and at most {available:,}, those of the "
+            f"{options.split} split, but is {options.contexts}"
+        )
+    if num_words <= TRUE_RANK:
+        raise UserError(f"the study needs more than {TRUE_RANK} words, but there are {num_words}")
+    require_memory(
+        COPIES[options.factorisation] * 8 * options.contexts * num_words,
+        device,
+        f"the study of {options.contexts:,} contexts x {num_words:,} words in float64",
+        "choose a smaller contexts=N" + " or factorisation=qr" * (options.factorisation == "svd"),
+    )
+
+
+def _round_trips(
+    matrix_NV: Tensor,
+    tolerance: float,
+    options: RobustnessOptions,
+    step: Callable[[str], None],
+) -> tuple[list[int], list[float]]:
+    ranks, errors = [_press_rank(matrix_NV, tolerance)], []
+    for count in range(1, options.round_trips + 1):
+        step(f"round trip {count} of {options.round_trips}")
+        matrix_NV, error = round_trip(matrix_NV, options.factorisation)
+        ranks.append(_press_rank(matrix_NV, tolerance))
+        errors.append(error)
+    return ranks, errors
+
+
+def _press_rank(matrix_NV: Tensor, tolerance: float) -> int:
+    return _rank(split_off(matrix_NV, TRUE_RANK), tolerance)
+
+
+def _rank(separated: Separated, tolerance: float) -> int:
+    limit = tolerance * float(separated.top_C[0])
+    return int((separated.top_C > limit).sum()) + count_above(separated.rest_NV, limit)
+
+
+def _noisy(matrix_NV: Tensor, c: float, seed: int, tolerance: float) -> Noisy:
+    separated = split_off(add_noise(matrix_NV, c, seed), TRUE_RANK)
+    effective = {f"{e:g}": separated_effective_rank(separated, e) for e in EPSILONS}
+    predicted = _predicted(*matrix_NV.shape, c, tolerance)
+    return Noisy(c, _rank(separated, tolerance), predicted, effective)
+
+
+def _predicted(num_contexts: int, num_words: int, c: float, tolerance: float) -> float:
+    deviation = noise_deviation(c, num_words)
+    return predicted_rank(num_contexts, num_words, deviation, tolerance, TRUE_RANK)

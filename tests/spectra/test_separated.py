@@ -1,0 +1,83 @@
+"""Ranks of a low-rank matrix with something small on it, against a full decomposition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lmkit.errors import UserError
+from lmkit.spectra.ranks import effective_rank
+from lmkit.spectra.separated import (
+    Separated,
+    count_above,
+    separated_effective_rank,
+    split_off,
+)
+
+
+def matrix(num_rows: int, num_columns: int, values: list[float], noise: float) -> torch.Tensor:
+    """Of these singular values, but for Gaussian noise of this standard deviation."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    left = torch.linalg.qr(normal(num_rows, len(values))).Q
+    right = torch.linalg.qr(normal(num_columns, len(values))).Q
+    product = (left * torch.tensor(values, dtype=torch.float64)) @ right.T
+    return product + noise * normal(num_rows, num_columns)
+
+
+@pytest.mark.parametrize("shape", [(70, 50), (50, 70), (60, 60)])
+@pytest.mark.parametrize("noise", [1e-6, 1e-10])
+def test_the_two_parts_are_the_spectrum(shape, noise):
+    whole = matrix(*shape, [3.0, 0.5, 0.01], noise)
+    found = split_off(whole, 3)
+    expected = torch.linalg.svdvals(whole)
+    rest = torch.linalg.svdvals(found.rest_NV)
+    torch.testing.assert_close(found.top_C, expected[:3], rtol=1e-12, atol=0)
+    # the full decomposition itself has errors near eps sigma_1 in the small values
+    torch.testing.assert_close(rest[: min(shape) - 3], expected[3:], rtol=1e-8, atol=1e-14)
+    assert found.rest_energy == pytest.approx(float(expected[3:].square().sum()), rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(70, 50), (50, 70), (60, 60)])
+@pytest.mark.parametrize("share", [0.001, 0.05, 0.4, 0.99])
+def test_counts_are_those_of_the_singular_values(shape, share):
+    rest = matrix(*shape, [], 1e-14)
+    values = torch.linalg.svdvals(rest)
+    limit = share * float(values[0])
+    assert count_above(rest, limit) == int((values > limit).sum())
+
+
+def test_a_limit_above_the_norm_is_passed_by_none():
+    assert count_above(torch.zeros(4, 3, dtype=torch.float64), 1e-15) == 0
+    assert count_above(torch.eye(4, dtype=torch.float64), 2.0) == 0
+    assert count_above(torch.eye(4, dtype=torch.float64), 1.5) == 0
+
+
+def test_blocks_of_two_are_counted():
+    # [[1, 2], [2, 1]] has eigenvalues 3 and -1; as a shifted Gram matrix it comes from this
+    gram = torch.tensor([[5.0, 4.0], [4.0, 5.0]], dtype=torch.float64)
+    rows = torch.linalg.cholesky(gram).T
+    values = torch.linalg.svdvals(rows)  # 3 and 1
+    assert values.tolist() == pytest.approx([3.0, 1.0])
+    assert [count_above(rows, limit) for limit in (0.9, 1.1, 5**0.5, 2.9)] == [2, 1, 1, 1]
+
+
+def test_a_limit_that_is_not_resolved_is_refused():
+    with pytest.raises(UserError, match="is not resolved beside singular values"):
+        count_above(torch.eye(4, dtype=torch.float64), 1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1e-2, 1e-3, 1e-7, 1e-12])
+def test_effective_ranks_are_those_of_all_values(epsilon):
+    whole = matrix(40, 30, [1.0, 0.5, 0.1, 1e-3], 1e-9)
+    expected = effective_rank(torch.linalg.svdvals(whole), epsilon)
+    assert separated_effective_rank(split_off(whole, 4), epsilon) == expected
+
+
+def test_an_effective_rank_beyond_what_is_split_off_is_none():
+    separated = Separated(torch.tensor([1.0, 1.0], dtype=torch.float64), torch.zeros(0), 0.5)
+    assert separated_effective_rank(separated, 0.1) is None
+    assert separated_effective_rank(separated, 0.2) == 2

@@ -29,7 +29,7 @@ def main(config: DictConfig) -> None:
 
     run = RunFolder(Path(plain["run"]))
     if not run.path.is_dir():
-        raise UserError(f"run={plain['run']} is no folder; give that of a run, such as runs/NAME-ID")
+        raise UserError(f"run={plain['run']} is no folder; give the folder of a run")
     measured = measure_checkpoints(run, options)
     _show(run, measured, options)
     _write(run, measured, options)

@@ -1,4 +1,4 @@
-"""The study of Press's rank, and the gradient bottleneck, on a trained run and by their commands."""
+"""Robustness of Press's rank, and the gradient bottleneck, on a trained run, by their commands."""
 
 from __future__ import annotations
 

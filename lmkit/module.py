@@ -12,13 +12,13 @@ from contextlib import contextmanager
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
-from torchmetrics import MeanMetric
 
 from lmkit.data.windows import Window
 from lmkit.errors import UserError
 from lmkit.heads.head import Head
 from lmkit.objective import RegularizedNLL
 from lmkit.optimizer import SGDSettings
+from lmkit.token_mean import TokenMean
 
 
 def to_device(window: Window, device: torch.device) -> Window:
@@ -67,7 +67,7 @@ class LanguageModel(pl.LightningModule):
         super().__init__()
         self.trunk, self.head, self.objective, self.settings = trunk, head, objective, optimizer
         self.log_every = log_every
-        self.train_nll, self.valid_nll = _mean_metric(), _mean_metric()
+        self.train_nll, self.valid_nll = TokenMean(), TokenMean()
         self.hidden: list[tuple[Tensor, Tensor]] | None = None
         self.restored: dict | None = None
         self.bad_window: Tensor | None = None
@@ -210,7 +210,7 @@ class LanguageModel(pl.LightningModule):
 
     def mean_nll(self, windows: Iterable[Window]) -> float:
         """Mean negative log-likelihood over all targets, nats, as validation computes it."""
-        mean = _mean_metric().to(self.device)
+        mean = TokenMean().to(self.device)
         for nll_TB in self.token_nlls(windows):
             mean.update(nll_TB.double().mean(), nll_TB.numel())
         return float(mean.compute())
@@ -242,8 +242,3 @@ class LanguageModel(pl.LightningModule):
 def safe_exp(nll: float) -> float:
     """exp(nll), infinity where that overflows."""
     return math.exp(nll) if nll < 700 else math.inf
-
-
-def _mean_metric() -> MeanMetric:
-    # without the check for NaN, which would wait for the device at every update
-    return MeanMetric(nan_strategy="disable").set_dtype(torch.float64)

@@ -23,6 +23,7 @@ CHAIN = (
     "heads",
     "objective",
     "optimizer",
+    "token_mean",
     "module",
     "build",
     "callbacks",
@@ -32,8 +33,8 @@ CHAIN = (
 # open to every room, importing nothing of the chain
 BESIDE = {"errors": (), "spectra": ("errors",), "runs": ("errors",)}
 # what the user starts, and what puts the rooms together: free to import any, imported by no room
-ENTRY_POINTS = ("train", "evaluate", "rank", "describe", "sweep")
-EXEMPT = (*ENTRY_POINTS, "cli", "mistakes", "experiment", "conclude", "sweeps")
+ENTRY_POINTS = ("train", "finetune", "evaluate", "rank", "describe", "sweep")
+EXEMPT = (*ENTRY_POINTS, "cli", "mistakes", "experiment", "parent", "conclude", "sweeps")
 # entry points that lie within a room: free to import any, imported by none, quick to start
 COMMANDS = (
     "lmkit.analysis.compare",

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.loggers.logger import Logger
 from rich.console import Console
 from rich.table import Table
@@ -17,18 +16,20 @@ from lmkit.analysis import figures
 from lmkit.callbacks.asgd_switch import AsgdSwitch
 from lmkit.callbacks.checkpoints import Checkpoints
 from lmkit.callbacks.cost import Cost, peak_memory_mb
-from lmkit.callbacks.spectrum import Spectrum, model_spectrum, numbers
+from lmkit.callbacks.model_spectrum import Spectrum, model_spectrum
+from lmkit.callbacks.spectrum_charts import numbers
 from lmkit.callbacks.transform_plot import sample_transform
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.data.toy import ToyLanguage
 from lmkit.evaluation.perplexity import Perplexity, perplexity
+from lmkit.mirror.fields import result_fields, run_fields
+from lmkit.mirror.live import MirrorLogger
 from lmkit.module import LanguageModel
 from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.provenance import provenance
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
-from lmkit.spectra.measures import SpectrumMeasures
 from lmkit.spectra.storage import write_spectrum
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def conclude(
     path = folder.spectra / "test_log_probs.npz"
     replace_atomically(path, lambda file: write_spectrum(file, *spectrum), check_lock)
     metrics = _metrics(trained, test, spectrum) | _truth(defined.source)
-    _log(folder, trained, metrics, loggers)
+    _log(defined, trained, metrics, spectrum, loggers)
     _draw(folder, model, metrics, spectrum)
     result = Result(
         SCHEMA_VERSION,
@@ -104,20 +105,27 @@ def _origin(defined: Run, model: LanguageModel) -> dict[str, object]:
 
 
 def _log(
-    folder: RunFolder, trained: Trained, metrics: dict[str, object], loggers: Sequence[Logger]
+    defined: Run,
+    trained: Trained,
+    metrics: dict[str, object],
+    spectrum: Spectrum,
+    loggers: Sequence[Logger],
 ) -> None:
     """The test row: one step after the last, where going on with a larger budget cuts it off."""
-    MetricsFile(folder.metrics).cut_back(trained.steps)  # a conclusion that was killed
-    found = numbers(SpectrumMeasures(**metrics["test_spectrum"]))
+    config = defined.config
+    MetricsFile(defined.folder.metrics).cut_back(trained.steps)  # a conclusion that was killed
     row = {
         "epoch": trained.spent.epochs - 1,
         "test/ppl": metrics["test_ppl"],
-        **{f"test/{name}": value for name, value in found.items()},
+        **{f"test/{name}": value for name, value in numbers(spectrum.measures).items()},
     }
+    fields = run_fields(config, config["logger"]["axes"]) | result_fields(metrics)
     for logger in loggers:
+        if isinstance(logger, MirrorLogger):
+            logger.log_final_spectrum(spectrum)
         logger.log_metrics(row, trained.steps + 1)
-        if isinstance(logger, WandbLogger):
-            logger.experiment.finish()
+        if isinstance(logger, MirrorLogger):
+            logger.conclude(fields, finished=True)
 
 
 def _truth(source: object) -> dict[str, object]:

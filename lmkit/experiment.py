@@ -10,7 +10,6 @@ from pathlib import Path
 import pytorch_lightning as pl
 import torch
 import yaml
-from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.loggers.logger import Logger
 
 from lmkit.build import build_model, create
@@ -199,25 +198,22 @@ def _trainer(
     )
 
 
-def _wandb(defined: Run) -> list[WandbLogger]:
+def _wandb(defined: Run) -> list[Logger]:
     """W&B's logger, offline unless asked: nothing asks for an account."""
-    settings, config = defined.config["logger"], defined.config
+    settings, folder = defined.config["logger"], defined.folder.path
     if settings["mode"] == "disabled":
         return []
     import wandb
 
-    folder = defined.folder.path
-    run = wandb.init(
-        id=folder.name,
-        name=folder.name,
-        dir=folder,
-        mode=settings["mode"],
-        project=settings["project"],
-        group=settings["group"],
-        tags=list(settings["tags"]),
-        job_type=f"seed {config['seed']}",
-        config=config,
-        resume="allow",
-        settings=wandb.Settings(silent=True),
+    from lmkit.mirror.live import MirrorLogger, open_run
+
+    run = open_run(
+        folder.name,
+        defined.config,
+        folder,
+        settings["mode"],
+        settings["group"],
+        "allow",
+        wandb.Settings(silent=True),
     )
-    return [WandbLogger(experiment=run)]
+    return [MirrorLogger(run)]

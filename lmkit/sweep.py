@@ -42,6 +42,13 @@ def work(sweep: SweepFolder, console: Console) -> bool:
     return all(outcome.failure is None for outcome in outcomes)
 
 
+def sync(sweep: SweepFolder, console: Console, online: bool) -> bool:
+    """Rebuilds the sweep's W&B runs from its run folders; True when none is damaged."""
+    from lmkit.mirror import sync as mirror  # slow: only now that the arguments are known good
+
+    return mirror.sync(sweep, online, console)
+
+
 def main() -> None:
     """Reads the command line; ends with status 1 when a point has failed."""
     parser = argparse.ArgumentParser(prog="python -m lmkit.sweep", description=__doc__)
@@ -49,18 +56,23 @@ def main() -> None:
     for name, meaning in (
         ("status", "which points are done, running, failed, unfinished, new"),
         ("work", "train points one by one until none is left, beside other workers"),
+        ("sync", "rebuild the sweep's W&B runs from the run folders, one for each run"),
     ):
         command = commands.add_parser(name, help=meaning, description=meaning)
         command.add_argument("sweep", help="name of a sweep, or its folder")
         command.add_argument("--runs-dir", default="runs", help="where runs are (runs)")
         if name == "status":
             command.add_argument("--all", action="store_true", help="a row for every point")
+        if name == "sync":
+            command.add_argument("--online", action="store_true", help="upload them, too")
     arguments = parser.parse_args()
     console = tables.console()
     try:
         sweep = SweepFolder.find(arguments.sweep, arguments.runs_dir)
         if arguments.command == "status":
             fine = status(sweep, console, arguments.all)
+        elif arguments.command == "sync":
+            fine = sync(sweep, console, arguments.online)
         else:
             fine = work(sweep, console)
     except UserError as error:

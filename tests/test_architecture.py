@@ -33,8 +33,8 @@ CHAIN = (
 # open to every room, importing nothing of the chain
 BESIDE = {"errors": (), "spectra": ("errors",), "runs": ("errors",)}
 # what the user starts, and what puts the rooms together: free to import any, imported by no room
-ENTRY_POINTS = ("train", "finetune", "evaluate", "rank", "describe", "sweep")
-EXEMPT = (*ENTRY_POINTS, "cli", "mistakes", "experiment", "parent", "conclude", "sweeps")
+ENTRY_POINTS = ("train", "finetune", "evaluate", "rank", "describe", "sweep", "dashboard")
+EXEMPT = (*ENTRY_POINTS, "cli", "mistakes", "experiment", "parent", "conclude", "sweeps", "mirror")
 # entry points that lie within a room: free to import any, imported by none, quick to start
 COMMANDS = (
     "lmkit.analysis.compare",

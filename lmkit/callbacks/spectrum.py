@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import WandbLogger
-from torch import Tensor
 
 from lmkit.callbacks.asgd_switch import AsgdSwitch
 from lmkit.callbacks.model_spectrum import (
     MATRICES,
-    Spectrum,
     has_transformed_logits,
     model_spectrum,
 )
+from lmkit.callbacks.spectrum_charts import epoch_charts, numbers
 from lmkit.errors import require_choice, require_count
 from lmkit.module import LanguageModel
 from lmkit.runs.atomic import replace_atomically
-from lmkit.spectra.measures import SpectrumMeasures
-from lmkit.spectra.storage import read_spectrum, write_spectrum
-
-PLOTTED_POINTS = 100
-PLOTTED_EPOCHS = 8  # all of them, logged anew after each, would grow with their square
+from lmkit.spectra.storage import write_spectrum
 
 
 class SpectrumCallback(pl.Callback):
@@ -88,57 +81,5 @@ class SpectrumCallback(pl.Callback):
             module.report(f"spectrum/{split}_{matrix}/{name}", value)
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
-                self._plot(logger, split, matrix)
-
-    def _plot(self, logger: WandbLogger, split: str, matrix: str) -> None:
-        """Spectra of the epochs so far over each other: log scale, and normalised cumulative."""
-        import wandb
-
-        spectra = self._stored(split, matrix)
-        table = wandb.Table(columns=["epoch", *numbers(next(iter(spectra.values())).measures)])
-        lines, keys, x = [], [], []
-        for epoch, spectrum in spectra.items():
-            found = numbers(spectrum.measures)
-            table.add_data(epoch, *(found.get(name) for name in table.columns[1:]))
-            x, y = plotted(spectrum.singular_values)
-            lines.append(y)
-            keys.append(f"epoch {epoch}")
-        name = f"spectrum/{split}_{matrix}"
-        log_plot = wandb.plot.line_series(
-            x, [np.log10(np.maximum(y, 1e-12)).tolist() for y in lines], keys,
-            title="log10 of singular value / largest", xname="index",
-        )
-        plain_plot = wandb.plot.line_series(
-            x, [y.tolist() for y in lines], keys, title="singular value / largest", xname="index"
-        )
-        plots = {f"{name}/log": log_plot, f"{name}/normalised": plain_plot, f"{name}/table": table}
-        logger.experiment.log(plots, commit=False)
-
-    def _stored(self, split: str, matrix: str) -> dict[int, Spectrum]:
-        """A few of the epochs measured so far, evenly spaced, the last among them."""
-        paths = sorted(self.folder.glob(f"epoch_*_{split}_{matrix}.npz"))
-        chosen = np.unique(np.linspace(0, len(paths) - 1, PLOTTED_EPOCHS).round().astype(int))
-        found = {}
-        for path in (paths[i] for i in chosen):
-            epoch = int(re.match(r"epoch_(\d+)_", path.name).group(1))
-            found[epoch] = Spectrum(*read_spectrum(path))
-        return found
-
-
-def numbers(measures: SpectrumMeasures) -> dict[str, float]:
-    """The measures that are resolved, by short names."""
-    values = {
-        "press_rank": measures.press_rank,
-        **{f"rank_{epsilon}": rank for epsilon, rank in measures.effective_rank.items()},
-        "stable_rank": measures.stable_rank,
-        "participation_ratio": measures.participation_ratio,
-        "entropy_rank": measures.entropy_rank,
-    }
-    return {name: float(value) for name, value in values.items() if value is not None}
-
-
-def plotted(singular_values: Tensor) -> tuple[list[int], np.ndarray]:
-    """At most 100 indices (from 1, denser at the start) and relative singular values there."""
-    relative = (singular_values / singular_values[0]).numpy()
-    indices = np.unique(np.geomspace(1, len(relative), PLOTTED_POINTS).astype(int))
-    return indices.tolist(), relative[indices - 1]
+                charts = epoch_charts(self.folder, split, matrix)
+                logger.experiment.log(charts, commit=False)

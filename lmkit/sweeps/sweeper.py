@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import yaml
 from hydra.core.plugins import Plugins
@@ -18,6 +17,7 @@ from rich.console import Console
 
 from lmkit.cli import OF_SWEEPS, REPOSITORY, SWEEPS
 from lmkit.errors import UserError, require_count
+from lmkit.mirror.fields import varied
 from lmkit.sweeps import axes, tables
 from lmkit.sweeps.axes import Line, option_of
 from lmkit.sweeps.check import check
@@ -104,11 +104,12 @@ class Points(Sweeper):
         if len(runs_dirs) != 1:
             raise UserError("runs_dir must be the same for all points of a sweep")
         points: dict[str, Point] = {}
+        varying = [axis.option for axis in varied(lines)]
         for i, found in enumerate(check(configs)):
             if found.error is not None:
                 raise _of_point(i, labels[i], found.error)
             config = configs[i]
-            line = self._with_bookkeeping(lines[i], config)
+            line = self._with_bookkeeping(lines[i], varying)
             budget = config["max_epochs"], config["patience"]
             points.setdefault(found.run, Point(labels[i], line, found.run, config["name"], *budget))
         if len(points) < len(lines):
@@ -128,11 +129,11 @@ class Points(Sweeper):
                 raise _of_point(i, labels[i], str(error)) from None
         return configs
 
-    def _with_bookkeeping(self, line: Line, config: dict) -> list[str]:
+    def _with_bookkeeping(self, line: Line, varying: Sequence[str]) -> list[str]:
         """The line with what groups its run in W&B and keeps its log short, unless it says so."""
         extra = {
             "logger.group": self._name(),
-            "logger.tags": f"[{head_tag(config['head'])}]",
+            "logger.axes": f"[{','.join(varying)}]",
             "callbacks.progress_bar": "false",
         }
         given = {option_of(override) for override in line}
@@ -181,27 +182,6 @@ def register(plugins: Plugins) -> None:
     """Makes the sweeper known to Hydra, under the name by which conf/hydra/sweeper asks for it."""
     sys.modules[HYDRA_NAME] = sys.modules[__name__]
     plugins.register(Points)
-
-
-def head_tag(head: Mapping[str, Mapping[str, object]]) -> str:
-    """The head's short name for W&B: its mixture and its transform."""
-    mixture = _MIXTURES.get(_class_name(head["mixture"]), _class_name(head["mixture"]))
-    transform = _TRANSFORMS.get(_class_name(head["transform"]), _class_name(head["transform"]))
-    return "_".join(part for part in (mixture, transform) if part) or "softmax"
-
-
-_MIXTURES = {"SingleContext": "", "MixtureOfContexts": "moc", "MixtureOfSoftmaxes": "mos"}
-_TRANSFORMS = {
-    "Identity": "",
-    "SigSoftmax": "ss",
-    "GeneralizedSigSoftmax": "gss",
-    "PiecewiseLinear": "plif",
-    "MonotoneMLP": "monotone_mlp",
-}
-
-
-def _class_name(section: Mapping[str, object]) -> str:
-    return Path(str(section.get("_target_"))).suffix.lstrip(".")
 
 
 def _of_point(index: int, label: str, message: str) -> UserError:

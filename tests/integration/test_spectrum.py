@@ -10,7 +10,7 @@ import torch
 
 from lmkit.callbacks.checkpoints import load_checkpoint
 from lmkit.callbacks.model_spectrum import model_spectrum
-from lmkit.callbacks.spectrum import PLOTTED_EPOCHS, SpectrumCallback
+from lmkit.callbacks.spectrum_charts import PLOTTED_EPOCHS, stored_epochs
 from lmkit.cli import compose, plain_config
 from lmkit.errors import UserError
 from lmkit.evaluation.load import load_run
@@ -128,8 +128,7 @@ def test_few_epochs_are_plotted_the_last_among_them(runs, tmp_path):
     for epoch in range(1, 31):
         with (tmp_path / f"epoch_{epoch:04d}_valid_log_probs.npz").open("wb") as file:
             write_spectrum(file, *stored)
-    callback = SpectrumCallback(tmp_path, None, 1, 10, ["valid"], "raw", lambda: None)
-    shown = list(callback._stored("valid", "log_probs"))
+    shown = list(stored_epochs(tmp_path, "valid", "log_probs"))
     assert len(shown) == PLOTTED_EPOCHS
     assert shown[0] == 1
     assert shown[-1] == 30

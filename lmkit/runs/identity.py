@@ -53,6 +53,18 @@ def identity(config: Mapping[str, object], data_sha256: str, device_kind: str) -
         key: _canonical(_option(trainer, key, f"trainer.{key}"), f"trainer.{key}")
         for key in _TRAINER
     }
+    return _named(payload)
+
+
+def identity_of(decides: Mapping[str, object]) -> Identity:
+    """The identity of something else than a training run, by all that decides its numbers.
+
+    Raises: UserError naming the option that is no number, text, list or mapping.
+    """
+    return _named({key: _canonical(value, key) for key, value in decides.items()})
+
+
+def _named(payload: dict[str, object]) -> Identity:
     text = json.dumps(payload, sort_keys=True, separators=(",", ":"))
     return Identity(payload, hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH])
 

@@ -1,0 +1,61 @@
+"""True distributions to be fitted, in log space, and how far a fit is from them.
+
+Shapes: P problems, N contexts, V words. All in float64.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lmkit.spectra.measures import measure
+
+
+def dirichlet_log_probs(
+    alpha: float, num_contexts: int, num_words: int, random: np.random.RandomState
+) -> np.ndarray:
+    """log P* (N, V): each row from the symmetric Dirichlet distribution with that concentration.
+
+    As normalised Gamma(alpha) variates, by G(alpha) = G(alpha + 1) U^(1 / alpha) in log space:
+    with alpha = 0.01 most probabilities are below the smallest float64.
+    """
+    shape = (num_contexts, num_words)
+    log_gamma = np.log(random.standard_gamma(alpha + 1, shape))
+    log_gamma += np.log1p(-random.random_sample(shape)) / alpha
+    return log_gamma - np.logaddexp.reduce(log_gamma, axis=1, keepdims=True)
+
+
+class Score(NamedTuple):
+    """How well log P fits log P* on one problem."""
+
+    mode_match: float  # share of contexts with argmax P = argmax P*
+    cross_entropy: float  # nats a context
+    entropy: float  # of P*, nats a context: no cross-entropy is lower
+    kl: float  # mean KL(P* || P), nats a context
+    rank: int | None  # Press rank of log P, as the papers measure it
+    true_rank: int | None  # Press rank of log P*
+
+
+def score(log_probs_NV: Tensor, target_NV: Tensor) -> Score:
+    """Scores log P against log P*, both in float64."""
+    probs_NV = target_NV.exp()
+    cross_entropy = -(probs_NV * log_probs_NV).sum(1)
+    entropy = -(probs_NV * target_NV).sum(1)
+    same_mode = log_probs_NV.argmax(1) == target_NV.argmax(1)
+    return Score(
+        float(same_mode.double().mean()),
+        float(cross_entropy.mean()),
+        float(entropy.mean()),
+        float((cross_entropy - entropy).mean()),
+        press_rank(log_probs_NV),
+        press_rank(target_NV),
+    )
+
+
+def press_rank(log_probs_NV: Tensor) -> int | None:
+    """Press rank of a float64 matrix with the tolerance of the papers, float32's."""
+    values = torch.linalg.svdvals(log_probs_NV)
+    return measure(values, *log_probs_NV.shape, log_probs_NV.dtype, "svd").press_rank

@@ -16,7 +16,7 @@ from lmkit.analysis import figures
 from lmkit.callbacks.asgd_switch import AsgdSwitch
 from lmkit.callbacks.checkpoints import Checkpoints
 from lmkit.callbacks.cost import Cost, peak_memory_mb
-from lmkit.callbacks.model_spectrum import Spectrum, model_spectrum
+from lmkit.callbacks.model_spectrum import Spectrum, has_transformed_logits, model_spectrum
 from lmkit.callbacks.spectrum_charts import numbers
 from lmkit.callbacks.transform_plot import sample_transform
 from lmkit.data.datamodule import WindowsDataModule
@@ -58,8 +58,11 @@ def conclude(
         contexts = defined.config["callbacks"]["spectrum"]["final_contexts"] or test.num_tokens
         windows = data.eval_windows("test")
         spectrum = model_spectrum(model, windows, min(contexts, test.num_tokens))
-    path = folder.spectra / "test_log_probs.npz"
-    replace_atomically(path, lambda file: write_spectrum(file, *spectrum), check_lock)
+        sample = min(defined.config["callbacks"]["spectrum"]["contexts"], test.num_tokens)
+        spectra = {"log_probs": spectrum, **_transformed_logits(trained, sample)}
+    for matrix, found in spectra.items():
+        path = folder.spectra / f"test_{matrix}.npz"
+        replace_atomically(path, lambda file, found=found: write_spectrum(file, *found), check_lock)
     metrics = _metrics(trained, test, spectrum) | _truth(defined.source)
     _log(defined, trained, metrics, spectrum, loggers)
     _draw(folder, model, metrics, spectrum)
@@ -73,6 +76,15 @@ def conclude(
         trained.spent,
     )
     publish_result(folder.result, result, check_lock)
+
+
+def _transformed_logits(trained: Trained, num_contexts: int) -> dict[str, Spectrum]:
+    """Their spectrum on a sample of test, of a head that has them; `lmkit.rank` measures more."""
+    if not has_transformed_logits(trained.model):
+        return {}
+    windows = trained.data.eval_windows("test")
+    matrix = "transformed_logits"
+    return {matrix: model_spectrum(trained.model, windows, num_contexts, matrix)}
 
 
 def _metrics(trained: Trained, test: Perplexity, spectrum: Spectrum) -> dict[str, object]:

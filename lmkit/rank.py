@@ -9,9 +9,10 @@ from omegaconf import DictConfig
 
 from lmkit.cli import entry_point, plain_config
 from lmkit.errors import UserError, require_choice, require_count
+from lmkit.sweeps.manifest import MANIFEST, SweepFolder
 
 if TYPE_CHECKING:
-    from lmkit.evaluation.rank import MeasuredRun, RankOptions
+    from lmkit.evaluation.rank import FoundRuns, MeasuredRun, RankOptions
 
 COLUMN_WIDTH = 22  # of a table, so that a run's name takes few lines
 
@@ -21,9 +22,9 @@ def main(config: DictConfig) -> None:
     """Checks the options, measures one run after the other, then prints and draws them together."""
     plain = plain_config(config)
     path, options = _checked(plain)
-    from lmkit.evaluation.rank import find_runs, measure_run
+    from lmkit.evaluation.rank import measure_run
 
-    found = find_runs(path)
+    found = runs_in(path)
     measured, left_out = [], dict(found.left_out)
     for run in found.runs:
         try:
@@ -38,6 +39,16 @@ def main(config: DictConfig) -> None:
         raise UserError(f"no run of run={path} could be measured")
     _show(measured, options)
     _draw(Path(path), measured, options)
+
+
+def runs_in(path: str) -> FoundRuns:
+    """The run in the folder `path`, or the finished ones of a sweep's folder or of any other."""
+    from lmkit.evaluation.rank import find_runs
+
+    if not (Path(path) / MANIFEST).is_file():
+        return find_runs(path)
+    sweep = SweepFolder.find(path, ".")
+    return find_runs(path, [sweep.run_folder(point).path for point in sweep.manifest.points])
 
 
 def _checked(plain: dict) -> tuple[str, RankOptions]:

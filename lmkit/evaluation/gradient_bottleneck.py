@@ -37,13 +37,15 @@ def measure_checkpoints(run: RunFolder, options: BottleneckOptions) -> list[Meas
     Raises: UserError when the run has saved none, or there are too few contexts.
     """
     require_writable(run.analysis)
-    best, last = run.best.exists(), run.last.exists()
-    if not best and not last:
+    steps = {
+        name: load_checkpoint(path)["global_step"]
+        for name, path in (("best", run.best), ("last", run.last))
+        if path.exists()
+    }
+    if not steps:
         raise UserError(f"run={run.path} has no checkpoint; give the folder of a run")
-    names = ["best"] if best else []
-    if last and not (best and run.best.samefile(run.last)):
-        names.append("last")
-    return [_measure(run, name, options) for name in names]
+    different = {step: name for name, step in reversed(steps.items())}
+    return [_measure(run, name, options) for name in reversed(different.values())]
 
 
 def logged_epochs(run: RunFolder) -> list[dict[str, float]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -59,8 +59,8 @@ class FoundRuns(NamedTuple):
     left_out: dict[str, str]  # name -> reason
 
 
-def find_runs(path: str) -> FoundRuns:
-    """The run in `path`, or all finished runs among its folders; torch-free.
+def find_runs(path: str, among: Sequence[Path] | None = None) -> FoundRuns:
+    """The run in `path`, or all finished runs among its folders, or `among` others; torch-free.
 
     Raises: UserError when there is none.
     """
@@ -69,10 +69,10 @@ def find_runs(path: str) -> FoundRuns:
     if RunFolder(Path(path)).state() != "new":
         return FoundRuns([RunFolder(Path(path))], {})
     runs, left_out = [], {}
-    for run in map(RunFolder, sorted(Path(path).iterdir())):
+    for run in map(RunFolder, sorted(Path(path).iterdir()) if among is None else among):
         if run.state() == "finished":
             runs.append(run)
-        elif run.state() == "unfinished":
+        elif run.state() == "unfinished" or among is not None:
             left_out[run.path.name] = "it has not finished"
     if not runs:
         reason = f"{len(left_out)} that have not finished" if left_out else "none at all"

@@ -16,10 +16,12 @@ from lmkit.errors import UserError
 from lmkit.evaluation.load import load_run
 from lmkit.evaluation.rank import RankOptions, find_runs, measure_run
 from lmkit.experiment import run
+from lmkit.rank import runs_in
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.spectra.storage import read_spectrum, write_spectrum
+from lmkit.sweeps.manifest import Manifest, Point, SweepFolder
 
 SMALL = [
     "threads=1",
@@ -153,6 +155,27 @@ def test_rank_of_all_runs_of_a_folder(runs):
         exact = float(pairs.sum() / (300 * 299))
         np.testing.assert_allclose(measured.divergence.exact, exact, rtol=1e-6)
     assert ranks["toy"] <= 10
+
+
+def test_rank_of_the_runs_of_a_sweep(runs):
+    names = [folder_of(runs, name).path.name for name in ("mos", "toy")]
+    points = [Point(name, [], name, name, 3, None) for name in (*names, "toy-0123456789ab")]
+    sweep = SweepFolder.of(Manifest("mine", str(runs), str(runs), 0, points))
+    sweep.save()
+    found = runs_in(str(sweep.path))
+    assert [run.path.name for run in found.runs] == names
+    assert found.left_out == {"toy-0123456789ab": "it has not finished"}
+
+
+def test_transformed_logits_are_measured_at_the_end(runs):
+    stored = read_spectrum(folder_of(runs, "gss").spectra / "test_transformed_logits.npz")
+    assert stored.measures.num_contexts == 150
+    loaded = load_run(folder_of(runs, "gss").path, "best", None, None)
+    windows = loaded.data.eval_windows("test")
+    found = model_spectrum(loaded.model, windows, 150, "transformed_logits")
+    torch.testing.assert_close(found.singular_values, stored.singular_values)
+    for name in ("toy", "mos"):  # no transform, and no one context
+        assert not list(folder_of(runs, name).spectra.glob("*transformed*"))
 
 
 def test_rank_refuses_what_it_cannot_do(runs, tmp_path):

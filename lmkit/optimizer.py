@@ -41,4 +41,4 @@ class SGDSettings:
         groups = [{"params": rest, "lr": self.lr}]
         if transform:
             groups.append({"params": transform, "lr": self.transform_lr})
-        return torch.optim.SGD(groups, lr=self.lr, weight_decay=self.weight_decay)
+        return torch.optim.SGD(groups, lr=self.lr, weight_decay=self.weight_decay, fused=True)

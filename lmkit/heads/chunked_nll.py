@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from lmkit.cpu import product
 from lmkit.heads.tape import Tape, tape_of
 
 
@@ -108,7 +109,7 @@ class _ChunkedNLL(torch.autograd.Function):
 
 
 class _Chunks:
-    """Decoder, gradient sums and the one logits buffer that all chunks share.
+    """Decoder and gradient sums, which all chunks share.
 
     A context's share of the gradient, r_k over the number of contexts, is multiplied into small
     tensors, the contexts and their gradients, unless parameters of the transform need the
@@ -126,15 +127,17 @@ class _Chunks:
         self.transform_learns = transform_learns
         self.weight = weight_VE.to(product_dtype)
         self.bias_V = bias_V
-        self.logits = weight_VE.new_empty(max_rows, len(weight_VE))
+        self.max_rows = max_rows
+        self.buffer: Tensor | None = None  # of float32 logits from products of another dtype
         self.grad_weight = torch.zeros_like(weight_VE)
         self.grad_bias = torch.zeros_like(bias_V)
 
     def _logits(self, context: Tensor) -> Tensor:
-        logits = self.logits[: len(context)]
-        if context.dtype == logits.dtype:
-            return torch.addmm(self.bias_V, context, self.weight.T, out=logits)
-        return logits.copy_(context @ self.weight.T).add_(self.bias_V)
+        if context.dtype == self.bias_V.dtype:
+            return product(context, self.weight.T, self.bias_V)
+        if self.buffer is None:
+            self.buffer = self.bias_V.new_empty(self.max_rows, len(self.bias_V))
+        return self.buffer[: len(context)].copy_(context @ self.weight.T).add_(self.bias_V)
 
     def loss_and_grads(
         self,
@@ -162,11 +165,8 @@ class _Chunks:
         grad = tape.pull(grad)
         self.grad_bias.addmv_(grad.T, share.squeeze(1))
         grad, weighted = grad.to(self.weight.dtype), (context * share).to(self.weight.dtype)
-        if grad.dtype == self.grad_weight.dtype:
-            self.grad_weight.addmm_(grad.T, weighted)
-        else:
-            self.grad_weight += grad.T @ weighted
-        grad_context = (grad @ self.weight) * share
+        self.grad_weight += product(grad.T, weighted)
+        grad_context = product(grad, self.weight) * share
         return nll_n, -responsibility, grad_context.view_as(context_nKE)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lmkit.cpu import product
 from lmkit.errors import UserError, require_choice, require_positive
 from lmkit.heads.chunked_nll import chunk_rows, chunked_nll
 from lmkit.heads.mixtures import SingleContext
@@ -110,7 +111,10 @@ class Head(nn.Module):
     def logits(self, context: Tensor) -> Tensor:
         """Logits (..., V) of contexts (..., E), before the transform, in the parameters' dtype."""
         weight = self.decoder_weight
-        return F.linear(context, weight, self.decoder_bias).to(weight.dtype)
+        if torch.is_grad_enabled() or context.dtype != weight.dtype:
+            return F.linear(context, weight, self.decoder_bias).to(weight.dtype)
+        rows = product(context.flatten(0, -2), weight.T, self.decoder_bias)
+        return rows.view(*context.shape[:-1], -1)
 
     def _component_log_probs(self, context_NKE: Tensor) -> Tensor:
         return F.log_softmax(self.transform(self.logits(context_NKE)), dim=-1)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lmkit.cpu import prefers_onednn
 from lmkit.errors import require_at_least, require_count, require_rate
 from lmkit.trunk.dropout import drop_connect, embedding_dropout, locked_dropout
 from lmkit.trunk.lstm_function import lstm_layer
@@ -48,8 +49,7 @@ class LSTMLayer(nn.Module):
     def forward(self, x_TBD: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         dropped_hh = drop_connect(self.weight_hh, self.weight_dropout, self.training)
         weights = [self.weight_ih, dropped_hh, self.bias_ih, self.bias_hh]
-        wide = self.hidden_dim >= LSTM_FUNCTION_FROM
-        if wide and torch.is_grad_enabled() and not x_TBD.is_cuda:
+        if torch.is_grad_enabled() and not x_TBD.is_cuda and self._gains_by_function():
             output, h, c = lstm_layer(x_TBD, state[0][0], state[1][0], *weights)
             return output, (h.unsqueeze(0), c.unsqueeze(0))
         if x_TBD.is_cuda:
@@ -57,6 +57,13 @@ class LSTMLayer(nn.Module):
         # train=True keeps cuDNN's backward usable in evaluation mode too (dynamic evaluation)
         output, h, c = torch.lstm(x_TBD, state, weights, True, 1, 0.0, True, False, False)
         return output, (h, c)
+
+    def _gains_by_function(self) -> bool:
+        """Whether `lstm_layer` is the faster in training: in wide layers, but where oneDNN, which
+        `torch.lstm` uses, outruns the library of single float32 products."""
+        if self.hidden_dim < LSTM_FUNCTION_FROM:
+            return False
+        return torch.is_autocast_enabled("cpu") or not prefers_onednn()
 
     @staticmethod
     def _flat(weights: list[Tensor], x_TBD: Tensor) -> list[Tensor]:

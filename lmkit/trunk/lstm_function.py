@@ -12,11 +12,11 @@ the gates are taken for all steps at once. tests/benchmarks/RESULTS.md compares 
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from lmkit.cpu import NarrowProduct, product
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 tanh_backward = torch.ops.aten.tanh_backward.grad_input
@@ -62,14 +62,14 @@ class _LSTMLayer(torch.autograd.Function):
         x = x_TBI.reshape(steps * batch, -1).to(product_dtype)
         weight_ih, weight_hh = weight_ih.to(product_dtype), weight_hh.to(product_dtype)
         if product_dtype == bias.dtype:
-            gates = torch.addmm(bias, x, weight_ih.T)
+            gates = product(x, weight_ih.T, bias)
         else:
             gates = (x @ weight_ih.T).to(bias.dtype).add_(bias)
         gates = gates.view(steps, batch, 4 * hidden)
         h, c = (bias.new_empty(steps + 1, batch, hidden) for _ in "hc")
         h[0], c[0] = h_BH, c_BH
         tanh_c = torch.empty_like(h[1:])
-        recurrent = _NarrowProduct(weight_hh.T, batch)
+        recurrent = NarrowProduct(weight_hh.T, batch)
         per_gate = zip(*(gate.unbind() for gate in gates.split(hidden, dim=2)), strict=True)
         steps_of = zip(gates.unbind(), per_gate, h.unbind(), h[1:].unbind(), strict=False)
         for t, (all_gates, (i, f, g, o), h_before, h_after) in enumerate(steps_of):
@@ -93,7 +93,7 @@ class _LSTMLayer(torch.autograd.Function):
         by_c = grad_gates.view(steps, batch, 4, hidden)[:, :, :3].unbind()
         by_h = grad_gates[:, :, 3 * hidden :].unbind()
         grad_h, grad_c = grad_h + grad_TBH[-1], grad_c.clone()
-        recurrent = _NarrowProduct(weight_hh, batch)
+        recurrent = NarrowProduct(weight_hh, batch)
         for t in reversed(range(steps)):
             grad_c.addcmul_(grad_h, through_h[t])
             by_c[t].mul_(grad_c.unsqueeze(1))
@@ -104,9 +104,10 @@ class _LSTMLayer(torch.autograd.Function):
         rows = grad_gates.view(steps * batch, 4 * hidden)
         grad_bias = rows.sum(0)
         rows = rows.to(x.dtype)
-        grad_x = (rows @ weight_ih).to(h.dtype).view(steps, batch, -1)
-        grad_weight_ih = (rows.T @ x).to(h.dtype)
-        grad_weight_hh = (rows.T @ h[:-1].reshape(-1, hidden).to(x.dtype)).to(h.dtype)
+        grad_x = product(rows, weight_ih).to(h.dtype).view(steps, batch, -1)
+        grad_weight_ih = product(rows.T, x).to(h.dtype)
+        h_before = h[:-1].reshape(-1, hidden).to(x.dtype)
+        grad_weight_hh = product(rows.T, h_before).to(h.dtype)
         return grad_x, grad_h, grad_c, grad_weight_ih, grad_weight_hh, grad_bias, None
 
 
@@ -121,35 +122,3 @@ def _slopes(gates: Tensor, c_before: Tensor, tanh_c: Tensor) -> tuple[Tensor, Te
     tanh_backward(i, g, grad_input=by_g)
     sigmoid_backward(tanh_c, o, grad_input=by_o)
     return slopes, torch.ops.aten.tanh_backward(o, tanh_c)
-
-
-class _NarrowProduct:
-    """total += rows matrix, for few rows and a large matrix that is used again and again.
-
-    The matrix is laid out once as oneDNN wants it, by the operators with which torch.compile does
-    so: measured 1.2 times as fast as a plain product in float32, 1.6 times in bfloat16. Without
-    them (float64, other builds) it is a plain product.
-    """
-
-    def __init__(self, matrix: Tensor, num_rows: int) -> None:
-        self.packs, self.matrix = _packs(matrix.dtype), matrix
-        if self.packs:
-            self.matrix = torch.ops.mkldnn._reorder_linear_weight(matrix.T, num_rows)
-
-    def add_to(self, total: Tensor, rows: Tensor) -> None:
-        rows = rows.to(self.matrix.dtype)
-        if self.packs:
-            total += torch.ops.mkldnn._linear_pointwise(rows, self.matrix, None, "none", [], "")
-        else:
-            total += rows @ self.matrix
-
-
-@cache
-def _packs(dtype: torch.dtype) -> bool:
-    """Whether oneDNN is there for products of this type."""
-    if not torch.backends.mkldnn.is_available() or dtype not in (torch.float32, torch.bfloat16):
-        return False
-    ops = torch.ops.mkldnn
-    if not hasattr(ops, "_reorder_linear_weight") or not hasattr(ops, "_linear_pointwise"):
-        return False
-    return dtype == torch.float32 or ops._is_mkldnn_bf16_supported()

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from lmkit.trunk import awd_lstm
 from lmkit.trunk.awd_lstm import LSTM_FUNCTION_FROM, LSTMLayer
 from lmkit.trunk.lstm_function import lstm_layer
 
@@ -118,13 +119,17 @@ def test_frozen_weights_get_no_gradient_and_change_no_other():
     assert all(torch.equal(a, b) for a, b in zip(part, expected, strict=True))
 
 
+@pytest.mark.parametrize("onednn", [False, True], ids=["mkl", "onednn"])
 @pytest.mark.parametrize("hidden", [LSTM_FUNCTION_FROM - 1, LSTM_FUNCTION_FROM])
-def test_a_wide_layer_trains_by_it_and_evaluates_by_torch(hidden):
+def test_a_wide_layer_trains_by_it_and_evaluates_by_torch(hidden, onednn, monkeypatch):
+    monkeypatch.setattr(awd_lstm, "prefers_onednn", lambda: onednn)
     torch.manual_seed(0)
     layer, x_TBI = LSTMLayer(3, hidden, 0.0), torch.randn(4, 2, 3)
     state = torch.randn(1, 2, hidden), torch.randn(1, 2, hidden)
     output, after = layer(x_TBI, state)
-    assert ("_LSTMLayer" in str(output.grad_fn)) == (hidden >= LSTM_FUNCTION_FROM)
+    assert ("_LSTMLayer" in str(output.grad_fn)) == (
+        hidden >= LSTM_FUNCTION_FROM and not onednn
+    )
     with torch.no_grad():
         expected, expected_after = layer(x_TBI, state)
     torch.testing.assert_close(output, expected)

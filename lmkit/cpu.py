@@ -1,0 +1,71 @@
+"""Matrix products on a CPU by the faster of the two libraries that PyTorch brings.
+
+PyTorch gives float32 products to MKL, which runs at half of oneDNN's rate on AMD's processors and
+at no less than it on Intel's (tests/benchmarks/RESULTS.md). The choice is the processor's, not a
+measurement's, so that a run that goes on elsewhere on the same kind of machine has the same bits.
+
+Shapes: M rows, K summed over, N columns.
+"""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+
+def product(a_MK: Tensor, b_KN: Tensor, bias_N: Tensor | None = None) -> Tensor:
+    """a b + bias, (M, N), without gradient; operands of one dtype, on any device."""
+    if a_MK.dtype == torch.float32 and a_MK.device.type == "cpu" and prefers_onednn():
+        return torch.ops.mkldnn._linear_pointwise(a_MK, b_KN.T, bias_N, "none", [], "")
+    return a_MK @ b_KN if bias_N is None else torch.addmm(bias_N, a_MK, b_KN)
+
+
+class NarrowProduct:
+    """total += rows matrix, for few rows and a large matrix that is used again and again.
+
+    The matrix is laid out once as oneDNN wants it, by the operators with which torch.compile does
+    so: measured 1.2 to 2.5 times as fast as a plain product in float32, 1.6 times in bfloat16.
+    Without them (float64, other builds) it is a plain product.
+    """
+
+    def __init__(self, matrix_KN: Tensor, num_rows: int) -> None:
+        self.packs, self.matrix = has_onednn(matrix_KN.dtype), matrix_KN
+        if self.packs:
+            self.matrix = torch.ops.mkldnn._reorder_linear_weight(matrix_KN.T, num_rows)
+
+    def add_to(self, total_MN: Tensor, rows_MK: Tensor) -> None:
+        rows_MK = rows_MK.to(self.matrix.dtype)
+        if self.packs:
+            total_MN += torch.ops.mkldnn._linear_pointwise(
+                rows_MK, self.matrix, None, "none", [], ""
+            )
+        else:
+            total_MN += rows_MK @ self.matrix
+
+
+@cache
+def has_onednn(dtype: torch.dtype) -> bool:
+    """Whether oneDNN is there for products of this type."""
+    if not torch.backends.mkldnn.is_available() or dtype not in (torch.float32, torch.bfloat16):
+        return False
+    ops = torch.ops.mkldnn
+    if not hasattr(ops, "_reorder_linear_weight") or not hasattr(ops, "_linear_pointwise"):
+        return False
+    return dtype == torch.float32 or ops._is_mkldnn_bf16_supported()
+
+
+@cache
+def prefers_onednn() -> bool:
+    """Whether float32 products belong to oneDNN: where MKL would have them and is the slower."""
+    return torch.backends.mkl.is_available() and _is_amd() and has_onednn(torch.float32)
+
+
+def _is_amd() -> bool:
+    try:
+        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text("utf-8", "replace")
+    except OSError:  # not Linux
+        return "AMD" in platform.processor()

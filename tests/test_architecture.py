@@ -35,7 +35,16 @@ BESIDE = {"errors": (), "cpu": (), "spectra": ("errors",), "runs": ("errors",)}
 # houses of their own beside the chain, imported by no room: what each may import of it
 HOUSES = {"synthetic": ("lmkit.data", "lmkit.heads", "lmkit.analysis.figures")}
 # what the user starts, and what puts the rooms together: free to import any, imported by no room
-ENTRY_POINTS = ("train", "finetune", "evaluate", "rank", "describe", "sweep", "dashboard")
+ENTRY_POINTS = (
+    "train",
+    "finetune",
+    "evaluate",
+    "rank",
+    "describe",
+    "sweep",
+    "dashboard",
+    "report",
+)
 EXEMPT = (*ENTRY_POINTS, "cli", "mistakes", "experiment", "parent", "conclude", "sweeps", "mirror")
 # entry points that lie within a room: free to import any, imported by none, quick to start
 COMMANDS = (

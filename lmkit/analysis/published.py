@@ -26,7 +26,12 @@ class PublishedRun(NamedTuple):
     """What was published of an experiment; on the test split where nothing else is said."""
 
     rank_contexts: int  # the first ones, over which ranks were taken
+    params_m: Fact | None  # millions, cut off after two decimals
+    seconds_per_epoch: Fact | None  # on a V100
+    train_ppl: Fact | None
+    valid_ppl: Fact | None
     test_ppl: Fact | None
+    p_value: Fact | None  # of its test perplexities and those of softmax, unpaired t-test, n = 10
     press_rank: Fact | None
     effective_rank: dict[str, Fact]  # by epsilon: "0.001", "0.0001", "1e-05"
     divergence: dict[str, Fact]  # pairwise, by split: "valid", "test"
@@ -52,11 +57,34 @@ def published_run(experiment: str, num_words: int) -> PublishedRun | None:
         return None
     return PublishedRun(
         corpus["rank_contexts"],
-        _one(facts.get("test_ppl")),
-        _one(facts.get("press_rank")),
+        *(
+            _one(facts.get(name))
+            for name in (
+                "params_m",
+                "seconds_per_epoch",
+                "train_ppl",
+                "valid_ppl",
+                "test_ppl",
+                "p_value",
+                "press_rank",
+            )
+        ),
         _several(facts.get("effective_rank")),
         _several(facts.get("divergence")),
     )
+
+
+def published_section(name: str) -> dict:
+    """A section of published.yaml other than `runs`; its source, if it has one, written out."""
+    section = dict(_content()[name])
+    if "source" in section:
+        section["source"] = source(section["source"])
+    return section
+
+
+def source(short: str) -> str:
+    """A source in words."""
+    return _content()["sources"][short]
 
 
 def published_robustness() -> PublishedRobustness:

@@ -1,0 +1,58 @@
+"""What the tables of a corpus come to, in a few sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lmkit.analysis.correlation import correlate
+from lmkit.analysis.report.against import (
+    Tested,
+    against_baseline,
+    listed,
+    rank_contexts,
+    ranks_at,
+)
+from lmkit.analysis.report.groups import Study
+from lmkit.analysis.report.stored import Files
+
+_LEVEL = 0.05
+
+
+def findings(study: Study, files: Files) -> list[str]:
+    """Which heads beat the baseline, and whether rank goes with perplexity."""
+    found = []
+    tested = [each for each in against_baseline(study) if each.p_holm is not None]
+    if tested:
+        sure = [each for each in tested if each.p_holm < _LEVEL]
+        sides = {
+            "lower": [each for each in sure if each.comparison.difference < 0],
+            "higher": [each for each in sure if each.comparison.difference > 0],
+        }
+        said = [f"{len(side)} {_named(side)}have a {what}" for what, side in sides.items()]
+        found.append(
+            f"Of {len(tested)} heads with several seeds, {' and '.join(said)} test perplexity than "
+            f"{study.baseline_family}, at the level {_LEVEL:g} of Student's t-test after Holm's "
+            "correction."
+        )
+    contexts = rank_contexts(study, files)
+    points = [
+        (rank, run.metric("test_ppl"))
+        for group in study.groups
+        for ranks in [ranks_at(group, files, contexts)]
+        for run in group.runs
+        if (rank := ranks.get(run.name)) is not None
+    ]
+    if len(points) >= 3:
+        seen = correlate(*zip(*points, strict=True))
+        if seen.pearson is not None and seen.spearman is not None:
+            found.append(
+                f"Over all {seen.n} runs, Press rank and test perplexity correlate with Pearson's "
+                f"r = {seen.pearson:.2f} and Spearman's ρ = {seen.spearman:.2f}.".replace("-", "−")
+            )
+    return found
+
+
+def _named(side: Sequence[Tested]) -> str:
+    """`(MoS, −1.99) `, nothing of none."""
+    named = [f"{each.group.label}, {each.comparison.difference:+.2f}" for each in side]
+    return f"({listed(named)}) ".replace("-", "−") if named else ""

@@ -1,0 +1,33 @@
+"""Texts that the runs wrote."""
+
+from __future__ import annotations
+
+from lmkit.analysis.report.against import listed
+from lmkit.analysis.report.groups import Study
+from lmkit.analysis.report.section import Passage, Section
+from lmkit.analysis.report.stored import Files
+
+_SHOWN = 8
+_TEXTS = 2  # of each head
+
+
+def samples(study: Study, files: Files) -> Section:
+    """The first texts of one run a head."""
+    groups, _ = study.shown(_SHOWN)
+    passages, without = [], []
+    for group in groups:
+        run = files.representative(group.runs, "samples")
+        if run is None:
+            without.append(group.label)
+            continue
+        content = files.analysis(run, "samples")
+        how = ", ".join(
+            f"{name.replace('_', ' ')} {content[name]}"
+            for name in ("temperature", "top_k", "seed")
+            if content.get(name) is not None
+        )
+        for text in content["texts"][:_TEXTS]:
+            passages.append(Passage(f"{group.label}: {how}", str(text)))
+    how = "python -m lmkit.analysis.generate run=FOLDER"
+    missing = [f"no samples.json: {listed(without)}: {how}"] if without else []
+    return Section("samples", "Generated text", "", passages, missing)

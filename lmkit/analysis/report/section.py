@@ -1,0 +1,42 @@
+"""What a chapter of the report is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+
+from lmkit.analysis.report.tables import Table
+
+
+class Drawing(NamedTuple):
+    """A figure with its caption. `key` names its files."""
+
+    key: str
+    title: str
+    caption: str
+    figure: Figure
+    is_wide: bool = False
+
+
+class Passage(NamedTuple):
+    """Text that a model wrote, or that explains."""
+
+    title: str
+    text: str
+
+
+Block = Table | Drawing | Passage
+
+
+@dataclass(frozen=True)
+class Section:
+    """A question and its answer: blocks in order, and what the runs do not cover."""
+
+    key: str
+    title: str
+    intro: str
+    blocks: Sequence[Block] = field(default_factory=list)
+    missing: Sequence[str] = field(default_factory=list)

@@ -21,6 +21,10 @@ from lmkit.heads.mixtures import SingleContext
 from lmkit.heads.transforms import Identity
 
 
+# MiB. On a CPU larger chunks gain nothing and leave its caches; an accelerator wants large products.
+CHUNK_MB = {"cpu": 32, "cuda": 512}
+
+
 class Head(nn.Module):
     """Any mixture with any transform over one decoder, tied to the embedding if given its weight.
 
@@ -30,7 +34,7 @@ class Head(nn.Module):
         num_words: V.
         embedding_weight: the V x E parameter to share, or None for a decoder of its own.
         loss: "chunked", exact in the memory of one chunk, or "plain", by `log_probs`.
-        chunk_mb: memory of one chunk's logits, MiB.
+        chunk_mb: memory of one chunk's logits, MiB; None for `CHUNK_MB` of the device.
     """
 
     def __init__(
@@ -40,11 +44,12 @@ class Head(nn.Module):
         num_words: int,
         embedding_weight: nn.Parameter | None = None,
         loss: str = "chunked",
-        chunk_mb: float = 32,
+        chunk_mb: float | None = None,
     ) -> None:
         super().__init__()
         require_choice("head.loss", loss, ("chunked", "plain"))
-        require_positive("head.chunk_mb", chunk_mb)
+        if chunk_mb is not None:
+            require_positive("head.chunk_mb", chunk_mb)
         # the size of context vectors: E, or D where the trunk's output is the context
         context_dim = mixture.in_dim if isinstance(mixture, SingleContext) else mixture.emb_dim
         if embedding_weight is not None and embedding_weight.shape[1] != context_dim:
@@ -76,7 +81,7 @@ class Head(nn.Module):
             self.decoder_bias,
             targets_N,
             self.transform,
-            self.chunk_mb,
+            self._chunk_mb(),
         )
 
     @torch.no_grad()
@@ -127,10 +132,14 @@ class Head(nn.Module):
         log_probs_NV = self.log_probs(hidden_TBD)
         return -log_probs_NV.gather(1, targets_N.unsqueeze(1)).mean()
 
+    def _chunk_mb(self) -> float:
+        default = CHUNK_MB.get(self.decoder_weight.device.type, CHUNK_MB["cuda"])
+        return default if self.chunk_mb is None else self.chunk_mb
+
     def _chunks(self, context_NKE: Tensor) -> list[slice]:
         num_contexts, num_experts, _ = context_NKE.shape
         itemsize = self.decoder_weight.element_size()
-        rows = chunk_rows(num_experts, len(self.decoder_bias), itemsize, self.chunk_mb)
+        rows = chunk_rows(num_experts, len(self.decoder_bias), itemsize, self._chunk_mb())
         return [slice(start, start + rows) for start in range(0, num_contexts, rows)]
 
     @torch.no_grad()

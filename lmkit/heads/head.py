@@ -20,8 +20,7 @@ from lmkit.heads.chunked_nll import chunk_rows, chunked_nll
 from lmkit.heads.mixtures import SingleContext
 from lmkit.heads.transforms import Identity
 
-
-# MiB. On a CPU larger chunks gain nothing and leave its caches; an accelerator wants large products.
+# MiB. On a CPU larger chunks gain nothing and leave its caches; a GPU wants large products.
 CHUNK_MB = {"cpu": 32, "cuda": 512}
 
 

@@ -1,32 +1,22 @@
 """The AWD-LSTM trunk (Merity et al. 2018): token ids to context vectors.
 
-Shapes: T window length, B batch, E embedding, H hidden, D trunk output, V vocabulary.
+Shapes: T window length, B batch, D features of a layer's input.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from lmkit.cpu import prefers_onednn
-from lmkit.errors import require_at_least, require_count, require_rate
-from lmkit.trunk.dropout import drop_connect, embedding_dropout, locked_dropout
+from lmkit.errors import require_rate
+from lmkit.trunk.dropout import drop_connect
 from lmkit.trunk.lstm_function import lstm_layer
+from lmkit.trunk.recurrent_trunk import LayerState, RecurrentTrunk
 
 LSTM_FUNCTION_FROM = 512  # hidden units: below, its Python steps cost more than it saves
-
-LayerState = tuple[Tensor, Tensor]  # h and c, (1, B, hidden)
-
-
-class TrunkOutput(NamedTuple):
-    """What a window leaves: outputs with and without the last dropout, and the state after it."""
-
-    dropped_TBD: Tensor
-    raw_TBD: Tensor
-    state: list[LayerState]
 
 
 class LSTMLayer(nn.Module):
@@ -38,6 +28,7 @@ class LSTMLayer(nn.Module):
     def __init__(self, in_dim: int, hidden_dim: int, weight_dropout: float) -> None:
         super().__init__()
         self.hidden_dim, self.weight_dropout = hidden_dim, weight_dropout
+        self.state_dims = (hidden_dim, hidden_dim)
         self.weight_ih = nn.Parameter(torch.empty(4 * hidden_dim, in_dim))
         self.weight_hh = nn.Parameter(torch.empty(4 * hidden_dim, hidden_dim))
         self.bias_ih = nn.Parameter(torch.empty(4 * hidden_dim))
@@ -76,18 +67,10 @@ class LSTMLayer(nn.Module):
         return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
 
 
-class AWDLSTM(nn.Module):
-    """Embedding, then `num_layers` LSTM layers, each between dropouts of its own.
+class AWDLSTM(RecurrentTrunk):
+    """LSTM layers with DropConnect (Merity et al. 2018, section 2).
 
-    Args:
-        num_words: V.
-        emb_dim, hidden_dim, out_dim: E, H of all layers but the last, D of the last.
-        embed_dropout: drops whole words from the lookup.
-        input_dropout, hidden_dropout, output_dropout: locked dropout on the embedding, between
-            layers, and on the last layer's output.
-        weight_dropout: DropConnect on hidden-to-hidden weights.
-        embedding_noise: standard deviation of Gaussian noise on the embedding, before the locked
-            dropout (Parthiban et al. 2021, supplement section 2).
+    Args: those of `RecurrentTrunk`, and `weight_dropout`: DropConnect on hidden-to-hidden weights.
     """
 
     def __init__(
@@ -104,46 +87,17 @@ class AWDLSTM(nn.Module):
         weight_dropout: float,
         embedding_noise: float = 0.0,
     ) -> None:
-        super().__init__()
-        sizes = {"emb_dim": emb_dim, "hidden_dim": hidden_dim, "out_dim": out_dim}
-        for name, size in (sizes | {"num_layers": num_layers}).items():
-            require_count(f"trunk.{name}", size)
-        rates = {
-            "embed_dropout": embed_dropout,
-            "input_dropout": input_dropout,
-            "hidden_dropout": hidden_dropout,
-            "output_dropout": output_dropout,
-            "weight_dropout": weight_dropout,
-        }
-        for name, rate in rates.items():
-            require_rate(f"trunk.{name}", rate)
-        require_at_least("trunk.embedding_noise", embedding_noise, 0)
-        self.embed_dropout, self.input_dropout = embed_dropout, input_dropout
-        self.hidden_dropout, self.output_dropout = hidden_dropout, output_dropout
-        self.embedding_noise = embedding_noise
-        self.embedding_weight = nn.Parameter(torch.empty(num_words, emb_dim).uniform_(-0.1, 0.1))
-        dims = [emb_dim] + [hidden_dim] * (num_layers - 1) + [out_dim]
-        self.layers = nn.ModuleList(
-            LSTMLayer(dims[i], dims[i + 1], weight_dropout) for i in range(num_layers)
+        require_rate("trunk.weight_dropout", weight_dropout)
+        super().__init__(
+            num_words,
+            emb_dim,
+            hidden_dim,
+            out_dim,
+            num_layers,
+            embed_dropout,
+            input_dropout,
+            hidden_dropout,
+            output_dropout,
+            embedding_noise,
+            lambda _, in_dim, out_dim: LSTMLayer(in_dim, out_dim, weight_dropout),
         )
-
-    def initial_state(self, batch_size: int) -> list[LayerState]:
-        """Zeros: the state before a text begins."""
-        zeros = self.embedding_weight.new_zeros
-        return [
-            (zeros(1, batch_size, layer.hidden_dim), zeros(1, batch_size, layer.hidden_dim))
-            for layer in self.layers
-        ]
-
-    def forward(self, tokens_TB: Tensor, state: list[LayerState]) -> TrunkOutput:
-        x = embedding_dropout(tokens_TB, self.embedding_weight, self.embed_dropout, self.training)
-        if self.training and self.embedding_noise:
-            x = x + self.embedding_noise * torch.randn_like(x)
-        x = locked_dropout(x, self.input_dropout, self.training)
-        new_state = []
-        for i, layer in enumerate(self.layers):
-            if i:
-                x = locked_dropout(x, self.hidden_dropout, self.training)
-            x, layer_state = layer(x, state[i])
-            new_state.append(layer_state)
-        return TrunkOutput(locked_dropout(x, self.output_dropout, self.training), x, new_state)

@@ -19,7 +19,10 @@ from lmkit.module import LanguageModel
 
 CORPORA = {"penn": ("penn", 10_000), "wt2": ("wikitext-2", 33_278)}
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
-PUBLISHED = [name for name in EXPERIMENTS if name not in ("toy", "penn_small")]
+OTHER_TRUNKS = ["penn_qrnn", "wt2_qrnn"]
+PUBLISHED = [
+    name for name in EXPERIMENTS if name not in ("toy", "penn_small", *OTHER_TRUNKS)
+]
 CHOICES = sorted(
     str(path.relative_to(CONFIGS).with_suffix("")) for path in CONFIGS.glob("*/**/*.yaml")
 )
@@ -60,6 +63,27 @@ def millions(model: LanguageModel) -> str:
 def test_every_choice_composes(choice):
     group, _, name = choice.rpartition("/")
     composed(f"{group}={name}")
+
+
+@pytest.mark.parametrize("name", OTHER_TRUNKS)
+def test_qrnn_is_as_the_authors_code_trains_it(name):
+    config = composed(f"experiment={name}")
+    trunk = config["trunk"]
+    assert (trunk["hidden_dim"], trunk["num_layers"], trunk["weight_dropout"]) == (1550, 4, 0.1)
+    assert (trunk["emb_dim"], trunk["out_dim"], trunk["input_dropout"]) == (400, 400, 0.4)
+    assert config["trigger"]["n"] == 5
+    penn = {"clip": 0.2, "batch": 20, "hidden_dropout": 0.3, "epochs": 550, "seed": 9001}
+    wt2 = {"clip": 0.25, "batch": 40, "hidden_dropout": 0.2, "epochs": 500, "seed": 4002}
+    found = {
+        "clip": config["optimizer"]["clip"],
+        "batch": config["windows"]["batch_size"],
+        "hidden_dropout": trunk["hidden_dropout"],
+        "epochs": config["max_epochs"],
+        "seed": config["seed"],
+    }
+    assert found == (penn if name == "penn_qrnn" else wt2)
+    assert config["optimizer"]["lr"] == 30.0
+    assert len(built(f"experiment={name}").trunk.layers) == 4
 
 
 @pytest.mark.parametrize("name", PRIMARY)

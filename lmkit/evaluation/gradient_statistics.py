@@ -21,7 +21,7 @@ from lmkit.errors import UserError
 from lmkit.evaluation.load import LoadedRun
 from lmkit.module import LanguageModel, exact_evaluation, to_device
 from lmkit.runs.atomic import replace_atomically
-from lmkit.trunk.awd_lstm import LayerState
+from lmkit.trunk.recurrent_trunk import LayerState
 
 
 class GradientStatistics(NamedTuple):

@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup run test bench lint
+.PHONY: setup run test test-slurm bench lint
 
 setup: $(INSTALLED)
 
@@ -23,6 +23,11 @@ run: setup
 test: setup
 	$(BIN)/ruff check lmkit tests
 	$(BIN)/python -m pytest
+
+# Sweeps on a SLURM of one node, which it installs (root and apt-get), starts and ends; or it says
+# why not.
+test-slurm: setup
+	tests/slurm/run.sh $(BIN)/python
 
 # Seconds a step of each head against a plain implementation; BENCH="--heads mos" for a piece.
 bench: setup

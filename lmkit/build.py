@@ -25,7 +25,7 @@ def create(section: dict, option: str, **arguments: object) -> object:
 
     Raises: UserError with the object's own complaint, or the reason why it cannot be made.
     """
-    target = target_of(section, option)
+    target = _target(section, option)
     _check_arguments(target, {key for key in section if key != "_target_"}, option, set(arguments))
     try:
         return instantiate(section, **arguments)
@@ -73,8 +73,7 @@ def _create_module(section: dict, option: str, **arguments: object) -> nn.Module
     return module
 
 
-def target_of(section: dict, option: str) -> Callable[..., object]:
-    """What the `_target_` of a section names. Raises: UserError when that cannot be found."""
+def _target(section: dict, option: str) -> Callable[..., object]:
     name = section.get("_target_") if isinstance(section, dict) else None
     if not isinstance(name, str) or not name:
         raise UserError(f"{option}._target_ must name a class as module.Class, but is {name!r}")

@@ -113,9 +113,7 @@ def _cost(trained: Trained) -> dict[str, object]:
 def _origin(defined: Run, model: LanguageModel) -> dict[str, object]:
     on_gpu = model.device.type == "cuda"
     names = [torch.cuda.get_device_name(model.device)] if on_gpu else []
-    found = provenance(defined.data_sha256, torch.get_num_threads(), names)
-    parent = defined.config.get("parent")
-    return found if parent is None else found | {"parent": parent}
+    return provenance(defined.data_sha256, torch.get_num_threads(), names)
 
 
 def _log(
@@ -173,11 +171,8 @@ def show(folder: RunFolder) -> None:
     result = folder.read_result()
     metrics, spectrum = result.metrics, result.metrics["test_spectrum"]
     table = Table(title=folder.path.name, show_header=False)
-    parent = result.provenance.get("parent", {})
     for split in ("train", "valid", "test"):
-        name = f"{split}_ppl"
-        before = f" (before: {parent[name]:.2f})" if name in parent else ""
-        table.add_row(f"{split} perplexity", f"{metrics[name]:.2f}{before}")
+        table.add_row(f"{split} perplexity", f"{metrics[f'{split}_ppl']:.2f}")
     if "floor_ppl" in metrics:
         table.add_row("entropy floor of the language", f"{metrics['floor_ppl']:.2f}")
         table.add_row("true rank of log P", str(metrics["true_rank"]))

@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 import torch
 import yaml
 from pytorch_lightning.loggers.logger import Logger
+from pytorch_lightning.plugins.environments import LightningEnvironment
 
 from lmkit.build import build_model, create
 from lmkit.callbacks.asgd_switch import AsgdSwitch, load_evaluated_weights
@@ -18,16 +19,17 @@ from lmkit.callbacks.checkpoints import AtomicCheckpointIO, Checkpoints, load_ch
 from lmkit.callbacks.cost import Cost
 from lmkit.callbacks.gradient_bottleneck import GradientBottleneck
 from lmkit.callbacks.metrics_logger import MetricsLogger
-from lmkit.callbacks.patience import NonMonotoneStop, Patience
+from lmkit.callbacks.patience import Patience
 from lmkit.callbacks.progress import EpochProgress
+from lmkit.callbacks.requeue import Requeue
 from lmkit.callbacks.spectrum import SpectrumCallback
 from lmkit.callbacks.transform_plot import TransformPlot
 from lmkit.conclude import Trained, conclude, show
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.errors import UserError, require_choice, require_count
-from lmkit.parent import start_from_parent
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity, identity
+from lmkit.runs.leave import LEFT, Leave
 from lmkit.runs.lock import RunLock
 from lmkit.runs.result import Budget, Spent
 
@@ -47,8 +49,13 @@ class Run:
     accelerator: str
 
 
-def define(config: dict) -> Run:
-    """Checks the options that no object checks, and finds the run's identity and folder."""
+def define(config: dict, has_gpu: bool | None = None) -> Run:
+    """Checks the options that no object checks, and finds the run's identity and folder.
+
+    Args:
+        config: the composed configuration as plain data.
+        has_gpu: whether a GPU is there where the run is to be trained; None: it is trained here.
+    """
     require_count("threads", config["threads"])
     require_count("seed", config["seed"], 0)
     require_count("callbacks.log_every", config["callbacks"]["log_every"])
@@ -61,7 +68,8 @@ def define(config: dict) -> Run:
     contexts = config["callbacks"]["spectrum"]["final_contexts"]
     if contexts is not None:
         require_count("callbacks.spectrum.final_contexts", contexts, 2)
-    has_gpu = torch.cuda.is_available()
+    if has_gpu is None:
+        has_gpu = torch.cuda.is_available()
     if config["trainer"]["accelerator"] == "gpu" and not has_gpu:
         raise UserError("trainer.accelerator=gpu needs a CUDA device, and there is none here")
     on_gpu = has_gpu and config["trainer"]["accelerator"] != "cpu"
@@ -87,19 +95,20 @@ def run(config: dict) -> RunFolder:
     # every option is checked by what it makes, before a folder is: two words, whatever the corpus
     build_model(config, 2)
     create(config["trigger"], "trigger")
-    with RunLock(folder.lock) as lock:
+    with Leave() as leave, RunLock(folder.lock) as lock:
+        leave.at_once = True
         if folder.state() == "finished":
             if folder.finished_within(defined.budget):  # by another process, just now
                 show(folder)
                 return folder
             folder.reopen()
         folder.prepare(yaml.safe_dump(config, sort_keys=False), defined.identity)
-        _train_and_conclude(defined, lock)
+        _train_and_conclude(defined, lock, leave)
     show(folder)
     return folder
 
 
-def _train_and_conclude(defined: Run, lock: RunLock) -> None:
+def _train_and_conclude(defined: Run, lock: RunLock, leave: Leave) -> None:
     config, folder = defined.config, defined.folder
     torch.set_num_threads(config["threads"])
     corpus = defined.source.load()
@@ -108,7 +117,7 @@ def _train_and_conclude(defined: Run, lock: RunLock) -> None:
     pl.seed_everything(config["seed"], verbose=False)
     model = build_model(config, len(corpus.vocabulary))
     switch = AsgdSwitch(create(config["trigger"], "trigger"))
-    patience, cost = _patience(config, switch), Cost()
+    patience, cost = Patience(switch, config["patience"]), Cost()
     metrics = MetricsLogger(folder.metrics)
     checkpoints = Checkpoints(
         folder.checkpoints,
@@ -121,16 +130,19 @@ def _train_and_conclude(defined: Run, lock: RunLock) -> None:
     spectrum = _spectrum(config, folder, switch, lock)
     bottleneck = GradientBottleneck(switch, **config["callbacks"]["gradient_bottleneck"])
     callbacks = [switch, patience, cost, spectrum, bottleneck, TransformPlot(), checkpoints]
+    callbacks.append(Requeue(leave, checkpoints))
     if config["callbacks"]["progress_bar"]:
         callbacks.append(EpochProgress())
     trainer = _trainer(defined, callbacks, [metrics, *_wandb(defined)], lock)
-    resumed = _checkpoint_to_resume(folder, defined.identity)
-    if resumed is None and "parent" in config:
-        start_from_parent(model, checkpoints, config["parent"], lock.check)
     try:
-        trainer.fit(model, datamodule=data, ckpt_path=resumed, weights_only=True)
-    except SystemExit:
-        if not trainer.interrupted:
+        trainer.fit(
+            model,
+            datamodule=data,
+            ckpt_path=_checkpoint_to_resume(folder, defined.identity),
+            weights_only=True,
+        )
+    except SystemExit as end:
+        if not trainer.interrupted or end.code == LEFT:
             raise
         resume = "the same command again goes on from the last checkpoint"
         raise UserError(f"interrupted: {resume}") from None
@@ -140,13 +152,6 @@ def _train_and_conclude(defined: Run, lock: RunLock) -> None:
     spent = Spent(config["max_epochs"], config["patience"], trainer.current_epoch, stopped)
     trained = Trained(model, data, trainer.global_step, checkpoints, cost, switch, spent)
     conclude(defined, trained, trainer.loggers, lock.check)
-
-
-def _patience(config: dict, switch: AsgdSwitch) -> Patience | NonMonotoneStop:
-    """What ends the run before `max_epochs`: a finetuning run by its authors' rule."""
-    if "parent" in config:
-        return NonMonotoneStop(config["patience"])
-    return Patience(switch, config["patience"])
 
 
 def _spectrum(
@@ -196,7 +201,8 @@ def _trainer(
         max_epochs=defined.budget.max_epochs or -1,
         callbacks=callbacks,
         logger=loggers,
-        plugins=[AtomicCheckpointIO(lock.check)],
+        # one process whatever the scheduler started: Lightning would find SLURM and requeue itself
+        plugins=[AtomicCheckpointIO(lock.check), LightningEnvironment()],
         num_sanity_val_steps=0,
         enable_model_summary=False,
         enable_progress_bar=defined.config["callbacks"]["progress_bar"],

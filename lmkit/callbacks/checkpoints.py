@@ -6,19 +6,17 @@ before the rename. It is loaded with `weights_only=True`: no pickle is run.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import CheckpointIO
-from torch import Tensor
 
 from lmkit.errors import UserError, require_positive
 from lmkit.runs.atomic import replace_atomically, sync_folder
@@ -39,15 +37,6 @@ def load_checkpoint(path: Path | str) -> dict:
         raise UserError(
             f"{path} is damaged or no checkpoint of lmkit ({reason}); remove it to start anew"
         ) from None
-
-
-def weights_sha256(weights: Mapping[str, Tensor]) -> str:
-    """SHA-256 (hex) of the names and bits of weights."""
-    digest = hashlib.sha256()
-    for name, weight in sorted(weights.items()):
-        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
-        digest.update(weight.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 class AtomicCheckpointIO(CheckpointIO):
@@ -121,7 +110,7 @@ class Checkpoints(Checkpoint):
         self.windows = train_windows.state_dict()
         # the end of an epoch has a checkpoint of its own, after validation
         if time.monotonic() - self.saved_at >= self.every_s and not batch.is_last:
-            self._save(trainer, pl_module)
+            self.save(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer, pl_module) -> None:
         ppl = pl_module.epoch_metrics["valid/ppl"]
@@ -129,12 +118,13 @@ class Checkpoints(Checkpoint):
         if self.last_is_best:
             self.best_ppl, self.best_epoch = ppl, trainer.current_epoch + 1
             self.train_ppl_at_best = pl_module.train_perplexity()
-        self._save(trainer, pl_module)
+        self.save(trainer, pl_module)
         if self.last_is_best:
             self._link_best()
         self.last_is_best = False
 
-    def _save(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def save(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Writes `last.ckpt`. Raises: UserError for a loss that is not finite, or a full disk."""
         pl_module.check_finite()
         trainer.save_checkpoint(self.last, weights_only=False)  # optimizer and loops too
         self.saved_at = time.monotonic()

@@ -1,7 +1,7 @@
 """Holds every point of a sweep against what training would say of it, without training.
 
-A process of its own, `python -m lmkit.sweeps.check` (configurations as JSON on stdin, findings on
-stdout), so that a sweep, which may wait for weeks, holds no torch in memory.
+A process of its own, `python -m lmkit.sweeps.check` (as JSON, a device and configurations on stdin,
+findings on stdout), so that a sweep, which may wait for weeks, holds no torch in memory.
 
 What points have in common is checked once: models are made on the meta device, which computes
 nothing, one for each trunk and head that differ.
@@ -39,14 +39,18 @@ class Known:
         return self.sha256
 
 
-def check(configs: Sequence[dict]) -> list[Found]:
+def check(configs: Sequence[dict], has_gpu: bool | None = None) -> list[Found]:
     """Checks composed configurations (plain data), in order; stops after the first bad one.
+
+    Args:
+        configs: what is to be trained.
+        has_gpu: whether a GPU is there where it is to be trained; None: as here.
 
     Raises: UserError when the check itself cannot run.
     """
     done = subprocess.run(
         [sys.executable, "-m", "lmkit.sweeps.check"],
-        input=json.dumps(configs),
+        input=json.dumps({"has_gpu": has_gpu, "configs": configs}),
         capture_output=True,
         text=True,
     )
@@ -59,7 +63,8 @@ def check(configs: Sequence[dict]) -> list[Found]:
 class _Checker:
     """Checks one configuration after another, remembering what it has seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_gpu: bool | None) -> None:
+        self._has_gpu = has_gpu
         self._seen: dict[str, object] = {}
 
     def check(self, config: dict) -> str:
@@ -74,7 +79,9 @@ class _Checker:
         self._check_objects(config)
         self._once("windows", [windows, config["seed"]], lambda: _check_windows(config))
         others = {key: value for key, value in config.items() if key not in _OWN}
-        defined = self._once("others", others, lambda: define(config | {"data": known}))
+        defined = self._once(
+            "others", others, lambda: define(config | {"data": known}, self._has_gpu)
+        )
         found = identity(config, sha256, "cuda" if defined.accelerator == "gpu" else "cpu")
         return RunFolder.of(config["runs_dir"], config["name"], found).path.name
 
@@ -128,9 +135,10 @@ def _check_windows(config: dict) -> None:
 
 
 def main() -> None:
-    """Reads configurations from stdin; prints one JSON list, a [run, error] each, on stdout."""
-    checker, found = _Checker(), []
-    for config in json.load(sys.stdin):
+    """Reads what `check` sends on stdin; prints one JSON list, a [run, error] each, on stdout."""
+    sent = json.load(sys.stdin)
+    checker, found = _Checker(sent["has_gpu"]), []
+    for config in sent["configs"]:
         try:
             found.append(Found(checker.check(config), None))
         except UserError as error:

@@ -12,35 +12,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from lmkit.errors import UserError
-from lmkit.runs.lock import look_at
+from lmkit.runs.leave import AskedToLeave, Leave
 from lmkit.sweeps.manifest import Failure, Point, SweepFolder
+from lmkit.sweeps.outcome import Outcome, Say, Tally, how_ended, is_held, tail
 
 POLL_S = 0.1
 LOOK_AGAIN_S = 3.0  # between two looks at a lock that another process holds
-TAIL_LINES = 8
+SAVE_S = 100.0  # for a run that was asked to leave in order
+INTERRUPT_S = 20.0  # for one that was interrupted
 
 Environment = Mapping[str, str]  # what a slot adds to its processes' environment
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a point ended."""
-
-    point: Point
-    how: str  # "finished" by this process, "finished elsewhere" or before, or "failed"
-    failure: Failure | None = None
 
 
 class Launcher(Protocol):
     """Where and how the points of a sweep run: what a file in conf/hydra/launcher names."""
+
+    has_gpu: bool | None  # whether the runs see a GPU; None: as this machine does
 
     def slots(self) -> int:
         """Number of points that run at a time."""
@@ -71,13 +63,17 @@ def run_points(
     """Runs `points`, one at a time in each slot, and returns when all have finished or failed.
 
     A point that failed or was killed is tried again `sweep.retries` times, from its checkpoint.
+
+    Raises: AskedToLeave for a signal that asks for it, when the runs have saved and ended.
     """
-    with _Work(sweep, points, slots, say) as work, _terminated_as_interrupted():
+    with Leave() as leave, _Work(sweep, points, slots, say) as work:
         while work.waiting or work.running:
+            if leave.asked:
+                raise AskedToLeave(leave.asked)
             work.start()
             work.collect()
             time.sleep(POLL_S)
-    return work.outcomes
+    return work.tally.outcomes
 
 
 def command(point: Point) -> list[str]:
@@ -91,11 +87,11 @@ class _Work:
     def __init__(
         self, sweep: SweepFolder, points: Sequence[Point], slots: Sequence[Environment], say: Say
     ) -> None:
-        self.sweep, self.say, self.total = sweep, say, len(points)
+        self.sweep, self.say = sweep, say
+        self.tally = Tally(sweep, len(points), say)
         self.free = list(slots)
         self.waiting = [_Waiting(point, 1, 0.0) for point in points]
         self.running: list[_Running] = []
-        self.outcomes: list[Outcome] = []
 
     def start(self) -> None:
         """Fills the free slots with points that nobody trains and whose time has come."""
@@ -107,8 +103,8 @@ class _Work:
             self.waiting.remove(waiting)
             folder = self.sweep.run_folder(waiting.point)
             if folder.finished_within(waiting.point.budget):
-                self._end(waiting.point, "finished elsewhere")
-            elif _is_held(folder.lock):
+                self.tally.end(waiting.point, "finished elsewhere")
+            elif is_held(folder.lock):
                 self._put_off(waiting)
             else:
                 self._spawn(waiting)
@@ -147,16 +143,16 @@ class _Work:
         point, status = run.waiting.point, run.process.returncode
         folder = self.sweep.run_folder(point)
         if status == 0 and folder.finished_within(point.budget):
-            self._end(point, "finished")
+            self.tally.end(point, "finished")
             return
-        tail = _tail(self.sweep.log(point), run.log_start)
-        if any(f"{folder.lock.name} is held by" in line for line in tail):
+        lines = tail(self.sweep.log(point), run.log_start)
+        if any(f"{folder.lock.name} is held by" in line for line in lines):
             self._put_off(run.waiting)
             return
         attempt = run.waiting.attempt
-        failure = Failure(_how_ended(status, folder.path), attempt, tail)
+        failure = Failure(how_ended(status, folder.path), attempt, lines)
         if attempt > self.sweep.manifest.retries:
-            self._end(point, "failed", failure)
+            self.tally.end(point, "failed", failure)
             return
         self.say(f"{point.label}: {failure.reason}, attempt {attempt + 1} follows")
         self.waiting.insert(0, _Waiting(point, attempt + 1, time.monotonic() + attempt))
@@ -168,72 +164,18 @@ class _Work:
         waiting.not_before = time.monotonic() + LOOK_AGAIN_S
         self.waiting.append(waiting)
 
-    def _end(self, point: Point, how: str, failure: Failure | None = None) -> None:
-        if failure is None:
-            self.sweep.forget_failure(point)
-        else:
-            self.sweep.record_failure(point, failure)
-        self.outcomes.append(Outcome(point, how, failure))
-        why = f" ({failure.reason})" if failure else ""
-        self.say(f"[{len(self.outcomes)}/{self.total}] {how}{why}: {point.label}")
-
     def __enter__(self) -> _Work:
         return self
 
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         """Whatever ends the sweep early ends what it runs: all goes on from its checkpoints."""
+        in_order = kind is not None and issubclass(kind, AskedToLeave)
         for run in self.running:
-            run.process.send_signal(signal.SIGINT)
-        deadline = time.monotonic() + 20
+            run.process.send_signal(signal.SIGTERM if in_order else signal.SIGINT)
+        deadline = time.monotonic() + (SAVE_S if in_order else INTERRUPT_S)
         for run in self.running:
             try:
                 run.process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 run.process.kill()
                 run.process.wait()
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends the sweep as Ctrl-C does: with the processes that it has started."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _is_held(lock: Path) -> bool:
-    found = look_at(lock)
-    return found is not None and found.gone is None
-
-
-def _how_ended(status: int, folder: Path) -> str:
-    if status == 0:
-        return (
-            f"no result in {folder}: is the kind of device, which is part of a run's identity, "
-            f"another one here than where the sweep was started?"
-        )
-    if status > 0:
-        return f"exit status {status}"
-    try:
-        return f"killed by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"killed by signal {-status}"
-
-
-def _tail(log: Path, start: int) -> list[str]:
-    """The last lines that are not empty of what the log has from byte `start` on."""
-    try:
-        with log.open("rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(start, end - 16384))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return []
-    lines = [line.rstrip() for line in text.replace("\r", "\n").splitlines()]
-    return [line for line in lines if line.strip()][-TAIL_LINES:]

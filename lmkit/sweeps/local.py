@@ -8,12 +8,15 @@ import subprocess
 from collections.abc import Sequence
 
 from lmkit.errors import UserError, require_count
-from lmkit.sweeps.launch import Environment, Outcome, Say, run_points
+from lmkit.sweeps.launch import Environment, run_points
 from lmkit.sweeps.manifest import Point, SweepFolder
+from lmkit.sweeps.outcome import Outcome, Say
 
 
 class Local:
     """One run at a time, on whatever device it finds."""
+
+    has_gpu = None
 
     def slots(self) -> int:
         return 1
@@ -33,6 +36,8 @@ class Packed:
         devices: GPUs to share out, as CUDA_VISIBLE_DEVICES names them; None: all that are visible.
         per_device: runs on one GPU at a time, when `runs` is None.
     """
+
+    has_gpu = None
 
     def __init__(
         self, runs: int | None, devices: Sequence[int | str] | None, per_device: int
@@ -65,6 +70,8 @@ class Packed:
 
 class Workers:
     """Runs nothing itself: the points are left to `python -m lmkit.sweep work`, on any node."""
+
+    has_gpu = None
 
     def slots(self) -> int:
         return 1

@@ -27,7 +27,7 @@ from lmkit.sweeps.points import Composer
 from lmkit.sweeps.status import estimate, standings
 
 HYDRA_NAME = "hydra_plugins.lmkit"  # Hydra makes sweepers of that package alone
-LAUNCHERS = ("local", "packed", "workers")
+LAUNCHERS = ("local", "packed", "slurm", "workers")
 
 
 class Points(Sweeper):
@@ -63,7 +63,7 @@ class Points(Sweeper):
     def _sweep(self, arguments: list[str]) -> bool:
         console = tables.console()
         launcher = self._launcher()
-        sweep = self._checked(self._lines(arguments), console)
+        sweep = self._checked(self._lines(arguments), launcher.has_gpu, console)
         found = standings(sweep)
         if self.config.dry_run:
             tables.show_standings(console, sweep.manifest.name, found)
@@ -93,7 +93,7 @@ class Points(Sweeper):
         chosen = axes.sample(len(lines), settings.sample, settings.sample_seed)
         return [lines[i] for i in chosen]
 
-    def _checked(self, lines: list[Line], console: Console) -> SweepFolder:
+    def _checked(self, lines: list[Line], has_gpu: bool | None, console: Console) -> SweepFolder:
         """The sweep of these lines, each point once. Raises: UserError naming the bad point."""
         require_name(self._name())
         require_count("sweep.retries", self.config.sweep.retries, 0)
@@ -105,7 +105,7 @@ class Points(Sweeper):
             raise UserError("runs_dir must be the same for all points of a sweep")
         points: dict[str, Point] = {}
         varying = [axis.option for axis in varied(lines)]
-        for i, found in enumerate(check(configs)):
+        for i, found in enumerate(check(configs, has_gpu)):
             if found.error is not None:
                 raise _of_point(i, labels[i], found.error)
             config = configs[i]

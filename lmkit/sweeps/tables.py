@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lmkit.sweeps.launch import Outcome
 from lmkit.sweeps.manifest import SweepFolder
+from lmkit.sweeps.outcome import Outcome
 from lmkit.sweeps.status import Estimate, Standing, counts
 
 _COLOURS = {"done": "green", "running": "cyan", "failed": "red", "unfinished": "yellow"}
@@ -87,6 +87,7 @@ def estimate_line(found: Estimate, slots: int) -> str:
         return "nothing is left to train"
     if not found.num_points:
         return "no estimate of the time: no run of these experiments has finished yet"
+    slots = min(slots, found.num_points)
     at_a_time = f", {slots} at a time" if slots > 1 else ""
     line = f"about {duration(found.seconds / slots)} of training{at_a_time}, by finished runs"
     if found.num_unknown:

@@ -17,6 +17,7 @@ from lmkit.callbacks.checkpoints import load_checkpoint
 from lmkit.cli import CONFIGS, plain_config
 from lmkit.errors import UserError
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.leave import ASKING, LEFT
 from lmkit.runs.metrics import MetricsFile
 
 SMALL = [
@@ -83,6 +84,24 @@ def kill_after(config: dict, seconds: float) -> bool:
     return alive
 
 
+def ask_after(config: dict, rows: int) -> tuple[int, bool]:
+    """Exit status of a run asked to leave after so many rows, and whether it has saved since."""
+    runs_dir = Path(config["runs_dir"])
+
+    def written() -> int:
+        return sum(path.read_bytes().count(b"\n") for path in runs_dir.glob("*/metrics.csv"))
+
+    process = spawner.Process(target=train, args=(config,))
+    process.start()
+    goal = written() + rows
+    while written() < goal and process.is_alive():
+        time.sleep(0.01)
+    asked_at = time.time()
+    os.kill(process.pid, random.choice(ASKING))
+    process.join()
+    return process.exitcode, any(p.stat().st_mtime > asked_at for p in runs_dir.glob("*/*/last*"))
+
+
 def rows_without_cost(folder: RunFolder) -> list[dict]:
     rows = MetricsFile(folder.metrics).read()
     return [{name: v for name, v in row.items() if name not in COST} for row in rows]
@@ -118,6 +137,14 @@ def test_ten_kills_change_no_bit(undisturbed, tmp_path):
     config = composed(tmp_path, "callbacks.checkpoint_minutes=0.002")
     kills = sum(kill_after(config, moments.uniform(0.02, 0.4) * seconds) for _ in range(10))
     assert kills >= 5, "the run ended before it could be killed often"
+    assert_same_run(reference, to_the_end(config))
+
+
+def test_asked_to_leave_it_saves_and_changes_no_bit(undisturbed, tmp_path):
+    reference, _ = undisturbed
+    config = composed(tmp_path)  # no checkpoint within an epoch of itself
+    assert [ask_after(config, random.randint(2, 12)) for _ in range(5)] == [(LEFT, True)] * 5
+    assert not list(tmp_path.glob("*.lock"))
     assert_same_run(reference, to_the_end(config))
 
 

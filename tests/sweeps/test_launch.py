@@ -64,9 +64,10 @@ def test_a_point_that_another_process_trains_is_looked_at_again(
     lock.acquire()
 
     def end() -> None:
-        time.sleep(0.5)
+        done = sweep.run_folder(sweep.manifest.points[1]).result
+        while not done.exists():
+            time.sleep(0.05)
         if finishes:
-            done = sweep.run_folder(sweep.manifest.points[1]).result
             held.path.mkdir(parents=True)
             held.result.write_bytes(done.read_bytes())
         lock.release()
@@ -84,7 +85,6 @@ def test_a_point_that_another_process_trains_is_looked_at_again(
 
 def test_two_sweeps_over_the_same_points_train_each_once(sweep_of, attempts, monkeypatch):
     monkeypatch.setattr(launch, "LOOK_AGAIN_S", 0.2)
-    monkeypatch.setattr(launch, "_terminated_as_interrupted", threading.Lock)  # main thread's only
     sweep = sweep_of(*["0.4"] * 5)
     found = {}
 

@@ -110,11 +110,14 @@ def test_killed_failing_and_started_again(tmp_path):
     assert "2 runs: 1 done, 1 failed" in table
 
 
-def test_the_same_line_after_a_kill_of_the_sweep_itself_finishes_it(tmp_path):
+def test_the_same_line_after_kills_finishes_with_the_bits_of_a_sweep_left_alone(tmp_path):
     line = ["seed=1,2", "max_epochs=20"]
     first = sweep(tmp_path, *line)
     one, two = points(tmp_path).values()
     wait_for(lambda: is_training(one))
+    killed = look_at(one.lock).holder.pid
+    os.kill(killed, signal.SIGKILL)
+    wait_for(lambda: (lock := look_at(one.lock)) and lock.holder.pid != killed)
     first.kill()
     first.communicate()
     again = sweep(tmp_path, *line)  # while the orphan of the first goes on
@@ -127,6 +130,10 @@ def test_the_same_line_after_a_kill_of_the_sweep_itself_finishes_it(tmp_path):
         log = tmp_path / "runs" / "sweeps" / "mine" / "logs" / f"{run.path.name}.log"
         trained = log.read_text().count("run folder:") - log.read_text().count("already finished")
         assert trained == 1
+    (tmp_path / "calm").mkdir()
+    said(sweep(tmp_path / "calm", *line))
+    for run, calm in zip((one, two), points(tmp_path / "calm").values(), strict=True):
+        assert run.read_result().metrics == calm.read_result().metrics
     planned = sweep(tmp_path, *line, "seed=1,2,3", "dry_run=true")
     text = said(planned)
     assert planned.returncode == 0

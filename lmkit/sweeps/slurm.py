@@ -1,0 +1,88 @@
+"""Launcher for a cluster: each point of a sweep a job of SLURM, all of them in one array."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lmkit.errors import require_count, require_positive
+from lmkit.sweeps.manifest import Point, SweepFolder
+from lmkit.sweeps.outcome import Outcome, Say
+from lmkit.sweeps.slurm_gather import Jobs
+from lmkit.sweeps.slurm_queue import Queue, executor_in, max_array_size
+
+
+class Slurm:
+    """One job for each point, by submitit.
+
+    Args:
+        partition: None: the cluster's default.
+        time_min: of a job; when it is over, the run saves and its job is queued again.
+        gpus: for each job.
+        cpus: for each job; the option `threads` of the runs should be as many.
+        mem_gb: for each job; None: the cluster's default.
+        account: None: the cluster's default.
+        array_parallelism: jobs that run at a time.
+        max_requeues: how often a job whose time is over is queued again.
+        signal_delay_s: time before its end at which a job is told to save.
+        setup: shell lines that go before, such as `module load cuda`.
+        extra: further options of sbatch by their long names.
+
+    Raises: UserError for a value out of its range.
+    """
+
+    def __init__(
+        self,
+        partition: str | None,
+        time_min: int,
+        gpus: int,
+        cpus: int,
+        mem_gb: float | None,
+        account: str | None,
+        array_parallelism: int,
+        max_requeues: int,
+        signal_delay_s: int,
+        setup: Sequence[str],
+        extra: Mapping[str, str | int | bool],
+    ) -> None:
+        for option, value, minimum in (
+            ("time_min", time_min, 1),
+            ("gpus", gpus, 0),
+            ("cpus", cpus, 1),
+            ("array_parallelism", array_parallelism, 1),
+            ("max_requeues", max_requeues, 0),
+            ("signal_delay_s", signal_delay_s, 1),
+        ):
+            require_count(f"hydra.launcher.{option}", value, minimum)
+        if mem_gb is not None:
+            require_positive("hydra.launcher.mem_gb", mem_gb)
+        self.has_gpu = gpus > 0
+        self._array_parallelism, self._max_requeues = array_parallelism, max_requeues
+        self._parameters = {
+            "timeout_min": time_min,
+            "gpus_per_node": gpus or None,
+            "cpus_per_task": cpus,
+            "mem_gb": mem_gb,
+            "stderr_to_stdout": True,
+            "slurm_partition": partition,
+            "slurm_account": account,
+            "slurm_array_parallelism": array_parallelism,
+            "slurm_signal_delay_s": signal_delay_s,
+            "slurm_setup": list(setup),
+            "slurm_srun_args": [f"--cpus-per-task={cpus}"],  # srun does not take it from sbatch
+            "slurm_additional_parameters": {"requeue": True} | dict(extra),
+        }
+
+    def slots(self) -> int:
+        return self._array_parallelism
+
+    def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
+        executor = executor_in(sweep.path / "jobs", self._max_requeues)
+        name = f"lmkit-{sweep.manifest.name}"
+        executor.update_parameters(name=name, **self._parameters)
+        environment = {} if self.has_gpu else {"CUDA_VISIBLE_DEVICES": ""}
+        jobs = Jobs(sweep, points, Queue(executor, name), max_array_size(), environment, say)
+        try:
+            return jobs.gather()
+        except KeyboardInterrupt:
+            say(f"the jobs go on; to end them: scancel --name={name}")
+            raise

@@ -1,0 +1,131 @@
+"""SLURM's queue as a sweep sees it: its own jobs, submitted through submitit, and what they left.
+
+Asked are `squeue` and the files of the jobs, not `sacct`: a cluster need not keep accounts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from submitit import AutoExecutor
+from submitit.core.utils import DelayedSubmission, JobPaths, pickle_load
+
+from lmkit.errors import UserError
+from lmkit.sweeps.manifest import Point
+from lmkit.sweeps.outcome import tail
+from lmkit.sweeps.slurm_job import Ended, TrainPoint
+
+_ENDED = (
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",  # and not queued again: that is PENDING
+    "REVOKED",
+    "TIMEOUT",
+)
+_TIMEOUT_S = 60.0
+_MAX_ARRAY = 1000  # SLURM's default
+
+
+class Queue:
+    """The jobs of one sweep.
+
+    Args:
+        executor: submits to SLURM, from and into one folder.
+        name: that all jobs of the sweep have.
+    """
+
+    def __init__(self, executor: AutoExecutor, name: str) -> None:
+        self.executor, self.name = executor, name
+
+    def submit(self, work: Sequence[TrainPoint]) -> list[str]:
+        """Submits the points as one array, and returns the ids of their jobs.
+
+        Raises: UserError when SLURM refuses them.
+        """
+        try:
+            return [job.job_id for job in self.executor.submit_array(work)]
+        except Exception as error:  # FailedJobError, or what submitit makes of its absence
+            raise UserError(f"SLURM takes no jobs: {_flat(error)}") from error
+
+    def states(self) -> dict[str, str] | None:
+        """The state of each job that SLURM remembers, by its id; None when it does not answer.
+
+        Jobs that have ended are remembered for some minutes.
+        """
+        command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T"]
+        answer = _answer([*command, f"--user={os.getuid()}", f"--name={self.name}"])
+        if answer is None:
+            return None
+        pairs = (line.split("|") for line in answer.splitlines() if "|" in line)
+        return {number.strip(): state.strip() for number, state in pairs}
+
+    def point(self, job_id: str) -> Point | None:
+        """The point that a job trains; None when it is not of this sweep's folder."""
+        try:
+            return DelayedSubmission.load(self._paths(job_id).submitted_pickle).function.point
+        except FileNotFoundError:
+            return None
+
+    def results(self, job_ids: Sequence[str]) -> dict[str, Ended | str]:
+        """What ended jobs have handed back: how their point ended, or the text of an error."""
+        try:
+            there = set(os.listdir(self.executor.folder))
+        except OSError:
+            return {}  # a file server out of reach may come back
+        found = {}
+        for job_id in job_ids:
+            path = self._paths(job_id).result_pickle
+            if path.name in there:
+                _, found[job_id] = pickle_load(path)
+        return found
+
+    def log(self, job_id: str) -> list[str]:
+        """The last lines of a job's own log, where SLURM too says why it ends one."""
+        return tail(self._paths(job_id).stdout, lines=3)
+
+    def _paths(self, job_id: str) -> JobPaths:
+        return JobPaths(self.executor.folder, job_id=job_id)
+
+
+def has_ended(state: str | None) -> bool:
+    """Whether a job of that state, None when SLURM has forgotten it, runs no more."""
+    return state is None or state in _ENDED
+
+
+def max_array_size() -> int:
+    """How many jobs an array may have here."""
+    answer = _answer(["scontrol", "show", "config"]) or ""
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", answer, re.MULTILINE)
+    return int(found[1]) if found else _MAX_ARRAY
+
+
+def executor_in(folder: Path, max_requeues: int) -> AutoExecutor:
+    """Submits to SLURM. Raises: UserError where SLURM's commands are not."""
+    try:
+        return AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=max_requeues)
+    except RuntimeError:
+        raise UserError(
+            "hydra/launcher=slurm needs SLURM's commands (sbatch, srun, squeue, scontrol), which "
+            "are not on PATH here"
+        ) from None
+
+
+def _answer(command: list[str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _flat(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

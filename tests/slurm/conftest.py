@@ -1,0 +1,175 @@
+"""A sweep on a real SLURM of one node with two processors, started by run.sh, and disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.lock import look_at
+from lmkit.runs.metrics import MetricsFile
+
+# Three points of the smoke sweep, some seconds each: one more than run at a time.
+SMOKE = [
+    "multirun_sweeps=smoke",
+    "seed=141",
+    "head/transform=identity,plif",
+    "head/mixture=softmaxes",
+    "max_epochs=6",
+    "callbacks.spectrum.every=0",
+    "callbacks.spectrum.final_contexts=200",
+    "logger.mode=disabled",
+]
+SLURM = ["hydra/launcher=slurm", "hydra.launcher.gpus=0", "hydra.launcher.cpus=1"]
+PATIENCE_S = 300.0
+ENVIRONMENT = os.environ | {
+    "OMP_NUM_THREADS": "1",
+    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """These tests need run.sh, which `make test-slurm` calls."""
+    if "LMKIT_SLURM" not in os.environ:
+        for item in items:
+            if Path(__file__).parent in item.path.parents:
+                item.add_marker(pytest.mark.skip(reason="needs a SLURM: make test-slurm"))
+
+
+class Process(subprocess.Popen[str]):
+    """A command typed in a folder."""
+
+    def __init__(self, folder: Path, *command: str) -> None:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        super().__init__(command, cwd=folder, env=ENVIRONMENT, text=True, **pipes)
+
+    def said(self) -> str:
+        """What it printed to its end, on one line: tables break lines anywhere."""
+        return " ".join(self.communicate(timeout=PATIENCE_S)[0].split())
+
+
+class Pinned:
+    """A run that was stopped while it trained its second epoch, until `release`."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self.run, self.holder = run, look_at(run.lock).holder
+        self.process, self.is_stopped = self.holder.pid, True
+        os.kill(self.process, signal.SIGSTOP)
+
+    def is_asked(self) -> bool:
+        """Whether it will find a signal that asks it to leave when it is released."""
+        lines = Path(f"/proc/{self.process}/status").read_text().splitlines()
+        (mask,) = (int(line.split()[1], 16) for line in lines if line.startswith("ShdPnd"))
+        return any(mask >> (number - 1) & 1 for number in (signal.SIGUSR2, signal.SIGTERM))
+
+    def release(self) -> None:
+        os.kill(self.process, signal.SIGCONT)
+        self.is_stopped = False
+
+
+class Sweep:
+    """The smoke sweep below a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "runs" / "sweeps" / "smoke"
+        self.pinned: list[Pinned] = []
+        self.overrides = SMOKE
+
+    def typed(self, line: str) -> Process:
+        return Process(self.folder, *shlex.split(line))
+
+    def here(self, *overrides: str) -> Process:
+        """The sweep on this machine, without SLURM."""
+        return Process(self.folder, "python", "-m", "lmkit.train", *SMOKE, *overrides)
+
+    def on_slurm(self, *overrides: str) -> Process:
+        return self.here(*SLURM, *overrides)
+
+    def runs(self) -> list[RunFolder]:
+        """The points' folders, once the sweep has begun."""
+        self.wait_for((self.path / "manifest.json").exists)
+        points = json.loads((self.path / "manifest.json").read_text())["points"]
+        return [RunFolder(self.folder / "runs" / point["run"]) for point in points]
+
+    def pin(self) -> list[Pinned]:
+        """Stops each run that trains its second epoch, once; all that it has stopped so far."""
+        known = {pinned.run.path for pinned in self.pinned}
+        for run in self.runs():
+            is_training = "seconds_per_epoch" in MetricsFile(run.metrics).latest()
+            if run.path not in known and is_training and look_at(run.lock):
+                self.pinned.append(Pinned(run))
+        return self.pinned
+
+    def pinned_to(self, number: int) -> list[Pinned]:
+        """As `pin`, when so many are stopped."""
+        self.wait_for(lambda: len(self.pin()) >= number)
+        return self.pinned
+
+    def log(self, run: RunFolder) -> str:
+        return (self.path / "logs" / f"{run.path.name}.log").read_text()
+
+    def job_logs(self) -> list[str]:
+        """What each job printed, all its attempts."""
+        return [log.read_text() for log in sorted(self.path.glob("jobs/*_log.out"))]
+
+    def metrics(self) -> dict[str, dict]:
+        """What is comparable bit for bit of each point's result."""
+        return {run.path.name: run.read_result().metrics for run in self.runs()}
+
+    @staticmethod
+    def wait_for(condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, "waited in vain"
+            time.sleep(0.05)
+
+    @staticmethod
+    def slurm(*command: str) -> str:
+        """What a command of SLURM's answers."""
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+    """The metrics of the sweep on this machine, with nothing in its way."""
+    sweep = Sweep(tmp_path_factory.mktemp("undisturbed"))
+    local = sweep.here("hydra/launcher=packed", "hydra.launcher.runs=2")
+    text = local.said()
+    assert local.returncode == 0, text
+    return sweep.metrics()
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Iterator[Sweep]:
+    """A sweep whose jobs, when they are queued again, do not wait two minutes as SLURM has it."""
+    over = threading.Event()
+    sweep = Sweep(tmp_path)
+
+    def hurry() -> None:
+        while not over.wait(0.5):
+            listed = sweep.slurm("squeue", "-h", "--array", "-t", "PD", "-o", "%i %r")
+            for job, reason in (line.split(maxsplit=1) for line in listed.splitlines()):
+                if reason == "BeginTime":
+                    command = ["scontrol", "update", f"JobId={job}", "StartTime=now"]
+                    subprocess.run(command, capture_output=True)
+
+    thread = threading.Thread(target=hurry)
+    thread.start()
+    try:
+        yield sweep
+    finally:
+        over.set()
+        thread.join()
+        sweep.slurm("scancel", f"--user={os.getuid()}")
+        sweep.wait_for(lambda: not sweep.slurm("squeue", "-h"))

@@ -1,0 +1,163 @@
+"""Whatever happens to its jobs, a sweep on SLURM ends with the bits of one left alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+
+
+def parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def cluster_lines(sweep) -> list[str]:
+    """The commands of the README's "On a cluster", in order, with this sweep and on this node."""
+    (section,) = re.findall(r"## On a cluster\n(.*?)\n## ", README, re.DOTALL)
+    text = "".join(re.findall(r"```sh\n(.*?)```", section, re.DOTALL)).replace("\\\n", " ")
+    for theirs, ours in (
+        ("multirun_sweeps=gss_grid_penn", " ".join(sweep.overrides)),
+        ("gss_grid_penn", "smoke"),
+        ("hydra/launcher=slurm", "hydra/launcher=slurm hydra.launcher.gpus=0"),
+        ("=gpu", "=low"),
+        ("--gpus=1", ""),
+        ("--cpus-per-task=2", ""),
+        ("--array=1-8", "--array=1-2"),
+        ("/shared/runs", "runs"),
+    ):
+        assert theirs in text
+        text = text.replace(theirs, ours)
+    return text.splitlines()
+
+
+def test_each_point_is_a_job_of_one_array(sweep, undisturbed):
+    process = sweep.typed(cluster_lines(sweep)[0])
+    text = process.said()
+    assert process.returncode == 0, text
+    assert "3 jobs submitted" in text
+    assert text.count("] finished: ") == 3
+    assert len(sweep.job_logs()) == 3
+    assert sweep.metrics() == undisturbed
+
+
+def test_every_job_runs_out_of_time(sweep, undisturbed):
+    """Each has a minute when it trains, no more, and plenty before and when it goes on."""
+    times = ["hydra.launcher.time_min=1", "hydra.launcher.signal_delay_s=60"]
+    process = sweep.on_slurm(*times, "logger.mode=offline")
+    limits: dict[str, int] = {}
+
+    def limit(job: str, minutes: int) -> None:
+        if limits.get(job) != minutes:
+            limits[job] = minutes
+            with suppress(subprocess.CalledProcessError):  # it has just ended
+                sweep.slurm("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}")
+
+    def has_ended() -> bool:
+        stopped = [pinned for pinned in sweep.pin() if pinned.is_stopped]
+        listed = sweep.slurm("squeue", "-h", "--states=R", "-O", "JobID,TimeUsed")
+        for job, used in (line.split() for line in listed.splitlines()):
+            over = any(pinned.holder.job_id == job for pinned in stopped)
+            if not over or limits.get(job, 60) == 60:
+                limit(job, int(used.split(":")[0]) + 1 if over else 60)
+        for pinned in stopped:
+            if pinned.is_asked():
+                pinned.release()
+        return process.poll() is not None
+
+    sweep.wait_for(has_ended)
+    text = process.said()
+    assert process.returncode == 0, text
+    assert "3 jobs submitted" in text
+    assert all("this job is timed-out" in log for log in sweep.job_logs())
+    for run in sweep.runs():
+        assert "asked to leave by SIGUSR2: saved at step" in sweep.log(run)
+    assert sweep.metrics() == undisturbed
+
+
+def test_a_job_of_higher_priority_takes_the_node(sweep, undisturbed):
+    process = sweep.on_slurm("hydra.launcher.time_min=60")
+    pinned = sweep.pinned_to(2)
+    sweep.slurm("sbatch", "--partition=high", "--ntasks=2", "--output=/dev/null", "--wrap=sleep 2")
+    for each in list(pinned):
+        sweep.wait_for(each.is_asked)
+        each.release()
+    text = process.said()
+    assert process.returncode == 0, text
+    assert "3 jobs submitted" in text
+    assert sum("this job is preempted" in log for log in sweep.job_logs()) == 2
+    for each in pinned:
+        assert "asked to leave by SIGUSR2: saved at step" in sweep.log(each.run)
+    assert sweep.metrics() == undisturbed
+
+
+def test_runs_and_jobs_are_killed(sweep, undisturbed):
+    process = sweep.on_slurm()
+    one, other = sweep.pinned_to(2)
+    os.kill(one.process, signal.SIGKILL)
+    for process_id in (parent(other.process), other.process):  # the job and all in it
+        os.kill(process_id, signal.SIGKILL)
+    text = process.said()
+    assert process.returncode == 0, text
+    assert sum("killed by SIGKILL, attempt 2 follows" in log for log in sweep.job_logs()) == 1
+    assert re.search(r"job \d+_\d ended without a result: failed, attempt 2 follows", text)
+    assert "1 jobs submitted" in text
+    assert sweep.metrics() == undisturbed
+
+
+def test_the_controlling_process_is_killed_and_its_line_typed_again(sweep, undisturbed):
+    first = sweep.on_slurm()
+    pinned = list(sweep.pinned_to(2))
+    first.kill()
+    first.communicate()
+    again = sweep.on_slurm()
+    known = "3 jobs of an earlier launch are queued or running\n"
+    sweep.wait_for(lambda: again.stdout.readline() == known)
+    for each in pinned:
+        each.release()
+    text = again.said()
+    assert again.returncode == 0, text
+    assert "submitted" not in text
+    for run in sweep.runs():
+        assert sweep.log(run).count("run folder:") == 1
+    assert sweep.metrics() == undisturbed
+
+
+def test_a_job_that_is_cancelled_is_a_failure_that_ends_no_other(sweep, undisturbed):
+    process = sweep.on_slurm()
+    one, other = sweep.pinned_to(2)
+    sweep.slurm("scancel", one.holder.job_id)
+    one.release()
+    other.release()
+    text = process.said()
+    assert process.returncode == 1, text
+    assert re.search(r"failed after 1 attempt: .*ended without a result: cancelled", text)
+    assert "asked to leave by SIGTERM: saved at step" in sweep.log(one.run)
+    assert text.count("] finished: ") == 2
+    again = sweep.on_slurm()
+    text = again.said()
+    assert again.returncode == 0, text
+    assert sweep.metrics() == undisturbed
+
+
+def test_workers_share_a_sweep_and_one_is_told_to_leave(sweep, undisturbed):
+    _, plan, workers = cluster_lines(sweep)
+    process = sweep.typed(plan)
+    text = process.said()
+    assert process.returncode == 0, text
+    assert "waiting for workers (3)" in text
+    assert sweep.typed(workers).wait() == 0
+    one, other = sweep.pinned_to(2)
+    sweep.slurm("scancel", "--batch", "--signal=TERM", one.holder.job_id)  # as --signal=B:TERM does
+    sweep.wait_for(one.is_asked)
+    one.release()
+    other.release()
+    sweep.wait_for(lambda: not sweep.slurm("squeue", "-h"))
+    assert "asked to leave by SIGTERM: saved at step" in sweep.log(one.run)
+    outputs = [path.read_text() for path in sweep.folder.glob("slurm-*.out")]
+    assert sum("interrupted: the same line again goes on" in output for output in outputs) == 1
+    assert sweep.metrics() == undisturbed

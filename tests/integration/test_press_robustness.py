@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from lmkit.analysis import gradient_bottleneck, press_robustness
 from lmkit.analysis.published import published_robustness
@@ -106,9 +107,14 @@ def test_published_ranks_stand_beside_measured_ones_of_the_same_size():
         ["1e-20", "published"], ["9,900", ""], ["9,899", ""], ["9,899", ""],
         ["7", "7"], ["10", "10"], ["more than 10", "10"],
     ]
-    labels = [text.get_text() for text in figure(found, OPTIONS, "run").axes[1].texts]
-    assert labels == []
-    assert comparison(found._replace(num_contexts=500)) is None
+    assert "Press rank, published" in legend(figure(found, OPTIONS, "run"))
+    smaller = found._replace(num_contexts=500)
+    assert comparison(smaller) is None
+    assert "Press rank, published" not in legend(figure(smaller, OPTIONS, "run"))
+
+
+def legend(drawn: Figure) -> list[str]:
+    return [text.get_text() for text in drawn.axes[1].get_legend().get_texts()]
 
 
 def test_the_robustness_command_leaves_table_file_and_figure(folder, monkeypatch, capsys):

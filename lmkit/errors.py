@@ -50,6 +50,12 @@ def require_choice(option: str, value: object, choices: Sequence[str]) -> None:
         raise UserError(f"{option} must be one of {', '.join(choices)}, but is {value!r}")
 
 
+def require_list(option: str, values: object) -> None:
+    """Raises UserError unless `values` is a list that is not empty."""
+    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+        raise UserError(f"{option} must be a list such as [1,2], but is {values!r}")
+
+
 def did_you_mean(word: str, choices: Sequence[str]) -> str:
     """" (did you mean X?)" with the choice X that is spelt most like `word`; "" if none is near."""
     close = difflib.get_close_matches(word, choices, n=1)

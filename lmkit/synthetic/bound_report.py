@@ -27,7 +27,8 @@ Tables = Mapping[str, Sequence[dict]]
 
 YANG = "Yang et al. 2018"
 GANEA = "Ganea et al. 2019, slides"
-EXACT_KL = 1e-9  # nats: rounding of a divergence that is 0
+EXACT_KL = 1e-9  # nats: a divergence that is 0 comes out below
+ROUNDING = 1e-15  # nats: nor is it told from 0 below this
 LINEAR = ("none+identity", "contexts+identity")
 SHOWN = (
     "none+identity",
@@ -153,10 +154,10 @@ def _proposition(tables: Tables) -> Claim:
         right &= max(enough) < EXACT_KL < min(r["kl"] for r in short)
         right &= min(r["distance"] for r in short) > 0
         parts.append(
-            f"{shift['case']}: rank {shift['rank']}, smallest {shift['needed']}, KL at most "
-            f"{max(enough):.0e} from there on, {short[-1]['kl']:.1e} one dimension below (no "
-            f"logits of that dimension come nearer than {short[-1]['distance']:.2g} in spectral "
-            f"norm)"
+            f"{shift['case']}: rank {shift['rank']}, smallest {shift['needed']}, KL below "
+            f"{max(*enough, ROUNDING):.0e} from there on, {short[-1]['kl']:.1e} one dimension "
+            f"below (no logits of that dimension come nearer than {short[-1]['distance']:.2g} in "
+            f"spectral norm)"
         )
     return Claim(
         "A softmax equals P* if and only if d is at least the smallest rank in F(A), which is "

@@ -3,6 +3,7 @@
 Ganea et al. 2019 say that a mixture of softmaxes is 2 to 6.4 times slower than softmax and needs
 N x M x K numbers, as a monotone network of K units does, and that PLIF costs what softmax does.
 Each head is measured as those implementations are, by the whole of log P ("plain"), and in chunks.
+Time is that of the CPU, which does not depend on what else runs on the machine.
 
 Shapes: N contexts, M = V words, E embedding, K components, units or knots.
 """
@@ -16,12 +17,11 @@ from statistics import median
 
 import torch
 
-from lmkit.errors import require_count, require_positive
+from lmkit.errors import require_count, require_list, require_positive
 from lmkit.heads.head import Head
 from lmkit.synthetic.cost_report import claims, figures
 from lmkit.synthetic.heads import HeadSizes, build, require_heads, split
 from lmkit.synthetic.live_bytes import LiveBytes
-from lmkit.synthetic.mode_matching import require_list
 from lmkit.synthetic.record import Findings, Table
 from lmkit.synthetic.work import Work
 
@@ -52,13 +52,14 @@ class Options:
     def __post_init__(self) -> None:
         object.__setattr__(self, "heads", require_heads(f"{SECTION}.heads", self.heads))
         for option in ("words", "counts"):
-            for value in require_list(f"{SECTION}.{option}", getattr(self, option)):
+            require_list(f"{SECTION}.{option}", getattr(self, option))
+            for value in getattr(self, option):
                 require_count(f"{SECTION}.{option}", value, 2)
         for option in ("counts_words", "num_contexts", "emb_dim", "repeats"):
             require_count(f"{SECTION}.{option}", getattr(self, option))
         for option in ("chunk_mb", "plain_mb"):
             require_positive(f"{SECTION}.{option}", getattr(self, option))
-        self.sizes  # noqa: B018, checks itself
+        self.sizes.check(SECTION)
 
     @property
     def sizes(self) -> HeadSizes:
@@ -104,7 +105,7 @@ def _with_count(options: Options, head: str, count: int) -> HeadSizes:
 def _measure(
     options: Options, head: str, words: int, sizes: HeadSizes, loss: str, seed: int
 ) -> dict[str, float | None]:
-    """Median seconds and peak MiB of one loss with its gradients; None where it needs too much."""
+    """Median CPU seconds and peak MiB of a loss with its gradients; None where it needs much."""
     if loss == "plain" and plain_mib(options, head, words, sizes) > options.plain_mb:
         return {"seconds": None, "peak_mib": None}
     torch.manual_seed(seed)
@@ -116,9 +117,9 @@ def _measure(
         _step(made, hidden, targets)
     seconds = []
     for _ in range(options.repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         _step(made, hidden, targets)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     return {"seconds": median(seconds), "peak_mib": live.peak / MIB}
 
 

@@ -23,7 +23,7 @@ SLOWER = (2.0, 6.4)  # MoS against softmax, as printed
 SAME = 1.5  # "comparable": at most so many times as much
 SOFTMAX, MOS = "none+identity", "softmaxes+identity"
 PLIF, NETWORK = "none+plif", "none+monotone_mlp"
-AXES = {"seconds": "seconds a step", "peak_mib": "peak memory, MiB"}
+AXES = {"seconds": "CPU seconds a step", "peak_mib": "peak memory, MiB"}
 
 
 def figures(records: Records, options: Options) -> dict[str, Figure]:
@@ -135,7 +135,8 @@ def _chunks_help(records: Records) -> Claim:
     growth = {h: _growth(_at(records, h, "chunked", "count")) for h in (MOS, NETWORK, PLIF)}
     most = {h: _at(records, h, "chunked", "count")[-1] for h in (MOS, NETWORK)}
     shown = "; ".join(
-        f"{label(h)} with K = {r['count']:,}: {r['peak_mib']:.0f} MiB, {r['seconds']:.2f} s a step"
+        f"{label(h)} with K = {r['count']:,}: {r['peak_mib']:.0f} MiB, {r['seconds']:.2f} CPU "
+        f"seconds a step"
         for h, r in most.items()
     )
     return Claim(

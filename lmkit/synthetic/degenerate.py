@@ -14,12 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lmkit.errors import UserError, require_count, require_positive
+from lmkit.errors import UserError, require_count, require_list, require_positive
 from lmkit.synthetic import gate_task
 from lmkit.synthetic.degenerate_report import claims, figures
 from lmkit.synthetic.experts import GATES, ConvExperts, DenseExperts, NonLocal
 from lmkit.synthetic.jacobians import average, jacobian_spectrum
-from lmkit.synthetic.mode_matching import require_list
 from lmkit.synthetic.record import Findings, Table
 from lmkit.synthetic.work import Work
 
@@ -44,7 +43,8 @@ class Options:
     task_seeds: int
 
     def __post_init__(self) -> None:
-        for count in require_list(f"{SECTION}.experts", self.experts):
+        require_list(f"{SECTION}.experts", self.experts)
+        for count in self.experts:
             require_count(f"{SECTION}.experts", count, 2)
         for option in ("width", "image_side", "task_seeds", "task_experts"):
             require_count(f"{SECTION}.{option}", getattr(self, option), 2)

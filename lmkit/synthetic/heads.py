@@ -57,10 +57,11 @@ class HeadSizes:
     knots: int  # of plif
     units: int  # of monotone_mlp
 
-    def __post_init__(self) -> None:
-        require_count("num_experts", self.num_experts)
-        require_count("knots", self.knots, 2)
-        require_count("units", self.units)
+    def check(self, section: str) -> None:
+        """Raises UserError naming the option that is no good."""
+        require_count(f"{section}.num_experts", self.num_experts)
+        require_count(f"{section}.knots", self.knots, 2)
+        require_count(f"{section}.units", self.units)
 
 
 def split(head: str) -> tuple[str, str]:
@@ -102,8 +103,3 @@ def build(head: str, emb_dim: int, num_words: int, sizes: HeadSizes, chunk_mb: f
         context_dim = sizes.num_experts * (emb_dim + 1)
         made = MIXTURES[mixture](context_dim, emb_dim, sizes.num_experts, 0.0)
     return Head(made, TRANSFORMS[transform](sizes), num_words, chunk_mb=chunk_mb)
-
-
-def learned(transform: str) -> bool:
-    """Whether a transform has parameters of its own."""
-    return transform in ("plif", "monotone_mlp")

@@ -9,15 +9,14 @@ Shapes: P problems (a concentration and a seed each), N contexts, V = M words.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lmkit.errors import UserError, require_count, require_positive
+from lmkit.errors import require_count, require_list, require_positive
 from lmkit.synthetic.fit import Schedule, fit
 from lmkit.synthetic.heads import HeadSizes, build, require_heads
 from lmkit.synthetic.mode_claims import claims
@@ -49,9 +48,11 @@ class Options:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "heads", require_heads(f"{SECTION}.heads", self.heads))
-        for alpha in require_list(f"{SECTION}.alphas", self.alphas):
+        require_list(f"{SECTION}.alphas", self.alphas)
+        require_list(f"{SECTION}.dims", self.dims)
+        for alpha in self.alphas:
             require_positive(f"{SECTION}.alphas", alpha)
-        for dim in require_list(f"{SECTION}.dims", self.dims):
+        for dim in self.dims:
             require_count(f"{SECTION}.dims", dim)
         for words in self.more_words:
             require_count(f"{SECTION}.more_words", words, 2)
@@ -59,7 +60,7 @@ class Options:
             require_count(f"{SECTION}.{option}", getattr(self, option))
         require_count(f"{SECTION}.num_words", self.num_words, 2)
         self.schedule.check(SECTION)
-        self.sizes  # noqa: B018, checks itself
+        self.sizes.check(SECTION)
 
     @property
     def schedule(self) -> Schedule:
@@ -75,13 +76,6 @@ class Options:
         over_dims = [(dim, self.num_words) for dim in self.dims]
         over_words = [(self.words_dim, words) for words in self.more_words]
         return list(dict.fromkeys([*over_dims, *over_words]))
-
-
-def require_list(option: str, values: object) -> Sequence:
-    """Raises UserError unless `values` is a list that is not empty."""
-    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-        raise UserError(f"{option} must be a list such as [1,2], but is {values!r}")
-    return values
 
 
 def run(options: Options, seed: int, work: Work) -> Findings:
@@ -120,7 +114,7 @@ def _scores(
     options: Options, head: str, dim: int, targets_PNV: Tensor, seed: int
 ) -> list[dict[str, object]]:
     """The scores of one head at one (d, M) on every problem."""
-    made = lambda: build(head, dim, targets_PNV.shape[2], options.sizes)  # noqa: E731
+    made = partial(build, head, dim, targets_PNV.shape[2], options.sizes)
     fitted = fit(made, targets_PNV.exp(), options.schedule, seed)
     return [
         score(log_probs, target)._asdict()

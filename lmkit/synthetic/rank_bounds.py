@@ -15,11 +15,10 @@ import numpy as np
 import torch
 from scipy.special import log_softmax
 
-from lmkit.errors import UserError, require_count, require_positive
+from lmkit.errors import UserError, require_count, require_list, require_positive
 from lmkit.synthetic import row_shifts
 from lmkit.synthetic.bound_report import claims, figures
 from lmkit.synthetic.heads import ALL, HeadSizes, build
-from lmkit.synthetic.mode_matching import require_list
 from lmkit.synthetic.record import Findings, Table
 from lmkit.synthetic.work import Work
 
@@ -42,7 +41,8 @@ class Options:
     steps: int
 
     def __post_init__(self) -> None:
-        for dim in require_list(f"{SECTION}.dims", self.dims):
+        require_list(f"{SECTION}.dims", self.dims)
+        for dim in self.dims:
             require_count(f"{SECTION}.dims", dim)
         for option in ("num_contexts", "num_words"):
             require_count(f"{SECTION}.{option}", getattr(self, option), 5)
@@ -54,7 +54,7 @@ class Options:
             )
         require_count(f"{SECTION}.steps", self.steps)
         require_positive(f"{SECTION}.logit_scale", self.logit_scale)
-        self.sizes  # noqa: B018, checks itself
+        self.sizes.check(SECTION)
 
     @property
     def sizes(self) -> HeadSizes:

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lmkit.data.toy import ToyLanguage
-from lmkit.errors import UserError, require_count, require_positive
+from lmkit.errors import UserError, require_count, require_list, require_positive
 from lmkit.synthetic.fit import Schedule, fit
 from lmkit.synthetic.heads import HeadSizes, build, require_heads
-from lmkit.synthetic.mode_matching import require_list
 from lmkit.synthetic.record import Findings, Table
 from lmkit.synthetic.row_shifts import numerical_rank, smallest_rank
 from lmkit.synthetic.targets import score
@@ -51,18 +51,20 @@ class Options:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "heads", require_heads(f"{SECTION}.heads", self.heads))
-        for rank in require_list(f"{SECTION}.ranks", self.ranks):
+        require_list(f"{SECTION}.ranks", self.ranks)
+        require_list(f"{SECTION}.dims", self.dims)
+        for rank in self.ranks:
             require_count(f"{SECTION}.ranks", rank, 3)
             if rank > min(self.num_words, self.num_contexts):
                 raise UserError(
                     f"{SECTION}.ranks must be at most num_words and num_contexts, but has {rank}"
                 )
-        for dim in require_list(f"{SECTION}.dims", self.dims):
+        for dim in self.dims:
             require_count(f"{SECTION}.dims", dim)
         require_count(f"{SECTION}.seeds", self.seeds)
         require_positive(f"{SECTION}.tolerance", self.tolerance)
         self.schedule.check(SECTION)
-        self.sizes  # noqa: B018, checks itself
+        self.sizes.check(SECTION)
 
     @property
     def schedule(self) -> Schedule:
@@ -137,7 +139,7 @@ def _targets(options: Options, rank: int, seed: int) -> Tensor:
 def _scores(
     options: Options, head: str, dim: int, targets_PNV: Tensor, seed: int
 ) -> list[dict[str, object]]:
-    made = lambda: build(head, dim, options.num_words, options.sizes)  # noqa: E731
+    made = partial(build, head, dim, options.num_words, options.sizes)
     fitted = fit(made, targets_PNV.exp(), options.schedule, seed)
     found = []
     for log_probs, target in zip(fitted, targets_PNV, strict=True):

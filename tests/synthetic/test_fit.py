@@ -5,6 +5,8 @@ Shapes: P problems, N contexts, V words.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -26,7 +28,7 @@ def targets() -> torch.Tensor:
 @pytest.mark.parametrize("head", ["none+identity", "softmaxes+plif", "contexts+monotone_mlp"])
 def test_problems_are_fitted_alike_side_by_side_and_one_by_one(head, targets, monkeypatch):
     def fitted() -> torch.Tensor:
-        made = lambda: build(head, 3, 8, SIZES)  # noqa: E731
+        made = partial(build, head, 3, 8, SIZES)
         return torch.stack(fit(made, targets.exp(), Schedule(8, 0.05), seed=5))
 
     stacked = fitted()
@@ -36,7 +38,7 @@ def test_problems_are_fitted_alike_side_by_side_and_one_by_one(head, targets, mo
 
 
 def test_a_softmax_of_full_dimension_finds_the_distributions(targets):
-    made = lambda: build("none+identity", 8, 8, SIZES)  # noqa: E731
+    made = partial(build, "none+identity", 8, 8, SIZES)
     fitted = fit(made, targets.exp(), Schedule(400, 0.1), seed=1)
     for log_probs, target in zip(fitted, targets, strict=True):
         found = score(log_probs, target)

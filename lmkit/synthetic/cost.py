@@ -109,7 +109,7 @@ def _measure(
     if loss == "plain" and plain_mib(options, head, words, sizes) > options.plain_mb:
         return {"seconds": None, "peak_mib": None}
     torch.manual_seed(seed)
-    made = build(head, options.emb_dim, words, sizes, options.chunk_mb)
+    made = build(head, options.emb_dim, words, sizes, options.emb_dim, options.chunk_mb)
     made.loss = loss
     hidden = torch.randn(1, options.num_contexts, made.mixture.in_dim, requires_grad=True)
     targets = torch.randint(words, (1, options.num_contexts))

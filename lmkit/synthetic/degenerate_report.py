@@ -25,6 +25,7 @@ STRAIGHT_R2 = 0.95  # of a straight line through the first half: "roughly linear
 SIGNIFICANT = 0.05
 MENDED = 0.2  # of the near-zero singular values are left where degeneracy is dealt with
 MONOTONE = 0.9  # of Spearman's correlation: rises with K
+NEAR_ZERO = "Near-zero singular values (below 1% of their root mean square)"
 NON_LOCAL = ("non-local", "non-local, linear")
 
 Records = Sequence[dict]
@@ -87,7 +88,7 @@ def _shares(axes: Axes, spectra: Records) -> None:
     non_local = [_of(spectra, layer, "softmax")[0] for layer in NON_LOCAL]
     for i, s in enumerate(non_local):
         axes.plot(s["experts"], 100 * s["small"], ls="", label=s["layer"], **_mark(i))
-    axes.set(xlabel="experts K", ylabel="singular values below 1% of the largest, %")
+    axes.set(xlabel="experts K", ylabel="values below 1% of their RMS, %")
     axes.set_title("near-zero singular values", fontsize="medium")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="x-small")
@@ -107,7 +108,8 @@ def _tasks(tasks: Records) -> Figure:
             axes.plot(x, [100 * t["unexplained"] for t in own], ls="", label=student, **look)
         axes.set(xlabel="near-zero singular values after training, %")
         axes.set(ylabel="test error, % of variance")
-        axes.set_ylim(bottom=0)
+        most = max(t["unexplained"] for t in tasks if t["task"] == task)
+        axes.set_ylim(0, 110 * most)
         axes.set_title(f"{task} target, a point a seed", fontsize="medium")
         axes.grid(alpha=0.3)
         legend_under(axes)
@@ -160,7 +162,7 @@ def _broken(spectra: Records, gates: str) -> Claim:
         ORHAN,
         all(s["small"] < dense["small"] for s in own)
         and own[-1]["small"] < MENDED * dense["small"],
-        f"Singular values below 1% of the largest: {dense['small']:.1%} in the dense layer, "
+        f"{NEAR_ZERO}: {dense['small']:.1%} in the dense layer, "
         f"{shown}{halves}. Dealt with is taken as: with most experts, less than {MENDED:.0%} of "
         f"what it was.",
         "jacobians",
@@ -199,7 +201,7 @@ def _convolutional(spectra: Records) -> Claim:
         f"{ORHAN}, note",
         conv["small"] > 0.25
         and all(s["small"] < conv["small"] for own in found.values() for s in own),
-        f"Singular values below 1% of the largest: {conv['small']:.1%} in the plain layer; "
+        f"{NEAR_ZERO}: {conv['small']:.1%} in the plain layer; "
         f"{parts}.",
         "jacobians",
     )
@@ -213,7 +215,7 @@ def _non_local(spectra: Records) -> Claim:
         "A non-local layer, seen as a mixture of experts, breaks degeneracy",
         f"{ORHAN}, last remark",
         max(relu["small"], linear["small"]) < MENDED * local["small"],
-        f"Singular values below 1% of the largest: {local['small']:.1%} in a ReLU layer at each "
+        f"{NEAR_ZERO}: {local['small']:.1%} in a ReLU layer at each "
         f"of {relu['experts']} positions, {relu['small']:.1%} in the non-local layer with ReLU "
         f"experts and {linear['small']:.1%} with linear ones (exactly zero: {local['zero']:.1%}, "
         f"{relu['zero']:.1%}, {linear['zero']:.1%}). Its experts share their weights, and its "

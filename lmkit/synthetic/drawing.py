@@ -27,12 +27,12 @@ def panels(rows: int, columns: int, share_y: bool = False) -> tuple[Figure, np.n
 
 
 def style(index: int) -> dict[str, str | float]:
-    """Line style of the index-th of several lines."""
+    """Line style of the index-th of several lines; the first is seen under others too."""
     return {
         "color": PALETTE[index % len(PALETTE)],
         "marker": MARKS[index % len(MARKS)],
-        "markersize": 4,
-        "linewidth": 1.4,
+        "markersize": 4 if index else 7,
+        "linewidth": 1.4 if index else 3,
     }
 
 

@@ -94,12 +94,23 @@ def require_heads(option: str, heads: object) -> tuple[str, ...]:
     return tuple(heads)
 
 
-def build(head: str, emb_dim: int, num_words: int, sizes: HeadSizes, chunk_mb: float = 32) -> Head:
-    """The head of that name, its parameters drawn from torch's global generator."""
+def build(
+    head: str,
+    emb_dim: int,
+    num_words: int,
+    sizes: HeadSizes,
+    context_dim: int | None = None,
+    chunk_mb: float = 32,
+) -> Head:
+    """The head of that name, its parameters drawn from torch's global generator.
+
+    Args:
+        context_dim: D of a mixture; None for context embeddings with nothing in their way.
+    """
     mixture, transform = split(head)
     if mixture == "none":
         made = SingleContext(emb_dim, emb_dim)
     else:
-        context_dim = sizes.num_experts * (emb_dim + 1)
+        context_dim = context_dim or sizes.num_experts * (emb_dim + 1)
         made = MIXTURES[mixture](context_dim, emb_dim, sizes.num_experts, 0.0)
     return Head(made, TRANSFORMS[transform](sizes), num_words, chunk_mb=chunk_mb)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import jacrev, vmap
 
-ZERO, SMALL = 1e-9, 1e-2  # relative to the largest: a value that is rounding; one near zero
+ZERO = 1e-9  # of the largest singular value: below, a value is rounding
+SMALL = 1e-2  # of their root mean square: below, a value counts as near zero
 
 
 class JacobianSpectrum(NamedTuple):
@@ -19,7 +20,7 @@ class JacobianSpectrum(NamedTuple):
 
     values: list[float]  # R, descending
     zero: float  # share of singular values that are 0 but for rounding
-    small: float  # share below a hundredth of the largest
+    small: float  # share below a hundredth of their root mean square
     smallest: float  # the smallest over the largest
 
 
@@ -38,10 +39,11 @@ def jacobian_spectrum(layer: nn.Module, inputs: Tensor) -> JacobianSpectrum:
     """The spectrum of a layer's Jacobian at inputs (S, ...), in float64."""
     values_SR = torch.linalg.svdvals(jacobians(layer.double(), inputs.double()))
     relative_SR = values_SR / values_SR[:, :1]
+    scale_S1 = values_SR.square().mean(1, keepdim=True).sqrt()
     return JacobianSpectrum(
         values_SR.mean(0).tolist(),
         float((relative_SR < ZERO).double().mean()),
-        float((relative_SR < SMALL).double().mean()),
+        float((values_SR < SMALL * scale_S1).double().mean()),
         float(relative_SR[:, -1].mean()),
     )
 

@@ -42,9 +42,8 @@ def claims(records: Records, options: Options) -> list[Claim]:
     if SOFTMAX in heads:
         found += [_bounded(records, [h for h in (SOFTMAX, MOC) if h in heads])]
         learned = [head for head in LEARNED if head in heads]
-        if learned:
-            found += [_more_modes(records, learned, min(options.alphas))]
-            found += [_likewise(records, learned)]
+        found += [_more_modes(records, head, min(options.alphas)) for head in learned]
+        found += [_likewise(records, head) for head in learned]
         if MOS in heads:
             found += [_mixture_helps(records)]
         unbounded = [head for head in options.heads if head not in (SOFTMAX, MOC)]
@@ -95,47 +94,39 @@ def _bounded(records: Records, heads: Sequence[str]) -> Claim:
     )
 
 
-def _more_modes(records: Records, heads: Sequence[str], alpha: float) -> Claim:
-    found = {h: gain(records, h, "mode_match", lambda r: r["alpha"] == alpha) for h in heads}
-    shown = [
-        f"{label(head)} {100 * g.difference:+.1f} percentage points (p = {g.p_value:.2g}, "
-        f"{g.pairs} pairs)"
-        for head, g in found.items()
-        if g is not None
-    ]
-    holds = bool(shown) and all(g is not None and g.positive for g in found.values())
-    note = (
-        " A monotone map keeps the order of each context's logits, so that softmax could match "
-        "whatever it matches: what differs is where fitting by cross-entropy ends."
-    )
+def _more_modes(records: Records, head: str, alpha: float) -> Claim:
+    g = gain(records, head, "mode_match", lambda r: r["alpha"] == alpha)
+    name = label(head)
+    evidence = "Softmax matches nearly all modes at each d: there is nothing to gain."
+    if g is not None:
+        evidence = (
+            f"Against softmax, where it matches less than {SATURATED:.0%} of modes, {name} matches "
+            f"{100 * g.difference:+.1f} percentage points (p = {g.p_value:.2g}, {g.pairs} pairs). "
+            f"A monotone map keeps the order of each context's logits, so that softmax could match "
+            f"whatever it matches: what differs is where fitting by cross-entropy ends."
+        )
     return Claim(
-        f"A learned monotone function on the logits matches more modes than softmax of the same "
-        f"dimension (α = {alpha:g})",
+        f"A learned monotone function on the logits ({name}) matches more modes than softmax of "
+        f"the same dimension (α = {alpha:g})",
         SLIDES,
-        holds,
-        (
-            f"Against softmax, where it matches less than {SATURATED:.0%} of modes: "
-            f"{'; '.join(shown)}.{note}"
-            if shown
-            else "Softmax matches nearly all modes at each d: there is nothing to gain."
-        ),
+        g is not None and g.positive,
+        evidence,
         "mode_match",
     )
 
 
-def _likewise(records: Records, heads: Sequence[str]) -> Claim:
+def _likewise(records: Records, head: str) -> Claim:
     parts, signs = [], []
     for alpha in sorted({r["alpha"] for r in records}):
-        for head in heads:
-            for column, sign, unit in (("mode_match", 1, 100), ("cross_entropy", -1, 1)):
-                g = gain(records, head, column, lambda r, a=alpha: r["alpha"] == a)
-                if g is None:
-                    continue
-                signs.append(sign * g.difference > 0 and g.p_value < SIGNIFICANT)
-                size = f"{unit * g.difference:+.2f} {'points' if unit == 100 else 'nats'}"
-                parts.append(f"α = {alpha:g}, {label(head)}: {size} (p = {g.p_value:.1g})")
+        for column, sign, unit in (("mode_match", 1, 100), ("cross_entropy", -1, 1)):
+            g = gain(records, head, column, lambda r, a=alpha: r["alpha"] == a)
+            if g is None:
+                continue
+            signs.append(sign * g.difference > 0 and g.p_value < SIGNIFICANT)
+            size = f"{unit * g.difference:+.2f} {'points' if unit == 100 else 'nats'}"
+            parts.append(f"α = {alpha:g}: {size} (p = {g.p_value:.1g})")
     return Claim(
-        "Results are similar for cross-entropy and for other values of α",
+        f"Results for {label(head)} are similar for cross-entropy and for other values of α",
         SLIDES,
         bool(signs) and all(signs),
         f"Better than softmax in {sum(signs)} of {len(signs)} comparisons of mode match "

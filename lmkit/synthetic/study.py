@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -104,20 +103,15 @@ def _do(study: Study, progress_bar: bool, lock: RunLock) -> None:
     text = yaml.safe_dump(study.config, sort_keys=False)
     replace_atomically(study.path / "config.yaml", lambda file: file.write(text.encode()))
     torch.set_num_threads(study.config["threads"])
-    start, cpu_start = time.monotonic(), time.process_time()
     with Work(study.path / "pieces.jsonl", progress_bar) as work:
         found = _module(study.experiment).run(study.options, study.config["seed"], work)
     lock.check()
     for name, figure in found.figures.items():
         save(figure, study.path / f"{name}.svg")
-    cost = {
-        "seconds": round(time.monotonic() - start, 1),  # of this start alone
-        "cpu_seconds": round(time.process_time() - cpu_start, 1),
-    }
-    publish_record(study.path / RECORD, _record(study, found, cost))
+    publish_record(study.path / RECORD, _record(study, found, work.cost()))
 
 
-def _record(study: Study, found: Findings, cost: dict[str, object]) -> Record:
+def _record(study: Study, found: Findings, cost: dict[str, float]) -> Record:
     made_by = provenance("", study.config["threads"])  # no corpus: all is drawn from the seed
     return Record(
         schema_version=SCHEMA_VERSION,
@@ -126,7 +120,7 @@ def _record(study: Study, found: Findings, cost: dict[str, object]) -> Record:
         tables={name: _plain(table) for name, table in found.tables.items()},
         claims=[claim._asdict() | {"figure": f"{claim.figure}.svg"} for claim in found.claims],
         figures=[f"{name}.svg" for name in found.figures],
-        cost=cost,
+        cost=dict(cost),
         provenance={key: value for key, value in made_by.items() if key != "data_sha256"},
     )
 

@@ -129,7 +129,10 @@ def test_a_killed_experiment_goes_on_to_the_same_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(Work, "do", count)
     study.run(config)
     assert not set(computed) & set(done)
-    assert json.dumps(read_record(path / RECORD).tables) == json.dumps(whole.tables)
+    record = read_record(path / RECORD)
+    assert json.dumps(record.tables) == json.dumps(whole.tables)
+    times = [json.loads(line)["seconds"] for line in pieces.read_text().splitlines()]
+    assert record.cost["seconds"] == pytest.approx(sum(times), abs=0.06)  # of both starts
 
 
 def test_what_decides_the_numbers_decides_the_folder(tmp_path):

@@ -100,12 +100,13 @@ def build(
     num_words: int,
     sizes: HeadSizes,
     context_dim: int | None = None,
-    chunk_mb: float = 32,
+    chunk_mb: float | None = None,
 ) -> Head:
     """The head of that name, its parameters drawn from torch's global generator.
 
     Args:
         context_dim: D of a mixture; None for context embeddings with nothing in their way.
+        chunk_mb: of the head's own loss, MiB; None for its default.
     """
     mixture, transform = split(head)
     if mixture == "none":

@@ -23,8 +23,12 @@ from lmkit.heads.chunked_nll import chunk_rows
 from lmkit.heads.head import Head
 from lmkit.heads.tape import Tape, tape_of
 
+CHUNK_MB = 8.0  # memory of one chunk's logits, MiB: what a CPU's caches hold, nearly
 
-def chunked_cross_entropy(head: Head, hidden_ND: Tensor, targets_NV: Tensor) -> Tensor:
+
+def chunked_cross_entropy(
+    head: Head, hidden_ND: Tensor, targets_NV: Tensor, chunk_mb: float = CHUNK_MB
+) -> Tensor:
     """Mean over contexts of -sum_x targets(x) log P(x), a scalar in nats.
 
     Equals that of `head.log_probs`, in value and in every gradient, but for the order of sums.
@@ -37,7 +41,7 @@ def chunked_cross_entropy(head: Head, hidden_ND: Tensor, targets_NV: Tensor) -> 
         head.decoder_bias,
         targets_NV,
         head.transform,
-        head.chunk_mb,
+        chunk_mb,
         *(p for p in head.transform.parameters() if p.requires_grad),
     )
 

@@ -25,7 +25,7 @@ def create(section: dict, option: str, **arguments: object) -> object:
 
     Raises: UserError with the object's own complaint, or the reason why it cannot be made.
     """
-    target = _target(section, option)
+    target = target_of(section, option)
     _check_arguments(target, {key for key in section if key != "_target_"}, option, set(arguments))
     try:
         return instantiate(section, **arguments)
@@ -73,7 +73,8 @@ def _create_module(section: dict, option: str, **arguments: object) -> nn.Module
     return module
 
 
-def _target(section: dict, option: str) -> Callable[..., object]:
+def target_of(section: dict, option: str) -> Callable[..., object]:
+    """What the `_target_` of a section names. Raises: UserError when that cannot be found."""
     name = section.get("_target_") if isinstance(section, dict) else None
     if not isinstance(name, str) or not name:
         raise UserError(f"{option}._target_ must name a class as module.Class, but is {name!r}")

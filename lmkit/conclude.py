@@ -113,7 +113,9 @@ def _cost(trained: Trained) -> dict[str, object]:
 def _origin(defined: Run, model: LanguageModel) -> dict[str, object]:
     on_gpu = model.device.type == "cuda"
     names = [torch.cuda.get_device_name(model.device)] if on_gpu else []
-    return provenance(defined.data_sha256, torch.get_num_threads(), names)
+    found = provenance(defined.data_sha256, torch.get_num_threads(), names)
+    parent = defined.config.get("parent")
+    return found if parent is None else found | {"parent": parent}
 
 
 def _log(
@@ -171,8 +173,11 @@ def show(folder: RunFolder) -> None:
     result = folder.read_result()
     metrics, spectrum = result.metrics, result.metrics["test_spectrum"]
     table = Table(title=folder.path.name, show_header=False)
+    parent = result.provenance.get("parent", {})
     for split in ("train", "valid", "test"):
-        table.add_row(f"{split} perplexity", f"{metrics[f'{split}_ppl']:.2f}")
+        name = f"{split}_ppl"
+        before = f" (before: {parent[name]:.2f})" if name in parent else ""
+        table.add_row(f"{split} perplexity", f"{metrics[name]:.2f}{before}")
     if "floor_ppl" in metrics:
         table.add_row("entropy floor of the language", f"{metrics['floor_ppl']:.2f}")
         table.add_row("true rank of log P", str(metrics["true_rank"]))

@@ -10,21 +10,20 @@ from lmkit.errors import UserError, require_choice, require_count
 
 @entry_point("evaluate")
 def main(config: DictConfig) -> None:
-    """Checks the options, then loads the run and prints a table."""
+    """Checks the options, then loads the run, measures it and prints a table."""
     options = plain_config(config)
     require_choice("split", options["split"], ("train", "valid", "test"))
     require_choice("checkpoint", options["checkpoint"], ("best", "last"))
     if options["threads"] is not None:
         require_count("threads", options["threads"])
-    if not isinstance(options["run"], str):
-        raise UserError(f"run must be a run folder, but is {options['run']!r}")
-    from lmkit.evaluation.load import load_run
-    from lmkit.evaluation.perplexity import show_perplexity
+    if options["search_tokens"] is not None:
+        require_count("search_tokens", options["search_tokens"])
+    path, method = options.pop("run"), options.pop("method")
+    if not isinstance(path, str):
+        raise UserError(f"run must be a run folder, but is {path!r}")
+    from lmkit.evaluation.after_training import EvaluateOptions, evaluate
 
-    loaded = load_run(
-        options["run"], options["checkpoint"], options["data_root"], options["threads"]
-    )
-    show_perplexity(loaded, options["split"])
+    evaluate(path, method, EvaluateOptions(**options))
 
 
 if __name__ == "__main__":

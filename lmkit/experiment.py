@@ -19,7 +19,7 @@ from lmkit.callbacks.checkpoints import AtomicCheckpointIO, Checkpoints, load_ch
 from lmkit.callbacks.cost import Cost
 from lmkit.callbacks.gradient_bottleneck import GradientBottleneck
 from lmkit.callbacks.metrics_logger import MetricsLogger
-from lmkit.callbacks.patience import Patience
+from lmkit.callbacks.patience import NonMonotoneStop, Patience
 from lmkit.callbacks.progress import EpochProgress
 from lmkit.callbacks.requeue import Requeue
 from lmkit.callbacks.spectrum import SpectrumCallback
@@ -27,6 +27,7 @@ from lmkit.callbacks.transform_plot import TransformPlot
 from lmkit.conclude import Trained, conclude, show
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.errors import UserError, require_choice, require_count
+from lmkit.parent import start_from_parent
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity, identity
 from lmkit.runs.leave import LEFT, Leave
@@ -117,7 +118,7 @@ def _train_and_conclude(defined: Run, lock: RunLock, leave: Leave) -> None:
     pl.seed_everything(config["seed"], verbose=False)
     model = build_model(config, len(corpus.vocabulary))
     switch = AsgdSwitch(create(config["trigger"], "trigger"))
-    patience, cost = Patience(switch, config["patience"]), Cost()
+    patience, cost = _patience(config, switch), Cost()
     metrics = MetricsLogger(folder.metrics)
     checkpoints = Checkpoints(
         folder.checkpoints,
@@ -134,13 +135,11 @@ def _train_and_conclude(defined: Run, lock: RunLock, leave: Leave) -> None:
     if config["callbacks"]["progress_bar"]:
         callbacks.append(EpochProgress())
     trainer = _trainer(defined, callbacks, [metrics, *_wandb(defined)], lock)
+    resumed = _checkpoint_to_resume(folder, defined.identity)
+    if resumed is None and "parent" in config:
+        start_from_parent(model, checkpoints, config["parent"], lock.check)
     try:
-        trainer.fit(
-            model,
-            datamodule=data,
-            ckpt_path=_checkpoint_to_resume(folder, defined.identity),
-            weights_only=True,
-        )
+        trainer.fit(model, datamodule=data, ckpt_path=resumed, weights_only=True)
     except SystemExit as end:
         if not trainer.interrupted or end.code == LEFT:
             raise
@@ -152,6 +151,13 @@ def _train_and_conclude(defined: Run, lock: RunLock, leave: Leave) -> None:
     spent = Spent(config["max_epochs"], config["patience"], trainer.current_epoch, stopped)
     trained = Trained(model, data, trainer.global_step, checkpoints, cost, switch, spent)
     conclude(defined, trained, trainer.loggers, lock.check)
+
+
+def _patience(config: dict, switch: AsgdSwitch) -> Patience | NonMonotoneStop:
+    """What ends the run before `max_epochs`: a finetuning run by its authors' rule."""
+    if "parent" in config:
+        return NonMonotoneStop(config["patience"])
+    return Patience(switch, config["patience"])
 
 
 def _spectrum(

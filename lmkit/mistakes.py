@@ -155,7 +155,8 @@ def _unknown_option(option: str, arguments: Sequence[str], config_name: str, con
             config = hydra.compose(config_name, others)
         except (HydraException, OmegaConfBaseException):  # the next mistake
             config = hydra.compose(config_name)
-    groups = [str(path.relative_to(configs)) for path in configs.rglob("*") if path.is_dir()]
+    folders = [str(path.relative_to(configs)) for path in configs.rglob("*") if path.is_dir()]
+    groups = [group for group in folders if group != option]  # else it is another command's
     return _no_option(option, groups if "/" in option else [*_options(config, ""), *groups])
 
 

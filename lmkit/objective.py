@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from lmkit.errors import require_at_least
+from lmkit.errors import require_at_least, require_positive
 
 
 class RegularizedNLL:
@@ -30,3 +30,23 @@ class RegularizedNLL:
         if self.tar_weight and len(raw_TBD) > 1:
             loss = loss + self.tar_weight * raw_TBD.to(nll.dtype).diff(dim=0).pow(2).mean()
         return loss
+
+
+class FloodedNLL(RegularizedNLL):
+    """|nll - level| + level, and regularisation as above (Ishida et al. 2020, equation 1).
+
+    Where a window's nll is below the level, the step goes uphill: training hovers about the level
+    instead of fitting the text ever closer. The regularisers stand outside, as weight decay does.
+
+    Args:
+        level: b, nats a token. A perplexity p is the level log p.
+    """
+
+    def __init__(self, level: float, ar_weight: float, tar_weight: float) -> None:
+        super().__init__(ar_weight, tar_weight)
+        require_positive("objective.level", level)
+        self.level = level
+
+    def __call__(self, nll: Tensor, dropped_TBD: Tensor, raw_TBD: Tensor) -> Tensor:
+        """The scalar to minimise, nats."""
+        return super().__call__((nll - self.level).abs() + self.level, dropped_TBD, raw_TBD)

@@ -17,3 +17,34 @@ def data_root() -> Path:
     if not root.is_dir():
         pytest.skip(f"no real data at {root} (set LMKIT_DATA)")
     return root.resolve()
+
+
+@pytest.fixture(scope="session")
+def toy_run(tmp_path_factory: pytest.TempPathFactory):
+    """The folder of a finished run of four epochs on the toy language: MoS with trained slopes."""
+    from lmkit.cli import compose, plain_config
+    from lmkit.experiment import run
+
+    overrides = [
+        "threads=1",
+        "logger.mode=disabled",
+        "callbacks.progress_bar=false",
+        "callbacks.spectrum.every=0",
+        "callbacks.checkpoint_minutes=0.002",
+        "data.num_words=50",
+        "data.train_tokens=6000",
+        "data.valid_tokens=400",
+        "data.test_tokens=300",
+        "trunk.emb_dim=8",
+        "trunk.out_dim=8",
+        "trunk.hidden_dim=12",
+        "head/mixture=softmaxes",
+        "head.mixture.num_experts=2",
+        "head/transform=plif",
+        "head.transform.knots=100",
+        "optimizer.lr=3",
+        "switch_epoch=2",
+        "max_epochs=4",
+        f"runs_dir={tmp_path_factory.mktemp('runs')}",
+    ]
+    return run(plain_config(compose("train", overrides)))

@@ -9,6 +9,7 @@ from rich.table import Table
 matplotlib.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from lmkit.analysis.published import PublishedRobustness, published_robustness
 from lmkit.evaluation.press_robustness import Robustness, RobustnessOptions, predicted_ranks
@@ -41,13 +42,14 @@ def _round_trips_table(found: Robustness, name: str) -> Table:
 
 def _noise_table(found: Robustness) -> Table:
     published = comparison(found)
-    table = Table(title=f"Gaussian noise of variance c / {found.num_words:,}²")
+    size = f"{found.num_words:,}²"
+    table = Table(title=f"Gaussian noise of variance c / {size}; by ε the effective ranks")
     table.add_column("c", justify="right")
     for column in ("Press rank", "predicted", "published"):
         table.add_column(column, justify="right")
     epsilons = list(found.noise[0].effective_rank)
     for epsilon in epsilons:
-        table.add_column(f"{epsilon}-effective rank", justify="right")
+        table.add_column(f"ε = {epsilon}", justify="right")
     for noisy in found.noise:
         theirs = published.press_rank.get(noisy.c) if published else None
         ranks = noisy.effective_rank.values()
@@ -80,10 +82,16 @@ def figure(found: Robustness, options: RobustnessOptions, name: str) -> Figure:
 
 
 def _draw_round_trips(axes: Axes, found: Robustness, options: RobustnessOptions) -> None:
+    published = comparison(found)
+    if published:
+        axes.axhline(
+            published.round_trips_rank, color=PUBLISHED, linestyle="--", linewidth=1
+        )
+        axes.text(0, published.round_trips_rank * 1.03, "published", color=PUBLISHED)
     errors = axes.twinx()
     x = range(1, len(found.round_trip_errors) + 1)
     (right,) = errors.plot(
-        x, found.round_trip_errors, color=PUBLISHED, marker="s", markersize=4, label="error"
+        x, found.round_trip_errors, color=EFFECTIVE, marker="s", markersize=4, label="error"
     )
     ranks = found.round_trip_ranks
     (left,) = axes.plot(
@@ -97,7 +105,8 @@ def _draw_round_trips(axes: Axes, found: Robustness, options: RobustnessOptions)
     errors.set(ylabel="relative error of the trip (Frobenius norm)", yscale="log")
     if found.round_trip_errors:
         low, high = min(found.round_trip_errors), max(found.round_trip_errors)
-        errors.set_ylim(low / 10, high * 10)
+        errors.set_ylim(low / 3, high * 1000)  # below the ranks
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title("(a) rounding", loc="left", fontsize="medium")
     axes.legend(handles=[left, right], loc="upper left", fontsize="small")
     axes.grid(alpha=0.3)

@@ -46,7 +46,7 @@ class AsgdSwitch(pl.Callback):
 
     def __init__(self, trigger: Trigger) -> None:
         self.trigger = trigger
-        self.switched_after: int | None = None
+        self.switched_after: int | None = 0 if trigger.from_start else None
         self.averages: dict[str, Tensor] = {}
         self.count = 0
         self.valid_nll_raw = float("nan")

@@ -6,17 +6,19 @@ before the rename. It is loaded with `weights_only=True`: no pickle is run.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import CheckpointIO
+from torch import Tensor
 
 from lmkit.errors import UserError, require_positive
 from lmkit.runs.atomic import replace_atomically, sync_folder
@@ -37,6 +39,15 @@ def load_checkpoint(path: Path | str) -> dict:
         raise UserError(
             f"{path} is damaged or no checkpoint of lmkit ({reason}); remove it to start anew"
         ) from None
+
+
+def weights_sha256(weights: Mapping[str, Tensor]) -> str:
+    """SHA-256 (hex) of the names and bits of weights."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(weights.items()):
+        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+        digest.update(weight.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 class AtomicCheckpointIO(CheckpointIO):

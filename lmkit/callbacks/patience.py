@@ -1,4 +1,4 @@
-"""Stops a run whose valid perplexity no longer improves after the switch."""
+"""Stop a run whose valid perplexity no longer improves."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import pytorch_lightning as pl
 
 from lmkit.callbacks.asgd_switch import AsgdSwitch
+from lmkit.callbacks.triggers import is_non_monotone
 from lmkit.errors import require_count
 
 
@@ -44,3 +45,36 @@ class Patience(pl.Callback):
 
     def load_state_dict(self, state: dict) -> None:
         self.best, self.waited = state["best"], state["waited"]
+
+
+class NonMonotoneStop(pl.Callback):
+    """Stops when the valid perplexity exceeds the best of all but the last `n` epochs before.
+
+    So finetuning ends in the AWD-LSTM authors' code (`finetune.py`, `nonmono`), which holds losses
+    against each other: their order is the perplexities'. The state says what was seen: a run that
+    resumes with a larger `n` goes on.
+    """
+
+    def __init__(self, n: int) -> None:
+        require_count("n", n)
+        self.n = n
+        self.history: list[float] = []
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the run is to stop."""
+        return is_non_monotone(self.history, self.n)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.history.append(pl_module.epoch_metrics["valid/ppl"])
+        trainer.should_stop = trainer.should_stop or self.exhausted
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # killed after the last epoch, before the result: nothing is left to train
+        trainer.should_stop = self.exhausted
+
+    def state_dict(self) -> dict:
+        return {"history": list(self.history)}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.history = list(state["history"])

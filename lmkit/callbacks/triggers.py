@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lmkit.errors import require_count
 
 
 class Trigger:
     """Asked once an epoch, after validation. Epochs count from 1."""
+
+    from_start = False  # whether weights are averaged from the first step on, without asking
 
     def fires(self, epoch: int, valid_nll: float) -> bool:
         """Whether averaging starts with the next epoch."""
@@ -20,12 +24,17 @@ class Trigger:
         """Restores `state_dict`'s outcome."""
 
 
-class NonMonotone(Trigger):
-    """NT-ASGD: fires when the valid loss exceeds the best of all but the last `n` epochs.
+def is_non_monotone(losses: Sequence[float], n: int) -> bool:
+    """Whether the last of the valid losses exceeds the best of all but the last `n` before it.
 
     As the AWD-LSTM authors' code does, `len(history) > n and loss > min(history[:-n])` with the
     history before this epoch (Merity et al. 2018, algorithm 1, says it differently).
     """
+    return len(losses) > n + 1 and losses[-1] > min(losses[: -n - 1])
+
+
+class NonMonotone(Trigger):
+    """NT-ASGD: fires when the valid loss exceeds the best of all but the last `n` epochs."""
 
     def __init__(self, n: int) -> None:
         require_count("trigger.n", n)
@@ -33,9 +42,8 @@ class NonMonotone(Trigger):
         self.history: list[float] = []
 
     def fires(self, epoch: int, valid_nll: float) -> bool:
-        fires = len(self.history) > self.n and valid_nll > min(self.history[: -self.n])
         self.history.append(valid_nll)
-        return fires
+        return is_non_monotone(self.history, self.n)
 
     def state_dict(self) -> dict:
         return {"history": list(self.history)}
@@ -63,3 +71,12 @@ class Never(Trigger):
 
     def fires(self, epoch: int, valid_nll: float) -> bool:
         return False
+
+
+class FromStart(Trigger):
+    """ASGD from the first step on: AWD-LSTM's finetuning (Merity et al. 2018, section 5)."""
+
+    from_start = True
+
+    def fires(self, epoch: int, valid_nll: float) -> bool:
+        return False  # nothing is left to decide

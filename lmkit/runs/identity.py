@@ -19,6 +19,7 @@ IDENTITY_VERSION = 1
 
 _SECTIONS = ("trunk", "head", "objective", "optimizer", "trigger", "windows", "seed", "threads")
 _TRAINER = ("precision", "deterministic")
+_PARENT = ("identity", "weights_sha256")  # of a run that begins with another's weights
 _DIGEST_LENGTH = 12
 
 
@@ -53,6 +54,8 @@ def identity(config: Mapping[str, object], data_sha256: str, device_kind: str) -
         key: _canonical(_option(trainer, key, f"trainer.{key}"), f"trainer.{key}")
         for key in _TRAINER
     }
+    if "parent" in config:
+        payload["parent"] = {key: config["parent"][key] for key in _PARENT}
     return _named(payload)
 
 

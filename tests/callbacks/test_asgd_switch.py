@@ -9,7 +9,7 @@ import torch
 
 from lmkit.callbacks.asgd_switch import STATE_KEY, AsgdSwitch, load_evaluated_weights
 from lmkit.callbacks.checkpoints import load_checkpoint
-from lmkit.callbacks.triggers import AtEpoch, Never, NonMonotone
+from lmkit.callbacks.triggers import AtEpoch, FromStart, Never, NonMonotone
 
 
 def weights(module):
@@ -55,6 +55,14 @@ def test_the_averages_are_the_mean_of_the_weights_after_the_switch(run):
     assert not same(run.switch.averages, after[-1])
     # what is not trained has no average
     assert "trunk.layers.0.bias_hh" not in run.switch.averages
+
+
+def test_averages_from_the_start_are_the_mean_of_all_weights(fit):
+    run = fit(FromStart(), max_epochs=2)
+    assert run.switch.switched_after == 0
+    assert run.switch.count == len(run.records.weights)
+    assert_close(run.switch.averages, mean(run.records.weights))
+    assert [report["averaging"] for report in run.records.reports] == [1.0, 1.0]
 
 
 def test_validation_runs_with_raw_weights_before_the_switch_and_averages_after_it(run):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import random
 from types import SimpleNamespace
 
 import pytest
 
-from lmkit.callbacks.patience import Patience
-from lmkit.callbacks.triggers import AtEpoch, Never
+from lmkit.callbacks.patience import NonMonotoneStop, Patience
+from lmkit.callbacks.triggers import AtEpoch, FromStart, Never
 from lmkit.errors import UserError
 
 
@@ -89,3 +90,56 @@ def test_stopped_it_trains_no_more_but_goes_on_with_more_patience(fit):
 def test_impossible_patience_names_the_option(value):
     with pytest.raises(UserError, match="patience must be"):
         Patience(SimpleNamespace(averages={}), value)
+
+
+class ScriptedStop(NonMonotoneStop):
+    """The authors' rule, told valid perplexities instead of measuring them."""
+
+    def __init__(self, n: int, ppls: list[float]) -> None:
+        super().__init__(n)
+        self.ppls = ppls
+
+    def on_train_epoch_end(self, trainer, pl_module) -> None:
+        pl_module.epoch_metrics["valid/ppl"] = self.ppls[trainer.current_epoch]
+        super().on_train_epoch_end(trainer, pl_module)
+
+
+def authors_epochs(losses: list[float], n: int) -> int:
+    """Epochs that the AWD-LSTM authors' finetune.py trains: `sys.exit` comes before the append."""
+    best_val_loss = []
+    for epoch, val_loss in enumerate(losses, start=1):
+        if len(best_val_loss) > n and val_loss > min(best_val_loss[:-n]):
+            return epoch
+        best_val_loss.append(val_loss)
+    return len(losses)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_finetuning_stops_as_the_authors_code_does(n):
+    for seed in range(50):
+        draw = random.Random(seed)
+        ppls = [math.exp(5 - 0.1 * epoch + draw.gauss(0, 0.3)) for epoch in range(25)]
+        stop, trainer = NonMonotoneStop(n), SimpleNamespace(should_stop=False)
+        epochs = 0
+        while not trainer.should_stop and epochs < len(ppls):
+            epoch_metrics = {"valid/ppl": ppls[epochs]}
+            stop.on_train_epoch_end(trainer, SimpleNamespace(epoch_metrics=epoch_metrics))
+            epochs += 1
+        assert epochs == authors_epochs([math.log(ppl) for ppl in ppls], n)
+
+
+def test_a_finetuning_run_goes_on_after_a_stop_if_n_is_larger(fit):
+    ppls = [9, 8, 8.2, 8.3, 8.4, 8.5, 1]
+    stopped = fit(FromStart(), 7, lambda switch: [ScriptedStop(1, ppls)])
+    assert max(stopped.records.epochs) == 4
+    again = fit(FromStart(), 7, lambda s: [ScriptedStop(1, ppls)], resume=stopped.checkpoint)
+    assert again.records.epochs == []
+    more = fit(FromStart(), 7, lambda s: [ScriptedStop(3, ppls)], resume=stopped.checkpoint)
+    assert more.records.epochs[0] == 5
+    assert max(more.records.epochs) == 6
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, True, None])
+def test_impossible_n_names_the_option(value):
+    with pytest.raises(UserError, match="n must be"):
+        NonMonotoneStop(value)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 
-from lmkit import describe, evaluate, train
+from lmkit import describe, evaluate, finetune, train
 from lmkit.cli import CONFIGS
 
 QUIET = ("hydra/job_logging=none", "hydra/hydra_logging=none")
@@ -75,7 +75,7 @@ def test_a_mistake_is_one_line_on_stderr_and_a_failure(arguments, expected, tmp_
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["train", "describe", "evaluate"])
+@pytest.mark.parametrize("command", ["train", "describe", "evaluate", "finetune"])
 def test_help_is_quick_and_names_the_choices(command, tmp_path):
     program = (
         f"import sys, lmkit.{command} as command\n"
@@ -273,6 +273,44 @@ def test_describe_shows_sizes_and_writes_nothing(monkeypatch, tmp_path, capsys):
     total = ["total", "39,282", "139,282", "557,128"]
     assert next(row for row in rows if row[:1] == ["total"])[:4] == total
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_group_of_another_command_is_no_option(refused):
+    assert refused("method=cache") == "there is no option method; --help lists all options"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("", "run is not set: give it as run=VALUE"),
+        ("run=nowhere", "run=nowhere is no folder of a run; give one such as runs/NAME-ID"),
+        ("run=nowhere lr=0", "lr must be greater than 0, but is 0"),
+        ("run=nowhere n=0", "n must be a whole number of at least 1, but is 0"),
+        ("run=nowhere max_epochs=x", "max_epochs must be a number, but is 'x'"),
+        ("run=nowhere patience=3", "there is no option patience"),
+    ],
+)
+def test_finetune_refuses_bad_input(arguments, expected, refused):
+    assert expected in refused(*arguments.split(), command=finetune)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("run=nowhere", "run=nowhere is no folder; give the folder of a run"),
+        ("run=nowhere method=cach", "method=cach does not exist (did you mean cache?); there are"),
+        ("run=nowhere method.window=3", "there is no option method.window"),
+        ("run=nowhere method=cache method.thetta=3", "(did you mean method.theta?)"),
+        ("run=nowhere method=cache method.weight=1", "method.weight must be at least 0 and less"),
+        ("run=nowhere method=cache method.theta_grid=[0]", "method.theta must be greater than 0"),
+        ("run=nowhere method=dynamic method.epsilon=0", "method.epsilon must be greater than 0"),
+        ("run=nowhere search=true", "search=true: method=static has nothing to search; choose"),
+        ("run=nowhere search_tokens=0", "search_tokens must be a whole number of at least 1"),
+        ("run=nowhere split=dev", "split must be one of train, valid, test, but is 'dev'"),
+    ],
+)
+def test_evaluate_refuses_bad_input(arguments, expected, refused):
+    assert expected in refused(*arguments.split(), command=evaluate)
 
 
 def test_describe_needs_the_corpus(refused):

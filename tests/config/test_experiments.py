@@ -24,7 +24,9 @@ PUBLISHED = [
     name for name in EXPERIMENTS if name not in ("toy", "penn_small", *OTHER_TRUNKS)
 ]
 CHOICES = sorted(
-    str(path.relative_to(CONFIGS).with_suffix("")) for path in CONFIGS.glob("*/**/*.yaml")
+    str(path.relative_to(CONFIGS).with_suffix(""))
+    for path in CONFIGS.glob("*/**/*.yaml")
+    if path.parent.name != "method"  # of lmkit.evaluate, with tests of their own
 )
 PRIMARY = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
 

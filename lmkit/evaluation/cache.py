@@ -1,0 +1,156 @@
+"""The continuous cache pointer (Grave, Joulin and Usunier 2017).
+
+Shapes: T window length, B batch (here 1), D trunk output, n contexts of a block, M contexts known
+to it (remembered ones, then its own), S settings.
+
+The cache holds the last contexts h_i, each with the word x_{i+1} that followed. With those alike
+to h_t it predicts
+
+    p_cache(w | t) ~ sum_{i < t} 1{x_{i+1} = w} exp(theta h_t . h_i)
+
+and is mixed with the model: p = (1 - weight) p_model + weight p_cache. It needs the trunk's output
+and p_model of the targets alone, so that it goes with any head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import NamedTuple
+
+import torch
+from rich.progress import track
+from torch import Tensor
+
+from lmkit.data.windows import EvalWindows, Window
+from lmkit.errors import require_count, require_positive, require_rate
+from lmkit.evaluation.load import LoadedRun
+from lmkit.evaluation.method import Method, Point, as_perplexity, one_column
+from lmkit.evaluation.perplexity import Perplexity
+from lmkit.module import LanguageModel, exact_evaluation
+
+BLOCK = 70  # contexts that are predicted at once; changes nothing but the order of sums
+
+
+class Setting(NamedTuple):
+    """What the cache is told."""
+
+    window: int
+    theta: float
+    weight: float
+
+
+class Cache(Method):
+    """The cache pointer.
+
+    Args:
+        window: contexts that are remembered.
+        theta: inverse temperature of the likeness.
+        weight: lambda, of the cache in the mixture; 0 is the model alone.
+        window_grid, theta_grid, weight_grid: what a search tries, each with each.
+    """
+
+    kind = "cache"
+
+    def __init__(
+        self,
+        window: int,
+        theta: float,
+        weight: float,
+        window_grid: Sequence[int],
+        theta_grid: Sequence[float],
+        weight_grid: Sequence[float],
+    ) -> None:
+        self.setting = Setting(window, theta, weight)
+        self.grids = Setting(list(window_grid), list(theta_grid), list(weight_grid))
+        for value in (window, *window_grid):
+            require_count("method.window", value)
+        for value in (theta, *theta_grid):
+            require_positive("method.theta", value)
+        for value in (weight, *weight_grid):
+            require_rate("method.weight", value)
+
+    def options(self) -> dict[str, object]:
+        return self.setting._asdict()
+
+    def grid(self) -> dict[str, Sequence[float]]:
+        return self.grids._asdict()
+
+    def at(self, options: Mapping[str, float]) -> Cache:
+        return Cache(**options, **{f"{name}_grid": found for name, found in self.grid().items()})
+
+    def search_length(self) -> int:
+        return BLOCK
+
+    def measure(self, run: LoadedRun, split: str) -> Perplexity:
+        windows = one_column(run, split, BLOCK)
+        nll = mean_nlls(run.model, windows, [self.setting], f"{split} perplexity")[0]
+        return as_perplexity(nll, windows.num_targets)
+
+    def search(self, run: LoadedRun, windows: EvalWindows) -> list[Point]:
+        settings = [Setting(*values) for values in product(*self.grids)]
+        nlls = mean_nlls(run.model, windows, settings, "search on valid")
+        return [
+            Point(setting._asdict(), as_perplexity(nll, windows.num_targets).perplexity)
+            for setting, nll in zip(settings, nlls, strict=True)
+        ]
+
+
+def mean_nlls(
+    model: LanguageModel, windows: EvalWindows, settings: Sequence[Setting], name: str
+) -> list[float]:
+    """Mean negative log-likelihood of all targets in each setting, nats: one pass, with a bar."""
+    total = torch.zeros(len(settings), dtype=torch.float64)
+    for nll_Sn in token_nlls(model, track(windows, name, transient=True), settings):
+        total += nll_Sn.double().sum(1).cpu()
+    return (total / windows.num_targets).tolist()
+
+
+def token_nlls(
+    model: LanguageModel, windows: Iterable[Window], settings: Sequence[Setting]
+) -> Iterator[Tensor]:
+    """Negative log-likelihoods (S, n) of each window's targets in each setting, nats.
+
+    The windows are those of one column (B = 1).
+    """
+    longest = max(setting.window for setting in settings)
+    keys_MD = words_M = None
+    for hidden_TBD, window in model.outputs(windows):
+        hidden_nD, targets_n = hidden_TBD[:, 0], window.targets_TB[:, 0]
+        known = 0 if keys_MD is None else len(keys_MD)
+        keys_MD = hidden_nD if keys_MD is None else torch.cat([keys_MD, hidden_nD])
+        words_M = targets_n if words_M is None else torch.cat([words_M, targets_n])
+        with exact_evaluation(model, hidden_TBD.device.type):
+            log_model_n = -model.head.token_nll(hidden_TBD, window.targets_TB)[:, 0]
+            scores_nM = hidden_nD @ keys_MD.T
+        age_nM = known + torch.arange(len(hidden_nD), device=scores_nM.device).unsqueeze(1)
+        age_nM = age_nM - torch.arange(len(keys_MD), device=scores_nM.device)
+        followed_nM = words_M == targets_n.unsqueeze(1)
+        yield -_mixed(log_model_n, scores_nM, age_nM, followed_nM, settings)
+        keys_MD, words_M = keys_MD[-longest:], words_M[-longest:]
+
+
+def _mixed(
+    log_model_n: Tensor,
+    scores_nM: Tensor,
+    age_nM: Tensor,
+    followed_nM: Tensor,
+    settings: Sequence[Setting],
+) -> Tensor:
+    """log p (S, n) of the targets. `age_nM` counts contexts back: the cache's are 1 to window."""
+    log_cache: dict[tuple[int, float], Tensor] = {}
+    is_empty_n = (age_nM < 1).all(dim=1)  # before the first word nothing is known
+    rows = []
+    for window, theta, weight in settings:
+        if (window, theta) not in log_cache:
+            known_nM = (age_nM >= 1) & (age_nM <= window)
+            likeness_nM = (theta * scores_nM).masked_fill(~known_nM, -torch.inf)
+            of_target_n = likeness_nM.masked_fill(~followed_nM, -torch.inf).logsumexp(1)
+            log_cache[window, theta] = of_target_n - likeness_nM.logsumexp(1)
+        log_weight = math.log(weight) if weight else -math.inf
+        mixed_n = torch.logaddexp(
+            log_model_n + math.log1p(-weight), log_cache[window, theta] + log_weight
+        )
+        rows.append(torch.where(is_empty_n, log_model_n, mixed_n))
+    return torch.stack(rows)

@@ -1,0 +1,183 @@
+"""Dynamic evaluation (Krause, Kahembwe, Murray and Renals 2017, RMS with decay towards the start).
+
+Shapes: T segment length, B batch (here 1).
+
+The text is predicted segment by segment, each with the weights that the ones before have left:
+
+    theta <- theta + decay (theta_0 - theta) RMS / mean(RMS) - lr grad / (RMS + epsilon)
+
+theta_0 are the trained weights, grad is that of the segment's mean loss, RMS that of the gradients
+on the training text (`gradient_statistics`), mean(RMS) the mean over tensors of their means. As in
+the authors' code no decay passes 1: a weight then goes all the way back.
+
+The first version of that code, which Yang et al. 2018 used (their table 8), had the root of the sum
+of grad^2 for RMS, which is sqrt(num_batches) times as much, and divided by the sum over tensors in
+place of their mean. So its lr and epsilon are sqrt(num_batches) times the formula's, its decay
+num_tensors times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import NamedTuple
+
+import torch
+from rich.progress import Progress, TaskID, track
+
+from lmkit.data.windows import EvalWindows, Window
+from lmkit.errors import require_at_least, require_choice, require_count, require_positive
+from lmkit.evaluation.gradient_statistics import (
+    GradientStatistics,
+    gradient_step,
+    stored_statistics,
+    trainable,
+)
+from lmkit.evaluation.load import LoadedRun
+from lmkit.evaluation.method import Method, Point, as_perplexity, one_column
+from lmkit.evaluation.perplexity import Perplexity
+from lmkit.module import LanguageModel
+
+
+class Rates(NamedTuple):
+    """The hyperparameters of the formula above."""
+
+    lr: float
+    decay: float
+    epsilon: float
+
+    def from_code(self, statistics: GradientStatistics) -> Rates:
+        """The formula's, if these are in the convention of the code's first version."""
+        root = math.sqrt(statistics.num_batches)
+        return Rates(self.lr / root, self.decay / len(statistics.rms), self.epsilon / root)
+
+
+class Adaptation:
+    """A model's weights on their way through a text; `reset` puts the trained ones back."""
+
+    def __init__(self, model: LanguageModel, statistics: GradientStatistics, rates: Rates) -> None:
+        parameters = trainable(model)
+        self.parameters = list(parameters.values())
+        self.values = [p.data for p in self.parameters]
+        self.trained = [value.clone() for value in self.values]
+        rms = [statistics.rms[name] for name in parameters]
+        mean = torch.stack([r.mean() for r in rms]).mean()
+        self.decays = [(rates.decay / mean * r).clamp_(max=1) for r in rms]
+        self.steps = [rates.lr / (r + rates.epsilon) for r in rms]
+
+    def update(self, grads: Sequence[torch.Tensor]) -> None:
+        """One step of the formula."""
+        torch._foreach_lerp_(self.values, self.trained, self.decays)
+        torch._foreach_addcmul_(self.values, grads, self.steps, value=-1)
+
+    def reset(self) -> None:
+        """Back to the trained weights."""
+        torch._foreach_copy_(self.values, self.trained)
+
+
+class Dynamic(Method):
+    """Dynamic evaluation.
+
+    Args:
+        lr, decay, epsilon: eta, lambda and epsilon of the formula above.
+        convention: "paper", the formula; "code", that of the code's first version.
+        length: tokens of a segment, between two steps, and of the statistics' windows.
+        batch_size: columns of the training text, for the statistics.
+        lr_grid, decay_grid: what a search tries, each with each, in the same convention.
+    """
+
+    kind = "dynamic"
+
+    def __init__(
+        self,
+        lr: float,
+        decay: float,
+        epsilon: float,
+        convention: str,
+        length: int,
+        batch_size: int,
+        lr_grid: Sequence[float],
+        decay_grid: Sequence[float],
+    ) -> None:
+        for value in (lr, *lr_grid):
+            require_at_least("method.lr", value, 0)
+        for value in (decay, *decay_grid):
+            require_at_least("method.decay", value, 0)
+        require_positive("method.epsilon", epsilon)
+        require_choice("method.convention", convention, ("paper", "code"))
+        require_count("method.length", length)
+        require_count("method.batch_size", batch_size)
+        self.rates, self.convention = Rates(lr, decay, epsilon), convention
+        self.length, self.batch_size = length, batch_size
+        self.lr_grid, self.decay_grid = list(lr_grid), list(decay_grid)
+
+    def options(self) -> dict[str, object]:
+        sizes = {"length": self.length, "batch_size": self.batch_size}
+        return self.rates._asdict() | {"convention": self.convention} | sizes
+
+    def grid(self) -> dict[str, Sequence[float]]:
+        return {"lr": self.lr_grid, "decay": self.decay_grid}
+
+    def at(self, options: Mapping[str, float]) -> Dynamic:
+        grids = {f"{name}_grid": found for name, found in self.grid().items()}
+        return Dynamic(**self.options() | dict(options) | grids)
+
+    def search_length(self) -> int:
+        return self.length
+
+    def measure(self, run: LoadedRun, split: str) -> Perplexity:
+        windows = one_column(run, split, self.length)
+        statistics = stored_statistics(run, self.length, self.batch_size)
+        adaptation = self._adaptation(run.model, statistics, self.rates)
+        shown = track(windows, f"{split} perplexity", transient=True)
+        nll = float(segment_nlls(run.model, shown, adaptation).sum())
+        return as_perplexity(nll / windows.num_targets, windows.num_targets)
+
+    def search(self, run: LoadedRun, windows: EvalWindows) -> list[Point]:
+        statistics = stored_statistics(run, self.length, self.batch_size)
+        points = []
+        grid = list(product(self.lr_grid, self.decay_grid))
+        with Progress(transient=True) as progress:
+            task = progress.add_task("search on valid", total=len(grid) * len(windows))
+            for lr, decay in grid:
+                rates = self.rates._replace(lr=lr, decay=decay)
+                adaptation = self._adaptation(run.model, statistics, rates)
+                shown = _advancing(windows, progress, task)
+                nll = float(segment_nlls(run.model, shown, adaptation).sum())
+                found = as_perplexity(nll / windows.num_targets, windows.num_targets)
+                points.append(Point({"lr": lr, "decay": decay}, found.perplexity))
+        return points
+
+    def _adaptation(
+        self, model: LanguageModel, statistics: GradientStatistics, rates: Rates
+    ) -> Adaptation:
+        if self.convention == "code":
+            rates = rates.from_code(statistics)
+        return Adaptation(model, statistics, rates)
+
+
+def segment_nlls(
+    model: LanguageModel, windows: Iterable[Window], adaptation: Adaptation
+) -> torch.Tensor:
+    """Each segment's negative log-likelihood, summed over its targets, float64 nats.
+
+    A segment is scored before the weights see it. They end as trained, whatever happens.
+    """
+    nlls: list[torch.Tensor] = []
+    state = None
+    try:
+        for window in windows:
+            step = gradient_step(model, window, state, adaptation.parameters)
+            nlls.append(step.nll.double() * window.targets_TB.numel())
+            adaptation.update(step.grads)
+            state = step.state
+    finally:
+        adaptation.reset()
+    return torch.stack(nlls).cpu()
+
+
+def _advancing(windows: EvalWindows, progress: Progress, task: TaskID) -> Iterator[Window]:
+    for window in windows:
+        yield window
+        progress.advance(task)

@@ -1,0 +1,117 @@
+"""How large a model's gradients are on its training text: the RMS of each weight's.
+
+Shapes: T window length, B batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from rich.progress import track
+from torch import Tensor, nn
+
+from lmkit.callbacks.checkpoints import weights_sha256
+from lmkit.data.windows import EvalWindows, Window, columns
+from lmkit.errors import UserError
+from lmkit.evaluation.load import LoadedRun
+from lmkit.module import LanguageModel, exact_evaluation, to_device
+from lmkit.runs.atomic import replace_atomically
+from lmkit.trunk.recurrent_trunk import LayerState
+
+
+class GradientStatistics(NamedTuple):
+    """sqrt(1/num_batches sum over batches of gradient^2) by parameter (Krause et al. 2017)."""
+
+    rms: dict[str, Tensor]
+    num_batches: int
+
+
+class Step(NamedTuple):
+    """A window's loss, its gradients in the parameters' order, and the state after it."""
+
+    nll: Tensor  # mean over the window's targets, nats
+    grads: tuple[Tensor, ...]
+    state: list[LayerState]
+
+
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that have gradients, by name, each once."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def gradient_step(
+    model: LanguageModel,
+    window: Window,
+    state: list[LayerState] | None,
+    parameters: list[nn.Parameter],
+) -> Step:
+    """Loss and gradients of a window as evaluation predicts it: no dropout, true float32.
+
+    The trunk's LSTMs leave what cuDNN's backward needs in evaluation mode too.
+    """
+    window = to_device(window, model.device)
+    with exact_evaluation(model, model.device.type), torch.enable_grad():
+        state = state or model.trunk.initial_state(window.inputs_TB.shape[1])
+        output = model.trunk(window.inputs_TB, state)
+        nll = model.head.nll(output.dropped_TBD, window.targets_TB)
+        grads = torch.autograd.grad(nll, parameters, materialize_grads=True)
+    return Step(nll.detach(), grads, [tuple(s.detach() for s in layer) for layer in output.state])
+
+
+def gradient_statistics(model: LanguageModel, windows: EvalWindows) -> GradientStatistics:
+    """One pass over the windows, state carried, with a bar."""
+    parameters = trainable(model)
+    squares = [torch.zeros_like(p) for p in parameters.values()]
+    state = None
+    for window in track(windows, "gradients on the training text", transient=True):
+        _, grads, state = gradient_step(model, window, state, list(parameters.values()))
+        torch._foreach_addcmul_(squares, grads, grads)
+    rms = {n: (s / len(windows)).sqrt_() for n, s in zip(parameters, squares, strict=True)}
+    return GradientStatistics(rms, len(windows))
+
+
+def stored_statistics(run: LoadedRun, length: int, batch_size: int) -> GradientStatistics:
+    """The statistics of a run's weights, from its folder if they were gathered before.
+
+    They are kept in `analysis/gradients_<key>.pt`; the key is of the weights, the training text
+    and both sizes.
+
+    Raises: UserError naming `method.batch_size` when the training text is too short for it.
+    """
+    train = run.data.corpus.train
+    if len(train) < 2 * batch_size:
+        raise UserError(
+            f"a training text of {len(train)} tokens is too short for {batch_size} columns; choose "
+            f"a smaller method.batch_size"
+        )
+    digest = hashlib.sha256(f"1 {length} {batch_size}".encode())
+    digest.update(train.tobytes())
+    digest.update(weights_sha256(trainable(run.model)).encode())
+    key = digest.hexdigest()
+    path = run.folder.analysis / f"gradients_{key[:12]}.pt"
+    found = _read(path, key)
+    if found is None:
+        windows = EvalWindows(columns(train, batch_size), length)
+        found = gradient_statistics(run.model, windows)
+        content = {"key": key} | found._asdict()
+        replace_atomically(path, lambda file: torch.save(content, file))
+    rms = {name: value.to(run.model.device) for name, value in found.rms.items()}
+    return found._replace(rms=rms)
+
+
+def _read(path: Path, key: str) -> GradientStatistics | None:
+    """What was kept under that key; None when there is nothing, or nothing that can be read."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if content.pop("key") != key:
+            return None
+        return GradientStatistics(**content)
+    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, zipfile.BadZipFile):
+        return None
+    except (KeyError, TypeError, AttributeError):  # some other content
+        return None

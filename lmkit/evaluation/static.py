@@ -1,0 +1,22 @@
+"""Evaluation with the trained weights as they are."""
+
+from __future__ import annotations
+
+from lmkit.evaluation.load import LoadedRun
+from lmkit.evaluation.method import Method
+from lmkit.evaluation.perplexity import Perplexity, perplexity
+
+
+class Static(Method):
+    """Windows as in training's validation and test: state is carried, nothing else is."""
+
+    kind = "static"
+
+    def options(self) -> dict[str, object]:
+        return {}
+
+    def grid(self) -> dict[str, list[float]]:
+        return {}
+
+    def measure(self, run: LoadedRun, split: str) -> Perplexity:
+        return perplexity(run.model, run.data.eval_windows(split), f"{split} perplexity")

@@ -1,0 +1,74 @@
+"""A small model of any head, in float64, and a text of one column.
+
+Shapes: V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from lmkit.data.windows import EvalWindows
+from lmkit.heads.head import Head
+from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.transforms import (
+    GeneralizedSigSoftmax,
+    Identity,
+    MonotoneMLP,
+    PiecewiseLinear,
+    SigSoftmax,
+)
+from lmkit.module import LanguageModel
+from lmkit.objective import RegularizedNLL
+from lmkit.optimizer import SGDSettings
+from lmkit.trunk.awd_lstm import AWDLSTM
+
+V, D = 13, 5
+TRANSFORMS = {
+    "softmax": Identity,
+    "ss": SigSoftmax,
+    "gss": lambda: GeneralizedSigSoftmax(0.5, 2.5),
+    "plif": lambda: PiecewiseLinear(30, 4.0, frozen=False),
+    "monotone": lambda: MonotoneMLP(4),
+}
+
+
+@pytest.fixture(scope="session")
+def small_model() -> Callable[[str], LanguageModel]:
+    """Makes the model of a head: a key of TRANSFORMS, "moc", "mos" or "mos_plif"."""
+
+    def make(kind: str) -> LanguageModel:
+        torch.manual_seed(4)
+        trunk = AWDLSTM(V, D, 6, D, 2, 0.2, 0.2, 0.2, 0.2, 0.2)
+        mixture, _, transform = kind.rpartition("_")
+        if kind in TRANSFORMS:
+            mixture, transform = "", kind
+        elif kind in ("moc", "mos"):
+            mixture, transform = kind, "softmax"
+        mixtures = {"": SingleContext(D, D)}
+        mixtures |= {"moc": MixtureOfContexts(D, D, 2, 0.2)}
+        mixtures |= {"mos": MixtureOfSoftmaxes(D, D, 2, 0.2)}
+        made = TRANSFORMS[transform]()
+        head = Head(mixtures[mixture], made, V, trunk.embedding_weight, chunk_mb=0.001)
+        settings = SGDSettings(1.0, 0.1, 0.0, 1.0, 10)
+        model = LanguageModel(trunk, head, RegularizedNLL(0, 0), settings).double()
+        with torch.no_grad():  # of a size at which much depends on the words
+            for parameter in model.parameters():
+                parameter.mul_(3)
+        return model
+
+    return make
+
+
+@pytest.fixture
+def text() -> torch.Tensor:
+    """83 words, int64 (83,), in which words come again."""
+    return torch.randint(0, V, (83,), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="session")
+def windows_of() -> Callable[[torch.Tensor, int], EvalWindows]:
+    """Windows of a length over a text of one column."""
+    return lambda words, length: EvalWindows(words.unsqueeze(1), length)

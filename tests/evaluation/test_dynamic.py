@@ -1,0 +1,187 @@
+"""Dynamic evaluation against loops from the paper and from its code's first version, in float64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from lmkit.data.windows import EvalWindows
+from lmkit.errors import UserError
+from lmkit.evaluation.dynamic import Adaptation, Dynamic, Rates, segment_nlls
+from lmkit.evaluation.gradient_statistics import gradient_statistics, trainable
+
+LENGTH = 5
+TRAIN_BATCH = 4
+RATES = Rates(lr=0.02, decay=0.3, epsilon=0.01)
+KINDS = ["softmax", "ss", "gss", "plif", "monotone", "moc", "mos", "mos_plif"]
+
+
+@pytest.fixture
+def train_windows() -> EvalWindows:
+    words = torch.randint(0, 13, (23, TRAIN_BATCH), generator=torch.Generator().manual_seed(2))
+    return EvalWindows(words, LENGTH)
+
+
+def plain_loss(model, columns, start, state):
+    """Mean loss of a segment by the materialised log P, and the state after it."""
+    stop = min(start + LENGTH, len(columns) - 1)
+    inputs, targets = columns[start:stop], columns[start + 1 : stop + 1]
+    output = model.trunk(inputs, state)
+    log_probs = model.head.log_probs(output.dropped_TBD)
+    loss = -log_probs[torch.arange(targets.numel()), targets.flatten()].mean()
+    return loss, [(h.detach(), c.detach()) for h, c in output.state], targets.numel()
+
+
+def squares(model, columns) -> tuple[list, int]:
+    """Sum over batches of the squared gradients, and the number of batches."""
+    total = [torch.zeros_like(p) for p in model.parameters()]
+    state, num_batches = model.trunk.initial_state(columns.shape[1]), 0
+    for start in range(0, len(columns) - 1, LENGTH):
+        model.zero_grad()
+        loss, state, _ = plain_loss(model, columns, start, state)
+        loss.backward()
+        total = [t + p.grad**2 for t, p in zip(total, model.parameters(), strict=True)]
+        num_batches += 1
+    return total, num_batches
+
+
+def plain_dynamic(model, text, update) -> list[float]:
+    """Predicts segments one after another; `update` of all parameters after each."""
+    trained = [p.detach().clone() for p in model.parameters()]
+    columns, nlls = text.unsqueeze(1), []
+    state = model.trunk.initial_state(1)
+    for start in range(0, len(text) - 1, LENGTH):
+        model.zero_grad()
+        loss, state, count = plain_loss(model, columns, start, state)
+        nlls.append(float(loss.detach()) * count)
+        loss.backward()
+        for i, p in enumerate(model.parameters()):
+            p.data = p.data + update(i, p, trained[i])
+    return nlls
+
+
+def by_the_paper(model, text, train, rates: Rates) -> list[float]:
+    total, num_batches = squares(model, train)
+    rms = [torch.sqrt(t / num_batches) for t in total]
+    mean = sum(r.mean() for r in rms) / len(rms)
+
+    def update(i, p, trained):
+        decay = torch.minimum(rates.decay * rms[i] / mean, torch.ones_like(rms[i]))
+        return decay * (trained - p.data) - rates.lr * p.grad / (rms[i] + rates.epsilon)
+
+    return plain_dynamic(model, text, update)
+
+
+def by_the_code(model, text, train, rates: Rates) -> list[float]:
+    """As the code's first version: `MS = sqrt(MS)`, `decrate = MS / gsum`, at most 1/lamb."""
+    total, _ = squares(model, train)
+    ms = [torch.sqrt(t) for t in total]
+    gsum = sum(torch.mean(m) for m in ms)
+    decrate = [(m / gsum).clamp(max=1 / rates.decay) for m in ms]
+
+    def update(i, p, trained):
+        pull = rates.decay * decrate[i] * (trained - p.data)
+        return pull - rates.lr * p.grad / (ms[i] + rates.epsilon)
+
+    return plain_dynamic(model, text, update)
+
+
+def found_nlls(model, windows, statistics, rates: Rates) -> torch.Tensor:
+    return segment_nlls(model, windows, Adaptation(model, statistics, rates))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_a_loop_over_segments(kind, small_model, text, windows_of, train_windows):
+    statistics = gradient_statistics(small_model(kind), train_windows)
+    found = found_nlls(small_model(kind), windows_of(text, LENGTH), statistics, RATES)
+    model = small_model(kind).eval()
+    expected = by_the_paper(model, text, train_windows.columns_SB, RATES)
+    torch.testing.assert_close(found.tolist(), expected, rtol=1e-8, atol=1e-10)
+    static = [float(nll.sum()) for nll in small_model(kind).token_nlls(windows_of(text, LENGTH))]
+    assert found[0] == pytest.approx(static[0], rel=1e-12)
+    assert (found[1:] - torch.tensor(static[1:])).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("kind", ["softmax", "mos"])
+def test_both_conventions_agree(kind, small_model, text, windows_of, train_windows):
+    statistics = gradient_statistics(small_model(kind), train_windows)
+    assert statistics.num_batches == math.ceil(22 / LENGTH)
+    printed = Rates(lr=0.05, decay=2.0, epsilon=0.03)
+    model = small_model(kind).eval()
+    expected = by_the_code(model, text, train_windows.columns_SB, printed)
+    rates = printed.from_code(statistics)
+    found = found_nlls(small_model(kind), windows_of(text, LENGTH), statistics, rates)
+    torch.testing.assert_close(found.tolist(), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_statistics_are_the_rms_of_the_gradients(small_model, train_windows):
+    found = gradient_statistics(small_model("mos"), train_windows)
+    model = small_model("mos").eval()
+    total, num_batches = squares(model, train_windows.columns_SB)
+    for (name, _), sum_of_squares in zip(model.named_parameters(), total, strict=True):
+        expected = torch.sqrt(sum_of_squares / num_batches)
+        torch.testing.assert_close(found.rms[name], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_segment_is_scored_before_the_weights_see_it(
+    small_model, text, windows_of, train_windows
+):
+    """Other words from the eighth segment on change no score before it, not by a bit."""
+    statistics = gradient_statistics(small_model("mos"), train_windows)
+    changed = text.clone()
+    changed[36:] = (changed[36:] + 1) % 13  # position 35, the first of segment 8, predicts word 36
+    first, second = (
+        found_nlls(small_model("mos"), windows_of(t, LENGTH), statistics, RATES)
+        for t in (text, changed)
+    )
+    assert torch.equal(first[:7], second[:7])
+    assert (first[7:] != second[7:]).all()
+
+
+def test_the_model_is_left_as_it_was(small_model, text, windows_of, train_windows):
+    model = small_model("plif").train()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    adaptation = Adaptation(model, gradient_statistics(model, train_windows), RATES)
+    segment_nlls(model, windows_of(text, LENGTH), adaptation)
+
+    def interrupted():
+        yield from list(windows_of(text, LENGTH))[:3]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        segment_nlls(model, interrupted(), adaptation)
+    assert model.training
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_frozen_parameters_stay(small_model, text, windows_of, train_windows):
+    model = small_model("plif")
+    model.head.transform.raw_slopes.requires_grad_(False)
+    statistics = gradient_statistics(model, train_windows)
+    assert statistics.rms.keys() == trainable(model).keys()
+    assert "head.transform.raw_slopes" not in statistics.rms
+    assert len(found_nlls(model, windows_of(text, LENGTH), statistics, RATES)) == 17
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("lr", -1.0),
+        ("lr", None),
+        ("decay", -0.1),
+        ("epsilon", 0.0),
+        ("convention", "paper's"),
+        ("length", 0),
+        ("batch_size", 1.5),
+        ("lr_grid", [0.1, -0.1]),
+        ("decay_grid", ["a"]),
+    ],
+)
+def test_impossible_values_are_named(option, value):
+    values = {"lr": 0.1, "decay": 0.1, "epsilon": 0.1, "convention": "paper", "length": 5}
+    values |= {"batch_size": 100, "lr_grid": [0.1], "decay_grid": [0.1]}
+    with pytest.raises(UserError, match=rf"method\.{option.removesuffix('_grid')} must be"):
+        Dynamic(**values | {option: value})

@@ -1,0 +1,150 @@
+"""The command on a finished run: what it writes, reuses and refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from lmkit import evaluate
+from lmkit.cli import compose, plain_config
+from lmkit.errors import UserError
+from lmkit.evaluation.after_training import EvaluateOptions
+from lmkit.evaluation.after_training import evaluate as evaluate_run
+from lmkit.runs.folder import RunFolder
+
+DYNAMIC = ("method=dynamic", "method.batch_size=20", "method.lr_grid=[0.0,1e-3]")
+DYNAMIC += ("method.decay_grid=[0.0,0.01]",)
+
+
+@pytest.fixture
+def folder(toy_run, tmp_path) -> RunFolder:
+    """A copy of the finished run, for each test to write into."""
+    return RunFolder(shutil.copytree(toy_run.path, tmp_path / toy_run.path.name))
+
+
+def evaluated(folder: RunFolder, *overrides: str) -> dict:
+    """Runs it as the command does, and reads what it wrote."""
+    options = plain_config(compose("evaluate", [f"run={folder.path}", *overrides]))
+    path, method = options.pop("run"), options.pop("method")
+    found = evaluate_run(path, method, EvaluateOptions(**options))
+    kind = method["_target_"].rpartition(".")[2].lower()
+    last = "_last" if options["checkpoint"] == "last" else ""
+    file = folder.analysis / f"evaluate_{kind}_{options['split']}{last}.json"
+    content = json.loads(file.read_text())
+    assert (content["kind"], content["method"], content["ppl"]) == (
+        "evaluation",
+        kind,
+        found.perplexity,
+    )
+    return content
+
+
+def test_static_is_the_result_of_training(folder):
+    result = folder.read_result().metrics
+    found = evaluated(folder)
+    assert found["ppl"] == result["test_ppl"]
+    assert (found["num_tokens"], found["weights"]) == (299, "averaged")
+    assert evaluated(folder, "split=valid")["ppl"] == pytest.approx(result["valid_ppl"], rel=1e-6)
+    evaluated(folder, "checkpoint=last")
+
+
+def test_without_weight_or_steps_both_are_static(folder):
+    static = evaluated(folder)["ppl"]
+    assert evaluated(folder, "method=cache", "method.weight=0")["ppl"] == pytest.approx(static)
+    off = evaluated(folder, *DYNAMIC, "method.lr=0", "method.decay=0")
+    assert off["ppl"] == pytest.approx(static)
+    assert evaluated(folder, *DYNAMIC, "method.lr=1e-3")["ppl"] != pytest.approx(static, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("method=cache", "method.window_grid=[50]", "method.theta_grid=[0.5,1]"),
+        DYNAMIC,
+    ],
+)
+def test_a_search_takes_the_best_point_on_valid(folder, arguments):
+    found = evaluated(folder, *arguments, "search=true", "search_tokens=120")
+    search = found["search"]
+    assert (search["split"], search["tokens"]) == ("valid", 120)
+    ppls = [point.pop("ppl") for point in search["points"]]
+    assert len(set(map(str, search["points"]))) == len(ppls) >= 4
+    assert ppls == sorted(ppls)
+    assert ppls[0] < ppls[-1]
+    assert search["points"][0].items() <= found["options"].items()
+    # the values that were found, given by hand
+    values = [f"method.{name}={value}" for name, value in search["points"][0].items()]
+    again = evaluated(folder, *arguments, *values)
+    assert again["ppl"] == found["ppl"]
+    assert again["search"] is None
+
+
+def test_a_search_over_all_of_valid_ends_with_what_valid_itself_gives(folder):
+    found = evaluated(folder, *DYNAMIC, "search=true", "split=valid")
+    assert found["search"]["tokens"] == found["num_tokens"] == 399
+    assert found["ppl"] == pytest.approx(found["search"]["points"][0]["ppl"], rel=1e-12)
+
+
+def test_statistics_are_kept_and_mended(folder):
+    first = evaluated(folder, *DYNAMIC)["ppl"]
+    (file,) = folder.analysis.glob("gradients_*.pt")
+    written = file.stat().st_mtime_ns
+    assert evaluated(folder, *DYNAMIC)["ppl"] == first
+    assert file.stat().st_mtime_ns == written
+    content = torch.load(file, weights_only=True)
+    for broken in (b"no checkpoint", file.read_bytes()[:100]):
+        file.write_bytes(broken)
+        assert evaluated(folder, *DYNAMIC)["ppl"] == first
+        assert torch.load(file, weights_only=True)["key"] == content["key"]
+    torch.save(content | {"key": "another"}, file)
+    assert evaluated(folder, *DYNAMIC)["ppl"] == first
+    evaluated(folder, *DYNAMIC, "method.batch_size=30")
+    assert len(list(folder.analysis.glob("gradients_*.pt"))) == 2
+
+
+def test_what_is_more_than_there_is_gets_refused(folder):
+    with pytest.raises(UserError, match="search_tokens=400 is more than the 399 predicted tokens"):
+        evaluated(folder, "method=cache", "search=true", "search_tokens=400")
+    with pytest.raises(UserError, match=r"too short for 5000 columns; choose a smaller method\."):
+        evaluated(folder, "method=dynamic", "method.batch_size=5000")
+
+
+OUTSIDE = """
+from torch import nn
+
+class Table(nn.Module):
+    cannot_evaluate = {"dynamic": "it has no gradient"}
+"""
+
+
+def test_what_a_part_cannot_do_is_refused_before_anything_is_loaded(
+    toy_run, tmp_path, monkeypatch, capsys
+):
+    """The folder has a configuration and no checkpoint."""
+    config = yaml.safe_load(toy_run.config.read_text())
+    config["trunk"] = {"_target_": "table_of_words.Table"}
+    folder = tmp_path / "run"
+    (folder / "analysis").mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "table_of_words.py").write_text(OUTSIDE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("sys.argv", ["lmkit", f"run={folder}", "method=dynamic"])
+    with pytest.raises(SystemExit) as exit_:
+        evaluate.main()
+    reason = "method=dynamic cannot be done with trunk=Table: it has no gradient"
+    assert exit_.value.code == f"error: {reason}"
+    monkeypatch.setattr("sys.argv", ["lmkit", f"run={folder}", "method=cache"])
+    with pytest.raises(SystemExit) as exit_:
+        evaluate.main()
+    assert "best.ckpt does not exist" in exit_.value.code
+    assert capsys.readouterr().out == ""
+
+
+def test_a_folder_without_a_run_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"config\.yaml cannot be read .*give a run's folder"):
+        evaluated(RunFolder(Path(tmp_path)))

@@ -1,0 +1,237 @@
+"""Finetuning: a run of its own that starts with the best weights of a finished one."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from lmkit import finetune
+from lmkit.callbacks.asgd_switch import load_evaluated_weights
+from lmkit.callbacks.checkpoints import load_checkpoint
+from lmkit.cli import compose, plain_config
+from lmkit.errors import UserError
+from lmkit.evaluation.load import load_run
+from lmkit.evaluation.perplexity import perplexity
+from lmkit.evaluation.rank import RankOptions, find_runs, measure_run
+from lmkit.parent import FinetuneOptions, finetuning_config
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
+from lmkit.sweeps.manifest import Manifest, Point, SweepFolder
+from lmkit.sweeps.status import standings
+
+QUIET = ["logger.mode=disabled", "callbacks.progress_bar=false", "callbacks.spectrum.every=0"]
+COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mb"}
+
+spawner = multiprocessing.get_context("forkserver")
+spawner.set_forkserver_preload(["lmkit.experiment", "lmkit.parent"])
+
+
+def options(*overrides: str) -> FinetuneOptions:
+    plain = plain_config(compose("finetune", ["run=r", *QUIET, "max_epochs=3", *overrides]))
+    plain.pop("run")
+    return FinetuneOptions(**plain)
+
+
+def finetuned(parent: RunFolder, *overrides: str) -> RunFolder:
+    from lmkit.experiment import run
+
+    return run(finetuning_config(parent, options(*overrides)))
+
+
+@pytest.fixture
+def parent(toy_run, tmp_path) -> RunFolder:
+    return RunFolder(shutil.copytree(toy_run.path, tmp_path / toy_run.path.name))
+
+
+@pytest.fixture(scope="module")
+def child(toy_run, tmp_path_factory) -> RunFolder:
+    """Finetuned for three epochs, elsewhere than its parent is."""
+    return finetuned(toy_run, f"runs_dir={tmp_path_factory.mktemp('finetuned')}", "lr=5")
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_the_parent_is_not_written_to_and_pointed_at(parent):
+    before = content_of(parent.path)
+    child = finetuned(parent, "max_epochs=1")
+    assert content_of(parent.path) == before
+    assert child.path.parent == parent.path.parent
+    assert child.path.name.startswith("toy_finetune-")
+    result, config = child.read_result(), yaml.safe_load(child.config.read_text())
+    digest = parent.read_result().identity
+    for found in (result.provenance["parent"], config["parent"], child.read_identity()["parent"]):
+        assert found["identity"] == digest
+    assert Path(config["parent"]["folder"]) == parent.path
+    assert result.provenance["parent"]["test_ppl"] == parent.read_result().metrics["test_ppl"]
+    # what is not finetuning's is the parent's
+    theirs = yaml.safe_load(parent.config.read_text())
+    for section in ("data", "trunk", "head", "objective", "optimizer", "windows", "seed"):
+        assert config[section] == theirs[section]
+
+
+def test_averages_from_the_first_step_on_beginning_with_the_best_weights(child, toy_run):
+    checkpoint = load_checkpoint(child.last)
+    switch = checkpoint["callbacks"]["AsgdSwitch"]
+    assert switch["switched_after"] == 0
+    assert switch["count"] == checkpoint["global_step"] > 0
+    rows = [row for row in MetricsFile(child.metrics).read() if "valid/ppl" in row]
+    assert [row["averaging"] for row in rows] == [1.0, 1.0, 1.0]
+    assert [row["lr"] for row in rows] == [5.0, 5.0, 5.0]
+    best = min(row["valid/ppl"] for row in rows)
+    parents = toy_run.read_result().metrics["valid_ppl"]
+    assert child.read_result().metrics["valid_ppl"] == min(best, parents)
+    # near where it began, and not there
+    untrained = toy_run.read_result().metrics["train_ppl"]
+    assert rows[0]["train/ppl"] < 1.2 * untrained
+
+
+def test_a_start_that_is_never_beaten_stays_the_best(toy_run, tmp_path):
+    """At an lr at which nothing is learnt."""
+    child = finetuned(toy_run, f"runs_dir={tmp_path}", "lr=1e5", "max_epochs=2")
+    found, before = child.read_result().metrics, toy_run.read_result().metrics
+    assert found["best_epoch"] == 0
+    for name in ("train_ppl", "valid_ppl", "test_ppl"):
+        assert found[name] == before[name]
+    ours, theirs = (load_run(f.path, "best", None, None) for f in (child, toy_run))
+    assert ours.averaged == theirs.averaged
+    for name, weight in ours.model.state_dict().items():
+        assert torch.equal(weight, theirs.model.state_dict()[name]), name
+    # and can be a parent itself
+    grandchild = finetuned(child, "max_epochs=1")
+    assert grandchild.read_result().provenance["parent"]["identity"] == found_identity(child)
+
+
+def found_identity(folder: RunFolder) -> str:
+    return folder.read_result().identity
+
+
+def test_its_identity_is_of_the_parent_and_the_options(parent, toy_run, tmp_path):
+    from lmkit.experiment import define
+
+    def digest(folder: RunFolder, *overrides: str) -> str:
+        return define(finetuning_config(folder, options(*overrides))).identity.digest
+
+    own = digest(toy_run)
+    assert own == digest(parent)  # the same run elsewhere
+    assert own == digest(toy_run, "max_epochs=9", "n=7")  # budget
+    assert own == digest(toy_run, f"runs_dir={tmp_path}", "callbacks.log_every=7")
+    assert own == digest(toy_run, "lr=3")  # the parent's
+    assert own != digest(toy_run, "lr=4")
+    assert own != found_identity(toy_run)
+    content = load_checkpoint(parent.best)
+    content["callbacks"]["AsgdSwitch"]["averages"]["head.decoder_bias"][0] += 1e-3
+    torch.save(content, parent.best)
+    assert own != digest(parent)  # other weights, as after more epochs
+
+
+def train(config: dict) -> None:
+    from lmkit.experiment import run
+
+    run(config)
+
+
+def started(config: dict, seconds: float | None) -> bool:
+    """Whether it was still going after so long, and then killed."""
+    process = spawner.Process(target=train, args=(config,))
+    process.start()
+    process.join(seconds)
+    alive = process.is_alive()
+    if alive:
+        os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert alive or process.exitcode == 0
+    return alive
+
+
+def test_kills_change_no_bit(toy_run, tmp_path):
+    frequent = ("callbacks.checkpoint_minutes=0.002", "max_epochs=5")
+    configs = [
+        finetuning_config(toy_run, options(f"runs_dir={tmp_path / name}", *frequent))
+        for name in ("undisturbed", "killed")
+    ]
+    warm_up = spawner.Process(target=time.sleep, args=(0,))  # imports, once for all
+    warm_up.start()
+    warm_up.join()
+    began = time.monotonic()
+    started(configs[0], None)
+    seconds = time.monotonic() - began
+    (whole,) = (RunFolder(f.parent) for f in tmp_path.glob("undisturbed/*/result.json"))
+    seed = random.randrange(2**32)
+    print(f"kill moments from seed {seed}")
+    moments = random.Random(seed)
+    kills = sum(started(configs[1], moments.uniform(0.2, 0.7) * seconds) for _ in range(4))
+    assert kills >= 1, "the run ended before it could be killed"
+    started(configs[1], None)
+    (killed,) = (RunFolder(f.parent) for f in tmp_path.glob("killed/*/result.json"))
+    assert killed.read_result().metrics == whole.read_result().metrics
+    ours, theirs = load_checkpoint(killed.last), load_checkpoint(whole.last)
+    assert ours["state_dict"].keys() == theirs["state_dict"].keys()
+    for name, weight in ours["state_dict"].items():
+        assert torch.equal(weight, theirs["state_dict"][name]), name
+    for name, average in ours["callbacks"]["AsgdSwitch"]["averages"].items():
+        assert torch.equal(average, theirs["callbacks"]["AsgdSwitch"]["averages"][name]), name
+    assert rows_without_cost(killed) == rows_without_cost(whole)
+
+
+def rows_without_cost(folder: RunFolder) -> list[dict]:
+    rows = MetricsFile(folder.metrics).read()
+    return [{name: v for name, v in row.items() if name not in COST} for row in rows]
+
+
+def test_finished_it_is_skipped_and_a_larger_budget_goes_on(toy_run, tmp_path):
+    child = finetuned(toy_run, f"runs_dir={tmp_path}", "max_epochs=1")
+    before = child.last.stat().st_mtime_ns
+    assert finetuned(toy_run, f"runs_dir={tmp_path}", "max_epochs=1").path == child.path
+    assert child.last.stat().st_mtime_ns == before
+    finetuned(toy_run, f"runs_dir={tmp_path}", "max_epochs=2")
+    assert child.read_result().budget.epochs == 2
+
+
+def test_other_commands_take_it_for_the_run_that_it_is(child, toy_run):
+    assert [run.path for run in find_runs(str(child.path.parent)).runs] == [child.path]
+    measured = measure_run(child, RankOptions("test", 100, "log_probs", "best", True, None, None))
+    assert measured.spectrum.measures.num_contexts == 100
+    result = child.read_result()
+    loaded = load_run(child.path, "best", None, None)
+    found = perplexity(loaded.model, loaded.data.eval_windows("test"), "test")
+    assert found.perplexity == result.metrics["test_ppl"]
+    content = load_checkpoint(child.best)
+    assert load_evaluated_weights(loaded.model, content) is loaded.averaged
+    point = Point("finetuned", [], child.path.name, "toy_finetune", 3, 5)
+    runs_dir = str(child.path.parent)
+    sweep = SweepFolder.of(Manifest("mine", runs_dir, runs_dir, 0, [point]))
+    (standing,) = standings(sweep)
+    assert (standing.state, standing.epoch) == ("done", 3)
+    assert standing.test_ppl == result.metrics["test_ppl"]
+
+
+def test_an_unfinished_parent_is_refused(parent, monkeypatch):
+    parent.reopen()
+    monkeypatch.setattr(sys, "argv", ["lmkit", f"run={parent.path}"])
+    with pytest.raises(SystemExit) as exit_:
+        finetune.main()
+    assert "has not finished: the line that trains it goes on with it" in exit_.value.code
+
+
+def test_weights_that_change_under_way_are_refused(parent):
+    from lmkit.experiment import run
+
+    config = finetuning_config(parent, options())
+    content = load_checkpoint(parent.best)
+    content["state_dict"]["head.transform.raw_slopes"] += 1
+    content["callbacks"]["AsgdSwitch"]["averages"] = {}
+    torch.save(content, parent.best)
+    with pytest.raises(UserError, match=r"best\.ckpt has changed meanwhile"):
+        run(config)

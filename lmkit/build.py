@@ -5,14 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Set
 
+import pytorch_lightning as pl
 from hydra._internal.utils import _locate
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from torch import nn
 
 from lmkit.errors import UserError, did_you_mean
+from lmkit.head_module import HeadModule
 from lmkit.heads.head import Head
-from lmkit.module import LanguageModel
+
+# what configurations mean that do not say
+LANGUAGE_MODEL = {"_target_": "lmkit.module.LanguageModel"}
+WINDOWS = "lmkit.data.datamodule.WindowsDataModule"
 
 
 def create(section: dict, option: str, **arguments: object) -> object:
@@ -39,7 +44,7 @@ def create(section: dict, option: str, **arguments: object) -> object:
         raise UserError(f"{option}: {section['_target_']} cannot be made: {reason}") from error
 
 
-def build_model(config: dict, num_words: int) -> LanguageModel:
+def build_model(config: dict, num_words: int) -> HeadModule:
     """The untrained model of a configuration (plain data, resolved) over `num_words` words.
 
     Parameters are drawn from torch's global generator, in a fixed order.
@@ -54,13 +59,32 @@ def build_model(config: dict, num_words: int) -> LanguageModel:
         sections["loss"],
         sections["chunk_mb"],
     )
-    return LanguageModel(
-        trunk,
-        head,
-        create(config["objective"], "objective"),
-        create(config["optimizer"], "optimizer"),
-        config["callbacks"]["log_every"],
+    return _assemble(
+        config.get("module", LANGUAGE_MODEL),
+        "module",
+        trunk=trunk,
+        head=head,
+        objective=create(config["objective"], "objective"),
+        optimizer=create(config["optimizer"], "optimizer"),
+        log_every=config["callbacks"]["log_every"],
     )
+
+
+def build_data(config: dict, corpus: object) -> pl.LightningDataModule:
+    """The batches of a corpus. Raises: UserError naming the option that is wrong.
+
+    They are windows, unless the section says what else.
+    """
+    section = {"_target_": WINDOWS} | config["windows"]
+    return _assemble(section, "windows", corpus=corpus, seed=config["seed"])
+
+
+def _assemble(section: dict, option: str, **parts: object) -> object:
+    """As `create`, of `parts` that are shared with others and must not be copied, as Hydra does."""
+    target = target_of(section, option)
+    options = {key: value for key, value in section.items() if key != "_target_"}
+    _check_arguments(target, set(options), option, set(parts))
+    return target(**options, **parts)
 
 
 def _create_module(section: dict, option: str, **arguments: object) -> nn.Module:

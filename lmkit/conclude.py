@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers.logger import Logger
 from rich.console import Console
@@ -19,12 +20,11 @@ from lmkit.callbacks.cost import Cost, peak_memory_mb
 from lmkit.callbacks.model_spectrum import Spectrum, has_transformed_logits, model_spectrum
 from lmkit.callbacks.spectrum_charts import numbers
 from lmkit.callbacks.transform_plot import sample_transform
-from lmkit.data.datamodule import WindowsDataModule
 from lmkit.data.toy import ToyLanguage
 from lmkit.evaluation.perplexity import Perplexity, perplexity
+from lmkit.head_module import HeadModule
 from lmkit.mirror.fields import result_fields, run_fields
 from lmkit.mirror.live import MirrorLogger
-from lmkit.module import LanguageModel
 from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class Trained(NamedTuple):
     """What training leaves to be measured."""
 
-    model: LanguageModel  # with the best weights
-    data: WindowsDataModule
+    model: HeadModule  # with the best weights
+    data: pl.LightningDataModule
     steps: int
     checkpoints: Checkpoints
     cost: Cost
@@ -110,7 +110,7 @@ def _cost(trained: Trained) -> dict[str, object]:
     }
 
 
-def _origin(defined: Run, model: LanguageModel) -> dict[str, object]:
+def _origin(defined: Run, model: HeadModule) -> dict[str, object]:
     on_gpu = model.device.type == "cuda"
     names = [torch.cuda.get_device_name(model.device)] if on_gpu else []
     found = provenance(defined.data_sha256, torch.get_num_threads(), names)
@@ -153,7 +153,7 @@ def _truth(source: object) -> dict[str, object]:
     }
 
 
-def _draw(folder: RunFolder, model: LanguageModel, metrics: dict, spectrum: Spectrum) -> None:
+def _draw(folder: RunFolder, model: HeadModule, metrics: dict, spectrum: Spectrum) -> None:
     rows = MetricsFile(folder.metrics).read()
     title = folder.path.name
     figures.save(

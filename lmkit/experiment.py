@@ -13,7 +13,7 @@ import yaml
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.plugins.environments import LightningEnvironment
 
-from lmkit.build import build_model, create
+from lmkit.build import build_data, build_model, create
 from lmkit.callbacks.asgd_switch import AsgdSwitch, load_evaluated_weights
 from lmkit.callbacks.checkpoints import AtomicCheckpointIO, Checkpoints, load_checkpoint
 from lmkit.callbacks.cost import Cost
@@ -25,7 +25,6 @@ from lmkit.callbacks.requeue import Requeue
 from lmkit.callbacks.spectrum import SpectrumCallback
 from lmkit.callbacks.transform_plot import TransformPlot
 from lmkit.conclude import Trained, conclude, show
-from lmkit.data.datamodule import WindowsDataModule
 from lmkit.errors import UserError, require_choice, require_count
 from lmkit.parent import start_from_parent
 from lmkit.runs.folder import RunFolder
@@ -113,7 +112,7 @@ def _train_and_conclude(defined: Run, lock: RunLock, leave: Leave) -> None:
     config, folder = defined.config, defined.folder
     torch.set_num_threads(config["threads"])
     corpus = defined.source.load()
-    data = WindowsDataModule(corpus, seed=config["seed"], **config["windows"])
+    data = build_data(config, corpus)
     data.train_windows, data.eval_windows("valid"), data.eval_windows("test")  # refuse early
     pl.seed_everything(config["seed"], verbose=False)
     model = build_model(config, len(corpus.vocabulary))

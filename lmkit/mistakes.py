@@ -67,7 +67,7 @@ def _check_section(section: DictConfig, defaults: DictConfig, prefix: str, confi
             group = option.replace(".", "/")
             choose = f"; choose one with {group}=NAME" if (configs / group).is_dir() else ""
             raise UserError(f"{option} must be a section of options, but is {value}{choose}")
-        if "_target_" not in default:
+        if "_target_" not in default and "_target_" not in value:
             _check_section(value, default, f"{option}.", configs)
 
 

@@ -24,6 +24,7 @@ CHAIN = (
     "objective",
     "optimizer",
     "token_mean",
+    "head_module",
     "module",
     "build",
     "callbacks",
@@ -33,7 +34,10 @@ CHAIN = (
 # open to every room, importing nothing of the chain
 BESIDE = {"errors": (), "cpu": (), "spectra": ("errors",), "runs": ("errors",)}
 # houses of their own beside the chain, imported by no room: what each may import of it
-HOUSES = {"synthetic": ("lmkit.data", "lmkit.heads", "lmkit.analysis.figures")}
+HOUSES = {
+    "synthetic": ("lmkit.data", "lmkit.heads", "lmkit.analysis.figures"),
+    "dialogue": ("lmkit.data", "lmkit.heads", "lmkit.head_module"),
+}
 # what the user starts, and what puts the rooms together: free to import any, imported by no room
 ENTRY_POINTS = (
     "train",
@@ -53,11 +57,17 @@ COMMANDS = (
     "lmkit.analysis.gradient_bottleneck",
     "lmkit.analysis.predictions",
     "lmkit.analysis.press_robustness",
+    "lmkit.dialogue.respond",
     "lmkit.synthetic.__main__",
 )
 
 TORCH_FREE_ROOMS = ("errors", "runs", "cli", "mistakes", *ENTRY_POINTS)
-TORCH_FREE_MODULES = ("lmkit.data.corpus", "lmkit.data.toy", "lmkit.data.download")
+TORCH_FREE_MODULES = (
+    "lmkit.data.corpus",
+    "lmkit.data.toy",
+    "lmkit.data.download",
+    "lmkit.dialogue.corpus",
+)
 HEAVY = {"torch", "pytorch_lightning", "torchmetrics", "wandb", "matplotlib"}
 
 MAX_LINES = 250

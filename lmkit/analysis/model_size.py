@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from torch import nn
 
+from lmkit.head_module import HeadModule
 from lmkit.heads.mixtures import MixtureOfContexts
-from lmkit.module import LanguageModel
 
 
 class Part(NamedTuple):
@@ -37,7 +37,7 @@ class Part(NamedTuple):
     training_flops: int  # a token, forward and backward
 
 
-def parts(model: LanguageModel) -> list[Part]:
+def parts(model: HeadModule) -> list[Part]:
     """The parts in which parameters or matrix products are, each parameter in one of them.
 
     In trunks and mixtures from outside, every matrix is taken to be used once a token.

@@ -48,6 +48,13 @@ class PublishedRobustness(NamedTuple):
     effective_rank: dict[str, int]  # by epsilon
 
 
+class PublishedDialogue(NamedTuple):
+    """What was published of dialogue models on Switchboard."""
+
+    heads: dict[str, dict[str, float]]  # by head: measures, named as in analysis/dialogue.json
+    note: str
+
+
 def published_run(experiment: str, num_words: int) -> PublishedRun | None:
     """What was published of an experiment of that name on a corpus of as many words, if any was."""
     content = _content()
@@ -94,6 +101,22 @@ def published_robustness() -> PublishedRobustness:
     source = content["sources"][section.pop("source")]
     ranks = {float(c): rank for c, rank in section.pop("press_rank").items()}
     return PublishedRobustness(source=source, press_rank=ranks, **section)
+
+
+def published_dialogue() -> PublishedDialogue:
+    """The scores of the three heads."""
+    section = dict(_content()["dialogue"])
+    source = _content()["sources"][section.pop("source")]
+    heads = {}
+    for head, facts in section.items():
+        heads[head] = {"perplexity": facts["perplexity"]}
+        for n, (precision, recall) in enumerate(facts["bleu"], 1):
+            heads[head] |= {f"bleu{n}_precision": precision, f"bleu{n}_recall": recall}
+    note = (
+        f"Published: {source}, on the split, words and references of Zhao et al. 2017. This split "
+        f"of Switchboard is another one, so that the figures do not compare."
+    )
+    return PublishedDialogue(heads, note)
 
 
 @cache

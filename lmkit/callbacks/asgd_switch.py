@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.callbacks.triggers import Trigger
-from lmkit.module import safe_exp
+from lmkit.head_module import safe_exp
 
 STATE_KEY = "AsgdSwitch"
 

@@ -35,7 +35,7 @@ class Cost(pl.Callback):
         self.started, self.tokens, self.windows = time.perf_counter(), 0, 0
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
-        self.tokens += batch.targets_TB.numel()
+        self.tokens += batch.num_targets
         self.windows += 1
         if batch.is_last:
             if pl_module.device.type == "cuda":

@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from lmkit.callbacks.asgd_switch import AsgdSwitch
 from lmkit.data.windows import Window
 from lmkit.errors import UserError, require_choice, require_count
+from lmkit.head_module import HeadModule, exact_evaluation, to_device
 from lmkit.heads.chunked_nll import chunk_rows
 from lmkit.heads.head import Head
-from lmkit.module import LanguageModel, exact_evaluation, to_device
 from lmkit.spectra.bottleneck import GradientShares, orthonormal_basis
 
 BLOCK_MB = 64  # of one block's logits
@@ -40,7 +40,7 @@ class Bottleneck(NamedTuple):
 
 
 def model_bottleneck(
-    model: LanguageModel, windows: Iterable[Window], num_contexts: int
+    model: HeadModule, windows: Iterable[Window], num_contexts: int
 ) -> Bottleneck:
     """The gradient bottleneck over the first `num_contexts` contexts, without dropout.
 
@@ -108,7 +108,7 @@ class GradientBottleneck(pl.Callback):
         require_choice("callbacks.gradient_bottleneck.split", split, ("train", "valid", "test"))
         self.switch, self.every, self.contexts, self.split = switch, every, contexts, split
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: LanguageModel) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: HeadModule) -> None:
         if self.every is None or (trainer.current_epoch + 1) % self.every:
             return
         windows = trainer.datamodule.eval_windows(self.split)
@@ -120,7 +120,7 @@ class GradientBottleneck(pl.Callback):
 
 
 def _first(
-    model: LanguageModel, windows: Iterable[Window], num_contexts: int
+    model: HeadModule, windows: Iterable[Window], num_contexts: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The first contexts (1, n, D) and their targets (1, n), as blocks of BLOCK_MB of logits."""
     head, seen = model.head, 0

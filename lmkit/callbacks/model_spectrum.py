@@ -13,9 +13,9 @@ from torch import Tensor
 
 from lmkit.data.windows import Window
 from lmkit.errors import UserError, require_choice
+from lmkit.head_module import HeadModule, exact_evaluation
 from lmkit.heads.chunked_nll import chunk_rows
 from lmkit.heads.transforms import Identity
-from lmkit.module import LanguageModel, exact_evaluation
 from lmkit.spectra.factors import FactorAccumulator
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.spectra.measures import SpectrumMeasures, measure
@@ -34,7 +34,7 @@ class Spectrum(NamedTuple):
 
 
 def model_spectrum(
-    model: LanguageModel,
+    model: HeadModule,
     windows: Iterable[Window],
     num_contexts: int,
     matrix: str = "log_probs",
@@ -68,7 +68,7 @@ def model_spectrum(
     return _measured(values, num_contexts, model, gram.method)
 
 
-def spectrum_bytes(model: LanguageModel, num_contexts: int, matrix: str) -> int:
+def spectrum_bytes(model: HeadModule, num_contexts: int, matrix: str) -> int:
     """What `model_spectrum` takes at its peak, in bytes: about 0 from factors."""
     if has_factors(model, matrix):
         return 0
@@ -79,12 +79,12 @@ def spectrum_bytes(model: LanguageModel, num_contexts: int, matrix: str) -> int:
     return gram + held + WORKING_BYTES
 
 
-def has_factors(model: LanguageModel, matrix: str) -> bool:
+def has_factors(model: HeadModule, matrix: str) -> bool:
     """Whether the spectrum of `matrix` comes from factors."""
     return matrix == "log_probs" and model.head.has_factors
 
 
-def has_transformed_logits(model: LanguageModel) -> bool:
+def has_transformed_logits(model: HeadModule) -> bool:
     """Whether the head maps each context to one row of logits that a transform changes."""
     head = model.head
     return head.mixture.num_experts == 1 and type(head.transform) is not Identity
@@ -110,7 +110,7 @@ def _gram(
     return gram
 
 
-def _measured(values: Tensor, num_rows: int, model: LanguageModel, method: str) -> Spectrum:
+def _measured(values: Tensor, num_rows: int, model: HeadModule, method: str) -> Spectrum:
     num_words = len(model.head.decoder_bias)
     return Spectrum(values, measure(values, num_rows, num_words, torch.float32, method))
 
@@ -125,7 +125,7 @@ def _watched(
 
 
 def _first(
-    model: LanguageModel, windows: Iterable[Window], num_contexts: int
+    model: HeadModule, windows: Iterable[Window], num_contexts: int
 ) -> Iterator[Tensor]:
     """The first `num_contexts` contexts, as blocks (1, N, D) of BLOCK_MB of logits."""
     head, seen = model.head, 0

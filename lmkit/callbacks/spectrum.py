@@ -16,7 +16,7 @@ from lmkit.callbacks.model_spectrum import (
 )
 from lmkit.callbacks.spectrum_charts import epoch_charts, numbers
 from lmkit.errors import require_choice, require_count
-from lmkit.module import LanguageModel
+from lmkit.head_module import HeadModule
 from lmkit.runs.atomic import replace_atomically
 from lmkit.spectra.storage import write_spectrum
 
@@ -56,7 +56,7 @@ class SpectrumCallback(pl.Callback):
         self.every, self.contexts = every, contexts
         self.splits, self.weights = list(splits), weights
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: LanguageModel) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: HeadModule) -> None:
         epoch = trainer.current_epoch + 1
         if self.every == 0 or epoch % self.every:
             return
@@ -66,7 +66,7 @@ class SpectrumCallback(pl.Callback):
                 self._measure(trainer, pl_module, epoch, split, matrix)
 
     def _measure(
-        self, trainer: pl.Trainer, module: LanguageModel, epoch: int, split: str, matrix: str
+        self, trainer: pl.Trainer, module: HeadModule, epoch: int, split: str, matrix: str
     ) -> None:
         windows = trainer.datamodule.eval_windows(split)
         contexts = min(self.contexts, windows.num_targets)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from lmkit.data.epochs import EpochBatches
 from lmkit.errors import UserError, require_count
 
 MIN_LENGTH = 5
@@ -32,6 +33,11 @@ class Window(NamedTuple):
     index: int  # of the window in its epoch, from 0
     epoch: int  # from 1; evaluation windows have 0
     is_last: bool  # of its epoch
+
+    @property
+    def num_targets(self) -> int:
+        """Predicted tokens."""
+        return self.targets_TB.numel()
 
 
 def columns(tokens: np.ndarray, batch_size: int) -> torch.Tensor:
@@ -80,13 +86,8 @@ def sample_lengths(
 _cached_lengths = lru_cache(maxsize=4)(sample_lengths)
 
 
-class TrainWindows:
-    """The training windows, epoch by epoch: iterating yields what is left of the current epoch.
-
-    It has no length: epochs differ in theirs, and Lightning would take the first one's for all. A
-    loader without length is read one window ahead, so what was yielded is not what was trained on:
-    the loop calls `commit` after each step, and only committed windows are in `state_dict`.
-    """
+class TrainWindows(EpochBatches):
+    """The training windows; each epoch's are cut anew."""
 
     def __init__(
         self, columns_SB: torch.Tensor, bptt: int, max_length_delta: int, seed: int
@@ -103,44 +104,14 @@ class TrainWindows:
         self.bptt = bptt
         self.max_length_delta = max_length_delta
         self.seed = seed
-        self._epoch = 1
-        self._windows_done = 0
+        super().__init__()
 
     def num_windows(self, epoch: int) -> int:
         """Number of windows in `epoch` (from 1)."""
         return len(self._lengths(epoch))
 
-    def commit(self, window: Window) -> None:
-        """Records that `window` was trained on.
-
-        Raises:
-            ValueError: `window` is not the one after the last committed.
-        """
-        expected = self._next()
-        if (window.epoch, window.index) != expected:
-            raise ValueError(
-                f"window {window.index} of epoch {window.epoch} committed, "
-                f"but window {expected[1]} of epoch {expected[0]} is next"
-            )
-        self._epoch, self._windows_done = window.epoch, window.index + 1
-
-    def state_dict(self) -> dict[str, int]:
-        """The epoch of the last committed window, and how many windows of it are committed."""
-        return {"epoch": self._epoch, "windows_done": self._windows_done}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Goes on after the last window committed when `state` was taken."""
-        self._epoch, self._windows_done = state["epoch"], state["windows_done"]
-
-    def __iter__(self) -> Iterator[Window]:
-        return self._windows(*self._next())
-
-    def _next(self) -> tuple[int, int]:
-        if self._windows_done < self.num_windows(self._epoch):
-            return self._epoch, self._windows_done
-        return self._epoch + 1, 0
-
-    def _windows(self, epoch: int, first: int) -> Iterator[Window]:
+    def batches(self, epoch: int, first: int) -> Iterator[Window]:
+        """The windows of `epoch` from the one with index `first` on."""
         lengths = self._lengths(epoch)
         start = sum(lengths[:first])
         for index in range(first, len(lengths)):

@@ -28,7 +28,8 @@ from lmkit.errors import require_count, require_positive, require_rate
 from lmkit.evaluation.load import LoadedRun
 from lmkit.evaluation.method import Method, Point, as_perplexity, one_column
 from lmkit.evaluation.perplexity import Perplexity
-from lmkit.module import LanguageModel, exact_evaluation
+from lmkit.head_module import exact_evaluation
+from lmkit.module import LanguageModel
 
 BLOCK = 70  # contexts that are predicted at once; changes nothing but the order of sums
 

@@ -19,7 +19,8 @@ from lmkit.callbacks.checkpoints import weights_sha256
 from lmkit.data.windows import EvalWindows, Window, columns
 from lmkit.errors import UserError
 from lmkit.evaluation.load import LoadedRun
-from lmkit.module import LanguageModel, exact_evaluation, to_device
+from lmkit.head_module import exact_evaluation, to_device
+from lmkit.module import LanguageModel
 from lmkit.runs.atomic import replace_atomically
 from lmkit.trunk.recurrent_trunk import LayerState
 

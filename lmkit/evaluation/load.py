@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+import pytorch_lightning as pl
 import torch
 
-from lmkit.build import build_model, create
+from lmkit.build import build_data, build_model, create
 from lmkit.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.callbacks.checkpoints import load_checkpoint
-from lmkit.data.datamodule import WindowsDataModule
 from lmkit.errors import UserError
-from lmkit.module import LanguageModel
+from lmkit.head_module import HeadModule
 from lmkit.runs.folder import RunFolder
 
 
@@ -21,8 +21,8 @@ class LoadedRun(NamedTuple):
 
     folder: RunFolder
     config: dict
-    model: LanguageModel  # with the weights that the checkpoint's valid perplexity belongs to
-    data: WindowsDataModule
+    model: HeadModule  # with the weights that the checkpoint's valid perplexity belongs to
+    data: pl.LightningDataModule
     averaged: bool  # whether these weights are averages
 
 
@@ -52,5 +52,5 @@ def load_run(
     averaged = load_evaluated_weights(model, content)
     if torch.cuda.is_available():
         model.to("cuda")
-    data = WindowsDataModule(corpus, seed=config["seed"], **config["windows"])
+    data = build_data(config, corpus)
     return LoadedRun(folder, config, model, data, averaged)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.progress import track
 
 from lmkit.data.windows import EvalWindows
-from lmkit.module import LanguageModel
+from lmkit.head_module import HeadModule
 
 
 class Perplexity(NamedTuple):
@@ -20,7 +20,7 @@ class Perplexity(NamedTuple):
     num_tokens: int
 
 
-def perplexity(model: LanguageModel, windows: EvalWindows, name: str) -> Perplexity:
+def perplexity(model: HeadModule, windows: EvalWindows, name: str) -> Perplexity:
     """Exp of the mean over all predicted tokens, in float32 without autocast; with a bar."""
     bar = track(windows, description=name, transient=True)
     nll = model.mean_nll(bar)

@@ -15,7 +15,7 @@ from lmkit.data.windows import Window
 from lmkit.errors import UserError
 from lmkit.evaluation.load import LoadedRun
 from lmkit.evaluation.memory import require_memory
-from lmkit.module import LanguageModel
+from lmkit.head_module import HeadModule
 from lmkit.spectra.measures import EPSILONS
 from lmkit.spectra.ranks import press_tolerance
 from lmkit.spectra.robustness import (
@@ -121,7 +121,7 @@ def predicted_ranks(found: Robustness, cs: Iterable[float]) -> list[float]:
     return [_predicted(found.num_contexts, found.num_words, c, found.tolerance) for c in cs]
 
 
-def first_rows(model: LanguageModel, windows: Iterable[Window], num_contexts: int) -> Tensor:
+def first_rows(model: HeadModule, windows: Iterable[Window], num_contexts: int) -> Tensor:
     """Log P of the first contexts, float32."""
     rows_NV = torch.empty(num_contexts, len(model.head.decoder_bias), device=model.device)
     seen = 0

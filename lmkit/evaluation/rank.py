@@ -20,7 +20,7 @@ from lmkit.data.windows import Window
 from lmkit.errors import UserError
 from lmkit.evaluation.load import LoadedRun, load_run
 from lmkit.evaluation.memory import available_bytes, require_memory
-from lmkit.module import LanguageModel
+from lmkit.head_module import HeadModule
 from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.folder import RunFolder
 from lmkit.spectra.divergence import DivergenceAccumulator, PairwiseDivergence
@@ -125,7 +125,7 @@ def file_stem(options: RankOptions, num_contexts: int) -> str:
     return f"{options.split}_{options.matrix}_{num_contexts}{last}"
 
 
-def require_spectrum_fits(model: LanguageModel, num_contexts: int, matrix: str) -> None:
+def require_spectrum_fits(model: HeadModule, num_contexts: int, matrix: str) -> None:
     """Raises UserError, with how many contexts would fit, unless the spectrum fits into memory."""
     num_words = len(model.head.decoder_bias)
     found = available_bytes(model.device)

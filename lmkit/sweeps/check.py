@@ -18,7 +18,7 @@ from typing import NamedTuple
 from lmkit.errors import UserError
 
 _NUM_WORDS = 1000  # of the models made here: no option is right or wrong by the vocabulary
-_OWN = ("trunk", "head", "objective", "optimizer", "trigger", "windows", "data")
+_OWN = ("trunk", "head", "module", "objective", "optimizer", "trigger", "windows", "data")
 
 
 class Found(NamedTuple):
@@ -90,7 +90,7 @@ class _Checker:
 
         for section in ("objective", "optimizer", "trigger"):
             self._once(section, config[section], lambda s=section: _check_made(config[s], s))
-        modules = [config["trunk"], config["head"]]
+        modules = [config["trunk"], config["head"], config["module"]]
         self._once("model", modules, lambda: _on_meta(lambda: build_model(config, _NUM_WORDS)))
 
     def _once(self, what: str, section: object, work: Callable[[], object]) -> object:
@@ -120,15 +120,16 @@ def _on_meta(make: Callable[[], object]) -> None:
 def _check_windows(config: dict) -> None:
     import numpy as np
 
+    from lmkit.build import build_data
     from lmkit.data.corpus import Corpus
-    from lmkit.data.datamodule import WindowsDataModule
 
-    def made(num_tokens: int) -> WindowsDataModule:
+    def made(num_tokens: int) -> object:
         tokens = np.zeros(num_tokens, np.int64)
-        corpus = Corpus(("a",), tokens, tokens, tokens)
-        return WindowsDataModule(corpus, seed=config["seed"], **config["windows"])
+        return build_data(config, Corpus(("a",), tokens, tokens, tokens))
 
     data = made(0)  # refuses batch sizes that are no counts
+    if "_target_" in config["windows"]:  # of another kind of corpus
+        return
     longest = max(data.batch_size, data.valid_batch_size, data.test_batch_size)
     data = made(4 * longest)
     data.train_windows, data.eval_windows("valid"), data.eval_windows("test")

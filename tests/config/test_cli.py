@@ -135,7 +135,7 @@ def test_help_lists_every_group(tmp_path):
         ("trainer.deterministic=maybe", "trainer.deterministic must be true or false"),
         ("name=3", "name must be a text, but is 3; quote it: 'name=\"3\"'"),
         ("logger.tags=a", "logger.tags must be a list such as [a,b], but is 'a'"),
-        ("windows=3", "windows must be a section of options, but is 3"),
+        ("sweep=3", "sweep must be a section of options, but is 3"),
         ("trunk.input_dropout=1", "trunk.input_dropout must be at least 0 and less than 1"),
         ("trunk.weight_dropout=-0.1", "trunk.weight_dropout must be at least 0 and less than 1"),
         ("trunk.out_dim=40", "head.tie_weights=true needs trunk.out_dim (40) equal to"),

@@ -21,7 +21,9 @@ CORPORA = {"penn": ("penn", 10_000), "wt2": ("wikitext-2", 33_278)}
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
 OTHER_TRUNKS = ["penn_qrnn", "wt2_qrnn"]
 PUBLISHED = [
-    name for name in EXPERIMENTS if name not in ("toy", "penn_small", *OTHER_TRUNKS)
+    name
+    for name in EXPERIMENTS
+    if name not in ("toy", "penn_small", *OTHER_TRUNKS) and not name.startswith("dialogue_")
 ]
 CHOICES = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))

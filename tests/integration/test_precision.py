@@ -10,7 +10,7 @@ from lmkit.cli import CONFIGS, plain_config
 from lmkit.data.windows import Window
 from lmkit.evaluation.load import load_run
 from lmkit.experiment import run
-from lmkit.module import exact_evaluation
+from lmkit.head_module import exact_evaluation
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.spectra.measures import measure
 

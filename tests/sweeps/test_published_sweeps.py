@@ -28,6 +28,8 @@ NUM_RUNS = {
     "fair_comparison_stage1": 24,
     "fair_comparison_stage2": 2940,
     "fair_comparison_final": 22,
+    "seeds_dialogue": 9,
+    "seeds_dialogue_small": 9,
     "smoke": 12,
 }
 TEN_SEEDS = {6623, 8915, 4534, 4053, 568, 7266, 7763, 9410, 1045, 5127}

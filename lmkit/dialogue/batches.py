@@ -1,0 +1,239 @@
+"""Pairs of context and response in batches of like length.
+
+Shapes: S words of a context, T of a response, B batch, N predicted words (not padding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from lmkit.data.epochs import EpochBatches
+from lmkit.dialogue.corpus import EOS_ID, DialogueSplits, Utterances
+from lmkit.errors import require_choice, require_count
+
+POOL = 100  # batches that are sorted by length together
+SPLITS = DialogueSplits._fields[1:]
+
+
+class PairBatch(NamedTuple):
+    """One batch of pairs; whatever lies behind a context's or response's end is padding."""
+
+    context_SB: Tensor  # int64; each turn ends with <eos>
+    responder_SB: Tensor  # int64, 1 where the one who responds has said it, else 0
+    context_lengths_B: Tensor  # int64
+    inputs_TB: Tensor  # int64, <eos> and then the targets but the last
+    targets_TB: Tensor  # int64, <eos> at the end
+    is_word_TB: Tensor  # bool, no padding
+    num_targets: int  # N
+    sampled_length: int  # T
+    index: int  # of the batch in its epoch, from 0
+    epoch: int  # from 1; evaluation batches have 0
+    is_last: bool  # of its epoch
+
+
+class Pairs:
+    """The pairs of a split.
+
+    Args:
+        split: the utterances.
+        turns: how many utterances before a response are its context, at most.
+        context_words: how many words of these, from their end, at most.
+        response_words: where longer responses are cut; None: nowhere.
+    """
+
+    def __init__(
+        self, split: Utterances, turns: int, context_words: int, response_words: int | None
+    ) -> None:
+        self.split, self.turns = split, turns
+        self.context_words = context_words
+        self.responses = split.responses
+        starts, stops = split.starts_U[self.responses], split.starts_U[self.responses + 1]
+        longest = np.iinfo(np.int64).max if response_words is None else response_words
+        self.lengths = np.minimum(stops - starts, longest)  # words of each response
+
+    def __len__(self) -> int:
+        return len(self.responses)
+
+    def context(self, pair: int) -> tuple[np.ndarray, np.ndarray]:
+        """Words of the context (S,), and whether the one who responds has said them (S,)."""
+        split, response = self.split, self.responses[pair]
+        first = max(split.first_U[response], response - self.turns)
+        stop = split.starts_U[response]
+        start = max(split.starts_U[first], stop - self.context_words)
+        own = split.speaker_U[first:response] == split.speaker_U[response]
+        counts = np.diff(split.starts_U[first : response + 1])
+        return split.words_W[start:stop], np.repeat(own, counts)[start - stop :]
+
+    def response(self, pair: int) -> np.ndarray:
+        """Words of the response (T,), the last of them <eos> unless it was cut."""
+        start = self.split.starts_U[self.responses[pair]]
+        return self.split.words_W[start : start + self.lengths[pair]]
+
+    def batch(self, pairs: Sequence[int], index: int, epoch: int, is_last: bool) -> PairBatch:
+        """The batch of these pairs."""
+        contexts, responder = zip(*(self.context(pair) for pair in pairs), strict=True)
+        responses = [self.response(pair) for pair in pairs]
+        targets_TB = _padded(responses)
+        inputs_TB = targets_TB.roll(1, 0)
+        inputs_TB[0] = EOS_ID
+        lengths_B = torch.tensor([len(response) for response in responses])
+        steps_T1 = torch.arange(len(targets_TB)).unsqueeze(1)
+        return PairBatch(
+            _padded(contexts),
+            _padded(responder),
+            torch.tensor([len(context) for context in contexts]),
+            inputs_TB,
+            targets_TB,
+            steps_T1 < lengths_B,
+            int(lengths_B.sum()),
+            len(targets_TB),
+            index,
+            epoch,
+            is_last,
+        )
+
+
+def _padded(sequences: Sequence[np.ndarray]) -> Tensor:
+    rows = np.zeros((max(map(len, sequences)), len(sequences)), np.int64)
+    for column, sequence in enumerate(sequences):
+        rows[: len(sequence), column] = sequence
+    return torch.from_numpy(rows)
+
+
+def sample_batches(lengths: bytes, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
+    """The pairs of each batch of an epoch, a function of the arguments alone.
+
+    Pairs come in a random order; `POOL` batches of them are sorted by the response's length and
+    cut into batches, and these are put into a random order.
+
+    Args:
+        lengths: of the responses, int64, as bytes.
+    """
+    lengths = np.frombuffer(lengths, np.int64)
+    # RandomState's stream is fixed for good; numpy may change that of its newer Generator.
+    random = np.random.RandomState(np.random.MT19937(np.random.SeedSequence([seed, epoch])))
+    order = random.permutation(len(lengths))
+    batches = []
+    for start in range(0, len(order), POOL * batch_size):
+        pool = order[start : start + POOL * batch_size]
+        pool = pool[np.argsort(lengths[pool], kind="stable")]
+        batches += [pool[i : i + batch_size] for i in range(0, len(pool), batch_size)]
+    return [batches[i] for i in random.permutation(len(batches))]
+
+
+# Every commit asks for the batches of its epoch.
+_cached_batches = lru_cache(maxsize=2)(sample_batches)
+
+
+class TrainPairs(EpochBatches):
+    """Training batches of like length, drawn anew for each epoch."""
+
+    def __init__(self, pairs: Pairs, batch_size: int, seed: int) -> None:
+        super().__init__()
+        self.pairs, self.batch_size, self.seed = pairs, batch_size, seed
+        self._lengths = pairs.lengths.tobytes()
+
+    def num_windows(self, epoch: int) -> int:
+        """Number of batches in `epoch` (from 1)."""
+        return len(self._batches(epoch))
+
+    def batches(self, epoch: int, first: int) -> Iterator[PairBatch]:
+        """The batches of `epoch` from the one with index `first` on."""
+        batches = self._batches(epoch)
+        for index in range(first, len(batches)):
+            yield self.pairs.batch(batches[index], index, epoch, index == len(batches) - 1)
+
+    def _batches(self, epoch: int) -> list[np.ndarray]:
+        return _cached_batches(self._lengths, self.batch_size, self.seed, epoch)
+
+
+class EvalPairs:
+    """Each pair of a split once, the responses from the shortest to the longest."""
+
+    def __init__(self, pairs: Pairs, batch_size: int) -> None:
+        self.pairs = pairs
+        self.order = np.argsort(pairs.lengths, kind="stable")
+        self.batch_size = batch_size
+
+    @property
+    def num_targets(self) -> int:
+        """Number of predicted words, an <eos> for each response included."""
+        return int(self.pairs.lengths.sum())
+
+    def __len__(self) -> int:
+        return -(-len(self.order) // self.batch_size)
+
+    def __iter__(self) -> Iterator[PairBatch]:
+        for index in range(len(self)):
+            pairs = self.order[index * self.batch_size : (index + 1) * self.batch_size]
+            yield self.pairs.batch(pairs, index, 0, index == len(self) - 1)
+
+
+class PairsDataModule(pl.LightningDataModule):
+    """Training pairs in random batches, validation and test pairs in order.
+
+    Args:
+        corpus: the three splits.
+        seed: of the training batches.
+        turns: how many utterances before a response are its context, at most.
+        context_words: how many words of these, from their end, at most.
+        response_words: where responses are cut in training; evaluation has them whole.
+        batch_size: pairs in a training batch.
+        eval_batch_size: pairs in an evaluation batch.
+        bptt: usual number of words in a batch's responses, at which SGD's lr is the one it is
+            given; see `SGDSettings`.
+    """
+
+    def __init__(
+        self,
+        corpus: DialogueSplits,
+        seed: int,
+        turns: int,
+        context_words: int,
+        response_words: int,
+        batch_size: int,
+        eval_batch_size: int,
+        bptt: int,
+    ) -> None:
+        super().__init__()
+        require_count("windows.turns", turns)
+        require_count("windows.context_words", context_words)
+        require_count("windows.response_words", response_words)
+        require_count("windows.batch_size", batch_size)
+        require_count("windows.eval_batch_size", eval_batch_size)
+        require_count("windows.bptt", bptt)
+        self.corpus, self.seed = corpus, seed
+        self.turns, self.context_words = turns, context_words
+        self.response_words = response_words
+        self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
+
+    @cached_property
+    def train_windows(self) -> TrainPairs:
+        """The training batches: one object for good, since it knows how far training has come."""
+        pairs = Pairs(self.corpus.train, self.turns, self.context_words, self.response_words)
+        return TrainPairs(pairs, self.batch_size, self.seed)
+
+    def pairs(self, split: str) -> Pairs:
+        """The pairs of `split`, whole. Raises: UserError unless it is train, valid or test."""
+        require_choice("split", split, SPLITS)
+        return Pairs(getattr(self.corpus, split), self.turns, self.context_words, None)
+
+    def eval_windows(self, split: str) -> EvalPairs:
+        """The batches of `split`. Raises: UserError unless it is train, valid or test."""
+        return EvalPairs(self.pairs(split), self.eval_batch_size)
+
+    def train_dataloader(self) -> TrainPairs:
+        return self.train_windows
+
+    def val_dataloader(self) -> EvalPairs:
+        return self.eval_windows("valid")
+
+    def test_dataloader(self) -> EvalPairs:
+        return self.eval_windows("test")

@@ -1,0 +1,226 @@
+"""Dialogues as token ids, and the pairs of a response and what was said before it.
+
+A corpus is a folder with train.tsv, valid.tsv and test.tsv in UTF-8: an utterance a line,
+
+    dialogue <tab> speaker <tab> utterance
+
+with the utterances of a dialogue one after the other, and further columns left alone. Every
+utterance but a dialogue's first is a response, also when its speaker has just spoken: that is why
+each word of the context says whether its speaker is the one who responds (the conversational floor
+of Zhao et al. 2017).
+
+Shapes: W words of a split, U utterances.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from lmkit.data.corpus import EOS, SPLITS
+from lmkit.errors import UserError, require_choice, require_count
+
+UNK = "<unk>"
+SPECIAL = (EOS, UNK)  # first in every vocabulary
+EOS_ID, UNK_ID = range(2)
+# Counted up whenever the same bytes would be read as other token ids.
+READER_VERSION = 1
+TOKENIZERS = ("word_punct", "treebank", "spaces")
+
+
+class Utterances(NamedTuple):
+    """A split: its utterances in the order of the file. `len(...)` is that of the tuple."""
+
+    words_W: np.ndarray  # int32 word indices; <eos> ends each utterance
+    starts_U: np.ndarray  # int64, first word of each utterance, and W at the end (U + 1)
+    first_U: np.ndarray  # int64, the first utterance of the dialogue that each belongs to
+    speaker_U: np.ndarray  # int32, equal within a dialogue for the same speaker
+
+    @property
+    def responses(self) -> np.ndarray:
+        """Utterances that answer something: all but the first of each dialogue."""
+        utterances = np.arange(len(self.first_U))
+        return utterances[self.first_U < utterances]
+
+
+class DialogueSplits(NamedTuple):
+    """Three splits as word indices into one vocabulary."""
+
+    vocabulary: tuple[str, ...]
+    train: Utterances
+    valid: Utterances
+    test: Utterances
+
+
+class DialogueCorpus:
+    """The dialogues in `root`/`folder`/{train,valid,test}.tsv.
+
+    Args:
+        name: what the corpus is called in messages and tables.
+        root: folder that holds the corpora; None where the user has not said it yet.
+        folder: the corpus's own folder below `root`, "." where `root` is that folder.
+        tokenizer: "word_punct" (letters and digits, or other signs, as Zhao et al. 2017 have it),
+            "treebank" (Penn Treebank's), both NLTK's, or "spaces" for text that is tokenised.
+        lowercase: whether words are put into lower case.
+        num_words: words in the vocabulary: the most frequent of train, <eos> and <unk> included.
+        train_dialogues: how many dialogues from the start of train are trained on; None for all.
+            The vocabulary is theirs.
+
+    Raises: UserError naming the option.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        root: str | None,
+        folder: str,
+        tokenizer: str,
+        lowercase: bool,
+        num_words: int,
+        train_dialogues: int | None,
+    ) -> None:
+        require_choice("data.tokenizer", tokenizer, TOKENIZERS)
+        require_choice("data.lowercase", lowercase, (True, False))
+        require_count("data.num_words", num_words, len(SPECIAL) + 1)
+        if train_dialogues is not None:
+            require_count("data.train_dialogues", train_dialogues)
+        self.name = name
+        self.root = None if root is None else str(root)  # a folder may be called 2026
+        self.folder = folder
+        self.tokenizer, self.lowercase = tokenizer, lowercase
+        self.num_words, self.train_dialogues = num_words, train_dialogues
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of the three files' bytes and of how they are read, without tokenising.
+
+        Raises: UserError when `data.root` is not set, or a file cannot be read.
+        """
+        reading = (self.tokenizer, self.lowercase, self.num_words, self.train_dialogues)
+        digest = hashlib.sha256(f"dialogue reader {READER_VERSION} {reading}".encode())
+        for split in SPLITS:
+            digest.update(hashlib.sha256(self._read(split)).digest())
+        return digest.hexdigest()
+
+    def load(self, vocabulary: Sequence[str] | None = None) -> DialogueSplits:
+        """Reads and tokenises the splits; some seconds.
+
+        Args:
+            vocabulary: that of a finished run, to read the text as that run did. By default it is
+                made here. Words that are not in it are <unk>.
+
+        Raises: UserError when a file is missing, not UTF-8, has a line that is no utterance, or
+            holds no response.
+        """
+        tokenize = _tokenizer(self.tokenizer)
+        read = {split: self._utterances(split, tokenize) for split in SPLITS}
+        if vocabulary is None:
+            counts = Counter(chain.from_iterable(words for _, _, words in read["train"]))
+            for word in SPECIAL:  # where a text has been given them already
+                counts.pop(word, None)
+            # ties are broken by the word, so that the order of the text does not matter
+            frequent = sorted(counts, key=lambda word: (-counts[word], word))
+            vocabulary = (*SPECIAL, *frequent[: self.num_words - len(SPECIAL)])
+        index = {word: position for position, word in enumerate(vocabulary)}
+        splits = {split: _indexed(read[split], index) for split in SPLITS}
+        for split, utterances in splits.items():
+            if not len(utterances.responses):
+                path = self._path(split)
+                raise UserError(f"{path} holds no response: no dialogue in it has two utterances")
+        return DialogueSplits(tuple(vocabulary), **splits)
+
+    def _utterances(
+        self, split: str, tokenize: Callable[[str], list[str]]
+    ) -> list[tuple[str, str, list[str]]]:
+        """Dialogue, speaker and words of each utterance that has words."""
+        text = self._text(split)
+        found, dialogues, last = [], 0, None
+        for number, line in enumerate(text.split("\n"), 1):
+            if not line.strip():
+                continue
+            columns = line.rstrip("\r").split("\t")
+            if len(columns) < 3:
+                raise UserError(
+                    f"{self._path(split)}, line {number}: an utterance has three columns with a "
+                    f"tab between them, dialogue, speaker and words, but this line has "
+                    f"{len(columns)}"
+                )
+            dialogue, speaker, words = columns[:3]
+            dialogues += dialogue != last
+            last = dialogue
+            if split == "train" and dialogues > (self.train_dialogues or dialogues):
+                break
+            words = tokenize(words.lower() if self.lowercase else words)
+            if words:
+                found.append((dialogue, speaker, words))
+        if split == "train" and dialogues < (self.train_dialogues or 0):
+            raise UserError(
+                f"data.train_dialogues={self.train_dialogues} is more than the {dialogues} "
+                f"dialogues of {self._path(split)}; null takes all of them"
+            )
+        return found
+
+    def _text(self, split: str) -> str:
+        raw = self._read(split)
+        try:
+            return raw.decode("utf-8").removeprefix("\ufeff")
+        except UnicodeDecodeError as error:
+            line = raw.count(b"\n", 0, error.start) + 1
+            raise UserError(
+                f"{self._path(split)} is not UTF-8 text: line {line}; convert the file to UTF-8"
+            ) from None
+
+    def _read(self, split: str) -> bytes:
+        path = self._path(split)
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            raise UserError(
+                f"{path} does not exist: data.root={self.root} must be a folder with "
+                f"{Path(self.folder) / split}.tsv in it"
+            ) from None
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror}") from None
+
+    def _path(self, split: str) -> Path:
+        if self.root is None:
+            raise UserError(
+                f"data.root is not set: give the folder with {Path(self.folder) / split}.tsv in it "
+                f"as data.root=FOLDER or in the environment variable LMKIT_DATA"
+            )
+        return Path(self.root).expanduser() / self.folder / f"{split}.tsv"
+
+
+def _tokenizer(name: str) -> Callable[[str], list[str]]:
+    if name == "spaces":
+        return str.split
+    # takes a second to import
+    from nltk.tokenize import NLTKWordTokenizer, WordPunctTokenizer
+
+    return {"word_punct": WordPunctTokenizer, "treebank": NLTKWordTokenizer}[name]().tokenize
+
+
+def _indexed(
+    utterances: Sequence[tuple[str, str, list[str]]], index: Mapping[str, int]
+) -> Utterances:
+    words, starts, first, speakers = [], [0], [], []
+    last, known = None, {}
+    for number, (dialogue, speaker, text) in enumerate(utterances):
+        if dialogue != last:
+            last, known, beginning = dialogue, {}, number
+        words.extend(index.get(word, UNK_ID) for word in text)
+        words.append(EOS_ID)
+        starts.append(len(words))
+        first.append(beginning)
+        speakers.append(known.setdefault(speaker, len(known)))
+    return Utterances(
+        np.array(words, np.int32),
+        np.array(starts, np.int64),
+        np.array(first, np.int64),
+        np.array(speakers, np.int32),
+    )

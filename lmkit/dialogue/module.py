@@ -1,0 +1,75 @@
+"""The dialogue model's LightningModule: a response word by word, given what was said before it.
+
+Shapes: T words of a response, B batch, N predicted words (not padding), D input of the head.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lmkit.dialogue.batches import PairBatch
+from lmkit.dialogue.corpus import Utterances
+from lmkit.errors import UserError
+from lmkit.head_module import Contexts, HeadModule
+
+
+class Predicted(NamedTuple):
+    """The words that a batch's outputs predict, without padding."""
+
+    targets_TB: Tensor  # (1, N)
+
+
+class DialogueModel(HeadModule):
+    """A `Seq2Seq` as trunk, and a head over its outputs where there is a word to predict.
+
+    The head has each batch as one step of N contexts, so that dropout on the latents of a mixture
+    has a mask for each word.
+
+    Args: see `HeadModule`.
+    """
+
+    def __init__(self, trunk, head, objective, optimizer, log_every: int = 50) -> None:
+        if objective.tar_weight:
+            raise UserError(
+                f"objective.tar_weight must be 0 for responses, which come in batches of many, but "
+                f"is {objective.tar_weight}"
+            )
+        super().__init__(trunk, head, objective, optimizer, log_every)
+
+    def setup(self, stage: str) -> None:
+        # before Lightning puts back what a checkpoint holds; a finetuned model has its bias already
+        if stage == "fit" and not self.head.decoder_bias.any():
+            self.start_from_frequencies(self.trainer.datamodule.corpus.train)
+
+    @torch.no_grad()
+    def start_from_frequencies(self, train: Utterances) -> None:
+        """Sets the decoder's bias to the words' log frequencies, each counted once more.
+
+        From a bias of zero Adam first drives all outputs to the same large values, which give the
+        frequencies, and for hundreds of steps finds no way back.
+        """
+        counts = np.bincount(train.words_W, minlength=len(self.head.decoder_bias)) + 1.0
+        self.head.decoder_bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+
+    def decoded(self, batch: PairBatch) -> Tensor:
+        """The decoder's outputs (1, N, D) where there is a word to predict."""
+        memory, state = self.trunk.encode(
+            batch.context_SB, batch.responder_SB, batch.context_lengths_B
+        )
+        hidden_TBD, _ = self.trunk.decode(batch.inputs_TB, memory, state)
+        return hidden_TBD[batch.is_word_TB].unsqueeze(0)
+
+    def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
+        hidden_1ND = self.decoded(batch)
+        nll = self.head.nll(hidden_1ND, batch.targets_TB[batch.is_word_TB].unsqueeze(0))
+        loss = self.objective(nll, hidden_1ND, hidden_1ND)
+        self.track(batch, nll, loss, hidden_1ND)
+        return loss
+
+    def evaluated(self, batch: PairBatch, state: None) -> Contexts:
+        targets_1N = batch.targets_TB[batch.is_word_TB].unsqueeze(0)
+        return Contexts(self.decoded(batch), Predicted(targets_1N), None)

@@ -1,0 +1,128 @@
+"""Beam search against exhaustive search, and against a plain loop over hypotheses."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+
+from lmkit.dialogue.beam import BeamSearch
+from lmkit.dialogue.corpus import EOS_ID, UNK_ID
+from lmkit.errors import UserError
+from tests.dialogue.conftest import MIXTURES, data_module
+
+NUM_WORDS = 5  # <eos>, <unk> and three others
+MAX_WORDS = 4
+
+
+@pytest.fixture(scope="module")
+def batch(folder):
+    pairs = data_module(folder).pairs("train")
+    found = pairs.batch([2, 0, 5], 0, 0, True)
+    return found._replace(context_SB=found.context_SB % NUM_WORDS)
+
+
+def one(batch, item: int):
+    """The context of one item alone, without its padding."""
+    length = int(batch.context_lengths_B[item])
+    return batch.context_SB[:length, [item]], batch.responder_SB[:length, [item]]
+
+
+@torch.no_grad()
+def next_log_probs(model, batch, item: int, words: tuple[int, ...]) -> list[float]:
+    """log P of the word after `words`, from the whole prefix."""
+    context, responder = one(batch, item)
+    memory, state = model.trunk.encode(context, responder, torch.tensor([len(context)]))
+    inputs = torch.tensor([EOS_ID, *words]).unsqueeze(1)
+    hidden, _ = model.trunk.decode(inputs, memory, state)
+    return model.head.log_probs(hidden)[-1].tolist()
+
+
+def exhaustive(model, batch, item: int) -> list[tuple[tuple[int, ...], float]]:
+    """Every response there is, the best first: ended, or of the greatest length."""
+    choices = [word for word in range(NUM_WORDS) if word not in (EOS_ID, UNK_ID)]
+    known = {
+        words: next_log_probs(model, batch, item, words)
+        for length in range(MAX_WORDS)
+        for words in product(choices, repeat=length)
+    }
+    prefix = {(): 0.0}
+    found = []
+    for words, log_probs in known.items():
+        found.append((words, prefix[words] + log_probs[EOS_ID]))
+        for word in choices:
+            prefix[(*words, word)] = prefix[words] + log_probs[word]
+    found += [(words, score) for words, score in prefix.items() if len(words) == MAX_WORDS]
+    return sorted(found, key=lambda response: -response[1])
+
+
+def plain_beam(model, batch, item: int, size: int) -> list[tuple[tuple[int, ...], float]]:
+    """The same search as a loop over hypotheses (words, score, whether it has ended)."""
+    beam = [((), 0.0, False)]
+    for _ in range(MAX_WORDS):
+        longer = [hypothesis for hypothesis in beam if hypothesis[2]]
+        for words, score, ended in beam:
+            if not ended:
+                log_probs = next_log_probs(model, batch, item, words)
+                longer.append((words, score + log_probs[EOS_ID], True))
+                longer += [
+                    ((*words, word), score + log_probs[word], False)
+                    for word in range(NUM_WORDS)
+                    if word not in (EOS_ID, UNK_ID)
+                ]
+        beam = sorted(longer, key=lambda hypothesis: -hypothesis[1])[:size]
+    return [(words, score) for words, score, _ in beam]
+
+
+def assert_same(found, expected) -> None:
+    assert [hypothesis.words for hypothesis in found] == [words for words, _ in expected]
+    scores = [score for _, score in expected]
+    assert [hypothesis.log_prob for hypothesis in found] == pytest.approx(scores, abs=1e-4)
+
+
+@pytest.mark.parametrize("mixture", MIXTURES)
+def test_a_beam_as_wide_as_all_there_is_finds_the_best(make_model, batch, mixture):
+    model = make_model(mixture, num_words=NUM_WORDS)
+    everything = BeamSearch(150, MAX_WORDS, 20).search(model, batch)
+    for item, found in enumerate(everything):
+        assert_same(found, exhaustive(model, batch, item)[:20])
+
+
+@pytest.mark.parametrize("mixture", MIXTURES)
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_narrow_beam_is_the_plain_loop(make_model, batch, mixture, size):
+    model = make_model(mixture, num_words=NUM_WORDS)
+    everything = BeamSearch(size, MAX_WORDS, size).search(model, batch)
+    for item, found in enumerate(everything):
+        assert_same(found, plain_beam(model, batch, item, size))
+
+
+def test_it_stops_when_the_best_have_ended(make_model, batch):
+    model = make_model(num_words=NUM_WORDS)
+    with torch.no_grad():
+        model.head.decoder_bias[EOS_ID] = 50.0
+    calls = []
+    model.trunk.decoder.register_forward_hook(lambda *_: calls.append(1))
+    found = BeamSearch(4, 30, 1).search(model, batch)
+    assert [hypotheses[0].words for hypotheses in found] == [()] * 3
+    assert len(calls) == 1
+
+
+def test_few_responses_are_all_there_are(make_model, batch):
+    model = make_model(num_words=NUM_WORDS)
+    found = BeamSearch(9, 1, 9, excluded=(UNK_ID, 2)).search(model, batch)
+    assert [{h.words for h in hypotheses} for hypotheses in found] == [{(), (3,), (4,)}] * 3
+
+
+def test_a_trained_models_mode_is_left_as_it_was(make_model, batch):
+    model = make_model(num_words=NUM_WORDS).train()
+    BeamSearch(2, 3, 1).search(model, batch)
+    assert model.training
+
+
+def test_bad_options_are_named():
+    with pytest.raises(UserError, match="n_best must be at most beam, which is 3, but is 4"):
+        BeamSearch(3, 5, 4)
+    with pytest.raises(UserError, match="max_words must be a whole number of at least 1"):
+        BeamSearch(3, 0, 1)

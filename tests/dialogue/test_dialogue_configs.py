@@ -1,0 +1,38 @@
+"""The dialogue experiments compose, and their heads are compared at one size."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lmkit.build import build_model
+from lmkit.cli import compose, plain_config
+from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
+
+MIXTURES = {"softmax": SingleContext, "moc": MixtureOfContexts, "mos": MixtureOfSoftmaxes}
+
+
+def built(name: str):
+    config = plain_config(compose("train", [f"experiment={name}"]))
+    assert config["name"] == name
+    with torch.device("meta"):
+        return build_model(config, config["data"]["num_words"])
+
+
+@pytest.mark.parametrize("size", ["dialogue", "dialogue_small"])
+def test_the_three_heads_have_as_many_parameters(size):
+    models = {head: built(f"{size}_{head}") for head in MIXTURES}
+    for head, mixture in MIXTURES.items():
+        assert type(models[head].head.mixture) is mixture
+    counts = {head: sum(p.numel() for p in model.parameters()) for head, model in models.items()}
+    assert counts["moc"] == counts["mos"]
+    assert counts["softmax"] == pytest.approx(counts["mos"], rel=0.003)
+
+
+@pytest.mark.parametrize("transform", ["plif", "sigsoftmax", "gss"])
+def test_any_transform_goes_with_any_of_them(transform):
+    config = plain_config(
+        compose("train", ["experiment=dialogue_small_mos", f"head/transform={transform}"])
+    )
+    with torch.device("meta"):
+        assert build_model(config, 20).head.mixture.num_experts == 4

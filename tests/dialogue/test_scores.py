@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from lmkit.dialogue.scores import SentenceBleu, bleu_scores, distinct
+
+REFERENCE = ["it", "rains", "in", "spain"]
+
+
+def plain_bleu(response: list[str], reference: list[str], order: int) -> float:
+    """BLEU-`order` (Papineni et al. 2002), the first count of none taken as 1/2, then 1/4."""
+    logs, halvings = [], 0
+    for n in range(1, min(order, len(response)) + 1):
+        grams = [tuple(response[i : i + n]) for i in range(len(response) - n + 1)]
+        there = [tuple(reference[i : i + n]) for i in range(len(reference) - n + 1)]
+        matches = sum(min(grams.count(gram), there.count(gram)) for gram in set(grams))
+        if n == 1 and matches == 0:
+            return 0.0
+        halvings += matches == 0
+        logs.append(math.log((matches or 0.5**halvings) / len(grams)))
+    brevity = min(0.0, 1 - len(reference) / len(response))
+    return math.exp(brevity + sum(logs) / len(logs))
+
+
+@pytest.mark.parametrize(
+    "response",
+    ["it rains in spain", "it rains", "it", "rains it", "it it it it", "in spain it rains a lot"],
+)
+def test_bleu_is_its_formula(response):
+    found = SentenceBleu()(response.split(), REFERENCE)
+    assert found == pytest.approx([plain_bleu(response.split(), REFERENCE, n) for n in range(1, 5)])
+
+
+def test_the_reference_has_one_and_other_words_none():
+    bleu = SentenceBleu()
+    for reference in (REFERENCE, ["yes"], ["oh", "yes"]):
+        assert bleu(reference, reference) == pytest.approx([1, 1, 1, 1])
+    assert bleu(["no", "never"], REFERENCE).tolist() == [0, 0, 0, 0]
+    assert bleu([], REFERENCE).tolist() == [0, 0, 0, 0]
+
+
+def test_precision_is_the_mean_and_recall_the_maximum():
+    responses = [[["it", "rains"], REFERENCE], [["yes"], ["no", "no"]]]
+    found = bleu_scores(responses, [REFERENCE, ["yes"]])
+    first = SentenceBleu()(["it", "rains"], REFERENCE)
+    assert found.precision == pytest.approx(np.mean([(first + 1) / 2, [0.5] * 4], 0).tolist())
+    assert found.recall == pytest.approx([1, 1, 1, 1])
+
+
+def test_distinct_counts_across_responses():
+    responses = [["a", "b", "a"], ["a", "b"], ["c"]]
+    assert distinct(responses, 1) == 3 / 6
+    assert distinct(responses, 2) == 2 / 3  # a b, b a, a b
+    assert math.isnan(distinct([["a"]], 2))

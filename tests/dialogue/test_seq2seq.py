@@ -1,0 +1,125 @@
+"""The sequence-to-sequence model against the formulas of its papers, one pair at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from lmkit.errors import UserError
+from tests.dialogue.conftest import MIXTURES, config, data_module
+
+
+@pytest.fixture(scope="module")
+def data(folder):
+    return data_module(folder, "windows.batch_size=6")
+
+
+def plain_log_probs(model, pairs, pair: int) -> torch.Tensor:
+    """log P (T, V) of one response, word by word, without batches or padding."""
+    trunk = model.trunk
+    context, own = (torch.from_numpy(part.astype(int)) for part in pairs.context(pair))
+    words = trunk.embedding_weight[context] + trunk.responder[own]
+    states, (h, c) = trunk.encoder(words.unsqueeze(1))
+    h, c = (
+        torch.tanh(bridge(torch.cat([last[0], last[1]], 1))).unsqueeze(0)
+        for bridge, last in zip(trunk.bridge, (h, c), strict=True)
+    )
+    rows, word = [], 0
+    for target in pairs.response(pair):
+        out, (h, c) = trunk.decoder(trunk.embedding_weight[word].view(1, 1, -1), (h, c))
+        hidden = out.view(-1)
+        if trunk.attends:
+            weights = F.softmax(trunk.keys(states[:, 0]) @ hidden, dim=0)
+            hidden = torch.cat([weights @ states[:, 0], hidden])
+        rows.append(model.head.log_probs(torch.tanh(trunk.output(hidden)).view(1, 1, -1)))
+        word = int(target)
+    return torch.cat(rows)
+
+
+@pytest.mark.parametrize("attention", ["general", "none"])
+@pytest.mark.parametrize("mixture", MIXTURES)
+@torch.no_grad()
+def test_a_batch_is_its_pairs_one_by_one(make_model, data, mixture, attention):
+    model = make_model(mixture, f"trunk.attention={attention}")
+    pairs = data.pairs("train")
+    chosen = [2, 3, 0, 5]
+    batch = pairs.batch(chosen, 0, 0, True)
+    rows = model.head.log_probs(model.decoded(batch))
+    plain = [plain_log_probs(model, pairs, pair) for pair in chosen]
+    expected = torch.cat(
+        [log_p[t : t + 1] for t in range(len(batch.targets_TB)) for log_p in plain]
+    )
+    torch.testing.assert_close(rows, expected, rtol=1e-4, atol=1e-5)
+    targets = batch.targets_TB[batch.is_word_TB]
+    nll = -expected.gather(1, targets.unsqueeze(1)).mean()
+    assert model.mean_nll([batch]) == pytest.approx(float(nll), rel=1e-5)
+
+
+@pytest.mark.parametrize("mixture", MIXTURES)
+def test_padding_takes_no_part_in_any_gradient(make_model, data, mixture):
+    model = make_model(mixture, num_words=14)  # the last two words never occur
+    batch = data.pairs("train").batch([0, 2], 0, 0, True)
+
+    def gradients(padding: int) -> dict[str, torch.Tensor]:
+        pad = ~batch.is_word_TB
+        context_pad = torch.arange(len(batch.context_SB)).unsqueeze(1) >= batch.context_lengths_B
+        padded = batch._replace(
+            targets_TB=batch.targets_TB.masked_fill(pad, padding),
+            inputs_TB=batch.inputs_TB.masked_fill(pad, padding),
+            context_SB=batch.context_SB.masked_fill(context_pad, padding),
+        )
+        assert pad.any()
+        assert context_pad.any()
+        model.zero_grad()
+        targets = padded.targets_TB[padded.is_word_TB].unsqueeze(0)
+        model.head.nll(model.decoded(padded), targets).backward()
+        return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+    first, second = gradients(12), gradients(13)
+    for name in first:
+        torch.testing.assert_close(first[name], second[name], rtol=0, atol=0, msg=name)
+
+
+def test_who_has_spoken_matters(make_model, data):
+    model = make_model()
+    batch = data.pairs("train").batch([1], 0, 0, True)
+    other = batch._replace(responder_SB=1 - batch.responder_SB)
+    assert model.mean_nll([batch]) != model.mean_nll([other])
+
+
+@torch.no_grad()
+def test_the_bias_starts_at_the_words_frequencies(make_model, data):
+    model = make_model()
+    words = data.corpus.train.words_W
+    model.start_from_frequencies(data.corpus.train)
+    model.head.decoder_weight.zero_()
+    log_probs = model.head.log_probs(torch.randn(1, 1, 6))[0]
+    assert float(log_probs[0].exp()) == pytest.approx(((words == 0).sum() + 1) / (len(words) + 12))
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("trunk.attention=dot", "trunk.attention must be one of general, none"),
+        ("trunk.hidden_dim=0", "trunk.hidden_dim must be a whole number of at least 1"),
+        ("trunk.output_dropout=1", "trunk.output_dropout must be at least 0 and less than 1"),
+        ("trunk.out_dim=5", r"head.tie_weights=true needs trunk.out_dim \(5\) equal to"),
+        ("objective.tar_weight=1", "objective.tar_weight must be 0 for responses"),
+    ],
+)
+def test_bad_options_are_named(make_model, override, expected):
+    with pytest.raises(UserError, match=expected):
+        make_model("none", override)
+
+
+def test_two_layers_and_optimizers(folder, data):
+    from lmkit.build import build_model
+
+    for optimizer in ("adam", "sgd"):
+        found = config(folder, "trunk.num_layers=2", f"optimizer={optimizer}")
+        model = build_model(found, 12)
+        scale = model.settings.lr_scale(6)
+        assert scale == (1.0 if optimizer == "adam" else 6 / found["windows"]["bptt"])
+        hidden_1ND = model.decoded(data.pairs("train").batch([0], 0, 0, True))
+        assert hidden_1ND.shape == (1, 3, 6)

@@ -119,6 +119,15 @@ def published_dialogue() -> PublishedDialogue:
     return PublishedDialogue(heads, note)
 
 
+def published_contexts(num_words: int, split: str) -> dict[str, dict[int, str]]:
+    """Contexts at which a paper shows predictions, by paper: from the index of the word to be
+    predicted in the split to that word. Of a corpus of as many words; {} of others."""
+    groups = dict(_content()["contexts"])
+    if (groups.pop("num_words"), groups.pop("split")) != (num_words, split):
+        return {}
+    return groups
+
+
 @cache
 def _content() -> dict:
     return yaml.safe_load(FILE.read_text("utf-8"))

@@ -28,6 +28,6 @@ def samples(study: Study, files: Files) -> Section:
         )
         for text in content["texts"][:_TEXTS]:
             passages.append(Passage(f"{group.label}: {how}", str(text)))
-    how = "python -m lmkit.analysis.generate run=FOLDER"
+    how = "python -m lmkit.generate run=FOLDER"
     missing = [f"no samples.json: {listed(without)}: {how}"] if without else []
     return Section("samples", "Generated text", "", passages, missing)

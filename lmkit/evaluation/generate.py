@@ -1,0 +1,52 @@
+"""Text drawn word by word from a model.
+
+Shapes: T length of the prompt, B texts, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from lmkit.module import LanguageModel, exact_evaluation
+
+
+def generate(
+    model: LanguageModel,
+    prompt: Sequence[int],
+    num_texts: int,
+    length: int,
+    temperature: float,
+    top_k: int | None,
+    seed: int,
+    advance: Callable[[], object],
+) -> list[list[int]]:
+    """Word indices of texts that go on after the prompt, from a zero state, without the prompt.
+
+    Each word is drawn from softmax(log P / temperature) over the `top_k` likeliest words, all if
+    None. Draws are made on the CPU, so that they do not depend on the device.
+
+    Args:
+        prompt: at least one word.
+        advance: called after each of the `length` words.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    tokens_TB = torch.tensor(prompt, device=model.device).unsqueeze(1).repeat(1, num_texts)
+    hidden, drawn = model.trunk.initial_state(num_texts), []
+    for _ in range(length):
+        with exact_evaluation(model, model.device.type):
+            output = model.trunk(tokens_TB, hidden)
+            log_p_BV = model.head.log_probs(output.dropped_TBD[-1:]).double().cpu()
+        hidden = output.state
+        scores_BV = log_p_BV / temperature
+        if top_k is not None and top_k < scores_BV.shape[1]:
+            kept, words_Bk = scores_BV.topk(top_k)
+            chosen_B1 = torch.multinomial(kept.softmax(1), 1, generator=generator)
+            chosen_B1 = words_Bk.gather(1, chosen_B1)
+        else:
+            chosen_B1 = torch.multinomial(scores_BV.softmax(1), 1, generator=generator)
+        drawn.append(chosen_B1)
+        tokens_TB = chosen_B1.t().to(model.device)
+        advance()
+    return torch.cat(drawn, dim=1).tolist()

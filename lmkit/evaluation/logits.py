@@ -1,0 +1,91 @@
+"""What a run's transform does to the logits that it meets.
+
+Shapes: T window length, B batch, N = T*B contexts, D trunk output, E embedding, K components,
+V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lmkit.data.windows import Window
+from lmkit.module import LanguageModel, exact_evaluation
+
+CURVE_POINTS = 401
+_CHUNK = 2**22  # logits at once; float32 counts them exactly up to 2^24
+
+
+class Histogram(NamedTuple):
+    """Of the logits of all contexts, components and words; densities integrate to 1."""
+
+    edges: list[float]
+    density: list[float]  # a unit of logit
+
+
+class Curve(NamedTuple):
+    """The transform from the smallest logit to the largest."""
+
+    logit: list[float]
+    transformed: list[float]
+
+
+class Logits(NamedTuple):
+    """The logits of the first contexts, before the transform, and the transform over them."""
+
+    num_contexts: int
+    histogram: Histogram
+    curve: Curve
+
+
+def model_logits(
+    model: LanguageModel, windows: Iterable[Window], num_contexts: int, num_bins: int
+) -> Logits:
+    """Of the first `num_contexts` contexts of the windows, state carried from their start.
+
+    Contexts (N, D) are kept, their N*K*V logits made twice: for the range, then for the counts.
+    """
+    hidden_ND = _first_contexts(model, windows, num_contexts)
+    low, high = torch.inf, -torch.inf
+    for logits in _chunks(model, hidden_ND):
+        smallest, largest = map(float, torch.aminmax(logits))
+        low, high = min(low, smallest), max(high, largest)
+    if low == high:  # an untrained decoder of zeros
+        low, high = low - 0.5, high + 0.5
+    counts = torch.zeros(num_bins, dtype=torch.float64)
+    for logits in _chunks(model, hidden_ND):
+        counts += torch.histc(logits, num_bins, low, high).double().cpu()
+    edges = torch.linspace(low, high, num_bins + 1, dtype=torch.float64)
+    density = counts / counts.sum() / (edges[1:] - edges[:-1])
+    logit = torch.linspace(low, high, CURVE_POINTS)
+    with exact_evaluation(model, model.device.type):
+        transformed = model.head.transform(logit.to(model.device)).cpu()
+    return Logits(
+        len(hidden_ND),
+        Histogram(edges.tolist(), density.tolist()),
+        Curve(logit.tolist(), transformed.tolist()),
+    )
+
+
+def _first_contexts(
+    model: LanguageModel, windows: Iterable[Window], num_contexts: int
+) -> Tensor:
+    parts, found = [], 0
+    for hidden_TBD in model.contexts(windows):
+        parts.append(hidden_TBD.flatten(0, 1))
+        found += len(parts[-1])
+        if found >= num_contexts:
+            break
+    return torch.cat(parts)[:num_contexts]
+
+
+def _chunks(model: LanguageModel, hidden_ND: Tensor) -> Iterator[Tensor]:
+    """Logits (n, K, V) before the transform, of a few contexts at a time."""
+    head = model.head
+    rows = max(1, _CHUNK // (head.mixture.num_experts * len(head.decoder_bias)))
+    for part_nD in hidden_ND.split(rows):
+        with exact_evaluation(model, model.device.type):
+            yield head.logits(head.mixture(part_nD.unsqueeze(1)).context_NKE)

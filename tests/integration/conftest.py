@@ -1,0 +1,49 @@
+"""Tiny runs that the analyses of finished runs share."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lmkit.cli import compose, plain_config
+from lmkit.experiment import run
+
+TINY = [
+    "threads=1",
+    "logger.mode=disabled",
+    "callbacks.progress_bar=false",
+    "callbacks.spectrum.every=0",
+    "data.train_tokens=8000",
+    "data.valid_tokens=600",
+    "data.test_tokens=600",
+    "trunk.emb_dim=8",
+    "trunk.out_dim=8",
+    "trunk.hidden_dim=12",
+    "switch_epoch=1",
+    "max_epochs=2",
+]
+
+
+@pytest.fixture(scope="session")
+def trained_runs(tmp_path_factory) -> Path:
+    """A folder with a Softmax run and one of MoS + PLIF, for all tests: not to be written to."""
+    path = tmp_path_factory.mktemp("runs")
+    mos = ["name=mos", "head/mixture=softmaxes", "head.mixture.num_experts=3"]
+    for overrides in ([], [*mos, "head/transform=plif", "head.transform.knots=100"]):
+        run(plain_config(compose("train", [*TINY, f"runs_dir={path}", *overrides])))
+    return path
+
+
+@pytest.fixture
+def tiny_runs(trained_runs, tmp_path) -> Path:
+    """A copy of them."""
+    return Path(shutil.copytree(trained_runs, tmp_path / "runs"))
+
+
+@pytest.fixture
+def tiny_run(tiny_runs) -> Path:
+    """The run of MoS + PLIF alone."""
+    (path,) = (path for path in tiny_runs.glob("mos-*") if path.is_dir())
+    return path

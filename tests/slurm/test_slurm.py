@@ -61,6 +61,8 @@ def test_every_job_runs_out_of_time(sweep, undisturbed):
         stopped = [pinned for pinned in sweep.pin() if pinned.is_stopped]
         listed = sweep.slurm("squeue", "-h", "--states=R", "-O", "JobID,TimeUsed")
         for job, used in (line.split() for line in listed.splitlines()):
+            if not used[0].isdigit():
+                continue  # SLURM says INVALID of one that is on its way back into the queue
             over = any(pinned.holder.job_id == job for pinned in stopped)
             if not over or limits.get(job, 60) == 60:
                 limit(job, int(used.split(":")[0]) + 1 if over else 60)

@@ -116,6 +116,11 @@ class Sweep:
         self.wait_for(lambda: len(self.pin()) >= number)
         return self.pinned
 
+    def job(self, pinned: Pinned) -> str:
+        """The job that trains a run, as SLURM's commands name one of an array: 12_3."""
+        listed = self.slurm("squeue", "-h", "--array", "-o", "%A %i").splitlines()
+        return dict(line.split() for line in listed)[pinned.holder.job_id]
+
     def log(self, run: RunFolder) -> str:
         return (self.path / "logs" / f"{run.path.name}.log").read_text()
 

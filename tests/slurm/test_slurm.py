@@ -59,11 +59,11 @@ def test_every_job_runs_out_of_time(sweep, undisturbed):
 
     def has_ended() -> bool:
         stopped = [pinned for pinned in sweep.pin() if pinned.is_stopped]
-        listed = sweep.slurm("squeue", "-h", "--states=R", "-O", "JobID,TimeUsed")
-        for job, used in (line.split() for line in listed.splitlines()):
+        listed = sweep.slurm("squeue", "-h", "--states=R", "-O", "JobID,JobArrayID,TimeUsed")
+        for number, job, used in (line.split() for line in listed.splitlines()):
             if not used[0].isdigit():
                 continue  # SLURM says INVALID of one that is on its way back into the queue
-            over = any(pinned.holder.job_id == job for pinned in stopped)
+            over = any(pinned.holder.job_id == number for pinned in stopped)
             if not over or limits.get(job, 60) == 60:
                 limit(job, int(used.split(":")[0]) + 1 if over else 60)
         for pinned in stopped:
@@ -132,7 +132,7 @@ def test_the_controlling_process_is_killed_and_its_line_typed_again(sweep, undis
 def test_a_job_that_is_cancelled_is_a_failure_that_ends_no_other(sweep, undisturbed):
     process = sweep.on_slurm()
     one, other = sweep.pinned_to(2)
-    sweep.slurm("scancel", one.holder.job_id)
+    sweep.slurm("scancel", sweep.job(one))
     one.release()
     other.release()
     text = process.said()
@@ -154,7 +154,7 @@ def test_workers_share_a_sweep_and_one_is_told_to_leave(sweep, undisturbed):
     assert "waiting for workers (3)" in text
     assert sweep.typed(workers).wait() == 0
     one, other = sweep.pinned_to(2)
-    sweep.slurm("scancel", "--batch", "--signal=TERM", one.holder.job_id)  # as --signal=B:TERM does
+    sweep.slurm("scancel", "--batch", "--signal=TERM", sweep.job(one))  # as --signal=B:TERM does
     sweep.wait_for(one.is_asked)
     one.release()
     other.release()

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -67,13 +68,17 @@ class Pinned:
         os.kill(self.process, signal.SIGSTOP)
 
     def is_asked(self) -> bool:
-        """Whether it will find a signal that asks it to leave when it is released."""
-        lines = Path(f"/proc/{self.process}/status").read_text().splitlines()
+        """Whether it will find a signal that asks it to leave when it is released, or has left."""
+        try:
+            lines = Path(f"/proc/{self.process}/status").read_text().splitlines()
+        except FileNotFoundError:  # SLURM sends SIGCONT too
+            return True
         (mask,) = (int(line.split()[1], 16) for line in lines if line.startswith("ShdPnd"))
         return any(mask >> (number - 1) & 1 for number in (signal.SIGUSR2, signal.SIGTERM))
 
     def release(self) -> None:
-        os.kill(self.process, signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(self.process, signal.SIGCONT)
         self.is_stopped = False
 
 

@@ -11,6 +11,8 @@ import yaml
 from hydra.core.global_hydra import GlobalHydra
 
 from lmkit import cli
+from lmkit.build import create
+from lmkit.runs.identity import identity
 from lmkit.sweeps import axes
 from lmkit.sweeps.check import check
 from lmkit.sweeps.points import Composer
@@ -146,3 +148,10 @@ def test_a_point_of_every_kind_composes_as_hydra_would(composer, tmp_path):
     composed = [composer.compose(line) for line in lines]
     assert composed == [cli.plain_config(hydra.compose("train", list(line))) for line in lines]
     assert not any(point.error for point in check(composed))
+
+
+def test_runs_for_a_gpu_elsewhere_are_called_as_they_will_be_there(composer):
+    config = composer.compose(lines_of("smoke")[0])
+    (found,) = check([config], has_gpu=True)
+    sha256 = create(config["data"], "data").fingerprint()
+    assert found.run == f"toy-{identity(config, sha256, 'cuda').digest}"

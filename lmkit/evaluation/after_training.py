@@ -89,12 +89,16 @@ def _write(
     if searched is not None:
         points = [point.options | {"ppl": point.perplexity} for point in searched.points]
         search = {"split": "valid", "tokens": searched.tokens, "points": points}
+    source = dict(run.config["data"])
+    if options.data_root is not None:
+        source["root"] = options.data_root
     content = {
         "kind": "evaluation",
         "method": method.kind,
         "split": options.split,
         "checkpoint": options.checkpoint,
         "weights": "averaged" if run.averaged else "raw",
+        "data_sha256": create(source, "data").fingerprint(),
         "options": method.options(),
         "ppl": found.perplexity,
         "nll": found.nll,
@@ -117,13 +121,13 @@ def _show(
     if searched is not None:
         for point in searched.points[:SHOWN_POINTS]:
             at = ", ".join(f"{name} {value:g}" for name, value in point.options.items())
-            table.add_row(f"valid, first {searched.tokens:,}: {at}", f"{point.perplexity:.4f}")
+            table.add_row(f"valid, first {searched.tokens:,}: {at}", _as_text(point.perplexity))
         table.add_section()
     table.add_row("method", method.kind)
     for name, value in method.options().items():
         table.add_row(name, f"{value:g}" if isinstance(value, float) else str(value))
     table.add_row("weights", "averaged" if run.averaged else "raw")
-    table.add_row(f"{options.split} perplexity", f"{found.perplexity:.4f}")
+    table.add_row(f"{options.split} perplexity", _as_text(found.perplexity))
     table.add_row("nats a token", f"{found.nll:.6f}")
     table.add_row("bits a token", f"{found.bits_per_token:.6f}")
     table.add_row("predicted tokens", f"{found.num_tokens:,}")
@@ -131,6 +135,11 @@ def _show(
     if searched is not None:
         for name in _at_the_edge(method, searched.points[0]):
             print(f"the best {name} is at the edge of method.{name}_grid: widen it")
+
+
+def _as_text(ppl: float) -> str:
+    """Of too large an lr the perplexity has hundreds of digits."""
+    return f"{ppl:.4f}" if ppl < 1e6 else f"{ppl:.3g}"
 
 
 def _at_the_edge(method: Method, best: Point) -> list[str]:

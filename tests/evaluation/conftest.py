@@ -24,6 +24,8 @@ from lmkit.module import LanguageModel
 from lmkit.objective import RegularizedNLL
 from lmkit.optimizer import SGDSettings
 from lmkit.trunk.awd_lstm import AWDLSTM
+from lmkit.trunk.mogrifier import MogrifierLSTM
+from lmkit.trunk.qrnn import AWDQRNN
 
 V, D = 13, 5
 TRANSFORMS = {
@@ -37,11 +39,18 @@ TRANSFORMS = {
 
 @pytest.fixture(scope="session")
 def small_model() -> Callable[[str], LanguageModel]:
-    """Makes the model of a head: a key of TRANSFORMS, "moc", "mos" or "mos_plif"."""
+    """Makes the model of a head: a key of TRANSFORMS, "moc", "mos" or "mos_plif".
+
+    Or of another trunk with a softmax: "qrnn", "mogrifier".
+    """
 
     def make(kind: str) -> LanguageModel:
         torch.manual_seed(4)
-        trunk = AWDLSTM(V, D, 6, D, 2, 0.2, 0.2, 0.2, 0.2, 0.2)
+        dropouts = [0.2] * 5
+        trunks = {"qrnn": lambda: AWDQRNN(V, D, 6, D, 2, *dropouts)}
+        trunks |= {"mogrifier": lambda: MogrifierLSTM(V, D, 6, D, 2, *dropouts, 3, None)}
+        trunk = trunks.get(kind, lambda: AWDLSTM(V, D, 6, D, 2, *dropouts))()
+        kind = "softmax" if kind in trunks else kind
         mixture, _, transform = kind.rpartition("_")
         if kind in TRANSFORMS:
             mixture, transform = "", kind

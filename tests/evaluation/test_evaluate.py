@@ -50,6 +50,7 @@ def test_static_is_the_result_of_training(folder):
     assert found["ppl"] == result["test_ppl"]
     assert (found["num_tokens"], found["weights"]) == (299, "averaged")
     assert evaluated(folder, "split=valid")["ppl"] == pytest.approx(result["valid_ppl"], rel=1e-6)
+    assert found["data_sha256"] == folder.read_result().provenance["data_sha256"]
     evaluated(folder, "checkpoint=last")
 
 

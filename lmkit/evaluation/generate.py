@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from lmkit.module import LanguageModel, exact_evaluation
+from lmkit.head_module import exact_evaluation
+from lmkit.module import LanguageModel
 
 
 def generate(

@@ -13,7 +13,8 @@ import torch
 
 from lmkit.data.windows import EvalWindows, Window, columns
 from lmkit.errors import UserError, did_you_mean
-from lmkit.module import LanguageModel, exact_evaluation
+from lmkit.head_module import exact_evaluation
+from lmkit.module import LanguageModel
 
 TOP = 5
 

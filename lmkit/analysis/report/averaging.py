@@ -58,7 +58,7 @@ def _table(study: Study, sets: list[list[Group]], files: Files) -> Table:
         Column("rank, published", is_optional=True),
     ]
     caption = (
-        f"The same head with averaging from different epochs on, on {study.title}: mean ± one "
+        f"The same head with averaging from different epochs on, on {study.short}: mean ± one "
         "standard deviation over seeds. Published ranks are of the number of contexts in the paper."
     )
     return Table("averaging", "NT-ASGD and ET-ASGD", caption, columns, rows)

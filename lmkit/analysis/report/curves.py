@@ -78,7 +78,7 @@ def _drawing(
         axes.yaxis.set_minor_formatter("{x:g}")
     axes.xaxis.get_major_locator().set_params(integer=True)
     legend_below(axes)
-    caption = f"{title} of {study.title} over epochs; rings: averaging starts after them.{note}"
+    caption = f"{title} of {study.short} over epochs; rings: averaging starts after them.{note}"
     return Drawing(key, title, caption, drawn)
 
 

@@ -5,6 +5,7 @@ Parthiban et al. 2021, figure 4, supplement, tables 3 and 13.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,7 +14,7 @@ from lmkit.analysis.published import published_section
 from lmkit.analysis.report.against import listed, spread_cell
 from lmkit.analysis.report.facts import corpus_prefix, published_of
 from lmkit.analysis.report.groups import Group, Study, spread_of
-from lmkit.analysis.report.section import Drawing, Section
+from lmkit.analysis.report.section import Block, Drawing, Section
 from lmkit.analysis.report.stored import Files
 from lmkit.analysis.report.style import figure, heat_map
 from lmkit.analysis.report.tables import Column, Table, number, whole, word
@@ -38,9 +39,13 @@ def embeddings(study: Study, files: Files) -> Section:
     if not having:
         return Section("embeddings", "Embeddings", _INTRO, [], missing)
     rho = {group.label: _rho(contents[group.label]) for group in having}
-    blocks = [_rho_table(study, having, rho, contents), *_published_table(study, having)]
-    if len(having) > 1:
-        blocks.append(_wins(study, rho))
+    blocks: list[Block] = []
+    if all(rho.values()):
+        blocks += [_rho_table(study, having, rho, contents), *_published_table(study, having)]
+        if len(having) > 1:
+            blocks.append(_wins(study, rho))
+    else:
+        missing.append(f"no benchmarks of word similarity were there: {how} benchmarks=FOLDER")
     blocks.append(_components(study, having, contents))
     return Section("embeddings", "Embeddings", _INTRO, blocks, missing)
 
@@ -84,7 +89,7 @@ def _rho_table(
     ]
     caption = (
         "Spearman's ρ between human judgement and the cosine of embeddings trained on "
-        f"{study.title}: mean ± one standard deviation over seeds. Pairs with a word outside the "
+        f"{study.short}: mean ± one standard deviation over seeds. Pairs with a word outside the "
         "vocabulary are skipped."
     )
     return Table("word_similarity", "Word similarity", caption, columns, rows)
@@ -130,7 +135,7 @@ def _wins(study: Study, rho: Rho) -> Drawing:
     axes.set(xlabel="than this head", ylabel="better: this head")
     caption = (
         f"On how many of the {len(means[names[0]])} benchmarks the embeddings of the row's head "
-        f"have a higher Spearman's ρ (mean over seeds) than those of the column's, {study.title}."
+        f"have a higher Spearman's ρ (mean over seeds) than those of the column's, {study.short}."
     )
     return Drawing("wins", "Pairwise wins", caption, drawn)
 
@@ -142,7 +147,8 @@ def _components(
     for group in groups:
         found = contents[group.label]
         counts = [
-            spread_of([c["principal_components"][share] for c in found]) for share in _SHARES
+            spread_of([c["principal_components"].get(share, math.nan) for c in found])
+            for share in _SHARES
         ]
         cells = [spread_cell(count, 1) for count in counts]
         rows.append([word(group.label), whole(found[0].get("emb_dim")), *cells])
@@ -153,6 +159,6 @@ def _components(
     ]
     caption = (
         f"Number of principal components that hold a share of the variance of the embeddings, "
-        f"{study.title}: mean ± one standard deviation over seeds."
+        f"{study.short}: mean ± one standard deviation over seeds."
     )
     return Table("components", "Principal components", caption, columns, rows)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lmkit.analysis.published import Fact, PublishedRun, published_run, published_section
 from lmkit.analysis.report.collect import Corpus
 from lmkit.analysis.report.groups import Group, Spread
-from lmkit.analysis.report.heads import setting_text
+from lmkit.analysis.report.heads import trigger_name
 
 # experiments whose settings, not their head alone, were published
 _NAMED = ("mos_dagger", "softmax_dagger", "softmax_ddagger", "awd_lstm_mos_hyperparameters")
@@ -72,6 +72,6 @@ def _differences(
         found.append(f"first {corpus.train_tokens:,} tokens of the training text (all)")
     for option, value in averaging.items():
         if group.settings.get(option) != value:
-            mine = setting_text(option, group.settings.get(option))
-            found.append(f"averaging by {mine} ({value})")
+            mine = trigger_name(group.settings)
+            found.append(f"averaging by {mine} ({option.rpartition('.')[2]} {value})")
     return found

@@ -28,11 +28,11 @@ def findings(study: Study, files: Files) -> list[str]:
             "lower": [each for each in sure if each.comparison.difference < 0],
             "higher": [each for each in sure if each.comparison.difference > 0],
         }
-        said = [f"{len(side)} {_named(side)}have a {what}" for what, side in sides.items()]
+        said = [f"{what}: {_named(side)}" for what, side in sides.items()]
         found.append(
-            f"Of {len(tested)} heads with several seeds, {' and '.join(said)} test perplexity than "
-            f"{study.baseline_family}, at the level {_LEVEL:g} of Student's t-test after Holm's "
-            "correction."
+            f"Test perplexity beside that of {study.baselines[0].head.name}, of {len(tested)} "
+            f"heads with several seeds, at the level {_LEVEL:g} of Student's t-test after Holm's "
+            f"correction: {'; '.join(said)}."
         )
     contexts = rank_contexts(study, files)
     points = [
@@ -53,6 +53,6 @@ def findings(study: Study, files: Files) -> list[str]:
 
 
 def _named(side: Sequence[Tested]) -> str:
-    """`(MoS, −1.99) `, nothing of none."""
-    named = [f"{each.group.label}, {each.comparison.difference:+.2f}" for each in side]
-    return f"({listed(named)}) ".replace("-", "−") if named else ""
+    """`MoS by 1.99`."""
+    named = [f"{each.group.label} by {abs(each.comparison.difference):.2f}" for each in side]
+    return listed(named) if named else "none"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,7 +21,8 @@ from lmkit.analysis.report.heads import (
 )
 from lmkit.errors import UserError, did_you_mean
 
-_CORPORA = {"penn": "Penn Treebank", "wikitext-2": "WikiText-2", "toy": "toy language"}
+_CORPORA = {"penn": "Penn Treebank", "wikitext-2": "WikiText-2", "toy": "the toy language"}
+_SHORT = {"penn": "PTB", "wikitext-2": "WT2", "toy": "the toy language"}
 
 
 class Spread(NamedTuple):
@@ -64,6 +65,7 @@ class Study:
     corpus: Corpus
     key: str  # begins the names of files
     title: str
+    short: str  # for captions
     groups: tuple[Group, ...]  # the baseline's first, then in the papers' order
     baseline_family: str
 
@@ -108,7 +110,8 @@ def studies(collected: Collected, baseline: str) -> tuple[list[Study], list[Left
         left_out += repeated
         key = _key(corpus, taken)
         taken.add(key)
-        found.append(Study(corpus, key, corpus_title(corpus), tuple(groups), baseline))
+        title, short = corpus_title(corpus), corpus_title(corpus, _SHORT)
+        found.append(Study(corpus, key, title, short, tuple(groups), baseline))
     if not any(study.baselines for study in found):
         families = {group.head.family for study in found for group in study.groups}
         raise UserError(
@@ -153,12 +156,12 @@ def spread_of(values: Sequence[float]) -> Spread | None:
     return Spread(statistics.fmean(values), sd, len(values))
 
 
-def corpus_title(corpus: Corpus) -> str:
-    """`Penn Treebank, first 200,000 tokens of the training text`."""
-    name = _CORPORA.get(corpus.name, corpus.name)
+def corpus_title(corpus: Corpus, names: Mapping[str, str] = _CORPORA) -> str:
+    """`Penn Treebank (first 200,000 training tokens)`."""
+    name = names.get(corpus.name, corpus.name)
     if corpus.train_tokens is None or corpus.name == "toy":
         return name
-    return f"{name}, first {corpus.train_tokens:,} tokens of the training text"
+    return f"{name} (first {corpus.train_tokens:,} training tokens)"
 
 
 def _key(corpus: Corpus, taken: set[str]) -> str:

@@ -75,7 +75,8 @@ def family_order(head: Head) -> tuple[int, str]:
 
 def settings_of(run: Run) -> dict[str, object]:
     """Everything else that decides the numbers, by dotted option; the seed is none of it."""
-    found = dict(_leaves(run.settings, ""))
+    found = {o: v for o, v in _leaves(run.settings, "") if not o.startswith("parent.")}
+    found["finetuned"] = "parent" in run.settings  # which parent differs from seed to seed
     found |= {"max_epochs": run.result.budget.max_epochs, "patience": run.result.budget.patience}
     return {name: value for name, value in found.items() if name not in _IGNORED}
 
@@ -130,6 +131,8 @@ def setting_text(option: str, value: object) -> str:
 def _told(option: str, settings: Mapping[str, object]) -> str:
     if option.startswith("trigger."):
         return trigger_name(settings)
+    if option == "finetuned":
+        return "finetuned" if settings[option] else "not finetuned"
     return setting_text(option, settings.get(option))
 
 

@@ -93,7 +93,7 @@ def _table(study: Study, axis: Axis, sets: list[list[Group]], files: Files) -> T
             for name in ("parameters, M", "train perplexity", "test perplexity", "rank")
         ),
     ]
-    caption = f"Mixtures over {axis.name} on {study.title}: mean ± one standard deviation."
+    caption = f"Mixtures over {axis.name} on {study.short}: mean ± one standard deviation."
     if facts:
         caption += f" Published: {section['source']}."
     return Table(axis.key, f"Over the {axis.name}", caption, columns, rows)
@@ -162,6 +162,6 @@ def _figures(
             axes.set_xticks(sorted({group.settings[axis.option] for s in sets for group in s}))
         legend_below(axes)
         title = f"{label[0].upper()}{label[1:]} over the {axis.name}"
-        caption = f"Mixtures trained on {study.title}, means over seeds."
+        caption = f"Mixtures trained on {study.short}, means over seeds."
         drawings.append(Drawing(f"{axis.key}_{name}", title, caption, drawn))
     return drawings

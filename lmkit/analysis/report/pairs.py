@@ -63,7 +63,7 @@ def _published_table(study: Study) -> tuple[list[Table], list[str]]:
     if not rows:
         return [], missing
     columns = [*_COLUMNS, Column("p, published"), Column("source", is_text=True)]
-    caption = f"Pairs of heads that were compared in the paper, on {study.title}."
+    caption = f"Pairs of heads that were compared in the paper, on {study.short}."
     return [Table("published_pairs", "Published comparisons", caption, columns, rows)], missing
 
 
@@ -76,7 +76,7 @@ def _all_pairs(study: Study, groups: list[Group], notes: list[str]) -> Table:
     corrected = dict(zip(tested, holm([p_values[i] for i in tested]), strict=True))
     rows = [[*row, p_value(corrected.get(i))] for i, row in enumerate(rows)]
     caption = (
-        f"Test perplexity of every two groups on {study.title}; Holm's correction is over the "
+        f"Test perplexity of every two groups on {study.short}; Holm's correction is over the "
         "rows of this table."
     )
     columns = [*_COLUMNS, Column("p, Student, Holm")]

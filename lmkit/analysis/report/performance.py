@@ -87,7 +87,7 @@ def _performance_table(
         Column("p, Student"),
     ]
     caption = (
-        f"Perplexity, Press rank and cost on {study.title}: mean ± one standard deviation over "
+        f"Perplexity, Press rank and cost on {study.short}: mean ± one standard deviation over "
         f"seeds. p: unpaired t-test of test perplexities against {study.baseline_family}. "
         "Seconds are those of the hardware named under Runs."
     )
@@ -125,7 +125,7 @@ def _significance_table(study: Study, tested: list[Tested]) -> Table:
         Column("p, Welch"),
     ]
     caption = (
-        f"Test perplexity minus that of the baseline on {study.title}: below 0 the head is "
+        f"Test perplexity minus that of the baseline on {study.short}: below 0 the head is "
         "better. Holm's correction is over the heads of this table."
     )
     return Table("significance", "Against the baseline", caption, columns, rows)

@@ -35,7 +35,9 @@ def predictions(study: Study, files: Files) -> Section:
     blocks: list[Block] = []
     if contents:
         blocks = [_top_table(study, contents), *_matrix(study, contents)]
-        blocks += _shares(study, contents)
+        blocks += [*_shares(study, contents), *_margins(study, contents)]
+        if not any("against" in content for content in contents.values()):
+            missing.append(f"no contexts where one run beats another by far: {how} against=FOLDER")
     return Section(
         "predictions",
         "Predictions",
@@ -61,7 +63,7 @@ def _top_table(study: Study, contents: Contents) -> Table:
         Column("its probability, %"),
         Column("top 5 (probability, %)", tuple(str(i) for i in range(1, _TOP + 1)), is_text=True),
     ]
-    caption = f"The five likeliest next words at contexts of {study.title}."
+    caption = f"The five likeliest next words at contexts of {study.short}."
     return Table("predictions", "Top-5 predictions", caption, columns, rows)
 
 
@@ -110,7 +112,7 @@ def _matrix(study: Study, contents: Contents) -> list[Drawing]:
     axes.set(xlabel="context, by its true next word", ylabel="head")
     caption = (
         f"Blue: the head has the true next word among its five likeliest; grey: it has not. "
-        f"Contexts of {study.title}, in the order of the table."
+        f"Contexts of {study.short}, in the order of the table."
     )
     return [Drawing("hits", "Hits among the first five", caption, drawn, width > 5)]
 
@@ -132,8 +134,41 @@ def _shares(study: Study, contents: Contents) -> list[Table]:
         Column("first is true, %"),
         Column("among first five, %"),
     ]
-    caption = f"How often the true next word is predicted, at random positions of {study.title}."
+    caption = f"How often the true next word is predicted, at random positions of {study.short}."
     return [Table("hit_shares", "Hits at random positions", caption, columns, rows)]
+
+
+def _margins(study: Study, contents: Contents) -> list[Table]:
+    """Contexts where one run beats another by far (Yang et al. 2018, section 3.4)."""
+    rows = []
+    for label, content in contents.items():
+        against = content.get("against") or {}
+        for context in [*(against.get("better") or []), *(against.get("worse") or [])]:
+            probabilities = (context.get("target_prob"), context.get("other_prob"))
+            percents = (None if p is None else 100 * p for p in probabilities)
+            rows.append(
+                [
+                    word(label),
+                    word(str(against.get("run"))),
+                    word(context.get("context") or ""),
+                    word(context.get("target") or ""),
+                    *(number(percent, 3) for percent in percents),
+                    number(context.get("margin_nats"), 2),
+                ]
+            )
+    if not rows:
+        return []
+    columns = [
+        Column("head", is_text=True),
+        Column("against the run", is_text=True),
+        Column("last words", is_text=True),
+        Column("next word", is_text=True),
+        Column("its probability, %"),
+        Column("by the other, %"),
+        Column("margin, nats"),
+    ]
+    caption = f"Contexts of {study.short} with the largest margins between two runs, both ways."
+    return [Table("margins", "Largest margins", caption, columns, rows)]
 
 
 def _names(contents: Contents) -> list[str]:

@@ -58,7 +58,7 @@ def beside_published(study: Study, tested: Sequence[Tested], files: Files) -> li
         Column("source", is_text=True),
     ]
     caption = (
-        f"Ours beside what was published of the same heads on {study.title}. Deviation: ours minus "
+        f"Ours beside what was published of the same heads on {study.short}. Deviation: ours minus "
         "published, in published standard deviations. Ranks compare at equal numbers of contexts "
         "alone: without one there, ours is missing."
     )
@@ -115,9 +115,10 @@ def rank_and_difference(
         ),
     ]
     at = f"; ours over {contexts:,} contexts" if contexts else ""
-    source = f" Reported and reproduced: {published['source']}." if facts else ""
+    has_facts = any(row[i].values[0] is not None for row in rows for i in (1, 2, 4, 5))
+    source = f" Reported and reproduced: {published['source']}." if has_facts else ""
     caption = (
         f"Press rank of log P on the test set{at}, and by how much test perplexity is below the "
-        f"baseline's (above 0: better) on {study.title}.{source}"
+        f"baseline's (above 0: better) on {study.short}.{source}"
     )
     return [Table("rank_and_difference", "Rank and difference", caption, columns, rows)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,8 +10,9 @@ from matplotlib.figure import Figure
 
 from lmkit.analysis.correlation import correlate
 from lmkit.analysis.published import published_section
-from lmkit.analysis.report.against import rank_at, rank_contexts, ranks_at
+from lmkit.analysis.report.against import rank_contexts, ranks_at
 from lmkit.analysis.report.facts import corpus_prefix
+from lmkit.analysis.report.grid import C, K, gss_grid, heat_maps, signed
 from lmkit.analysis.report.groups import Group, Study
 from lmkit.analysis.report.section import Drawing, Section
 from lmkit.analysis.report.stored import Files
@@ -23,13 +23,10 @@ from lmkit.analysis.report.style import (
     SERIES,
     WIDE,
     figure,
-    heat_map,
     label_points,
     legend_below,
 )
 from lmkit.analysis.report.tables import Cell, Column, Table, interval, number, whole, word
-
-C, K = "head.transform.c", "head.transform.k"
 
 
 class Point(NamedTuple):
@@ -74,19 +71,9 @@ def rank_and_perplexity(study: Study, files: Files, window: Window | None) -> Se
         "rank",
         "Rank against perplexity",
         "Does a higher rank of log P come with a lower perplexity?",
-        [*table, *drawings, *_heat_maps(study, grid, files, contexts)],
+        [*table, *drawings, *heat_maps(study, grid, files, contexts)],
         missing,
     )
-
-
-def gss_grid(groups: Sequence[Group]) -> list[Group]:
-    """The largest set of GSS groups that differ in c and k alone."""
-    by_rest: dict[str, list[Group]] = {}
-    for group in groups:
-        if group.head.family == "gss":
-            rest = {o: v for o, v in group.settings.items() if o not in (C, K)}
-            by_rest.setdefault(json.dumps(rest, sort_keys=True, default=str), []).append(group)
-    return max(by_rest.values(), key=len, default=[])
 
 
 def _points(groups: Sequence[Group], files: Files, contexts: int | None, label) -> list[Point]:
@@ -102,17 +89,7 @@ def _points(groups: Sequence[Group], files: Files, contexts: int | None, label) 
 
 
 def _grid_label(group: Group) -> str:
-    return f"({_signed(group.settings[C])}, {_signed(group.settings[K])})"
-
-
-def _signed(value: float) -> str:
-    return f"{value:g}".replace("-", "−")
-
-
-def _form(values: np.ndarray) -> str:
-    """As many digits as tell the cells apart."""
-    span = np.nanmax(values) - np.nanmin(values)
-    return "{:.1f}" if span >= 2 else "{:.2f}" if span >= 0.1 else "{:.3f}"
+    return f"({signed(group.settings[C])}, {signed(group.settings[K])})"
 
 
 def _correlations(
@@ -149,7 +126,7 @@ def _correlations(
             f"where the window {window[0]:g} to {window[1]:g} is not listed, it leaves out no run, "
             "or all but two: window=[low,high] sets another"
         )
-    caption = f"Correlation of Press rank and test perplexity on {study.title}: a point is a run."
+    caption = f"Correlation of Press rank and test perplexity on {study.short}: a point is a run."
     if published:
         caption += f" Published: {source}."
     return [Table("correlation", "Correlation", caption, columns, rows, notes)]
@@ -178,18 +155,24 @@ def _axes_of_rank(size: tuple[float, float], contexts: int | None) -> tuple[Figu
 
 
 def _grid_scatter(study: Study, points: Sequence[Point], contexts: int | None) -> Drawing:
-    drawn, axes = _axes_of_rank(WIDE if len(points) > 12 else COLUMN, contexts)
+    """Every run; each (c, k) is written once."""
+    by_label: dict[str, list[Point]] = {}
+    for point in points:
+        by_label.setdefault(point.label, []).append(point)
+    middle = [sorted(same)[len(same) // 2] for same in by_label.values()]
+    is_wide = len(middle) > 12
+    drawn, axes = _axes_of_rank(WIDE if is_wide else COLUMN, contexts)
     axes.margins(0.12)
-    ranks, perplexities = ([p[i] for p in points] for i in (0, 1))
-    axes.scatter(ranks, perplexities, s=22, color=SERIES[0], zorder=3)
-    unplaced = label_points(axes, points)
+    at = np.array([point[:2] for point in points], float)
+    axes.scatter(*at.T, s=22 if len(points) <= 100 else 8, color=SERIES[0], zorder=3)
+    unplaced = label_points(axes, middle, at)
     caption = (
-        f"GSS over (c, k) on {study.title}: rank of log P against test perplexity, a point for "
-        "each run, labelled (c, k)."
+        f"GSS over (c, k) on {study.short}: rank of log P against test perplexity, a point for "
+        "each run; (c, k) stands at one of its seeds, that of median rank."
     )
     if unplaced:
         caption += f" {unplaced} labels are left out where they would cover others."
-    return Drawing("rank_gss", "Rank and perplexity over (c, k)", caption, drawn, len(points) > 12)
+    return Drawing("rank_gss", "Rank and perplexity over (c, k)", caption, drawn, is_wide)
 
 
 def _scatter(study: Study, files: Files, contexts: int | None) -> Drawing:
@@ -211,35 +194,5 @@ def _scatter(study: Study, files: Files, contexts: int | None) -> Drawing:
             zorder=3,
         )
     legend_below(axes)
-    caption = f"All heads on {study.title}: rank of log P against test perplexity, a point a run."
+    caption = f"All heads on {study.short}: rank of log P against test perplexity, a point a run."
     return Drawing("rank_heads", "Rank and perplexity of all heads", caption, drawn)
-
-
-def _heat_maps(
-    study: Study, grid: Sequence[Group], files: Files, contexts: int | None
-) -> list[Drawing]:
-    axis_c = sorted({group.settings[C] for group in grid})
-    axis_k = sorted({group.settings[K] for group in grid})
-    if len(axis_c) < 2 or len(axis_k) < 2:
-        return []
-    shape = (len(axis_k), len(axis_c))
-    perplexity, rank = np.full(shape, np.nan), np.full(shape, np.nan)
-    for group in grid:
-        at = axis_k.index(group.settings[K]), axis_c.index(group.settings[C])
-        perplexity[at] = group.spread("test_ppl").mean
-        mean_rank = rank_at(group, files, contexts)
-        rank[at] = np.nan if mean_rank is None else mean_rank.mean
-    drawings = []
-    for key, what, values, form in (
-        ("grid_perplexity", "test perplexity", perplexity, _form(perplexity)),
-        ("grid_rank", f"Press rank, {contexts:,} test contexts", rank, "{:.0f}"),
-    ):
-        drawn, axes = figure()
-        heat_map(axes, values, [f"{k:g}" for k in axis_k], [_signed(c) for c in axis_c], form)
-        axes.set(xlabel="c (shift, logits)", ylabel="k (slope, no unit)", title=what)
-        holes = int(np.isnan(values).sum())
-        caption = f"GSS over c and k on {study.title}: {what}, mean over seeds."
-        if holes:
-            caption += f" {holes} points of the grid were not run (–)."
-        drawings.append(Drawing(key, f"The grid: {what.split(',')[0]}", caption, drawn))
-    return drawings

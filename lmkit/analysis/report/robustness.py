@@ -96,7 +96,7 @@ def _noise_table(study: Study, noisy: dict[str, dict]) -> Table:
     ]
     caption = (
         f"Rank of log P reduced to a known rank, with Gaussian noise of variance c / n², "
-        f"{study.title}, one run a head. Predicted: by random-matrix theory. Published: "
+        f"{study.short}, one run a head. Predicted: by random-matrix theory. Published: "
         f"{published.source}, where the matrix has the same size."
     )
     return Table("press_robustness", "Press rank under noise", caption, columns, rows)
@@ -115,7 +115,7 @@ def _noise_figure(study: Study, noisy: dict[str, dict]) -> Drawing:
         axes.plot(x, y, marker=MARKERS[i], color=SERIES[i], label=label)
     axes.set(xlabel="noise c (variance c / n²)", ylabel="Press rank", xscale="log", ylim=(0, None))
     legend_below(axes)
-    caption = f"Press rank of a matrix of known low rank under growing noise, {study.title}."
+    caption = f"Press rank of a matrix of known low rank under growing noise, {study.short}."
     return Drawing("rank_under_noise", "Press rank under noise", caption, drawn)
 
 
@@ -143,6 +143,6 @@ def _bottleneck(study: Study, files: Files) -> tuple[list[Table], list[str]]:
     ]
     caption = (
         "Share of the squared norm of the loss gradient at the logits that reaches the context "
-        f"vectors through the decoder, {study.title}: mean ± one standard deviation over seeds."
+        f"vectors through the decoder, {study.short}: mean ± one standard deviation over seeds."
     )
     return [Table("gradient_bottleneck", "Gradient bottleneck", caption, columns, rows)], without

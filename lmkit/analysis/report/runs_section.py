@@ -56,7 +56,7 @@ def _runs_table(study: Study) -> Table:
             )
         ),
     ]
-    caption = f"Every run on {study.title}."
+    caption = f"Every run on {study.short}."
     return Table("runs", "Every run", caption, columns, rows)
 
 

@@ -80,7 +80,7 @@ def _stored(
 def _figures(
     study: Study, shown: Sequence[Shown], contexts: int | None, note: str
 ) -> list[Drawing]:
-    of = f"log P over {contexts:,} test contexts of {study.title}, one run a head."
+    of = f"log P over {contexts:,} test contexts of {study.short}, one run a head."
     return [
         Drawing(
             "spectrum_log",
@@ -92,7 +92,8 @@ def _figures(
         Drawing(
             "spectrum_normalised",
             "Spectrum, normalised",
-            f"Singular values of {of} The largest, 1 at index 1, lies above the figure.{note}",
+            f"Singular values of {of} The largest, 1 at index 1, lies above the figure; of the "
+            f"others the first {_FIRST_INDICES} are shown.{note}",
             _normalised_figure(shown),
         ),
         Drawing(
@@ -113,17 +114,19 @@ def _log_figure(shown: Sequence[Shown]):
         axes.plot(index + 1, resolved[index], label=label, **look)
     tolerance = shown[0].spectrum.measures["press_tolerance"]
     axes.axhline(tolerance, color="#7f7f7f", linewidth=0.9, linestyle=":")
-    axes.set(xlabel="index of the singular value", ylabel="σ / σ₁", yscale="log")
+    axes.set(xlabel="index of the singular value", ylabel="σ / σ₁", xscale="log", yscale="log")
     legend_below(axes)
     return drawn
 
 
 def _normalised_figure(shown: Sequence[Shown]):
     drawn, axes = figure()
+    second = max(float(spectrum.relative_S[1]) for _, spectrum in shown)
     for (label, spectrum), look in zip(shown, looks(), strict=False):
         values = spectrum.relative_S[:_FIRST_INDICES]
         axes.plot(np.arange(1, len(values) + 1), values, label=label, **look)
-    axes.set(xlabel="index of the singular value", ylabel="σ / σ₁", ylim=(0, _HIGHEST))
+    top = min(_HIGHEST, 1.1 * second) or _HIGHEST
+    axes.set(xlabel="index of the singular value", ylabel="σ / σ₁", ylim=(0, top))
     legend_below(axes)
     return drawn
 
@@ -143,10 +146,10 @@ def _cumulative_figure(shown: Sequence[Shown]):
 
 
 def _thinned(count: int, most: int = 800) -> np.ndarray:
-    """Indices of all values, or of many spread evenly: more would be drawn over each other."""
+    """Indices of all values, or of many spread evenly on a log scale."""
     if count <= most:
         return np.arange(count)
-    return np.unique(np.linspace(0, count - 1, most).round().astype(int))
+    return np.unique(np.geomspace(1, count, most).round().astype(int)) - 1
 
 
 def _rank_table(study: Study, files: Files, contexts: int | None) -> Table:
@@ -182,7 +185,7 @@ def _rank_table(study: Study, files: Files, contexts: int | None) -> Table:
     columns += [Column("entropy rank", ("mean", "sd")), Column("stable rank", ("mean", "sd"))]
     at = f" over {contexts:,} test contexts" if contexts else ""
     caption = (
-        f"Ranks of log P{at} of {study.title}. The ε-effective rank is the number of singular "
+        f"Ranks of log P{at} of {study.short}. The ε-effective rank is the number of singular "
         "values that hold all but a share ε of the sum of squares. Published ranks stand here when "
         "they are of as many contexts."
     )
@@ -238,6 +241,6 @@ def _divergence_table(study: Study, files: Files) -> Table | None:
     ]
     caption = (
         f"Expected Kullback–Leibler divergence between the next-word distributions of two contexts "
-        f"of {study.title}, exact over all ordered pairs. Published: Yang et al. 2018, table 5."
+        f"of {study.short}, exact over all ordered pairs. Published: Yang et al. 2018, table 5."
     )
     return Table("divergence", "Pairwise divergence", caption, columns, rows)

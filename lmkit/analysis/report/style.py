@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 
@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.transforms import Bbox
+from matplotlib.font_manager import FontProperties
 
 INK, GRID, PAPER = "#1b1b1e", "#d9d9de", "#fefefe"
 # Okabe and Ito 2008, without black and yellow, which a dark or a white page would swallow
@@ -118,36 +118,51 @@ def two_colours() -> ListedColormap:
     return ListedColormap([GRID, SERIES[0]])
 
 
-def label_points(axes: Axes, points: Iterable[tuple[float, float, str]], size: float = 7) -> int:
-    """Writes labels beside points where they cover no other; returns how many found no place."""
+def label_points(
+    axes: Axes, points: Sequence[tuple[float, float, str]], others: np.ndarray, size: float = 7
+) -> int:
+    """Writes labels beside points where they cover nothing; returns how many found no place.
+
+    Args:
+        points: x, y and label.
+        others: all that must not be covered, (n, 2), the points among them.
+    """
     drawn = axes.figure
     renderer = FigureCanvasAgg(drawn).get_renderer()
     drawn.draw_without_rendering()
-    pixels_per_point = drawn.dpi / 72
-    places = list(points)
-    centres = axes.transData.transform([(x, y) for x, y, _ in places])
-    reach = 3.5 * pixels_per_point
-    taken = [Bbox.from_bounds(x - reach, y - reach, 2 * reach, 2 * reach) for x, y in centres]
+    pixels = drawn.dpi / 72  # in a typographic point
+    font, reach = FontProperties(size=size), 3.5 * pixels
+    centres = axes.transData.transform(others)
+    taken = np.concatenate([centres - reach, centres + reach], axis=1)  # left, bottom, right, top
     frame, unplaced = axes.get_window_extent(renderer), 0
-    offsets = [(5, 0), (-5, 0), (0, 6), (0, -6), (5, 5), (-5, 5), (5, -5), (-5, -5)]
-    for index, (x, y, label) in enumerate(places):
-        for right, up in offsets:
-            text = axes.annotate(
-                label, (x, y), (right, up), textcoords="offset points", size=size,
-                ha="left" if right > 0 else "right" if right < 0 else "center",
-                va="bottom" if up > 0 else "top" if up < 0 else "center",
-            )  # fmt: skip
-            box = text.get_window_extent(renderer)
-            others = (b for i, b in enumerate(taken) if i != index)
-            if frame.contains(*box.min) and frame.contains(*box.max) and not any(
-                box.overlaps(other) for other in others
-            ):
-                taken.append(box)
+    for x, y, label in points:
+        width, height, _ = renderer.get_text_width_height_descent(label, font, ismath=False)
+        at = axes.transData.transform((x, y))
+        for right, up in _OFFSETS:
+            corner = at + pixels * np.array([right, up])
+            corner -= np.array([width, height]) * [_SHARE[np.sign(right)], _SHARE[np.sign(up)]]
+            box = np.array([*corner, corner[0] + width, corner[1] + height])
+            if frame.contains(*box[:2]) and frame.contains(*box[2:]) and not _covers(box, taken):
+                taken = np.concatenate([taken, box[None]])
+                place = {1: "left", 0: "center", -1: "right"}[np.sign(right)]
+                level = {1: "bottom", 0: "center", -1: "top"}[np.sign(up)]
+                offset = {"xytext": (right, up), "textcoords": "offset points"}
+                axes.annotate(label, (x, y), **offset, size=size, ha=place, va=level)
                 break
-            text.remove()
         else:
             unplaced += 1
     return unplaced
+
+
+_OFFSETS = ((5, 0), (-5, 0), (0, 6), (0, -6), (5, 5), (-5, 5), (5, -5), (-5, -5))  # points
+_SHARE = {1: 0.0, 0: 0.5, -1: 1.0}  # of a label that lies left of, or below, where it is anchored
+
+
+def _covers(box: np.ndarray, taken: np.ndarray) -> bool:
+    """Whether the box lies over any of the others."""
+    left, bottom, right, top = taken.T
+    apart = (left >= box[2]) | (right <= box[0]) | (bottom >= box[3]) | (top <= box[1])
+    return not apart.all()
 
 
 def lay_out(drawn: Figure) -> None:

@@ -68,7 +68,7 @@ def _curves_drawing(study: Study, found: list[Curve]) -> Drawing:
         axes.plot(curve.logits, curve.transformed, label=curve.label, **look)
     axes.set(xlabel="logit", ylabel="transformed logit, shifted to 0 at 0")
     legend_below(axes)
-    caption = f"Transforms of the heads trained on {study.title}, one run each."
+    caption = f"Transforms of the heads trained on {study.short}, one run each."
     return Drawing("transforms", "Transforms", caption, drawn)
 
 
@@ -78,5 +78,5 @@ def _histogram(study: Study, found: list[Curve]) -> Drawing:
         axes.stairs(curve.density, curve.edges, label=curve.label, linewidth=1.3, **look)
     axes.set(xlabel="logit", ylabel="density, 1 / logit")
     legend_below(axes)
-    caption = f"Histograms of the logits that the transforms act on, {study.title}, one run each."
+    caption = f"Histograms of the logits that the transforms act on, {study.short}, one run each."
     return Drawing("logits", "Logits", caption, drawn)

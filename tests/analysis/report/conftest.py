@@ -155,7 +155,10 @@ def add_analyses() -> Callable[[Path], None]:
             "top": top,
         }
         hits = {"positions": [1, 2, 3, 4], "top1": [1, 0, 0, 0], "top5": [1, 1, 0, 1]}
-        _write(run, "predictions", split="test", contexts=[context], hits=hits)
+        margin = {**context, "name": "margin 9", "source": "margin", "other_prob": 0.001,
+                  "margin_nats": 5.5}  # fmt: skip
+        against = {"run": "penn_small-0", "better": [margin], "worse": []}
+        _write(run, "predictions", split="test", contexts=[context], hits=hits, against=against)
         sets = {
             name: {"spearman": 0.4 + shift, "pairs": 237, "skipped": 116}
             for name in ("WS-353", "RG-65")

@@ -95,7 +95,7 @@ def test_every_section_has_its_tables_and_figures(report):
     assert tables == {
         "performance", "significance", "published", "rank_and_difference", "pairs", "correlation",
         "averaging", "experts", "latent_dropout", "ranks", "divergence", "predictions",
-        "hit_shares", "word_similarity", "word_similarity_published", "components",
+        "hit_shares", "margins", "word_similarity", "word_similarity_published", "components",
         "press_robustness", "gradient_bottleneck", "runs", "origins",
     }  # fmt: skip
     assert figures == {

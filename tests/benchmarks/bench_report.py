@@ -1,0 +1,53 @@
+"""Seconds that a report takes over a thousand runs made by hand.
+
+    python tests/benchmarks/bench_report.py [RUNS]
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from lmkit.analysis.report.collect import collect, run_folders
+from lmkit.analysis.report.study_report import make_report
+
+CONFTEST = Path(__file__).resolve().parents[1] / "analysis" / "report" / "conftest.py"
+SEEDS = 10
+
+
+def main() -> None:
+    """Makes a grid of GSS and mixtures over seeds, and reports on it."""
+    num_runs = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    spec = importlib.util.spec_from_file_location("made_runs", CONFTEST)
+    made_runs = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made_runs)
+    make_run = made_runs.make_run.__wrapped__()
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for i in range(num_runs):
+            seed, point = i % SEEDS, i // SEEDS
+            ppl, rank = 57 + 0.01 * (i * 37 % 101), 402 + i * 61 % 9000
+            if point == 0:
+                make_run(root, seed, ppl)
+            elif point % 10 == 0:
+                make_run(root, seed, ppl - 2, rank, "softmaxes",
+                         changes={"mixture.num_experts": point // 10 + 1})  # fmt: skip
+            else:
+                changes = {"transform.c": -2 + 0.5 * (point % 9), "transform.k": 1.25 + point // 9}
+                make_run(root, seed, ppl, rank, transform="gss", changes=changes)
+        start, cpu = time.perf_counter(), time.process_time()
+        collected = collect(run_folders(root))
+        read = time.perf_counter()
+        make_report(collected, "softmax", None, root / "report")
+        end = time.perf_counter()
+    print(
+        f"{num_runs:,} runs: {end - start:.1f} s ({read - start:.1f} s to read them), "
+        f"{time.process_time() - cpu:.1f} s of CPU time"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -46,14 +46,21 @@ class Requeue(Checkpoint):
             self._go(trainer)
 
     def _go(self, trainer: pl.Trainer) -> None:
-        for logger in trainer.loggers:
-            if isinstance(logger, WandbLogger):
-                # a killed process loses what W&B has not yet written
-                logger.experiment.finish(exit_code=1)
         name = signal.Signals(self.leave.asked).name
         print(
             f"asked to leave by {name}: saved at step {trainer.global_step}; the same command "
             f"again goes on from there",
             flush=True,
         )
+        for logger in trainer.loggers:
+            if isinstance(logger, WandbLogger):
+                _finish(logger)
         raise SystemExit(LEFT)
+
+
+def _finish(logger: WandbLogger) -> None:
+    """Writes what W&B has buffered, which a killed process loses."""
+    try:
+        logger.experiment.finish(exit_code=1)
+    except Exception as error:  # of any kind: SIGTERM, sent to a whole job, ends W&B's process too
+        print(f"W&B's record ends early ({error}); metrics.csv is whole", flush=True)

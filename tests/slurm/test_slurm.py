@@ -46,8 +46,8 @@ def test_each_point_is_a_job_of_one_array(sweep, undisturbed):
 
 
 def test_every_job_runs_out_of_time(sweep, undisturbed):
-    """Each has a minute when it trains, no more, and plenty before and when it goes on."""
-    times = ["hydra.launcher.time_min=1", "hydra.launcher.signal_delay_s=60"]
+    """Each has two minutes when it trains, no more, and plenty before and when it goes on."""
+    times = ["hydra.launcher.time_min=1", "hydra.launcher.signal_delay_s=110"]
     process = sweep.on_slurm(*times, "logger.mode=offline")
     limits: dict[str, int] = {}
 
@@ -65,7 +65,7 @@ def test_every_job_runs_out_of_time(sweep, undisturbed):
                 continue  # SLURM says INVALID of one that is on its way back into the queue
             over = any(pinned.holder.job_id == number for pinned in stopped)
             if not over or limits.get(job, 60) == 60:
-                limit(job, int(used.split(":")[0]) + 1 if over else 60)
+                limit(job, int(used.split(":")[0]) + 2 if over else 60)
         for pinned in stopped:
             if pinned.is_asked():
                 pinned.release()

@@ -9,6 +9,7 @@ from typing import TypeVar
 from lmkit.errors import UserError
 from lmkit.evaluation.load import LoadedRun, load_run
 from lmkit.evaluation.rank import find_runs, require_writable
+from lmkit.module import LanguageModel
 from lmkit.runs.atomic import replace_atomically
 
 Found = TypeVar("Found")
@@ -34,6 +35,8 @@ def each_run(
         try:
             require_writable(run.analysis)
             loaded = load_run(run.path, CHECKPOINT, data_root, threads)
+            if not isinstance(loaded.model, LanguageModel):
+                raise UserError("it is no language model of running text, but a dialogue model")
             results[run.path.name] = analyse(loaded)
         except UserError as error:
             if len(found.runs) == 1 and not left_out:

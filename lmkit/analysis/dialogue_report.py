@@ -25,9 +25,9 @@ MEASURES = (
     ("response_words", "words a response", 2),
 )
 NOTE = (
-    "± is the standard deviation over seeds. p: Welch's test against {baseline}, corrected for the "
-    "experiments held against it (Holm). BLEU: precision is the mean, recall the maximum over the "
-    "{n_best} responses, of {pairs:,} contexts. {published}"
+    "± is the standard deviation over seeds, (n) their number. p: Student's test against "
+    "{baseline}, corrected for the experiments held against it (Holm). BLEU: precision is the "
+    "mean, recall the maximum over {n_best} responses, to {pairs:,} of {all_pairs:,} contexts."
 )
 
 
@@ -59,14 +59,13 @@ def dialogue_table(runs: Sequence[ScoredRun], baseline: str | None) -> Table:
         groups.setdefault(run.experiment, []).append(run)
     baseline = _baseline(groups, baseline)
     others = [name for name in groups if name != baseline]
-    published = published_dialogue() if any(r.corpus == "switchboard" for r in runs) else None
-    table = Table(title="responses", caption=_note(runs, baseline, published is not None))
+    table = Table(title="responses to contexts")
     table.add_column("", no_wrap=True)
     for name in (baseline, *others):
         table.add_column(f"{name} ({len(groups[name])})", justify="right")
         if name != baseline:
             table.add_column("p", justify="right")
-    heads = {} if published is None else published.heads
+    heads = published_dialogue().heads if _is_switchboard(runs) else {}
     for head in heads:
         table.add_column(f"published {head}", justify="right", style="dim")
     for measure, title, decimals in MEASURES:
@@ -78,6 +77,19 @@ def dialogue_table(runs: Sequence[ScoredRun], baseline: str | None) -> Table:
         cells += [_number(heads[head].get(measure), 3) for head in heads]
         table.add_row(title, *cells)
     return table
+
+
+def dialogue_note(runs: Sequence[ScoredRun], baseline: str | None) -> str:
+    """What has to be said about the table."""
+    groups = {run.experiment: [run] for run in reversed(runs)}
+    found = runs[0].found
+    note = NOTE.format(
+        baseline=_baseline(groups, baseline),
+        n_best=found["options"]["n_best"],
+        pairs=found["answered_pairs"],
+        all_pairs=found["all_pairs"],
+    )
+    return f"{note} {published_dialogue().note}" if _is_switchboard(runs) else note
 
 
 def samples(runs: Sequence[ScoredRun], shown: int) -> Iterator[str]:
@@ -111,19 +123,13 @@ def _baseline(groups: Mapping[str, Sequence[ScoredRun]], baseline: str | None) -
 def _p_values(
     values: Mapping[str, Sequence[float]], baseline: str, others: Sequence[str]
 ) -> dict[str, float]:
-    found = {name: compare(values[name], values[baseline]).p_welch for name in others}
+    found = {name: compare(values[name], values[baseline]).p_student for name in others}
     known = {name: p for name, p in found.items() if p is not None}
     return dict(zip(known, holm(list(known.values())), strict=True))
 
 
-def _note(runs: Sequence[ScoredRun], baseline: str, has_published: bool) -> str:
-    found = runs[0].found
-    return NOTE.format(
-        baseline=baseline,
-        n_best=found["options"]["n_best"],
-        pairs=found["answered_pairs"],
-        published=published_dialogue().note if has_published else "",
-    )
+def _is_switchboard(runs: Sequence[ScoredRun]) -> bool:
+    return any(run.corpus == "switchboard" for run in runs)
 
 
 def _mean(values: Sequence[float], decimals: int) -> str:

@@ -19,6 +19,7 @@ from lmkit.runs.folder import RunFolder
 if TYPE_CHECKING:  # it brings torch, and --help must not wait for it
     from lmkit.dialogue.measure import DialogueOptions
 
+SCHEMA_VERSION = 1
 MODULE = "lmkit.dialogue.module.DialogueModel"
 
 
@@ -27,7 +28,7 @@ def main(config: DictConfig) -> None:
     """Checks the options, measures each run that has not been, prints tables and samples."""
     plain = plain_config(config)
     options = _checked(plain)
-    from lmkit.analysis.dialogue_report import dialogue_table, samples, scored_run
+    from lmkit.analysis.dialogue_report import dialogue_note, dialogue_table, samples, scored_run
     from lmkit.evaluation.rank import find_runs
 
     found = find_runs(plain["run"])
@@ -47,6 +48,7 @@ def main(config: DictConfig) -> None:
 
     console = Console()
     console.print(dialogue_table(scored, plain["baseline"]))
+    console.print(dialogue_note(scored, plain["baseline"]), highlight=False)
     for text in samples(scored, plain["shown"]):
         console.print(text, markup=False, highlight=False)
     print(f"responses: {found.runs[0].analysis}" + (", ..." if len(scored) > 1 else ""))
@@ -103,7 +105,7 @@ def _measured(
             options,
             lambda done, total: progress.update(task, completed=done, total=total),
         )
-    found = {"kind": "dialogue", **made_of, **found}
+    found = {"schema_version": SCHEMA_VERSION, "kind": "dialogue", **made_of, **found}
     run.analysis.mkdir(exist_ok=True)
     text = json.dumps(found, indent=2) + "\n"
     replace_atomically(path, lambda file: file.write(text.encode()))

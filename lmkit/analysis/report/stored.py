@@ -26,6 +26,7 @@ _WANTED = {  # what the report reads of each kind
     "embeddings": {"word_similarity": dict, "principal_components": dict},
     "logits": {"histogram": dict, "curve": dict},
     "samples": {"texts": list},
+    "dialogue": {"options": dict, "responses": list, "perplexity": float},
     "press_robustness": {},
     "gradient_bottleneck": {},
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 from lmkit.analysis.report.averaging import averaging
 from lmkit.analysis.report.collect import Collected
 from lmkit.analysis.report.curves import curves
+from lmkit.analysis.report.dialogue import dialogue
 from lmkit.analysis.report.embeddings import embeddings
 from lmkit.analysis.report.findings import findings
 from lmkit.analysis.report.groups import Study, studies
@@ -60,6 +61,7 @@ def _chapter(study: Study, files: Files, window: Window | None) -> Chapter:
             embeddings(study, files),
             transforms(study, files),
             samples(study, files),
+            *dialogue(study, files),
             curves(study, files),
             robustness(study, files),
             runs_section(study),

@@ -178,6 +178,13 @@ def add_analyses() -> Callable[[Path], None]:
             curve={"logit": logits, "transformed": [2 * z + shift for z in logits]},
         )
         _write(run, "samples", temperature=1.0, top_k=None, seed=1, texts=["<b>once</b> upon"])
+        scores = {f"bleu{n}_{kind}": 0.1 * n + shift for n in range(1, 5)
+                  for kind in ("precision", "recall")}  # fmt: skip
+        scores |= {"perplexity": 30.0 + shift, "distinct1": 0.01, "distinct2": 0.1}
+        answer = {"context": ["> hello", "hi"], "reference": ["how", "are", "you"]}
+        answer |= {"responses": [["fine"], ["well"]], "log_probs": [-1.0, -2.0]}
+        _write(run, "dialogue", options={"n_best": 2}, answered_pairs=7, response_words=1.0,
+               responses=[answer], **scores)  # fmt: skip
         noise = [
             {"c": c, "press_rank": r, "predicted_rank": r, "effective_rank": {"0.001": 7}}
             for c, r in ((1e-20, 9899), (1e-25, 10))

@@ -96,7 +96,7 @@ def test_every_section_has_its_tables_and_figures(report):
         "performance", "significance", "published", "rank_and_difference", "pairs", "correlation",
         "averaging", "experts", "latent_dropout", "ranks", "divergence", "predictions",
         "hit_shares", "margins", "word_similarity", "word_similarity_published", "components",
-        "press_robustness", "gradient_bottleneck", "runs", "origins",
+        "press_robustness", "gradient_bottleneck", "runs", "origins", "dialogue",
     }  # fmt: skip
     assert figures == {
         "rank_gss", "rank_heads", "grid_perplexity", "grid_rank", "experts_test", "experts_rank",
@@ -147,6 +147,19 @@ def test_what_is_missing_or_damaged_is_named(report):
     assert "no second seed" in text
     assert "samples.json" in text
     assert "1 left out" in text
+
+
+def test_responses_are_scored_and_shown_side_by_side(report, page):
+    rows = {(row[0][1], row[1][1]): row for row in page.tables["penn_dialogue"][1:]}
+    assert rows["perplexity", "Softmax (ET 200)"][3][1] == "30.00"
+    differences = {
+        head: row[4][0] for (measure, head), row in rows.items() if measure == "BLEU-2 recall"
+    }
+    assert sorted(float(value) for value in differences.values() if value) == [
+        pytest.approx(0.1),
+        pytest.approx(0.2),
+    ]
+    assert "said: how are you" in (report / "index.html").read_text()
 
 
 def test_texts_of_models_are_no_markup(report):

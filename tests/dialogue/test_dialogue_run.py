@@ -1,0 +1,123 @@
+"""A dialogue run from its command to its table: exact resume, result, responses."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from lmkit.cli import compose, plain_config
+from lmkit.dialogue.respond import main
+from lmkit.runs.folder import RunFolder
+from tests.dialogue.conftest import SMALL
+from tests.integration.test_resume import assert_same_run, kill_after, spawner, to_the_end
+
+WORDS = list("abcdefgh.?")
+
+
+def overrides(folder: Path, runs_dir: Path) -> list[str]:
+    options = [*SMALL, f"data.root={folder}", f"runs_dir={runs_dir}", "callbacks.log_every=5"]
+    options += ["windows.batch_size=8", "windows.eval_batch_size=16", "optimizer.lr=0.01"]
+    return [*options, "switch_epoch=3", "max_epochs=5", "callbacks.spectrum.contexts=50"]
+
+
+def config(folder: Path, runs_dir: Path, *further: str) -> dict:
+    return plain_config(compose("train", [*overrides(folder, runs_dir), *further]))
+
+
+@pytest.fixture(scope="module")
+def dialogues(tmp_path_factory) -> Path:
+    """Speakers who mostly say again what was said."""
+    folder, draw = tmp_path_factory.mktemp("talk"), random.Random(0)
+    for split, number in (("train", 60), ("valid", 6), ("test", 6)):
+        lines = []
+        for dialogue in range(number):
+            said = draw.choices(WORDS, k=draw.randint(1, 6))
+            for turn in range(5):
+                lines.append(f"{dialogue}\t{'AB'[turn % 2]}\t{' '.join(said)}\n")
+                said = said if draw.random() < 0.8 else draw.choices(WORDS, k=3)
+        (folder / f"{split}.tsv").write_text("".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(dialogues, tmp_path_factory) -> tuple[RunFolder, float]:
+    """An undisturbed run of MoS, and its seconds."""
+    warm_up = spawner.Process(target=time.sleep, args=(0,))
+    warm_up.start()
+    warm_up.join()
+    runs_dir, started = tmp_path_factory.mktemp("runs"), time.monotonic()
+    folder = to_the_end(config(dialogues, runs_dir, "experiment=dialogue_mos"))
+    return folder, time.monotonic() - started
+
+
+def test_kills_change_no_bit(finished, dialogues, tmp_path):
+    reference, seconds = finished
+    resumed = config(
+        dialogues, tmp_path, "experiment=dialogue_mos", "callbacks.checkpoint_minutes=0.002"
+    )
+    moments = random.Random(7)
+    kills = sum(kill_after(resumed, moments.uniform(0.1, 0.6) * seconds) for _ in range(4))
+    assert kills >= 2, "the run ended before it could be killed often"
+    assert_same_run(reference, to_the_end(resumed))
+
+
+def test_it_learns_and_has_a_result_like_any_run(finished):
+    folder, _ = finished
+    result = folder.read_result()
+    assert result.experiment == "dialogue_mos"
+    assert 1 < result.metrics["test_ppl"] < 9  # of 12 words
+    spectrum = result.metrics["test_spectrum"]
+    assert spectrum["num_contexts"] == result.metrics["test_tokens"]
+    assert result.metrics["switched_after"] == 3
+
+
+def respond(monkeypatch, *arguments: str) -> None:
+    monkeypatch.setattr("sys.argv", ["respond", *arguments])
+    main()
+
+
+def test_responses_are_scored_written_and_shown(finished, monkeypatch, capsys):
+    folder, _ = finished
+    line = [f"run={folder.path.parent}", "beam=4", "n_best=2", "max_words=7", "samples=5"]
+    line.append("shown=2")
+    respond(monkeypatch, *line)
+    printed = capsys.readouterr().out
+    found = json.loads((folder.analysis / "dialogue.json").read_text())
+    assert found["kind"] == "dialogue"
+    assert found["perplexity"] == pytest.approx(folder.read_result().metrics["test_ppl"], rel=1e-6)
+    assert found["answered_pairs"] == found["all_pairs"] == 24
+    for n in range(1, 5):
+        precision, recall = found[f"bleu{n}_precision"], found[f"bleu{n}_recall"]
+        assert 0 <= precision <= recall <= 1
+    assert len(found["responses"]) == 5
+    for answered in found["responses"]:
+        assert 1 <= len(answered["responses"]) <= 2
+        assert answered["log_probs"] == sorted(answered["log_probs"], reverse=True)
+    assert "dialogue_mos (1)" in printed
+    assert f"{found['perplexity']:.2f}" in printed
+    assert " ".join(found["responses"][0]["reference"]) in printed
+    # what is known is not measured again, unless it is asked for something else
+    changed = (folder.analysis / "dialogue.json").stat().st_mtime_ns
+    respond(monkeypatch, *line)
+    assert (folder.analysis / "dialogue.json").stat().st_mtime_ns == changed
+    respond(monkeypatch, *line, "pairs=3")
+    assert json.loads((folder.analysis / "dialogue.json").read_text())["answered_pairs"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["beam=2"], "n_best must be at most beam, which is 2, but is 5"),
+        (["split=dev"], "split must be one of train, valid, test"),
+        (["pairs=0"], "pairs must be a whole number of at least 1, but is 0"),
+        (["pairs=25"], "pairs=25 is more than the 24 pairs of the test split"),
+        (["baseline=penn"], "baseline=penn has no run here; there are dialogue_mos"),
+    ],
+)
+def test_bad_options_are_named(finished, monkeypatch, arguments, expected):
+    with pytest.raises(SystemExit, match=expected):
+        respond(monkeypatch, f"run={finished[0].path}", "max_words=2", *arguments)

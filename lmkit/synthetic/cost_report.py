@@ -29,11 +29,11 @@ AXES = {"seconds": "CPU seconds a step", "peak_mib": "peak memory, MiB"}
 def figures(records: Records, options: Options) -> dict[str, Figure]:
     """Time above memory; over M for all heads, over K for those that have one."""
     figure, grid = panels(2, 2)
+    looks = {h: style(i) for i, h in enumerate(dict.fromkeys(r["head"] for r in records))}
     for row, (column, name) in zip(grid, AXES.items(), strict=True):
         words, counts = row
-        _draw(words, [r for r in records if r["axis"] == "words"], column, "words", options.heads)
-        heads = list(dict.fromkeys(r["head"] for r in records if r["axis"] == "count"))
-        _draw(counts, [r for r in records if r["axis"] == "count"], column, "count", heads)
+        for axes, axis in ((words, "words"), (counts, "count")):
+            _draw(axes, [r for r in records if r["axis"] == axis], column, axis, looks)
         words.set(xlabel="words M", ylabel=name)
         counts.set(xlabel="K: components, units or knots", ylabel=name)
     grid[0][0].set_title(f"K = {options.num_experts} components", fontsize="medium")
@@ -48,14 +48,14 @@ def figures(records: Records, options: Options) -> dict[str, Figure]:
     return {"cost": figure}
 
 
-def _draw(axes: Axes, records: Records, column: str, x: str, heads: Sequence[str]) -> None:
-    for i, head in enumerate(heads):
+def _draw(axes: Axes, records: Records, column: str, x: str, looks: dict[str, dict]) -> None:
+    for head in dict.fromkeys(r["head"] for r in records):
         for loss, line in (("chunked", "-"), ("plain", ":")):
             own = [r for r in records if (r["head"], r["loss"]) == (head, loss)]
             own = [r for r in own if r[column] is not None]
             name = label(head) if loss == "chunked" else None
             y = [r[column] for r in own]
-            axes.plot([r[x] for r in own], y, ls=line, label=name, **style(i))
+            axes.plot([r[x] for r in own], y, ls=line, label=name, **looks[head])
     axes.set(xscale="log", yscale="log")
     axes.grid(alpha=0.3)
 

@@ -14,7 +14,7 @@ skip() {
 
 install() {
   [ "$(id -u)" = 0 ] || skip "they need root, to start a SLURM of their own"
-  if command -v slurmctld slurmd munged >/dev/null; then return; fi
+  if command -v slurmctld && command -v munged; then return; fi >/dev/null
   command -v apt-get >/dev/null || skip "SLURM is not installed, and there is no apt-get"
   local packages=(slurm-wlm munge) log
   log=$(mktemp)

@@ -219,7 +219,7 @@ def _non_local(spectra: Records) -> Claim:
         f"of {relu['experts']} positions, {relu['small']:.1%} in the non-local layer with ReLU "
         f"experts and {linear['small']:.1%} with linear ones (exactly zero: {local['zero']:.1%}, "
         f"{relu['zero']:.1%}, {linear['zero']:.1%}). Its experts share their weights, and its "
-        f"gates average over positions.",
+        f"gates average over positions. Broken is taken as: less than {MENDED:.0%} of the first.",
         "jacobians",
     )
 

@@ -28,7 +28,7 @@ class Curve(NamedTuple):
 
 def curves(study: Study, files: Files) -> Section:
     """The run of median test perplexity of each head."""
-    groups, num_left = study.shown(_SHOWN)
+    groups, note = study.shown(_SHOWN)
     found, without = [], []
     for group in groups:
         run = group.representative
@@ -38,7 +38,6 @@ def curves(study: Study, files: Files) -> Section:
         else:
             without.append(group.label)
     missing = [f"no epochs in metrics.csv: {listed(without)}"] if without else []
-    note = f" {num_left} further groups are not drawn." if num_left else ""
     drawings = [
         _drawing(found, metric, key, title, label, study, note)
         for metric, key, title, label in (

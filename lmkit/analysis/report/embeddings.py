@@ -27,7 +27,7 @@ Rho = dict[str, dict[str, list[float]]]  # by group's label and benchmark: a val
 
 def embeddings(study: Study, files: Files) -> Section:
     """Everything that `embeddings.json` tells."""
-    groups, _ = study.shown(_SHOWN)
+    groups, note = study.shown(_SHOWN)
     contents = {
         group.label: [c for run in group.runs if (c := files.analysis(run, "embeddings"))]
         for group in groups
@@ -37,7 +37,7 @@ def embeddings(study: Study, files: Files) -> Section:
     how = "python -m lmkit.analysis.embeddings run=FOLDER"
     missing = [f"no embeddings.json: {listed(without)}: {how}"] if without else []
     if not having:
-        return Section("embeddings", "Embeddings", _INTRO, [], missing)
+        return Section("embeddings", "Embeddings", _INTRO + note, [], missing)
     rho = {group.label: _rho(contents[group.label]) for group in having}
     blocks: list[Block] = []
     if all(rho.values()):
@@ -47,7 +47,7 @@ def embeddings(study: Study, files: Files) -> Section:
     else:
         missing.append(f"no benchmarks of word similarity were there: {how} benchmarks=FOLDER")
     blocks.append(_components(study, having, contents))
-    return Section("embeddings", "Embeddings", _INTRO, blocks, missing)
+    return Section("embeddings", "Embeddings", _INTRO + note, blocks, missing)
 
 
 _INTRO = "Are the word vectors of a head of higher rank better by any measure of their own?"
@@ -131,7 +131,7 @@ def _wins(study: Study, rho: Rho) -> Drawing:
     drawn, axes = figure((4.4, 3.6))
     heat_map(axes, wins, names, names, "{:.0f}")
     axes.invert_yaxis()
-    axes.tick_params(axis="x", rotation=35)
+    axes.set_xticklabels(names, rotation=35, ha="right", rotation_mode="anchor")
     axes.set(xlabel="than this head", ylabel="better: this head")
     caption = (
         f"On how many of the {len(means[names[0]])} benchmarks the embeddings of the row's head "

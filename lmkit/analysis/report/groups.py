@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lmkit.analysis.report.collect import Collected, Corpus, LeftOut, Run
@@ -84,18 +84,25 @@ class Study:
 
         return min(self.baselines, key=distance, default=None)
 
-    def shown(self, limit: int) -> tuple[list[Group], int]:
-        """At most `limit` groups for a figure, and how many groups are not among them.
+    def shown(self, limit: int) -> tuple[list[Group], str]:
+        """At most `limit` groups for a figure, and a note on what they are.
 
         They are one of each head, and more of them where there are fewer than three heads. Of a
         head the group of most seeds comes first, of equals that of the lowest valid perplexity.
+        Where each is of another head, its label is that head's name alone, and the note says more.
         """
         by_merit = sorted(self.groups, key=lambda g: (-len(g.runs), min(g.values("valid_ppl"))))
         firsts = list({group.head: group for group in reversed(by_merit)}.values())
-        rest = [group for group in by_merit if group not in firsts] if len(firsts) < 3 else []
         firsts.sort(key=self.groups.index)
-        chosen = [*firsts, *rest][:limit]
-        return sorted(chosen, key=self.groups.index), len(self.groups) - len(chosen)
+        rest = [group for group in by_merit if group not in firsts] if len(firsts) < 3 else []
+        chosen = sorted([*firsts, *rest][:limit], key=self.groups.index)
+        num_left = len(self.groups) - len(chosen)
+        note = f" {num_left} further groups are not among them." if num_left else ""
+        if rest:
+            return chosen, note
+        longer = [group.label for group in chosen if group.label != group.head.name]
+        said = f" Shown: {', '.join(longer)}." if longer else ""
+        return [replace(group, label=group.head.name) for group in chosen], said + note
 
 
 def studies(collected: Collected, baseline: str) -> tuple[list[Study], list[LeftOut]]:

@@ -137,10 +137,9 @@ def _figures(
     def mean(found: Spread | None) -> float | None:
         return None if found is None else found.mean
 
-    rank_name = f"Press rank ({contexts:,} test contexts)" if contexts else "Press rank"
     wanted = [
         ("test", "test perplexity", lambda group: mean(group.spread("test_ppl"))),
-        ("rank", rank_name, lambda group: mean(rank_at(group, files, contexts))),
+        ("rank", "Press rank", lambda group: mean(rank_at(group, files, contexts))),
         ("gap", "test − train perplexity", lambda group: mean(gap(group))),
     ]
     if axis.option == _NUM_EXPERTS:
@@ -163,5 +162,7 @@ def _figures(
         legend_below(axes)
         title = f"{label[0].upper()}{label[1:]} over the {axis.name}"
         caption = f"Mixtures trained on {study.short}, means over seeds."
+        if name == "rank" and contexts:
+            caption += f" Rank of log P over {contexts:,} test contexts."
         drawings.append(Drawing(f"{axis.key}_{name}", title, caption, drawn))
     return drawings

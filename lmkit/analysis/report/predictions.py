@@ -21,7 +21,7 @@ Contents = dict[str, Content]  # predictions.json by the group's label
 
 def predictions(study: Study, files: Files) -> Section:
     """Top-5 predictions and hit matrices of one run a head."""
-    groups, _ = study.shown(_SHOWN)
+    groups, note = study.shown(_SHOWN)
     contents: Contents = {}
     without = []
     for group in groups:
@@ -41,7 +41,8 @@ def predictions(study: Study, files: Files) -> Section:
     return Section(
         "predictions",
         "Predictions",
-        "Which next words a head expects, of one run a head (that of median test perplexity).",
+        "Which next words a head expects, of one run a head (that of median test perplexity)."
+        f"{note}",
         blocks,
         missing,
     )
@@ -103,9 +104,10 @@ def _matrix(study: Study, contents: Contents) -> list[Drawing]:
     drawn, axes = figure((width, 1.5 + 0.3 * len(contents)))
     axes.pcolormesh(hits, cmap=two_colours(), vmin=0, vmax=1, edgecolors=PAPER, linewidth=1)
     axes.set_yticks(np.arange(len(contents)) + 0.5, list(contents))
-    targets = [next(iter(contents.values())) for _ in names]
-    words = [_contexts(t)[name]["target"] or "" for t, name in zip(targets, names, strict=True)]
-    axes.set_xticks(np.arange(len(names)) + 0.5, words, rotation=60, ha="right", size=7)
+    first = _contexts(next(iter(contents.values())))
+    axes.set_xticks(np.arange(len(names)) + 0.5, [first[name]["target"] or "" for name in names])
+    slanted = {"rotation": 60, "ha": "right", "rotation_mode": "anchor", "size": 7}
+    axes.set_xticklabels(axes.get_xticklabels(), **slanted)
     axes.invert_yaxis()
     axes.grid(False)
     axes.tick_params(length=0)

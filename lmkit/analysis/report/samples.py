@@ -13,7 +13,7 @@ _TEXTS = 2  # of each head
 
 def samples(study: Study, files: Files) -> Section:
     """The first texts of one run a head."""
-    groups, _ = study.shown(_SHOWN)
+    groups, note = study.shown(_SHOWN)
     passages, without = [], []
     for group in groups:
         run = files.representative(group.runs, "samples")
@@ -30,4 +30,4 @@ def samples(study: Study, files: Files) -> Section:
             passages.append(Passage(f"{group.label}: {how}", str(text)))
     how = "python -m lmkit.generate run=FOLDER"
     missing = [f"no samples.json: {listed(without)}: {how}"] if without else []
-    return Section("samples", "Generated text", "", passages, missing)
+    return Section("samples", "Generated text", f"One run a head.{note}", passages, missing)

@@ -28,24 +28,24 @@ class Curve(NamedTuple):
 def transforms(study: Study, files: Files) -> Section:
     """Transforms of the heads for which `logits.json` was written."""
     found, without = [], []
-    for group in study.groups:
+    groups, note = study.shown(_SHOWN)
+    for group in groups:
         run = files.representative(group.runs, "logits")
         if run is None:
             if group.head.name not in _NO_TRANSFORM:
                 without.append(group.label)
             continue
-        if len(found) < _SHOWN:
-            found.append(_curve(group.label, files.analysis(run, "logits")))
+        found.append(_curve(group.label, files.analysis(run, "logits")))
     missing = []
     if without or not found:
-        whose = ", ".join(without[:_SHOWN]) or "any head"
+        whose = ", ".join(without) or "any head"
         missing.append(f"no logits of {whose}: python -m lmkit.analysis.logits run=FOLDER")
     blocks = [_curves_drawing(study, found), _histogram(study, found)] if found else []
     return Section(
         "transforms",
         "Transforms",
         "What a head does to a logit. A constant added to all logits changes no probability, so "
-        "every curve is shifted to be 0 at logit 0.",
+        f"every curve is shifted to be 0 at logit 0.{note}",
         blocks,
         missing,
     )
@@ -66,7 +66,7 @@ def _curves_drawing(study: Study, found: list[Curve]) -> Drawing:
     axes.plot([low, high], [low, high], color="#7f7f7f", linewidth=0.9, label="identity")
     for curve, look in zip(found, looks(), strict=False):
         axes.plot(curve.logits, curve.transformed, label=curve.label, **look)
-    axes.set(xlabel="logit", ylabel="transformed logit, shifted to 0 at 0")
+    axes.set(xlabel="logit", ylabel="transformed logit")
     legend_below(axes)
     caption = f"Transforms of the heads trained on {study.short}, one run each."
     return Drawing("transforms", "Transforms", caption, drawn)

@@ -32,7 +32,7 @@ SMOKE = [
     "logger.mode=disabled",
 ]
 SLURM = ["hydra/launcher=slurm", "hydra.launcher.gpus=0", "hydra.launcher.cpus=1"]
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 ENVIRONMENT = os.environ | {
     "OMP_NUM_THREADS": "1",
     "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

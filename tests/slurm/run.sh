@@ -123,5 +123,5 @@ trap stop EXIT INT TERM
 configure
 start
 sinfo --version
-LMKIT_SLURM=1 timeout --kill-after=10 1200 "$python" -m pytest tests/slurm "$@" &
+LMKIT_SLURM=1 timeout --kill-after=10 1800 "$python" -m pytest tests/slurm "$@" &
 wait $! # and not pytest itself, so that a signal to this script is heard at once

@@ -27,13 +27,13 @@ Rho = dict[str, dict[str, list[float]]]  # by group's label and benchmark: a val
 
 def embeddings(study: Study, files: Files) -> Section:
     """Everything that `embeddings.json` tells."""
-    groups, note = study.shown(_SHOWN)
+    found, without = files.having(study, "embeddings")
+    groups, note = study.shown(_SHOWN, found)
     contents = {
         group.label: [c for run in group.runs if (c := files.analysis(run, "embeddings"))]
         for group in groups
     }
     having = [group for group in groups if contents[group.label]]
-    without = [group.label for group in groups if not contents[group.label]]
     how = "python -m lmkit.analysis.embeddings run=FOLDER"
     missing = [f"no embeddings.json: {listed(without)}: {how}"] if without else []
     if not having:

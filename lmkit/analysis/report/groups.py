@@ -84,19 +84,25 @@ class Study:
 
         return min(self.baselines, key=distance, default=None)
 
-    def shown(self, limit: int) -> tuple[list[Group], str]:
+    def shown(
+        self, limit: int, among: Sequence[Group] | None = None
+    ) -> tuple[list[Group], str]:
         """At most `limit` groups for a figure, and a note on what they are.
 
         They are one of each head, and more of them where there are fewer than three heads. Of a
         head the group of most seeds comes first, of equals that of the lowest valid perplexity.
         Where each is of another head, its label is that head's name alone, and the note says more.
+
+        Args:
+            among: those that can be shown; None: all.
         """
-        by_merit = sorted(self.groups, key=lambda g: (-len(g.runs), min(g.values("valid_ppl"))))
+        groups = self.groups if among is None else among
+        by_merit = sorted(groups, key=lambda g: (-len(g.runs), min(g.values("valid_ppl"))))
         firsts = list({group.head: group for group in reversed(by_merit)}.values())
         firsts.sort(key=self.groups.index)
         rest = [group for group in by_merit if group not in firsts] if len(firsts) < 3 else []
         chosen = sorted([*firsts, *rest][:limit], key=self.groups.index)
-        num_left = len(self.groups) - len(chosen)
+        num_left = len(groups) - len(chosen)
         note = f" {num_left} further groups are not among them." if num_left else ""
         if rest:
             return chosen, note

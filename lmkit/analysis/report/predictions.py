@@ -21,14 +21,12 @@ Contents = dict[str, Content]  # predictions.json by the group's label
 
 def predictions(study: Study, files: Files) -> Section:
     """Top-5 predictions and hit matrices of one run a head."""
-    groups, note = study.shown(_SHOWN)
+    found, without = files.having(study, "predictions")
+    groups, note = study.shown(_SHOWN, found)
     contents: Contents = {}
-    without = []
     for group in groups:
         run = files.representative(group.runs, "predictions")
-        if run is None:
-            without.append(group.label)
-        else:
+        if run is not None:
             contents[group.label] = files.analysis(run, "predictions")
     how = "python -m lmkit.analysis.predictions run=FOLDER"
     missing = [f"no predictions.json: {listed(without)}: {how}"] if without else []

@@ -50,7 +50,8 @@ def robustness(study: Study, files: Files) -> Section:
 def _noisy(study: Study, files: Files) -> dict[str, dict]:
     """press_robustness.json by the group's label."""
     found = {}
-    for group in study.shown(_SHOWN)[0]:
+    groups, _ = files.having(study, "press_robustness")
+    for group in study.shown(_SHOWN, groups)[0]:
         run = files.representative(group.runs, "press_robustness")
         content = files.analysis(run, "press_robustness") if run else None
         if content is not None and content.get("noise"):

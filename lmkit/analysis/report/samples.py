@@ -13,12 +13,12 @@ _TEXTS = 2  # of each head
 
 def samples(study: Study, files: Files) -> Section:
     """The first texts of one run a head."""
-    groups, note = study.shown(_SHOWN)
-    passages, without = [], []
+    found, without = files.having(study, "samples")
+    groups, note = study.shown(_SHOWN, found)
+    passages = []
     for group in groups:
         run = files.representative(group.runs, "samples")
         if run is None:
-            without.append(group.label)
             continue
         content = files.analysis(run, "samples")
         how = ", ".join(

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lmkit.analysis.report.collect import LeftOut, Run
-from lmkit.analysis.report.groups import median_run
+from lmkit.analysis.report.groups import Group, Study, median_run
 from lmkit.errors import UserError
 from lmkit.runs.metrics import MetricsFile, Row
 
@@ -94,6 +94,17 @@ class Files:
                 numbers = (content["spectrum"], divergence.get("exact"), f"{stem}.npz")
                 found.append(Measurement(named[1], int(named[2]), *numbers))
         return found
+
+    def having(self, study: Study, kind: str) -> tuple[list[Group], list[str]]:
+        """Groups with a run that has such an analysis, and the heads of which no group has one."""
+        found = [
+            group
+            for group in study.groups
+            if any((run.folder.analysis / f"{kind}.json").is_file() for run in group.runs)
+        ]
+        there = {group.head.name for group in found}
+        names = dict.fromkeys(group.head.name for group in study.groups)
+        return found, [name for name in names if name not in there]
 
     def representative(self, runs: Iterable[Run], kind: str) -> Run | None:
         """Of the runs with such an analysis the one of median test perplexity."""

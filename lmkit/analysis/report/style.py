@@ -24,7 +24,7 @@ from matplotlib.font_manager import FontProperties
 
 INK, GRID, PAPER = "#1b1b1e", "#d9d9de", "#fefefe"
 # Okabe and Ito 2008, without black and yellow, which a dark or a white page would swallow
-SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8c564b", "#7f7f7f")
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8c564b", "#56b4e9", "#7f7f7f")
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HEAT = "cividis"  # Nunez et al. 2018: even in lightness for all kinds of colour vision

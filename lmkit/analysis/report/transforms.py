@@ -27,15 +27,14 @@ class Curve(NamedTuple):
 
 def transforms(study: Study, files: Files) -> Section:
     """Transforms of the heads for which `logits.json` was written."""
-    found, without = [], []
-    groups, note = study.shown(_SHOWN)
+    having, heads_without = files.having(study, "logits")
+    without = [name for name in heads_without if name not in _NO_TRANSFORM]
+    groups, note = study.shown(_SHOWN, having)
+    found = []
     for group in groups:
         run = files.representative(group.runs, "logits")
-        if run is None:
-            if group.head.name not in _NO_TRANSFORM:
-                without.append(group.label)
-            continue
-        found.append(_curve(group.label, files.analysis(run, "logits")))
+        if run is not None:
+            found.append(_curve(group.label, files.analysis(run, "logits")))
     missing = []
     if without or not found:
         whose = ", ".join(without) or "any head"

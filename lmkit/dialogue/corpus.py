@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -34,13 +35,18 @@ READER_VERSION = 1
 TOKENIZERS = ("word_punct", "treebank", "spaces")
 
 
-class Utterances(NamedTuple):
-    """A split: its utterances in the order of the file. `len(...)` is that of the tuple."""
+@dataclass(frozen=True, eq=False)
+class Utterances:
+    """A split: its utterances in the order of the file."""
 
     words_W: np.ndarray  # int32 word indices; <eos> ends each utterance
     starts_U: np.ndarray  # int64, first word of each utterance, and W at the end (U + 1)
     first_U: np.ndarray  # int64, the first utterance of the dialogue that each belongs to
     speaker_U: np.ndarray  # int32, equal within a dialogue for the same speaker
+
+    def __len__(self) -> int:
+        """Words, as of the splits of a text."""
+        return len(self.words_W)
 
     @property
     def responses(self) -> np.ndarray:

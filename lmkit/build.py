@@ -50,20 +50,11 @@ def build_model(config: dict, num_words: int) -> HeadModule:
     Parameters are drawn from torch's global generator, in a fixed order.
     """
     trunk = _create_module(config["trunk"], "trunk", num_words=num_words)
-    sections = config["head"]
-    head = Head(
-        _create_module(sections["mixture"], "head.mixture"),
-        _create_module(sections["transform"], "head.transform"),
-        num_words,
-        trunk.embedding_weight if sections["tie_weights"] else None,
-        sections["loss"],
-        sections["chunk_mb"],
-    )
     return _assemble(
         config.get("module", LANGUAGE_MODEL),
         "module",
         trunk=trunk,
-        head=head,
+        head=_head(config["head"], num_words, trunk),
         objective=create(config["objective"], "objective"),
         optimizer=create(config["optimizer"], "optimizer"),
         log_every=config["callbacks"]["log_every"],
@@ -85,6 +76,29 @@ def _assemble(section: dict, option: str, **parts: object) -> object:
     options = {key: value for key, value in section.items() if key != "_target_"}
     _check_arguments(target, set(options), option, set(parts))
     return target(**options, **parts)
+
+
+def _head(section: dict, num_words: int, trunk: nn.Module) -> Head:
+    """`Head`, or the class that the section names, which takes all that `Head` takes."""
+    parts = {
+        "mixture": _create_module(section["mixture"], "head.mixture"),
+        "transform": _create_module(section["transform"], "head.transform"),
+        "num_words": num_words,
+        "embedding_weight": trunk.embedding_weight if section["tie_weights"] else None,
+    }
+    if "_target_" not in section:
+        return Head(**parts, loss=section["loss"], chunk_mb=section["chunk_mb"])
+    options = {
+        key: value
+        for key, value in section.items()
+        if key not in ("mixture", "transform", "tie_weights")
+    }
+    head = _assemble(options, "head", **parts)
+    if not isinstance(head, Head):
+        raise UserError(
+            f"head._target_={section['_target_']} must be derived from lmkit.heads.head.Head"
+        )
+    return head
 
 
 def _create_module(section: dict, option: str, **arguments: object) -> nn.Module:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # both bring torch, and --help must not wait for it
     from lmkit.analysis.model_size import Part
     from lmkit.data.corpus import Corpus
 
-CHOICES = ("trunk", "head.mixture", "head.transform", "objective", "optimizer", "trigger")
+CHOICES = ("trunk", "head", "head.mixture", "head.transform", "objective", "optimizer", "trigger")
 LEGEND = """\
 MFLOPs: two FLOPs a multiply-add of the matrix products, forward or (training)
 forward and backward. Gates, dropout, transforms and softmax are left out."""
@@ -59,7 +59,9 @@ def configuration_table(config: dict, corpus: Corpus) -> Table:
         section = config
         for key in option.split("."):
             section = section[key]
-        values = {key: value for key, value in section.items() if key != "_target_"}
+        if "_target_" not in section:  # of the head that is made of mixture and transform alone
+            continue
+        values = {k: v for k, v in section.items() if k != "_target_" and not isinstance(v, dict)}
         table.add_row(option, f"{section['_target_'].rpartition('.')[2]}({_listed(values)})")
     table.add_row("windows", _listed(config["windows"]))
     table.add_row("budget", _listed({key: config[key] for key in ("max_epochs", "patience")}))

@@ -18,6 +18,9 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lmkit.errors import UserError, did_you_mean
 
+# sections without a `_target_` by default that take one, and with it options of its own
+MAY_NAME_A_CLASS = ("head.",)
+
 
 def check_flags(arguments: Sequence[str]) -> None:
     """Raises UserError for an argument with dashes that Hydra does not know."""
@@ -49,7 +52,8 @@ def _defaults(config_name: str) -> DictConfig:
 
 
 def _check_section(section: DictConfig, defaults: DictConfig, prefix: str, configs: Path) -> None:
-    for key in section:
+    names_its_class = prefix in MAY_NAME_A_CLASS and "_target_" in section
+    for key in () if names_its_class else section:
         if defaults._get_node(key, validate_access=False) is None:
             option = f"{prefix}{key}"
             raise UserError(_no_option(option, list(_options(defaults, prefix))))

@@ -5,6 +5,7 @@ Shapes: T window length, B batch, D trunk output.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from lmkit.data.windows import Window
@@ -37,6 +38,12 @@ class LanguageModel(HeadModule):
     ) -> None:
         super().__init__(trunk, head, objective, optimizer, log_every)
         self.hidden: State | None = None
+
+    def setup(self, stage: str) -> None:
+        if stage == "fit":  # before Lightning puts back what a checkpoint holds
+            train = torch.from_numpy(self.trainer.datamodule.corpus.train)
+            num_words = len(self.head.decoder_bias)
+            self.head.use_word_counts(torch.bincount(train, minlength=num_words))
 
     def training_step(self, window: Window, batch_idx: int) -> Tensor:
         if window.index == 0:

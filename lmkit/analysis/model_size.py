@@ -9,7 +9,8 @@ FLOPs are those of the matrix products for one token, two for each multiply-add:
     prior               2 D K             of a mixture
     latents             2 D K E           of a mixture
     sum of latents      2 K E             of a mixture of contexts alone
-    decoder             2 V E             K times that for a mixture of softmaxes
+    decoder             2 V E             K times that for a mixture of softmaxes; for Mixtape
+                                          once, and K times for words with gates of their own
 
 A lookup is no product. Gates, dropout, transforms and softmax are left out. The gradients of a
 product are two products of its size, one for its input and one for its weight, so forward and
@@ -46,7 +47,7 @@ def parts(model: HeadModule) -> list[Part]:
     head = model.head
     tied = head.decoder_weight is model.trunk.embedding_weight
     for path, parameter in model.named_parameters():
-        name, uses = _part_and_uses(path, tied, head.mixture.num_experts)
+        name, uses = _part_and_uses(path, tied, head.decoder_uses)
         found.setdefault(name, []).append(_of_parameter(name, parameter, uses))
     if isinstance(head.mixture, MixtureOfContexts):
         flops = 2 * head.mixture.num_latents * head.mixture.emb_dim
@@ -59,22 +60,22 @@ def total(found: list[Part], name: str = "total") -> Part:
     return Part(name, *(sum(part[i] for part in found) for i in range(1, len(Part._fields))))
 
 
-def _part_and_uses(path: str, tied: bool, num_experts: int) -> tuple[str, int]:
+def _part_and_uses(path: str, tied: bool, decoder_uses: float) -> tuple[str, float]:
     """The part that a parameter belongs to, and how often a token is multiplied with it."""
     if path == "trunk.embedding_weight":
-        return ("embedding = decoder", num_experts) if tied else ("embedding", 0)
+        return ("embedding = decoder", decoder_uses) if tied else ("embedding", 0)
     if path == "head.decoder_weight":
-        return "decoder", num_experts
+        return "decoder", decoder_uses
     _, _, rest = path.partition(".")
     if rest.startswith("transform."):
         return "transform", 0
     return rest.rpartition(".")[0] or rest, 1
 
 
-def _of_parameter(name: str, parameter: nn.Parameter, uses: int) -> Part:
+def _of_parameter(name: str, parameter: nn.Parameter, uses: float) -> Part:
     count = parameter.numel()
     trainable = count if parameter.requires_grad else 0
-    flops = 2 * count * uses if parameter.dim() == 2 else 0
+    flops = round(2 * count * uses) if parameter.dim() == 2 else 0
     passes = 3 if parameter.requires_grad else 2
     num_bytes = count * parameter.element_size()
     return Part(name, trainable, count, num_bytes, flops, passes * flops)

@@ -49,6 +49,11 @@ def model_bottleneck(
     Raises: UserError when the head's loss is not the one of the contract in `lmkit.heads.head`.
     """
     head = model.head
+    if not head.mixes_softmaxes:
+        raise UserError(
+            f"the gradient bottleneck is not defined for {type(head).__name__}: its logits are no "
+            "products of contexts with the decoder"
+        )
     basis_VR = orthonormal_basis(head.decoder_weight)
     shares = GradientShares(basis_VR)
     for hidden_1ND, targets_1N in _first(model, windows, num_contexts):

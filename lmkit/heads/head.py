@@ -10,6 +10,8 @@ A head is a *mixture* composed with a *transform*, over one decoder (weight V x 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -64,6 +66,19 @@ class Head(nn.Module):
     def has_factors(self) -> bool:
         """Whether log P = context W' + b - log Z, so that its rank is at most E + 2."""
         return self.mixture.num_experts == 1 and type(self.transform) is Identity
+
+    @property
+    def mixes_softmaxes(self) -> bool:
+        """Whether log P is the formula above of what `mixture` returns."""
+        return True
+
+    @property
+    def decoder_uses(self) -> float:
+        """Whole products with the decoder's weight that a context takes."""
+        return self.mixture.num_experts
+
+    def use_word_counts(self, counts_V: Tensor) -> None:
+        """Told before training how often each word is in its text; most heads do not care."""
 
     def nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
         """Mean negative log-likelihood of the targets, a scalar in nats, for training."""
@@ -146,19 +161,27 @@ class Head(nn.Module):
         """Smallest, mean and largest logit of (T, B, D) trunk outputs, before and after the
         transform; taken chunk by chunk, without dropout: logging must draw no random numbers."""
         training = self.mixture.training
-        _, context_NKE = self.mixture.eval()(hidden_TBD)
-        self.mixture.train(training)
-        num_logits = context_NKE.shape[0] * context_NKE.shape[1] * len(self.decoder_bias)
+        self.mixture.eval()
+        num_logits = self._num_logits(hidden_TBD)
         ranges = {"logits": _Range(), "transformed_logits": _Range()}
-        for part in self._chunks(context_NKE):
-            logits = self.logits(context_NKE[part])
+        for logits in self._logit_chunks(hidden_TBD):
             ranges["logits"].add(logits, num_logits)
             ranges["transformed_logits"].add(self.transform(logits), num_logits)
+        self.mixture.train(training)
         return {
             f"{name}_{measure}": value
             for name, found in ranges.items()
             for measure, value in vars(found).items()
         }
+
+    def _logit_chunks(self, hidden_TBD: Tensor) -> Iterator[Tensor]:
+        _, context_NKE = self.mixture(hidden_TBD)
+        for part in self._chunks(context_NKE):
+            yield self.logits(context_NKE[part])
+
+    def _num_logits(self, hidden_TBD: Tensor) -> int:
+        num_contexts = hidden_TBD.shape[:-1].numel()
+        return num_contexts * self.mixture.num_experts * len(self.decoder_bias)
 
 
 def _cannot_tie(mixture: nn.Module, context_dim: int, emb_dim: int) -> str:

@@ -17,6 +17,7 @@ _TRANSFORMS = {
     "PiecewiseLinear": "plif",
     "MonotoneMLP": "monotone_mlp",
 }
+_HEADS = {"Mixtape": "mixtape"}
 _SHORT = {"none": "", "identity": "", "sigsoftmax": "ss"}
 _PERPLEXITIES = ("train_ppl", "valid_ppl", "test_ppl", "floor_ppl", "best_epoch", "true_rank")
 _GROUPS = {"head/mixture": "mixture", "head/transform": "transform"}
@@ -32,8 +33,9 @@ class Axis(NamedTuple):
 
 
 def head_tag(head: Mapping[str, Mapping[str, object]]) -> str:
-    """The head's short name: its mixture and its transform, as in mos_plif."""
-    names = mixture_name(head), transform_name(head)
+    """The head's short name: its kind if it has one, mixture and transform, as in mos_plif."""
+    own = _HEADS.get(_class_name(head), _class_name(head)) if "_target_" in head else ""
+    names = own, mixture_name(head), transform_name(head)
     return "_".join(filter(None, (_SHORT.get(name, name) for name in names))) or "softmax"
 
 

@@ -15,6 +15,7 @@ from plain_model import PlainModel, train_step
 from torch import Tensor, nn
 
 from lmkit.heads.head import Head
+from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
 from lmkit.objective import RegularizedNLL
@@ -23,7 +24,8 @@ from lmkit.trunk.awd_lstm import AWDLSTM
 
 AR, TAR, CLIP, LR, DECAY = 2.0, 1.0, 0.25, 20.0, 1.2e-6
 KINDS = {"softmax": "identity", "ss": "sigsoftmax", "gss": "gss", "lms_plif": "plif"}
-HEADS = (*KINDS, "mos")
+HEADS = (*KINDS, "mos", "mixtape")
+WITHOUT_PLAIN = ("mixtape",)  # heads that have no plain counterpart
 
 
 class Case(NamedTuple):
@@ -39,6 +41,8 @@ class Case(NamedTuple):
     knots: int
     input_dropout: float
     hidden_dropout: float
+    gate_dim: int = 0  # of Mixtape, as are the words with gates of their own
+    own_words: int = 0
 
     @property
     def tokens(self) -> int:
@@ -53,6 +57,12 @@ class Case(NamedTuple):
     def step_flop(self) -> int:
         """Of the matrix products: one forward and two backward, two operations an entry."""
         weights = sum(4 * out * (given + out) for given, out in self.layer_dims)
+        if self.gate_dim:
+            gates = self.num_experts - 1
+            weights += self.out_dim * (self.num_experts * self.emb_dim + gates * self.gate_dim)
+            weights += self.out_dim * gates + gates * self.gate_dim * (self.own_words + 1)
+            weights += (self.num_words + self.num_experts * self.own_words) * self.emb_dim
+            return 3 * 2 * self.tokens * weights
         weights += self.num_experts * self.out_dim * (1 + self.emb_dim)
         weights += max(1, self.num_experts) * self.emb_dim * self.num_words
         return 3 * 2 * self.tokens * weights
@@ -60,6 +70,10 @@ class Case(NamedTuple):
 
 def case_of(size: str, head: str) -> Case:
     """`penn`: as published. `small`: a laptop's. `tiny`: for the harness's own test."""
+    if head == "mixtape":
+        case = case_of(size, "mos")
+        own_words, gate_dim = case.num_words // 10, 100 if size == "penn" else 20
+        return case._replace(num_experts=4, gate_dim=gate_dim, own_words=own_words)
     mos = head == "mos"
     if size == "penn" and mos:
         return Case(10_000, 280, 960, 620, 70, 12, 15, 0, 0.4, 0.225)
@@ -119,6 +133,12 @@ class _Model(nn.Module):
         dropouts = (0.1, case.input_dropout, case.hidden_dropout, 0.4, 0.5)
         self.trunk = AWDLSTM(case.num_words, *trunk_dims, 3, *dropouts)
         mixture = SingleContext(case.out_dim, case.emb_dim)
+        if case.gate_dim:
+            share = case.own_words / case.num_words
+            sizes = (case.out_dim, case.emb_dim, case.num_experts, case.gate_dim, share, 0.29)
+            words = (case.num_words, self.trunk.embedding_weight, "chunked", None)
+            self.head = Mixtape(mixture, Identity(), *words, *sizes)
+            return
         if case.num_experts:
             mixture = MixtureOfSoftmaxes(case.out_dim, case.emb_dim, case.num_experts, 0.29)
         transforms = {

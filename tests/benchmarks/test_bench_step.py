@@ -53,6 +53,16 @@ def test_every_head_steps(cases, head):
         step()
 
 
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_mixtape_steps_and_has_fewer_flop_than_mos_of_as_many_components(cases, precision):
+    case = cases.case_of("tiny", "mixtape")
+    step = cases.STEPS["lmkit"](case, "mixtape", "cpu", precision)
+    step()
+    step()
+    penn = cases.case_of("penn", "mixtape")
+    assert penn.step_flop < cases.case_of("penn", "mos")._replace(num_experts=4).step_flop
+
+
 @pytest.mark.parametrize("head", ["softmax", "mos"])
 def test_the_roofline_counts_the_flop_that_torch_counts(cases, head):
     case = cases.case_of("tiny", head)._replace(num_words=500)

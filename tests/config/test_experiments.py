@@ -13,6 +13,7 @@ from hydra.errors import ConfigCompositionException
 from lmkit.build import build_model, create
 from lmkit.cli import CONFIGS, compose, plain_config
 from lmkit.errors import UserError
+from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
 from lmkit.module import LanguageModel
@@ -20,10 +21,10 @@ from lmkit.module import LanguageModel
 CORPORA = {"penn": ("penn", 10_000), "wt2": ("wikitext-2", 33_278)}
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
 OTHER_TRUNKS = ["penn_qrnn", "wt2_qrnn"]
+OTHER_HEADS = ["penn_mixtape"]
+UNPUBLISHED = ["toy", "penn_small", *OTHER_TRUNKS, *OTHER_HEADS]
 PUBLISHED = [
-    name
-    for name in EXPERIMENTS
-    if name not in ("toy", "penn_small", *OTHER_TRUNKS) and not name.startswith("dialogue_")
+    name for name in EXPERIMENTS if name not in UNPUBLISHED and not name.startswith("dialogue_")
 ]
 CHOICES = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))
@@ -88,6 +89,15 @@ def test_qrnn_is_as_the_authors_code_trains_it(name):
     assert found == (penn if name == "penn_qrnn" else wt2)
     assert config["optimizer"]["lr"] == 30.0
     assert len(built(f"experiment={name}").trunk.layers) == 4
+
+
+def test_mixtape_has_the_papers_number_of_components_and_the_trunk_of_mos():
+    config, mos = composed("experiment=penn_mixtape"), composed("experiment=penn_mos")
+    assert config["head"]["num_experts"] == 4
+    assert config["head"]["latent_dropout"] == mos["head"]["mixture"]["latent_dropout"]
+    for section in ("trunk", "optimizer", "windows", "seed"):
+        assert config[section] == mos[section]
+    assert type(built("experiment=penn_mixtape").head) is Mixtape
 
 
 @pytest.mark.parametrize("name", PRIMARY)

@@ -31,6 +31,7 @@ _IGNORED = (
     "data_sha256", "identity_version", "device_kind", "threads", "seed",
     "head.mixture.in_dim", "head.mixture.emb_dim", "head.mixture._target_",
     "head.transform._target_", "head.transform.frozen", "head.chunk_mb", "head.loss",
+    "head._target_", "head.in_dim", "head.emb_dim",
     "trainer.deterministic", "windows.eval_length",
 )  # fmt: skip
 _SHORT = {"head.mixture.num_experts": "K", "head.mixture.latent_dropout": "latent dropout"}
@@ -52,7 +53,8 @@ def head_of(run: Run) -> Head:
     name = _TRANSFORMS.get(transform, transform)
     if dict(section.get("transform") or {}).get("frozen"):
         name += _FROZEN
-    parts = [part for part in (_MIXTURES.get(mixture, mixture), name) if part]
+    own = str(section.get("_target_", "")).rpartition(".")[2]
+    parts = [part for part in (own, _MIXTURES.get(mixture, mixture), name) if part]
     name = " + ".join(parts) or "Softmax"
     return Head(_slug(name), name)
 
@@ -64,7 +66,8 @@ def classes_of(run: Run) -> list[object]:
     """
     section = run.settings["head"]
     parts = [dict(section.get(part) or {}) for part in ("mixture", "transform")]
-    return [*(part.get("_target_") for part in parts), parts[1].get("frozen")]
+    own = section.get("_target_")
+    return [own, *(part.get("_target_") for part in parts), parts[1].get("frozen")]
 
 
 def family_order(head: Head) -> tuple[int, str]:

@@ -1,0 +1,114 @@
+"""The chunked loss of a head whose gradients nobody has written out: autograd, chunk by chunk.
+
+A chunk's loss is differentiated while its logits are alive, and the graph is thrown away with them:
+what is kept are gradients, each of the size of what it is the gradient of.
+
+Shapes: N contexts, n contexts of a chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+class Formula(NamedTuple):
+    """What a chunk's loss is made of.
+
+    `row_nll` maps rows of the inputs, matrices, vectors and targets to (n,), nats. It is given
+    matrices in autocast's dtype where autocast is on, all else in the parameters', and finds
+    autocast off; `product` multiplies by such a matrix.
+    """
+
+    row_nll: Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor], Tensor], Tensor]
+    matrices: Sequence[Tensor]  # operands of products
+    vectors: Sequence[Tensor]  # whatever else is learnt
+
+
+def product(rows: Tensor, matrix: Tensor) -> Tensor:
+    """rows matrix', computed in the matrix's dtype and returned in that of the rows."""
+    return (rows.to(matrix.dtype) @ matrix.T).to(rows.dtype)
+
+
+def autograd_nll(
+    formula: Formula, inputs: Sequence[Tensor], targets_N: Tensor, rows: int
+) -> Tensor:
+    """Mean of `formula.row_nll` over all contexts, `rows` at a time: value and every gradient.
+
+    Args:
+        formula: the loss of a chunk.
+        inputs: what each context has of its own, (N, ...).
+        targets_N: word indices.
+        rows: contexts of a chunk.
+    """
+    dtype, device_type = formula.matrices[0].dtype, targets_N.device.type
+    product_dtype = dtype
+    if torch.is_autocast_enabled(device_type):
+        product_dtype = torch.get_autocast_dtype(device_type)
+    counts = (len(inputs), len(formula.matrices))
+    tensors = (*(x.to(dtype) for x in inputs), *formula.matrices, *formula.vectors)
+    with torch.autocast(device_type, enabled=False):
+        return _AutogradNLL.apply(
+            formula.row_nll, targets_N, rows, product_dtype, counts, *tensors
+        )
+
+
+class _AutogradNLL(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx,
+        row_nll: Callable[..., Tensor],
+        targets_N: Tensor,
+        rows: int,
+        product_dtype: torch.dtype,
+        counts: tuple[int, int],
+        *tensors: Tensor,
+    ) -> Tensor:
+        num_inputs, num_matrices = counts
+        needed = ctx.needs_input_grad[-len(tensors) :]
+        inputs, weights = tensors[:num_inputs], tensors[num_inputs:]
+        leaves = [
+            _leaf(x.to(product_dtype) if i < num_matrices else x, needed[num_inputs + i])
+            for i, x in enumerate(weights)
+        ]
+        pairs = zip(tensors, needed, strict=True)
+        grads = [torch.zeros_like(x) if wanted else None for x, wanted in pairs]
+        total = targets_N.new_zeros((), dtype=inputs[0].dtype)
+        for start in range(0, len(targets_N), rows):
+            part = slice(start, start + rows)
+            chunk = [_leaf(x[part], needed[i]) for i, x in enumerate(inputs)]
+            with torch.enable_grad():
+                matrices, vectors = leaves[:num_matrices], leaves[num_matrices:]
+                nll = row_nll(chunk, matrices, vectors, targets_N[part]).sum() / len(targets_N)
+            places = [None if x is None else x[part] for x in grads[:num_inputs]]
+            _add_gradients(nll, [*chunk, *leaves], [*places, *grads[num_inputs:]])
+            total += nll.detach()
+        ctx.found = [i for i, grad in enumerate(grads) if grad is not None]
+        ctx.count = len(grads)
+        ctx.save_for_backward(*(grads[i] for i in ctx.found))
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        grads: list[Tensor | None] = [None] * ctx.count
+        for i, grad in zip(ctx.found, ctx.saved_tensors, strict=True):
+            grads[i] = grad * grad_output
+        return (None, None, None, None, None, *grads)
+
+
+def _leaf(x: Tensor, wanted: bool) -> Tensor:
+    return x.detach().requires_grad_(wanted)
+
+
+def _add_gradients(nll: Tensor, of: list[Tensor], to: list[Tensor | None]) -> None:
+    """Adds the gradients of a chunk's loss to their sums, where there is one."""
+    pairs = [(x, total) for x, total in zip(of, to, strict=True) if total is not None]
+    found = torch.autograd.grad(nll, [x for x, _ in pairs], allow_unused=True)
+    for grad, (_, total) in zip(found, pairs, strict=True):
+        if grad is not None:
+            total += grad

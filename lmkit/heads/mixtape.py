@@ -1,0 +1,230 @@
+"""Mixtape: K contexts mixed in the space of logits, by gates that differ from word to word.
+
+Yang et al. 2019, "Mixtape: Breaking the Softmax Bottleneck Efficiently", section 3. With g the
+trunk's output, a word's logit is
+
+    z_v = sum_k prior_kv h_k . w_v + b_v        h_k = tanh(H_k g + c_k)
+    score_jv = v_v . tanh(U_j g) + u_j . g + d_jv        gate_jv = sigmoid(score_jv)
+
+and the K priors are products of K - 1 gates down a binary tree, which needs no normaliser: for
+K = 4 gate_1 gate_2, gate_1 (1 - gate_2), (1 - gate_1) gate_3, (1 - gate_1) (1 - gate_3). A share of
+the vocabulary, its most frequent words, has gates of its own; all others share one v and d, so that
+their logits are products with one context sum_k prior_k h_k. One softmax, not K.
+
+Shapes: T window length, B batch, N = T*B contexts, n contexts of a chunk, D trunk output,
+E embedding, K components, J = K - 1 gates, G gate embedding, R words with gates of their own,
+S = R + 1, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from lmkit.errors import UserError, require_count, require_positive, require_rate
+from lmkit.heads.autograd_chunks import Formula, autograd_nll, product
+from lmkit.heads.chunked_nll import chunk_rows
+from lmkit.heads.head import Head
+from lmkit.heads.mixtures import SingleContext
+from lmkit.trunk.dropout import locked_dropout
+
+
+class Latents(NamedTuple):
+    """What Mixtape makes of the trunk's output."""
+
+    latent_NKE: Tensor
+    gate_NJG: Tensor  # tanh(U g)
+    score_NJ: Tensor  # u . g
+
+
+class MixtapeLatents(nn.Module):
+    """K tanh latents, and the part of the gates that is no word's. One dropout mask a window."""
+
+    def __init__(
+        self, in_dim: int, emb_dim: int, num_experts: int, gate_dim: int, latent_dropout: float
+    ) -> None:
+        super().__init__()
+        require_count("head.num_experts", num_experts, minimum=2)
+        if num_experts & (num_experts - 1):
+            raise UserError(f"head.num_experts must be 2, 4, 8 or so, but is {num_experts}")
+        require_count("head.gate_dim", gate_dim)
+        require_rate("head.latent_dropout", latent_dropout)
+        self.in_dim, self.emb_dim, self.num_experts = in_dim, emb_dim, num_experts
+        self.gate_dim, self.latent_dropout = gate_dim, latent_dropout
+        self.latent = nn.Linear(in_dim, num_experts * emb_dim)
+        self.gate = nn.Linear(in_dim, (num_experts - 1) * gate_dim, bias=False)
+        self.score = nn.Linear(in_dim, num_experts - 1, bias=False)
+
+    def forward(self, hidden_TBD: Tensor) -> Latents:
+        latent = torch.tanh(self.latent(hidden_TBD))
+        latent = locked_dropout(latent, self.latent_dropout, self.training)
+        num_gates = self.num_experts - 1
+        gate_NJG = torch.tanh(self.gate(hidden_TBD)).reshape(-1, num_gates, self.gate_dim)
+        return Latents(
+            latent.reshape(-1, self.num_experts, self.emb_dim),
+            gate_NJG,
+            self.score(hidden_TBD).reshape(-1, num_gates),
+        )
+
+
+def tree_priors(score_nJS: Tensor) -> Tensor:
+    """Priors (n, K, S), summing to one over K, of the gates of a complete binary tree.
+
+    Gate j's children are gates 2j + 1 and 2j + 2, the first where the sigmoid is large.
+    """
+    open_nJS, shut_nJS = torch.sigmoid(score_nJS), torch.sigmoid(-score_nJS)
+    num_gates = score_nJS.shape[1]
+    priors = [open_nJS[:, 0], shut_nJS[:, 0]]
+    while len(priors) <= num_gates:
+        first = len(priors) - 1
+        priors = [
+            prior * side[:, first + i]
+            for i, prior in enumerate(priors)
+            for side in (open_nJS, shut_nJS)
+        ]
+    return torch.stack(priors, dim=1)
+
+
+class Mixtape(Head):
+    """One softmax of logits gated word by word; see above.
+
+    Args:
+        mixture: none but `SingleContext`: Mixtape mixes by itself.
+        transform, num_words, embedding_weight, loss, chunk_mb: as of every head.
+        in_dim, emb_dim: D, E.
+        num_experts: K, a power of 2.
+        gate_dim: G.
+        own_share: share of the vocabulary that has gates of its own.
+        latent_dropout: locked, on the latents.
+    """
+
+    own_words_R: Tensor
+
+    def __init__(
+        self,
+        mixture: nn.Module,
+        transform: nn.Module,
+        num_words: int,
+        embedding_weight: nn.Parameter | None,
+        loss: str,
+        chunk_mb: float | None,
+        in_dim: int,
+        emb_dim: int,
+        num_experts: int,
+        gate_dim: int,
+        own_share: float,
+        latent_dropout: float,
+    ) -> None:
+        if type(mixture) is not SingleContext:
+            raise UserError(
+                "head=mixtape mixes by itself and needs head/mixture=none, but has "
+                f"{type(mixture).__name__}"
+            )
+        require_positive("head.own_share", own_share)
+        if own_share > 1:
+            raise UserError(f"head.own_share must be at most 1, but is {own_share!r}")
+        latents = MixtapeLatents(in_dim, emb_dim, num_experts, gate_dim, latent_dropout)
+        super().__init__(latents, transform, num_words, embedding_weight, loss, chunk_mb)
+        num_own = max(1, round(own_share * num_words))
+        self.gate_weight = nn.Parameter(torch.empty(num_own + 1, gate_dim).uniform_(-0.1, 0.1))
+        self.gate_bias = nn.Parameter(torch.zeros(num_experts - 1, num_own + 1))
+        # the first words until `use_word_counts`; with the weights in every checkpoint
+        self.register_buffer("own_words_R", torch.arange(num_own))
+
+    @property
+    def mixes_softmaxes(self) -> bool:
+        return False
+
+    @property
+    def decoder_uses(self) -> float:
+        """Whole products with the decoder a context: one, and K of the words with own gates."""
+        return 1 + self.mixture.num_experts * len(self.own_words_R) / len(self.decoder_bias)
+
+    @torch.no_grad()
+    def use_word_counts(self, counts_V: Tensor) -> None:
+        """Gives gates of their own to the most frequent words, of equals to the first."""
+        order = torch.argsort(counts_V, descending=True, stable=True)
+        self.own_words_R.copy_(order[: len(self.own_words_R)])
+
+    def nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
+        targets_N = targets_TB.reshape(-1)
+        if not torch.is_grad_enabled():
+            return self.token_nll(hidden_TBD, targets_TB).mean()
+        if self.loss == "plain":
+            return self._plain_nll(hidden_TBD, targets_N)
+        formula = Formula(self._row_nll, *self._weights())
+        return autograd_nll(formula, self.mixture(hidden_TBD), targets_N, self._rows())
+
+    @torch.no_grad()
+    def token_nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
+        targets_N, rows = targets_TB.reshape(-1), self._rows()
+        nll = [
+            F.cross_entropy(self.transform(logits), targets, reduction="none")
+            for logits, targets in zip(
+                self._logit_chunks(hidden_TBD), targets_N.split(rows), strict=True
+            )
+        ]
+        return torch.cat(nll).view_as(targets_TB)
+
+    def log_probs(self, hidden_TBD: Tensor) -> Tensor:
+        return F.log_softmax(self.transform(self.logits(hidden_TBD)), dim=-1)
+
+    def logits(self, hidden_TBD: Tensor) -> Tensor:
+        """Logits (N, V) of trunk outputs (T, B, D), before the transform."""
+        return self._logits(self._latents(hidden_TBD), *self._weights())
+
+    def _latents(self, hidden_TBD: Tensor) -> list[Tensor]:
+        return [x.to(self.decoder_weight.dtype) for x in self.mixture(hidden_TBD)]
+
+    def _weights(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Matrices and vectors of the formula; rows of words are looked up once, not a chunk."""
+        own_RE = self.decoder_weight[self.own_words_R]
+        matrices = (self.decoder_weight, own_RE, self.gate_weight)
+        return matrices, (self.decoder_bias, self.gate_bias, *self.transform.parameters())
+
+    def _logits(
+        self, latents: Sequence[Tensor], matrices: Sequence[Tensor], vectors: Sequence[Tensor]
+    ) -> Tensor:
+        latent_nKE, gate_nJG, score_nJ = latents
+        weight_VE, own_RE, gate_SG = matrices
+        bias_V, bias_JS = vectors[:2]
+        score_nJS = product(gate_nJG, gate_SG) + score_nJ.unsqueeze(2) + bias_JS
+        prior_nKS = tree_priors(score_nJS)
+        shared_nE = (prior_nKS[..., -1:] * latent_nKE).sum(1)
+        own_nR = (prior_nKS[..., :-1] * product(latent_nKE, own_RE)).sum(1)
+        shared_nV = product(shared_nE, weight_VE)
+        return shared_nV.index_copy(1, self.own_words_R, own_nR) + bias_V
+
+    def _row_nll(
+        self,
+        latents: Sequence[Tensor],
+        matrices: Sequence[Tensor],
+        vectors: Sequence[Tensor],
+        targets_n: Tensor,
+    ) -> Tensor:
+        names = [name for name, _ in self.transform.named_parameters()]
+        logits_nV = self._logits(latents, matrices, vectors)
+        values_nV = functional_call(
+            self.transform, dict(zip(names, vectors[2:], strict=True)), (logits_nV,)
+        )
+        return F.cross_entropy(values_nV, targets_n, reduction="none")
+
+    def _logit_chunks(self, hidden_TBD: Tensor) -> Iterator[Tensor]:
+        weights = self._weights()
+        for chunk in zip(*(x.split(self._rows()) for x in self._latents(hidden_TBD)), strict=True):
+            yield self._logits(chunk, *weights)
+
+    def _num_logits(self, hidden_TBD: Tensor) -> int:
+        return hidden_TBD.shape[:-1].numel() * len(self.decoder_bias)
+
+    def _rows(self) -> int:
+        """Contexts of a chunk: autograd holds twice what gradients written out would."""
+        num_experts, num_own = self.mixture.num_experts, len(self.own_words_R)
+        words = len(self.decoder_bias) + math.ceil(2.5 * num_experts * num_own)
+        return chunk_rows(2, words, self.decoder_weight.element_size(), self._chunk_mb())

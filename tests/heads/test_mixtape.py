@@ -1,0 +1,162 @@
+"""Mixtape against the paper's formulas, context by context and word by word, in float64.
+
+Shapes: T window length, B batch, D trunk output, E embedding, K components, G gate embedding,
+V vocabulary.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lmkit.errors import UserError
+from lmkit.heads.mixtape import Mixtape, tree_priors
+from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.transforms import Identity
+
+T, B, D, E, G, V = 7, 3, 6, 5, 4, 23
+
+
+@pytest.fixture
+def make_mixtape(make_transform):
+    """In float64, with large weights, in chunks of `rows` contexts."""
+
+    def make(
+        transform: str = "identity",
+        rows: int = 4,
+        num_experts: int = 4,
+        own_share: float = 0.3,
+        num_words: int = V,
+    ) -> Mixtape:
+        torch.manual_seed(3)
+        head = Mixtape(
+            SingleContext(D, E), make_transform(transform), num_words, None, "chunked", 1.0,
+            D, E, num_experts, G, own_share, 0.0,
+        ).double()  # fmt: skip
+        for name, parameter in head.named_parameters():
+            if not name.startswith("transform"):
+                nn.init.normal_(parameter)
+        head.use_word_counts(torch.arange(num_words).roll(5))
+        head.chunk_mb = 1e-9
+        while head._rows() < rows:
+            head.chunk_mb *= 1.1
+        return head
+
+    return make
+
+
+@pytest.fixture
+def batch() -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(8)
+    hidden_TBD = torch.randn(T, B, D, generator=random, dtype=torch.float64)
+    return hidden_TBD, torch.randint(V, (T, B), generator=random)
+
+
+def plain_log_probs(head: Mixtape, hidden_TBD: Tensor) -> Tensor:
+    """By the formulas of section 3 for K = 4, with a gradient."""
+    own = head.own_words_R.tolist()
+    weights = head.mixture
+    rows = []
+    for g in hidden_TBD.reshape(-1, D):
+        h_KE = torch.tanh(weights.latent.weight @ g + weights.latent.bias).view(4, E)
+        u_JG = torch.tanh(weights.gate.weight @ g).view(3, G)
+        logits = []
+        for v in range(len(head.decoder_bias)):
+            row = own.index(v) if v in own else len(own)
+            score = u_JG @ head.gate_weight[row] + weights.score.weight @ g + head.gate_bias[:, row]
+            a, b, c = torch.sigmoid(score)
+            pi = torch.stack([a * b, a * (1 - b), (1 - a) * c, (1 - a) * (1 - c)])
+            logits.append(pi @ (h_KE @ head.decoder_weight[v]) + head.decoder_bias[v])
+        rows.append(torch.log_softmax(head.transform(torch.stack(logits)), 0))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("transform", ["identity", "gss", "bend"])
+def test_log_probs_are_the_formula_and_a_distribution(make_mixtape, batch, transform):
+    head = make_mixtape(transform)
+    found, expected = head.log_probs(batch[0]), plain_log_probs(head, batch[0])
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+    assert (found.exp().sum(1) - 1).abs().max() < 1e-12
+    targets_N1 = batch[1].view(-1, 1)
+    token_nll = head.token_nll(*batch)
+    assert not token_nll.requires_grad
+    torch.testing.assert_close(token_nll.view(-1, 1), -expected.gather(1, targets_N1).detach())
+    assert not head.has_factors
+
+
+@pytest.mark.parametrize("transform", ["identity", "bend"])
+@pytest.mark.parametrize("rows", [1, 4, 1000])
+def test_value_and_every_gradient_are_the_formulas(
+    make_mixtape, batch, loss_and_grads, relative_error, transform, rows
+):
+    head = make_mixtape(transform, rows)
+    found = loss_and_grads(head, *batch)
+    head.nll = lambda hidden, targets: -plain_log_probs(head, hidden).gather(
+        1, targets.view(-1, 1)
+    ).mean()
+    expected = loss_and_grads(head, *batch)
+    assert found.keys() == expected.keys()
+    assert len(found) > 8
+    for name, value in found.items():
+        assert relative_error(value, expected[name]) < 1e-12, name
+
+
+@pytest.mark.parametrize(("num_experts", "own_share"), [(2, 0.01), (4, 1.0), (8, 0.5)])
+def test_other_sizes_agree_with_the_materialised_log_p(
+    make_mixtape, batch, both_losses, relative_error, num_experts, own_share
+):
+    found, plain = both_losses(make_mixtape(num_experts=num_experts, own_share=own_share), *batch)
+    for name, value in found.items():
+        assert relative_error(value, plain[name]) < 1e-12, name
+
+
+def test_priors_sum_to_one_and_saturate_without_error():
+    priors = tree_priors(60 * torch.randn(9, 7, 5))
+    assert priors.shape == (9, 8, 5)
+    torch.testing.assert_close(priors.sum(1), torch.ones(9, 5))
+
+
+def test_frequent_words_have_the_gates_and_a_checkpoint_keeps_which(make_mixtape):
+    head = make_mixtape(own_share=3 / V)
+    head.use_word_counts(torch.tensor([0, 9, 2, 9, 1, *[0] * (V - 5)]))
+    assert head.own_words_R.tolist() == [1, 3, 2]
+    other = make_mixtape(own_share=3 / V)
+    other.load_state_dict(head.state_dict())
+    assert other.own_words_R.tolist() == [1, 3, 2]
+
+
+def test_bf16_autocast_is_near_and_the_gradients_are_float32(
+    make_mixtape, batch, loss_and_grads, relative_error
+):
+    head = make_mixtape().float()
+    hidden_TBD = batch[0].float()
+    exact = loss_and_grads(head, hidden_TBD, batch[1])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = loss_and_grads(head, hidden_TBD, batch[1])
+        head.loss = "plain"
+        plain = loss_and_grads(head, hidden_TBD, batch[1])
+    for name, value in found.items():
+        assert value.dtype == torch.float32
+        allowed = max(0.03, 2 * relative_error(plain[name], exact[name]))
+        assert relative_error(value, exact[name]) < allowed, name
+
+
+def test_logit_range_is_that_of_all_logits(make_mixtape, batch):
+    head = make_mixtape("gss")
+    logits = head.logits(batch[0]).detach()
+    found = head.logit_range(batch[0])
+    for name, x in (("logits", logits), ("transformed_logits", head.transform(logits))):
+        for measure in ("min", "mean", "max"):
+            expected = getattr(x, measure)()
+            torch.testing.assert_close(found[f"{name}_{measure}"], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_what_cannot_be_is_refused_by_name():
+    rest = (Identity(), V, None, "chunked", 1.0, D, E)
+    with pytest.raises(UserError, match=r"head/mixture=none.*MixtureOfSoftmaxes"):
+        Mixtape(MixtureOfSoftmaxes(D, E, 2, 0.0), *rest, 4, G, 0.3, 0.0)
+    with pytest.raises(UserError, match=r"head\.num_experts.*3"):
+        Mixtape(SingleContext(D, E), *rest, 3, G, 0.3, 0.0)
+    with pytest.raises(UserError, match=r"head\.own_share"):
+        Mixtape(SingleContext(D, E), *rest, 4, G, 1.5, 0.0)

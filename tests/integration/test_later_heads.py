@@ -1,0 +1,46 @@
+"""Heads of classes of their own: a tiny training run of each, described and ranked."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TINY = (
+    *("trunk.emb_dim=6", "trunk.out_dim=6", "trunk.hidden_dim=8", "trunk.num_layers=2"),
+    *("windows.bptt=20", "optimizer.lr=5", "data.num_words=40", "data.train_tokens=4000"),
+    *("data.valid_tokens=500", "data.test_tokens=500", "max_epochs=2", "switch_epoch=1"),
+    *("threads=1", "trainer.accelerator=cpu", "logger.mode=disabled"),
+)
+HEADS = {
+    "mixtape": ("head=mixtape", "head.gate_dim=3", "head.own_share=0.25"),
+}
+
+
+def lmkit(folder: Path, command: str, *options: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", f"lmkit.{command}", *options],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_head_trains_and_is_described_and_ranked(tmp_path, head):
+    options = (*TINY, *HEADS[head])
+    assert "total" in lmkit(tmp_path, "describe", *options)
+    lmkit(tmp_path, "train", *options, "callbacks.progress_bar=false")
+    (result,) = (tmp_path / "runs").glob("*/result.json")
+    metrics = json.loads(result.read_text())["metrics"]
+    assert 1 < metrics["test_ppl"] < 45
+    lmkit(tmp_path, "rank", f"run={result.parent}", "contexts=200")

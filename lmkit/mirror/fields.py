@@ -17,7 +17,7 @@ _TRANSFORMS = {
     "PiecewiseLinear": "plif",
     "MonotoneMLP": "monotone_mlp",
 }
-_HEADS = {"Mixtape": "mixtape"}
+_HEADS = {"Mixtape": "mixtape", "AdversarialHead": "adversarial"}
 _SHORT = {"none": "", "identity": "", "sigsoftmax": "ss"}
 _PERPLEXITIES = ("train_ppl", "valid_ppl", "test_ppl", "floor_ppl", "best_epoch", "true_rank")
 _GROUPS = {"head/mixture": "mixture", "head/transform": "transform"}

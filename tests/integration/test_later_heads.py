@@ -19,6 +19,7 @@ TINY = (
 )
 HEADS = {
     "mixtape": ("head=mixtape", "head.gate_dim=3", "head.own_share=0.25"),
+    "adversarial": ("head=adversarial", "head/mixture=softmaxes", "head.mixture.num_experts=2"),
 }
 
 

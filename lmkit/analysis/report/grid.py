@@ -47,10 +47,10 @@ def heat_maps(
         mean_rank = rank_at(group, files, contexts)
         rank[at] = np.nan if mean_rank is None else mean_rank.mean
     drawings = []
-    for key, what, values, form in (
-        ("grid_perplexity", "test perplexity", perplexity, _form(perplexity)),
-        ("grid_rank", f"Press rank, {contexts:,} test contexts", rank, "{:.0f}"),
-    ):
+    maps = [("grid_perplexity", "test perplexity", perplexity, _form(perplexity))]
+    if contexts is not None:
+        maps.append(("grid_rank", f"Press rank, {contexts:,} test contexts", rank, "{:.0f}"))
+    for key, what, values, form in maps:
         drawn, axes = figure()
         heat_map(axes, values, [f"{k:g}" for k in axis_k], [signed(c) for c in axis_c], form)
         axes.set(xlabel="c (shift, logits)", ylabel="k (slope, no unit)", title=what)

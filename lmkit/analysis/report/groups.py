@@ -179,7 +179,7 @@ def corpus_title(corpus: Corpus, names: Mapping[str, str] = _CORPORA) -> str:
 
 def _key(corpus: Corpus, taken: set[str]) -> str:
     name = "".join(c if c.isalnum() else "_" for c in corpus.name)
-    candidates = (name, f"{name}_{corpus.train_tokens}", f"{name}_{corpus.sha256[:8]}")
+    candidates = (name, f"{name}_{corpus.train_tokens or 'all'}", f"{name}_{corpus.sha256[:8]}")
     return next(key for key in candidates if key not in taken)
 
 

@@ -36,7 +36,8 @@ def spectra(study: Study, files: Files) -> Section:
     shown, without = _stored(groups, files, contexts)
     missing = []
     if without:
-        missing.append(f"no singular values over {contexts} test contexts: {listed(without)}")
+        at = f" over {contexts:,} test contexts" if contexts else ""
+        missing.append(f"no singular values{at}: {listed(without)}")
     blocks = _figures(study, shown, contexts, note) if shown else []
     blocks += [rank_table(study, files, n) for n in rank_counts(study, files, contexts)]
     divergences = divergence_table(study, files)

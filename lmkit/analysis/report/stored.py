@@ -27,8 +27,13 @@ _WANTED = {  # what the report reads of each kind
     "logits": {"histogram": dict, "curve": dict},
     "samples": {"texts": list},
     "dialogue": {"options": dict, "responses": list, "perplexity": float},
-    "press_robustness": {},
+    "press_robustness": {"noise": list},
     "gradient_bottleneck": {},
+}
+_WITHIN = {  # and what of each entry of a list, or of a mapping, there
+    "predictions": {"contexts": ("name", "top")},
+    "logits": {"histogram": ("edges", "density"), "curve": ("logit", "transformed")},
+    "press_robustness": {"noise": ("c", "press_rank")},
 }
 
 
@@ -60,7 +65,7 @@ class Files:
     def analysis(self, run: Run, kind: str) -> dict | None:
         """The content of analysis/<kind>.json, None where it is missing or damaged."""
         path = run.folder.analysis / f"{kind}.json"
-        return self._once(run, path, lambda: _read_analysis(path, _WANTED[kind]))
+        return self._once(run, path, lambda: _read_analysis(path, kind))
 
     def spectrum(self, run: Run, file: str) -> StoredSpectrum | None:
         """Singular values of spectra/<file>, None where they are missing or damaged."""
@@ -125,14 +130,18 @@ class Files:
         return self._read[key]
 
 
-def _read_analysis(path: Path, wanted: dict[str, type]) -> dict:
+def _read_analysis(path: Path, kind: str) -> dict:
     content = _mapping(path)
     version = content.get("schema_version")
     if version != _SCHEMA_VERSION:
         raise UserError(f"it has schema version {version}, not {_SCHEMA_VERSION}")
-    for name, kind in wanted.items():
-        if not isinstance(content.get(name), kind):
+    for name, of_type in _WANTED[kind].items():
+        if not isinstance(content.get(name), of_type):
             raise UserError(f"it is damaged: {name} is missing")
+    for name, keys in _WITHIN.get(kind, {}).items():
+        entries = content[name] if isinstance(content[name], list) else [content[name]]
+        if not all(isinstance(entry, dict) and entry.keys() >= set(keys) for entry in entries):
+            raise UserError(f"it is damaged: {name} does not hold {' and '.join(keys)}")
     return content
 
 

@@ -181,6 +181,23 @@ def test_the_same_figure_makes_the_same_files():
     assert files[0] == files[1]
 
 
+def test_two_corpora_without_ranks_and_a_damaged_analysis(tmp_path, make_run, add_analyses):
+    runs = tmp_path / "runs"
+    for sizes in ((10000, 82429), (200, 1999)):
+        for c, k in ((0.0, 1.5), (0.0, 2.0), (1.0, 1.5), (1.0, 2.0)):
+            run = make_run(runs, 1, 57 + c + k, None, transform="gss", sizes=sizes,
+                           changes={"transform.c": c, "transform.k": k})  # fmt: skip
+    add_analyses(run)
+    path = run / "analysis" / "predictions.json"
+    path.write_text(path.read_text().replace('"top"', '"pot"'))
+    page = make_report(collect(run_folders(runs)), "gss", None, tmp_path / "out")
+    text = page.read_text()
+    assert "predictions.json</b>: it is damaged: contexts does not hold name and top" in text
+    stems = {path.stem for path in (tmp_path / "out" / "tables").glob("*.csv")}
+    assert {"penn_performance", "penn_all_performance"} <= stems
+    assert not (tmp_path / "out" / "figures" / "penn_grid_rank.svg").exists()
+
+
 def test_spectra_are_read_as_they_are_written(tmp_path, make_run):
     torch = pytest.importorskip("torch")
     from lmkit.spectra.measures import measure

@@ -15,6 +15,7 @@ from lmkit.analysis.report.against import (
     spread_cell,
 )
 from lmkit.analysis.report.groups import Group, Study
+from lmkit.analysis.report.heads import differing_settings
 from lmkit.analysis.report.published_tables import beside_published, rank_and_difference
 from lmkit.analysis.report.section import Section
 from lmkit.analysis.report.stored import Files
@@ -128,7 +129,23 @@ def _significance_table(study: Study, tested: list[Tested]) -> Table:
         f"Test perplexity minus that of the baseline on {study.short}: below 0 the head is "
         "better. Holm's correction is over the heads of this table."
     )
-    return Table("significance", "Against the baseline", caption, columns, rows)
+    notes = _beyond_the_head(tested)
+    return Table("significance", "Against the baseline", caption, columns, rows, notes)
+
+
+def _beyond_the_head(tested: list[Tested]) -> list[str]:
+    """Comparisons that are not of heads alone, by the options in which the runs differ too."""
+    found: dict[str, list[str]] = {}
+    for each in tested:
+        if each.baseline is not None:
+            options = differing_settings([each.group.settings, each.baseline.settings])
+            others = [option for option in options if not option.startswith("head.")]
+            if others:
+                found.setdefault(", ".join(others), []).append(each.group.label)
+    return [
+        f"{listed(labels)}: from the baseline the runs differ in more than the head: {options}"
+        for options, labels in found.items()
+    ]
 
 
 def _millions(group: Group) -> Cell:

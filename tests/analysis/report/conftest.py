@@ -72,6 +72,7 @@ def make_run() -> MakeRun:
         sizes: tuple[int, int] = (10000, 82429),
         changes: dict[str, object] | None = None,
         with_files: bool = True,
+        max_epochs: int = 3,
     ) -> Path:
         head = {"mixture": dict(MIXTURES[mixture]), "transform": dict(TRANSFORMS[transform])}
         for option, value in (changes or {}).items():
@@ -113,7 +114,12 @@ def make_run() -> MakeRun:
             "metrics": metrics,
             "cost": {"seconds_per_epoch": 55.0 + seed, "parameters": 24221600},
             "provenance": {"git": {"commit": "abc", "dirty": False}, "threads": 1},
-            "budget": {"max_epochs": 3, "patience": None, "epochs": 3, "stopped": "max_epochs"},
+            "budget": {
+                "max_epochs": max_epochs,
+                "patience": None,
+                "epochs": 3,
+                "stopped": "max_epochs",
+            },
         }
         (folder / "result.json").write_text(json.dumps(result))
         if with_files:

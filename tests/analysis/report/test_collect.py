@@ -11,6 +11,8 @@ import pytest
 from lmkit.analysis.report.collect import collect, run_folders
 from lmkit.analysis.report.facts import deviation, published_of
 from lmkit.analysis.report.groups import studies
+from lmkit.analysis.report.performance import performance
+from lmkit.analysis.report.stored import Files
 from lmkit.errors import UserError
 
 
@@ -105,6 +107,16 @@ def test_published_facts_go_to_the_published_head_on_the_published_corpus(tmp_pa
     published = published_of(softmax, study.corpus)
     assert published.differences == []
     assert deviation(softmax.spread("test_ppl"), published.facts.test_ppl) == pytest.approx(2.0)
+
+
+def test_a_comparison_of_more_than_heads_says_so(tmp_path, make_run):
+    make_run(tmp_path, 1)
+    make_run(tmp_path, 1, transform="gss")
+    make_run(tmp_path, 1, mixture="softmaxes", max_epochs=9)
+    study, _ = study_of(tmp_path)
+    tables = {table.key: table for table in performance(study, Files()).blocks}
+    (note,) = tables["significance"].notes
+    assert note == "MoS: from the baseline the runs differ in more than the head: max_epochs"
 
 
 def test_nothing_is_published_of_another_corpus(tmp_path, make_run):

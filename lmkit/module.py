@@ -13,6 +13,7 @@ from lmkit.head_module import Contexts, HeadModule
 from lmkit.heads.head import Head
 from lmkit.objective import RegularizedNLL
 from lmkit.optimizer import OptimizerSettings
+from lmkit.trunk.recurrent_trunk import TrunkOutput
 
 State = list[tuple[Tensor, Tensor]]
 
@@ -50,15 +51,24 @@ class LanguageModel(HeadModule):
             self.hidden = self.trunk.initial_state(window.inputs_TB.shape[1])
         output = self.trunk(window.inputs_TB, self.hidden)
         self.hidden = [(h.detach(), c.detach()) for h, c in output.state]
-        nll = self.head.nll(output.dropped_TBD, window.targets_TB)
+        hidden_TBD = self.head_input(output)
+        nll = self.head.nll(hidden_TBD, window.targets_TB)
         loss = self.objective(nll, output.dropped_TBD, output.raw_TBD)
-        self.track(window, nll, loss, output.dropped_TBD)
+        loss = loss + self.head.penalty(hidden_TBD)
+        self.track(window, nll, loss, hidden_TBD)
         return loss
 
     def evaluated(self, window: Window, state: State | None) -> Contexts:
         state = state or self.trunk.initial_state(window.inputs_TB.shape[1])
         output = self.trunk(window.inputs_TB, state)
-        return Contexts(output.dropped_TBD, window, output.state)
+        return Contexts(self.head_input(output), window, output.state)
+
+    def head_input(self, output: TrunkOutput) -> Tensor:
+        """The last layer's output, or those of all layers that the mixture names, side by side."""
+        layers = getattr(self.head.mixture, "layers", None)
+        if layers is None:
+            return output.dropped_TBD
+        return torch.cat([output.layers_TBD[i] for i in layers], dim=2)
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
         super().on_save_checkpoint(checkpoint)

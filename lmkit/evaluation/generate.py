@@ -38,7 +38,7 @@ def generate(
     for _ in range(length):
         with exact_evaluation(model, model.device.type):
             output = model.trunk(tokens_TB, hidden)
-            log_p_BV = model.head.log_probs(output.dropped_TBD[-1:]).double().cpu()
+            log_p_BV = model.head.log_probs(model.head_input(output)[-1:]).double().cpu()
         hidden = output.state
         scores_BV = log_p_BV / temperature
         if top_k is not None and top_k < scores_BV.shape[1]:

@@ -59,7 +59,7 @@ def gradient_step(
     with exact_evaluation(model, model.device.type), torch.enable_grad():
         state = state or model.trunk.initial_state(window.inputs_TB.shape[1])
         output = model.trunk(window.inputs_TB, state)
-        nll = model.head.nll(output.dropped_TBD, window.targets_TB)
+        nll = model.head.nll(model.head_input(output), window.targets_TB)
         grads = torch.autograd.grad(nll, parameters, materialize_grads=True)
     return Step(nll.detach(), grads, [tuple(s.detach() for s in layer) for layer in output.state])
 

@@ -80,6 +80,11 @@ class Head(nn.Module):
     def use_word_counts(self, counts_V: Tensor) -> None:
         """Told before training how often each word is in its text; most heads do not care."""
 
+    def penalty(self, hidden_TBD: Tensor) -> Tensor | float:
+        """What the mixture adds to the loss of training beside the nll, nats."""
+        penalty = getattr(self.mixture, "penalty", None)
+        return penalty(hidden_TBD) if penalty else 0.0
+
     def nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
         """Mean negative log-likelihood of the targets, a scalar in nats, for training."""
         targets_N = targets_TB.reshape(-1)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 Value = str | int | float | bool
 
 _MIXTURES = {"SingleContext": "none", "MixtureOfContexts": "moc", "MixtureOfSoftmaxes": "mos"}
+_MIXTURES |= {"DirectOutputConnection": "doc"}
 _TRANSFORMS = {
     "Identity": "identity",
     "SigSoftmax": "sigsoftmax",

@@ -23,6 +23,7 @@ class TrunkOutput(NamedTuple):
     dropped_TBD: Tensor
     raw_TBD: Tensor
     state: list[LayerState]
+    layers_TBD: list[Tensor]  # embedding and outputs of all layers, each after its dropout
 
 
 class RecurrentTrunk(nn.Module):
@@ -90,10 +91,12 @@ class RecurrentTrunk(nn.Module):
         if self.training and self.embedding_noise:
             x = x + self.embedding_noise * torch.randn_like(x)
         x = locked_dropout(x, self.input_dropout, self.training)
-        new_state = []
+        new_state, layers = [], [x]
         for i, layer in enumerate(self.layers):
             if i:
                 x = locked_dropout(x, self.hidden_dropout, self.training)
+                layers.append(x)
             x, layer_state = layer(x, state[i])
             new_state.append(layer_state)
-        return TrunkOutput(locked_dropout(x, self.output_dropout, self.training), x, new_state)
+        dropped = locked_dropout(x, self.output_dropout, self.training)
+        return TrunkOutput(dropped, x, new_state, [*layers, dropped])

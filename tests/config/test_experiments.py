@@ -21,7 +21,7 @@ from lmkit.module import LanguageModel
 CORPORA = {"penn": ("penn", 10_000), "wt2": ("wikitext-2", 33_278)}
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
 OTHER_TRUNKS = ["penn_qrnn", "wt2_qrnn"]
-OTHER_HEADS = ["penn_mixtape"]
+OTHER_HEADS = ["penn_mixtape", "penn_doc"]
 UNPUBLISHED = ["toy", "penn_small", *OTHER_TRUNKS, *OTHER_HEADS]
 PUBLISHED = [
     name for name in EXPERIMENTS if name not in UNPUBLISHED and not name.startswith("dialogue_")
@@ -98,6 +98,16 @@ def test_mixtape_has_the_papers_number_of_components_and_the_trunk_of_mos():
     for section in ("trunk", "optimizer", "windows", "seed"):
         assert config[section] == mos[section]
     assert type(built("experiment=penn_mixtape").head) is Mixtape
+
+
+def test_doc_is_as_the_authors_code_trains_it():
+    config, mos = composed("experiment=penn_doc"), composed("experiment=penn_mos")
+    mixture = config["head"]["mixture"]
+    assert mixture["experts"] == [0, 0, 5, 15]
+    assert (mixture["latent_dropout"], mixture["balance_weight"]) == (0.6, 0.001)
+    assert (config["trigger"]["n"], config["max_epochs"], config["seed"]) == (60, 500, 28)
+    assert config["trunk"] == mos["trunk"]
+    assert built("experiment=penn_doc").head.mixture.in_dim == 960 + 620
 
 
 @pytest.mark.parametrize("name", PRIMARY)

@@ -20,6 +20,7 @@ TINY = (
 HEADS = {
     "mixtape": ("head=mixtape", "head.gate_dim=3", "head.own_share=0.25"),
     "adversarial": ("head=adversarial", "head/mixture=softmaxes", "head.mixture.num_experts=2"),
+    "doc": ("head/mixture=doc", "head.mixture.experts=[1,2,2]"),
 }
 
 

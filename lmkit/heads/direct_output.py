@@ -1,0 +1,84 @@
+"""Direct output connection: a mixture of softmaxes fed by several layers of the trunk.
+
+Takase, Suzuki and Nagata 2018, "Direct Output Connection for a High-Rank Language Model": with h^l
+the output of layer l (0: the embedding), after its dropout,
+
+    latent_k = tanh(W_k h^l(k) + b_k)        log prior = log softmax(U h^L)
+
+and the squared coefficient of variation of the components' priors, summed over the window, is
+added to the loss, so that no component falls out of use. K_l components belong to layer l.
+
+Shapes: T window length, B batch, N = T*B contexts, E embedding, D features of the layers that are
+used, side by side, the last layer's at the end, K components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lmkit.errors import UserError, require_at_least, require_count, require_rate
+from lmkit.heads.mixtures import Mixture
+from lmkit.trunk.dropout import locked_dropout
+
+
+class DirectOutputConnection(nn.Module):
+    """`doc`: latents of several layers, mixed as distributions.
+
+    Args:
+        emb_dim, hidden_dim, out_dim, num_layers: as of the trunk.
+        experts: components of the embedding and of each layer; of the last one at least 1.
+        latent_dropout: locked, on all latents.
+        balance_weight: of the penalty on unequal use of the components.
+    """
+
+    def __init__(
+        self,
+        emb_dim: int,
+        hidden_dim: int,
+        out_dim: int,
+        num_layers: int,
+        experts: Sequence[int],
+        latent_dropout: float,
+        balance_weight: float,
+    ) -> None:
+        super().__init__()
+        experts = list(experts)
+        if len(experts) != num_layers + 1:
+            raise UserError(
+                f"head.mixture.experts must be {num_layers + 1} numbers, of the embedding and of "
+                f"each layer, but is {experts}"
+            )
+        for i, count in enumerate(experts):
+            require_count(f"head.mixture.experts[{i}]", count, minimum=int(i == num_layers))
+        require_rate("head.mixture.latent_dropout", latent_dropout)
+        require_at_least("head.mixture.balance_weight", balance_weight, 0)
+        dims = [emb_dim] + [hidden_dim] * (num_layers - 1) + [out_dim]
+        # of the trunk's `layers_TBD`: what the head is given, side by side
+        self.layers = tuple(i for i, count in enumerate(experts) if count)
+        self.dims = [dims[i] for i in self.layers]
+        self.in_dim, self.emb_dim, self.num_experts = sum(self.dims), emb_dim, sum(experts)
+        self.latent_dropout, self.balance_weight = latent_dropout, balance_weight
+        self.prior = nn.Linear(out_dim, self.num_experts, bias=False)
+        self.latents = nn.ModuleList(nn.Linear(dims[i], experts[i] * emb_dim) for i in self.layers)
+
+    def forward(self, hidden_TBD: Tensor) -> Mixture:
+        parts = hidden_TBD.split(self.dims, dim=2)
+        latents = [latent(part) for latent, part in zip(self.latents, parts, strict=True)]
+        latent = torch.tanh(torch.cat(latents, dim=2))
+        latent = locked_dropout(latent, self.latent_dropout, self.training)
+        return Mixture(
+            self._log_prior(hidden_TBD), latent.reshape(-1, self.num_experts, self.emb_dim)
+        )
+
+    def penalty(self, hidden_TBD: Tensor) -> Tensor:
+        """balance_weight (std / mean)^2 over components of their priors' sums in the window."""
+        use_K = self._log_prior(hidden_TBD).exp().sum(0)
+        return self.balance_weight * use_K.var(correction=0) / use_K.mean() ** 2
+
+    def _log_prior(self, hidden_TBD: Tensor) -> Tensor:
+        scores = self.prior(hidden_TBD[..., -self.dims[-1] :]).to(self.prior.weight.dtype)
+        return F.log_softmax(scores, dim=-1).reshape(-1, self.num_experts)

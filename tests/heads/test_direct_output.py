@@ -1,0 +1,101 @@
+"""DOC against its formulas in float64, and that the trunk hands it what its layers put out.
+
+Shapes: T window length, B batch, D features of the layers used, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lmkit.errors import UserError
+from lmkit.heads.direct_output import DirectOutputConnection
+from lmkit.heads.head import Head
+from lmkit.heads.transforms import GeneralizedSigSoftmax
+from lmkit.module import LanguageModel
+from lmkit.objective import RegularizedNLL
+from lmkit.optimizer import SGDSettings
+from lmkit.trunk.awd_lstm import AWDLSTM
+
+T, B, E, H, OUT, V = 7, 3, 5, 4, 6, 23
+EXPERTS = [2, 0, 3]
+
+
+@pytest.fixture
+def head() -> Head:
+    torch.manual_seed(2)
+    mixture = DirectOutputConnection(E, H, OUT, 2, EXPERTS, 0.0, 0.7)
+    head = Head(mixture, GeneralizedSigSoftmax(-1.0, 1.5), V, chunk_mb=0.01).double()
+    for parameter in head.parameters():
+        nn.init.normal_(parameter)
+    return head
+
+
+@pytest.fixture
+def batch() -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(6)
+    hidden_TBD = torch.randn(T, B, E + OUT, generator=random, dtype=torch.float64)
+    return hidden_TBD, torch.randint(V, (T, B), generator=random)
+
+
+def plain_log_probs(head: Head, hidden_TBD: Tensor) -> Tensor:
+    embedding, last = head.mixture.latents
+    rows = []
+    for x in hidden_TBD.reshape(-1, E + OUT):
+        prior = torch.softmax(head.mixture.prior.weight @ x[E:], 0)
+        from_embedding = torch.tanh(embedding.weight @ x[:E] + embedding.bias).view(2, E)
+        from_last = torch.tanh(last.weight @ x[E:] + last.bias).view(3, E)
+        p = 0.0
+        for weight, context in zip(prior, [*from_embedding, *from_last], strict=True):
+            logits = head.transform(head.decoder_weight @ context + head.decoder_bias)
+            p = p + weight * torch.softmax(logits, 0)
+        rows.append(p.log())
+    return torch.stack(rows)
+
+
+def test_value_and_every_gradient_are_the_formulas(head, batch, loss_and_grads, relative_error):
+    expected = plain_log_probs(head, batch[0])
+    torch.testing.assert_close(head.log_probs(batch[0]), expected, rtol=1e-10, atol=1e-10)
+    assert (head.log_probs(batch[0]).exp().sum(1) - 1).abs().max() < 1e-12
+    picked = -expected.gather(1, batch[1].view(-1, 1)).detach()
+    torch.testing.assert_close(head.token_nll(*batch).view(-1, 1), picked)
+    found = loss_and_grads(head, *batch)
+    head.nll = lambda hidden, targets: -plain_log_probs(head, hidden).gather(
+        1, targets.view(-1, 1)
+    ).mean()
+    expected = loss_and_grads(head, *batch)
+    for name, value in found.items():
+        assert relative_error(value, expected[name]) < 1e-11, name
+    assert not head.has_factors
+
+
+def test_the_penalty_is_the_squared_coefficient_of_variation(head, batch):
+    prior_NK = torch.softmax(batch[0].reshape(-1, E + OUT)[:, E:] @ head.mixture.prior.weight.T, 1)
+    use = [float(sum(row[k] for row in prior_NK)) for k in range(5)]
+    mean = sum(use) / 5
+    expected = 0.7 * sum((u - mean) ** 2 for u in use) / 5 / mean**2
+    assert float(head.penalty(batch[0])) == pytest.approx(expected, rel=1e-12)
+    with torch.no_grad():
+        head.mixture.prior.weight.zero_()
+    assert float(head.penalty(batch[0])) == pytest.approx(0, abs=1e-12)
+
+
+def test_the_module_hands_over_the_layers_side_by_side():
+    trunk = AWDLSTM(V, E, H, OUT, 2, 0.0, 0.3, 0.3, 0.3, 0.0)
+    head = Head(DirectOutputConnection(E, H, OUT, 2, EXPERTS, 0.0, 0.7), nn.Identity(), V)
+    model = LanguageModel(trunk, head, RegularizedNLL(0, 0), SGDSettings(1, 1, 0, 1, 70))
+    tokens = torch.randint(V, (T, B))
+    output = model.eval().trunk(tokens, trunk.initial_state(B))
+    hidden_TBD = model.head_input(output)
+    assert torch.equal(hidden_TBD[..., :E], trunk.embedding_weight[tokens])
+    assert torch.equal(hidden_TBD[..., E:], output.dropped_TBD)
+    output = model.train().trunk(tokens, trunk.initial_state(B))
+    assert output.layers_TBD[-1] is output.dropped_TBD
+    assert (output.layers_TBD[0] == 0).any()  # after its dropout
+
+
+@pytest.mark.parametrize("experts", [[1, 2], [1, 2, 0], [0, -1, 2]])
+def test_numbers_that_do_not_fit_the_layers_are_refused(experts):
+    with pytest.raises(UserError, match=r"head\.mixture\.experts"):
+        DirectOutputConnection(E, H, OUT, 2, experts, 0.0, 0.7)

@@ -96,10 +96,16 @@ def ask_after(config: dict, rows: int) -> tuple[int, bool]:
     goal = written() + rows
     while written() < goal and process.is_alive():
         time.sleep(0.01)
-    asked_at = time.time()
+    before = checkpoint_files(runs_dir)
     os.kill(process.pid, random.choice(ASKING))
     process.join()
-    return process.exitcode, any(p.stat().st_mtime > asked_at for p in runs_dir.glob("*/*/last*"))
+    return process.exitcode, bool(checkpoint_files(runs_dir) - before)
+
+
+def checkpoint_files(runs_dir: Path) -> set[tuple[int, int]]:
+    """Inode and time of each last checkpoint: one that is written anew has others."""
+    stats = [path.stat() for path in runs_dir.glob("*/*/last.ckpt")]
+    return {(stat.st_ino, stat.st_mtime_ns) for stat in stats}
 
 
 def rows_without_cost(folder: RunFolder) -> list[dict]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmkit.errors import UserError
 from lmkit.heads.mixtape import Mixtape, tree_priors
@@ -109,6 +110,31 @@ def test_other_sizes_agree_with_the_materialised_log_p(
     found, plain = both_losses(make_mixtape(num_experts=num_experts, own_share=own_share), *batch)
     for name, value in found.items():
         assert relative_error(value, plain[name]) < 1e-12, name
+
+
+class Largest(TorchDispatchMode):
+    """Number of elements of the largest tensor that any operation returns."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(x, Tensor):
+                self.numel = max(self.numel, x.numel())
+        return out
+
+
+def test_no_tensor_has_n_times_v_elements(make_mixtape, batch, loss_and_grads):
+    head = make_mixtape(rows=2, num_words=523)
+    contexts = T * B
+    with Largest() as largest:
+        loss_and_grads(head, *batch)
+    assert 2 * 523 <= largest.numel < contexts * 523 / 3
+    head.loss = "plain"
+    with Largest() as largest:
+        loss_and_grads(head, *batch)
+    assert largest.numel >= contexts * 523  # the watch can see what it is to see
 
 
 def test_priors_sum_to_one_and_saturate_without_error():

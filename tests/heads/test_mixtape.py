@@ -6,11 +6,14 @@ V vocabulary.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lmkit.callbacks.gradient_bottleneck import model_bottleneck
 from lmkit.errors import UserError
 from lmkit.heads.mixtape import Mixtape, tree_priors
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
@@ -186,3 +189,8 @@ def test_what_cannot_be_is_refused_by_name():
         Mixtape(SingleContext(D, E), *rest, 3, G, 0.3, 0.0)
     with pytest.raises(UserError, match=r"head\.own_share"):
         Mixtape(SingleContext(D, E), *rest, 4, G, 1.5, 0.0)
+
+
+def test_the_gradient_bottleneck_is_refused_by_name(make_mixtape):
+    with pytest.raises(UserError, match="not defined for Mixtape"):
+        model_bottleneck(SimpleNamespace(head=make_mixtape()), [], 5)

@@ -19,6 +19,8 @@ from lmkit.spectra.rows import require_rows
 
 PANEL_CPU = 512  # columns a panel: the smaller, the less is computed in vain, until products slow
 PANEL_GPU = 2048
+# Columns. PyTorch's LAPACK is the faster for many, but takes half a second to start.
+SCIPY_UP_TO = 4096
 
 
 class GramAccumulator:
@@ -92,7 +94,7 @@ class GramAccumulator:
         self._flush()
         self._block_NV = None
         gram_VV = self._require_gram()
-        if consume and self.device.type == "cpu":
+        if self.device.type == "cpu" and (consume or self.num_columns <= SCIPY_UP_TO):
             # Fortran order (the transpose) lets LAPACK overwrite without a copy.
             squares_V = torch.from_numpy(
                 scipy.linalg.eigh(
@@ -100,7 +102,7 @@ class GramAccumulator:
                     lower=True,
                     eigvals_only=True,
                     driver="evd",
-                    overwrite_a=True,
+                    overwrite_a=consume,
                     check_finite=False,
                 )
             )

@@ -31,6 +31,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from lmkit.cpu import product
+
 PRECISIONS = ("32-true", "bf16-mixed")
 FOLDER = Path("launches/bench")
 
@@ -56,7 +58,7 @@ def matmul_rate(device: str, precision: str, size: int) -> float:
     """FLOP a second of a large square matrix product: the best of eight."""
     dtype = torch.float32 if precision == "32-true" else torch.bfloat16
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    return 2 * size**3 / min(seconds_each(lambda: a @ b, device, 2, 8))
+    return 2 * size**3 / min(seconds_each(lambda: product(a, b), device, 2, 8))
 
 
 def measure(case: Case, head: str, implementation: str, args: argparse.Namespace) -> dict:

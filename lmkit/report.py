@@ -32,7 +32,8 @@ def main(config: DictConfig) -> None:
     if not collected.num_runs:
         raise UserError(_nothing_found(plain["runs"], collected))
     with console.status("drawing"):
-        page = make_report(collected, plain["baseline"], window, Path(plain["out"]))
+        out, runs = Path(plain["out"]), Path(plain["runs"])
+        page = make_report(collected, plain["baseline"], window, out, runs)
     for each in collected.left_out:
         print(f"left out: {each.name}: {each.reason}")
     print(f"{collected.num_runs:,} runs: {page}")

@@ -118,7 +118,7 @@ def test_help_lists_every_group(tmp_path):
         ("optimizer.lr=[1", "'optimizer.lr=[1' cannot be read as option=value"),
         ("optimizer.lr=1,2", "optimizer.lr=1,2 has several values: add --multirun"),
         # choices
-        ("head/mixture=nonee", "(did you mean none?); there are contexts, none, softmaxes"),
+        ("head/mixture=nonee", "(did you mean none?); there are contexts, doc, none, softmaxes"),
         ("head/mixtures=none", "there is no option head/mixtures (did you mean head/mixture?)"),
         ("head.mixture=none", "but is none; choose one with head/mixture=NAME"),
         ("trigger=200", "trigger=200 does not exist; there are at_epoch, "),

@@ -149,7 +149,9 @@ def test_ten_kills_change_no_bit(undisturbed, tmp_path):
 def test_asked_to_leave_it_saves_and_changes_no_bit(undisturbed, tmp_path):
     reference, _ = undisturbed
     config = composed(tmp_path)  # no checkpoint within an epoch of itself
-    assert [ask_after(config, random.randint(2, 12)) for _ in range(5)] == [(LEFT, True)] * 5
+    asked = [ask_after(config, random.randint(2, 12)) for _ in range(5)]
+    assert [status for status, _ in asked] == [LEFT] * 5
+    assert any(saved for _, saved in asked)  # not all: the epoch's own may just have been written
     assert not list(tmp_path.glob("*.lock"))
     assert_same_run(reference, to_the_end(config))
 

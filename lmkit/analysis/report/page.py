@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count, groupby
@@ -11,7 +12,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup, escape
 
 from lmkit.analysis.report.collect import LeftOut
-from lmkit.analysis.report.section import Block, Drawing, Section
+from lmkit.analysis.report.section import Block, Drawing, Picture, Section
 from lmkit.analysis.report.style import for_page, lay_out, to_pdf, to_svg
 from lmkit.analysis.report.tables import Table, to_csv, to_latex
 from lmkit.errors import UserError
@@ -51,6 +52,10 @@ def write_report(
 
     def placed(block: Block, chapter: Chapter) -> dict[str, object]:
         """What the template needs of a block, once its files are written."""
+        if isinstance(block, Picture):
+            _write(out / "figures" / f"{block.key}.svg", block.svg)
+            data = b64encode(block.svg).decode()
+            return {"key": block.key, "title": block.title, "data": data}
         if not isinstance(block, Table | Drawing):
             return block._asdict()
         stem = f"{chapter.key}_{block.key}"
@@ -93,7 +98,8 @@ def _grouped(blocks: Sequence[Block], place: Callable[[Block], dict]) -> list[di
     """Figures that follow each other stand side by side."""
 
     def kind(block: Block) -> str:
-        return {Table: "table", Drawing: "figures"}.get(type(block), "passages")
+        kinds = {Table: "table", Drawing: "figures", Picture: "pictures"}
+        return kinds.get(type(block), "passages")
 
     groups = []
     for name, members in groupby(blocks, kind):

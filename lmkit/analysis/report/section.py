@@ -21,6 +21,14 @@ class Drawing(NamedTuple):
     is_wide: bool = False
 
 
+class Picture(NamedTuple):
+    """A figure that a study has drawn already, as SVG. `key` names its file."""
+
+    key: str
+    title: str
+    svg: bytes
+
+
 class Passage(NamedTuple):
     """Text that a model wrote, or that explains."""
 
@@ -28,7 +36,7 @@ class Passage(NamedTuple):
     text: str
 
 
-Block = Table | Drawing | Passage
+Block = Table | Drawing | Picture | Passage
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from lmkit.analysis.report.dialogue import dialogue
 from lmkit.analysis.report.embeddings import embeddings
 from lmkit.analysis.report.findings import findings
 from lmkit.analysis.report.groups import Study, studies
+from lmkit.analysis.report.isolation import isolation
 from lmkit.analysis.report.mixtures import mixtures
 from lmkit.analysis.report.page import Chapter, write_report
 from lmkit.analysis.report.pairs import pairs
@@ -27,11 +28,18 @@ from lmkit.analysis.report.style import house_style
 from lmkit.analysis.report.transforms import transforms
 
 
-def make_report(collected: Collected, baseline: str, window: Window | None, out: Path) -> Path:
+def make_report(
+    collected: Collected,
+    baseline: str,
+    window: Window | None,
+    out: Path,
+    studies_in: Path | None = None,
+) -> Path:
     """Writes the report on the runs into `out`; returns the page.
 
     Args:
         collected: the runs, and what was left out already.
+        studies_in: folder of runs whose synthetic studies belong to the report; None: no study.
         baseline: family of the head that others are held against.
         window: test perplexities outside of which runs are outliers; None: as published.
 
@@ -41,7 +49,10 @@ def make_report(collected: Collected, baseline: str, window: Window | None, out:
     files = Files()
     with house_style():
         chapters = [_chapter(study, files, window) for study in found]
-        left_out = [*collected.left_out, *repeated, *files.damaged]
+        sections, unread = isolation(studies_in) if studies_in else ([], [])
+        if sections:
+            chapters.append(Chapter("isolation", "The bottleneck in isolation", [], sections))
+        left_out = [*collected.left_out, *repeated, *files.damaged, *unread]
         return write_report(out, "Softmax heads compared", _summary(found), chapters, left_out)
 
 

@@ -70,8 +70,11 @@ def _noise_table(found: Robustness) -> Table:
 def figure(found: Robustness, options: RobustnessOptions, name: str) -> Figure:
     """Rank and error over the round trips; ranks over the noise: measured, predicted, published."""
     drawn = Figure(figsize=(11, 4.8), layout="constrained")
-    trips, noise = drawn.subplots(1, 2, width_ratios=(2, 3))
-    _draw_round_trips(trips, found, options)
+    if found.round_trip_errors:
+        trips, noise = drawn.subplots(1, 2, width_ratios=(2, 3))
+        _draw_round_trips(trips, found, options)
+    else:
+        noise = drawn.subplots()
     _draw_noise(noise, found)
     drawn.suptitle(
         f"log P of the first {found.num_contexts:,} {options.split} contexts x "
@@ -103,9 +106,8 @@ def _draw_round_trips(axes: Axes, found: Robustness, options: RobustnessOptions)
         ylim=(0, max(2 * found.true_rank, 1.1 * max(ranks))),
     )
     errors.set(ylabel="relative error of the trip (Frobenius norm)", yscale="log")
-    if found.round_trip_errors:
-        low, high = min(found.round_trip_errors), max(found.round_trip_errors)
-        errors.set_ylim(low / 3, high * 1000)  # below the ranks
+    low, high = min(found.round_trip_errors), max(found.round_trip_errors)
+    errors.set_ylim(low / 3, high * 1000)  # below the ranks
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title("(a) rounding", loc="left", fontsize="medium")
     axes.legend(handles=[left, right], loc="upper left", fontsize="small")

@@ -134,6 +134,15 @@ def test_the_robustness_command_leaves_table_file_and_figure(folder, monkeypatch
     assert (folder.analysis / "press_robustness.svg").read_text().startswith("<?xml")
 
 
+def test_without_round_trips_the_figure_is_of_noise_alone(folder, monkeypatch, capsys):
+    (folder.analysis / "press_robustness.svg").unlink(missing_ok=True)
+    options = ["contexts=300", "round_trips=0", "noise=[1e-22]"]
+    command(press_robustness.main, monkeypatch, f"run={folder.path}", *options)
+    assert "press_robustness.svg" in capsys.readouterr().out
+    figure = (folder.analysis / "press_robustness.svg").read_text()
+    assert figure.startswith("<?xml")
+
+
 @pytest.mark.parametrize(
     ("option", "message"),
     [

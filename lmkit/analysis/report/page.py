@@ -71,16 +71,7 @@ def write_report(
             "key": chapter.key,
             "title": chapter.title,
             "findings": chapter.findings,
-            "sections": [
-                {
-                    "key": section.key,
-                    "title": section.title,
-                    "intro": section.intro,
-                    "missing": section.missing,
-                    "groups": _grouped(section.blocks, lambda b, c=chapter: placed(b, c)),
-                }
-                for section in chapter.sections
-            ],
+            "sections": _sections(chapter, lambda block, c=chapter: placed(block, c)),
         }
         for chapter in chapters
     ]
@@ -92,6 +83,19 @@ def write_report(
     )
     _write(out / PAGE, html.encode())
     return out / PAGE
+
+
+def _sections(chapter: Chapter, place: Callable[[Block], dict]) -> list[dict[str, object]]:
+    return [
+        {
+            "key": section.key,
+            "title": section.title,
+            "intro": section.intro,
+            "missing": section.missing,
+            "groups": _grouped(section.blocks, place),
+        }
+        for section in chapter.sections
+    ]
 
 
 def _grouped(blocks: Sequence[Block], place: Callable[[Block], dict]) -> list[dict[str, object]]:

@@ -6,13 +6,10 @@ Shapes: T window length, B batch, D trunk output.
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lmkit.data.windows import Window
 from lmkit.head_module import Contexts, HeadModule
-from lmkit.heads.head import Head
-from lmkit.objective import RegularizedNLL
-from lmkit.optimizer import OptimizerSettings
 from lmkit.trunk.recurrent_trunk import TrunkOutput
 
 State = list[tuple[Tensor, Tensor]]
@@ -21,30 +18,10 @@ State = list[tuple[Tensor, Tensor]]
 class LanguageModel(HeadModule):
     """A trunk and a head, trained window by window with truncated backpropagation through time.
 
-    Args:
-        trunk: token ids (T, B) and a state to a `TrunkOutput`.
-        head: context vectors to distributions over words.
-        objective: what is minimised.
-        optimizer: its settings.
-        log_every: windows between two readings of losses and norms from the device.
+    Args: those of `HeadModule`; `trunk` maps token ids (T, B) and a state to a `TrunkOutput`.
     """
 
-    def __init__(
-        self,
-        trunk: nn.Module,
-        head: Head,
-        objective: RegularizedNLL,
-        optimizer: OptimizerSettings,
-        log_every: int = 50,
-    ) -> None:
-        super().__init__(trunk, head, objective, optimizer, log_every)
-        self.hidden: State | None = None
-
-    def setup(self, stage: str) -> None:
-        if stage == "fit":  # before Lightning puts back what a checkpoint holds
-            train = torch.from_numpy(self.trainer.datamodule.corpus.train)
-            num_words = len(self.head.decoder_bias)
-            self.head.use_word_counts(torch.bincount(train, minlength=num_words))
+    hidden: State | None = None  # after the last window trained on
 
     def training_step(self, window: Window, batch_idx: int) -> Tensor:
         if window.index == 0:

@@ -22,21 +22,10 @@ def main(config: DictConfig) -> None:
     """Checks the options, measures one run after the other, then prints and draws them together."""
     plain = plain_config(config)
     path, options = _checked(plain)
+    from lmkit.evaluation.each_run import each_of
     from lmkit.evaluation.rank import measure_run
 
-    found = runs_in(path)
-    measured, left_out = [], dict(found.left_out)
-    for run in found.runs:
-        try:
-            measured.append(measure_run(run, options))
-        except UserError as error:
-            if len(found.runs) == 1 and not left_out:
-                raise
-            left_out[run.path.name] = str(error)
-    for name, reason in left_out.items():
-        print(f"left out: {name}: {reason}")
-    if not measured:
-        raise UserError(f"no run of run={path} could be measured")
+    measured = list(each_of(runs_in(path), path, lambda run: measure_run(run, options)).values())
     _show(measured, options)
     _draw(Path(path), measured, options)
 

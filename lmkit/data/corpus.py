@@ -10,18 +10,16 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from lmkit.data.split_files import DOWNLOADABLE, SPLITS, SplitFiles
 from lmkit.errors import UserError, require_count
 
 EOS = "<eos>"
-SPLITS = ("train", "valid", "test")
 # Counted up whenever the same bytes would be read as other token ids.
 READER_VERSION = 1
-DOWNLOADABLE = ("penn", "wikitext-2")
 
 
 class Corpus(NamedTuple):
@@ -54,8 +52,7 @@ class TextCorpus:
             require_count("data.train_tokens", train_tokens)
         self.name = name
         self.train_tokens = train_tokens
-        self.root = None if root is None else str(root)  # a folder may be called 2026
-        self.folder = folder
+        self.files = SplitFiles(root, folder, ".txt", in_environment=folder in DOWNLOADABLE)
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the three files' bytes and of how they are read, without tokenising.
@@ -67,7 +64,7 @@ class TextCorpus:
         """
         digest = hashlib.sha256(f"text reader {READER_VERSION}".encode())
         for split in SPLITS:
-            digest.update(hashlib.sha256(self._read(split)).digest())
+            digest.update(hashlib.sha256(self.files.read(split)).digest())
         if self.train_tokens is not None:
             digest.update(f"first {self.train_tokens} tokens".encode())
         return digest.hexdigest()
@@ -99,7 +96,7 @@ class TextCorpus:
         if self.train_tokens is not None and self.train_tokens > len(train):
             raise UserError(
                 f"data.train_tokens={self.train_tokens} is more than the {len(train)} tokens of "
-                f"{self._path('train')}; null takes all of them"
+                f"{self.files.path('train')}; null takes all of them"
             )
         return train[: self.train_tokens]
 
@@ -114,58 +111,16 @@ class TextCorpus:
     def _unknown_word(self, word: str, split: str, lines: list[str]) -> UserError:
         number = next(n for n, line in enumerate(lines, 1) if word in _tokens(line))
         return UserError(
-            f"{self._path(split)}, line {number}: {word!r} is not in the vocabulary the model was "
-            f"trained with; data must be the corpus of that run, or a text of its words only"
+            f"{self.files.path(split)}, line {number}: {word!r} is not in the vocabulary the model "
+            f"was trained with; data must be the corpus of that run, or a text of its words only"
         )
 
     def _lines(self, split: str) -> list[str]:
-        raw = self._read(split)
-        try:
-            text = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            line = raw.count(b"\n", 0, error.start) + 1
-            raise UserError(
-                f"{self._path(split)} is not UTF-8 text: line {line}, byte offset {error.start} "
-                f"(0x{raw[error.start]:02x}); convert the file to UTF-8"
-            ) from None
-        text = text.removeprefix("\ufeff")
+        text = self.files.text(split)
         if not text.strip():
-            raise UserError(f"{self._path(split)} is empty; it must hold at least one line of text")
+            path = self.files.path(split)
+            raise UserError(f"{path} is empty; it must hold at least one line of text")
         return _split_lines(text)
-
-    def _read(self, split: str) -> bytes:
-        path = self._path(split)
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            raise UserError(
-                f"{path} does not exist: data.root={self.root} must be a folder "
-                f"with {self._relative(split)} in it{self._download_hint()}"
-            ) from None
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror}") from None
-
-    def _path(self, split: str) -> Path:
-        if self.root is None:
-            raise UserError(
-                f"data.root is not set: give the folder with {self._relative('train')} in it as "
-                f"data.root=FOLDER{self._environment_hint()}{self._download_hint()}"
-            )
-        return Path(self.root).expanduser() / self.folder / f"{split}.txt"
-
-    def _relative(self, split: str) -> str:
-        return str(Path(self.folder) / f"{split}.txt")
-
-    def _environment_hint(self) -> str:
-        return " or in the environment variable LMKIT_DATA" if self._is_downloadable() else ""
-
-    def _download_hint(self) -> str:
-        if not self._is_downloadable():
-            return ""
-        return f"; `python -m lmkit.data.download {self.folder} --root FOLDER` fetches it"
-
-    def _is_downloadable(self) -> bool:
-        return self.folder in DOWNLOADABLE
 
 
 def _tokens(line: str) -> list[str]:

@@ -19,12 +19,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from lmkit.data.corpus import EOS, SPLITS
+from lmkit.data.corpus import EOS
+from lmkit.data.split_files import SPLITS, SplitFiles
 from lmkit.errors import UserError, require_choice, require_count
 
 UNK = "<unk>"
@@ -97,8 +97,7 @@ class DialogueCorpus:
         if train_dialogues is not None:
             require_count("data.train_dialogues", train_dialogues)
         self.name = name
-        self.root = None if root is None else str(root)  # a folder may be called 2026
-        self.folder = folder
+        self.files = SplitFiles(root, folder, ".tsv", in_environment=True)
         self.tokenizer, self.lowercase = tokenizer, lowercase
         self.num_words, self.train_dialogues = num_words, train_dialogues
 
@@ -110,7 +109,7 @@ class DialogueCorpus:
         reading = (self.tokenizer, self.lowercase, self.num_words, self.train_dialogues)
         digest = hashlib.sha256(f"dialogue reader {READER_VERSION} {reading}".encode())
         for split in SPLITS:
-            digest.update(hashlib.sha256(self._read(split)).digest())
+            digest.update(hashlib.sha256(self.files.read(split)).digest())
         return digest.hexdigest()
 
     def load(self, vocabulary: Sequence[str] | None = None) -> DialogueSplits:
@@ -136,7 +135,7 @@ class DialogueCorpus:
         splits = {split: _indexed(read[split], index) for split in SPLITS}
         for split, utterances in splits.items():
             if not len(utterances.responses):
-                path = self._path(split)
+                path = self.files.path(split)
                 raise UserError(f"{path} holds no response: no dialogue in it has two utterances")
         return DialogueSplits(tuple(vocabulary), **splits)
 
@@ -144,7 +143,7 @@ class DialogueCorpus:
         self, split: str, tokenize: Callable[[str], list[str]]
     ) -> list[tuple[str, str, list[str]]]:
         """Dialogue, speaker and words of each utterance that has words."""
-        text = self._text(split)
+        text = self.files.text(split)
         found, dialogues, last = [], 0, None
         for number, line in enumerate(text.split("\n"), 1):
             if not line.strip():
@@ -152,8 +151,8 @@ class DialogueCorpus:
             columns = line.rstrip("\r").split("\t")
             if len(columns) < 3:
                 raise UserError(
-                    f"{self._path(split)}, line {number}: an utterance has three columns with a "
-                    f"tab between them, dialogue, speaker and words, but this line has "
+                    f"{self.files.path(split)}, line {number}: an utterance has three columns with "
+                    f"a tab between them, dialogue, speaker and words, but this line has "
                     f"{len(columns)}"
                 )
             dialogue, speaker, words = columns[:3]
@@ -167,39 +166,9 @@ class DialogueCorpus:
         if split == "train" and dialogues < (self.train_dialogues or 0):
             raise UserError(
                 f"data.train_dialogues={self.train_dialogues} is more than the {dialogues} "
-                f"dialogues of {self._path(split)}; null takes all of them"
+                f"dialogues of {self.files.path(split)}; null takes all of them"
             )
         return found
-
-    def _text(self, split: str) -> str:
-        raw = self._read(split)
-        try:
-            return raw.decode("utf-8").removeprefix("\ufeff")
-        except UnicodeDecodeError as error:
-            line = raw.count(b"\n", 0, error.start) + 1
-            raise UserError(
-                f"{self._path(split)} is not UTF-8 text: line {line}; convert the file to UTF-8"
-            ) from None
-
-    def _read(self, split: str) -> bytes:
-        path = self._path(split)
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            raise UserError(
-                f"{path} does not exist: data.root={self.root} must be a folder with "
-                f"{Path(self.folder) / split}.tsv in it"
-            ) from None
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror}") from None
-
-    def _path(self, split: str) -> Path:
-        if self.root is None:
-            raise UserError(
-                f"data.root is not set: give the folder with {Path(self.folder) / split}.tsv in it "
-                f"as data.root=FOLDER or in the environment variable LMKIT_DATA"
-            )
-        return Path(self.root).expanduser() / self.folder / f"{split}.tsv"
 
 
 def _tokenizer(name: str) -> Callable[[str], list[str]]:

@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from lmkit.errors import UserError
 from lmkit.evaluation.load import LoadedRun, load_run
-from lmkit.evaluation.rank import find_runs, require_writable
+from lmkit.evaluation.rank import FoundRuns, find_runs, require_writable
 from lmkit.module import LanguageModel
 from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.folder import RunFolder
 
 Found = TypeVar("Found")
 CHECKPOINT = "best"  # what a run's result is about, so what is said of the run is about it too
@@ -29,15 +30,28 @@ def each_run(
 
     Raises: UserError when no run is left.
     """
-    found = find_runs(path)
+
+    def loaded_and_analysed(run: RunFolder) -> Found:
+        require_writable(run.analysis)
+        loaded = load_run(run.path, CHECKPOINT, data_root, threads)
+        if not isinstance(loaded.model, LanguageModel):
+            raise UserError("it is no language model of running text, but a dialogue model")
+        return analyse(loaded)
+
+    return each_of(find_runs(path), path, loaded_and_analysed)
+
+
+def each_of(
+    found: FoundRuns, path: str, measure: Callable[[RunFolder], Found]
+) -> dict[str, Found]:
+    """What `measure` finds of each run, by its name; those that it cannot are named and left out.
+
+    Raises: UserError when none of `path` is left, or its only one cannot be measured.
+    """
     results, left_out = {}, dict(found.left_out)
     for run in found.runs:
         try:
-            require_writable(run.analysis)
-            loaded = load_run(run.path, CHECKPOINT, data_root, threads)
-            if not isinstance(loaded.model, LanguageModel):
-                raise UserError("it is no language model of running text, but a dialogue model")
-            results[run.path.name] = analyse(loaded)
+            results[run.path.name] = measure(run)
         except UserError as error:
             if len(found.runs) == 1 and not left_out:
                 raise
@@ -45,7 +59,7 @@ def each_run(
     for name, reason in left_out.items():
         print(f"left out: {name}: {reason}")
     if not results:
-        raise UserError(f"no run of run={path} could be analysed")
+        raise UserError(f"no run of run={path} could be measured")
     return results
 
 

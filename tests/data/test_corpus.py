@@ -131,10 +131,10 @@ def test_text_that_is_not_utf8_is_located(tmp_path):
 def test_configs_take_root_from_the_environment(name, monkeypatch):
     config = OmegaConf.load(Path(__file__).parents[2] / "conf" / "data" / f"{name}.yaml")
     monkeypatch.delenv("LMKIT_DATA", raising=False)
-    assert instantiate(config).root is None
+    assert instantiate(config).files.root is None
     monkeypatch.setenv("LMKIT_DATA", "/somewhere")
     corpus = instantiate(config)
-    assert (corpus.name, corpus.root, corpus.folder) == (name, "/somewhere", name)
+    assert (corpus.name, corpus.files.root, corpus.files.folder) == (name, "/somewhere", name)
 
 
 def test_config_of_a_text_of_ones_own(tmp_path):

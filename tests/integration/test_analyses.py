@@ -205,7 +205,7 @@ def test_a_folder_with_an_unfinished_run_names_it(tiny_runs, tiny_run, capsys):
     assert f"left out: {tiny_run.name}: it has not finished" in capsys.readouterr().out
     (damaged,) = (path for path in tiny_runs.glob("toy-*") if path.is_dir())
     (damaged / "checkpoints" / "best.ckpt").write_bytes(b"")
-    with pytest.raises(UserError, match="could be analysed"):
+    with pytest.raises(UserError, match="could be measured"):
         each_run(str(tiny_runs), None, None, lambda run: 1)
 
 

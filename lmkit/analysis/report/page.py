@@ -75,14 +75,16 @@ def write_report(
         }
         for chapter in chapters
     ]
+    html = _html(title=title, summary=summary, chapters=content, left_out=left_out)
+    _write(out / PAGE, html.encode())
+    return out / PAGE
+
+
+def _html(**content: object) -> str:
     environment = Environment(
         loader=PackageLoader("lmkit.analysis.report", "."), autoescape=True, trim_blocks=True
     )
-    html = environment.get_template("page.html").render(
-        title=title, summary=summary, chapters=content, left_out=left_out
-    )
-    _write(out / PAGE, html.encode())
-    return out / PAGE
+    return environment.get_template("page.html").render(content)
 
 
 def _sections(chapter: Chapter, place: Callable[[Block], dict]) -> list[dict[str, object]]:

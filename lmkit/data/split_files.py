@@ -1,0 +1,71 @@
+"""The three files of a corpus on disk: where they are, and what is wrong with them in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lmkit.errors import UserError
+
+SPLITS = ("train", "valid", "test")
+DOWNLOADABLE = ("penn", "wikitext-2")
+
+
+class SplitFiles:
+    """`root`/`folder`/{train,valid,test}`suffix`, in UTF-8.
+
+    Args:
+        root: folder that holds the corpora; None where the user has not said it yet.
+        folder: the corpus's own folder below `root`, "." where `root` is that folder.
+        suffix: of the files, with its dot.
+        in_environment: whether the configuration takes `root` from LMKIT_DATA too.
+    """
+
+    def __init__(self, root: str | None, folder: str, suffix: str, in_environment: bool) -> None:
+        self.root = None if root is None else str(root)  # a folder may be called 2026
+        self.folder, self.suffix, self.in_environment = folder, suffix, in_environment
+
+    def read(self, split: str) -> bytes:
+        """The bytes of a split. Raises: UserError when `data.root` is unset or misses the file."""
+        path = self.path(split)
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            raise UserError(
+                f"{path} does not exist: data.root={self.root} must be a folder "
+                f"with {self._relative(split)} in it{self._download_hint()}"
+            ) from None
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror}") from None
+
+    def text(self, split: str) -> str:
+        """The text of a split, without a byte order mark.
+
+        Raises: UserError as `read`, and naming the place that is not UTF-8.
+        """
+        raw = self.read(split)
+        try:
+            return raw.decode("utf-8").removeprefix("\ufeff")
+        except UnicodeDecodeError as error:
+            line = raw.count(b"\n", 0, error.start) + 1
+            raise UserError(
+                f"{self.path(split)} is not UTF-8 text: line {line}, byte offset {error.start} "
+                f"(0x{raw[error.start]:02x}); convert the file to UTF-8"
+            ) from None
+
+    def path(self, split: str) -> Path:
+        """Where the file of a split is. Raises: UserError when `data.root` is not set."""
+        if self.root is None:
+            environment = " or in the environment variable LMKIT_DATA" * self.in_environment
+            raise UserError(
+                f"data.root is not set: give the folder with {self._relative('train')} in it as "
+                f"data.root=FOLDER{environment}{self._download_hint()}"
+            )
+        return Path(self.root).expanduser() / self._relative(split)
+
+    def _relative(self, split: str) -> str:
+        return str(Path(self.folder) / f"{split}{self.suffix}")
+
+    def _download_hint(self) -> str:
+        if self.folder not in DOWNLOADABLE:
+            return ""
+        return f"; `python -m lmkit.data.download {self.folder} --root FOLDER` fetches it"

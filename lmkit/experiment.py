@@ -17,6 +17,7 @@ from lmkit.build import build_data, build_model, create
 from lmkit.callbacks.asgd_switch import AsgdSwitch, load_evaluated_weights
 from lmkit.callbacks.checkpoints import AtomicCheckpointIO, Checkpoints, load_checkpoint
 from lmkit.callbacks.cost import Cost
+from lmkit.callbacks.cuda_graphs import CudaGraphs
 from lmkit.callbacks.gradient_bottleneck import GradientBottleneck
 from lmkit.callbacks.metrics_logger import MetricsLogger
 from lmkit.callbacks.patience import NonMonotoneStop, Patience
@@ -33,7 +34,7 @@ from lmkit.runs.leave import LEFT, Leave
 from lmkit.runs.lock import RunLock
 from lmkit.runs.result import Budget, Spent
 
-PRECISIONS = ("32-true", "bf16-mixed")
+PRECISIONS = ("32-true", "tf32", "bf16-mixed")
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ def define(config: dict, has_gpu: bool | None = None) -> Run:
     if config["trainer"]["accelerator"] == "gpu" and not has_gpu:
         raise UserError("trainer.accelerator=gpu needs a CUDA device, and there is none here")
     on_gpu = has_gpu and config["trainer"]["accelerator"] != "cpu"
+    if config["trainer"]["precision"] == "tf32" and not on_gpu:
+        raise UserError("trainer.precision=tf32 is a GPU's; without one it is 32-true or bf16-mixed")
     source = create(config["data"], "data")
     sha256 = source.fingerprint()
     found = identity(config, sha256, "cuda" if on_gpu else "cpu")
@@ -131,6 +134,8 @@ def _train_and_conclude(defined: Run, lock: RunLock, leave: Leave) -> None:
     bottleneck = GradientBottleneck(switch, **config["callbacks"]["gradient_bottleneck"])
     callbacks = [switch, patience, cost, spectrum, bottleneck, TransformPlot(), checkpoints]
     callbacks.append(Requeue(leave, checkpoints))
+    if config["callbacks"]["cuda_graphs"]:
+        callbacks.append(CudaGraphs())
     if config["callbacks"]["progress_bar"]:
         callbacks.append(EpochProgress())
     trainer = _trainer(defined, callbacks, [metrics, *_wandb(defined)], lock)
@@ -197,11 +202,14 @@ def _trainer(
     # state is carried from window to window, so there is one stream of batches and no workers
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
+    # said in full: PyTorch's own default is TF32 in cuDNN and not in other products
+    by_tf32 = trainer["precision"] == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = by_tf32
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     return pl.Trainer(
         accelerator=defined.accelerator,
         devices=1,
-        precision=trainer["precision"],
+        precision="32-true" if by_tf32 else trainer["precision"],
         deterministic=trainer["deterministic"],
         max_epochs=defined.budget.max_epochs or -1,
         callbacks=callbacks,

@@ -26,14 +26,25 @@ class LanguageModel(HeadModule):
     def training_step(self, window: Window, batch_idx: int) -> Tensor:
         if window.index == 0:
             self.hidden = self.trunk.initial_state(window.inputs_TB.shape[1])
-        output = self.trunk(window.inputs_TB, self.hidden)
-        self.hidden = [(h.detach(), c.detach()) for h, c in output.state]
-        hidden_TBD = self.head_input(output)
-        nll = self.head.nll(hidden_TBD, window.targets_TB)
-        loss = self.objective(nll, output.dropped_TBD, output.raw_TBD)
-        loss = loss + self.head.penalty(hidden_TBD)
+        tensors = [x for layer in self.hidden for x in layer]
+        loss, nll, hidden_TBD, *tensors = self.step(window.inputs_TB, window.targets_TB, *tensors)
+        self.hidden = list(zip(tensors[::2], tensors[1::2], strict=True))
         self.track(window, nll, loss, hidden_TBD)
         return loss
+
+    def step(self, inputs_TB: Tensor, targets_TB: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        """A window's work: tensors to tensors, and nothing on the way that a host must know.
+
+        Takes and returns the layers' states one tensor after the other. Returns the loss, which
+        alone has a gradient, the mean nll, the head's input (T, B, D), then the states.
+        """
+        output = self.trunk(inputs_TB, list(zip(state[::2], state[1::2], strict=True)))
+        hidden_TBD = self.head_input(output)
+        nll = self.head.nll(hidden_TBD, targets_TB)
+        loss = self.objective(nll, output.dropped_TBD, output.raw_TBD)
+        loss = loss + self.head.penalty(hidden_TBD)
+        carried = [x.detach() for layer in output.state for x in layer]
+        return loss, nll.detach(), hidden_TBD.detach(), *carried
 
     def evaluated(self, window: Window, state: State | None) -> Contexts:
         state = state or self.trunk.initial_state(window.inputs_TB.shape[1])

@@ -113,6 +113,7 @@ def fit(
         max_epochs: int,
         more: Callable[[AsgdSwitch], Sequence[Callback]] = lambda switch: (),
         resume: Path | None = None,
+        accelerator: str = "cpu",
     ) -> Finished:
         folder = tmp_path_factory.mktemp("run")
         switch, records = AsgdSwitch(trigger), Records()
@@ -120,7 +121,7 @@ def fit(
         checkpoints = Checkpoints(folder, "", {}, [], metrics, every_minutes=1000)
         data = WindowsDataModule(corpus(), 4, 2, 1, bptt=10, max_length_delta=5, seed=3)
         trainer = pl.Trainer(
-            accelerator="cpu",
+            accelerator=accelerator,
             max_epochs=max_epochs,
             callbacks=[switch, *more(switch), records, checkpoints],
             logger=False,

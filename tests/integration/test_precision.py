@@ -8,8 +8,9 @@ from hydra import compose, initialize_config_dir
 
 from lmkit.cli import CONFIGS, plain_config
 from lmkit.data.windows import Window
+from lmkit.errors import UserError
 from lmkit.evaluation.load import load_run
-from lmkit.experiment import run
+from lmkit.experiment import define, run
 from lmkit.head_module import exact_evaluation
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.spectra.measures import measure
@@ -27,11 +28,15 @@ SMALL = [
 ]
 
 
+def composed(*overrides: str) -> dict:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return plain_config(compose("train", [*SMALL, *overrides]))
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    overrides = [*SMALL, "trainer.precision=bf16-mixed", f"runs_dir={tmp_path_factory.mktemp('r')}"]
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = plain_config(compose("train", overrides))
+    runs_dir = tmp_path_factory.mktemp("runs")
+    config = composed("trainer.precision=bf16-mixed", f"runs_dir={runs_dir}")
     return load_run(run(config).path, "best", None, None)
 
 
@@ -85,3 +90,32 @@ def test_the_loss_under_autocast_is_float32(trained):
 
 def test_weights_stay_float32(trained):
     assert {p.dtype for p in trained.model.parameters()} == {torch.float32}
+
+
+def test_training_uses_tf32_only_where_it_is_asked_for(tmp_path, monkeypatch):
+    # PyTorch's default is to use it in cuDNN's recurrent layers
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    run(composed("max_epochs=1", f"runs_dir={tmp_path}"))
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
+def test_tf32_is_a_gpus_alone():
+    config = composed("trainer.precision=tf32")
+    with pytest.raises(UserError, match=r"trainer\.precision=tf32 is a GPU's"):
+        define(config, has_gpu=False)
+    assert define(config, has_gpu=True).accelerator == "gpu"
+    config["trainer"]["accelerator"] = "cpu"
+    with pytest.raises(UserError, match=r"trainer\.precision=tf32 is a GPU's"):
+        define(config, has_gpu=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("precision", ["32-true", "tf32", "bf16-mixed"])
+def test_on_a_gpu_each_precision_trains(tmp_path, precision):
+    config = composed(f"trainer.precision={precision}", f"runs_dir={tmp_path}")
+    config["callbacks"]["cuda_graphs"] = True
+    folder = run(config)
+    assert torch.backends.cudnn.allow_tf32 == (precision == "tf32")
+    assert 1 < folder.read_result().metrics["test_ppl"] < 150

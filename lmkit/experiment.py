@@ -75,7 +75,7 @@ def define(config: dict, has_gpu: bool | None = None) -> Run:
         raise UserError("trainer.accelerator=gpu needs a CUDA device, and there is none here")
     on_gpu = has_gpu and config["trainer"]["accelerator"] != "cpu"
     if config["trainer"]["precision"] == "tf32" and not on_gpu:
-        raise UserError("trainer.precision=tf32 is a GPU's; without one it is 32-true or bf16-mixed")
+        raise UserError("trainer.precision=tf32 is a GPU's; on a CPU take 32-true or bf16-mixed")
     source = create(config["data"], "data")
     sha256 = source.fingerprint()
     found = identity(config, sha256, "cuda" if on_gpu else "cpu")

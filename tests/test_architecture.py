@@ -24,6 +24,7 @@ CHAIN = (
     "objective",
     "optimizer",
     "token_mean",
+    "recorded_step",
     "head_module",
     "module",
     "build",

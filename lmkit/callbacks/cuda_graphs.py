@@ -1,24 +1,15 @@
-"""A window's forward and backward as one CUDA graph: a launch in place of a few hundred.
+"""Forward and backward of each window length as one CUDA graph, recorded when it first comes.
 
-Window lengths differ, and a graph has fixed shapes; so each length is recorded when it first
-comes, and all share their memory. Clipping, the optimizer and averaging stay as they are.
+Clipping, the optimizer and averaging stay as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
-
 import pytorch_lightning as pl
-import torch
-from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from lmkit.errors import UserError
 from lmkit.module import LanguageModel
-
-Step = Callable[..., tuple[Tensor, ...]]
-Record = Callable[[Callable[[], None]], Callable[[], None]]
+from lmkit.recorded_step import RecordedStep, cuda_recorder
 
 
 class CudaGraphs(pl.Callback):
@@ -38,97 +29,3 @@ class CudaGraphs(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: LanguageModel) -> None:
         vars(pl_module).pop("step", None)
-
-
-def cuda_recorder() -> Record:
-    """What records a function's launches on the GPU; its graphs share a pool of memory."""
-    pool = torch.cuda.graph_pool_handle()
-
-    def record(run: Callable[[], None]) -> Callable[[], None]:
-        # libraries prepare themselves in a first run; it must not be on the default stream
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            run()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
-            run()
-        return graph.replay
-
-    return record
-
-
-class _Recording(NamedTuple):
-    replay: Callable[[], None]
-    inputs: list[Tensor]  # where the graph reads
-    outputs: list[Tensor]  # where it writes
-
-
-class RecordedStep:
-    """A step that is recorded for each shape of its first input, and replayed.
-
-    What it returns is overwritten by the next call, but for the loss.
-
-    Args:
-        step: tensors to tensors, of which the first is the loss and alone has a gradient.
-        parameters: what the loss is differentiated by; their memory must stay where it is.
-        record: a function without arguments to one that repeats its work on the same memory.
-    """
-
-    def __init__(self, step: Step, parameters: Sequence[nn.Parameter], record: Record) -> None:
-        self.step, self.parameters, self.record = step, list(parameters), record
-        self.grads: list[Tensor | None] = []  # of all recordings, so that they take memory once
-        self.recordings: dict[torch.Size, _Recording] = {}
-
-    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        shape = inputs[0].shape
-        if shape not in self.recordings:
-            self.recordings[shape] = self._recording(inputs)
-        recording = self.recordings[shape]
-        for place, x in zip(recording.inputs, inputs, strict=True):
-            place.copy_(x)
-        recording.replay()
-        loss, *rest = recording.outputs
-        return _Differentiated.apply(loss, self.grads, *self.parameters), *rest
-
-    def _recording(self, inputs: Sequence[Tensor]) -> _Recording:
-        places, outputs = [x.clone() for x in inputs], []
-        device = places[0].device
-
-        def run() -> None:
-            outputs.clear()  # before the work, which may then take their memory
-            # without its cache, in which casts of weights would outlive the step they belong to
-            with torch.autocast(
-                device.type,
-                torch.get_autocast_dtype(device.type),
-                torch.is_autocast_enabled(device.type),
-                cache_enabled=False,
-            ):
-                loss, *rest = self.step(*places)
-            found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-            if not self.grads:
-                self.grads = [None if grad is None else torch.empty_like(grad) for grad in found]
-            for place, grad in zip(self.grads, found, strict=True):
-                if grad is not None:
-                    place.copy_(grad)
-            outputs.extend([loss.detach(), *rest])
-
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            replay = self.record(run)  # draws dropout masks that are no window's
-        return _Recording(replay, places, outputs)
-
-
-class _Differentiated(torch.autograd.Function):
-    """The loss, with gradients that are there already."""
-
-    @staticmethod
-    def forward(ctx, loss: Tensor, grads: list[Tensor | None], *parameters: Tensor) -> Tensor:
-        ctx.grads = grads
-        return loss.clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        grads = (None if grad is None else grad * grad_output for grad in ctx.grads)
-        return None, None, *grads

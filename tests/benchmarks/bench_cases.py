@@ -7,6 +7,7 @@ V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
 from lmkit.objective import RegularizedNLL
 from lmkit.optimizer import SGDSettings
+from lmkit.recorded_step import RecordedStep, cuda_recorder
 from lmkit.trunk.awd_lstm import AWDLSTM
 
 AR, TAR, CLIP, LR, DECAY = 2.0, 1.0, 0.25, 20.0, 1.2e-6
@@ -150,23 +152,33 @@ class _Model(nn.Module):
         self.head = Head(mixture, transform, case.num_words, self.trunk.embedding_weight)
 
 
-def lmkit_step(case: Case, head: str, device: str, precision: str) -> Callable[[], None]:
-    """A step of lmkit: what its LightningModule does in a window, without Lightning."""
+def lmkit_step(
+    case: Case, head: str, device: str, precision: str, graphs: bool = False
+) -> Callable[[], None]:
+    """A step of lmkit: what its LightningModule does in a window, without Lightning.
+
+    With `graphs`, forward and backward as a CUDA graph (`callbacks.cuda_graphs=true`).
+    """
     model = _Model(case, head).to(device)
     objective = RegularizedNLL(AR, TAR)
     optimizer = SGDSettings(LR, LR, DECAY, CLIP, case.window).build(model.head, model.parameters())
     words_TB, targets_TB = windows(case, device)
-    state = model.trunk.initial_state(case.batch)
+    state = [x for layer in model.trunk.initial_state(case.batch) for x in layer]
+
+    def work(words_TB: Tensor, targets_TB: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        output = model.trunk(words_TB, list(zip(state[::2], state[1::2], strict=True)))
+        nll = model.head.nll(output.dropped_TBD, targets_TB)
+        loss = objective(nll, output.dropped_TBD, output.raw_TBD)
+        return loss, *(x.detach() for layer in output.state for x in layer)
+
+    if graphs:
+        work = RecordedStep(work, list(model.parameters()), cuda_recorder())
 
     def step() -> None:
         nonlocal state
-        state = [(h.detach(), c.detach()) for h, c in state]
         optimizer.zero_grad()
         with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16-mixed"):
-            output = model.trunk(words_TB, state)
-            nll = model.head.nll(output.dropped_TBD, targets_TB)
-            loss = objective(nll, output.dropped_TBD, output.raw_TBD)
-        state = output.state
+            loss, *state = work(words_TB, targets_TB, *state)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
@@ -174,4 +186,4 @@ def lmkit_step(case: Case, head: str, device: str, precision: str) -> Callable[[
     return step
 
 
-STEPS = {"plain": plain_step, "lmkit": lmkit_step}
+STEPS = {"plain": plain_step, "lmkit": lmkit_step, "graphs": partial(lmkit_step, graphs=True)}

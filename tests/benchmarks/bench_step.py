@@ -42,10 +42,16 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def seconds_each(run, device: str, warmup: int, steps: int) -> list[float]:
-    """Wall seconds of `steps` calls after `warmup` calls."""
+def seconds_each(run, device: str, warmup: int, steps: int, wait: bool = False) -> list[float]:
+    """Wall seconds of `steps` calls after `warmup` calls.
+
+    With `wait` it prints a line between the two, and goes on when it is sent one.
+    """
     taken = []
-    for _ in range(warmup + steps):
+    for i in range(warmup + steps):
+        if wait and i == warmup:
+            print("ready", flush=True)
+            sys.stdin.readline()
         synchronize(device)
         started = time.perf_counter()
         run()
@@ -66,7 +72,7 @@ def measure(case: Case, head: str, implementation: str, args: argparse.Namespace
     torch.manual_seed(0)
     precision = args.precision[0]
     step = STEPS[implementation](case, head, args.device, precision)
-    taken = seconds_each(step, args.device, args.warmup, args.steps)
+    taken = seconds_each(step, args.device, args.warmup, args.steps, args.wait)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if args.device == "cuda":
         peak = torch.cuda.max_memory_allocated()
@@ -109,6 +115,7 @@ def measure_piece(head: str, batch: int, precision: str, args: argparse.Namespac
         "head": head,
         "batch": batch,
         "precision": precision,
+        "graphs": args.cuda_graphs,
         "threads": args.threads,
         "tokens": case.tokens,
         "step_gflop": case.step_flop / 1e9,
@@ -116,9 +123,10 @@ def measure_piece(head: str, batch: int, precision: str, args: argparse.Namespac
         "torch": torch.__version__,
         "date": time.strftime("%Y-%m-%d %H:%M"),
         "plain": None if head in WITHOUT_PLAIN else spawn("plain", head, batch, "32-true", args),
-        "lmkit": spawn("lmkit", head, batch, precision, args),
+        "lmkit": spawn("graphs" if args.cuda_graphs else "lmkit", head, batch, precision, args),
     }
-    name = f"{args.size}-{args.device}-{head}-b{batch}-{precision}.json"
+    way = "-graphs" if args.cuda_graphs else ""
+    name = f"{args.size}-{args.device}-{head}-b{batch}-{precision}{way}.json"
     args.folder.mkdir(parents=True, exist_ok=True)
     (args.folder / name).write_text(json.dumps(report, indent=1))
 
@@ -128,7 +136,7 @@ def row(report: dict, softmax: dict | None) -> list[str]:
     roofline = report["step_gflop"] / ours["matmul_gflops"]
     ratio = ours["seconds"] / softmax["lmkit"]["seconds"] if softmax else float("nan")
     return [
-        f"{report['head']} (batch {report['batch']})",
+        f"{report['head']} (batch {report['batch']}{', graphs' if report['graphs'] else ''})",
         report["precision"],
         f"{ours['seconds']:.3f}",
         f"{report['tokens'] / ours['seconds']:,.0f}",
@@ -152,15 +160,14 @@ def print_table(folder: Path, size: str, device: str) -> None:
     """The table of all pieces in the folder, as Markdown."""
     files = sorted(folder.glob(f"{size}-{device}-*.json"))
     reports = [json.loads(file.read_text()) for file in files]
-    by_key = {(r["head"], r["batch"], r["precision"]): r for r in reports}
-    order = sorted(by_key, key=lambda key: (key[2], HEADS.index(key[0]), -key[1]))
+    by_key = {(r["head"], r["batch"], r["precision"], r["graphs"]): r for r in reports}
+    order = sorted(by_key, key=lambda key: (key[2:], HEADS.index(key[0]), -key[1]))
     columns = ["head", "precision", "s a step", "tokens/s", "peak MiB", "x softmax"]
     columns += ["plain s", "plain MiB", "x faster than plain", "roofline s", "matmul GFLOP/s"]
     table = Table(*columns, box=None, title=f"{size} sizes on {device}")
     lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
-    for head, batch, precision in order:
-        softmax = by_key.get(("softmax", batch, precision))
-        cells = row(by_key[head, batch, precision], softmax)
+    for head, *rest in order:
+        cells = row(by_key[head, *rest], by_key.get(("softmax", *rest)))
         table.add_row(*cells)
         lines.append("| " + " | ".join(cells) + " |")
     (folder / f"{size}-{device}.md").write_text("\n".join(lines) + "\n")
@@ -173,6 +180,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--heads", nargs="+", choices=HEADS, default=list(HEADS))
     parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--cuda-graphs", action="store_true", help="lmkit's steps as CUDA graphs")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
@@ -180,6 +188,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--table", action="store_true", help="only print what is measured already")
     parser.add_argument("--child", choices=STEPS, help=argparse.SUPPRESS)
     parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--wait", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

@@ -9,10 +9,11 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from lmkit.callbacks.cuda_graphs import CudaGraphs, RecordedStep
+from lmkit.callbacks.cuda_graphs import CudaGraphs
 from lmkit.callbacks.triggers import AtEpoch
 from lmkit.errors import UserError
 from lmkit.head_module import HeadModule
+from lmkit.recorded_step import RecordedStep
 
 
 class Recorder:

@@ -77,6 +77,7 @@ class HeadModule(pl.LightningModule):
     ) -> None:
         super().__init__()
         self.trunk, self.head, self.objective, self.settings = trunk, head, objective, optimizer
+        head.attach(trunk)
         self.log_every = log_every
         self.train_nll, self.valid_nll = TokenMean(), TokenMean()
         self.restored: dict | None = None

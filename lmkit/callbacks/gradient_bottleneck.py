@@ -80,7 +80,7 @@ def logit_gradients(head: Head, hidden_1ND: Tensor, targets_1N: Tensor) -> Tenso
     """Gradients (N, K, V) of the targets' summed nll with respect to the logits, before the
     transform."""
     targets_N1 = targets_1N.reshape(-1, 1)
-    log_prior_NK, context_NKE = head.mixture(hidden_1ND)
+    log_prior_NK, context_NKE = head.contexts(hidden_1ND)
     logits_NKV = head.logits(context_NKE).detach().requires_grad_()
     with torch.enable_grad():
         log_p_NKV = F.log_softmax(head.transform(logits_NKV), dim=-1)

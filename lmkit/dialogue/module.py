@@ -66,7 +66,7 @@ class DialogueModel(HeadModule):
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
         hidden_1ND = self.decoded(batch)
         nll = self.head.nll(hidden_1ND, batch.targets_TB[batch.is_word_TB].unsqueeze(0))
-        loss = self.objective(nll, hidden_1ND, hidden_1ND)
+        loss = self.objective(nll, hidden_1ND, hidden_1ND) + self.head.penalty(hidden_1ND)
         self.track(batch, nll, loss, hidden_1ND)
         return loss
 

@@ -89,4 +89,4 @@ def _chunks(model: LanguageModel, hidden_ND: Tensor) -> Iterator[Tensor]:
     rows = max(1, _CHUNK // (head.mixture.num_experts * len(head.decoder_bias)))
     for part_nD in hidden_ND.split(rows):
         with exact_evaluation(model, model.device.type):
-            yield head.logits(head.mixture(part_nD.unsqueeze(1)).context_NKE)
+            yield head.logits(head.contexts(part_nD.unsqueeze(1)).context_NKE)

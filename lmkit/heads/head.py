@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from lmkit.cpu import product
 from lmkit.errors import UserError, require_choice, require_positive
 from lmkit.heads.chunked_nll import chunk_rows, chunked_nll
-from lmkit.heads.mixtures import SingleContext
+from lmkit.heads.mixtures import Mixture, SingleContext
 from lmkit.heads.transforms import Identity
 
 # MiB. On a CPU larger chunks gain nothing and leave its caches; a GPU wants large products.
@@ -80,6 +80,13 @@ class Head(nn.Module):
     def use_word_counts(self, counts_V: Tensor) -> None:
         """Told before training how often each word is in its text; most heads do not care."""
 
+    def attach(self, trunk: nn.Module) -> None:
+        """Told once whose output it is given; most heads do not care."""
+
+    def contexts(self, hidden_TBD: Tensor) -> Mixture:
+        """What the decoder's weight is multiplied with, and the log prior."""
+        return self.mixture(hidden_TBD)
+
     def penalty(self, hidden_TBD: Tensor) -> Tensor | float:
         """What the mixture adds to the loss of training beside the nll, nats."""
         penalty = getattr(self.mixture, "penalty", None)
@@ -92,7 +99,7 @@ class Head(nn.Module):
             return self.token_nll(hidden_TBD, targets_TB).mean()
         if self.loss == "plain":
             return self._plain_nll(hidden_TBD, targets_N)
-        log_prior_NK, context_NKE = self.mixture(hidden_TBD)
+        log_prior_NK, context_NKE = self.contexts(hidden_TBD)
         return chunked_nll(
             log_prior_NK,
             context_NKE,
@@ -106,7 +113,7 @@ class Head(nn.Module):
     @torch.no_grad()
     def token_nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
         """Each target's negative log-likelihood (T, B), nats, without gradient."""
-        log_prior_NK, context_NKE = self.mixture(hidden_TBD)
+        log_prior_NK, context_NKE = self.contexts(hidden_TBD)
         targets_N11 = targets_TB.reshape(-1, 1, 1)
         nll = []
         for part in self._chunks(context_NKE):
@@ -118,17 +125,17 @@ class Head(nn.Module):
 
     def log_probs(self, hidden_TBD: Tensor) -> Tensor:
         """Rows (N, V) of log P, in nats."""
-        return self._log_probs(*self.mixture(hidden_TBD))
+        return self._log_probs(*self.contexts(hidden_TBD))
 
     def transformed_logits(self, hidden_TBD: Tensor) -> Tensor:
         """Rows (N, V) of the transformed logits of a head with one context (K = 1)."""
-        context_NE = self.mixture(hidden_TBD).context_NKE.squeeze(1)
+        context_NE = self.contexts(hidden_TBD).context_NKE.squeeze(1)
         return self.transform(self.logits(context_NE))
 
     @torch.no_grad()
     def factors(self, hidden_TBD: Tensor) -> tuple[Tensor, Tensor]:
         """Contexts (N, E) and log normalisers (N,) of a head that `has_factors`."""
-        context_NE = self.mixture(hidden_TBD).context_NKE.squeeze(1)
+        context_NE = self.contexts(hidden_TBD).context_NKE.squeeze(1)
         parts = [self.logits(context_NE[part]) for part in self._chunks(context_NE.unsqueeze(1))]
         return context_NE, torch.cat([torch.logsumexp(logits, dim=1) for logits in parts])
 
@@ -180,7 +187,7 @@ class Head(nn.Module):
         }
 
     def _logit_chunks(self, hidden_TBD: Tensor) -> Iterator[Tensor]:
-        _, context_NKE = self.mixture(hidden_TBD)
+        _, context_NKE = self.contexts(hidden_TBD)
         for part in self._chunks(context_NKE):
             yield self.logits(context_NKE[part])
 

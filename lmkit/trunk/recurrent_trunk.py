@@ -74,6 +74,7 @@ class RecurrentTrunk(nn.Module):
         self.hidden_dropout, self.output_dropout = hidden_dropout, output_dropout
         self.embedding_noise = embedding_noise
         self.embedding_weight = nn.Parameter(torch.empty(num_words, emb_dim).uniform_(-0.1, 0.1))
+        self.word_map: nn.Module = nn.Identity()  # a head that shares the weight may have another
         dims = [emb_dim] + [hidden_dim] * (num_layers - 1) + [out_dim]
         self.layers = nn.ModuleList(
             make_layer(i, dims[i], dims[i + 1]) for i in range(num_layers)
@@ -88,6 +89,7 @@ class RecurrentTrunk(nn.Module):
 
     def forward(self, tokens_TB: Tensor, state: list[LayerState]) -> TrunkOutput:
         x = embedding_dropout(tokens_TB, self.embedding_weight, self.embed_dropout, self.training)
+        x = self.word_map(x)
         if self.training and self.embedding_noise:
             x = x + self.embedding_noise * torch.randn_like(x)
         x = locked_dropout(x, self.input_dropout, self.training)

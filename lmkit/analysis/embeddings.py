@@ -50,10 +50,14 @@ def measure(run: LoadedRun, benchmarks: Path | None, data_root: str | None = Non
 
     Raises: UserError when `benchmarks` is not that folder.
     """
+    from torch import nn
+
     from lmkit.analysis.word_similarity import principal_components, read_benchmarks, similarity
     from lmkit.evaluation.each_run import write_analysis
 
-    vectors_VE = run.model.trunk.embedding_weight.detach().cpu().numpy()
+    trunk = run.model.trunk
+    word_map = getattr(trunk, "word_map", nn.Identity())  # of a head that shares the weight
+    vectors_VE = word_map(trunk.embedding_weight).detach().cpu().numpy()
     vocabulary = {word: index for index, word in enumerate(run.data.corpus.vocabulary)}
     folder = benchmarks or _beside(run, data_root)
     read = {} if folder is None else read_benchmarks(folder)

@@ -11,6 +11,7 @@ FLOPs are those of the matrix products for one token, two for each multiply-add:
     sum of latents      2 K E             of a mixture of contexts alone
     decoder             2 V E             K times that for a mixture of softmaxes; for Mixtape
                                           once, and K times for words with gates of their own
+    word map            2 E E             of spectrum control: K times, and once more if tied
 
 A lookup is no product. Gates, dropout, transforms and softmax are left out. The gradients of a
 product are two products of its size, one for its input and one for its weight, so forward and
@@ -66,6 +67,8 @@ def _part_and_uses(path: str, tied: bool, decoder_uses: float) -> tuple[str, flo
         return ("embedding = decoder", decoder_uses) if tied else ("embedding", 0)
     if path == "head.decoder_weight":
         return "decoder", decoder_uses
+    if path.startswith(("trunk.word_map.", "head.word_map.")):
+        return "word_map", decoder_uses + tied
     _, _, rest = path.partition(".")
     if rest.startswith("transform."):
         return "transform", 0

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from lmkit.analysis.model_size import Part, parts, total
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.spectrum_control import SpectrumControl
 from lmkit.heads.transforms import Identity, PiecewiseLinear
 from lmkit.module import LanguageModel
 from lmkit.objective import RegularizedNLL
@@ -24,11 +25,18 @@ T, B = 4, 3
 
 
 def model(
-    mixture: nn.Module, transform: nn.Module | None = None, tied: bool = True, loss: str = "plain"
+    mixture: nn.Module,
+    transform: nn.Module | None = None,
+    tied: bool = True,
+    loss: str = "plain",
+    control: bool = False,
 ):
     trunk = AWDLSTM(V, E, H, mixture.in_dim, 2, 0.0, 0.0, 0.0, 0.0, 0.0)
     weight = trunk.embedding_weight if tied else None
     head = Head(mixture, transform or Identity(), V, weight, loss)
+    if control:
+        options = ("exponential", 1.0, 0.5, 0.1, 0.1)
+        head = SpectrumControl(mixture, head.transform, V, weight, loss, None, *options)
     settings = SGDSettings(20.0, 0.02, 0.0, 0.25, 70)
     return LanguageModel(trunk, head, RegularizedNLL(2.0, 1.0), settings)
 
@@ -97,11 +105,12 @@ def counted_flops(language_model: LanguageModel, backward: bool) -> int:
 
 
 @pytest.mark.parametrize("loss", ["plain", "chunked"])
+@pytest.mark.parametrize("control", [False, True])
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("mixture", [SingleContext, MixtureOfContexts, MixtureOfSoftmaxes])
-def test_flops_are_those_that_torch_counts(mixture, tied, loss):
+def test_flops_are_those_that_torch_counts(mixture, tied, control, loss):
     made = mixture(E, E) if mixture is SingleContext else mixture(D, E, K, 0.0)
-    whole = model(made, tied=tied, loss=loss)
+    whole = model(made, tied=tied, loss=loss, control=control)
     found = total(parts(whole))
     if loss == "plain":  # the other takes its gradients on the way forward
         assert counted_flops(whole, backward=False) == T * B * found.forward_flops

@@ -15,13 +15,14 @@ from lmkit.cli import CONFIGS, compose, plain_config
 from lmkit.errors import UserError
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
+from lmkit.heads.spectrum_control import SpectrumControl
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
 from lmkit.module import LanguageModel
 
 CORPORA = {"penn": ("penn", 10_000), "wt2": ("wikitext-2", 33_278)}
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
 OTHER_TRUNKS = ["penn_qrnn", "wt2_qrnn"]
-OTHER_HEADS = ["penn_mixtape", "penn_doc"]
+OTHER_HEADS = ["penn_mixtape", "penn_doc", "penn_spectrum_control"]
 UNPUBLISHED = ["toy", "penn_small", *OTHER_TRUNKS, *OTHER_HEADS]
 PUBLISHED = [
     name for name in EXPERIMENTS if name not in UNPUBLISHED and not name.startswith("dialogue_")
@@ -108,6 +109,13 @@ def test_doc_is_as_the_authors_code_trains_it():
     assert (config["trigger"]["n"], config["max_epochs"], config["seed"]) == (60, 500, 28)
     assert config["trunk"] == mos["trunk"]
     assert built("experiment=penn_doc").head.mixture.in_dim == 960 + 620
+
+
+def test_spectrum_control_differs_from_its_base_in_the_head_alone():
+    config = composed("experiment=penn_spectrum_control")
+    base = composed("experiment=penn_softmax_nt")
+    assert {key for key in config if config[key] != base[key]} == {"name", "head"}
+    assert type(built("experiment=penn_spectrum_control").head) is SpectrumControl
 
 
 @pytest.mark.parametrize("name", PRIMARY)

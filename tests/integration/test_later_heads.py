@@ -20,6 +20,7 @@ TINY = (
 HEADS = {
     "mixtape": ("head=mixtape", "head.gate_dim=3", "head.own_share=0.25"),
     "adversarial": ("head=adversarial", "head/mixture=softmaxes", "head.mixture.num_experts=2"),
+    "spectrum_control": ("head=spectrum_control", "head/transform=gss"),
     "doc": ("head/mixture=doc", "head.mixture.experts=[1,2,2]"),
 }
 

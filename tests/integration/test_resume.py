@@ -146,6 +146,17 @@ def test_ten_kills_change_no_bit(undisturbed, tmp_path):
     assert_same_run(reference, to_the_end(config))
 
 
+def test_kills_change_no_bit_of_a_head_with_a_part_in_the_trunk(tmp_path):
+    options = ("head=spectrum_control", "trigger.epoch=4", "max_epochs=8")
+    config = composed(tmp_path / "killed", *options, "callbacks.checkpoint_minutes=0.002")
+    started = time.monotonic()
+    reference = to_the_end(composed(tmp_path / "undisturbed", *options))
+    seconds = time.monotonic() - started
+    kills = sum(kill_after(config, share * seconds) for share in (0.2, 0.3, 0.4))
+    assert kills, "the run ended before it could be killed"
+    assert_same_run(reference, to_the_end(config))
+
+
 def test_asked_to_leave_it_saves_and_changes_no_bit(undisturbed, tmp_path):
     reference, _ = undisturbed
     config = composed(tmp_path)  # no checkpoint within an epoch of itself

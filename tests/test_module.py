@@ -10,6 +10,7 @@ import torch
 
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import WindowsDataModule
+from lmkit.head_module import to_device
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import SingleContext
 from lmkit.heads.transforms import Identity
@@ -73,3 +74,23 @@ def test_training(model, data):
         model.on_train_batch_start(window, window.index)
         model.training_step(window, window.index)
     assert model.train_perplexity() == pytest.approx(math.exp(by_hand(model, windows)), rel=1e-12)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_a_window_makes_the_host_wait_for_nothing(model, data):
+    model.cuda()
+    optimizer = model.configure_optimizers()
+    model.bad_window = torch.tensor(-1, device="cuda")
+    windows = [to_device(window, model.device) for window in data.train_windows]
+    for window in windows:
+        torch.cuda.set_sync_debug_mode("error" if window.index else "default")
+        try:
+            model.on_train_batch_start(window, window.index)
+            model.training_step(window, window.index).backward()
+            model.configure_gradient_clipping(optimizer, None, None)
+            optimizer.step()
+            optimizer.zero_grad()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert len(windows) > 1

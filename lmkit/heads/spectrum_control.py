@@ -12,9 +12,10 @@ values that are not those of a prior:
     |U'U - I|^2 + |V'V - I|^2        sum_k (sigma_k - prior_k)^2
 
 with priors that fall exponentially, c exp(-a k^gamma), or as a polynomial, c - a k^gamma. Of the
-paper's text only the abstract was at hand: what it learns of a prior, and its values of gamma and
-of the penalties' weights, are not known here. Ours is that a prior is given by gamma and by the
-ratio r of its last value to its first, on x_k = (k - 1) / (E - 1):
+paper's text only the abstract was at hand. The factors and the kinds of priors are its; how the
+penalties are written could not be checked against it, and what it learns of a prior, and its values
+of gamma and of the penalties' weights, are not known here. Ours is that a prior is given by gamma
+and by the ratio r of its last value to its first, on x_k = (k - 1) / (E - 1):
 
     prior_k = c r^(x_k^gamma)        prior_k = c (1 - (1 - r) x_k^gamma)
 

@@ -84,9 +84,9 @@ def _first_contexts(
 
 
 def _chunks(model: LanguageModel, hidden_ND: Tensor) -> Iterator[Tensor]:
-    """Logits (n, K, V) before the transform, of a few contexts at a time."""
+    """Logits (..., V) before the transform, of a few contexts at a time."""
     head = model.head
     rows = max(1, _CHUNK // (head.mixture.num_experts * len(head.decoder_bias)))
     for part_nD in hidden_ND.split(rows):
         with exact_evaluation(model, model.device.type):
-            yield head.logits(head.contexts(part_nD.unsqueeze(1)).context_NKE)
+            yield from head.logit_chunks(part_nD.unsqueeze(1))

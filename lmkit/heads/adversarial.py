@@ -18,11 +18,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn import functional as F
 
 from lmkit.errors import require_at_least
-from lmkit.heads.autograd_chunks import Formula, autograd_nll, product
+from lmkit.heads.autograd_chunks import Formula, autograd_nll, called, product
 from lmkit.heads.chunked_nll import chunk_rows
 from lmkit.heads.head import Head
 
@@ -79,9 +78,7 @@ class AdversarialHead(Head):
         targets_nK1 = targets_n.view(-1, 1, 1).expand(*context_nKE.shape[:2], 1)
         lost_nK1 = (noise_nKE * context_nKE).sum(-1, keepdim=True)
         logits_nKV = logits_nKV.scatter_add(2, targets_nK1, lost_nK1)
-        names = [name for name, _ in self.transform.named_parameters()]
-        learnt = dict(zip(names, vectors[1:], strict=True))
-        values_nKV = functional_call(self.transform, learnt, (logits_nKV,))
+        values_nKV = called(self.transform, vectors[1:], logits_nKV)
         log_p_nK = F.log_softmax(values_nKV, dim=-1).gather(2, targets_nK1).squeeze(2)
         return -torch.logsumexp(log_prior_nK + log_p_nK, dim=1)
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.func import functional_call
 
 
 class Formula(NamedTuple):
@@ -32,6 +33,12 @@ class Formula(NamedTuple):
 def product(rows: Tensor, matrix: Tensor) -> Tensor:
     """rows matrix', computed in the matrix's dtype and returned in that of the rows."""
     return (rows.to(matrix.dtype) @ matrix.T).to(rows.dtype)
+
+
+def called(module: nn.Module, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+    """What `module` makes of `x` with these in the place of its parameters, in their order."""
+    names = [name for name, _ in module.named_parameters()]
+    return functional_call(module, dict(zip(names, parameters, strict=True)), (x,))
 
 
 def autograd_nll(

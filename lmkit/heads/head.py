@@ -176,7 +176,7 @@ class Head(nn.Module):
         self.mixture.eval()
         num_logits = self._num_logits(hidden_TBD)
         ranges = {"logits": _Range(), "transformed_logits": _Range()}
-        for logits in self._logit_chunks(hidden_TBD):
+        for logits in self.logit_chunks(hidden_TBD):
             ranges["logits"].add(logits, num_logits)
             ranges["transformed_logits"].add(self.transform(logits), num_logits)
         self.mixture.train(training)
@@ -186,7 +186,8 @@ class Head(nn.Module):
             for measure, value in vars(found).items()
         }
 
-    def _logit_chunks(self, hidden_TBD: Tensor) -> Iterator[Tensor]:
+    def logit_chunks(self, hidden_TBD: Tensor) -> Iterator[Tensor]:
+        """Logits (..., V) before the transform, of all contexts and components, some at a time."""
         _, context_NKE = self.contexts(hidden_TBD)
         for part in self._chunks(context_NKE):
             yield self.logits(context_NKE[part])

@@ -24,14 +24,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn import functional as F
 
 from lmkit.errors import UserError, require_count, require_positive, require_rate
-from lmkit.heads.autograd_chunks import Formula, autograd_nll, product
+from lmkit.heads.autograd_chunks import called, product
+from lmkit.heads.autograd_head import AutogradHead
 from lmkit.heads.chunked_nll import chunk_rows
-from lmkit.heads.head import Head
-from lmkit.heads.mixtures import SingleContext
+from lmkit.heads.mixtures import require_no_mixture
 from lmkit.trunk.dropout import locked_dropout
 
 
@@ -91,7 +90,7 @@ def tree_priors(score_nJS: Tensor) -> Tensor:
     return torch.stack(priors, dim=1)
 
 
-class Mixtape(Head):
+class Mixtape(AutogradHead):
     """One softmax of logits gated word by word; see above.
 
     Args:
@@ -121,11 +120,7 @@ class Mixtape(Head):
         own_share: float,
         latent_dropout: float,
     ) -> None:
-        if type(mixture) is not SingleContext:
-            raise UserError(
-                "head=mixtape mixes by itself and needs head/mixture=none, but has "
-                f"{type(mixture).__name__}"
-            )
+        require_no_mixture("mixtape", mixture)
         require_positive("head.own_share", own_share)
         if own_share > 1:
             raise UserError(f"head.own_share must be at most 1, but is {own_share!r}")
@@ -152,38 +147,14 @@ class Mixtape(Head):
         order = torch.argsort(counts_V, descending=True, stable=True)
         self.own_words_R.copy_(order[: len(self.own_words_R)])
 
-    def nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
-        targets_N = targets_TB.reshape(-1)
-        if not torch.is_grad_enabled():
-            return self.token_nll(hidden_TBD, targets_TB).mean()
-        if self.loss == "plain":
-            return self._plain_nll(hidden_TBD, targets_N)
-        formula = Formula(self._row_nll, *self._weights())
-        return autograd_nll(formula, self.mixture(hidden_TBD), targets_N, self._rows())
-
-    @torch.no_grad()
-    def token_nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
-        targets_N, rows = targets_TB.reshape(-1), self._rows()
-        nll = [
-            F.cross_entropy(self.transform(logits), targets, reduction="none")
-            for logits, targets in zip(
-                self._logit_chunks(hidden_TBD), targets_N.split(rows), strict=True
-            )
-        ]
-        return torch.cat(nll).view_as(targets_TB)
-
     def log_probs(self, hidden_TBD: Tensor) -> Tensor:
         return F.log_softmax(self.transform(self.logits(hidden_TBD)), dim=-1)
 
     def logits(self, hidden_TBD: Tensor) -> Tensor:
         """Logits (N, V) of trunk outputs (T, B, D), before the transform."""
-        return self._logits(self._latents(hidden_TBD), *self._weights())
-
-    def _latents(self, hidden_TBD: Tensor) -> list[Tensor]:
-        return [x.to(self.decoder_weight.dtype) for x in self.mixture(hidden_TBD)]
+        return self._logits(self._inputs(hidden_TBD), *self._weights())
 
     def _weights(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Matrices and vectors of the formula; rows of words are looked up once, not a chunk."""
         own_RE = self.decoder_weight[self.own_words_R]
         matrices = (self.decoder_weight, own_RE, self.gate_weight)
         return matrices, (self.decoder_bias, self.gate_bias, *self.transform.parameters())
@@ -208,17 +179,14 @@ class Mixtape(Head):
         vectors: Sequence[Tensor],
         targets_n: Tensor,
     ) -> Tensor:
-        names = [name for name, _ in self.transform.named_parameters()]
         logits_nV = self._logits(latents, matrices, vectors)
-        values_nV = functional_call(
-            self.transform, dict(zip(names, vectors[2:], strict=True)), (logits_nV,)
-        )
+        values_nV = called(self.transform, vectors[2:], logits_nV)
         return F.cross_entropy(values_nV, targets_n, reduction="none")
 
-    def _logit_chunks(self, hidden_TBD: Tensor) -> Iterator[Tensor]:
+    def logit_chunks(self, hidden_TBD: Tensor) -> Iterator[Tensor]:
         weights = self._weights()
-        for chunk in zip(*(x.split(self._rows()) for x in self._latents(hidden_TBD)), strict=True):
-            yield self._logits(chunk, *weights)
+        for latents in self._input_chunks(hidden_TBD):
+            yield self._logits(latents, *weights)
 
     def _num_logits(self, hidden_TBD: Tensor) -> int:
         return hidden_TBD.shape[:-1].numel() * len(self.decoder_bias)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmkit.errors import require_count, require_rate
+from lmkit.errors import UserError, require_count, require_rate
 from lmkit.trunk.dropout import locked_dropout
 
 
@@ -36,22 +36,45 @@ class SingleContext(nn.Module):
         return Mixture(context_NKE.new_zeros(len(context_NKE), 1), context_NKE)
 
 
-class _Latents(nn.Module):
+def require_no_mixture(head: str, mixture: nn.Module) -> None:
+    """Raises UserError unless `mixture` is `none`, for a head that mixes by itself."""
+    if type(mixture) is not SingleContext:
+        raise UserError(
+            f"head={head} mixes by itself and needs head/mixture=none, but has "
+            f"{type(mixture).__name__}"
+        )
+
+
+class Latents(nn.Module):
     """K tanh latents of the trunk's output and their log prior, shared by MoC and MoS.
 
     latent_k = tanh(W_k h + b_k), log prior = log softmax(U h) without bias (Yang et al. 2018,
     section 2.4). Dropout on the latents shares its mask over the window's time steps.
+
+    Args:
+        in_dim, emb_dim, num_experts: D, E, K.
+        latent_dropout: locked, on the latents.
+        num_extra: latents beyond K, where a component has several.
+        section: of the options, for errors.
     """
 
-    def __init__(self, in_dim: int, emb_dim: int, num_experts: int, latent_dropout: float) -> None:
+    def __init__(
+        self,
+        in_dim: int,
+        emb_dim: int,
+        num_experts: int,
+        latent_dropout: float,
+        num_extra: int = 0,
+        section: str = "head.mixture",
+    ) -> None:
         super().__init__()
-        require_count("head.mixture.num_experts", num_experts)
-        require_rate("head.mixture.latent_dropout", latent_dropout)
+        require_count(f"{section}.num_experts", num_experts)
+        require_rate(f"{section}.latent_dropout", latent_dropout)
         self.in_dim, self.emb_dim = in_dim, emb_dim
-        self.num_latents = num_experts
+        self.num_latents = num_experts + num_extra
         self.latent_dropout = latent_dropout
         self.prior = nn.Linear(in_dim, num_experts, bias=False)
-        self.latent = nn.Linear(in_dim, num_experts * emb_dim)
+        self.latent = nn.Linear(in_dim, self.num_latents * emb_dim)
 
     def latents(self, hidden_TBD: Tensor) -> Mixture:
         latent = torch.tanh(self.latent(hidden_TBD))
@@ -60,10 +83,10 @@ class _Latents(nn.Module):
         # a normaliser: in the parameters' dtype, which autocast leaves to itself on a GPU only
         scores = self.prior(hidden_TBD).to(self.prior.weight.dtype)
         log_prior = F.log_softmax(scores, dim=-1)
-        return Mixture(log_prior.reshape(-1, self.num_latents), latent_NKE)
+        return Mixture(log_prior.flatten(0, -2), latent_NKE)
 
 
-class MixtureOfSoftmaxes(_Latents):
+class MixtureOfSoftmaxes(Latents):
     """`softmaxes` (MoS): K latents, mixed as distributions (Yang et al. 2018, section 2.4)."""
 
     def __init__(self, in_dim: int, emb_dim: int, num_experts: int, latent_dropout: float) -> None:
@@ -74,7 +97,7 @@ class MixtureOfSoftmaxes(_Latents):
         return self.latents(hidden_TBD)
 
 
-class MixtureOfContexts(_Latents):
+class MixtureOfContexts(Latents):
     """`contexts` (MoC): the prior-weighted sum of K latents (Yang et al. 2018, section 2.4)."""
 
     num_experts = 1

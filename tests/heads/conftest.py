@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
@@ -155,3 +156,74 @@ def relative_error() -> Callable[[Tensor, Tensor], float]:
         return float(difference.norm() / expected.double().norm().clamp(min=0.01))
 
     return compute
+
+
+@pytest.fixture
+def assert_formula(
+    loss_and_grads: Callable[..., dict[str, Tensor]],
+    relative_error: Callable[[Tensor, Tensor], float],
+) -> Callable[..., None]:
+    """That `nll` and every gradient are those of `plain_log_probs(head, hidden_TBD)`, (N, V)."""
+
+    def check(
+        head: Head, batch: tuple[Tensor, Tensor], plain_log_probs: Callable[[Head, Tensor], Tensor]
+    ) -> None:
+        found = loss_and_grads(head, *batch)
+        head.nll = lambda hidden_TBD, targets_TB: -plain_log_probs(head, hidden_TBD).gather(
+            1, targets_TB.view(-1, 1)
+        ).mean()
+        expected = loss_and_grads(head, *batch)
+        assert found.keys() == expected.keys()
+        for name, value in found.items():
+            assert relative_error(value, expected[name]) < 1e-11, name
+
+    return check
+
+
+@pytest.fixture
+def assert_near_in_bf16(
+    loss_and_grads: Callable[..., dict[str, Tensor]],
+    relative_error: Callable[[Tensor, Tensor], float],
+) -> Callable[..., None]:
+    """That under autocast the loss is as near as the plain one is, and gradients are float32."""
+
+    def check(head: Head, batch: tuple[Tensor, Tensor]) -> None:
+        head.float()
+        hidden_TBD = batch[0].float()
+        exact = loss_and_grads(head, hidden_TBD, batch[1])
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = loss_and_grads(head, hidden_TBD, batch[1])
+            head.loss = "plain"
+            plain = loss_and_grads(head, hidden_TBD, batch[1])
+        assert any((value != exact[name]).any() for name, value in found.items())
+        for name, value in found.items():
+            assert value.dtype == torch.float32
+            allowed = max(0.03, 2 * relative_error(plain[name], exact[name]))
+            assert relative_error(value, exact[name]) < allowed, name
+
+    return check
+
+
+class Largest(TorchDispatchMode):
+    """Number of elements of the largest tensor that any operation returns."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(x, Tensor):
+                self.numel = max(self.numel, x.numel())
+        return out
+
+
+@pytest.fixture
+def largest_numel() -> Callable[[Callable[[], object]], int]:
+    """Elements of the largest tensor that any operation of a call returns."""
+
+    def watch(call: Callable[[], object]) -> int:
+        with Largest() as largest:
+            call()
+        return largest.numel
+
+    return watch

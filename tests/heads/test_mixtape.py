@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmkit.callbacks.gradient_bottleneck import model_bottleneck
 from lmkit.errors import UserError
@@ -92,18 +91,9 @@ def test_log_probs_are_the_formula_and_a_distribution(make_mixtape, batch, trans
 @pytest.mark.parametrize("transform", ["identity", "bend"])
 @pytest.mark.parametrize("rows", [1, 4, 1000])
 def test_value_and_every_gradient_are_the_formulas(
-    make_mixtape, batch, loss_and_grads, relative_error, transform, rows
+    make_mixtape, batch, assert_formula, transform, rows
 ):
-    head = make_mixtape(transform, rows)
-    found = loss_and_grads(head, *batch)
-    head.nll = lambda hidden, targets: -plain_log_probs(head, hidden).gather(
-        1, targets.view(-1, 1)
-    ).mean()
-    expected = loss_and_grads(head, *batch)
-    assert found.keys() == expected.keys()
-    assert len(found) > 8
-    for name, value in found.items():
-        assert relative_error(value, expected[name]) < 1e-12, name
+    assert_formula(make_mixtape(transform, rows), batch, plain_log_probs)
 
 
 @pytest.mark.parametrize(("num_experts", "own_share"), [(2, 0.01), (4, 1.0), (8, 0.5)])
@@ -115,29 +105,12 @@ def test_other_sizes_agree_with_the_materialised_log_p(
         assert relative_error(value, plain[name]) < 1e-12, name
 
 
-class Largest(TorchDispatchMode):
-    """Number of elements of the largest tensor that any operation returns."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for x in out if isinstance(out, tuple | list) else [out]:
-            if isinstance(x, Tensor):
-                self.numel = max(self.numel, x.numel())
-        return out
-
-
-def test_no_tensor_has_n_times_v_elements(make_mixtape, batch, loss_and_grads):
+def test_no_tensor_has_n_times_v_elements(make_mixtape, batch, loss_and_grads, largest_numel):
     head = make_mixtape(rows=2, num_words=523)
     contexts = T * B
-    with Largest() as largest:
-        loss_and_grads(head, *batch)
-    assert 2 * 523 <= largest.numel < contexts * 523 / 3
-    head.loss = "plain"
-    with Largest() as largest:
-        loss_and_grads(head, *batch)
-    assert largest.numel >= contexts * 523  # the watch can see what it is to see
+    assert 2 * 523 <= largest_numel(lambda: loss_and_grads(head, *batch)) < contexts * 523 / 3
+    head.loss = "plain"  # the watch can see what it is to see
+    assert largest_numel(lambda: loss_and_grads(head, *batch)) >= contexts * 523
 
 
 def test_priors_sum_to_one_and_saturate_without_error():
@@ -156,19 +129,9 @@ def test_frequent_words_have_the_gates_and_a_checkpoint_keeps_which(make_mixtape
 
 
 def test_bf16_autocast_is_near_and_the_gradients_are_float32(
-    make_mixtape, batch, loss_and_grads, relative_error
+    make_mixtape, batch, assert_near_in_bf16
 ):
-    head = make_mixtape().float()
-    hidden_TBD = batch[0].float()
-    exact = loss_and_grads(head, hidden_TBD, batch[1])
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = loss_and_grads(head, hidden_TBD, batch[1])
-        head.loss = "plain"
-        plain = loss_and_grads(head, hidden_TBD, batch[1])
-    for name, value in found.items():
-        assert value.dtype == torch.float32
-        allowed = max(0.03, 2 * relative_error(plain[name], exact[name]))
-        assert relative_error(value, exact[name]) < allowed, name
+    assert_near_in_bf16(make_mixtape(), batch)
 
 
 def test_logit_range_is_that_of_all_logits(make_mixtape, batch):

@@ -7,7 +7,8 @@ FLOPs are those of the matrix products for one token, two for each multiply-add:
 
     LSTM layer          2 * 4H (I + H)    input-to-hidden and hidden-to-hidden weights
     prior               2 D K             of a mixture
-    latents             2 D K E           of a mixture; for DOC of each layer, its D and its K
+    latents             2 D K E           of a mixture; for DOC of each layer, its D and its K;
+                                          for multi-facet softmax of all facets
     sum of latents      2 K E             of a mixture of contexts alone
     decoder             2 V E             K times that for a mixture of softmaxes; for Mixtape
                                           once, and K times for words with gates of their own

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from lmkit.analysis.model_size import Part, parts, total
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.spectrum_control import SpectrumControl
 from lmkit.heads.transforms import Identity, PiecewiseLinear
 from lmkit.module import LanguageModel
@@ -115,3 +116,12 @@ def test_flops_are_those_that_torch_counts(mixture, tied, control, loss):
     if loss == "plain":  # the other takes its gradients on the way forward
         assert counted_flops(whole, backward=False) == T * B * found.forward_flops
     assert counted_flops(whole, backward=True) == T * B * found.training_flops
+
+
+@pytest.mark.parametrize("loss", ["plain", "chunked"])
+def test_flops_of_multi_facet_softmax_are_those_that_torch_counts(loss):
+    mixture = SingleContext(D, E)
+    whole = model(mixture, tied=False)
+    weight = whole.trunk.embedding_weight
+    whole.head = MultiFacetSoftmax(mixture, Identity(), V, weight, loss, None, D, E, K, 4, 0.0)
+    assert counted_flops(whole, backward=True) == T * B * total(parts(whole)).training_flops

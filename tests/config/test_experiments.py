@@ -13,7 +13,6 @@ from hydra.errors import ConfigCompositionException
 from lmkit.build import build_model, create
 from lmkit.cli import CONFIGS, compose, plain_config
 from lmkit.errors import UserError
-from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
 from lmkit.heads.spectrum_control import SpectrumControl
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
@@ -23,6 +22,7 @@ CORPORA = {"penn": ("penn", 10_000), "wt2": ("wikitext-2", 33_278)}
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
 OTHER_TRUNKS = ["penn_qrnn", "wt2_qrnn"]
 OTHER_HEADS = ["penn_mixtape", "penn_doc", "penn_spectrum_control"]
+OTHER_HEADS = ["penn_mixtape", "penn_doc", "penn_multi_facet", "penn_adversarial"]
 UNPUBLISHED = ["toy", "penn_small", *OTHER_TRUNKS, *OTHER_HEADS]
 PUBLISHED = [
     name for name in EXPERIMENTS if name not in UNPUBLISHED and not name.startswith("dialogue_")

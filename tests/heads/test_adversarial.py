@@ -67,6 +67,11 @@ def test_value_and_every_gradient_are_the_formulas(
     assert found["nll"] > loss_and_grads(head, *batch)["nll"] + 0.01
 
 
+def test_bf16_autocast_is_near_and_the_gradients_are_float32(pair, make_batch, assert_near_in_bf16):
+    head, noisy = pair("softmaxes", "gss", 4)
+    assert_near_in_bf16(noisy, make_batch(head))
+
+
 def test_evaluation_has_no_noise(pair, make_batch, loss_and_grads):
     head, noisy = pair("softmaxes", "gss", 4)
     batch = make_batch(head)

@@ -54,20 +54,18 @@ def plain_log_probs(head: Head, hidden_TBD: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-def test_value_and_every_gradient_are_the_formulas(head, batch, loss_and_grads, relative_error):
+def test_value_and_every_gradient_are_the_formulas(head, batch, assert_formula):
     expected = plain_log_probs(head, batch[0])
     torch.testing.assert_close(head.log_probs(batch[0]), expected, rtol=1e-10, atol=1e-10)
     assert (head.log_probs(batch[0]).exp().sum(1) - 1).abs().max() < 1e-12
     picked = -expected.gather(1, batch[1].view(-1, 1)).detach()
     torch.testing.assert_close(head.token_nll(*batch).view(-1, 1), picked)
-    found = loss_and_grads(head, *batch)
-    head.nll = lambda hidden, targets: -plain_log_probs(head, hidden).gather(
-        1, targets.view(-1, 1)
-    ).mean()
-    expected = loss_and_grads(head, *batch)
-    for name, value in found.items():
-        assert relative_error(value, expected[name]) < 1e-11, name
+    assert_formula(head, batch, plain_log_probs)
     assert not head.has_factors
+
+
+def test_bf16_autocast_is_near_and_the_gradients_are_float32(head, batch, assert_near_in_bf16):
+    assert_near_in_bf16(head, batch)
 
 
 def test_the_penalty_is_the_squared_coefficient_of_variation(head, batch):

@@ -1,0 +1,84 @@
+"""Experiments with later trunks and heads are what their sources say, as far as these say it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lmkit.build import build_model
+from lmkit.cli import compose, plain_config
+from lmkit.heads.adversarial import AdversarialHead
+from lmkit.heads.mixtape import Mixtape
+from lmkit.heads.multi_facet import MultiFacetSoftmax
+from lmkit.module import LanguageModel
+
+
+def composed(*overrides: str) -> dict:
+    return plain_config(compose("train", overrides))
+
+
+def built(*overrides: str) -> LanguageModel:
+    with torch.device("meta"):
+        return build_model(composed(*overrides), 10_000)
+
+
+@pytest.mark.parametrize("name", ["penn_qrnn", "wt2_qrnn"])
+def test_qrnn_is_as_the_authors_code_trains_it(name):
+    config = composed(f"experiment={name}")
+    trunk = config["trunk"]
+    assert (trunk["hidden_dim"], trunk["num_layers"], trunk["weight_dropout"]) == (1550, 4, 0.1)
+    assert (trunk["emb_dim"], trunk["out_dim"], trunk["input_dropout"]) == (400, 400, 0.4)
+    assert config["trigger"]["n"] == 5
+    penn = {"clip": 0.2, "batch": 20, "hidden_dropout": 0.3, "epochs": 550, "seed": 9001}
+    wt2 = {"clip": 0.25, "batch": 40, "hidden_dropout": 0.2, "epochs": 500, "seed": 4002}
+    found = {
+        "clip": config["optimizer"]["clip"],
+        "batch": config["windows"]["batch_size"],
+        "hidden_dropout": trunk["hidden_dropout"],
+        "epochs": config["max_epochs"],
+        "seed": config["seed"],
+    }
+    assert found == (penn if name == "penn_qrnn" else wt2)
+    assert config["optimizer"]["lr"] == 30.0
+    assert len(built(f"experiment={name}").trunk.layers) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "sizes"),
+    [
+        ("penn_mixtape", Mixtape, {"num_experts": 4}),
+        ("penn_multi_facet", MultiFacetSoftmax, {"num_experts": 3, "num_partitions": 4}),
+    ],
+)
+def test_a_later_head_has_the_papers_sizes_and_the_trunk_of_mos(name, head, sizes):
+    config, mos = composed(f"experiment={name}"), composed("experiment=penn_mos")
+    assert {option: config["head"][option] for option in sizes} == sizes
+    assert config["head"]["latent_dropout"] == mos["head"]["mixture"]["latent_dropout"]
+    for section in ("trunk", "optimizer", "windows", "seed"):
+        assert config[section] == mos[section]
+    assert config["name"] == name
+    assert type(built(f"experiment={name}").head) is head
+
+
+def test_adversarial_softmax_is_trained_by_the_authors_command():
+    config = composed("experiment=penn_adversarial")
+    trunk = config["trunk"]
+    dropouts = [trunk[f"{place}_dropout"] for place in ("input", "hidden", "output")]
+    assert dropouts == [0.3, 0.25, 0.4]
+    assert (config["windows"]["batch_size"], config["seed"]) == (20, 141)
+    assert config["trigger"]["epoch"] == 200
+    assert (config["optimizer"]["lr"], trunk["embedding_noise"]) == (30.0, 0.15)
+    assert config["head"]["epsilon"] == 0.005
+    head = built("experiment=penn_adversarial").head
+    assert type(head) is AdversarialHead
+    assert head.mixture.num_experts == 1
+
+
+def test_doc_is_as_the_authors_code_trains_it():
+    config, mos = composed("experiment=penn_doc"), composed("experiment=penn_mos")
+    mixture = config["head"]["mixture"]
+    assert mixture["experts"] == [0, 0, 5, 15]
+    assert (mixture["latent_dropout"], mixture["balance_weight"]) == (0.6, 0.001)
+    assert (config["trigger"]["n"], config["max_epochs"], config["seed"]) == (60, 500, 28)
+    assert config["trunk"] == mos["trunk"]
+    assert built("experiment=penn_doc").head.mixture.in_dim == 960 + 620

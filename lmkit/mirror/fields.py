@@ -20,6 +20,7 @@ _TRANSFORMS = {
 }
 _HEADS = {"Mixtape": "mixtape", "AdversarialHead": "adversarial"}
 _HEADS |= {"SpectrumControl": "spectrum_control"}
+_HEADS |= {"MultiFacetSoftmax": "multi_facet"}
 _SHORT = {"none": "", "identity": "", "sigsoftmax": "ss"}
 _PERPLEXITIES = ("train_ppl", "valid_ppl", "test_ppl", "floor_ppl", "best_epoch", "true_rank")
 _GROUPS = {"head/mixture": "mixture", "head/transform": "transform"}

@@ -18,6 +18,10 @@ from lmkit.mirror.fields import Axis, field_name, head_tag, result_fields, run_f
         (["head/mixture=softmaxes", "head/transform=plif"], "mos_plif"),
         (["head/mixture=contexts"], "moc"),
         (["head.transform._target_=heads.Cube"], "Cube"),
+        (["head=mixtape"], "mixtape"),
+        (["head=multi_facet", "head/transform=gss"], "multi_facet_gss"),
+        (["head=adversarial", "head/mixture=softmaxes"], "adversarial_mos"),
+        (["experiment=penn_doc"], "doc"),
     ],
 )
 def test_a_head_has_a_short_name(overrides, tag):

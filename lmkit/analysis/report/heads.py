@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from lmkit.analysis.report.collect import Run
 
+_OWN = {"AdversarialHead": "Adversarial", "MultiFacetSoftmax": "Multi-facet"}
 _MIXTURES = {"SingleContext": "", "MixtureOfContexts": "MoC", "MixtureOfSoftmaxes": "MoS"}
+_MIXTURES |= {"DirectOutputConnection": "DOC"}
 _TRANSFORMS = {
     "Identity": "",
     "SigSoftmax": "SS",
@@ -35,12 +37,13 @@ _IGNORED = (
     "trainer.deterministic", "windows.eval_length",
 )  # fmt: skip
 _SHORT = {"head.mixture.num_experts": "K", "head.mixture.latent_dropout": "latent dropout"}
+_SHORT |= {"head.num_experts": "K", "head.num_partitions": "J"}
 _SHOWN_DIFFERENCES = 4
 
 
 @dataclass(frozen=True)
 class Head:
-    """A mixture with a transform."""
+    """A mixture with a transform, or a kind of its own with them."""
 
     family: str  # as an option names it: "softmax", "gss", "mos_ss"
     name: str  # as a table names it: "Softmax", "GSS", "MoS + SS"
@@ -54,7 +57,7 @@ def head_of(run: Run) -> Head:
     if dict(section.get("transform") or {}).get("frozen"):
         name += _FROZEN
     own = str(section.get("_target_", "")).rpartition(".")[2]
-    parts = [part for part in (own, _MIXTURES.get(mixture, mixture), name) if part]
+    parts = [part for part in (_OWN.get(own, own), _MIXTURES.get(mixture, mixture), name) if part]
     name = " + ".join(parts) or "Softmax"
     return Head(_slug(name), name)
 

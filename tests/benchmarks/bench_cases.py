@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from lmkit.heads.head import Head
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
 from lmkit.objective import RegularizedNLL
 from lmkit.optimizer import SGDSettings
@@ -26,8 +27,8 @@ from lmkit.trunk.awd_lstm import AWDLSTM
 
 AR, TAR, CLIP, LR, DECAY = 2.0, 1.0, 0.25, 20.0, 1.2e-6
 KINDS = {"softmax": "identity", "ss": "sigsoftmax", "gss": "gss", "lms_plif": "plif"}
-HEADS = (*KINDS, "mos", "mixtape")
-WITHOUT_PLAIN = ("mixtape",)  # heads that have no plain counterpart
+WITHOUT_PLAIN = ("mixtape", "multi_facet")  # heads that have no plain counterpart
+HEADS = (*KINDS, "mos", *WITHOUT_PLAIN)
 
 
 class Case(NamedTuple):
@@ -45,6 +46,7 @@ class Case(NamedTuple):
     hidden_dropout: float
     gate_dim: int = 0  # of Mixtape, as are the words with gates of their own
     own_words: int = 0
+    num_partitions: int = 0  # of multi-facet softmax
 
     @property
     def tokens(self) -> int:
@@ -66,6 +68,7 @@ class Case(NamedTuple):
             weights += (self.num_words + self.num_experts * self.own_words) * self.emb_dim
             return 3 * 2 * self.tokens * weights
         weights += self.num_experts * self.out_dim * (1 + self.emb_dim)
+        weights += max(0, self.num_partitions - 1) * self.out_dim * self.emb_dim
         weights += max(1, self.num_experts) * self.emb_dim * self.num_words
         return 3 * 2 * self.tokens * weights
 
@@ -76,6 +79,8 @@ def case_of(size: str, head: str) -> Case:
         case = case_of(size, "mos")
         own_words, gate_dim = case.num_words // 10, 100 if size == "penn" else 20
         return case._replace(num_experts=4, gate_dim=gate_dim, own_words=own_words)
+    if head == "multi_facet":
+        return case_of(size, "mos")._replace(num_experts=3, num_partitions=4)
     mos = head == "mos"
     if size == "penn" and mos:
         return Case(10_000, 280, 960, 620, 70, 12, 15, 0, 0.4, 0.225)
@@ -135,11 +140,15 @@ class _Model(nn.Module):
         dropouts = (0.1, case.input_dropout, case.hidden_dropout, 0.4, 0.5)
         self.trunk = AWDLSTM(case.num_words, *trunk_dims, 3, *dropouts)
         mixture = SingleContext(case.out_dim, case.emb_dim)
+        words = (case.num_words, self.trunk.embedding_weight, "chunked", None)
+        sizes = (case.out_dim, case.emb_dim, case.num_experts)
         if case.gate_dim:
-            share = case.own_words / case.num_words
-            sizes = (case.out_dim, case.emb_dim, case.num_experts, case.gate_dim, share, 0.29)
-            words = (case.num_words, self.trunk.embedding_weight, "chunked", None)
-            self.head = Mixtape(mixture, Identity(), *words, *sizes)
+            gates = (case.gate_dim, case.own_words / case.num_words)
+            self.head = Mixtape(mixture, Identity(), *words, *sizes, *gates, 0.29)
+            return
+        if case.num_partitions:
+            partitions = case.num_partitions
+            self.head = MultiFacetSoftmax(mixture, Identity(), *words, *sizes, partitions, 0.29)
             return
         if case.num_experts:
             mixture = MixtureOfSoftmaxes(case.out_dim, case.emb_dim, case.num_experts, 0.29)

@@ -1,4 +1,4 @@
-"""Heads of classes of their own: a tiny training run of each, described and ranked."""
+"""Heads of classes of their own: a tiny run of each, described, ranked, its logits seen."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ TINY = (
 )
 HEADS = {
     "mixtape": ("head=mixtape", "head.gate_dim=3", "head.own_share=0.25"),
+    "multi_facet": ("head=multi_facet", "head.num_experts=2", "head.num_partitions=3"),
     "adversarial": ("head=adversarial", "head/mixture=softmaxes", "head.mixture.num_experts=2"),
     "spectrum_control": ("head=spectrum_control", "head/transform=gss"),
     "doc": ("head/mixture=doc", "head.mixture.experts=[1,2,2]"),
@@ -39,7 +40,7 @@ def lmkit(folder: Path, command: str, *options: str) -> str:
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_a_head_trains_and_is_described_and_ranked(tmp_path, head):
+def test_a_head_trains_and_is_described_and_measured(tmp_path, head):
     options = (*TINY, *HEADS[head])
     assert "total" in lmkit(tmp_path, "describe", *options)
     lmkit(tmp_path, "train", *options, "callbacks.progress_bar=false")
@@ -47,3 +48,4 @@ def test_a_head_trains_and_is_described_and_ranked(tmp_path, head):
     metrics = json.loads(result.read_text())["metrics"]
     assert 1 < metrics["test_ppl"] < 45
     lmkit(tmp_path, "rank", f"run={result.parent}", "contexts=200")
+    lmkit(tmp_path, "analysis.logits", f"run={result.parent}", "contexts=100")

@@ -7,11 +7,11 @@ v mod J, and the first softmax takes each partition's logits from a context of i
     z_1v = f_{v mod J} . w_v + b_v        z_kv = f_{J + k - 2} . w_v + b_v    for k = 2 .. K
     log P = logsumexp_k(log prior_k + log softmax_v(transform(z_k)))
 
-The partitions, K = 3, J = 4, and facets 1 .. J for the first softmax are theirs, as their code has
-it. It makes the facets and the prior by linear maps of three states of each of GPT-2's last layers;
-here both come from the trunk's output as MoS has them (Yang et al. 2018): tanh facets under locked
-dropout, a prior without bias. So this is theirs without the input states, and J = 1 is MoS. For
-K = 1 and no transform the rank of log P is at most J E + 2.
+The partitions by v mod J in the first softmax alone, K = 3 and J = 4 are theirs, as in their code.
+There facets and prior are linear maps of many states of GPT-2, of its last layers at the last
+words, and the decoder has no bias. What the maps take and make is ours: the trunk's output alone,
+as MoS has it (Yang et al. 2018), tanh facets under locked dropout, a prior without bias. So J = 1
+is MoS. For K = 1 and no transform the rank of log P is at most J E + 2.
 
 Shapes: T window length, B batch, N = T*B contexts, n contexts of a chunk, D trunk output,
 E embedding, K softmaxes, J partitions, F = J + K - 1 facets, V vocabulary.

@@ -19,8 +19,7 @@ _TRANSFORMS = {
     "MonotoneMLP": "monotone_mlp",
 }
 _HEADS = {"Mixtape": "mixtape", "AdversarialHead": "adversarial"}
-_HEADS |= {"SpectrumControl": "spectrum_control"}
-_HEADS |= {"MultiFacetSoftmax": "multi_facet"}
+_HEADS |= {"SpectrumControl": "spectrum_control", "MultiFacetSoftmax": "multi_facet"}
 _SHORT = {"none": "", "identity": "", "sigsoftmax": "ss"}
 _PERPLEXITIES = ("train_ppl", "valid_ppl", "test_ppl", "floor_ppl", "best_epoch", "true_rank")
 _GROUPS = {"head/mixture": "mixture", "head/transform": "transform"}

@@ -10,6 +10,7 @@ from lmkit.cli import compose, plain_config
 from lmkit.heads.adversarial import AdversarialHead
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.multi_facet import MultiFacetSoftmax
+from lmkit.heads.spectrum_control import SpectrumControl
 from lmkit.module import LanguageModel
 
 
@@ -82,3 +83,10 @@ def test_doc_is_as_the_authors_code_trains_it():
     assert (config["trigger"]["n"], config["max_epochs"], config["seed"]) == (60, 500, 28)
     assert config["trunk"] == mos["trunk"]
     assert built("experiment=penn_doc").head.mixture.in_dim == 960 + 620
+
+
+def test_spectrum_control_differs_from_its_base_in_the_head_alone():
+    config = composed("experiment=penn_spectrum_control")
+    base = composed("experiment=penn_softmax_nt")
+    assert {key for key in config if config[key] != base[key]} == {"name", "head"}
+    assert type(built("experiment=penn_spectrum_control").head) is SpectrumControl

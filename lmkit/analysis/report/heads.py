@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lmkit.analysis.report.collect import Run
 
 _OWN = {"AdversarialHead": "Adversarial", "MultiFacetSoftmax": "Multi-facet"}
+_OWN |= {"SpectrumControl": "Spectrum control"}
 _MIXTURES = {"SingleContext": "", "MixtureOfContexts": "MoC", "MixtureOfSoftmaxes": "MoS"}
 _MIXTURES |= {"DirectOutputConnection": "DOC"}
 _TRANSFORMS = {

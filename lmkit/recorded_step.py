@@ -83,7 +83,8 @@ class RecordedStep:
                 cache_enabled=False,
             ):
                 loss, *rest = self.step(*places)
-            found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+            with torch.autocast(device.type, enabled=False):  # as a trainer's backward
+                found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
             if not self.grads:
                 self.grads = [None if grad is None else torch.empty_like(grad) for grad in found]
             for place, grad in zip(self.grads, found, strict=True):

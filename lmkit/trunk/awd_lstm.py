@@ -16,7 +16,9 @@ from lmkit.trunk.dropout import drop_connect
 from lmkit.trunk.lstm_function import lstm_layer
 from lmkit.trunk.recurrent_trunk import LayerState, RecurrentTrunk
 
-LSTM_FUNCTION_FROM = 512  # hidden units: below, its Python steps cost more than it saves
+# Where `lstm_layer` gains more than its steps in Python cost, see tests/benchmarks/RESULTS.md.
+FUNCTION_FROM_UNITS = 512  # in float32
+FUNCTION_FROM_WEIGHTS = 1_500_000  # in bf16, where the backward of `torch.lstm` is slow
 
 
 class LSTMLayer(nn.Module):
@@ -50,11 +52,11 @@ class LSTMLayer(nn.Module):
         return output, (h, c)
 
     def _gains_by_function(self) -> bool:
-        """Whether `lstm_layer` is the faster in training: in wide layers, but where oneDNN, which
+        """Whether `lstm_layer` is the faster in training: in large layers, but where oneDNN, which
         `torch.lstm` uses, outruns the library of single float32 products."""
-        if self.hidden_dim < LSTM_FUNCTION_FROM:
-            return False
-        return torch.is_autocast_enabled("cpu") or not prefers_onednn()
+        if torch.is_autocast_enabled("cpu"):
+            return self.weight_ih.numel() + self.weight_hh.numel() >= FUNCTION_FROM_WEIGHTS
+        return self.hidden_dim >= FUNCTION_FROM_UNITS and not prefers_onednn()
 
     @staticmethod
     def _flat(weights: list[Tensor], x_TBD: Tensor) -> list[Tensor]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lmkit.trunk import awd_lstm
-from lmkit.trunk.awd_lstm import LSTM_FUNCTION_FROM, LSTMLayer
+from lmkit.trunk.awd_lstm import FUNCTION_FROM_UNITS, FUNCTION_FROM_WEIGHTS, LSTMLayer
 from lmkit.trunk.lstm_function import lstm_layer
 
 NAMES = ("x", "h", "c", "weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -120,17 +120,28 @@ def test_frozen_weights_get_no_gradient_and_change_no_other():
 
 
 @pytest.mark.parametrize("onednn", [False, True], ids=["mkl", "onednn"])
-@pytest.mark.parametrize("hidden", [LSTM_FUNCTION_FROM - 1, LSTM_FUNCTION_FROM])
+@pytest.mark.parametrize("hidden", [FUNCTION_FROM_UNITS - 1, FUNCTION_FROM_UNITS])
 def test_a_wide_layer_trains_by_it_and_evaluates_by_torch(hidden, onednn, monkeypatch):
     monkeypatch.setattr(awd_lstm, "prefers_onednn", lambda: onednn)
     torch.manual_seed(0)
     layer, x_TBI = LSTMLayer(3, hidden, 0.0), torch.randn(4, 2, 3)
     state = torch.randn(1, 2, hidden), torch.randn(1, 2, hidden)
     output, after = layer(x_TBI, state)
-    assert ("_LSTMLayer" in str(output.grad_fn)) == (
-        hidden >= LSTM_FUNCTION_FROM and not onednn
-    )
+    wide = hidden >= FUNCTION_FROM_UNITS
+    assert ("_LSTMLayer" in str(output.grad_fn)) == (wide and not onednn)
     with torch.no_grad():
         expected, expected_after = layer(x_TBI, state)
     torch.testing.assert_close(output, expected)
     torch.testing.assert_close(after, expected_after)
+
+
+@pytest.mark.parametrize("in_dim", [537, 538])
+def test_in_bf16_a_layer_of_many_weights_trains_by_it(in_dim):
+    layer, x_TBI = LSTMLayer(in_dim, 400, 0.0), torch.randn(3, 2, in_dim)
+    state = torch.randn(1, 2, 400), torch.randn(1, 2, 400)
+    expected, _ = layer(x_TBI, state)
+    with torch.autocast("cpu", torch.bfloat16):
+        output, _ = layer(x_TBI, state)
+    many = 4 * 400 * (in_dim + 400) >= FUNCTION_FROM_WEIGHTS
+    assert ("_LSTMLayer" in str(output.grad_fn)) == many == (in_dim == 538)
+    torch.testing.assert_close(output.float(), expected, rtol=0, atol=0.02)

@@ -202,6 +202,7 @@ def _trainer(
     # state is carried from window to window, so there is one stream of batches and no workers
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
+    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # one process
     # said in full: PyTorch's own default is TF32 in cuDNN and not in other products
     by_tf32 = trainer["precision"] == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = by_tf32

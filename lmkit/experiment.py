@@ -17,7 +17,7 @@ from lmkit.build import build_data, build_model, create
 from lmkit.callbacks.asgd_switch import AsgdSwitch, load_evaluated_weights
 from lmkit.callbacks.checkpoints import AtomicCheckpointIO, Checkpoints, load_checkpoint
 from lmkit.callbacks.cost import Cost
-from lmkit.callbacks.cuda_graphs import CudaGraphs
+from lmkit.callbacks.cuda_graphs import CudaGraphs, require_recordable
 from lmkit.callbacks.gradient_bottleneck import GradientBottleneck
 from lmkit.callbacks.metrics_logger import MetricsLogger
 from lmkit.callbacks.patience import NonMonotoneStop, Patience
@@ -96,8 +96,11 @@ def run(config: dict) -> RunFolder:
         show(folder)
         return folder
     # every option is checked by what it makes, before a folder is: two words, whatever the corpus
-    build_model(config, 2)
+    model = build_model(config, 2)
     create(config["trigger"], "trigger")
+    if config["callbacks"]["cuda_graphs"]:
+        require_recordable(model)
+    del model  # its trunk is as large as the one to be trained
     with Leave() as leave, RunLock(folder.lock) as lock:
         leave.at_once = True
         if folder.state() == "finished":

@@ -12,15 +12,17 @@ from lmkit.module import LanguageModel
 from lmkit.recorded_step import RecordedStep, cuda_recorder
 
 
+def require_recordable(module: pl.LightningModule) -> None:
+    """Raises UserError for a module whose steps cannot be recorded."""
+    if not isinstance(module, LanguageModel):
+        raise UserError(
+            "callbacks.cuda_graphs=true needs module=language_model, whose batches have few "
+            f"shapes, but the module is a {type(module).__name__}"
+        )
+
+
 class CudaGraphs(pl.Callback):
     """Has a `LanguageModel` that trains on a GPU replay its steps."""
-
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if not isinstance(pl_module, LanguageModel):
-            raise UserError(
-                "callbacks.cuda_graphs=true needs module=language_model, whose batches have few "
-                f"shapes, but the module is a {type(pl_module).__name__}"
-            )
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: LanguageModel) -> None:
         if pl_module.device.type == "cuda":

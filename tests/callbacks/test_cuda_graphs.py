@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from lmkit.callbacks.cuda_graphs import CudaGraphs
+from lmkit.callbacks.cuda_graphs import CudaGraphs, require_recordable
 from lmkit.callbacks.triggers import AtEpoch
 from lmkit.errors import UserError
 from lmkit.head_module import HeadModule
@@ -134,7 +134,7 @@ def test_a_module_of_another_kind_is_refused_by_name():
             nn.Module.__init__(self)
 
     with pytest.raises(UserError, match=r"callbacks\.cuda_graphs=true needs module.*Other"):
-        CudaGraphs().setup(None, Other(), "fit")
+        require_recordable(Other())
 
 
 @pytest.mark.gpu

@@ -48,6 +48,24 @@ def test_product_is_that_of_float64_within_rounding(size, layout):
     assert cpu.product(a_MK, b_KN).dtype == torch.float32
 
 
+@needs_onednn
+def test_parts_of_matrices_are_multiplied_as_fast_as_matrices(monkeypatch):
+    monkeypatch.setattr(cpu, "prefers_onednn", lambda: True)
+    given = []
+
+    def product_of(a, b, *rest):
+        given.extend([a, b])
+        return a @ b.T
+
+    monkeypatch.setattr(cpu.torch.ops.mkldnn, "_linear_pointwise", product_of)
+    wide_MK, tall_KN = torch.randn(6, 9)[:, 2:7], torch.randn(15, 4)[::3]
+    torch.testing.assert_close(cpu.product(wide_MK, tall_KN), wide_MK @ tall_KN)
+    torch.testing.assert_close(cpu.product(tall_KN.T, wide_MK.T), tall_KN.T @ wide_MK.T)
+    # given gaps, oneDNN falls back to code that takes some hundred times as long
+    assert len(given) == 4
+    assert all(x.is_contiguous() or x.T.is_contiguous() for x in given)
+
+
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_types_keep_their_product(dtype):

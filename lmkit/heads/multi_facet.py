@@ -113,8 +113,9 @@ class MultiFacetSoftmax(AutogradHead):
         yield from others
 
     def _weights(self) -> tuple[list[Tensor], list[Tensor]]:
-        parts = [self.decoder_weight[j :: self.num_partitions] for j in range(self.num_partitions)]
-        return [*parts, self.decoder_weight], [self.decoder_bias, *self.transform.parameters()]
+        count, weight_VE = self.num_partitions, self.decoder_weight
+        parts = [weight_VE[j::count].contiguous() for j in range(count)]
+        return [*parts, weight_VE], [self.decoder_bias, *self.transform.parameters()]
 
     def _logits(
         self, facet_nFE: Tensor, matrices: Sequence[Tensor], vectors: Sequence[Tensor]

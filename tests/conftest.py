@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,28 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory):
         f"runs_dir={tmp_path_factory.mktemp('runs')}",
     ]
     return run(plain_config(compose("train", overrides)))
+
+
+@pytest.fixture
+def largest_numel() -> Callable[[Callable[[], object]], int]:
+    """Elements of the largest tensor that any operation of a call returns."""
+
+    from torch import Tensor
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        numel = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            for x in out if isinstance(out, tuple | list) else [out]:
+                if isinstance(x, Tensor) and not x.is_sparse:
+                    self.numel = max(self.numel, x.numel())
+            return out
+
+    def watch(call: Callable[[], object]) -> int:
+        with Largest() as largest:
+            call()
+        return largest.numel
+
+    return watch

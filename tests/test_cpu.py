@@ -49,7 +49,7 @@ def test_product_is_that_of_float64_within_rounding(size, layout):
 
 
 @needs_onednn
-def test_parts_of_matrices_are_multiplied_as_fast_as_matrices(monkeypatch):
+def test_onednn_is_given_no_matrix_with_gaps(monkeypatch):
     monkeypatch.setattr(cpu, "prefers_onednn", lambda: True)
     given = []
 

@@ -52,7 +52,7 @@ class AdversarialHead(Head):
         """As of every head; in training mode of the moved vectors, chunked or plain."""
         if not self.training or not torch.is_grad_enabled():
             return super().nll(hidden_TBD, targets_TB)
-        log_prior_NK, context_NKE = self.mixture(hidden_TBD)
+        log_prior_NK, context_NKE = self.contexts(hidden_TBD)
         vectors = (self.decoder_bias, *self.transform.parameters())
         formula = Formula(self._row_nll, (self.decoder_weight,), vectors)
         targets_N = targets_TB.reshape(-1)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
@@ -202,28 +201,3 @@ def assert_near_in_bf16(
             assert relative_error(value, exact[name]) < allowed, name
 
     return check
-
-
-class Largest(TorchDispatchMode):
-    """Number of elements of the largest tensor that any operation returns."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for x in out if isinstance(out, tuple | list) else [out]:
-            if isinstance(x, Tensor):
-                self.numel = max(self.numel, x.numel())
-        return out
-
-
-@pytest.fixture
-def largest_numel() -> Callable[[Callable[[], object]], int]:
-    """Elements of the largest tensor that any operation of a call returns."""
-
-    def watch(call: Callable[[], object]) -> int:
-        with Largest() as largest:
-            call()
-        return largest.numel
-
-    return watch

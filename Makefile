@@ -18,7 +18,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 # Trains a small model on the toy language and prints its perplexity and rank.
 run: setup
-	$(BIN)/python -m lmkit.train
+	$(BIN)/lmkit train
 
 test: setup
 	$(BIN)/ruff check lmkit tests

@@ -23,8 +23,8 @@ def data_root() -> Path:
 @pytest.fixture(scope="session")
 def toy_run(tmp_path_factory: pytest.TempPathFactory):
     """The folder of a finished run of four epochs on the toy language: MoS with trained slopes."""
-    from lmkit.cli import compose, plain_config
-    from lmkit.experiment import run
+    from lmkit.cli.entry import compose, plain_config
+    from lmkit.training.run import run
 
     overrides = [
         "threads=1",

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lmkit.data.split_files import DOWNLOADABLE, SPLITS, SplitFiles
-from lmkit.errors import UserError, require_count
+from lmkit.errors.user_error import UserError, require_count
 
 EOS = "<eos>"
 # Counted up whenever the same bytes would be read as other token ids.

@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 
 from lmkit.data.corpus import Corpus
 from lmkit.data.windows import EvalWindows, TrainWindows, columns
-from lmkit.errors import require_choice, require_count
+from lmkit.errors.user_error import require_choice, require_count
 
 
 class WindowsDataModule(pl.LightningDataModule):

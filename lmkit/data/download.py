@@ -1,4 +1,4 @@
-"""Fetches a corpus from its public address: python -m lmkit.data.download penn [--root FOLDER]
+"""Fetches a corpus from its public address.
 
 Every file is checked against the SHA-256 of the file that the project's numbers were made with,
 and appears under its name only when it is whole and right. What is there already is kept. A
@@ -7,23 +7,19 @@ download that broke off goes on where it stopped.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import http.client
-import os
 import ssl
-import sys
 import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import Progress
 
 from lmkit.data.sources import SOURCES, Source, Wanted
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_atomically
 
 BLOCK_BYTES = 1 << 16
@@ -188,35 +184,3 @@ def _fetch_rest(url: str, part: Path, progress: Progress, task: int) -> bool:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m lmkit.data.download",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("corpus", choices=sorted(SOURCES))
-    parser.add_argument(
-        "--root",
-        type=Path,
-        default=Path(os.environ.get("LMKIT_DATA") or "data"),
-        help="folder that holds the corpora (default: LMKIT_DATA, else data)",
-    )
-    options = parser.parse_args(arguments)
-    root = options.root.expanduser()
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    try:
-        with Progress(*columns, TransferSpeedColumn(), console=console) as progress:
-            folder = download(options.corpus, root, progress, SOURCES)
-    except UserError as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on from here")
-    print(f"{folder} is complete. To use it: export LMKIT_DATA={root.resolve()}")
-
-
-if __name__ == "__main__":
-    main()

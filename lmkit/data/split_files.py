@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 
 SPLITS = ("train", "valid", "test")
 DOWNLOADABLE = ("penn", "wikitext-2")
@@ -68,4 +68,4 @@ class SplitFiles:
     def _download_hint(self) -> str:
         if self.folder not in DOWNLOADABLE:
             return ""
-        return f"; `python -m lmkit.data.download {self.folder} --root FOLDER` fetches it"
+        return f"; `lmkit download {self.folder} --root FOLDER` fetches it"

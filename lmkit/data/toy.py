@@ -19,7 +19,7 @@ import numpy as np
 from lmkit.data.corpus import EOS, Corpus
 from lmkit.data.log_bilinear import EOS_ID, LogBilinear, random_language, zipfian_frequencies
 from lmkit.data.split_files import SPLITS
-from lmkit.errors import UserError, require_choice, require_count, require_number
+from lmkit.errors.user_error import UserError, require_choice, require_count, require_number
 
 # Counted up whenever the same parameters would give another language or other texts.
 GENERATOR_VERSION = 1

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from lmkit.data.epochs import EpochBatches
-from lmkit.errors import UserError, require_count
+from lmkit.errors.user_error import UserError, require_count
 
 MIN_LENGTH = 5
 LENGTH_STD = 5.0

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lmkit.data.epochs import EpochBatches
 from lmkit.dialogue.corpus import EOS_ID, DialogueSplits, Utterances
-from lmkit.errors import require_choice, require_count
+from lmkit.errors.user_error import require_choice, require_count
 
 POOL = 100  # batches that are sorted by length together
 SPLITS = DialogueSplits._fields[1:]

@@ -15,8 +15,8 @@ from lmkit.dialogue.batches import PairBatch
 from lmkit.dialogue.corpus import EOS_ID, UNK_ID
 from lmkit.dialogue.module import DialogueModel
 from lmkit.dialogue.seq2seq import State
-from lmkit.errors import UserError, require_count
-from lmkit.head_module import exact_evaluation, to_device
+from lmkit.errors.user_error import UserError, require_count
+from lmkit.training.head_module import exact_evaluation, to_device
 
 
 class Hypothesis(NamedTuple):

@@ -25,7 +25,7 @@ import numpy as np
 
 from lmkit.data.corpus import EOS
 from lmkit.data.split_files import SPLITS, SplitFiles
-from lmkit.errors import UserError, require_choice, require_count
+from lmkit.errors.user_error import UserError, require_choice, require_count
 
 UNK = "<unk>"
 SPECIAL = (EOS, UNK)  # first in every vocabulary

@@ -12,8 +12,8 @@ from lmkit.dialogue.beam import BeamSearch
 from lmkit.dialogue.corpus import EOS_ID
 from lmkit.dialogue.module import DialogueModel
 from lmkit.dialogue.scores import MAX_ORDER, SMOOTHING, bleu_scores, distinct
-from lmkit.errors import UserError
-from lmkit.head_module import safe_exp
+from lmkit.errors.user_error import UserError
+from lmkit.training.head_module import safe_exp
 
 CONTEXTS_A_BATCH = 32  # a constant, as it changes the last bits
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from lmkit.dialogue.batches import PairBatch
 from lmkit.dialogue.corpus import Utterances
-from lmkit.errors import UserError
-from lmkit.head_module import Contexts, HeadModule
+from lmkit.errors.user_error import UserError
+from lmkit.training.head_module import Contexts, HeadModule
 
 
 class Predicted(NamedTuple):

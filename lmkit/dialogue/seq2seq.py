@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from lmkit.errors import require_choice, require_count, require_rate
+from lmkit.errors.user_error import require_choice, require_count, require_rate
 
 State = tuple[Tensor, Tensor]  # (L, B, H) each: outputs and cells of the decoder's layers
 

@@ -10,19 +10,19 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from lmkit.build import create
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import LoadedRun, load_run
 from lmkit.evaluation.method import Method, Point, one_column, refuse_what_cannot
 from lmkit.evaluation.perplexity import Perplexity
 from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.folder import RunFolder
+from lmkit.training.build import create
 
 SHOWN_POINTS = 5
 
 
 class EvaluateOptions(NamedTuple):
-    """What `lmkit.evaluate` is told beside the run and the method."""
+    """What `lmkit evaluate` is told beside the run and the method."""
 
     split: str
     checkpoint: str  # "best" or "last"

@@ -24,12 +24,12 @@ from rich.progress import track
 from torch import Tensor
 
 from lmkit.data.windows import EvalWindows, Window
-from lmkit.errors import require_count, require_positive, require_rate
+from lmkit.errors.user_error import require_count, require_positive, require_rate
 from lmkit.evaluation.load import LoadedRun
 from lmkit.evaluation.method import Method, Point, as_perplexity, one_column
 from lmkit.evaluation.perplexity import Perplexity
-from lmkit.head_module import exact_evaluation
-from lmkit.module import LanguageModel
+from lmkit.training.head_module import exact_evaluation
+from lmkit.training.language_model import LanguageModel
 
 BLOCK = 70  # contexts that are predicted at once; changes nothing but the order of sums
 

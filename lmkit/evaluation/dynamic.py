@@ -27,7 +27,12 @@ import torch
 from rich.progress import Progress, TaskID, track
 
 from lmkit.data.windows import EvalWindows, Window
-from lmkit.errors import require_at_least, require_choice, require_count, require_positive
+from lmkit.errors.user_error import (
+    require_at_least,
+    require_choice,
+    require_count,
+    require_positive,
+)
 from lmkit.evaluation.gradient_statistics import (
     GradientStatistics,
     gradient_step,
@@ -37,7 +42,7 @@ from lmkit.evaluation.gradient_statistics import (
 from lmkit.evaluation.load import LoadedRun
 from lmkit.evaluation.method import Method, Point, as_perplexity, one_column
 from lmkit.evaluation.perplexity import Perplexity
-from lmkit.module import LanguageModel
+from lmkit.training.language_model import LanguageModel
 
 
 class Rates(NamedTuple):

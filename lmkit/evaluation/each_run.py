@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import LoadedRun, load_run
 from lmkit.evaluation.rank import FoundRuns, find_runs, require_writable
-from lmkit.module import LanguageModel
 from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.folder import RunFolder
+from lmkit.training.language_model import LanguageModel
 
 Found = TypeVar("Found")
 CHECKPOINT = "best"  # what a run's result is about, so what is said of the run is about it too

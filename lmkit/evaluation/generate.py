@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from lmkit.head_module import exact_evaluation
-from lmkit.module import LanguageModel
+from lmkit.training.head_module import exact_evaluation
+from lmkit.training.language_model import LanguageModel
 
 
 def generate(

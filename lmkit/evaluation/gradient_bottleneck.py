@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lmkit.callbacks.checkpoints import load_checkpoint
-from lmkit.callbacks.gradient_bottleneck import Bottleneck, model_bottleneck
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import load_run
 from lmkit.evaluation.rank import progress_bar, require_writable, shown_windows
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
+from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.callbacks.gradient_bottleneck import Bottleneck, model_bottleneck
 
 
 class BottleneckOptions(NamedTuple):

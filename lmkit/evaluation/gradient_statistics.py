@@ -15,13 +15,13 @@ import torch
 from rich.progress import track
 from torch import Tensor, nn
 
-from lmkit.callbacks.checkpoints import weights_sha256
 from lmkit.data.windows import EvalWindows, Window, columns
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import LoadedRun
-from lmkit.head_module import exact_evaluation, to_device
-from lmkit.module import LanguageModel
 from lmkit.runs.atomic import replace_atomically
+from lmkit.training.callbacks.checkpoints import weights_sha256
+from lmkit.training.head_module import exact_evaluation, to_device
+from lmkit.training.language_model import LanguageModel
 from lmkit.trunk.recurrent_trunk import LayerState
 
 

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import pytorch_lightning as pl
 import torch
 
-from lmkit.build import build_data, build_model, create
-from lmkit.callbacks.asgd_switch import load_evaluated_weights
-from lmkit.callbacks.checkpoints import load_checkpoint
-from lmkit.errors import UserError
-from lmkit.head_module import HeadModule
+from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
+from lmkit.training.build import build_data, build_model, create
+from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
+from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.head_module import HeadModule
 
 
 class LoadedRun(NamedTuple):

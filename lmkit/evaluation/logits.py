@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from lmkit.data.windows import Window
-from lmkit.head_module import exact_evaluation
-from lmkit.module import LanguageModel
+from lmkit.training.head_module import exact_evaluation
+from lmkit.training.language_model import LanguageModel
 
 CURVE_POINTS = 401
 _CHUNK = 2**22  # logits at once; float32 counts them exactly up to 2^24

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 
 GB = 1e9
 

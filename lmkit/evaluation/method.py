@@ -1,4 +1,4 @@
-"""What predicts a text after training: one contract for every method of `lmkit.evaluate`.
+"""What predicts a text after training: one contract for every method of `lmkit evaluate`.
 
 A method that a part of the model cannot do is refused by that part: its class names the method and
 the reason in `cannot_evaluate`, such as `cannot_evaluate = {"dynamic": "it has no gradient"}`.
@@ -12,12 +12,12 @@ from typing import NamedTuple, Self
 
 import yaml
 
-from lmkit.build import target_of
 from lmkit.data.windows import EvalWindows, columns
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import LoadedRun
 from lmkit.evaluation.perplexity import Perplexity
 from lmkit.runs.folder import RunFolder
+from lmkit.training.build import target_of
 
 
 class Point(NamedTuple):

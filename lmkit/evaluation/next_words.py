@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from lmkit.data.windows import EvalWindows, Window, columns
-from lmkit.errors import UserError, did_you_mean
-from lmkit.head_module import exact_evaluation
-from lmkit.module import LanguageModel
+from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.training.head_module import exact_evaluation
+from lmkit.training.language_model import LanguageModel
 
 TOP = 5
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.progress import track
 
 from lmkit.data.windows import EvalWindows
-from lmkit.head_module import HeadModule
+from lmkit.training.head_module import HeadModule
 
 
 class Perplexity(NamedTuple):

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from lmkit.data.windows import Window
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import LoadedRun
 from lmkit.evaluation.memory import require_memory
-from lmkit.head_module import HeadModule
 from lmkit.spectra.measures import EPSILONS
 from lmkit.spectra.ranks import press_tolerance
 from lmkit.spectra.robustness import (
@@ -31,6 +30,7 @@ from lmkit.spectra.separated import (
     separated_effective_rank,
     split_off,
 )
+from lmkit.training.head_module import HeadModule
 
 TRUE_RANK = 10
 # of float64 matrices at the peak, LAPACK's work among them

@@ -15,16 +15,16 @@ from typing import NamedTuple
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lmkit.callbacks.model_spectrum import Spectrum, model_spectrum, spectrum_bytes
 from lmkit.data.windows import Window
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import LoadedRun, load_run
 from lmkit.evaluation.memory import available_bytes, require_memory
-from lmkit.head_module import HeadModule
 from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.folder import RunFolder
 from lmkit.spectra.divergence import DivergenceAccumulator, PairwiseDivergence
 from lmkit.spectra.storage import write_spectrum
+from lmkit.training.head_module import HeadModule
+from lmkit.training.model_spectrum import Spectrum, model_spectrum, spectrum_bytes
 
 
 class RankOptions(NamedTuple):

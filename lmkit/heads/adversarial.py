@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmkit.errors import require_at_least
+from lmkit.errors.user_error import require_at_least
 from lmkit.heads.autograd_chunks import Formula, autograd_nll, called, product
 from lmkit.heads.chunked_nll import chunk_rows
 from lmkit.heads.head import Head

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from lmkit.cpu import product
 from lmkit.heads.tape import Tape, tape_of
+from lmkit.trunk.cpu_products import product
 
 
 def chunk_rows(num_experts: int, num_words: int, itemsize: int, chunk_mb: float) -> int:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmkit.errors import UserError, require_at_least, require_count, require_rate
+from lmkit.errors.user_error import UserError, require_at_least, require_count, require_rate
 from lmkit.heads.mixtures import Mixture
 from lmkit.trunk.dropout import locked_dropout
 

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmkit.errors import UserError, require_count, require_positive, require_rate
+from lmkit.errors.user_error import UserError, require_count, require_positive, require_rate
 from lmkit.heads.autograd_chunks import called, product
 from lmkit.heads.autograd_head import AutogradHead
 from lmkit.heads.chunked_nll import chunk_rows

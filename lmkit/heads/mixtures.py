@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmkit.errors import UserError, require_count, require_rate
+from lmkit.errors.user_error import UserError, require_count, require_rate
 from lmkit.trunk.dropout import locked_dropout
 
 

@@ -37,7 +37,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmkit.errors import UserError, require_at_least, require_choice, require_positive
+from lmkit.errors.user_error import UserError, require_at_least, require_choice, require_positive
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import Mixture
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmkit.errors import require_count, require_number, require_positive
+from lmkit.errors.user_error import require_count, require_number, require_positive
 from lmkit.heads.tape import Tape
 
 

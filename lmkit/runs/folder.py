@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import remove_leftovers, replace_atomically, sync_folder
 from lmkit.runs.identity import Identity, differences
 from lmkit.runs.result import Budget, Result, read_result

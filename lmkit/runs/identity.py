@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 
 IDENTITY_VERSION = 1
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import link_exclusively, written_beside
 from lmkit.runs.heartbeat import PROBE, Heartbeat, server_time_s
 from lmkit.runs.holder import Holder, this_process, why_gone

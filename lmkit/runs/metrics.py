@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import append_whole, replace_atomically
 
 _FIRST_COLUMNS = ("step", "epoch")

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import publish
 
 SCHEMA_VERSION = 1

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lmkit.errors import UserError, require_at_least, require_count, require_positive
+from lmkit.errors.user_error import UserError, require_at_least, require_count, require_positive
 from lmkit.spectra.rows import require_rows
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 
 BLOCK_ROWS = 4096  # rows of one QR
 

@@ -14,7 +14,7 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from lmkit.errors import UserError, require_count, require_positive
+from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.spectra.rows import require_rows
 
 PANEL_CPU = 512  # columns a panel: the smaller, the less is computed in vain, until products slow

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from lmkit.errors import UserError, require_choice, require_count
+from lmkit.errors.user_error import UserError, require_choice, require_count
 from lmkit.spectra import ranks
 
 EPSILONS = (1e-3, 1e-4, 1e-5)

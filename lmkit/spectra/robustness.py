@@ -19,7 +19,7 @@ from scipy.integrate import quad
 from scipy.sparse.linalg import svds
 from torch import Tensor
 
-from lmkit.errors import require_choice, require_count, require_positive
+from lmkit.errors.user_error import require_choice, require_count, require_positive
 
 FACTORISATIONS = ("svd", "qr")
 

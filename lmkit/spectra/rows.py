@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 
 
 def require_rows(rows_NV: Tensor, num_columns: int, first_row: int) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.spectra.gram import PANEL_CPU, PANEL_GPU, update_upper
 from lmkit.spectra.measures import RESOLUTION
 

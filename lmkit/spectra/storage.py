@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.spectra.measures import SpectrumMeasures
 
 FORMAT_VERSION = 1

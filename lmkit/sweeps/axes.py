@@ -9,7 +9,7 @@ from itertools import product
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
-from lmkit.errors import UserError, require_count
+from lmkit.errors.user_error import UserError, require_count
 
 Line = tuple[str, ...]  # the overrides of one run, each as `option=value`
 

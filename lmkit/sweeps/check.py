@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 
 _NUM_WORDS = 1000  # of the models made here: no option is right or wrong by the vocabulary
 _OWN = ("trunk", "head", "module", "objective", "optimizer", "trigger", "windows", "data")
@@ -69,9 +69,9 @@ class _Checker:
 
     def check(self, config: dict) -> str:
         """The name of the run's folder. Raises: UserError for what training would refuse."""
-        from lmkit.experiment import define
         from lmkit.runs.folder import RunFolder
         from lmkit.runs.identity import identity
+        from lmkit.training.run import define
 
         data, windows = config["data"], config["windows"]
         sha256 = self._once("data", data, lambda: _create(data, "data").fingerprint())
@@ -86,7 +86,7 @@ class _Checker:
         return RunFolder.of(config["runs_dir"], config["name"], found).path.name
 
     def _check_objects(self, config: dict) -> None:
-        from lmkit.build import build_model
+        from lmkit.training.build import build_model
 
         for section in ("objective", "optimizer", "trigger"):
             self._once(section, config[section], lambda s=section: _check_made(config[s], s))
@@ -101,7 +101,7 @@ class _Checker:
 
 
 def _create(section: dict, option: str) -> object:
-    from lmkit.build import create
+    from lmkit.training.build import create
 
     return create(section, option)
 
@@ -120,8 +120,8 @@ def _on_meta(make: Callable[[], object]) -> None:
 def _check_windows(config: dict) -> None:
     import numpy as np
 
-    from lmkit.build import build_data
     from lmkit.data.corpus import Corpus
+    from lmkit.training.build import build_data
 
     def made(num_tokens: int) -> object:
         tokens = np.zeros(num_tokens, np.int64)

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.leave import AskedToLeave, Leave
-from lmkit.sweeps.manifest import Failure, Point, SweepFolder
+from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.outcome import Outcome, Say, Tally, how_ended, is_held, tail
 
 POLL_S = 0.1
@@ -78,7 +78,7 @@ def run_points(
 
 def command(point: Point) -> list[str]:
     """What trains a point, goes on with it, or finds it finished."""
-    return [sys.executable, "-m", "lmkit.train", *point.overrides]
+    return [sys.executable, "-m", "lmkit", "train", *point.overrides]
 
 
 class _Work:

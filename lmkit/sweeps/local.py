@@ -7,9 +7,9 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from lmkit.errors import UserError, require_count
+from lmkit.errors.user_error import UserError, require_count
+from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps.launch import Environment, run_points
-from lmkit.sweeps.manifest import Point, SweepFolder
 from lmkit.sweeps.outcome import Outcome, Say
 
 
@@ -69,7 +69,7 @@ class Packed:
 
 
 class Workers:
-    """Runs nothing itself: the points are left to `python -m lmkit.sweep work`, on any node."""
+    """Runs nothing itself: the points are left to `lmkit sweep work`, on any node."""
 
     has_gpu = None
 
@@ -77,7 +77,7 @@ class Workers:
         return 1
 
     def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
-        say(f"waiting for workers ({len(points):,}): python -m lmkit.sweep work {sweep.path}")
+        say(f"waiting for workers ({len(points):,}): lmkit sweep work {sweep.path}")
         return []
 
 

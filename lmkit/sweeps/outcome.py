@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lmkit.runs.leave import LEFT
 from lmkit.runs.lock import look_at
-from lmkit.sweeps.manifest import Failure, Point, SweepFolder
+from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 
 TAIL_LINES = 8
 

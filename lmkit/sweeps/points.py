@@ -16,9 +16,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lmkit.cli import CONFIGS, plain_config
-from lmkit.errors import UserError
-from lmkit.mistakes import check_options, in_one_line
+from lmkit.cli.entry import CONFIGS, plain_config
+from lmkit.cli.one_line import check_options, in_one_line
+from lmkit.errors.user_error import UserError
 from lmkit.sweeps.axes import Line, option_of, read
 
 _NODE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")  # an interpolation that is another option's value
@@ -43,7 +43,7 @@ class Composer:
         self._values: dict[str, object] = {}
 
     def compose(self, line: Line) -> dict:
-        """What `python -m lmkit.train` would compose from `line`: plain, resolved data.
+        """What `lmkit train` would compose from `line`: plain, resolved data.
 
         Raises: UserError in one line.
         """

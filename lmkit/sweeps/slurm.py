@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lmkit.errors import require_count, require_positive
-from lmkit.sweeps.manifest import Point, SweepFolder
+from lmkit.errors.user_error import require_count, require_positive
+from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps.outcome import Outcome, Say
 from lmkit.sweeps.slurm_gather import Jobs
 from lmkit.sweeps.slurm_queue import Queue, executor_in, max_array_size

@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.leave import AskedToLeave, Leave
-from lmkit.sweeps.manifest import Failure, Point, SweepFolder
+from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.outcome import Outcome, Say, Tally, is_held, tail
 from lmkit.sweeps.slurm_job import Ended, TrainPoint
 from lmkit.sweeps.slurm_queue import Queue, has_ended

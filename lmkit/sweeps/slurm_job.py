@@ -10,8 +10,8 @@ from typing import NamedTuple
 from submitit.core.utils import DelayedSubmission, UncompletedJobError
 
 from lmkit.runs.leave import AskedToLeave
+from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.launch import run_points
-from lmkit.sweeps.manifest import Failure, Point, SweepFolder
 from lmkit.sweeps.outcome import is_held, tail
 
 KILLED_WITHIN_S = 600.0  # after SIGTERM: a cluster's time of grace

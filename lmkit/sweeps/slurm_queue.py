@@ -14,8 +14,8 @@ from pathlib import Path
 from submitit import AutoExecutor
 from submitit.core.utils import DelayedSubmission, JobPaths, pickle_load
 
-from lmkit.errors import UserError
-from lmkit.sweeps.manifest import Point
+from lmkit.errors.user_error import UserError
+from lmkit.runs.sweep_folder import Point
 from lmkit.sweeps.outcome import tail
 from lmkit.sweeps.slurm_job import Ended, TrainPoint
 

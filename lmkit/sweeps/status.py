@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.heartbeat import server_time_s
 from lmkit.runs.lock import look_at
 from lmkit.runs.metrics import MetricsFile, Row
 from lmkit.runs.result import Result
-from lmkit.sweeps.manifest import Failure, Point, SweepFolder
+from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 
 STATES = ("done", "running", "failed", "unfinished", "new")
 

@@ -1,4 +1,4 @@
-"""Hydra's sweeper for `python -m lmkit.train`: all points checked first, then run to their end."""
+"""Hydra's sweeper for `lmkit train`: all points checked first, then run to their end."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from lmkit.cli import OF_SWEEPS, REPOSITORY, SWEEPS
-from lmkit.errors import UserError, require_count
-from lmkit.mirror.fields import varied
+from lmkit.cli.entry import OF_SWEEPS, REPOSITORY, SWEEPS
+from lmkit.errors.user_error import UserError, require_count
+from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
 from lmkit.sweeps import axes, tables
 from lmkit.sweeps.axes import Line, option_of
 from lmkit.sweeps.check import check
 from lmkit.sweeps.launch import Launcher
-from lmkit.sweeps.manifest import Manifest, Point, SweepFolder, require_name
 from lmkit.sweeps.points import Composer
 from lmkit.sweeps.status import estimate, standings
+from lmkit.tracking.fields import varied
 
 HYDRA_NAME = "hydra_plugins.lmkit"  # Hydra makes sweepers of that package alone
 LAUNCHERS = ("local", "packed", "slurm", "workers")
@@ -72,7 +72,7 @@ class Points(Sweeper):
         if self.config.dry_run:
             return True
         sweep.save()
-        console.print(f"python -m lmkit.sweep status {sweep.path}", soft_wrap=True)
+        console.print(f"lmkit sweep status {sweep.path}", soft_wrap=True)
         left = [standing.point for standing in found if standing.state != "done"]
         outcomes = launcher.launch(
             sweep, left, lambda text: console.print(text, markup=False, soft_wrap=True)

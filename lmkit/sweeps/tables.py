@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lmkit.sweeps.manifest import SweepFolder
+from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.outcome import Outcome
 from lmkit.sweeps.status import Estimate, Standing, counts
 

@@ -10,8 +10,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from lmkit.cpu import prefers_onednn
-from lmkit.errors import require_rate
+from lmkit.errors.user_error import require_rate
+from lmkit.trunk.cpu_products import prefers_onednn
 from lmkit.trunk.dropout import drop_connect
 from lmkit.trunk.lstm_function import lstm_layer
 from lmkit.trunk.recurrent_trunk import LayerState, RecurrentTrunk

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmkit.errors import require_count, require_rate
+from lmkit.errors.user_error import require_count, require_rate
 from lmkit.trunk.dropout import drop_connect
 from lmkit.trunk.recurrent_trunk import LayerState, RecurrentTrunk
 

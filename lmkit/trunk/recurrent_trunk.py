@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lmkit.errors import require_at_least, require_count, require_rate
+from lmkit.errors.user_error import require_at_least, require_count, require_rate
 from lmkit.trunk.dropout import embedding_dropout, locked_dropout
 
 LayerState = tuple[Tensor, Tensor]  # what a layer carries to the next window, each (1, B, ...)

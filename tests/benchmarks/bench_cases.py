@@ -20,9 +20,9 @@ from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
-from lmkit.objective import RegularizedNLL
-from lmkit.optimizer import SGDSettings
-from lmkit.recorded_step import RecordedStep, cuda_recorder
+from lmkit.training.objective import RegularizedNLL
+from lmkit.training.optimizer import SGDSettings
+from lmkit.training.recorded_step import RecordedStep, cuda_recorder
 from lmkit.trunk.awd_lstm import AWDLSTM
 
 AR, TAR, CLIP, LR, DECAY = 2.0, 1.0, 0.25, 20.0, 1.2e-6

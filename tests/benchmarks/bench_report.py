@@ -11,8 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from lmkit.analysis.report.collect import collect, run_folders
-from lmkit.analysis.report.study_report import make_report
+from lmkit.report.study_report import make_report
+from lmkit.runs.finished import collect, run_folders
 
 CONFTEST = Path(__file__).resolve().parents[1] / "analysis" / "report" / "conftest.py"
 SEEDS = 10

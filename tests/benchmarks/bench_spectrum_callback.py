@@ -35,13 +35,13 @@ from pytorch_lightning.loggers import WandbLogger
 from rich.console import Console
 from rich.table import Table
 
-from lmkit.build import build_model, create
-from lmkit.callbacks.asgd_switch import AsgdSwitch
-from lmkit.callbacks.spectrum import SpectrumCallback
-from lmkit.cli import compose, plain_config
+from lmkit.cli.entry import compose, plain_config
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import WindowsDataModule
-from lmkit.module import LanguageModel
+from lmkit.training.build import build_model, create
+from lmkit.training.callbacks.asgd_switch import AsgdSwitch
+from lmkit.training.callbacks.spectrum import SpectrumCallback
+from lmkit.training.language_model import LanguageModel
 
 EXPERIMENTS = ("penn_softmax", "penn_gss", "penn_lms_plif", "penn_mos")
 NUM_WORDS, TOKENS = 10_000, {"train": 929_589, "valid": 73_760, "test": 82_430}

@@ -10,12 +10,12 @@ import torch
 import yaml
 from hydra.errors import ConfigCompositionException
 
-from lmkit.build import build_model, create
-from lmkit.cli import CONFIGS, compose, plain_config
-from lmkit.errors import UserError
+from lmkit.cli.entry import CONFIGS, compose, plain_config
+from lmkit.errors.user_error import UserError
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
-from lmkit.module import LanguageModel
+from lmkit.training.build import build_model, create
+from lmkit.training.language_model import LanguageModel
 
 CORPORA = {"penn": ("penn", 10_000), "wt2": ("wikitext-2", 33_278)}
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
@@ -29,7 +29,7 @@ PUBLISHED = [
 CHOICES = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))
     for path in CONFIGS.glob("*/**/*.yaml")
-    if path.parent.name != "method"  # of lmkit.evaluate, with tests of their own
+    if path.parent.name != "method"  # of lmkit.cli.evaluate, with tests of their own
 )
 PRIMARY = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
 
@@ -93,9 +93,9 @@ def test_an_experiment_has_its_name_corpus_trigger_and_source(name):
     assert config["data"]["name"] == CORPORA[name.split("_")[0]][0]
     by_loss = name.endswith(("_nt", "_awd_lstm_mos_hyperparameters"))
     assert config["trigger"] == (
-        {"_target_": "lmkit.callbacks.triggers.NonMonotone", "n": 5}
+        {"_target_": "lmkit.training.triggers.NonMonotone", "n": 5}
         if by_loss
-        else {"_target_": "lmkit.callbacks.triggers.AtEpoch", "epoch": 200}
+        else {"_target_": "lmkit.training.triggers.AtEpoch", "epoch": 200}
     )
     text = (CONFIGS / "experiment" / f"{name}.yaml").read_text()
     header = text.partition("defaults:")[0]

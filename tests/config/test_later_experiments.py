@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lmkit.build import build_model
-from lmkit.cli import compose, plain_config
+from lmkit.cli.entry import compose, plain_config
 from lmkit.heads.adversarial import AdversarialHead
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.spectrum_control import SpectrumControl
-from lmkit.module import LanguageModel
+from lmkit.training.build import build_model
+from lmkit.training.language_model import LanguageModel
 
 
 def composed(*overrides: str) -> dict:

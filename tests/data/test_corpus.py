@@ -10,7 +10,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from lmkit.data.corpus import TextCorpus
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 
 TEXTS = {"train": "the cat sat\nthe dog\n", "valid": "a cat\n\n", "test": "a bird sat\n"}
 
@@ -95,7 +95,7 @@ def test_unset_root_says_what_to_set_and_how_to_download(monkeypatch):
     with pytest.raises(UserError, match=r"data\.root is not set") as caught:
         TextCorpus("penn", None, "penn").load()
     assert "LMKIT_DATA" in str(caught.value)
-    assert "python -m lmkit.data.download penn" in str(caught.value)
+    assert "lmkit download penn" in str(caught.value)
     with pytest.raises(UserError, match=r"data\.root is not set") as caught:
         TextCorpus("text", None, ".").fingerprint()
     assert "train.txt" in str(caught.value)

@@ -8,7 +8,7 @@ import torch
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.data.windows import Window
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 
 
 def corpus(train: int = 4000, valid: int = 500, test: int = 300) -> Corpus:

@@ -12,12 +12,13 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
+from lmkit.cli.download import main
 from lmkit.data import download as download_module
 from lmkit.data.corpus import TextCorpus
-from lmkit.data.download import download, main
+from lmkit.data.download import download
 from lmkit.data.sources import SOURCES, Source, Wanted
 from lmkit.data.split_files import DOWNLOADABLE
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 
 TEXT = b"".join(b"line %d of the corpus\n" % number for number in range(20_000))
 

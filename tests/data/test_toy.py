@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from lmkit.data.log_bilinear import zipfian_frequencies
 from lmkit.data.toy import ToyLanguage
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 
 CONFIG = Path(__file__).parents[2] / "conf" / "data" / "toy.yaml"
 

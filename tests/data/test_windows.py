@@ -12,7 +12,7 @@ from lmkit.data.windows import (
     columns,
     sample_lengths,
 )
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 
 
 def train_windows(num_steps: int, batch_size: int = 3, seed: int = 7) -> TrainWindows:

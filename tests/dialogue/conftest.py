@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmkit.build import build_data, build_model
-from lmkit.cli import compose, plain_config
+from lmkit.cli.entry import compose, plain_config
 from lmkit.dialogue.batches import PairsDataModule
 from lmkit.dialogue.corpus import DialogueCorpus
 from lmkit.dialogue.module import DialogueModel
+from lmkit.training.build import build_data, build_model
 
 TEXTS = {
     "train": [

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lmkit.dialogue.batches import Pairs, TrainPairs, sample_batches
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from tests.dialogue.conftest import corpus, data_module
 
 

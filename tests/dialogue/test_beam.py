@@ -9,7 +9,7 @@ import torch
 
 from lmkit.dialogue.beam import BeamSearch
 from lmkit.dialogue.corpus import EOS_ID, UNK_ID
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from tests.dialogue.conftest import MIXTURES, data_module
 
 NUM_WORDS = 5  # <eos>, <unk> and three others

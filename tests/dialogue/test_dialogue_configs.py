@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lmkit.build import build_model
-from lmkit.cli import compose, plain_config
+from lmkit.cli.entry import compose, plain_config
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
+from lmkit.training.build import build_model
 
 MIXTURES = {"softmax": SingleContext, "moc": MixtureOfContexts, "mos": MixtureOfSoftmaxes}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lmkit.dialogue.corpus import EOS_ID, UNK_ID
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from tests.dialogue.conftest import TEXTS, corpus, write
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.cli import compose, plain_config
-from lmkit.dialogue.respond import main
+from lmkit.cli.entry import compose, plain_config
+from lmkit.cli.respond import main
 from lmkit.runs.folder import RunFolder
 from tests.dialogue.conftest import SMALL
 from tests.integration.test_resume import assert_same_run, kill_after, spawner, to_the_end

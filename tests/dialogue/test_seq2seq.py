@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lmkit.build import build_model
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
+from lmkit.training.build import build_model
 from tests.dialogue.conftest import MIXTURES, config, data_module
 
 

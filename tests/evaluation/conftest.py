@@ -20,9 +20,9 @@ from lmkit.heads.transforms import (
     PiecewiseLinear,
     SigSoftmax,
 )
-from lmkit.module import LanguageModel
-from lmkit.objective import RegularizedNLL
-from lmkit.optimizer import SGDSettings
+from lmkit.training.language_model import LanguageModel
+from lmkit.training.objective import RegularizedNLL
+from lmkit.training.optimizer import SGDSettings
 from lmkit.trunk.awd_lstm import AWDLSTM
 from lmkit.trunk.mogrifier import MogrifierLSTM
 from lmkit.trunk.qrnn import AWDQRNN

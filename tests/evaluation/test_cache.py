@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 import torch
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.evaluation.cache import Cache, Setting, mean_nlls, token_nlls
 
 SETTINGS = [Setting(*s) for s in product((1, 4, 30, 500), (0.3, 2.0), (0.0, 0.1, 0.6))]

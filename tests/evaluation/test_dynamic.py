@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lmkit.data.windows import EvalWindows
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.evaluation.dynamic import Adaptation, Dynamic, Rates, segment_nlls
 from lmkit.evaluation.gradient_statistics import gradient_statistics, trainable
 

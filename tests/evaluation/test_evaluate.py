@@ -10,9 +10,9 @@ import pytest
 import torch
 import yaml
 
-from lmkit import evaluate
-from lmkit.cli import compose, plain_config
-from lmkit.errors import UserError
+from lmkit.cli import evaluate
+from lmkit.cli.entry import compose, plain_config
+from lmkit.errors.user_error import UserError
 from lmkit.evaluation.after_training import EvaluateOptions
 from lmkit.evaluation.after_training import evaluate as evaluate_run
 from lmkit.runs.folder import RunFolder

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.heads.adversarial import AdversarialHead, worst_noise
 from lmkit.heads.mixtures import SingleContext
 from lmkit.heads.transforms import Identity

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.heads.direct_output import DirectOutputConnection
 from lmkit.heads.head import Head
 from lmkit.heads.transforms import GeneralizedSigSoftmax
-from lmkit.module import LanguageModel
-from lmkit.objective import RegularizedNLL
-from lmkit.optimizer import SGDSettings
+from lmkit.training.language_model import LanguageModel
+from lmkit.training.objective import RegularizedNLL
+from lmkit.training.optimizer import SGDSettings
 from lmkit.trunk.awd_lstm import AWDLSTM
 
 T, B, E, H, OUT, V = 7, 3, 5, 4, 6, 23

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmkit.callbacks.gradient_bottleneck import model_bottleneck
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.heads.mixtape import Mixtape, tree_priors
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import Identity
+from lmkit.training.callbacks.gradient_bottleneck import model_bottleneck
 
 T, B, D, E, G, V = 7, 3, 6, 5, 4, 23
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 
 T, B, D, E, K = 5, 4, 7, 6, 3

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmkit.callbacks.asgd_switch import STATE_KEY, AsgdSwitch, load_evaluated_weights
-from lmkit.callbacks.triggers import FromStart
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.spectrum_control import PRIORS, SpectrumControl, prior_shape
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity
-from lmkit.module import LanguageModel
-from lmkit.objective import RegularizedNLL
-from lmkit.optimizer import SGDSettings
+from lmkit.training.callbacks.asgd_switch import STATE_KEY, AsgdSwitch, load_evaluated_weights
+from lmkit.training.language_model import LanguageModel
+from lmkit.training.objective import RegularizedNLL
+from lmkit.training.optimizer import SGDSettings
+from lmkit.training.triggers import FromStart
 from lmkit.trunk.awd_lstm import AWDLSTM
 
 V, E, T, B = 17, 5, 6, 3

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.heads.tape import tape_of
 from lmkit.heads.transforms import (
     GeneralizedSigSoftmax,

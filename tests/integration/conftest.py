@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.cli import compose, plain_config
-from lmkit.experiment import run
+from lmkit.cli.entry import compose, plain_config
+from lmkit.training.run import run
 
 TINY = [
     "threads=1",

@@ -14,11 +14,11 @@ import pytest
 import torch
 from scipy import stats
 
-from lmkit.analysis.embeddings import measure as measure_embeddings
-from lmkit.analysis.logits import measure as measure_logits
-from lmkit.analysis.prediction_study import PredictionOptions, Predictor
-from lmkit.analysis.word_similarity import BENCHMARKS
-from lmkit.errors import UserError
+from lmkit.analyses.prediction_study import PredictionOptions, Predictor
+from lmkit.analyses.word_similarity import BENCHMARKS
+from lmkit.cli.embeddings import measure as measure_embeddings
+from lmkit.cli.logits import measure as measure_logits
+from lmkit.errors.user_error import UserError
 from lmkit.evaluation.each_run import each_run
 from lmkit.evaluation.generate import generate
 from lmkit.evaluation.load import load_run
@@ -210,7 +210,7 @@ def test_a_folder_with_an_unfinished_run_names_it(tiny_runs, tiny_run, capsys):
 
 
 def test_the_generate_command_prints_and_writes(tiny_run):
-    line = [sys.executable, "-m", "lmkit.generate", f"run={tiny_run}", "length=12", "texts=1"]
+    line = [sys.executable, "-m", "lmkit", "generate", f"run={tiny_run}", "length=12", "texts=1"]
     done = subprocess.run(line, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     stored = json.loads((tiny_run / "analysis" / "samples.json").read_text())

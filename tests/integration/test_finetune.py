@@ -15,25 +15,25 @@ import pytest
 import torch
 import yaml
 
-from lmkit import finetune
-from lmkit.callbacks.asgd_switch import load_evaluated_weights
-from lmkit.callbacks.checkpoints import load_checkpoint
-from lmkit.cli import compose, plain_config
-from lmkit.errors import UserError
+from lmkit.cli import finetune
+from lmkit.cli.entry import compose, plain_config
+from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import load_run
 from lmkit.evaluation.perplexity import perplexity
 from lmkit.evaluation.rank import RankOptions, find_runs, measure_run
-from lmkit.parent import FinetuneOptions, finetuning_config
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
-from lmkit.sweeps.manifest import Manifest, Point, SweepFolder
+from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.sweeps.status import standings
+from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
+from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.finetuning import FinetuneOptions, finetuning_config
 
 QUIET = ["logger.mode=disabled", "callbacks.progress_bar=false", "callbacks.spectrum.every=0"]
 COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mb"}
 
 spawner = multiprocessing.get_context("forkserver")
-spawner.set_forkserver_preload(["lmkit.experiment", "lmkit.parent"])
+spawner.set_forkserver_preload(["lmkit.training.run", "lmkit.training.finetuning"])
 
 
 def options(*overrides: str) -> FinetuneOptions:
@@ -43,7 +43,7 @@ def options(*overrides: str) -> FinetuneOptions:
 
 
 def finetuned(parent: RunFolder, *overrides: str) -> RunFolder:
-    from lmkit.experiment import run
+    from lmkit.training.run import run
 
     return run(finetuning_config(parent, options(*overrides)))
 
@@ -118,7 +118,7 @@ def found_identity(folder: RunFolder) -> str:
 
 
 def test_its_identity_is_of_the_parent_and_the_options(parent, toy_run, tmp_path):
-    from lmkit.experiment import define
+    from lmkit.training.run import define
 
     def digest(folder: RunFolder, *overrides: str) -> str:
         return define(finetuning_config(folder, options(*overrides))).identity.digest
@@ -137,7 +137,7 @@ def test_its_identity_is_of_the_parent_and_the_options(parent, toy_run, tmp_path
 
 
 def train(config: dict) -> None:
-    from lmkit.experiment import run
+    from lmkit.training.run import run
 
     run(config)
 
@@ -226,7 +226,7 @@ def test_an_unfinished_parent_is_refused(parent, monkeypatch):
 
 
 def test_weights_that_change_under_way_are_refused(parent):
-    from lmkit.experiment import run
+    from lmkit.training.run import run
 
     config = finetuning_config(parent, options())
     content = load_checkpoint(parent.best)

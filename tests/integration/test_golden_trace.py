@@ -12,16 +12,16 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from lmkit.callbacks.asgd_switch import AsgdSwitch
-from lmkit.callbacks.triggers import AtEpoch, NonMonotone
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import Identity, PiecewiseLinear
-from lmkit.module import LanguageModel
-from lmkit.objective import RegularizedNLL
-from lmkit.optimizer import SGDSettings
+from lmkit.training.callbacks.asgd_switch import AsgdSwitch
+from lmkit.training.language_model import LanguageModel
+from lmkit.training.objective import RegularizedNLL
+from lmkit.training.optimizer import SGDSettings
+from lmkit.training.triggers import AtEpoch, NonMonotone
 from lmkit.trunk.awd_lstm import AWDLSTM
 
 V, E, H, D, K = 23, 6, 9, 6, 3

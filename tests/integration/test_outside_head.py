@@ -34,7 +34,7 @@ def test_a_transform_from_outside_trains_and_breaks_the_bottleneck(tmp_path):
     path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "lmkit.train"),
+            *(sys.executable, "-m", "lmkit", "train"),
             "head.transform._target_=their.module.Cube",
             "+head.transform.scale=0.3",
             *(f"trunk.emb_dim={EMB_DIM}", f"trunk.out_dim={EMB_DIM}"),

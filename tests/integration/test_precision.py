@@ -6,14 +6,14 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 
-from lmkit.cli import CONFIGS, plain_config
+from lmkit.cli.entry import CONFIGS, plain_config
 from lmkit.data.windows import Window
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import load_run
-from lmkit.experiment import define, run
-from lmkit.head_module import exact_evaluation
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.spectra.measures import measure
+from lmkit.training.head_module import exact_evaluation
+from lmkit.training.run import define, run
 
 SMALL = [
     "threads=1",

@@ -10,13 +10,10 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from lmkit.analysis import gradient_bottleneck, press_robustness
-from lmkit.analysis.published import published_robustness
-from lmkit.analysis.robustness_report import comparison, figure, tables
-from lmkit.callbacks.checkpoints import load_checkpoint
-from lmkit.callbacks.gradient_bottleneck import logit_gradients, model_bottleneck
-from lmkit.cli import compose, plain_config
-from lmkit.errors import UserError
+from lmkit.analyses.robustness_report import comparison, figure, tables
+from lmkit.cli import gradient_bottleneck, press_robustness
+from lmkit.cli.entry import compose, plain_config
+from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import load_run
 from lmkit.evaluation.press_robustness import (
     Noisy,
@@ -25,11 +22,14 @@ from lmkit.evaluation.press_robustness import (
     first_rows,
     study_matrix,
 )
-from lmkit.experiment import run
+from lmkit.presentation.published import published_robustness
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.spectra.ranks import effective_rank, press_rank, press_tolerance
 from lmkit.spectra.robustness import add_noise, keep_top
+from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.callbacks.gradient_bottleneck import logit_gradients, model_bottleneck
+from lmkit.training.run import run
 
 SMALL = [
     "threads=1",

@@ -13,12 +13,12 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 
-from lmkit.callbacks.checkpoints import load_checkpoint
-from lmkit.cli import CONFIGS, plain_config
-from lmkit.errors import UserError
+from lmkit.cli.entry import CONFIGS, plain_config
+from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.leave import ASKING, LEFT
 from lmkit.runs.metrics import MetricsFile
+from lmkit.training.callbacks.checkpoints import load_checkpoint
 
 SMALL = [
     "threads=1",
@@ -49,7 +49,7 @@ SMALL = [
 COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mb"}
 
 spawner = multiprocessing.get_context("forkserver")
-spawner.set_forkserver_preload(["lmkit.experiment"])
+spawner.set_forkserver_preload(["lmkit.training.run"])
 
 
 def composed(runs_dir: Path, *overrides: str) -> dict:
@@ -58,7 +58,7 @@ def composed(runs_dir: Path, *overrides: str) -> dict:
 
 
 def train(config: dict) -> None:
-    from lmkit.experiment import run
+    from lmkit.training.run import run
 
     run(config)
 
@@ -185,7 +185,7 @@ def test_a_finished_run_is_skipped(undisturbed):
 
 
 def test_a_checkpoint_of_another_configuration_is_refused(undisturbed, tmp_path):
-    from lmkit.experiment import run
+    from lmkit.training.run import run
 
     folder, _ = undisturbed
     config = composed(tmp_path, "max_epochs=1", "optimizer.lr=5")
@@ -197,7 +197,7 @@ def test_a_checkpoint_of_another_configuration_is_refused(undisturbed, tmp_path)
 
 
 def test_a_damaged_checkpoint_is_named(undisturbed, tmp_path):
-    from lmkit.experiment import run
+    from lmkit.training.run import run
 
     config = composed(tmp_path, "max_epochs=1")
     folder = to_the_end(config)
@@ -208,7 +208,7 @@ def test_a_damaged_checkpoint_is_named(undisturbed, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
-    from lmkit.experiment import run
+    from lmkit.training.run import run
 
     config = composed(tmp_path, "optimizer.lr=1e38", "optimizer.clip=1e38", "max_epochs=3")
     with pytest.raises(UserError, match=r"window \d+ of epoch \d+ is not finite.*optimizer\.lr"):

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from lmkit.callbacks.checkpoints import load_checkpoint
-from lmkit.callbacks.model_spectrum import model_spectrum
-from lmkit.callbacks.spectrum_charts import PLOTTED_EPOCHS, stored_epochs
-from lmkit.cli import compose, plain_config
-from lmkit.errors import UserError
+from lmkit.cli.entry import compose, plain_config
+from lmkit.cli.rank import runs_in
+from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import load_run
 from lmkit.evaluation.rank import RankOptions, find_runs, measure_run
-from lmkit.experiment import run
-from lmkit.rank import runs_in
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.spectra.storage import read_spectrum, write_spectrum
-from lmkit.sweeps.manifest import Manifest, Point, SweepFolder
+from lmkit.tracking.spectrum_charts import PLOTTED_EPOCHS, stored_epochs
+from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.model_spectrum import model_spectrum
+from lmkit.training.run import run
 
 SMALL = [
     "threads=1",

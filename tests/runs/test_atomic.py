@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import pytest
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import (
     AlreadyPublished,
     append_whole,
@@ -117,7 +117,7 @@ def test_missing_folder_is_named(tmp_path: Path) -> None:
 TORCH_SAVE = """
 import resource, sys, torch
 from pathlib import Path
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_atomically
 path = Path(sys.argv[1])
 replace_atomically(path, lambda file: torch.save({"weight": torch.ones(10)}, file))
@@ -143,7 +143,7 @@ def test_checkpoint_that_does_not_fit(tmp_path: Path) -> None:
 SMALL_DISK = """
 import sys
 from pathlib import Path
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import publish, replace_atomically
 from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
@@ -316,7 +316,7 @@ def test_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 APPENDER = """
 import resource, sys
 from pathlib import Path
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import append_whole
 path = Path(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.identity import IDENTITY_VERSION, differences, identity
 
 

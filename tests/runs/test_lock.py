@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs import holder as holder_module
 from lmkit.runs import lock as lock_module
 from lmkit.runs.heartbeat import Heartbeat, server_time_s

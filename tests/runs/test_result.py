@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import AlreadyPublished
 from lmkit.runs.result import (
     SCHEMA_VERSION,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity
 from lmkit.runs.result import SCHEMA_VERSION, Budget, Result, Spent, publish_result

@@ -96,7 +96,7 @@ class Sweep:
 
     def here(self, *overrides: str) -> Process:
         """The sweep on this machine, without SLURM."""
-        return Process(self.folder, "python", "-m", "lmkit.train", *SMOKE, *overrides)
+        return Process(self.folder, "python", "-m", "lmkit", "train", *SMOKE, *overrides)
 
     def on_slurm(self, *overrides: str) -> Process:
         return self.here(*SLURM, *overrides)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.spectra.divergence import DivergenceAccumulator
 
 V = 9

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.spectra.factors import FactorAccumulator, factor_singular_values
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.spectra.measures import RESOLUTION, measure

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.spectra.gram import GramAccumulator, update_upper
 from lmkit.spectra.measures import RESOLUTION, measure
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.spectra.measures import RESOLUTION, measure
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.spectra.ranks import press_rank, press_tolerance
 from lmkit.spectra.robustness import (
     FACTORISATIONS,

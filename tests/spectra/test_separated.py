@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.spectra.ranks import effective_rank
 from lmkit.spectra.separated import (
     Separated,

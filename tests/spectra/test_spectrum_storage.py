@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.spectra.measures import measure
 from lmkit.spectra.storage import read_spectrum, write_spectrum
 

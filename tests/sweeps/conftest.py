@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.sweeps import launch
-from lmkit.sweeps.manifest import Manifest, Point, SweepFolder
 
 # python trainer.py RUN_FOLDER BEHAVIOUR: takes the lock, does as it is told, publishes a result.
 TRAINER = """
 import os, signal, sys, time
 from pathlib import Path
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
 from lmkit.runs.result import Result, Spent, publish_result

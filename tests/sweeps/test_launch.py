@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.lock import RunLock
 from lmkit.sweeps import launch
 from lmkit.sweeps.launch import run_points
@@ -129,7 +129,7 @@ def test_packed_without_a_gpu_needs_to_be_told_how_many(monkeypatch):
 def test_points_left_to_workers_are_not_run(sweep_of, attempts):
     sweep, said = sweep_of("ok"), []
     assert Workers().launch(sweep, sweep.manifest.points, said.append) == []
-    assert said == [f"waiting for workers (1): python -m lmkit.sweep work {sweep.path}"]
+    assert said == [f"waiting for workers (1): lmkit sweep work {sweep.path}"]
     assert attempts(sweep) == [[]]
 
 
@@ -174,6 +174,6 @@ def test_an_interrupted_sweep_ends_what_it_started(sweep_of, monkeypatch):
 
 
 def test_launching_needs_no_torch():
-    code = "import sys, lmkit.sweep; print(*sys.modules.keys() & {'torch', 'hydra', 'numpy'})"
+    code = "import sys, lmkit.cli.sweep; print(*sys.modules.keys() & {'torch', 'hydra', 'numpy'})"
     command = [sys.executable, "-c", code]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == ""

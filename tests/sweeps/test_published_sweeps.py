@@ -10,12 +10,12 @@ import pytest
 import yaml
 from hydra.core.global_hydra import GlobalHydra
 
-from lmkit import cli
-from lmkit.build import create
+from lmkit.cli import entry as cli
 from lmkit.runs.identity import identity
 from lmkit.sweeps import axes
 from lmkit.sweeps.check import check
 from lmkit.sweeps.points import Composer
+from lmkit.training.build import create
 
 FOLDER = cli.REPOSITORY / cli.SWEEPS
 NUM_RUNS = {

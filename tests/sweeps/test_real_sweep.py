@@ -35,7 +35,7 @@ FLAT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 def sweep(folder: Path, *overrides: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "lmkit.train", *TINY, *overrides],
+        [sys.executable, "-m", "lmkit", "train", *TINY, *overrides],
         cwd=folder,
         env=FLAT,
         stdout=subprocess.PIPE,
@@ -51,7 +51,7 @@ def said(process: subprocess.Popen[str]) -> str:
 
 def looked_at(folder: Path) -> tuple[str, float]:
     """The status table, and the seconds that it took."""
-    command = [sys.executable, "-m", "lmkit.sweep", "status", "mine"]
+    command = [sys.executable, "-m", "lmkit", "sweep", "status", "mine"]
     began = _seconds_of_children()
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert not done.stderr

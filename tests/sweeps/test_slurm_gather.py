@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.leave import AskedToLeave
 from lmkit.runs.lock import RunLock
+from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps import slurm_gather
-from lmkit.sweeps.manifest import Point, SweepFolder
 from lmkit.sweeps.outcome import Outcome
 from lmkit.sweeps.slurm_gather import Jobs
 from lmkit.sweeps.slurm_job import Ended, TrainPoint

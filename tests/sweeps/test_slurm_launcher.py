@@ -6,8 +6,8 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from lmkit.cli import CONFIGS
-from lmkit.errors import UserError
+from lmkit.cli.entry import CONFIGS
+from lmkit.errors.user_error import UserError
 from lmkit.sweeps import slurm_queue
 from lmkit.sweeps.slurm import Slurm
 from lmkit.sweeps.slurm_job import Ended, TrainPoint

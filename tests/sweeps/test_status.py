@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.launch import run_points
-from lmkit.sweeps.manifest import SweepFolder
 from lmkit.sweeps.status import counts, estimate, standings
 from lmkit.sweeps.tables import duration, estimate_line, summary
 

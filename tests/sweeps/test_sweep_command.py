@@ -1,15 +1,15 @@
-"""`python -m lmkit.sweep`: status and work, as typed."""
+"""`lmkit sweep`: status and work, as typed."""
 
 from __future__ import annotations
 
 import pytest
 
-from lmkit import sweep as command
+from lmkit.cli import sweep as command
 from lmkit.sweeps import tables
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
-    monkeypatch.setattr("sys.argv", ["lmkit.sweep", *arguments])
+    monkeypatch.setattr("sys.argv", ["lmkit.cli.sweep", *arguments])
     command.main()
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.trunk.awd_lstm import AWDLSTM, LSTMLayer
 
 T, B, V, E, H, D = 6, 4, 30, 5, 8, 7

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.trunk.mogrifier import MogrifierLayer, MogrifierLSTM
 
 T, B, IN, H = 6, 3, 5, 4

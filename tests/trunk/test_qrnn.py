@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lmkit.errors import UserError
+from lmkit.errors.user_error import UserError
 from lmkit.trunk.qrnn import AWDQRNN, QRNNLayer, linear_recurrence
 
 IN, H, B = 5, 4, 3

@@ -1,0 +1,1 @@
+"""The `lmkit` command: a thin file a subcommand."""

@@ -1,0 +1,79 @@
+"""Writes a sweep's W&B workspace as a file, and sends it when asked: `lmkit dashboard`.
+
+Curves, ranks against test perplexity, spectra over each other, heat maps over the grid, parallel
+coordinates. The runs are those that `lmkit sweep sync` has brought to W&B.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+import yaml
+
+from lmkit.cli.entry import CONFIGS
+from lmkit.errors.user_error import UserError
+from lmkit.runs.sweep_folder import SweepFolder
+from lmkit.tracking.fields import varied
+
+UNKNOWN = "ENTITY"  # until the workspace is sent
+
+
+def dashboard(sweep: SweepFolder, target: str | None, out: Path | None, online: bool) -> None:
+    """Writes, and with `online` sends, the workspace of a sweep.
+
+    Args:
+        target: ENTITY/PROJECT in W&B.
+        out: the file; None: workspace.json in the sweep's folder.
+
+    Raises: UserError.
+    """
+    if target is None and online:
+        raise UserError("--online needs to know where to: add ENTITY/PROJECT after the sweep")
+    if target is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", target):
+        raise UserError(f"ENTITY/PROJECT must be two names with a / between, but is {target!r}")
+    entity, project = (target or f"{UNKNOWN}/{project_of(sweep)}").split("/")
+    path = out or sweep.path / "workspace.json"
+    from lmkit.tracking.publish import send, write_workspace  # slow: the arguments are known good
+    from lmkit.tracking.workspace import workspace
+
+    axes = varied([point.overrides for point in sweep.manifest.points])
+    made = workspace(sweep.manifest.name, axes, entity, project)
+    if online:
+        print(f"workspace: {send(path, made)}")
+    else:
+        write_workspace(path, made)
+    print(f"file:      {path}")
+
+
+def project_of(sweep: SweepFolder) -> str:
+    """The W&B project of the sweep's runs."""
+    for override in sweep.manifest.points[0].overrides if sweep.manifest.points else ():
+        option, _, value = override.partition("=")
+        if option == "logger.project":
+            return value
+    return yaml.safe_load((CONFIGS / "logger" / "wandb.yaml").read_text("utf-8"))["project"]
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        prog="lmkit dashboard",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("sweep", help="name of a sweep, or its folder")
+    parser.add_argument("target", nargs="?", metavar="ENTITY/PROJECT", help="where in W&B")
+    parser.add_argument("--runs-dir", default="runs", help="where runs are (runs)")
+    parser.add_argument("--out", type=Path, help="the file (workspace.json in the sweep's folder)")
+    parser.add_argument("--online", action="store_true", help="send it to W&B, too")
+    arguments = parser.parse_args()
+    try:
+        sweep = SweepFolder.find(arguments.sweep, arguments.runs_dir)
+        dashboard(sweep, arguments.target, arguments.out, arguments.online)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted")

@@ -1,0 +1,47 @@
+"""Fetches a corpus from its public address, checked: `lmkit download penn --root data`.
+
+A download that broke off goes on where it stopped; what is there already is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from lmkit.data.download import download
+from lmkit.data.sources import SOURCES
+from lmkit.errors.user_error import UserError
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="lmkit download",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("corpus", choices=sorted(SOURCES))
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=Path(os.environ.get("LMKIT_DATA") or "data"),
+        help="folder that holds the corpora (default: LMKIT_DATA, else data)",
+    )
+    options = parser.parse_args(arguments)
+    root = options.root.expanduser()
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    try:
+        with Progress(*columns, TransferSpeedColumn(), console=console) as progress:
+            folder = download(options.corpus, root, progress, SOURCES)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command goes on from here")
+    print(f"{folder} is complete. To use it: export LMKIT_DATA={root.resolve()}")

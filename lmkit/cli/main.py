@@ -1,0 +1,91 @@
+"""The command `lmkit`: finds the subcommand, and leaves the rest of the line to it.
+
+A subcommand is a module of this package with a function `main`; its first line of documentation
+is what `lmkit --help` says of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lmkit.errors.user_error import did_you_mean
+
+NOT_COMMANDS = ("__init__", "main", "entry", "one_line")
+USAGE = """\
+lmkit trains language models with interchangeable output heads, and measures the spectrum of log P.
+
+usage: lmkit COMMAND [option=value ...]      lmkit COMMAND --help lists a command's options
+
+"""
+
+
+def main() -> None:
+    """Runs the subcommand that `sys.argv` names."""
+    # a console script has no current folder on its path, `python -m` has: a user's own classes
+    # must be found alike from both, and from what they start
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["-sc"]:
+        return _complete(arguments)
+    commands = _commands()
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(USAGE + _listed(commands))
+        return
+    name = arguments[0]
+    if name not in commands:
+        sys.exit(
+            f"error: there is no command {name}{did_you_mean(name, list(commands))}; "
+            f"lmkit --help lists them"
+        )
+    _run(name, arguments[1:])
+
+
+def _run(name: str, arguments: Sequence[str]) -> None:
+    sys.argv = [f"lmkit {name}", *arguments]
+    importlib.import_module(f"lmkit.cli.{name}").main()
+
+
+def _commands() -> dict[str, str]:
+    """What each subcommand does, by its name; none of them is imported."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return {file.stem: _first_line(file) for file in files if file.stem not in NOT_COMMANDS}
+
+
+def _first_line(file: Path) -> str:
+    documentation = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
+    return documentation.partition("\n")[0]
+
+
+def _listed(commands: dict[str, str]) -> str:
+    width = max(map(len, commands))
+    return "\n".join(f"  {name:{width}}  {line}" for name, line in commands.items())
+
+
+def _complete(arguments: Sequence[str]) -> None:
+    """Shell completion: of the subcommand here, of all after it by Hydra.
+
+    Hydra's shell function asks the bare program, with the line so far in COMP_LINE.
+    """
+    line = os.environ.get("COMP_LINE", "")
+    words = line.split()
+    commands = _commands()
+    if not line:  # -sc install=bash prints the shell's function
+        return _run("train", arguments)
+    if len(words) < 2 or (len(words) == 2 and not line.endswith(" ")):
+        typed = words[1] if len(words) == 2 else ""
+        print("\n".join(name for name in commands if name.startswith(typed)))
+        return
+    if words[1] not in commands:
+        return
+    start = line.index(words[1], len(words[0]))
+    rest = line[:start] + line[start + len(words[1]) :].lstrip(" ")
+    point = int(os.environ.get("COMP_POINT") or len(line))
+    os.environ["COMP_LINE"] = rest
+    os.environ["COMP_POINT"] = str(max(0, point - (len(line) - len(rest))))
+    _run(words[1], arguments)

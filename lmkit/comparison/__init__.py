@@ -1,0 +1,1 @@
+"""Groups of finished runs, and the statistics that compare them. No torch."""

@@ -1,0 +1,68 @@
+"""How far two quantities of the same runs go together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from lmkit.errors.user_error import UserError
+
+_RESAMPLES = 1999
+
+
+class Correlation(NamedTuple):
+    """Coefficients with 95 % intervals; what needs more values, or ones that differ, is None."""
+
+    n: int
+    pearson: float | None
+    pearson_low: float | None
+    pearson_high: float | None
+    spearman: float | None
+    spearman_low: float | None
+    spearman_high: float | None
+
+
+def correlate(x: Sequence[float], y: Sequence[float], seed: int = 0) -> Correlation:
+    """Pearson's r with Fisher's interval, Spearman's rho with a percentile bootstrap over pairs.
+
+    Args:
+        seed: of the bootstrap.
+
+    Raises: UserError when x and y are not of the same length.
+    """
+    if len(x) != len(y):
+        raise UserError(f"a correlation needs pairs, but there are {len(x)} and {len(y)} values")
+    x, y = np.asarray(x, float), np.asarray(y, float)
+    n = len(x)
+    if n < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return Correlation(n, *[None] * 6)
+    pearson, spearman = stats.pearsonr(x, y), float(stats.spearmanr(x, y).statistic)
+    low = high = None
+    if n > 3:
+        low, high = map(_finite, pearson.confidence_interval())
+    bootstrap = _spearman_interval(x, y, seed) if n > 3 else (None, None)
+    return Correlation(n, float(pearson.statistic), low, high, spearman, *bootstrap)
+
+
+def _spearman_interval(
+    x: np.ndarray, y: np.ndarray, seed: int
+) -> tuple[float | None, float | None]:
+    """Resamples in which one of the two is constant say nothing, and do not count."""
+    at = np.random.default_rng(seed).integers(len(x), size=(_RESAMPLES, len(x)))
+    ranks = [stats.rankdata(values[at], axis=1) for values in (x, y)]
+    centred = [r - r.mean(axis=1, keepdims=True) for r in ranks]
+    norms = np.sqrt(np.prod([(c**2).sum(axis=1) for c in centred], axis=0))
+    told = norms > 0
+    if told.sum() < _RESAMPLES // 2:
+        return None, None
+    rho = (centred[0] * centred[1]).sum(axis=1)[told] / norms[told]
+    low, high = np.quantile(rho, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

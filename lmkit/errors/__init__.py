@@ -1,0 +1,1 @@
+"""What a user got wrong, in one line."""

@@ -1,0 +1,1 @@
+"""Tables, figures and published values: what a reader sees."""

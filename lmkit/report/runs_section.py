@@ -1,0 +1,82 @@
+"""Which runs the report is about: their groups, where they were trained, and by which code."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from lmkit.comparison.groups import Study
+from lmkit.presentation.section import Section
+from lmkit.presentation.tables import Column, Table, number, whole, word
+from lmkit.runs.finished import Run
+
+
+def runs_section(study: Study) -> Section:
+    """Every run in full precision, and what made them."""
+    return Section(
+        "runs",
+        "Runs",
+        f"{sum(len(group.runs) for group in study.groups)} runs of {len(study.groups)} groups; a "
+        "group is runs that differ by their seed alone.",
+        [_runs_table(study), _origins_table(study)],
+    )
+
+
+def _runs_table(study: Study) -> Table:
+    rows = []
+    for group in study.groups:
+        for run in group.runs:
+            spectrum = run.result.metrics.get("test_spectrum")
+            rank = spectrum.get("press_rank") if isinstance(spectrum, dict) else None
+            rows.append(
+                [
+                    word(run.name),
+                    word(group.label),
+                    whole(run.seed),
+                    whole(run.result.budget.epochs),
+                    whole(run.metric("best_epoch")),
+                    *(number(run.metric(f"{split}_ppl")) for split in ("train", "valid", "test")),
+                    whole(rank),
+                    number(run.cost("seconds_per_epoch"), 1),
+                ]
+            )
+    columns = [
+        Column("run", is_text=True),
+        Column("head", is_text=True),
+        *(
+            Column(name)
+            for name in (
+                "seed",
+                "epochs",
+                "best epoch",
+                "train perplexity",
+                "valid perplexity",
+                "test perplexity",
+                "Press rank",
+                "s / epoch",
+            )
+        ),
+    ]
+    caption = f"Every run on {study.short}."
+    return Table("runs", "Every run", caption, columns, rows)
+
+
+def _origins_table(study: Study) -> Table:
+    origins = Counter(_origin(run) for group in study.groups for run in group.runs)
+    rows = [[*map(word, origin), whole(count)] for origin, count in origins.most_common()]
+    columns = [
+        Column("code", is_text=True),
+        Column("torch", is_text=True),
+        Column("device", is_text=True),
+        Column("threads", is_text=True),
+        Column("runs"),
+    ]
+    return Table("origins", "What made them", "Code and machines of the runs.", columns, rows)
+
+
+def _origin(run: Run) -> tuple[str, str, str, str]:
+    found = run.result.provenance
+    git, hardware = found.get("git") or {}, found.get("hardware") or {}
+    code = str(git.get("commit", "unknown"))[:10] + (" and changes" if git.get("dirty") else "")
+    devices = hardware.get("devices") or [hardware.get("cpu") or "unknown"]
+    torch = (found.get("packages") or {}).get("torch")
+    return code, str(torch), ", ".join(map(str, devices)), str(found.get("threads"))

@@ -1,0 +1,160 @@
+"""A sweep's folder, which any node that sees it can work from:
+
+<runs_dir>/sweeps/<name>/
+    manifest.json              the points, each with the line that trains it
+    logs/<run>.log             what its process printed, all attempts one after another
+    failures/<run>.json        the last failure of a point that has not finished since
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.result import Budget
+
+SCHEMA_VERSION = 1
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep."""
+
+    label: str  # what tells it from the sweep's other points
+    overrides: list[str]  # the line after `lmkit train`
+    run: str  # name of its run folder in `runs_dir`
+    experiment: str
+    max_epochs: int | None
+    patience: int | None
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.max_epochs, self.patience)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a point did not finish."""
+
+    reason: str  # how its last attempt ended
+    attempts: int
+    log_tail: list[str]  # the last lines that it printed
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a sweep is."""
+
+    name: str
+    runs_dir: str  # as the runs are told it
+    started_in: str  # folder from which relative paths count
+    retries: int  # how often a point that failed is tried again
+    points: list[Point]
+
+
+class SweepFolder:
+    """The folder of one sweep and its manifest.
+
+    Args:
+        path: `<runs_dir>/sweeps/<name>`.
+        manifest: what is, or is to be, in it.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path, self.manifest = path, manifest
+        self.runs_dir = Path(manifest.started_in, manifest.runs_dir)
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> SweepFolder:
+        """Raises: UserError when the sweep's name cannot be that of a folder."""
+        require_name(manifest.name)
+        runs_dir = Path(manifest.started_in, manifest.runs_dir)
+        return cls(runs_dir / "sweeps" / manifest.name, manifest)
+
+    @classmethod
+    def find(cls, name_or_folder: str, runs_dir: str) -> SweepFolder:
+        """The sweep of that name in `runs_dir`, or in that folder.
+
+        Raises: UserError when there is none, or its manifest is damaged.
+        """
+        sweeps = Path(runs_dir) / "sweeps"
+        for path in (sweeps / name_or_folder, Path(name_or_folder)):
+            if (path / MANIFEST).is_file():
+                return cls(path.resolve(), _read(path / MANIFEST))
+        there = sorted(p.parent.name for p in sweeps.glob(f"*/{MANIFEST}"))
+        near = did_you_mean(name_or_folder, there)
+        found = "there are " + ", ".join(there) if there else "there are none"
+        raise UserError(
+            f"{name_or_folder} is no sweep in {sweeps} and no sweep's folder{near}; {found}; "
+            f"--runs-dir says where the runs are"
+        )
+
+    def save(self) -> None:
+        """Writes the manifest. Raises: UserError when it cannot be written."""
+        for folder in (self.path / "logs", self.path / "failures"):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(f"cannot make the folder {folder}: {error.strerror}") from error
+        content = {"schema_version": SCHEMA_VERSION} | asdict(self.manifest)
+        _replace_json(self.path / MANIFEST, content)
+
+    def run_folder(self, point: Point) -> RunFolder:
+        return RunFolder(self.runs_dir / point.run)
+
+    def log(self, point: Point) -> Path:
+        return self.path / "logs" / f"{point.run}.log"
+
+    def record_failure(self, point: Point, failure: Failure) -> None:
+        """Raises: UserError when the record cannot be written."""
+        _replace_json(self._failure(point), asdict(failure))
+
+    def forget_failure(self, point: Point) -> None:
+        self._failure(point).unlink(missing_ok=True)
+
+    def failure(self, point: Point) -> Failure | None:
+        """The last failure of the point, None without one or with a damaged record."""
+        try:
+            return Failure(**json.loads(self._failure(point).read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def _failure(self, point: Point) -> Path:
+        return self.path / "failures" / f"{point.run}.json"
+
+
+def require_name(name: str) -> None:
+    """Raises UserError unless `name` can be a sweep's."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,100}", name):
+        raise UserError(
+            f"sweep.name must be a letter and at most 100 letters, digits and _.- after it, "
+            f"but is {name!r}"
+        )
+
+
+def _read(path: Path) -> Manifest:
+    try:
+        content = json.loads(path.read_bytes())
+        version = content.pop("schema_version")
+        if version > SCHEMA_VERSION:
+            raise UserError(
+                f"{path} has schema version {version}, this lmkit reads up to {SCHEMA_VERSION}"
+            )
+        content = {field.name: content[field.name] for field in fields(Manifest)}
+        content["points"] = [Point(**point) for point in content["points"]]
+        return Manifest(**content)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(
+            f"{path} is damaged ({error}); start the sweep again with its line to mend it"
+        ) from None
+
+
+def _replace_json(path: Path, content: dict) -> None:
+    text = json.dumps(content, indent=1) + "\n"
+    replace_atomically(path, lambda file: file.write(text.encode()))

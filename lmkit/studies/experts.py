@@ -1,0 +1,109 @@
+"""Mixture-of-experts layers, dense and convolutional, and a non-local layer seen as one.
+
+    y = sum_k g_k(x) f(W_k x),   f = ReLU, without biases (Orhan 2018)
+
+Gates are softmax(U x), or constant 1 / K. All weights are drawn by Glorot's uniform rule; with one
+expert and constant gates a layer is the plain dense, or convolutional, ReLU layer.
+
+Shapes: any leading dimensions ..., I inputs, O outputs, K experts; of images C_in and C_out
+channels, H x W positions; of sequences L positions, C channels.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lmkit.errors.user_error import require_choice, require_count
+
+GATES = ("softmax", "constant")
+
+
+class DenseExperts(nn.Module):
+    """K dense ReLU experts: (..., I) to (..., O), with gates (..., K).
+
+    Args:
+        in_dim: I. out_dim: O. num_experts: K.
+        gates: "softmax" of K linear scores of the input, or "constant" 1 / K.
+    """
+
+    def __init__(self, in_dim: int, out_dim: int, num_experts: int, gates: str) -> None:
+        super().__init__()
+        _require(num_experts, gates)
+        self.weight_KOI = nn.Parameter(torch.empty(num_experts, out_dim, in_dim))
+        for weight_OI in self.weight_KOI.data:
+            nn.init.xavier_uniform_(weight_OI)
+        self.gate_weight_KI = _gate_weight(gates, num_experts, in_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = F.relu(torch.einsum("...i,koi->...ko", x, self.weight_KOI))
+        if self.gate_weight_KI is None:
+            return values.mean(-2)
+        gates = torch.softmax(x @ self.gate_weight_KI.T, dim=-1)
+        return (gates.unsqueeze(-1) * values).sum(-2)
+
+
+class ConvExperts(nn.Module):
+    """K convolutional ReLU experts: (B, C_in, H, W) to (B, C_out, H, W), gates (B, K, H, W).
+
+    Each position has gates of its own, from the channels there; borders are padded with zeros.
+
+    Args:
+        in_channels: C_in. out_channels: C_out. num_experts: K.
+        kernel: side of the square kernels, odd.
+        gates: "softmax" or "constant", as in `DenseExperts`.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, num_experts: int, kernel: int, gates: str
+    ) -> None:
+        super().__init__()
+        _require(num_experts, gates)
+        self.num_experts = num_experts
+        shape = (num_experts, out_channels, in_channels, kernel, kernel)
+        self.weight = nn.Parameter(torch.empty(shape))
+        for weight in self.weight.data:
+            nn.init.xavier_uniform_(weight)
+        self.gate_weight_KI = _gate_weight(gates, num_experts, in_channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        stacked = F.conv2d(x, self.weight.flatten(0, 1), padding="same")
+        values = F.relu(stacked).unflatten(1, (self.num_experts, -1))
+        if self.gate_weight_KI is None:
+            return values.mean(1)
+        gates = torch.softmax(torch.einsum("bchw,kc->bkhw", x, self.gate_weight_KI), dim=1)
+        return (gates.unsqueeze(2) * values).sum(1)
+
+
+class NonLocal(nn.Module):
+    """A non-local layer: (..., L, C) to (..., L, C) (Wang et al. 2018; Orhan's last remark).
+
+        y_i = sum_j g_ij f(W x_j),   g_i = softmax_j(U x_i . V x_j)
+
+    A mixture of L experts, one for each position j, all with the same weights W, whose gates depend
+    on the input. `linear` leaves out the ReLU, as Wang et al. do.
+    """
+
+    def __init__(self, channels: int, linear: bool) -> None:
+        super().__init__()
+        self.linear = linear
+        self.weight_CC, self.query_CC, self.key_CC = (
+            nn.Parameter(nn.init.xavier_uniform_(torch.empty(channels, channels))) for _ in range(3)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = (x @ self.query_CC.T) @ (x @ self.key_CC.T).transpose(-1, -2)
+        values = x @ self.weight_CC.T
+        return torch.softmax(scores, dim=-1) @ (values if self.linear else F.relu(values))
+
+
+def _require(num_experts: int, gates: str) -> None:
+    require_count("num_experts", num_experts)
+    require_choice("gates", gates, GATES)
+
+
+def _gate_weight(gates: str, num_experts: int, in_dim: int) -> nn.Parameter | None:
+    if gates == "constant":
+        return None
+    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(num_experts, in_dim)))

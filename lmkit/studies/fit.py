@@ -1,0 +1,150 @@
+"""Fits heads with free context embeddings to true distributions, many problems at once.
+
+Problems of one shape (seeds, concentrations, languages) are fitted side by side, each with a head
+of its own: stacked into one computation while what autograd must keep is small, else one after the
+other through the chunked cross-entropy, with the same outcome.
+
+Shapes: P problems, N contexts, D context embedding, K components, V words.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from lmkit.errors.user_error import require_count, require_positive
+from lmkit.heads.head import Head
+from lmkit.heads.transforms import MonotoneMLP
+from lmkit.studies.soft_nll import chunked_cross_entropy
+
+# Above so many numbers kept for the backward pass, problems are fitted one after the other.
+STACKED_ELEMENTS = 2**22
+FINAL_LR = 0.01  # the learning rate falls to this part of its start, along a half cosine
+# Learning rates of parts of a head, relative to that of word and context embeddings. A mixture's
+# weights move the latents of all contexts at once, whose tanh would be driven into saturation.
+PART_LR = {"mixture": 0.05, "transform": 0.3}
+
+
+class Schedule(NamedTuple):
+    """How long a fit goes on, and how fast."""
+
+    steps: int
+    lr: float
+
+    def check(self, section: str) -> None:
+        """Raises UserError naming the option that is no good."""
+        require_count(f"{section}.steps", self.steps)
+        require_positive(f"{section}.lr", self.lr)
+
+
+def fit(
+    make: Callable[[], Head], targets_PNV: Tensor, schedule: Schedule, seed: int
+) -> list[Tensor]:
+    """log P (N, V) in float64 of a head and context embeddings fitted to each problem.
+
+    Args:
+        make: draws a new head from torch's global generator.
+        targets_PNV: true probabilities of each problem.
+        schedule: steps of Adam on all contexts at once, and its learning rate at the start.
+        seed: of the heads and the context embeddings.
+    """
+    torch.manual_seed(seed)
+    heads = [make() for _ in targets_PNV]
+    hidden_PND = torch.randn(*targets_PNV.shape[:2], heads[0].mixture.in_dim)
+    targets_PNV = targets_PNV.to(hidden_PND)
+    if kept_elements(heads[0], *targets_PNV.shape) <= STACKED_ELEMENTS:
+        _fit_stacked(heads, hidden_PND, targets_PNV, schedule)
+    else:
+        _fit_chunked(heads, hidden_PND, targets_PNV, schedule)
+    with torch.no_grad():
+        pairs = zip(heads, hidden_PND.double(), strict=True)
+        return [head.double().log_probs(hidden.unsqueeze(0)) for head, hidden in pairs]
+
+
+def kept_elements(head: Head, num_problems: int, num_contexts: int, num_words: int) -> int:
+    """Numbers that autograd keeps of a stacked computation: of each unit of a monotone network."""
+    units = len(head.transform.raw_u) if isinstance(head.transform, MonotoneMLP) else 1
+    return num_problems * num_contexts * head.mixture.num_experts * num_words * units
+
+
+class _LogProbs(nn.Module):
+    """A head as a module whose forward is log P, for `functional_call`."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, hidden_ND: Tensor) -> Tensor:
+        return self.head.log_probs(hidden_ND.unsqueeze(0))
+
+
+def _fit_stacked(
+    heads: list[Head], hidden_PND: Tensor, targets_PNV: Tensor, schedule: Schedule
+) -> None:
+    """Fits all problems in one computation; heads and context embeddings end as fitted."""
+    modules = [_LogProbs(head) for head in heads]
+    parameters, _ = stack_module_state(modules)
+    log_probs = vmap(lambda stacked, hidden: functional_call(modules[0], stacked, (hidden,)))
+
+    def loss() -> Tensor:
+        # a sum over problems: each has the gradient that it would have alone
+        return -(targets_PNV * log_probs(parameters, hidden_PND)).sum() / targets_PNV.shape[1]
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="There is a performance drop")
+        _descend({"hidden": hidden_PND, **parameters}, loss, schedule)
+    with torch.no_grad():
+        for i, module in enumerate(modules):
+            for name, parameter in module.named_parameters():
+                parameter.copy_(parameters[name][i])
+
+
+def _fit_chunked(
+    heads: list[Head], hidden_PND: Tensor, targets_PNV: Tensor, schedule: Schedule
+) -> None:
+    """Fits one problem after the other in the memory of a chunk."""
+    for i, head in enumerate(heads):
+        hidden_ND = hidden_PND[i].clone()
+        learned = {name: p for name, p in head.named_parameters() if p.requires_grad}
+
+        def loss(head=head, hidden_ND=hidden_ND, target_NV=targets_PNV[i]) -> Tensor:
+            return chunked_cross_entropy(head, hidden_ND, target_NV)
+
+        _descend({"hidden": hidden_ND, **learned}, loss, schedule)
+        hidden_PND[i] = hidden_ND.detach()
+
+
+def _descend(parameters: dict[str, Tensor], loss: Callable[[], Tensor], schedule: Schedule) -> None:
+    """Adam with a learning rate that falls along a half cosine; ends without gradients."""
+    groups = [
+        {"params": [p], "lr": schedule.lr * _part_lr(name)} for name, p in parameters.items()
+    ]
+    for parameter in parameters.values():
+        parameter.requires_grad_()
+    optimizer = torch.optim.Adam(groups)
+    falling = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: FINAL_LR + (1 - FINAL_LR) * _half_cosine(step / schedule.steps)
+    )
+    for _ in range(schedule.steps):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+        falling.step()
+    for parameter in parameters.values():
+        parameter.requires_grad_(False)
+
+
+def _part_lr(parameter: str) -> float:
+    """Relative learning rate of a parameter, by the parts of its name."""
+    return next((rate for part, rate in PART_LR.items() if part in parameter.split(".")), 1.0)
+
+
+def _half_cosine(share: float) -> float:
+    """From 1 at the start to 0 at the end."""
+    return (1 + math.cos(math.pi * share)) / 2

@@ -1,0 +1,98 @@
+"""Constant against input-dependent gates, trained on small tasks and scored (Orhan 2018 leaves this
+to speculation: "it seems highly unlikely to me that this version would perform as well").
+
+Inputs are standard normal; the targets are a smooth map (a tanh network with one hidden layer), or
+one that is linear in each of several regions of the input, as if made for gates. Each student is
+one layer and a linear readout.
+
+Shapes: S samples, I inputs, O targets, W width of the layer.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lmkit.studies.experts import DenseExperts
+from lmkit.studies.jacobians import jacobian_spectrum
+
+IN_DIM, OUT_DIM = 24, 8
+HIDDEN, SHARPNESS = 64, 2.0  # of the smooth teacher, and how far into the bends of tanh it reaches
+REGIONS = 8
+SAMPLES, BATCH = 8192, 128
+PROBES = 32  # inputs at which the trained layer's Jacobian is taken
+
+TASKS = ("smooth", "regions")
+STUDENTS = ("dense", "dense, as many parameters", "constant gates", "softmax gates")
+
+
+class Scored(NamedTuple):
+    """What a student came to."""
+
+    unexplained: float  # test error over the variance of the targets
+    small: float  # share of near-zero singular values of the trained layer's Jacobian
+    parameters: int  # of the layer
+
+
+def teacher(task: str) -> nn.Module:
+    """A map from (S, I) to (S, O), drawn from torch's global generator."""
+    return _Smooth() if task == "smooth" else _Regions()
+
+
+class _Smooth(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner_HI = torch.randn(HIDDEN, IN_DIM) * (SHARPNESS / IN_DIM**0.5)
+        self.outer_OH = torch.randn(OUT_DIM, HIDDEN) / HIDDEN**0.5
+
+    def forward(self, x_SI: Tensor) -> Tensor:
+        return torch.tanh(x_SI @ self.inner_HI.T) @ self.outer_OH.T
+
+
+class _Regions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.centres_RI = torch.randn(REGIONS, IN_DIM)
+        self.maps_ROI = torch.randn(REGIONS, OUT_DIM, IN_DIM) / IN_DIM**0.5
+
+    def forward(self, x_SI: Tensor) -> Tensor:
+        region_S = (x_SI @ self.centres_RI.T).argmax(1)
+        return torch.einsum("soi,si->so", self.maps_ROI[region_S], x_SI)
+
+
+def make_student(kind: str, width: int, num_experts: int) -> DenseExperts:
+    """The layer of a student, of output size `width`, or with all experts side by side."""
+    if kind == "dense":
+        return DenseExperts(IN_DIM, width, 1, "constant")
+    if kind == "dense, as many parameters":
+        return DenseExperts(IN_DIM, width * num_experts, 1, "constant")
+    return DenseExperts(IN_DIM, width, num_experts, kind.partition(" ")[0])
+
+
+def train(
+    task: str, kind: str, width: int, num_experts: int, steps: int, lr: float, seed: int
+) -> Scored:
+    """Trains a student on a task, the same for all students of a seed, and scores it."""
+    torch.manual_seed(seed)
+    truth = teacher(task)
+    x_SI, test_SI = torch.randn(2, SAMPLES, IN_DIM)
+    y_SO, test_SO = truth(x_SI), truth(test_SI)
+    layer = make_student(kind, width, num_experts)
+    student = nn.Sequential(layer, nn.Linear(layer.weight_KOI.shape[1], OUT_DIM))
+    optimizer = torch.optim.Adam(student.parameters(), lr=lr)
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for _ in range(steps):
+        chosen = torch.randint(SAMPLES, (BATCH,))
+        loss = F.mse_loss(student(x_SI[chosen]), y_SO[chosen])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        falling.step()
+    with torch.no_grad():
+        unexplained = F.mse_loss(student(test_SI), test_SO) / test_SO.var(0).mean()
+    parameters = sum(p.numel() for p in layer.parameters())
+    small = jacobian_spectrum(layer, test_SI[:PROBES]).small
+    return Scored(float(unexplained), small, parameters)

@@ -1,0 +1,105 @@
+"""The pieces of an experiment's work, under a progress bar, kept so that a killed one goes on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.atomic import append_whole
+
+Piece = dict[str, object]
+
+
+class _Done(NamedTuple):
+    piece: Piece
+    seconds: float
+    cpu_seconds: float
+
+
+class Work:
+    """Pieces of work by name, each done once: those of an earlier start are read from `path`.
+
+    Args:
+        path: a file with one JSON object a line; None keeps nothing.
+        show: whether to show a progress bar.
+    """
+
+    def __init__(self, path: Path | None, show: bool = True) -> None:
+        self._path = path
+        self._done = _read(path) if path is not None and path.exists() else {}
+        self._used: set[str] = set()
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        self._progress = Progress(
+            TextColumn("{task.description}"), *columns, transient=True, disable=not show
+        )
+
+    def __enter__(self) -> Work:
+        self._progress.start()
+        self._task = self._progress.add_task("", total=None)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def plan(self, total: int) -> None:
+        """Tells the progress bar how many pieces there will be in all."""
+        self._progress.update(self._task, total=total)
+
+    def do(self, name: str, compute: Callable[[], Piece]) -> Piece:
+        """The piece of that name: what `compute` returns, or returned when it was done before."""
+        self._progress.update(self._task, description=name)
+        if name not in self._done:
+            self._done[name] = done = _timed(compute)
+            if self._path is not None:
+                line = json.dumps({"name": name, **done._asdict()}) + "\n"
+                append_whole(self._path, line.encode())
+        self._used.add(name)
+        self._progress.advance(self._task)
+        return self._done[name].piece
+
+    def cost(self) -> dict[str, float]:
+        """Seconds, and seconds of CPU time, of all pieces, whichever start did them."""
+        used = [self._done[name] for name in self._used]
+        columns = ("seconds", "cpu_seconds")
+        return {name: round(sum(getattr(done, name) for done in used), 1) for name in columns}
+
+
+def _timed(compute: Callable[[], Piece]) -> _Done:
+    start, cpu_start = time.monotonic(), time.process_time()
+    piece = compute()
+    return _Done(piece, time.monotonic() - start, time.process_time() - cpu_start)
+
+
+def _read(path: Path) -> dict[str, _Done]:
+    """The pieces in a file; what a kill left of a line at its end is cut off."""
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) < len(content):
+        with path.open("r+b") as file:
+            file.truncate(len(whole))
+    try:
+        lines = [json.loads(line) for line in whole.splitlines()]
+        return {
+            line["name"]: _Done(*(line[field] for field in _Done._fields)) for line in lines
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error}); remove it to do the work anew") from error

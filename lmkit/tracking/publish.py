@@ -1,0 +1,91 @@
+"""A workspace as a file that can be checked without an account, and its way to W&B."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import wandb
+import wandb_workspaces.workspaces as ws
+from wandb_workspaces.workspaces.internal import View
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.atomic import replace_atomically
+from lmkit.tracking import heat_map
+
+SCHEMA_VERSION = 1
+
+
+def write_workspace(path: Path, workspace: ws.Workspace) -> None:
+    """Writes the workspace, with the chart that it needs.
+
+    W&B's name of it is kept, so that it is changed, not doubled, when it is sent again.
+
+    Raises: UserError when the file cannot be written, or is there and no workspace.
+    """
+    _take_name(workspace, path)
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "chart": {
+            "name": heat_map.chart_name(),
+            "display_name": heat_map.DISPLAY_NAME,
+            "spec": heat_map.SPEC,
+        },
+        "workspace": workspace._to_model().model_dump(
+            mode="json", by_alias=True, exclude_none=True
+        ),
+    }
+    text = json.dumps(content, indent=1) + "\n"
+    replace_atomically(path, lambda file: file.write(text.encode()))
+
+
+def read_workspace(path: Path) -> ws.Workspace:
+    """Raises: UserError naming the file when it is missing or damaged."""
+    try:
+        content = json.loads(path.read_bytes())
+        return ws.Workspace._from_model(View.model_validate(content["workspace"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} is no workspace of a sweep: {reason}") from None
+
+
+def send(path: Path, workspace: ws.Workspace) -> str:
+    """Sends the chart, then the workspace, and writes the file; returns the address in W&B.
+
+    Raises: UserError when W&B does not take it.
+    """
+    _take_name(workspace, path)
+    try:
+        _send_chart(wandb.Api(), workspace.entity)
+        workspace.save()
+    except (wandb.Error, ValueError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"W&B has not taken the workspace: {reason}; it needs an account: python -m wandb login"
+        ) from None
+    write_workspace(path, workspace)
+    return workspace.url
+
+
+def _take_name(workspace: ws.Workspace, path: Path) -> None:
+    """Of the workspace in the file, when that is of the same project and was sent."""
+    if not path.exists():
+        return
+    there = read_workspace(path)
+    if (there.entity, there.project) == (workspace.entity, workspace.project):
+        workspace._internal_name = workspace._internal_name or there._internal_name
+        workspace._internal_id = workspace._internal_id or there._internal_id
+
+
+def _send_chart(api: wandb.Api, entity: str) -> None:
+    try:
+        api.create_custom_chart(
+            entity=entity,
+            name=heat_map.chart_name(),
+            display_name=heat_map.DISPLAY_NAME,
+            spec_type="vega2",
+            access="private",
+            spec=heat_map.SPEC,
+        )
+    except wandb.Error as error:  # as when it is there already: its name says its content
+        print(f"the chart {heat_map.chart_name()} has not been made anew: {error}")

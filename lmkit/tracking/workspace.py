@@ -1,0 +1,129 @@
+"""A sweep's W&B workspace as code: curves, ranks against perplexities, spectra, heat maps."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import combinations
+
+import wandb_workspaces.reports.v2 as wr
+import wandb_workspaces.workspaces as ws
+from wandb_workspaces import expr
+
+from lmkit.spectra.measures import EPSILONS
+from lmkit.tracking import heat_map
+from lmkit.tracking.fields import Axis, effective_rank_field
+from lmkit.tracking.spectrum_charts import FINAL, INDEX, RELATIVE
+
+EFFECTIVE_RANKS = {effective_rank_field(f"{e:g}"): f"{e:g}-effective rank" for e in EPSILONS}
+RANKS = {"press_rank": "Press rank", **EFFECTIVE_RANKS}
+PERPLEXITIES = {"valid_ppl": "valid perplexity", "test_ppl": "test perplexity"}
+MAX_SHOWN = 100  # runs in a panel of curves
+NEVER_MAPPED = ("seed",)  # averaged over in heat maps
+
+
+def workspace(name: str, axes: Sequence[Axis], entity: str, project: str) -> ws.Workspace:
+    """The workspace of the sweep `name`; nothing is sent."""
+    sections = [
+        ws.Section("Curves", _curves(), is_open=True),
+        ws.Section("Rank and perplexity", _rank_scatters(), is_open=True),
+        ws.Section("Spectra", _spectra(), is_open=True),
+        ws.Section("Grid", [*_heat_maps(axes, entity), _parallel(axes)], is_open=True),
+    ]
+    for section in sections:
+        for i, panel in enumerate(section.panels):
+            panel._id = _digest(name, section.name, i)  # else drawn at random
+    shown = [*PERPLEXITIES, *RANKS, *(axis.field for axis in axes)]
+    made = ws.Workspace(
+        entity=entity,
+        project=project,
+        name=f"sweep {name}",
+        sections=sections,
+        settings=ws.WorkspaceSettings(x_axis="epoch", max_runs=MAX_SHOWN),
+        runset_settings=ws.RunsetSettings(
+            filters=expr.And(expr.Metric("Group") == name),
+            order=[expr.Ordering(expr.Summary("test_ppl"), ascending=True)],
+            pinned_columns=["run:displayName", *(f"summary:{field}" for field in shown)],
+        ),
+    )
+    made._internal_runset_id = _digest(name, "runs", 0)
+    return made
+
+
+def _curves() -> list[wr.LinePlot]:
+    return [
+        _curve("valid/ppl", "valid, of the weights that count", "perplexity", log=True),
+        _curve("train/ppl", "train", "perplexity", log=True),
+        _curve("spectrum/valid_log_probs/press_rank", "on a sample of valid", "Press rank"),
+    ]
+
+
+def _curve(metric: str, title: str, unit: str, log: bool = False) -> wr.LinePlot:
+    return wr.LinePlot(
+        title=f"{unit}, {title}",
+        x="epoch",
+        y=[metric],
+        log_y=log,
+        title_x="epoch",
+        title_y=unit,
+        max_runs_to_show=MAX_SHOWN,
+    )
+
+
+def _rank_scatters() -> list[wr.ScatterPlot]:
+    return [
+        wr.ScatterPlot(
+            title=f"test perplexity over {label}",
+            x=wr.SummaryMetric(field),
+            y=wr.SummaryMetric("test_ppl"),
+            legend_template="${run:displayName}",
+        )
+        for field, label in RANKS.items()
+    ]
+
+
+def _spectra() -> list[wr.CustomChart]:
+    """The final spectra of all runs over each other."""
+    return [
+        wr.CustomChart(
+            query={"summaryTable": {"tableKey": f"{FINAL}_table"}},
+            chart_name="wandb/line/v0",
+            chart_fields={"x": INDEX, "y": RELATIVE},
+            chart_strings={"title": f"log P on test: {RELATIVE}"},
+        )
+    ]
+
+
+def _heat_maps(axes: Sequence[Axis], entity: str) -> list[wr.CustomChart]:
+    """Of test perplexity and of Press's rank, one over each two axes that are numbers."""
+    values = {"test_ppl": PERPLEXITIES["test_ppl"], "press_rank": RANKS["press_rank"]}
+    numbers = [axis for axis in axes if axis.is_number and axis.option not in NEVER_MAPPED]
+    return [
+        wr.CustomChart(
+            query={"summary": {"keys": [x.field, y.field, field]}},
+            chart_name=f"{entity}/{heat_map.chart_name()}",
+            chart_fields={"x": x.field, "y": y.field, "value": field},
+            chart_strings={
+                "title": f"{label} over {x.option} and {y.option}",
+                "x": x.option,
+                "y": y.option,
+                "value": label,
+            },
+        )
+        for x, y in combinations(numbers, 2)
+        for field, label in values.items()
+    ]
+
+
+def _parallel(axes: Sequence[Axis]) -> wr.ParallelCoordinatesPlot:
+    """The head and the axes on the left, then ranks, then perplexities."""
+    labels = {"head": "head", **{axis.field: axis.option for axis in axes}, **RANKS, **PERPLEXITIES}
+    columns = [
+        wr.ParallelCoordinatesPlotColumn(wr.SummaryMetric(field), display_name=label)
+        for field, label in labels.items()
+    ]
+    return wr.ParallelCoordinatesPlot(columns, title="grid, ranks and perplexities")
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]

@@ -1,0 +1,1 @@
+"""A run from its lock to its best checkpoint."""

@@ -1,0 +1,128 @@
+"""Averaged SGD as SGD with a running average of its weights from the switch on.
+
+With lambda = 0 and alpha unused, ASGD (Polyak and Juditsky 1992) is SGD plus the mean of the
+weights after each step since the switch. So the optimizer stays, and this callback owns the means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from lmkit.training.head_module import safe_exp
+from lmkit.training.triggers import Trigger
+
+STATE_KEY = "AsgdSwitch"
+
+
+@torch.no_grad()
+def load_evaluated_weights(module: nn.Module, checkpoint: dict) -> bool:
+    """Loads the weights that a checkpoint's valid perplexity belongs to.
+
+    `state_dict` always holds the raw weights; from the switch on the averages count. Returns
+    whether these are averages.
+    """
+    module.load_state_dict(checkpoint["state_dict"])
+    averages = checkpoint["callbacks"][STATE_KEY]["averages"]
+    if averages:
+        for name, parameter in _trainable(module):
+            parameter.copy_(averages[name])
+    return bool(averages)
+
+
+class AsgdSwitch(pl.Callback):
+    """Averages the weights from the trigger on; validates with the averages from then on.
+
+    Training goes on with the raw weights, and `state_dict` holds them; averages, their count and
+    the trigger's history are this callback's state. Logs `valid/ppl`, of the weights that count,
+    beside `valid/ppl_raw`.
+    """
+
+    state_key = STATE_KEY
+
+    def __init__(self, trigger: Trigger) -> None:
+        self.trigger = trigger
+        self.switched_after: int | None = 0 if trigger.from_start else None
+        self.averages: dict[str, Tensor] = {}
+        self.count = 0
+        self.valid_nll_raw = float("nan")
+
+    @property
+    def switched(self) -> bool:
+        """Whether averaging has started."""
+        return self.switched_after is not None
+
+    @torch.no_grad()
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs, batch, batch_idx: int
+    ) -> None:
+        if not self.switched:
+            return
+        weights = {name: p.detach() for name, p in _trainable(pl_module)}
+        self.count += 1
+        if not self.averages:
+            self.averages = {name: weight.clone() for name, weight in weights.items()}
+            return
+        averages = list(self.averages.values())
+        torch._foreach_lerp_(averages, list(weights.values()), 1 / self.count)
+
+    @contextmanager
+    def averaged(self, module: nn.Module) -> Iterator[None]:
+        """The module with its averages in place of its weights, where there are any."""
+        self._swap(module)
+        try:
+            yield
+        finally:
+            self._swap(module)
+
+    def _swap(self, module: nn.Module) -> None:
+        if self.averages:
+            for name, parameter in _trainable(module):
+                parameter.data, self.averages[name] = self.averages[name], parameter.data
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._swap(pl_module)
+
+    def on_validation_epoch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule
+    ) -> None:
+        nll = float(pl_module.valid_nll.compute())
+        self._swap(pl_module)
+        nll_raw = nll
+        if self.averages:
+            nll_raw = pl_module.mean_nll(trainer.datamodule.eval_windows("valid"))
+        self.valid_nll_raw = nll_raw
+        pl_module.report("valid/ppl", safe_exp(nll))
+        pl_module.report("valid/ppl_raw", safe_exp(nll_raw))
+        pl_module.report("averaging", float(bool(self.averages)))
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        epoch = trainer.current_epoch + 1
+        if not self.switched and self.trigger.fires(epoch, self.valid_nll_raw):
+            self.switched_after = epoch
+
+    def state_dict(self) -> dict:
+        return {
+            "switched_after": self.switched_after,
+            "averages": self.averages,
+            "count": self.count,
+            "trigger": self.trigger.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict) -> None:
+        self.switched_after, self.count = state["switched_after"], state["count"]
+        self.averages = state["averages"]
+        self.trigger.load_state_dict(state["trigger"])
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # restored averages come from the CPU
+        device = pl_module.device
+        self.averages = {name: average.to(device) for name, average in self.averages.items()}
+
+
+def _trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [(name, p) for name, p in module.named_parameters() if p.requires_grad]

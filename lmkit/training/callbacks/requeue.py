@@ -1,0 +1,66 @@
+"""Saves and leaves when a scheduler asks: the run goes on, to the same bits, when started again."""
+
+from __future__ import annotations
+
+import signal
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Checkpoint
+from pytorch_lightning.loggers import WandbLogger
+
+from lmkit.runs.leave import LEFT, Leave
+from lmkit.training.callbacks.checkpoints import Checkpoints
+
+
+class Requeue(Checkpoint):
+    """Ends the process with status LEFT, after the window in which it was asked to.
+
+    Asked in the last window of an epoch or in validation, it leaves after the epoch's own
+    checkpoint: Lightning cannot go on from between. Stands behind `Checkpoints` in the list of
+    callbacks: of their kind Lightning runs all after the others, in order.
+
+    Args:
+        leave: hears the signals; before and after training it ends the process at once.
+        checkpoints: saves.
+    """
+
+    def __init__(self, leave: Leave, checkpoints: Checkpoints) -> None:
+        self.leave, self.checkpoints = leave, checkpoints
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.leave.at_once = False
+        self.leave.listen()  # in place of Lightning's handler, which leaves without saving
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
+        if self.leave.asked and not batch.is_last:
+            self.checkpoints.save(trainer, pl_module)
+            self._go(trainer)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.leave.asked:
+            self._go(trainer)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.leave.at_once = True
+        if self.leave.asked:
+            self._go(trainer)
+
+    def _go(self, trainer: pl.Trainer) -> None:
+        name = signal.Signals(self.leave.asked).name
+        print(
+            f"asked to leave by {name}: saved at step {trainer.global_step}; the same command "
+            f"again goes on from there",
+            flush=True,
+        )
+        for logger in trainer.loggers:
+            if isinstance(logger, WandbLogger):
+                _finish(logger)
+        raise SystemExit(LEFT)
+
+
+def _finish(logger: WandbLogger) -> None:
+    """Writes what W&B has buffered, which a killed process loses."""
+    try:
+        logger.experiment.finish(exit_code=1)
+    except Exception as error:  # of any kind: SIGTERM, sent to a whole job, ends W&B's process too
+        print(f"W&B's record ends early ({error}); metrics.csv is whole", flush=True)

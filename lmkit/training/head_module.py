@@ -1,0 +1,247 @@
+"""What LightningModules with a head share: steps, metrics, evaluation, exact resume.
+
+Shapes: T window length, B batch, N = T*B contexts, D input of the head, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from lmkit.data.epochs import Batch
+from lmkit.errors.user_error import UserError
+from lmkit.heads.head import Head
+from lmkit.training.objective import RegularizedNLL
+from lmkit.training.optimizer import OptimizerSettings
+from lmkit.training.token_mean import TokenMean
+
+
+class Contexts(NamedTuple):
+    """What a batch gives the head in evaluation."""
+
+    hidden_TBD: Tensor  # the head's input
+    batch: NamedTuple  # with the targets_TB (int64) of these, whatever else is in it
+    state: object  # for the batch after it, None where nothing is carried
+
+
+def to_device(batch: NamedTuple, device: torch.device) -> NamedTuple:
+    """The batch with its tensors on `device`."""
+    fields = batch._asdict().items()
+    return batch._replace(**{k: v.to(device) for k, v in fields if isinstance(v, Tensor)})
+
+
+@contextmanager
+def exact_evaluation(module: nn.Module, device_type: str) -> Iterator[None]:
+    """Evaluation mode in true float32: no dropout, no gradient, no autocast, no TF32.
+
+    bfloat16 logits alone raise the Press rank of a rank-102 matrix past 1,000.
+    """
+    training = module.training
+    tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    module.eval()
+    try:
+        with torch.no_grad(), torch.autocast(device_type, enabled=False):
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32
+        module.train(training)
+
+
+class HeadModule(pl.LightningModule):
+    """A model that ends in a head, trained batch by batch.
+
+    Subclasses say what a batch is: `training_step`, which calls `track`, and `evaluated`.
+
+    Args:
+        trunk: what makes the head's input.
+        head: context vectors to distributions over words.
+        objective: what is minimised.
+        optimizer: its settings.
+        log_every: batches between two readings of losses and norms from the device.
+    """
+
+    def __init__(
+        self,
+        trunk: nn.Module,
+        head: Head,
+        objective: RegularizedNLL,
+        optimizer: OptimizerSettings,
+        log_every: int = 50,
+    ) -> None:
+        super().__init__()
+        self.trunk, self.head, self.objective, self.settings = trunk, head, objective, optimizer
+        head.attach(trunk)
+        self.log_every = log_every
+        self.train_nll, self.valid_nll = TokenMean(), TokenMean()
+        self.restored: dict | None = None
+        self.bad_window: Tensor | None = None
+        self.grad_norm: Tensor | None = None
+        self.window_metrics: dict[str, Tensor | float] | None = None
+        self.epoch_metrics: dict[str, float] = {}
+
+    def evaluated(self, batch: Batch, state: object) -> Contexts:
+        """The head's input for a batch, in evaluation mode; `state` is None for the first one."""
+        raise NotImplementedError
+
+    def report(self, name: str, value: float) -> None:
+        """Puts a value into this epoch's row of metrics, and perplexities on the progress bar."""
+        self.epoch_metrics[name] = value
+        self.log(name, value, logger=False, prog_bar=name.endswith("ppl"))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return self.settings.build(self.head, self.parameters())
+
+    def on_train_start(self) -> None:
+        self.bad_window = torch.full((), -1, device=self.device)
+        if self.restored is not None:
+            # now that Lightning has set everything up, so that nothing else draws from the RNG
+            self.restore(self.restored)
+            self.restored = None
+
+    def track(self, batch: Batch, nll: Tensor, loss: Tensor, hidden_TBD: Tensor) -> None:
+        """Takes a training step's loss into the metrics, and notices one that is not finite."""
+        if batch.index == 0:
+            self.train_nll.reset()
+            self.epoch_metrics = {}  # what is reported in some epochs must not stay in others
+        self.train_nll.update(nll.detach(), batch.num_targets)
+        bad = (self.bad_window < 0) & ~torch.isfinite(loss.detach())
+        self.bad_window = torch.where(bad, batch.index, self.bad_window)
+        if batch.index % self.log_every == 0 or not loss.is_cuda:
+            self.check_finite()
+        if batch.index % self.log_every == 0:
+            self.window_metrics = self._measure_window(nll.detach(), hidden_TBD.detach())
+
+    def check_finite(self) -> None:
+        """Raises UserError if a window since the start had a loss that is not finite."""
+        window = int(self.bad_window)
+        if window >= 0:
+            raise UserError(
+                f"the loss of window {window} of epoch {self.current_epoch + 1} is not finite: "
+                f"training stopped, the last good checkpoint is kept; try a lower optimizer.lr "
+                f"(now {self.settings.lr})"
+            )
+
+    def _measure_window(self, nll: Tensor, hidden_TBD: Tensor) -> dict[str, Tensor | float]:
+        ranges = self.head.logit_range(hidden_TBD)
+        return {
+            "train/nll": nll,
+            "train/lr": self.settings.lr * self._lr_scale,
+            **{f"range/{name}": value for name, value in ranges.items()},
+        }
+
+    def _write_row(self, values: dict[str, Tensor | float], step: int) -> None:
+        # written here and not by Lightning, which would write an epoch's row after its checkpoint
+        row = {"epoch": self.current_epoch} | {name: float(v) for name, v in values.items()}
+        for logger in self.loggers:
+            logger.log_metrics(row, step)
+
+    def configure_gradient_clipping(self, optimizer, gradient_clip_val, gradient_clip_algorithm):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self.grad_norm = nn.utils.clip_grad_norm_(parameters, self.settings.clip)
+
+    def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure) -> None:
+        """A step at the lr that the batch's length asks for, in every group."""
+        base = [group["lr"] for group in optimizer.param_groups]
+        try:
+            for group, lr in zip(optimizer.param_groups, base, strict=True):
+                group["lr"] = lr * self._lr_scale
+            optimizer.step(closure=optimizer_closure)
+        finally:
+            for group, lr in zip(optimizer.param_groups, base, strict=True):
+                group["lr"] = lr
+        if self.window_metrics is not None:
+            row = self.window_metrics | {"grad_norm": self.grad_norm}
+            self._write_row(row, self.global_step + 1)  # of the step that is being completed
+            self.window_metrics = None
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        self._lr_scale = self.settings.lr_scale(batch.sampled_length)
+
+    def train_perplexity(self) -> float:
+        """Of the epoch's windows as trained: dropout on, raw weights."""
+        return safe_exp(float(self.train_nll.compute()))
+
+    def on_train_epoch_end(self) -> None:
+        """Runs after all callbacks but the one that saves, and writes what they reported."""
+        self.report("train/ppl", self.train_perplexity())
+        self.report("lr", self.settings.lr)
+        self._write_row(self.epoch_metrics, self.global_step)
+
+    def on_validation_epoch_start(self) -> None:
+        self.check_finite()
+        self.valid_nll.reset()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        with exact_evaluation(self, self.device.type):
+            found = self.evaluated(batch, self._valid_state if batch.index else None)
+            self._valid_state = found.state
+            nll_TB = self.head.token_nll(found.hidden_TBD, found.batch.targets_TB)
+        self.valid_nll.update(nll_TB.double().mean(), nll_TB.numel())
+
+    def outputs(self, batches: Iterable[Batch]) -> Iterator[tuple[Tensor, NamedTuple]]:
+        """Inputs of the head (T, B, D) and what holds their targets (T, B), state carried."""
+        state = None
+        for batch in batches:
+            # anew for each batch: a generator must leave no mode switched while it waits
+            with exact_evaluation(self, self.device.type):
+                found = self.evaluated(to_device(batch, self.device), state)
+            state = found.state
+            yield found.hidden_TBD, found.batch
+
+    def contexts(self, batches: Iterable[Batch]) -> Iterator[Tensor]:
+        """Inputs of the head (T, B, D) for all batches, in order."""
+        for hidden_TBD, _ in self.outputs(batches):
+            yield hidden_TBD
+
+    def token_nlls(self, batches: Iterable[Batch]) -> Iterator[Tensor]:
+        """(T, B) negative log-likelihoods of each batch's targets, nats."""
+        for hidden_TBD, batch in self.outputs(batches):
+            with exact_evaluation(self, self.device.type):
+                nll_TB = self.head.token_nll(hidden_TBD, batch.targets_TB)
+            yield nll_TB
+
+    def log_prob_rows(self, batches: Iterable[Batch]) -> Iterator[Tensor]:
+        """Blocks (n, V) of log P over all contexts, in order; the whole exists nowhere."""
+        for hidden_TBD, _ in self.outputs(batches):
+            with exact_evaluation(self, self.device.type):
+                rows_NV = self.head.log_probs(hidden_TBD)
+            yield rows_NV
+
+    def mean_nll(self, batches: Iterable[Batch]) -> float:
+        """Mean negative log-likelihood over all targets, nats, as validation computes it."""
+        mean = TokenMean().to(self.device)
+        for nll_TB in self.token_nlls(batches):
+            mean.update(nll_TB.double().mean(), nll_TB.numel())
+        return float(mean.compute())
+
+    def on_save_checkpoint(self, checkpoint: dict) -> None:
+        checkpoint["lmkit_progress"] = {
+            "cpu_rng": torch.get_rng_state(),
+            "cuda_rng": torch.cuda.get_rng_state() if self.device.type == "cuda" else None,
+            "train_nll": (self.train_nll.mean_value, self.train_nll.weight),
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict) -> None:
+        self.restored = checkpoint["lmkit_progress"]
+
+    def restore(self, progress: dict) -> None:
+        """Puts back what `on_save_checkpoint` kept."""
+        torch.set_rng_state(progress["cpu_rng"])
+        if progress["cuda_rng"] is not None:
+            torch.cuda.set_rng_state(progress["cuda_rng"])
+        value, weight = progress["train_nll"]
+        self.train_nll.mean_value = value.to(self.device)
+        self.train_nll.weight = weight.to(self.device)
+
+
+def safe_exp(nll: float) -> float:
+    """exp(nll), infinity where that overflows."""
+    return math.exp(nll) if nll < 700 else math.inf
+

@@ -1,0 +1,69 @@
+"""The language model's LightningModule: hidden state carried from window to window.
+
+Shapes: T window length, B batch, D trunk output.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lmkit.data.windows import Window
+from lmkit.training.head_module import Contexts, HeadModule
+from lmkit.trunk.recurrent_trunk import TrunkOutput
+
+State = list[tuple[Tensor, Tensor]]
+
+
+class LanguageModel(HeadModule):
+    """A trunk and a head, trained window by window with truncated backpropagation through time.
+
+    Args: those of `HeadModule`; `trunk` maps token ids (T, B) and a state to a `TrunkOutput`.
+    """
+
+    hidden: State | None = None  # after the last window trained on
+
+    def training_step(self, window: Window, batch_idx: int) -> Tensor:
+        if window.index == 0:
+            self.hidden = self.trunk.initial_state(window.inputs_TB.shape[1])
+        tensors = [x for layer in self.hidden for x in layer]
+        loss, nll, hidden_TBD, *tensors = self.step(window.inputs_TB, window.targets_TB, *tensors)
+        self.hidden = list(zip(tensors[::2], tensors[1::2], strict=True))
+        self.track(window, nll, loss, hidden_TBD)
+        return loss
+
+    def step(self, inputs_TB: Tensor, targets_TB: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        """A window's work: tensors to tensors, and nothing on the way that a host must know.
+
+        Takes and returns the layers' states one tensor after the other. Returns the loss, which
+        alone has a gradient, the mean nll, the head's input (T, B, D), then the states.
+        """
+        output = self.trunk(inputs_TB, list(zip(state[::2], state[1::2], strict=True)))
+        hidden_TBD = self.head_input(output)
+        nll = self.head.nll(hidden_TBD, targets_TB)
+        loss = self.objective(nll, output.dropped_TBD, output.raw_TBD)
+        loss = loss + self.head.penalty(hidden_TBD)
+        carried = [x.detach() for layer in output.state for x in layer]
+        return loss, nll.detach(), hidden_TBD.detach(), *carried
+
+    def evaluated(self, window: Window, state: State | None) -> Contexts:
+        state = state or self.trunk.initial_state(window.inputs_TB.shape[1])
+        output = self.trunk(window.inputs_TB, state)
+        return Contexts(self.head_input(output), window, output.state)
+
+    def head_input(self, output: TrunkOutput) -> Tensor:
+        """The last layer's output, or those of all layers that the mixture names, side by side."""
+        layers = getattr(self.head.mixture, "layers", None)
+        if layers is None:
+            return output.dropped_TBD
+        return torch.cat([output.layers_TBD[i] for i in layers], dim=2)
+
+    def on_save_checkpoint(self, checkpoint: dict) -> None:
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["lmkit_progress"]["hidden"] = self.hidden
+
+    def restore(self, progress: dict) -> None:
+        super().restore(progress)
+        if progress["hidden"] is not None:
+            device = self.device
+            self.hidden = [(h.to(device), c.to(device)) for h, c in progress["hidden"]]

@@ -1,0 +1,139 @@
+"""The spectrum of a model's log P, or of its transformed logits.
+
+Shapes: N contexts, D trunk output, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lmkit.data.windows import Window
+from lmkit.errors.user_error import UserError, require_choice
+from lmkit.heads.chunked_nll import chunk_rows
+from lmkit.heads.transforms import Identity
+from lmkit.spectra.factors import FactorAccumulator
+from lmkit.spectra.gram import GramAccumulator
+from lmkit.spectra.measures import SpectrumMeasures, measure
+from lmkit.spectra.rows import require_rows
+from lmkit.training.head_module import HeadModule, exact_evaluation
+
+MATRICES = ("log_probs", "transformed_logits")
+WORKING_BYTES = 2**29  # for blocks of contexts, and what else does not grow
+BLOCK_MB = 64  # memory of one block's logits; a constant, as it changes the last bits
+
+
+class Spectrum(NamedTuple):
+    """Singular values, descending, and their measures."""
+
+    singular_values: Tensor
+    measures: SpectrumMeasures
+
+
+def model_spectrum(
+    model: HeadModule,
+    windows: Iterable[Window],
+    num_contexts: int,
+    matrix: str = "log_probs",
+    watch_rows: Callable[[Tensor], None] | None = None,
+) -> Spectrum:
+    """The spectrum of log P, or of the transformed logits, over the first `num_contexts` contexts.
+
+    log P of a head that has factors comes from these. Otherwise rows stream into a Gram matrix of
+    the smaller side: of the words, or of the contexts, whose rows are then held (N x V float32).
+    `watch_rows` is handed each block of rows (n, V); a head with factors makes them for it alone.
+
+    Raises: UserError when the head has no one matrix of transformed logits.
+    """
+    require_choice("matrix", matrix, MATRICES)
+    head = model.head
+    if matrix == "transformed_logits" and not has_transformed_logits(model):
+        raise UserError("only a head with one context and a transform has transformed logits")
+    blocks = _first(model, windows, num_contexts)
+    with exact_evaluation(model, model.device.type):
+        if has_factors(model, matrix):
+            factors = FactorAccumulator(head.decoder_weight, head.decoder_bias)
+            for hidden_1ND in blocks:
+                factors.add(*head.factors(hidden_1ND))
+                if watch_rows is not None:
+                    watch_rows(head.log_probs(hidden_1ND))
+            return _measured(factors.singular_values(), factors.num_rows, model, factors.method)
+        rows_of = head.log_probs if matrix == "log_probs" else head.transformed_logits
+        rows = _watched(map(rows_of, blocks), watch_rows)
+        gram = _gram(rows, num_contexts, len(head.decoder_bias), model.device)
+        values = gram.singular_values(consume=True)
+    return _measured(values, num_contexts, model, gram.method)
+
+
+def spectrum_bytes(model: HeadModule, num_contexts: int, matrix: str) -> int:
+    """What `model_spectrum` takes at its peak, in bytes: about 0 from factors."""
+    if has_factors(model, matrix):
+        return 0
+    num_words = len(model.head.decoder_bias)
+    copies = 1 if model.device.type == "cpu" else 2  # a GPU's eigensolver works on a copy
+    gram = copies * 8 * min(num_contexts, num_words) ** 2
+    held = 4 * num_contexts * num_words if num_contexts < num_words else 0
+    return gram + held + WORKING_BYTES
+
+
+def has_factors(model: HeadModule, matrix: str) -> bool:
+    """Whether the spectrum of `matrix` comes from factors."""
+    return matrix == "log_probs" and model.head.has_factors
+
+
+def has_transformed_logits(model: HeadModule) -> bool:
+    """Whether the head maps each context to one row of logits that a transform changes."""
+    head = model.head
+    return head.mixture.num_experts == 1 and type(head.transform) is not Identity
+
+
+def _gram(
+    blocks: Iterable[Tensor], num_contexts: int, num_words: int, device: torch.device
+) -> GramAccumulator:
+    if num_contexts >= num_words:
+        gram = GramAccumulator(num_words, device)
+        for rows_NV in blocks:
+            gram.add(rows_NV)
+        return gram
+    rows_NV = torch.empty(num_contexts, num_words, device=device)
+    seen = 0
+    for block_NV in blocks:
+        require_rows(block_NV, num_words, seen)  # below, rows and columns change places
+        rows_NV[seen : seen + len(block_NV)] = block_NV
+        seen += len(block_NV)
+    gram = GramAccumulator(num_contexts, device)
+    for columns_NV in rows_NV.split(max(1, 2**24 // num_contexts), dim=1):
+        gram.add(columns_NV.T)
+    return gram
+
+
+def _measured(values: Tensor, num_rows: int, model: HeadModule, method: str) -> Spectrum:
+    num_words = len(model.head.decoder_bias)
+    return Spectrum(values, measure(values, num_rows, num_words, torch.float32, method))
+
+
+def _watched(
+    rows: Iterable[Tensor], watch: Callable[[Tensor], None] | None
+) -> Iterator[Tensor]:
+    for rows_NV in rows:
+        if watch is not None:
+            watch(rows_NV)
+        yield rows_NV
+
+
+def _first(
+    model: HeadModule, windows: Iterable[Window], num_contexts: int
+) -> Iterator[Tensor]:
+    """The first `num_contexts` contexts, as blocks (1, N, D) of BLOCK_MB of logits."""
+    head, seen = model.head, 0
+    itemsize = head.decoder_weight.element_size()
+    rows = chunk_rows(head.mixture.num_experts, len(head.decoder_bias), itemsize, BLOCK_MB)
+    for hidden_TBD in model.contexts(windows):
+        hidden_ND = hidden_TBD.flatten(0, 1)[: num_contexts - seen]
+        seen += len(hidden_ND)
+        yield from (block_ND.unsqueeze(0) for block_ND in hidden_ND.split(rows))
+        if seen == num_contexts:
+            return

@@ -1,0 +1,52 @@
+"""The training objective: negative log-likelihood with activation regularisation.
+
+Shapes: T window length, B batch, D trunk output.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from lmkit.errors.user_error import require_at_least, require_positive
+
+
+class RegularizedNLL:
+    """nll + ar_weight mean(dropped^2) + tar_weight mean((raw_t+1 - raw_t)^2).
+
+    AR acts on the last layer's output after dropout, TAR on the one before it (Merity, McCann and
+    Socher 2017, sections 2.1 and 2.2, as in the AWD-LSTM authors' code). Both in float32.
+    """
+
+    def __init__(self, ar_weight: float, tar_weight: float) -> None:
+        require_at_least("objective.ar_weight", ar_weight, 0)
+        require_at_least("objective.tar_weight", tar_weight, 0)
+        self.ar_weight, self.tar_weight = ar_weight, tar_weight
+
+    def __call__(self, nll: Tensor, dropped_TBD: Tensor, raw_TBD: Tensor) -> Tensor:
+        """The scalar to minimise, nats."""
+        loss = nll
+        if self.ar_weight:
+            loss = loss + self.ar_weight * dropped_TBD.to(nll.dtype).pow(2).mean()
+        if self.tar_weight and len(raw_TBD) > 1:
+            loss = loss + self.tar_weight * raw_TBD.to(nll.dtype).diff(dim=0).pow(2).mean()
+        return loss
+
+
+class FloodedNLL(RegularizedNLL):
+    """|nll - level| + level, and regularisation as above (Ishida et al. 2020, equation 1).
+
+    Where a window's nll is below the level, the step goes uphill: training hovers about the level
+    instead of fitting the text ever closer. The regularisers stand outside, as weight decay does.
+
+    Args:
+        level: b, nats a token. A perplexity p is the level log p.
+    """
+
+    def __init__(self, level: float, ar_weight: float, tar_weight: float) -> None:
+        super().__init__(ar_weight, tar_weight)
+        require_positive("objective.level", level)
+        self.level = level
+
+    def __call__(self, nll: Tensor, dropped_TBD: Tensor, raw_TBD: Tensor) -> Tensor:
+        """The scalar to minimise, nats."""
+        return super().__call__((nll - self.level).abs() + self.level, dropped_TBD, raw_TBD)

@@ -1,0 +1,81 @@
+"""At which contexts predictions are looked at."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lmkit.analyses.contexts import (
+    Context,
+    at_positions,
+    at_random,
+    by_text,
+    largest_margins,
+    last_words,
+    published,
+    random_positions,
+)
+from lmkit.data.corpus import TextCorpus
+from lmkit.errors.user_error import UserError
+
+VOCABULARY = ["a", "b", "c"]
+TOKENS = np.array([0, 1, 2, 0, 1, 1, 2, 0, 1])
+
+
+@pytest.mark.realdata
+def test_all_published_contexts_are_in_ptbs_test_split(data_root):
+    corpus = TextCorpus("penn", str(data_root), "penn").load()
+    found = published(corpus.test, corpus.vocabulary, "test")
+    assert len({context.position for context in found}) == len(found) == 18
+    (tons,) = (context for context in found if context.position == 2700)
+    assert corpus.vocabulary[corpus.test[2700]] == "tons"
+    assert last_words(tons, corpus.test, corpus.vocabulary).endswith(" N")
+    # another text, or another split, has none of them
+    assert published(corpus.test[1:], corpus.vocabulary, "test") == []
+    assert published(corpus.test[:3000], corpus.vocabulary, "test") == []
+    assert published(corpus.valid, corpus.vocabulary, "valid") == []
+    assert published(TOKENS, VOCABULARY, "test") == []
+
+
+def test_positions_have_a_word_before_them():
+    assert at_positions(TOKENS, [8, 1]) == [
+        Context("position 8", "position", 8),
+        Context("position 1", "position", 1),
+    ]
+    for wrong in (0, 9, -1, "3", True):
+        with pytest.raises(UserError, match="positions"):
+            at_positions(TOKENS, [wrong])
+
+
+def test_a_text_is_found_where_it_first_occurs():
+    assert by_text(TOKENS, [0, 1], "a b") == Context("text: a b", "text", 2)
+    assert by_text(TOKENS, [1, 1], "b b").position == 6
+    # absent, only at the end where no word follows, longer than the split
+    for words in ([2, 2], [2, 0, 1, 0], [1, 2, 0, 1, 0], [0] * 30):
+        context = by_text(TOKENS, words, "x")
+        assert (context.position, context.text) == (None, tuple(words))
+    assert by_text(TOKENS[:5], [2, 0, 1], "c a b").position is None
+
+
+def test_random_positions_are_different_and_those_of_the_seed():
+    found = random_positions(TOKENS, 8, 1, "hits")
+    assert found == list(range(1, 9))
+    tokens = np.zeros(10_000, dtype=int)
+    assert random_positions(tokens, 50, 1, "hits") == random_positions(tokens, 50, 1, "hits")
+    assert random_positions(tokens, 50, 1, "hits") != random_positions(tokens, 50, 2, "hits")
+    assert len({context.position for context in at_random(tokens, 50, 1)}) == 50
+    with pytest.raises(UserError, match="hits=9 is more than the 8"):
+        random_positions(TOKENS, 9, 1, "hits")
+
+
+def test_largest_margins_both_ways():
+    better, worse = largest_margins(np.array([-1.0, -5, -2, -3]), np.array([-4.0, -1, -2, -5]), 2)
+    assert better == [1, 4]
+    assert worse == [2, 3]
+
+
+def test_last_words_before_the_predicted_one():
+    assert last_words(Context("", "position", 3), TOKENS, VOCABULARY) == "a b c"
+    assert last_words(Context("", "text", None, (2, 2)), TOKENS, VOCABULARY) == "c c"
+    long = np.arange(40) % 3
+    assert len(last_words(Context("", "position", 30), long, VOCABULARY).split()) == 12

@@ -1,0 +1,317 @@
+"""What bad input gets: one line that names the option or the file and says what would be right."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+
+from lmkit.cli import describe, evaluate, finetune, train
+from lmkit.cli.entry import CONFIGS
+
+QUIET = ("hydra/job_logging=none", "hydra/hydra_logging=none")
+SMALL = ("data.train_tokens=5000", "data.valid_tokens=1000", "data.test_tokens=1000")
+
+
+@pytest.fixture
+def refused(monkeypatch, tmp_path, capsys):
+    """Runs an entry point in this process; returns its one line on standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LMKIT_DATA", raising=False)
+    monkeypatch.setattr(pl.Trainer, "fit", _must_not_train)
+
+    def run(*arguments: str, command=train) -> str:
+        on_toy = command is train and not any(a.startswith("data=") for a in arguments)
+        small = SMALL if on_toy else ()
+        monkeypatch.setattr(sys, "argv", ["lmkit", *QUIET, *small, *arguments])
+        with pytest.raises(SystemExit) as exit_:
+            command.main()
+        message = exit_.value.code
+        assert isinstance(message, str), f"exit status {message}"
+        assert message.startswith("error: ")
+        assert "\n" not in message
+        assert capsys.readouterr() == ("", "")
+        return message.removeprefix("error: ")
+
+    return run
+
+
+def _must_not_train(self, *arguments, **options):
+    raise AssertionError("was not refused")
+
+
+def command_line(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
+    environment = os.environ | {"PYTHONPATH": str(CONFIGS.parent), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["optimizer.lrr=1"], "there is no option optimizer.lrr (did you mean optimizer.lr?)"),
+        (["experiment=penn_moss"], "did you mean penn_mos?"),
+        (["lr 20"], "'lr 20' cannot be read as option=value"),
+    ],
+)
+def test_a_mistake_is_one_line_on_stderr_and_a_failure(arguments, expected, tmp_path):
+    done = command_line("-m", "lmkit", "train", *arguments, folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert expected in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["train", "describe", "evaluate", "finetune"])
+def test_help_is_quick_and_names_the_choices(command, tmp_path):
+    program = (
+        f"import sys, lmkit.{command} as command\n"
+        "sys.argv = ['lmkit', '--help']\n"
+        "try:\n    command.main()\n"
+        "finally:\n    assert 'torch' not in sys.modules\n"
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = command_line("-c", program, folder=tmp_path)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    # processor time, so that a busy machine changes nothing
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.5
+    assert done.stdout.startswith(f"lmkit {command} ")
+    lines = done.stdout.splitlines()
+    assert len(lines) < 130
+    assert not any(re.match("(conf|launches|runs)[/:]", line) for line in lines)
+
+
+def test_help_lists_every_group(tmp_path):
+    shown = command_line("-m", "lmkit", "train", "--help", folder=tmp_path).stdout
+    groups = shown.partition("== Groups")[2].partition("== Options")[0]
+    listed = dict(line.split(": ", 1) for line in groups.splitlines()[1:] if line)
+    folders = {str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*") if path.is_dir()}
+    assert listed.keys() - {"multirun_sweeps"} == {f for f in folders if not f.startswith("hydra")}
+    assert "penn_mos" in listed["experiment"].split(", ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        # options
+        ("optimiser.lr=3", "there is no option optimiser.lr (did you mean optimizer.lr?)"),
+        ("head/transform=gss head.transform.kk=1", "(did you mean head.transform.k?)"),
+        ("+seeed=3", "there is no option seeed (did you mean seed?)"),
+        ("+windows.bppt=3", "there is no option windows.bppt (did you mean windows.bptt?)"),
+        ("~seed", "seed is missing: options can be set, not removed"),
+        ("--quiet", "there is no flag --quiet; options are written option=value"),
+        ("=3", "'=3' cannot be read as option=value"),
+        ("optimizer.lr=[1", "'optimizer.lr=[1' cannot be read as option=value"),
+        ("optimizer.lr=1,2", "optimizer.lr=1,2 has several values: add --multirun"),
+        # choices
+        ("head/mixture=nonee", "(did you mean none?); there are contexts, doc, none, softmaxes"),
+        ("head/mixtures=none", "there is no option head/mixtures (did you mean head/mixture?)"),
+        ("head.mixture=none", "but is none; choose one with head/mixture=NAME"),
+        ("trigger=200", "trigger=200 does not exist; there are at_epoch, "),
+        ("multirun_sweeps=no_such_sweep", "multirun_sweeps=no_such_sweep does not exist"),
+        # values
+        ("optimizer.lr=0", "optimizer.lr must be greater than 0, but is 0"),
+        ("optimizer.lr=-1", "optimizer.lr must be greater than 0, but is -1"),
+        ("optimizer.lr=abc", "optimizer.lr must be a number, but is 'abc'"),
+        ("optimizer.lr=nan", "optimizer.lr must be a finite number, but is nan"),
+        ("optimizer.lr=", "optimizer.lr must be a number, but is ''"),
+        ("optimizer.lr=${seeed}", "optimizer.lr: Interpolation key 'seeed' not found"),
+        ("seed=abc", "seed must be a number, but is 'abc'"),
+        ("seed=-1", "seed must be a whole number of at least 0, but is -1"),
+        ("trainer.deterministic=maybe", "trainer.deterministic must be true or false"),
+        ("name=3", "name must be a text, but is 3; quote it: 'name=\"3\"'"),
+        ("logger.tags=a", "logger.tags must be a list such as [a,b], but is 'a'"),
+        ("sweep=3", "sweep must be a section of options, but is 3"),
+        ("trunk.input_dropout=1", "trunk.input_dropout must be at least 0 and less than 1"),
+        ("trunk.weight_dropout=-0.1", "trunk.weight_dropout must be at least 0 and less than 1"),
+        ("trunk.out_dim=40", "head.tie_weights=true needs trunk.out_dim (40) equal to"),
+        ("head.tie_weights=maybe", "head.tie_weights must be true or false, but is 'maybe'"),
+        ("head/transform=gss head.transform.k=0", "head.transform.k must be greater than 0"),
+        ("head/transform=gss head.transform.k=-2", "head.transform.k must be greater than 0"),
+        ("trigger.epoch=0", "trigger.epoch must be a whole number of at least 1, but is 0"),
+        ("windows.batch_size=10000000", "choose a smaller windows.batch_size"),
+        # data
+        ("data=penn", "data.root is not set: give the folder with penn/train.txt in it"),
+        ("data=penn data.root=nowhere", "nowhere/penn/train.txt does not exist: data.root=nowhere"),
+    ],
+)
+def test_bad_input_is_refused(arguments, expected, refused):
+    assert expected in refused(*arguments.split(" "))
+
+
+def test_a_choice_that_does_not_exist_lists_those_that_do(refused):
+    message = refused("experiment=penn_soft_max")
+    assert "experiment=penn_soft_max does not exist (did you mean penn_softmax?)" in message
+    for path in (CONFIGS / "experiment").glob("*.yaml"):
+        assert path.stem in message
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "valid.txt is empty; it must hold at least one line of text"),
+        (b" \n", "valid.txt is empty"),
+        (b"a word\n caf\xe9\n", "valid.txt is not UTF-8 text: line 2, byte offset 11 (0xe9)"),
+        (None, "valid.txt does not exist: data.root="),
+    ],
+)
+def test_a_text_that_cannot_be_read_is_refused(content, expected, refused, tmp_path):
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text("a few words\n" * 100)
+    if content is None:
+        (tmp_path / "valid.txt").unlink()
+    else:
+        (tmp_path / "valid.txt").write_bytes(content)
+    assert expected in refused("data=text", f"data.root={tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("head.transform._target_=no.such.Head", "head.transform._target_=no.such.Head cannot be"),
+        ("head.transform._target_=lmkit.heads.transforms.Idenity", "must be module.Class, with"),
+        ("head.transform._target_=math.pi", "must be a class, but is 3.14"),
+        ("head.transform._target_=null", "must name a class as module.Class, but is None"),
+        ("head.transform._target_=outside.NoModule", "must be a torch.nn.Module, but makes a NoMo"),
+        ("head.transform._target_=outside.Power", "head.transform.power is missing: Power takes"),
+        (
+            "head.transform._target_=outside.Power +head.transform.powr=2",
+            "there is no option head.transform.powr (did you mean head.transform.power?); Power",
+        ),
+        (
+            "head/transform=gss head.transform._target_=outside.Cube",
+            "there is no option head.transform.c; Cube takes no options",
+        ),
+        (
+            "head.transform._target_=outside.Power +head.transform.power=0",
+            "head.transform: outside.Power cannot be made: ValueError: power is 0",
+        ),
+        ("head.transform._target_=broken.Cube", "head.transform._target_=broken.Cube cannot be"),
+        (
+            "trunk._target_=lmkit.trunk.awd_lstm.LSTMLayer",
+            "there is no option trunk.emb_dim",
+        ),
+    ],
+)
+def test_a_class_from_outside_that_does_not_fit_is_refused(
+    arguments, expected, refused, tmp_path, monkeypatch
+):
+    (tmp_path / "outside.py").write_text(OUTSIDE)
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert expected in refused(*arguments.split(" "))
+    sys.modules.pop("outside", None)
+
+
+OUTSIDE = """
+from torch import nn
+
+class NoModule:
+    pass
+
+class Cube(nn.Module):
+    def forward(self, logits):
+        return logits**3
+
+class Power(nn.Module):
+    def __init__(self, power):
+        super().__init__()
+        if power == 0:
+            raise ValueError("power is 0")
+"""
+
+
+def test_an_unknown_option_in_a_file_is_refused(refused, tmp_path):
+    """Hydra takes over whatever a file says; lmkit does not."""
+    folder = tmp_path / "more" / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("# @package _global_\nmax_epoch: 3\n")
+    message = refused("experiment=mine", "--config-dir", str(folder.parent))
+    assert "there is no option max_epoch (did you mean max_epochs?)" in message
+
+
+def test_a_defect_of_a_task_keeps_its_traceback(monkeypatch, tmp_path):
+    def defect(config):
+        raise ZeroDivisionError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("lmkit.training.run.run", defect)
+    monkeypatch.setattr(sys, "argv", ["lmkit", *QUIET])
+    with pytest.raises(ZeroDivisionError):
+        train.main()
+
+
+def test_evaluate_asks_for_its_run(refused):
+    assert refused(command=evaluate) == "run is not set: give it as run=VALUE"
+
+
+def test_describe_shows_sizes_and_writes_nothing(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        sys, "argv", ["lmkit", *SMALL, "head/transform=plif_frozen", "data.num_words=50"]
+    )
+    describe.main()
+    shown = capsys.readouterr().out
+    assert "toy: 50 words, 5,000 / 1,000 / 1,000 tokens" in shown
+    assert "PiecewiseLinear(knots=100000, limit=20.0, frozen=True)" in shown
+    rows = [line.split() for line in shown.splitlines()]
+    # 50 x 32 + 50, 4 x 64 x (32 + 64 + 2), 4 x 32 x (64 + 32 + 2); 10^5 slopes frozen
+    total = ["total", "39,282", "139,282", "557,128"]
+    assert next(row for row in rows if row[:1] == ["total"])[:4] == total
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_group_of_another_command_is_no_option(refused):
+    assert refused("method=cache") == "there is no option method; --help lists all options"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("", "run is not set: give it as run=VALUE"),
+        ("run=nowhere", "run=nowhere is no folder of a run; give one such as runs/NAME-ID"),
+        ("run=nowhere lr=0", "lr must be greater than 0, but is 0"),
+        ("run=nowhere n=0", "n must be a whole number of at least 1, but is 0"),
+        ("run=nowhere max_epochs=x", "max_epochs must be a number, but is 'x'"),
+        ("run=nowhere patience=3", "there is no option patience"),
+    ],
+)
+def test_finetune_refuses_bad_input(arguments, expected, refused):
+    assert expected in refused(*arguments.split(), command=finetune)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("run=nowhere", "run=nowhere is no folder; give the folder of a run"),
+        ("run=nowhere method=cach", "method=cach does not exist (did you mean cache?); there are"),
+        ("run=nowhere method.window=3", "there is no option method.window"),
+        ("run=nowhere method=cache method.thetta=3", "(did you mean method.theta?)"),
+        ("run=nowhere method=cache method.weight=1", "method.weight must be at least 0 and less"),
+        ("run=nowhere method=cache method.theta_grid=[0]", "method.theta must be greater than 0"),
+        ("run=nowhere method=dynamic method.epsilon=0", "method.epsilon must be greater than 0"),
+        ("run=nowhere search=true", "search=true: method=static has nothing to search; choose"),
+        ("run=nowhere search_tokens=0", "search_tokens must be a whole number of at least 1"),
+        ("run=nowhere split=dev", "split must be one of train, valid, test, but is 'dev'"),
+    ],
+)
+def test_evaluate_refuses_bad_input(arguments, expected, refused):
+    assert expected in refused(*arguments.split(), command=evaluate)
+
+
+def test_describe_needs_the_corpus(refused):
+    assert "data.root is not set" in refused("experiment=penn_mos", command=describe)

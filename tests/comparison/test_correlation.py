@@ -1,0 +1,49 @@
+"""Correlations against scipy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from lmkit.comparison.correlation import correlate
+from lmkit.errors.user_error import UserError
+
+X = [402, 4979, 8989, 580, 9983, 282, 7000]
+Y = [57.1, 57.2, 56.8, 56.7, 55.1, 55.8, 56.9]
+
+
+def test_coefficients_and_fishers_interval_are_those_of_scipy():
+    found, pearson = correlate(X, Y), stats.pearsonr(X, Y)
+    assert found.n == 7
+    assert found.pearson == pytest.approx(pearson.statistic)
+    assert (found.pearson_low, found.pearson_high) == pytest.approx(pearson.confidence_interval())
+    assert found.spearman == pytest.approx(stats.spearmanr(X, Y).statistic)
+
+
+def test_spearmans_interval_is_that_of_scipys_bootstrap():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=40)
+    y = x + rng.normal(size=40)
+    found = correlate(x, y)
+    theirs = stats.bootstrap(
+        (x, y),
+        lambda a, b: stats.spearmanr(a, b).statistic,
+        paired=True,
+        vectorized=False,
+        n_resamples=999,
+        method="percentile",
+        rng=0,
+    ).confidence_interval
+    assert (found.spearman_low, found.spearman_high) == pytest.approx(tuple(theirs), abs=0.06)
+    assert correlate(x, y) == found
+
+
+def test_without_spread_or_with_too_few_there_is_none():
+    assert correlate([402] * 5, [1, 2, 3, 4, 5]).pearson is None
+    assert correlate([1, 2], [1, 2]).spearman is None
+    three = correlate([1, 2, 3], [3, 1, 2])
+    assert three.pearson is not None
+    assert three.pearson_low is None
+    with pytest.raises(UserError):
+        correlate([1], [])

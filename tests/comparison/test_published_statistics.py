@@ -1,0 +1,86 @@
+"""Comparisons against scipy's own calls, and p-values against those that the paper printed."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from lmkit.comparison.significance import compare, compare_summaries
+
+HALF = 0.005  # means and deviations are printed with two decimals
+
+# Parthiban et al. 2021, supplement, table 1: test perplexities over ten seeds, mean and standard
+# deviation, and p of the unpaired t-test against Softmax.
+PENN_SOFTMAX, WT2_SOFTMAX = (57.08, 0.10), (64.63, 0.09)
+TABLE_2 = {
+    "penn ss": (PENN_SOFTMAX, (57.03, 0.15), 3.92e-1),
+    "penn gss": (PENN_SOFTMAX, (57.02, 0.13), 2.62e-1),
+    "penn lms_plif": (PENN_SOFTMAX, (56.81, 0.11), 1.91e-5),
+    "penn mos": (PENN_SOFTMAX, (54.88, 0.26), 2.02e-15),
+    "wt2 ss": (WT2_SOFTMAX, (64.35, 0.18), 3.46e-4),
+    "wt2 gss": (WT2_SOFTMAX, (64.51, 0.13), 2.74e-2),
+    "wt2 lms_plif": (WT2_SOFTMAX, (64.15, 0.17), 2.98e-7),
+    "wt2 mos": (WT2_SOFTMAX, (61.97, 0.43), 2.04e-13),
+}
+TABLE_4 = {
+    "penn": ((56.81, 0.11), (56.82, 0.09), 8.26e-1),
+    "wt2": ((64.15, 0.17), (64.30, 0.17), 6.41e-2),
+}
+
+
+def p_interval(
+    a: tuple[float, float], b: tuple[float, float], runs: int = 10
+) -> tuple[float, float]:
+    """Smallest and largest p of means and deviations that are printed as these are.
+
+    Student's p at equal sizes falls with |difference| and grows with either deviation.
+    """
+    found = [
+        compare_summaries(a[0] + i, a[1] + j, runs, b[0] + k, b[1] + m, runs).p_student
+        for i, j, k, m in itertools.product((-HALF, HALF), repeat=4)
+    ]
+    if abs(a[0] - b[0]) <= 2 * HALF:  # the means may have been equal
+        found.append(1.0)
+    return min(found), max(found)
+
+
+@pytest.mark.parametrize("name", TABLE_2)
+def test_p_values_of_table_2_follow_from_ten_seeds(name):
+    softmax, head, printed = TABLE_2[name]
+    low, high = p_interval(softmax, head)
+    assert low <= printed <= high
+
+
+@pytest.mark.parametrize("name", TABLE_4)
+def test_p_values_of_table_4_follow_from_ten_seeds(name):
+    plif, frozen, printed = TABLE_4[name]
+    low, high = p_interval(plif, frozen)
+    assert low <= printed <= high
+
+
+def test_the_interval_excludes_other_p_values():
+    low, high = p_interval(*TABLE_4["wt2"][:2])
+    assert 0.03 < low < high < 0.13
+    # over the eleven seeds of table 2 itself, its printed p is not what follows
+    low, high = p_interval((57.08, 0.09), (57.00, 0.14), 11)
+    assert high < TABLE_2["penn gss"][2]
+
+
+def test_summaries_are_tested_as_by_scipy():
+    found = compare_summaries(64.15, 0.17, 10, 64.30, 0.21, 8)
+    for p, equal in ((found.p_student, True), (found.p_welch, False)):
+        theirs = stats.ttest_ind_from_stats(64.15, 0.17, 10, 64.30, 0.21, 8, equal_var=equal)
+        assert p == pytest.approx(theirs.pvalue, rel=1e-12)
+    assert found.p_student != pytest.approx(found.p_welch, rel=1e-3)
+
+
+def test_bootstrap_is_scipys():
+    a, b = [56.1, 56.4, 56.2, 56.9, 56.5], [57.0, 57.2, 56.8, 57.4]
+    found = compare(a, b, seed=5)
+    theirs = stats.bootstrap(
+        (a, b), lambda x, y: np.mean(x) - np.mean(y), vectorized=False, rng=5
+    ).confidence_interval
+    assert (found.low, found.high) == pytest.approx(tuple(theirs), abs=1e-9)

@@ -1,0 +1,56 @@
+"""Studies without a language model in the report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from lmkit.report.isolation import isolation
+from lmkit.report.page import Chapter, write_report
+
+SVG = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
+CLAIMS = [
+    {"claim": "a < b", "holds": True, "evidence": "1 & 2", "source": "Orhan"},
+    {"claim": "c", "holds": False, "evidence": "3", "source": "Ganea"},
+]
+
+
+def write_study(runs: Path, name: str, text: str) -> None:
+    folder = runs / "synthetic" / name
+    folder.mkdir(parents=True)
+    (folder / "synthetic.json").write_text(text)
+    (folder / "ranks.svg").write_bytes(SVG)
+
+
+def test_claims_and_figures_of_each_study_are_on_the_page(tmp_path):
+    content = {"experiment": "rank_bounds", "claims": CLAIMS, "figures": ["ranks.svg"]}
+    write_study(tmp_path / "runs", "rank_bounds-01", json.dumps(content))
+    sections, left_out = isolation(tmp_path / "runs")
+    assert left_out == []
+    (section,) = sections
+    picture, table = section.blocks
+    assert picture.svg == SVG
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["a < b", "yes", "1 & 2", "Orhan"],
+        ["c", "no", "3", "Ganea"],
+    ]
+    chapters = [Chapter("isolation", "Isolation", [], sections)]
+    page = write_report(tmp_path / "out", "Title", "", chapters, [])
+    html = page.read_text()
+    assert "1 of 2 claims hold here" in html
+    assert "a &lt; b" in html
+    assert 'src="data:image/svg+xml;base64,' in html
+    assert (tmp_path / "out" / "figures" / "rank_bounds-01_ranks.svg").read_bytes() == SVG
+
+
+def test_a_damaged_study_is_left_out_with_the_reason(tmp_path):
+    write_study(tmp_path, "cost-02", '{"experiment": "cost"')
+    write_study(tmp_path, "cost-03", '{"experiment": "cost", "figures": []}')
+    sections, left_out = isolation(tmp_path)
+    assert sections == []
+    assert [each.name for each in left_out] == ["cost-02", "cost-03"]
+    assert all("synthetic.json is damaged" in each.reason for each in left_out)
+
+
+def test_a_folder_without_studies_has_no_section(tmp_path):
+    assert isolation(tmp_path) == ([], [])

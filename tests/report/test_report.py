@@ -1,0 +1,237 @@
+"""The report over folders made by hand: every section, and the files beside the page."""
+
+from __future__ import annotations
+
+import csv
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from lmkit.comparison.stored import Files
+from lmkit.presentation.style import (
+    figure,
+    house_style,
+    lay_out,
+    legend_below,
+    to_pdf,
+    to_svg,
+)
+from lmkit.report.study_report import make_report
+from lmkit.runs.finished import collect, run_folders
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class Page(HTMLParser):
+    """Tables of a page by the id of what holds them, links, and tags."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[tuple[str, str]]]] = {}
+        self.attributes: list[tuple[str, str, str]] = []
+        self._table: list | None = None
+        self._id, self._cell = "", None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.attributes += [(tag, name, value or "") for name, value in attributes]
+        if tag == "div" and "id" in found:
+            self._id = found["id"]
+        elif tag == "table":
+            self.tables[self._id] = []
+        elif tag == "tr":
+            self.tables[self._id].append([])
+        elif tag in ("td", "th"):
+            self._cell = [found.get("data-v", ""), ""]
+
+    def handle_data(self, data):
+        if self._cell is not None:
+            self._cell[1] += data
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th"):
+            self.tables[self._id][-1].append(tuple(self._cell))
+            self._cell = None
+
+
+@pytest.fixture(scope="module")
+def report(study_folder, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("report")
+    damaged = next(iter(sorted(study_folder.glob("*/analysis/samples.json"))))
+    whole = damaged.read_text()
+    damaged.write_text("{")
+    make_report(collect(run_folders(study_folder)), "softmax", (54.0, 57.5), out)
+    damaged.write_text(whole)
+    return out
+
+
+@pytest.fixture(scope="module")
+def page(report) -> Page:
+    return Page((report / "index.html").read_text())
+
+
+def test_the_page_refers_to_nothing_outside_but_the_files_beside_it(report, page):
+    text = (report / "index.html").read_text()
+    assert not re.search(r"<(link|img|iframe|script src)|@import|url\((?!#)", text)
+    for tag, name, value in page.attributes:
+        if name in ("href", "xlink:href", "src"):
+            assert value.startswith("#") or (report / value).is_file(), (tag, value)
+    referred = {v[1:] for _, name, v in page.attributes if name.endswith("href") and v[:1] == "#"}
+    referred |= set(re.findall(r"url\(#([^)]+)\)", text))
+    ids = [value for _, name, value in page.attributes if name == "id"]
+    assert referred <= set(ids)
+    assert len(ids) == len(set(ids))
+
+
+def test_every_section_has_its_tables_and_figures(report):
+    tables = {path.stem.removeprefix("penn_") for path in (report / "tables").glob("*.csv")}
+    figures = {path.stem.removeprefix("penn_") for path in (report / "figures").glob("*.svg")}
+    assert tables == {
+        "performance", "significance", "published", "rank_and_difference", "pairs", "correlation",
+        "averaging", "experts", "latent_dropout", "ranks_10000", "ranks_82429", "divergence",
+        "predictions", "hit_shares", "margins", "word_similarity", "word_similarity_published",
+        "components", "press_robustness", "gradient_bottleneck", "runs", "origins",
+        "dialogue",
+    }  # fmt: skip
+    assert figures == {
+        "rank_gss", "rank_heads", "grid_perplexity", "grid_rank", "experts_test", "experts_rank",
+        "experts_gap", "experts_parameters", "latent_dropout_test", "latent_dropout_rank",
+        "latent_dropout_gap", "spectrum_log", "spectrum_normalised", "spectrum_cumulative",
+        "hits", "wins", "transforms", "logits", "curve_valid", "curve_train", "rank_under_noise",
+    }  # fmt: skip
+    for path in (report / "figures").iterdir():
+        if path.suffix == ".svg":
+            ElementTree.parse(path)
+        else:
+            assert path.read_bytes().startswith(b"%PDF")
+
+
+def test_csv_holds_the_numbers_of_the_pages_tables(report, page):
+    for path in (report / "tables").glob("*.csv"):
+        with path.open(newline="") as file:
+            rows = list(csv.reader(file))
+        shown = page.tables[path.stem]
+        assert len(shown) == len(rows)
+        firsts = [  # of each column of the page the first one of the file
+            next(i for i, name in enumerate(rows[0]) if name.startswith(text.strip()))
+            for _, text in shown[0]
+        ]
+        for line, cells in zip(rows[1:], shown[1:], strict=True):
+            assert [line[i] for i in firsts] == [value for value, _ in cells], path.name
+
+
+def test_published_figures_stand_beside_ours(page):
+    rows = {(row[0][1], row[1][1]): row for row in page.tables["penn_published"][1:]}
+    test = rows["Softmax (ET 200)", "test perplexity"]
+    assert test[2][1].startswith("57.10")
+    assert test[3][1] == "57.08 ± 0.09"
+    assert float(test[4][0]) == pytest.approx((57.10 - 57.08) / 0.09)
+    # ours over 82,429 contexts, not over the 10,000 of the end of training
+    assert rows["Softmax (ET 200)", "Press rank"][2][1] == "410"
+    assert not any(head == "Cube" for head, _ in rows)
+
+
+def test_a_head_that_nobody_published_is_in_all_the_other_tables(page):
+    for name in ("performance", "significance", "ranks_10000", "rank_and_difference"):
+        assert any(row[0][1] == "Cube" for row in page.tables[f"penn_{name}"][1:]), name
+
+
+def test_what_is_missing_or_damaged_is_named(report):
+    text = (report / "index.html").read_text()
+    assert "no embeddings.json: Cube" in text
+    assert "no second seed" in text
+    assert "samples.json" in text
+    assert "1 left out" in text
+
+
+def test_responses_are_scored_and_shown_side_by_side(report, page):
+    rows = {(row[0][1], row[1][1]): row for row in page.tables["penn_dialogue"][1:]}
+    assert rows["perplexity", "Softmax (ET 200)"][3][1] == "30.00"
+    differences = {
+        head: row[4][0] for (measure, head), row in rows.items() if measure == "BLEU-2 recall"
+    }
+    assert sorted(float(value) for value in differences.values() if value) == [
+        pytest.approx(0.1),
+        pytest.approx(0.2),
+    ]
+    assert "said: how are you" in (report / "index.html").read_text()
+
+
+def test_texts_of_models_are_no_markup(report):
+    text = (report / "index.html").read_text()
+    assert "&lt;b&gt;once&lt;/b&gt; upon" in text
+    assert "a &lt;unk&gt; &amp; b" in text
+
+
+def test_the_same_figure_makes_the_same_files():
+    files = []
+    for _ in range(2):
+        with house_style():
+            drawn, axes = figure()
+            axes.plot([1, 2], [3, 4], label="line")
+            legend_below(axes)
+            lay_out(drawn)
+            files.append((to_svg(drawn, "key"), to_pdf(drawn)))
+    assert files[0] == files[1]
+
+
+def test_two_corpora_without_ranks_and_a_damaged_analysis(tmp_path, make_run, add_analyses):
+    runs = tmp_path / "runs"
+    for sizes in ((10000, 82429), (200, 1999)):
+        for c, k in ((0.0, 1.5), (0.0, 2.0), (1.0, 1.5), (1.0, 2.0)):
+            run = make_run(runs, 1, 57 + c + k, None, transform="gss", sizes=sizes,
+                           changes={"transform.c": c, "transform.k": k})  # fmt: skip
+    add_analyses(run)
+    path = run / "analysis" / "predictions.json"
+    path.write_text(path.read_text().replace('"top"', '"pot"'))
+    page = make_report(collect(run_folders(runs)), "gss", None, tmp_path / "out")
+    text = page.read_text()
+    assert "predictions.json</b>: it is damaged: contexts does not hold name and top" in text
+    stems = {path.stem for path in (tmp_path / "out" / "tables").glob("*.csv")}
+    assert {"penn_performance", "penn_all_performance"} <= stems
+    assert not (tmp_path / "out" / "figures" / "penn_grid_rank.svg").exists()
+
+
+def test_spectra_are_read_as_they_are_written(tmp_path, make_run):
+    torch = pytest.importorskip("torch")
+    from lmkit.spectra.measures import measure
+    from lmkit.spectra.storage import write_spectrum
+
+    folder = make_run(tmp_path, 1)
+    values = torch.tensor([4.0, 2.0, 1.0], dtype=torch.float64)
+    measures = measure(values, 5, 3, torch.float32, "svd")
+    with (folder / "spectra" / "test_log_probs.npz").open("wb") as file:
+        write_spectrum(file, values, measures)
+    (run,) = next(iter(collect([folder]).runs.values()))
+    found = Files().spectrum(run, "test_log_probs.npz")
+    assert found.relative_S.tolist() == [1.0, 0.5, 0.25]
+    assert found.measures["press_rank"] == 3
+
+
+def test_the_command_needs_no_torch_and_names_what_is_wrong(tmp_path, make_run):
+    make_run(tmp_path / "runs", 1)
+    code = (
+        "import sys\n"
+        "from lmkit.cli.main import main\n"
+        "sys.argv = ['lmkit', 'report', *sys.argv[1:]]\n"
+        "try: main()\n"
+        "finally: print('torch' in sys.modules)"
+    )
+
+    def run(*arguments: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-c", code, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
+
+    done = run(f"runs={tmp_path / 'runs'}", f"out={tmp_path / 'out'}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "False"
+    assert (tmp_path / "out" / "index.html").is_file()
+    assert "error: runs=" in run(f"runs={tmp_path / 'nowhere'}").stderr
+    wrong = run(f"runs={tmp_path / 'runs'}", "window=[3,1]").stderr
+    assert wrong.startswith("error: window must begin below its end")

@@ -1,0 +1,180 @@
+"""A sweep's W&B workspace: checked offline, by building it and reading it back."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import wandb
+import wandb_workspaces.reports.v2 as wr
+import wandb_workspaces.workspaces as ws
+from wandb_workspaces.workspaces import internal
+
+from lmkit.cli import dashboard as command
+from lmkit.cli.entry import compose, plain_config
+from lmkit.errors.user_error import UserError
+from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
+from lmkit.spectra.measures import measure
+from lmkit.tracking import heat_map, publish
+from lmkit.tracking.fields import Axis, result_fields, run_fields
+from lmkit.tracking.publish import read_workspace, send, write_workspace
+from lmkit.tracking.workspace import workspace
+
+C = Axis("head.transform.c", "head_transform_c", True)
+K = Axis("head.transform.k", "head_transform_k", True)
+SEED, TRANSFORM = Axis("seed", "seed", True), Axis("head/transform", "transform", False)
+AXES = [C, K, SEED, TRANSFORM]
+
+
+@pytest.fixture
+def made() -> ws.Workspace:
+    return workspace("gss_grid", AXES, "us", "lm")
+
+
+def panels(found: ws.Workspace, kind: type) -> list:
+    return [p for section in found.sections for p in section.panels if isinstance(p, kind)]
+
+
+def summary_fields() -> set[str]:
+    """What a run of such a sweep has in its summary."""
+    import torch
+
+    config = plain_config(compose("train", ["head/transform=gss"]))
+    spectrum = measure(torch.arange(60.0, 0, -1), 100, 60, torch.float32, "svd").to_dict()
+    metrics = {"valid_ppl": 2.0, "test_ppl": 1.0, "test_spectrum": spectrum}
+    axes = [axis.option for axis in AXES]
+    return {*run_fields(config, axes), *result_fields(metrics)}
+
+
+def test_panels_draw_fields_that_runs_have(made):
+    drawn = {m.name for p in panels(made, wr.ScatterPlot) for m in (p.x, p.y)}
+    (parallel,) = panels(made, wr.ParallelCoordinatesPlot)
+    columns = {column.metric.name for column in parallel.columns}
+    assert {"test_ppl", "press_rank", "effective_rank_0_001"} < drawn < summary_fields()
+    assert {"head", C.field, K.field, "press_rank", "valid_ppl", "test_ppl"} < columns
+    assert columns < summary_fields()
+    metrics = {m for p in panels(made, wr.LinePlot) for m in p.y}
+    assert {"valid/ppl", "train/ppl"} < metrics
+
+
+def test_heat_maps_are_over_numbers_and_fill_all_that_the_chart_leaves_open(made):
+    maps = [p for p in panels(made, wr.CustomChart) if p.chart_name.startswith("us/")]
+    assert [p.chart_fields["value"] for p in maps] == ["test_ppl", "press_rank"]
+    for panel in maps:
+        assert {C.field, K.field} < set(panel.query["summary"]["keys"]) < summary_fields()
+        assert (panel.chart_fields["x"], panel.chart_fields["y"]) == (C.field, K.field)
+        open_ones = set(re.findall(r"\$\{(\w+):(\w+)\}", json.dumps(heat_map.SPEC)))
+        given = {("field", name) for name in panel.chart_fields}
+        assert open_ones == given | {("string", name) for name in panel.chart_strings}
+    few = workspace("seeds", [SEED, TRANSFORM], "us", "lm")
+    assert not [p for p in panels(few, wr.CustomChart) if p.chart_name.startswith("us/")]
+
+
+def test_what_is_read_back_is_what_was_written_each_time_the_same(made, tmp_path):
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    write_workspace(first, made)
+    write_workspace(second, workspace("gss_grid", AXES, "us", "lm"))
+    assert first.read_bytes() == second.read_bytes()
+    found = read_workspace(first)
+    assert (found.entity, found.project, found.name) == ("us", "lm", "sweep gss_grid")
+    assert found._to_model().model_dump_json() == made._to_model().model_dump_json()
+    spec = json.loads(first.read_text())["workspace"]["spec"]
+    (runs,) = spec["section"]["runSets"]
+    (only,) = runs["filters"]["filters"]
+    assert (only["key"], only["op"], only["value"]) == (
+        {"section": "run", "name": "group"}, "=", "gss_grid"
+    )
+    first.write_text("{}")
+    with pytest.raises(UserError, match=r"first\.json is no workspace"):
+        read_workspace(first)
+
+
+class FakeApi:
+    """W&B's, as far as it is asked; a chart can be made once."""
+
+    charts: list[dict]
+
+    class client:  # noqa: N801
+        app_url = "http://localhost"
+
+    def create_custom_chart(self, **chart: object) -> None:
+        if chart in self.charts:
+            raise wandb.Error("it exists")
+        self.charts.append(chart)
+
+
+def test_sent_again_it_is_changed_and_not_doubled(made, tmp_path, monkeypatch):
+    names, path = [], tmp_path / "workspace.json"
+    FakeApi.charts = []
+
+    def upsert(view: internal.View) -> dict:
+        names.append((view.name, view.id))
+        return {"upsertView": {"view": {"name": view.name, "id": "id-of-it"}}}
+
+    monkeypatch.setattr(wandb, "Api", FakeApi)
+    monkeypatch.setattr(internal, "upsert_view2", upsert)
+    address = send(path, made)
+    assert address.startswith("http://localhost/us/lm?nw=")
+    write_workspace(path, workspace("gss_grid", AXES, "us", "lm"))
+    assert send(path, workspace("gss_grid", AXES, "us", "lm")) == address
+    assert names == [(names[0][0], ""), (names[0][0], "id-of-it")]
+    (chart,) = FakeApi.charts
+    assert f"us/{chart['name']}" in path.read_text()
+    elsewhere = workspace("gss_grid", AXES, "us", "other")
+    send(path, elsewhere)
+    assert names[2][1] == ""  # another project's workspace is another one
+
+
+def test_without_an_account_it_says_so(made, tmp_path, monkeypatch):
+    def refuse() -> None:
+        raise wandb.errors.UsageError("No API key configured.")
+
+    monkeypatch.setattr(publish.wandb, "Api", refuse)
+    with pytest.raises(UserError, match=r"No API key configured.*wandb login"):
+        send(tmp_path / "workspace.json", made)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def sweep(tmp_path) -> SweepFolder:
+    line = ["logger.project=theirs", "seed=1"]
+    points = [Point(f"k={k}", [*line, f"head.transform.k={k}"], f"e-{k}", "e", 4, None)
+              for k in (1, 2)]
+    found = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 1, points))
+    found.save()
+    return found
+
+
+def test_the_command_writes_into_the_folder_of_the_sweep(sweep, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["lmkit.cli.dashboard", str(sweep.path)])
+    command.main()
+    assert capsys.readouterr().out.split()[-1] == str(sweep.path / "workspace.json")
+    found = read_workspace(sweep.path / "workspace.json")
+    assert (found.entity, found.project) == (command.UNKNOWN, "theirs")
+    (parallel,) = panels(found, wr.ParallelCoordinatesPlot)
+    assert K.field in {column.metric.name for column in parallel.columns}
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "message"),
+    [
+        ("dashboard", "mime", "mime is no sweep"),
+        ("dashboard", "{sweep} project", "ENTITY/PROJECT must be two names"),
+        ("dashboard", "{sweep} --online", "--online needs to know where to"),
+        ("sweep", "sync mime", "mime is no sweep"),
+    ],
+)
+def test_arguments_are_checked_before_anything_slow_is_imported(sweep, module, line, message):
+    arguments = line.format(sweep=sweep.path).split()
+    program = (
+        f"import sys\nfrom lmkit.{module} import main\nsys.argv[1:] = {arguments!r}\n"
+        "try:\n    main()\n"
+        "finally:\n    print(sys.modules.keys() & {'torch', 'wandb', 'numpy', 'wandb_workspaces'})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {message}")
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,140 @@
+"""A run of a few seconds' training, with every window's weights collected by hand.
+
+Shapes: V vocabulary.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Callback
+from torch import Tensor
+
+from lmkit.data.corpus import Corpus
+from lmkit.data.datamodule import WindowsDataModule
+from lmkit.heads.head import Head
+from lmkit.heads.mixtures import MixtureOfSoftmaxes
+from lmkit.heads.transforms import PiecewiseLinear
+from lmkit.runs.metrics import MetricsFile
+from lmkit.training.callbacks.asgd_switch import AsgdSwitch
+from lmkit.training.callbacks.checkpoints import Checkpoints
+from lmkit.training.language_model import LanguageModel
+from lmkit.training.objective import RegularizedNLL
+from lmkit.training.optimizer import SGDSettings
+from lmkit.training.triggers import Trigger
+from lmkit.trunk.awd_lstm import AWDLSTM
+
+V = 15
+
+
+class Records(pl.Callback):
+    """What a run's weights and reports were."""
+
+    def __init__(self) -> None:
+        self.epochs: list[int] = []  # of each window, from 1
+        self.weights: list[dict[str, Tensor]] = []  # after each window
+        self.validated: list[dict[str, Tensor]] = []  # the weights that each validation ran with
+        self.reports: list[dict[str, float]] = []  # what each epoch reported
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
+        self.epochs.append(batch.epoch)
+        self.weights.append(weights(pl_module))
+
+    def on_validation_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
+        if batch_idx == 0:
+            self.validated.append(weights(pl_module))
+
+    def on_train_epoch_end(self, trainer, pl_module) -> None:
+        self.reports.append(dict(pl_module.epoch_metrics))
+
+
+@dataclass
+class Finished:
+    """A run after its training."""
+
+    model: LanguageModel
+    switch: AsgdSwitch
+    trainer: pl.Trainer
+    data: WindowsDataModule
+    records: Records
+    checkpoint: Path
+    """After the last epoch."""
+
+
+def weights(module: torch.nn.Module) -> dict[str, Tensor]:
+    """A copy of a model's trainable parameters."""
+    return {n: p.detach().clone() for n, p in module.named_parameters() if p.requires_grad}
+
+
+def corpus() -> Corpus:
+    random = np.random.RandomState(0)
+    steps = random.randint(-2, 3, size=500).cumsum() % V
+    return Corpus(tuple(map(str, range(V))), steps[:360], steps[360:430], steps[430:])
+
+
+@pytest.fixture(scope="session")
+def build_model() -> Callable[[], LanguageModel]:
+    """MoS with trained slopes beside a frozen parameter, dropouts on, float64."""
+
+    def build() -> LanguageModel:
+        torch.manual_seed(1)
+        trunk = AWDLSTM(V, 4, 5, 4, 2, 0.1, 0.1, 0.1, 0.1, 0.1)
+        trunk.layers[0].bias_hh.requires_grad_(False)
+        head = Head(
+            MixtureOfSoftmaxes(4, 4, 2, 0.1),
+            PiecewiseLinear(20, 3.0, frozen=False),
+            V,
+            trunk.embedding_weight,
+        )
+        settings = SGDSettings(5.0, 0.5, 1e-5, 0.5, bptt=10)
+        return LanguageModel(trunk, head, RegularizedNLL(1.0, 1.0), settings).double()
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def fit(
+    build_model: Callable[[], LanguageModel], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Finished]:
+    """Trains for `max_epochs`; `more` callbacks are made from the switch and run after it.
+
+    `resume` is a checkpoint to go on from, which is left as it is.
+    """
+
+    def train(
+        trigger: Trigger,
+        max_epochs: int,
+        more: Callable[[AsgdSwitch], Sequence[Callback]] = lambda switch: (),
+        resume: Path | None = None,
+        accelerator: str = "cpu",
+    ) -> Finished:
+        folder = tmp_path_factory.mktemp("run")
+        switch, records = AsgdSwitch(trigger), Records()
+        metrics = MetricsFile(folder / "metrics.csv")
+        checkpoints = Checkpoints(folder, "", {}, [], metrics, every_minutes=1000)
+        data = WindowsDataModule(corpus(), 4, 2, 1, bptt=10, max_length_delta=5, seed=3)
+        trainer = pl.Trainer(
+            accelerator=accelerator,
+            max_epochs=max_epochs,
+            callbacks=[switch, *more(switch), records, checkpoints],
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            default_root_dir=folder,
+        )
+        model = build_model()
+        if resume is not None:
+            shutil.copy(resume, checkpoints.last)
+        start = checkpoints.last if resume is not None else None
+        trainer.fit(model, datamodule=data, ckpt_path=start, weights_only=True)
+        return Finished(model, switch, trainer, data, records, checkpoints.last)
+
+    return train

@@ -1,0 +1,167 @@
+"""The averages are the mean of the weights after the switch, and what is validated with them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from lmkit.training.callbacks.asgd_switch import STATE_KEY, AsgdSwitch, load_evaluated_weights
+from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.triggers import AtEpoch, FromStart, Never, NonMonotone
+
+
+def weights(module):
+    return {n: p.detach().clone() for n, p in module.named_parameters() if p.requires_grad}
+
+
+def same(first: dict, second: dict) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[n], second[n]) for n in first)
+
+
+def mean(history: list[dict]) -> dict:
+    return {name: torch.stack([w[name] for w in history]).mean(0) for name in history[0]}
+
+
+def assert_close(found: dict, expected: dict) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-12, atol=1e-14)
+
+
+def valid_ppl(run, state: dict) -> float:
+    """Valid perplexity of these weights, the model's own put back."""
+    own = weights(run.model)
+    run.model.load_state_dict(state, strict=False)
+    ppl = math.exp(run.model.mean_nll(run.data.eval_windows("valid")))
+    run.model.load_state_dict(own, strict=False)
+    return ppl
+
+
+@pytest.fixture(scope="module")
+def run(fit):
+    """One run for all tests, which leave it as it is."""
+    return fit(AtEpoch(2), max_epochs=4)
+
+
+def test_the_averages_are_the_mean_of_the_weights_after_the_switch(run):
+    records = run.records
+    after = [w for w, epoch in zip(records.weights, records.epochs, strict=True) if epoch > 2]
+    assert set(records.epochs) == {1, 2, 3, 4}
+    assert run.switch.switched_after == 2
+    assert run.switch.count == len(after) > 10
+    assert_close(run.switch.averages, mean(after))
+    assert not same(run.switch.averages, after[-1])
+    # what is not trained has no average
+    assert "trunk.layers.0.bias_hh" not in run.switch.averages
+
+
+def test_averages_from_the_start_are_the_mean_of_all_weights(fit):
+    run = fit(FromStart(), max_epochs=2)
+    assert run.switch.switched_after == 0
+    assert run.switch.count == len(run.records.weights)
+    assert_close(run.switch.averages, mean(run.records.weights))
+    assert [report["averaging"] for report in run.records.reports] == [1.0, 1.0]
+
+
+def test_validation_runs_with_raw_weights_before_the_switch_and_averages_after_it(run):
+    records = run.records
+    epochs = torch.tensor(records.epochs)
+    assert len(records.validated) == 4
+    for epoch, validated in enumerate(records.validated, start=1):
+        last = int((epochs == epoch).nonzero().max())
+        if epoch <= 2:
+            assert same(validated, records.weights[last])
+        else:
+            first = int((epochs == 3).nonzero().min())
+            assert_close(validated, mean(records.weights[first : last + 1]))
+
+
+def test_training_goes_on_from_the_raw_weights(run, fit):
+    """Averaging changes nothing of what is trained: swapped back to the last bit."""
+    plain = fit(Never(), max_epochs=4)
+    assert len(run.records.weights) == len(plain.records.weights)
+    for ours, theirs in zip(run.records.weights, plain.records.weights, strict=True):
+        assert same(ours, theirs)
+    assert same(weights(run.model), run.records.weights[-1])
+    assert plain.switch.averages == {}
+
+
+def test_both_perplexities_are_reported(run):
+    records = run.records
+    for epoch, report in enumerate(records.reports, start=1):
+        last = max(i for i, e in enumerate(records.epochs) if e == epoch)
+        raw = valid_ppl(run, records.weights[last])
+        assert report["valid/ppl_raw"] == pytest.approx(raw, rel=1e-12)
+        used = valid_ppl(run, records.validated[epoch - 1])
+        assert report["valid/ppl"] == pytest.approx(used, rel=1e-12)
+        assert report["averaging"] == (epoch > 2)
+        assert (report["valid/ppl"] == report["valid/ppl_raw"]) == (epoch <= 2)
+
+
+def test_averaged_swaps_in_and_out_exactly(run):
+    raw = weights(run.model)
+    averages = {name: average.clone() for name, average in run.switch.averages.items()}
+    with run.switch.averaged(run.model):
+        assert same(weights(run.model), averages)
+        # the decoder shares the embedding's weight under either name
+        assert run.model.head.decoder_weight is run.model.trunk.embedding_weight
+    assert same(weights(run.model), raw)
+    assert same(run.switch.averages, averages)
+    with pytest.raises(ZeroDivisionError), run.switch.averaged(run.model):
+        raise ZeroDivisionError
+    assert same(weights(run.model), raw)
+
+
+def test_the_trigger_sees_the_raw_valid_loss(fit):
+    run = fit(NonMonotone(1), max_epochs=3)
+    expected = [report["valid/ppl_raw"] for report in run.records.reports]
+    history = run.switch.trigger.history
+    assert [math.exp(nll) for nll in history] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.fixture(scope="module")
+def stopped(fit):
+    """By the number of epochs after which it stopped, the run that `run` is in whole."""
+    return {epochs: fit(AtEpoch(2), epochs) for epochs in (1, 2, 3)}
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+def test_a_resumed_run_has_the_same_averages(fit, run, stopped, epochs):
+    assert stopped[epochs].switch.switched == (epochs >= 2)
+    resumed = fit(AtEpoch(2), max_epochs=4, resume=stopped[epochs].checkpoint)
+    assert resumed.records.epochs[0] == epochs + 1
+    assert same(weights(resumed.model), weights(run.model))
+    assert same(resumed.switch.averages, run.switch.averages)
+    assert resumed.switch.count == run.switch.count
+    assert resumed.switch.switched_after == 2
+
+
+def test_a_checkpoint_holds_raw_weights_and_the_averages_beside_them(run, build_model):
+    checkpoint = load_checkpoint(run.checkpoint)
+    names = run.switch.averages.keys()
+    assert same({n: checkpoint["state_dict"][n] for n in names}, weights(run.model))
+    assert same(checkpoint["callbacks"][STATE_KEY]["averages"], run.switch.averages)
+    model = build_model()
+    assert load_evaluated_weights(model, checkpoint) is True
+    assert same(weights(model), run.switch.averages)
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_until_the_first_average_the_raw_weights_are_evaluated(stopped, build_model, epochs):
+    model = build_model()
+    assert load_evaluated_weights(model, load_checkpoint(stopped[epochs].checkpoint)) is False
+    assert same(weights(model), weights(stopped[epochs].model))
+
+
+def test_the_state_makes_the_round_trip(run):
+    copy = AsgdSwitch(NonMonotone(2))
+    original = AsgdSwitch(NonMonotone(2))
+    original.trigger.fires(1, 5.0)
+    original.averages, original.count = run.switch.averages, 7
+    original.switched_after = 3
+    copy.load_state_dict(original.state_dict())
+    assert same(copy.averages, run.switch.averages)
+    assert (copy.count, copy.switched_after, copy.switched) == (7, 3, True)
+    assert copy.trigger.history == [5.0]

@@ -1,0 +1,145 @@
+"""Stopping once the valid perplexity no longer improves after the switch."""
+
+from __future__ import annotations
+
+import math
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from lmkit.errors.user_error import UserError
+from lmkit.training.callbacks.patience import NonMonotoneStop, Patience
+from lmkit.training.triggers import AtEpoch, FromStart, Never
+
+
+class Script(Patience):
+    """Patience that is told valid perplexities instead of measuring them."""
+
+    def __init__(self, switch, epochs: int | None, ppls: list[float]) -> None:
+        super().__init__(switch, epochs)
+        self.ppls = ppls
+
+    def on_train_epoch_end(self, trainer, pl_module) -> None:
+        pl_module.epoch_metrics["valid/ppl"] = self.ppls[trainer.current_epoch]
+        super().on_train_epoch_end(trainer, pl_module)
+
+
+def epochs_run(patience: int | None, ppls: list[float]) -> int:
+    """Epochs until a switched run stops, without training."""
+    callback = Patience(SimpleNamespace(averages={"w": 0}), patience)
+    trainer = SimpleNamespace(should_stop=False)
+    for epoch, ppl in enumerate(ppls, start=1):
+        callback.on_train_epoch_end(trainer, SimpleNamespace(epoch_metrics={"valid/ppl": ppl}))
+        assert trainer.should_stop == callback.exhausted
+        if trainer.should_stop:
+            return epoch
+    return len(ppls)
+
+
+def test_stops_after_as_many_epochs_without_a_better_perplexity():
+    assert epochs_run(2, [9, 8, 8.5, 8.1, 7]) == 4
+    assert epochs_run(2, [9, 8, 8.5, 7.9, 8, 8, 7]) == 6
+    assert epochs_run(1, [9, 8, 7, 6]) == 4
+    # as good is not better, and a perplexity that is not a number is worse
+    assert epochs_run(2, [9, 9, 9, 1]) == 3
+    assert epochs_run(2, [9, math.nan, math.nan, 1]) == 3
+    assert epochs_run(2, [9, math.inf, 8, math.inf, math.inf, 1]) == 5
+
+
+def test_without_a_number_it_never_stops():
+    assert epochs_run(None, [9.0] * 20) == 20
+
+
+def test_perplexities_before_the_switch_do_not_count(fit):
+    """Averages tell from epoch 3 on: its 9 is the best so far, whatever was before."""
+    ppls = [1, 1, 9, 9.5, 9.6, 1]
+    run = fit(AtEpoch(2), 6, lambda switch: [Script(switch, 2, ppls)])
+    assert max(run.records.epochs) == 5
+
+
+def test_a_run_without_switch_goes_to_its_end(fit):
+    run = fit(Never(), 4, lambda switch: [Script(switch, 1, [1.0] * 4)])
+    assert max(run.records.epochs) == 4
+
+
+def test_a_resumed_run_stops_when_the_undisturbed_one_does(fit):
+    ppls = [9, 8, 8.2, 8.3, 8.4, 1]
+    whole = fit(AtEpoch(1), 6, lambda switch: [Script(switch, 3, ppls)])
+    first = fit(AtEpoch(1), 3, lambda switch: [Script(switch, 3, ppls)])
+    resumed = fit(AtEpoch(1), 6, lambda switch: [Script(switch, 3, ppls)], resume=first.checkpoint)
+    assert resumed.records.epochs[0] == 4
+    assert max(resumed.records.epochs) == max(whole.records.epochs) == 5
+
+
+def test_stopped_it_trains_no_more_but_goes_on_with_more_patience(fit):
+    ppls = [9, 8, 8.2, 8.3, 8.4, 8.5, 1]
+    stopped = fit(AtEpoch(1), 7, lambda switch: [Script(switch, 2, ppls)])
+    path = stopped.checkpoint
+    assert max(stopped.records.epochs) == 4
+    again = fit(AtEpoch(1), 7, lambda switch: [Script(switch, 2, ppls)], resume=path)
+    assert again.records.epochs == []
+    patient = fit(AtEpoch(1), 7, lambda switch: [Script(switch, 4, ppls)], resume=path)
+    assert patient.records.epochs[0] == 5
+    assert max(patient.records.epochs) == 6
+    unending = fit(AtEpoch(1), 7, lambda switch: [Script(switch, None, ppls)], resume=path)
+    assert max(unending.records.epochs) == 7
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, True])
+def test_impossible_patience_names_the_option(value):
+    with pytest.raises(UserError, match="patience must be"):
+        Patience(SimpleNamespace(averages={}), value)
+
+
+class ScriptedStop(NonMonotoneStop):
+    """The authors' rule, told valid perplexities instead of measuring them."""
+
+    def __init__(self, n: int, ppls: list[float]) -> None:
+        super().__init__(n)
+        self.ppls = ppls
+
+    def on_train_epoch_end(self, trainer, pl_module) -> None:
+        pl_module.epoch_metrics["valid/ppl"] = self.ppls[trainer.current_epoch]
+        super().on_train_epoch_end(trainer, pl_module)
+
+
+def authors_epochs(losses: list[float], n: int) -> int:
+    """Epochs that the AWD-LSTM authors' finetune.py trains: `sys.exit` comes before the append."""
+    best_val_loss = []
+    for epoch, val_loss in enumerate(losses, start=1):
+        if len(best_val_loss) > n and val_loss > min(best_val_loss[:-n]):
+            return epoch
+        best_val_loss.append(val_loss)
+    return len(losses)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_finetuning_stops_as_the_authors_code_does(n):
+    for seed in range(50):
+        draw = random.Random(seed)
+        ppls = [math.exp(5 - 0.1 * epoch + draw.gauss(0, 0.3)) for epoch in range(25)]
+        stop, trainer = NonMonotoneStop(n), SimpleNamespace(should_stop=False)
+        epochs = 0
+        while not trainer.should_stop and epochs < len(ppls):
+            epoch_metrics = {"valid/ppl": ppls[epochs]}
+            stop.on_train_epoch_end(trainer, SimpleNamespace(epoch_metrics=epoch_metrics))
+            epochs += 1
+        assert epochs == authors_epochs([math.log(ppl) for ppl in ppls], n)
+
+
+def test_a_finetuning_run_goes_on_after_a_stop_if_n_is_larger(fit):
+    ppls = [9, 8, 8.2, 8.3, 8.4, 8.5, 1]
+    stopped = fit(FromStart(), 7, lambda switch: [ScriptedStop(1, ppls)])
+    assert max(stopped.records.epochs) == 4
+    again = fit(FromStart(), 7, lambda s: [ScriptedStop(1, ppls)], resume=stopped.checkpoint)
+    assert again.records.epochs == []
+    more = fit(FromStart(), 7, lambda s: [ScriptedStop(3, ppls)], resume=stopped.checkpoint)
+    assert more.records.epochs[0] == 5
+    assert max(more.records.epochs) == 6
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, True, None])
+def test_impossible_n_names_the_option(value):
+    with pytest.raises(UserError, match="n must be"):
+        NonMonotoneStop(value)

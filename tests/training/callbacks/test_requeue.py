@@ -1,0 +1,69 @@
+"""A run that was asked to leave: saved, W&B told, the process ended, in that order."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from pytorch_lightning.loggers import WandbLogger
+
+from lmkit.runs.leave import LEFT
+from lmkit.training.callbacks.requeue import Requeue
+
+
+class Recorder(WandbLogger):
+    """A logger of W&B's that notes how it is finished, or fails to be."""
+
+    def __init__(self, events: list[str], failure: Exception | None) -> None:
+        self.events, self.failure = events, failure
+
+    @property
+    def experiment(self) -> Recorder:
+        return self
+
+    def finish(self, exit_code: int) -> None:
+        self.events.append(f"finished {exit_code}")
+        if self.failure:
+            raise self.failure
+
+
+def requeue(asked: int | None, events: list[str]) -> Requeue:
+    leave = SimpleNamespace(asked=asked, at_once=False)
+    checkpoints = SimpleNamespace(save=lambda trainer, module: events.append("saved"))
+    return Requeue(leave, checkpoints)
+
+
+@pytest.mark.parametrize("failure", [None, ConnectionResetError("Connection lost")])
+def test_after_a_window_it_saves_and_leaves_whatever_has_become_of_wandb(failure, capsys):
+    events: list[str] = []
+    trainer = SimpleNamespace(loggers=[Recorder(events, failure)], global_step=7)
+    window, callback = SimpleNamespace(is_last=False), requeue(15, events)
+    with pytest.raises(SystemExit) as end:
+        callback.on_train_batch_end(trainer, None, None, window, 0)
+    assert end.value.code == LEFT
+    assert events == ["saved", "finished 1"]
+    said = capsys.readouterr().out
+    assert "asked to leave by SIGTERM: saved at step 7" in said
+    assert ("ends early (Connection lost)" in said) == (failure is not None)
+
+
+def test_after_the_last_window_of_an_epoch_it_waits_for_the_epochs_own_checkpoint():
+    events: list[str] = []
+    trainer = SimpleNamespace(loggers=[], global_step=7)
+    callback = requeue(12, events)
+    callback.on_train_batch_end(trainer, None, None, SimpleNamespace(is_last=True), 0)
+    assert events == []
+    for hook in (callback.on_train_epoch_end, callback.on_train_end):
+        with pytest.raises(SystemExit):
+            hook(trainer, None)
+    assert events == []  # Checkpoints, which runs before it, has saved
+
+
+def test_not_asked_it_does_nothing():
+    events: list[str] = []
+    callback = requeue(None, events)
+    callback.on_train_batch_end(None, None, None, SimpleNamespace(is_last=False), 0)
+    callback.on_train_epoch_end(None, None)
+    callback.on_train_end(None, None)
+    assert events == []
+    assert callback.leave.at_once  # nothing is left to save

@@ -1,0 +1,96 @@
+"""Perplexities are means over tokens, whatever the windows' lengths."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from lmkit.data.corpus import Corpus
+from lmkit.data.datamodule import WindowsDataModule
+from lmkit.heads.head import Head
+from lmkit.heads.mixtures import SingleContext
+from lmkit.heads.transforms import Identity
+from lmkit.training.head_module import to_device
+from lmkit.training.language_model import LanguageModel
+from lmkit.training.objective import RegularizedNLL
+from lmkit.training.optimizer import SGDSettings
+from lmkit.trunk.awd_lstm import AWDLSTM
+
+V = 11
+
+
+@pytest.fixture
+def model() -> LanguageModel:
+    torch.manual_seed(0)
+    trunk = AWDLSTM(V, 4, 5, 4, 2, 0.0, 0.0, 0.0, 0.0, 0.0)
+    head = Head(SingleContext(4, 4), Identity(), V, trunk.embedding_weight)
+    settings = SGDSettings(1.0, 1.0, 0.0, 1.0, 10)
+    model = LanguageModel(trunk, head, RegularizedNLL(0, 0), settings).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(5)
+    return model
+
+
+@pytest.fixture
+def data() -> WindowsDataModule:
+    """2 x 17 targets in windows of 7, 7 and 3."""
+    words = np.random.RandomState(0).randint(0, V, 36)
+    return WindowsDataModule(Corpus(tuple("abcdefghijk"), words, words, words), 2, 2, 2, 7, 3, 7)
+
+
+def by_hand(model, windows) -> float:
+    model.eval()
+    state, nlls = model.trunk.initial_state(2), []
+    with torch.no_grad():
+        for window in windows:
+            output = model.trunk(window.inputs_TB, state)
+            state = output.state
+            log_probs = model.head.log_probs(output.dropped_TBD)
+            nlls.append(-log_probs[torch.arange(len(log_probs)), window.targets_TB.flatten()])
+    assert len({len(nll) for nll in nlls}) > 1
+    return float(torch.cat(nlls).mean())
+
+
+def test_evaluation(model, data):
+    windows = data.eval_windows("valid")
+    assert model.mean_nll(windows) == pytest.approx(by_hand(model, windows), rel=1e-12)
+
+
+def test_validation(model, data):
+    windows = data.eval_windows("valid")
+    for window in windows:
+        model.validation_step(window, window.index)
+    assert float(model.valid_nll.compute()) == pytest.approx(by_hand(model, windows), rel=1e-12)
+
+
+def test_training(model, data):
+    windows = list(data.train_windows)
+    model.bad_window = torch.tensor(-1)
+    for window in windows:
+        model.on_train_batch_start(window, window.index)
+        model.training_step(window, window.index)
+    assert model.train_perplexity() == pytest.approx(math.exp(by_hand(model, windows)), rel=1e-12)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_a_window_makes_the_host_wait_for_nothing(model, data):
+    model.cuda()
+    optimizer = model.configure_optimizers()
+    model.bad_window = torch.tensor(-1, device="cuda")
+    windows = [to_device(window, model.device) for window in data.train_windows]
+    for window in windows:
+        torch.cuda.set_sync_debug_mode("error" if window.index else "default")
+        try:
+            model.on_train_batch_start(window, window.index)
+            model.training_step(window, window.index).backward()
+            model.configure_gradient_clipping(optimizer, None, None)
+            optimizer.step()
+            optimizer.zero_grad()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert len(windows) > 1

@@ -1,0 +1,96 @@
+"""The training objective by hand.
+
+Shapes: T window length, B batch, D trunk output.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lmkit.errors.user_error import UserError
+from lmkit.heads.head import Head
+from lmkit.heads.mixtures import SingleContext
+from lmkit.heads.transforms import Identity
+from lmkit.training.objective import FloodedNLL, RegularizedNLL
+
+NLL = torch.tensor(5.0)
+# (T, B, D) = (3, 1, 2)
+DROPPED = torch.tensor([[[0.0, 2.0]], [[1.0, 0.0]], [[-3.0, 0.0]]])
+RAW = torch.tensor([[[1.0, 1.0]], [[2.0, 1.0]], [[2.0, -2.0]]])
+
+
+def test_by_hand():
+    ar = (4 + 1 + 9) / 6  # squares of what was dropped out
+    tar = (1 + 0 + 0 + 9) / 4  # squares of the raw output's steps: (1, 0), (0, -3)
+    assert RegularizedNLL(2.0, 1.0)(NLL, DROPPED, RAW).item() == pytest.approx(5 + 2 * ar + tar)
+    assert RegularizedNLL(2.0, 0.0)(NLL, DROPPED, RAW).item() == pytest.approx(5 + 2 * ar)
+    assert RegularizedNLL(0.0, 3.0)(NLL, DROPPED, RAW).item() == pytest.approx(5 + 3 * tar)
+    assert RegularizedNLL(0.0, 0.0)(NLL, DROPPED, RAW) is NLL
+
+
+def test_a_window_of_one_step_has_no_step_to_regularise():
+    loss = RegularizedNLL(2.0, 1.0)(NLL, DROPPED[:1], RAW[:1])
+    assert loss.item() == pytest.approx(5 + 2 * (0 + 4) / 2)
+
+
+def test_gradients_by_hand():
+    nll, dropped, raw = (x.clone().requires_grad_() for x in (NLL, DROPPED, RAW))
+    RegularizedNLL(2.0, 1.0)(nll, dropped, raw).backward()
+    assert nll.grad == 1
+    torch.testing.assert_close(dropped.grad, 2.0 * 2 * DROPPED / 6)
+    steps = torch.tensor([[[1.0, 0.0]], [[0.0, -3.0]]]) * 2 / 4
+    torch.testing.assert_close(raw.grad, torch.cat([-steps[:1], steps[:1] - steps[1:], steps[1:]]))
+
+
+def test_regularisation_of_bf16_outputs_is_in_float32():
+    """1.1015625 is bf16's 1.1, and its square, and their difference's, have no place in bf16."""
+    outputs = torch.full((2, 3, 4), 1.1, dtype=torch.bfloat16)
+    outputs[1] *= 2
+    assert outputs[0, 0, 0] == 1.1015625
+    loss = RegularizedNLL(2.0, 3.0)(NLL, outputs, outputs)
+    assert loss.dtype == torch.float32
+    square = 1.1015625**2
+    assert loss.item() == pytest.approx(5 + 2 * (square + 4 * square) / 2 + 3 * square, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("ar_weight", "tar_weight", "option"),
+    [(-1.0, 0.0, "ar_weight"), (0.0, -1.0, "tar_weight"), (float("inf"), 0.0, "ar_weight")],
+)
+def test_impossible_weights_name_the_option(ar_weight, tar_weight, option):
+    with pytest.raises(UserError, match=rf"objective\.{option}"):
+        RegularizedNLL(ar_weight, tar_weight)
+
+
+@pytest.mark.parametrize(("level", "expected", "slope"), [(3.0, 5.0, 1.0), (5.5, 6.0, -1.0)])
+def test_flooding_by_hand(level, expected, slope):
+    """|5 - b| + b: 5 above the level; 6 below 5.5, where the step goes uphill."""
+    nll = NLL.clone().requires_grad_()
+    loss = FloodedNLL(level, 0.0, 0.0)(nll, DROPPED, RAW)
+    loss.backward()
+    assert loss.item() == expected
+    assert nll.grad == slope
+
+
+def test_flooding_leaves_the_regularisers_as_they_are():
+    plain, flooded = RegularizedNLL(2.0, 1.0), FloodedNLL(5.5, 2.0, 1.0)
+    assert (flooded(NLL, DROPPED, RAW) - plain(NLL, DROPPED, RAW)).item() == pytest.approx(1.0)
+
+
+def test_flooding_turns_the_gradients_of_the_chunked_loss():
+    torch.manual_seed(0)
+    head = Head(SingleContext(2, 2), Identity(), 7, chunk_mb=1e-4).double()
+    hidden, targets = torch.randn(3, 1, 2, dtype=torch.float64), torch.tensor([[1], [6], [0]])
+    found = []
+    for objective in (RegularizedNLL(0, 0), FloodedNLL(50.0, 0, 0)):
+        head.zero_grad()
+        objective(head.nll(hidden, targets), hidden, hidden).backward()
+        found.append(head.decoder_weight.grad.clone())
+    torch.testing.assert_close(found[1], -found[0])
+
+
+@pytest.mark.parametrize("level", [0.0, -1.0, float("nan"), None])
+def test_an_impossible_level_is_named(level):
+    with pytest.raises(UserError, match=r"objective\.level"):
+        FloodedNLL(level, 0.0, 0.0)

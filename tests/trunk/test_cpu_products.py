@@ -1,0 +1,94 @@
+"""What makes PyTorch fast on a CPU: products, and huge pages by the kernel's count of faults.
+
+Shapes: M rows, K summed over, N columns.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmkit.trunk import cpu_products as cpu
+
+needs_onednn = pytest.mark.skipif(not cpu.has_onednn(torch.float32), reason="no oneDNN here")
+
+
+def _offers_huge_pages() -> bool:
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return setting.exists() and "[never]" not in setting.read_text()
+
+
+@pytest.fixture(params=[False, pytest.param(True, marks=needs_onednn)], ids=["default", "onednn"])
+def library(request, monkeypatch):
+    monkeypatch.setattr(cpu, "prefers_onednn", lambda: request.param)
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("size", [(1, 1, 1), (3, 5, 2), (70, 33, 129), (1, 40, 7), (64, 1, 9)])
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+def test_product_is_that_of_float64_within_rounding(size, layout):
+    rows, inner, columns = size
+    random = torch.Generator().manual_seed(0)
+    if layout == "rows":
+        a_MK = torch.randn(rows, inner, generator=random)
+        b_KN = torch.randn(inner, columns, generator=random)
+    else:
+        a_MK = torch.randn(inner, rows, generator=random).T
+        b_KN = torch.randn(columns, inner, generator=random).T
+    bias_N = torch.randn(columns, generator=random)
+    exact = a_MK.double() @ b_KN.double()
+    bound = 1e-6 * (a_MK.double().norm() * b_KN.double().norm() + bias_N.norm())
+    assert (cpu.product(a_MK, b_KN) - exact).abs().max() < bound
+    assert (cpu.product(a_MK, b_KN, bias_N) - (exact + bias_N)).abs().max() < bound
+    assert cpu.product(a_MK, b_KN).dtype == torch.float32
+
+
+@needs_onednn
+def test_onednn_is_given_no_matrix_with_gaps(monkeypatch):
+    monkeypatch.setattr(cpu, "prefers_onednn", lambda: True)
+    given = []
+
+    def product_of(a, b, *rest):
+        given.extend([a, b])
+        return a @ b.T
+
+    monkeypatch.setattr(cpu.torch.ops.mkldnn, "_linear_pointwise", product_of)
+    wide_MK, tall_KN = torch.randn(6, 9)[:, 2:7], torch.randn(15, 4)[::3]
+    torch.testing.assert_close(cpu.product(wide_MK, tall_KN), wide_MK @ tall_KN)
+    torch.testing.assert_close(cpu.product(tall_KN.T, wide_MK.T), tall_KN.T @ wide_MK.T)
+    # given gaps, oneDNN falls back to code that takes some hundred times as long
+    assert len(given) == 4
+    assert all(x.is_contiguous() or x.T.is_contiguous() for x in given)
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_types_keep_their_product(dtype):
+    a_MK, b_KN = torch.ones(2, 3, dtype=dtype), torch.ones(3, 4, dtype=dtype)
+    assert torch.equal(cpu.product(a_MK, b_KN), torch.full((2, 4), 3, dtype=dtype))
+
+
+@pytest.mark.skipif(not _offers_huge_pages(), reason="this kernel offers no huge pages")
+def test_large_tensors_lie_in_huge_pages():
+    # 64 MiB are 16,384 small pages, and without the setting a fault for each of them
+    code = """
+import resource, lmkit.trunk.cpu_products, torch
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+torch.ones(2**24)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    faults = {}
+    for enabled in ("1", "0"):
+        environment = {**os.environ, "THP_MEM_ALLOC_ENABLE": enabled}
+        if enabled == "1":
+            del environment["THP_MEM_ALLOC_ENABLE"]  # the package's own default
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, check=True, capture_output=True
+        )
+        faults[enabled] = int(done.stdout)
+    assert faults["1"] < faults["0"] / 2

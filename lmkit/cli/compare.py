@@ -74,7 +74,8 @@ def _require_comparable(groups: dict[str, Selection]) -> None:
     corpora = {}
     for group in groups.values():
         for run in group.runs:
-            corpora.setdefault(run.folder.read_identity().get("data_sha256"), run.folder.path.name)
+            settings = run.folder.read_identity().settings
+            corpora.setdefault(settings.get("data_sha256"), run.folder.path.name)
     if len(corpora) > 1:
         raise UserError(
             f"perplexities compare on one corpus only, but {' and '.join(corpora.values())} "

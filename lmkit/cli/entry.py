@@ -18,7 +18,9 @@ from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
+from hydra.errors import InstantiationException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -116,6 +118,22 @@ def plain_config(config: DictConfig) -> dict:
     except OmegaConfBaseException as error:
         raise UserError(first_line(error)) from None
     return {key: value for key, value in plain.items() if key not in OF_SWEEPS}
+
+
+def create(section: dict, option: str) -> object:
+    """The object that a section names by its `_target_`, with its options as arguments.
+
+    Raises: UserError with the object's own complaint, or the reason why it cannot be made.
+    """
+    try:
+        return instantiate(section)
+    except InstantiationException as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, UserError):
+                raise cause from None
+            cause = cause.__cause__
+        raise UserError(f"{option}: {first_line(error)}") from error
 
 
 def _set_up_hydra() -> None:

@@ -15,7 +15,9 @@ from pathlib import Path
 
 from lmkit.errors.user_error import did_you_mean
 
-NOT_COMMANDS = ("__init__", "main", "entry", "one_line")
+FOLDER = Path(__file__).parent
+ANALYSES = FOLDER.parents[1] / "conf" / "analyses"
+NOT_COMMANDS = ("__init__", "main", "analysis", "entry", "one_line")
 USAGE = """\
 lmkit trains language models with interchangeable output heads, and measures the spectrum of log P.
 
@@ -48,13 +50,37 @@ def main() -> None:
 
 def _run(name: str, arguments: Sequence[str]) -> None:
     sys.argv = [f"lmkit {name}", *arguments]
-    importlib.import_module(f"lmkit.cli.{name}").main()
+    if (FOLDER / f"{name}.py").exists():
+        importlib.import_module(f"lmkit.cli.{name}").main()
+    else:
+        from lmkit.cli.analysis import run_analysis  # slower than what --help needs
+
+        run_analysis(name)
 
 
 def _commands() -> dict[str, str]:
     """What each subcommand does, by its name; none of them is imported."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return {file.stem: _first_line(file) for file in files if file.stem not in NOT_COMMANDS}
+    modules = {file.stem: file for file in FOLDER.glob("*.py") if file.stem not in NOT_COMMANDS}
+    analyses = {file.stem: file for file in _analyses()}
+    found = {name: _first_line(file) for name, file in modules.items()}
+    found |= {name: _first_sentence(file) for name, file in analyses.items()}
+    return dict(sorted(found.items()))
+
+
+def _analyses() -> list[Path]:
+    """The files of our own analyses, and of those in the user's own folder of configs."""
+    folders = [ANALYSES]
+    for argument, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=True):
+        flag, _, value = argument.partition("=")
+        if flag in ("--config-dir", "-cd"):
+            folders.append(Path(value or following) / "analyses")
+    return [file for folder in folders for file in folder.glob("*.yaml")]
+
+
+def _first_sentence(file: Path) -> str:
+    """What an analysis says of itself in its file, the lines that are not about Hydra."""
+    lines = [line.lstrip("# ") for line in file.read_text("utf-8").splitlines()]
+    return next((line for line in lines if line and not line.startswith("@package")), "")
 
 
 def _first_line(file: Path) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytorch_lightning as pl
 import torch
 
+from lmkit.data.windows import Window
 from lmkit.errors.user_error import UserError
+from lmkit.presentation.progress import progress_bar
 from lmkit.runs.folder import RunFolder
 from lmkit.training.build import build_data, build_model, create
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
@@ -24,6 +27,18 @@ class LoadedRun(NamedTuple):
     model: HeadModule  # with the weights that the checkpoint's valid perplexity belongs to
     data: pl.LightningDataModule
     averaged: bool  # whether these weights are averages
+
+    def with_bar(self, windows: Iterable[Window], contexts: int, then: str) -> Iterator[Window]:
+        """The windows, with a bar over their contexts; at the end it says what comes `then`."""
+        name = self.folder.path.name
+        with progress_bar() as progress:
+            task = progress.add_task(f"{name}: contexts", total=contexts)
+            for window in windows:
+                left = progress.tasks[task].remaining or 0
+                progress.advance(task, min(window.targets_TB.numel(), left))
+                if progress.finished:
+                    progress.update(task, description=f"{name}: {then}")
+                yield window
 
 
 def load_run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from lmkit.analyses.logits import Logits
 from lmkit.comparison.groups import Study, studies
 from lmkit.comparison.stored import Files
 from lmkit.presentation.style import house_style
@@ -24,7 +25,6 @@ from lmkit.report.robustness import robustness
 from lmkit.report.runs_section import runs_section
 from lmkit.report.samples import samples
 from lmkit.report.spectra import spectra
-from lmkit.report.transforms import transforms
 from lmkit.runs.finished import Collected
 
 
@@ -70,7 +70,7 @@ def _chapter(study: Study, files: Files, window: Window | None) -> Chapter:
             spectra(study, files),
             predictions(study, files),
             embeddings(study, files),
-            transforms(study, files),
+            *Logits.sections(study, files),
             samples(study, files),
             *dialogue(study, files),
             curves(study, files),

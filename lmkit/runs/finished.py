@@ -105,7 +105,7 @@ def read_run(folder: RunFolder) -> Run:
     if state == "unfinished":
         raise UserError("it has not finished")
     result = folder.read_result()
-    settings = folder.read_identity()
+    settings = folder.read_identity().settings
     missing = [section for section in _SECTIONS if section not in settings]
     if missing or not all(isinstance(settings[name], dict) for name in ("head", "trunk")):
         raise UserError(f"identity.json is damaged: {', '.join(missing) or 'a section'} is missing")

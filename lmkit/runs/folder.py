@@ -11,12 +11,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import remove_leftovers, replace_atomically, sync_folder
 from lmkit.runs.identity import Identity, differences
+from lmkit.runs.names import RunNames
 from lmkit.runs.result import Budget, Result, read_result
+
+SCHEMA_VERSION = 2  # of identity.json
 
 State = Literal["new", "unfinished", "finished"]
 
@@ -86,7 +89,7 @@ class RunFolder:
             return "finished"
         return "unfinished" if self.config.exists() else "new"
 
-    def prepare(self, config_yaml: str, identity: Identity) -> None:
+    def prepare(self, config_yaml: str, identity: Identity, names: RunNames) -> None:
         """Makes the folder, or makes an unfinished one ready to go on, for who holds its lock.
 
         Writes `config.yaml` (anew when the budget or another option outside the identity has
@@ -104,23 +107,51 @@ class RunFolder:
         if self.identity.exists():
             self._require_identity(identity)
         else:
-            _replace_text(self.identity, json.dumps(identity.payload, indent=2) + "\n")
+            content = {
+                "schema_version": SCHEMA_VERSION,
+                "digest": identity.digest,
+                "settings": identity.settings,
+                "names": names._asdict(),
+            }
+            _replace_text(self.identity, json.dumps(content, indent=2) + "\n")
         # Written last, since its being there is what tells a prepared folder.
         if not self.config.exists() or self.config.read_text("utf-8") != config_yaml:
             _replace_text(self.config, config_yaml)
 
-    def read_identity(self) -> dict[str, object]:
-        """The payload of the identity with which the folder was made.
+    def read_identity(self) -> Identity:
+        """The identity with which the folder was made.
 
         Raises: UserError naming the file when it is missing or damaged.
         """
+        content = self._read_identity_file()
+        return Identity(content["settings"], content["digest"])
+
+    def read_names(self) -> RunNames:
+        """What the run's kinds are called.
+
+        Raises: UserError naming the file when it is missing or damaged.
+        """
+        names = self._read_identity_file()["names"]
         try:
-            payload = json.loads(self.identity.read_bytes())
+            found = RunNames(**names)
+        except TypeError:
+            raise UserError(f"{self.identity} is damaged: its names are not all there") from None
+        return found._replace(place=tuple(found.place))
+
+    def _read_identity_file(self) -> dict[str, Any]:
+        try:
+            content = json.loads(self.identity.read_bytes())
         except (ValueError, OSError) as error:
             raise UserError(f"{self.identity} cannot be read: {error}") from error
-        if not isinstance(payload, dict):
-            raise UserError(f"{self.identity} is damaged: it holds no mapping")
-        return payload
+        if not isinstance(content, dict) or content.get("schema_version") != SCHEMA_VERSION:
+            raise UserError(
+                f"{self.identity} is damaged, or of another version of lmkit: its schema version "
+                f"is not {SCHEMA_VERSION}"
+            )
+        for name, kind in (("settings", dict), ("digest", str), ("names", dict)):
+            if not isinstance(content.get(name), kind):
+                raise UserError(f"{self.identity} is damaged: {name} is missing")
+        return content
 
     def read_result(self) -> Result:
         """The result of a finished run. Raises: UserError naming the file, as `read_result`."""
@@ -144,7 +175,7 @@ class RunFolder:
         return aside
 
     def _require_identity(self, identity: Identity) -> None:
-        lines = differences(self.read_identity(), identity.payload)
+        lines = differences(self.read_identity().settings, identity.settings)
         if lines:
             raise UserError(
                 f"{self.path} is the folder of another run ({'; '.join(lines)}): "

@@ -24,9 +24,9 @@ _DIGEST_LENGTH = 12
 
 
 class Identity(NamedTuple):
-    """The identity of a run: `payload` says it in full, `digest` in 12 hexadecimal digits."""
+    """The identity of a run: `settings` says it in full, `digest` in 12 hexadecimal digits."""
 
-    payload: dict[str, object]
+    settings: dict[str, object]
     digest: str
 
 

@@ -19,6 +19,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity, identity
 from lmkit.runs.leave import LEFT, Leave
 from lmkit.runs.lock import RunLock
+from lmkit.runs.names import RunNames, family_of, head_name, name_of, place_of
 from lmkit.runs.result import Budget, Spent
 from lmkit.training.build import build_data, build_model, create
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch, load_evaluated_weights
@@ -33,6 +34,7 @@ from lmkit.training.callbacks.requeue import Requeue
 from lmkit.training.callbacks.spectrum import SpectrumCallback
 from lmkit.training.callbacks.transform_plot import TransformPlot
 from lmkit.training.finetuning import start_from_parent
+from lmkit.training.head_module import HeadModule
 
 PRECISIONS = ("32-true", "tf32", "bf16-mixed")
 
@@ -100,6 +102,7 @@ def run(config: dict) -> RunFolder:
     create(config["trigger"], "trigger")
     if config["callbacks"]["cuda_graphs"]:
         require_recordable(model)
+    names = run_names(model, create(config["trigger"], "trigger"), defined.source)
     del model  # its trunk is as large as the one to be trained
     with Leave() as leave, RunLock(folder.lock) as lock:
         leave.at_once = True
@@ -108,10 +111,27 @@ def run(config: dict) -> RunFolder:
                 show(folder)
                 return folder
             folder.reopen()
-        folder.prepare(yaml.safe_dump(config, sort_keys=False), defined.identity)
+        folder.prepare(yaml.safe_dump(config, sort_keys=False), defined.identity, names)
         _train_and_conclude(defined, lock, leave)
     show(folder)
     return folder
+
+
+def run_names(model: HeadModule, trigger: object, source: object) -> RunNames:
+    """What the kinds of a run are called."""
+    head = model.head
+    kinds = (head, head.mixture, head.transform)
+    name = head_name([name_of(kind) for kind in kinds])
+    corpus = name_of(source)
+    return RunNames(
+        name,
+        family_of(name),
+        tuple(place_of(kind) for kind in kinds),
+        name_of(model.trunk),
+        name_of(trigger),
+        corpus,
+        corpus,
+    )
 
 
 def _train_and_conclude(defined: Run, lock: RunLock, leave: Leave) -> None:

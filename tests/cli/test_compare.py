@@ -26,7 +26,8 @@ def write_run(folder: Path, name: str, seed: int, test_ppl: float, ranks: dict[i
     (path / "analysis").mkdir(parents=True)
     config = {"name": name, "seed": seed, "head": {"transform": {"k": 2.5}}}
     (path / "config.yaml").write_text(yaml.safe_dump(config))
-    (path / "identity.json").write_text(json.dumps({"data_sha256": "0" * 64, "seed": seed}))
+    content = {"digest": "0", "settings": {"data_sha256": "0" * 64, "seed": seed}, "names": {}}
+    (path / "identity.json").write_text(json.dumps({"schema_version": 2, **content}))
     (first, rank), *others = ranks.items()
     spectrum = {"num_contexts": first, "press_rank": rank}
     for contexts, other in others:
@@ -116,6 +117,7 @@ def test_the_command_prints_and_writes(runs):
     rows = list(csv.DictReader((runs / "c.csv").open()))
     assert [row["measure"] for row in rows] == ["valid_ppl", "test_ppl", "press_rank"]
     assert float(rows[1]["low"]) == content["comparisons"]["test_ppl"]["low"]
-    (runs / "softmax-000000000001" / "identity.json").write_text('{"data_sha256": "1"}')
+    identity = runs / "softmax-000000000001" / "identity.json"
+    identity.write_text(identity.read_text().replace("0" * 64, "1" * 64))
     assert "one corpus" in command(*groups).stderr
     assert "both hold gss" in command(groups[0], f"b={runs}").stderr

@@ -14,10 +14,11 @@ import pytest
 import torch
 from scipy import stats
 
+from lmkit.analyses.logits import Logits
+from lmkit.analyses.measuring import measure_runs
 from lmkit.analyses.prediction_study import PredictionOptions, Predictor
 from lmkit.analyses.word_similarity import BENCHMARKS
 from lmkit.cli.embeddings import measure as measure_embeddings
-from lmkit.cli.logits import measure as measure_logits
 from lmkit.errors.user_error import UserError
 from lmkit.evaluation.each_run import each_run
 from lmkit.evaluation.generate import generate
@@ -124,7 +125,8 @@ def test_what_cannot_be_predicted_is_named(tiny_run):
 
 def test_histogram_of_all_logits_and_curve_of_the_transform(tiny_run):
     run = load_run(tiny_run, "best", None, None)
-    found = measure_logits(run, "test", 150, 20)
+    analysis = Logits(split="test", contexts=150, bins=20)
+    (found,) = measure_runs(analysis, [run.folder]).found.values()
     stored = json.loads((tiny_run / "analysis" / "logits.json").read_text())
     assert (stored["kind"], stored["transform"]) == ("logits", "PiecewiseLinear")
     assert found["num_contexts"] == 150

@@ -71,7 +71,8 @@ def test_the_parent_is_not_written_to_and_pointed_at(parent):
     assert child.path.name.startswith("toy_finetune-")
     result, config = child.read_result(), yaml.safe_load(child.config.read_text())
     digest = parent.read_result().identity
-    for found in (result.provenance["parent"], config["parent"], child.read_identity()["parent"]):
+    settings = child.read_identity().settings
+    for found in (result.provenance["parent"], config["parent"], settings["parent"]):
         assert found["identity"] == digest
     assert Path(config["parent"]["folder"]) == parent.path
     assert result.provenance["parent"]["test_ppl"] == parent.read_result().metrics["test_ppl"]

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from lmkit.runs.identity import identity
+from lmkit.runs.names import RunNames
 
 MIXTURES = {
     "none": {"_target_": "lmkit.heads.mixtures.SingleContext"},
@@ -95,7 +96,9 @@ def make_run() -> MakeRun:
         folder = root / f"penn_small-{found.digest}"
         for name in ("analysis", "spectra"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        (folder / "identity.json").write_text(json.dumps(found.payload))
+        names = RunNames("Softmax", "softmax", (0, 0, 0), "AWD-LSTM", "ET 200", "toy", "toy")
+        content = {"digest": found.digest, "settings": found.settings, "names": names._asdict()}
+        (folder / "identity.json").write_text(json.dumps({"schema_version": 2, **content}))
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         measures = spectrum_measures(contexts, sizes[0], rank)
         metrics = {

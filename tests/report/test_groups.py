@@ -40,7 +40,8 @@ def test_threads_and_chunks_are_no_groups_and_a_seed_counts_once(tmp_path, make_
     twin = tmp_path / "twin"
     shutil.copytree(run, twin)
     payload = json.loads((twin / "identity.json").read_text())
-    payload["threads"], payload["head"]["chunk_mb"] = 8, 64
+    settings = payload["settings"]
+    settings["threads"], settings["head"]["chunk_mb"] = 8, 64
     (twin / "identity.json").write_text(json.dumps(payload))
     study, left_out = study_of(tmp_path)
     assert [len(group.runs) for group in study.groups] == [1]

@@ -137,9 +137,9 @@ def test_config_is_left_alone() -> None:
     before = copy.deepcopy(given)
     found = identity(given, "d", "cpu")
     assert given == before
-    assert found.payload["trunk"] is not given["trunk"]
-    assert found.payload["identity_version"] == IDENTITY_VERSION
-    assert json.loads(json.dumps(found.payload)) == found.payload
+    assert found.settings["trunk"] is not given["trunk"]
+    assert found.settings["identity_version"] == IDENTITY_VERSION
+    assert json.loads(json.dumps(found.settings)) == found.settings
 
 
 def test_digest_is_pinned() -> None:
@@ -175,10 +175,10 @@ def test_bad_values_are_named() -> None:
 
 
 def test_differences_name_the_options() -> None:
-    old = identity(config(), "d", "cpu").payload
+    old = identity(config(), "d", "cpu").settings
     changed = set_at("head.transform.k", 0.7)
     changed["trigger"] = {}
-    new = identity(changed, "d", "cpu").payload
+    new = identity(changed, "d", "cpu").settings
     assert differences(old, new) == [
         "head.transform.k: 0.5, now 0.7",
         "trigger: absent, now {}",

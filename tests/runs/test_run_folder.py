@@ -9,9 +9,11 @@ import pytest
 from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity
+from lmkit.runs.names import RunNames
 from lmkit.runs.result import SCHEMA_VERSION, Budget, Result, Spent, publish_result
 
 IDENTITY = Identity({"identity_version": 1, "seed": 1, "head": {"k": 0.5}}, "0123456789ab")
+NAMES = RunNames("Softmax", "softmax", (0, 0, 0), "AWD-LSTM", "ET 200", "Penn Treebank", "PTB")
 
 
 def finish(run: RunFolder, epochs: int) -> None:
@@ -53,10 +55,10 @@ def test_from_new_to_finished(tmp_path: Path) -> None:
     run = RunFolder.of(tmp_path / "deep" / "runs", "smoke", IDENTITY)
     assert run.state() == "new"
     assert not run.finished_within(Budget(1, None))
-    run.prepare("seed: 1\n", IDENTITY)
+    run.prepare("seed: 1\n", IDENTITY, NAMES)
     assert run.state() == "unfinished"
     assert run.config.read_text() == "seed: 1\n"
-    assert run.read_identity() == IDENTITY.payload
+    assert run.read_identity() == IDENTITY
     assert run.checkpoints.is_dir()
     assert run.spectra.is_dir()
     assert run.analysis.is_dir()
@@ -74,18 +76,18 @@ def test_made_but_not_prepared_is_new(tmp_path: Path) -> None:
     run.checkpoints.mkdir(parents=True)
     (run.path / ".identity.json.0123.tmp").write_text("{")
     assert run.state() == "new"
-    run.prepare("seed: 1\n", IDENTITY)
+    run.prepare("seed: 1\n", IDENTITY, NAMES)
     assert run.state() == "unfinished"
     assert not list(run.path.rglob(".*"))
 
 
 def test_preparing_again_keeps_the_work_and_takes_the_new_config(tmp_path: Path) -> None:
     run = RunFolder.of(tmp_path, "smoke", IDENTITY)
-    run.prepare("max_epochs: 3\n", IDENTITY)
+    run.prepare("max_epochs: 3\n", IDENTITY, NAMES)
     run.last.write_bytes(b"weights")
     (run.checkpoints / ".last.ckpt.0123.tmp").write_bytes(b"half")
     run.metrics.write_text("step,epoch\n")
-    run.prepare("max_epochs: 4\n", IDENTITY)
+    run.prepare("max_epochs: 4\n", IDENTITY, NAMES)
     assert run.config.read_text() == "max_epochs: 4\n"
     assert run.last.read_bytes() == b"weights"
     assert run.metrics.read_text() == "step,epoch\n"
@@ -94,33 +96,33 @@ def test_preparing_again_keeps_the_work_and_takes_the_new_config(tmp_path: Path)
 
 def test_same_config_is_not_written_again(tmp_path: Path) -> None:
     run = RunFolder.of(tmp_path, "smoke", IDENTITY)
-    run.prepare("name: é\n", IDENTITY)
+    run.prepare("name: é\n", IDENTITY, NAMES)
     before = run.config.stat()
-    run.prepare("name: é\n", IDENTITY)
+    run.prepare("name: é\n", IDENTITY, NAMES)
     assert run.config.stat().st_ino == before.st_ino
 
 
 def test_folder_of_another_identity_is_refused(tmp_path: Path) -> None:
     run = RunFolder.of(tmp_path, "smoke", IDENTITY)
-    run.prepare("k: 0.5\n", IDENTITY)
-    other = Identity({**IDENTITY.payload, "head": {"k": 0.7}}, IDENTITY.digest)
+    run.prepare("k: 0.5\n", IDENTITY, NAMES)
+    other = Identity({**IDENTITY.settings, "head": {"k": 0.7}}, IDENTITY.digest)
     with pytest.raises(UserError, match=r"another run \(head\.k: 0\.5, now 0\.7\)"):
-        run.prepare("k: 0.7\n", other)
+        run.prepare("k: 0.7\n", other, NAMES)
     assert run.config.read_text() == "k: 0.5\n"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]"])
 def test_damaged_identity_is_named(tmp_path: Path, content: str) -> None:
     run = RunFolder.of(tmp_path, "smoke", IDENTITY)
-    run.prepare("k: 0.5\n", IDENTITY)
+    run.prepare("k: 0.5\n", IDENTITY, NAMES)
     run.identity.write_text(content)
     with pytest.raises(UserError, match=r"identity.json"):
-        run.prepare("k: 0.5\n", IDENTITY)
+        run.prepare("k: 0.5\n", IDENTITY, NAMES)
 
 
 def test_damaged_result_is_named(tmp_path: Path) -> None:
     run = RunFolder.of(tmp_path, "smoke", IDENTITY)
-    run.prepare("k: 0.5\n", IDENTITY)
+    run.prepare("k: 0.5\n", IDENTITY, NAMES)
     run.result.write_text('{"schema_version": 1, "metr')
     assert run.state() == "finished"  # it is not trained over: someone may still save it
     with pytest.raises(UserError, match=str(run.result)):
@@ -129,7 +131,7 @@ def test_damaged_result_is_named(tmp_path: Path) -> None:
 
 def test_reopened_under_a_larger_budget(tmp_path: Path) -> None:
     run = RunFolder.of(tmp_path, "smoke", IDENTITY)
-    run.prepare("max_epochs: 3\n", IDENTITY)
+    run.prepare("max_epochs: 3\n", IDENTITY, NAMES)
     finish(run, epochs=3)
     run.last.write_bytes(b"weights")
     aside = run.reopen()
@@ -148,4 +150,4 @@ def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
     run = RunFolder.of(tmp_path / "runs", "smoke", IDENTITY)
     with pytest.raises(UserError, match=r"cannot make the folder .*runs/smoke"):
-        run.prepare("k: 0.5\n", IDENTITY)
+        run.prepare("k: 0.5\n", IDENTITY, NAMES)

@@ -1,0 +1,61 @@
+"""The contract of an analysis: one question asked of finished runs, told in one file.
+
+An analysis lives in a module of its own: what it measures, its tables, its section of the report.
+`conf/analyses/<name>.yaml` names its class and holds its options with their defaults. Command line
+and report find it there; nothing lists it. The module imports torch within `measure` alone, since
+the report reads what was measured without it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lmkit.comparison.groups import Study
+from lmkit.comparison.stored import Files
+from lmkit.presentation.section import Section
+from lmkit.presentation.tables import Table
+
+if TYPE_CHECKING:  # it brings torch
+    from lmkit.evaluation.load import LoadedRun
+
+Content = dict[str, Any]  # plain data, as JSON holds it
+
+
+class Analysis(ABC):
+    """A question, with its options; making one checks them.
+
+    The constructor takes the options of its YAML file by their names, and raises UserError for a
+    value that is wrong.
+    """
+
+    name: ClassVar[str]  # of the command, of conf/analyses/<name>.yaml and analysis/<name>.json
+    schema_version: ClassVar[int] = 1  # raised when what `measure` returns changes its form
+    order: ClassVar[int] = 1000  # of its section on the page: smaller ones come first
+    takes_dialogue: ClassVar[bool] = False  # whether models of dialogue can be measured too
+    checkpoint: str = "best"  # which of a run's checkpoints is loaded
+
+    @abstractmethod
+    def measure(self, run: LoadedRun) -> Content:
+        """What it finds of one run, to be stored in the run's folder.
+
+        Raises: UserError saying why the run cannot be measured.
+        """
+
+    def stem(self, content: Content) -> str:
+        """The name, without .json, of the file in analysis/ that holds `content`."""
+        return self.name
+
+    @abstractmethod
+    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+        """What the terminal shows of the runs that were just measured, by their names."""
+
+    def notes(self, found: Mapping[str, Content]) -> list[str]:
+        """Lines that follow the tables on the terminal."""
+        return []
+
+    @classmethod
+    def sections(cls, study: Study, files: Files) -> Sequence[Section]:
+        """What the report says of the runs of one corpus, as they were measured."""
+        return []

@@ -1,0 +1,135 @@
+"""What a run's transform does to the logits that it meets: curve and histogram.
+
+As in Parthiban et al. 2021, figure 1, for any transform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from lmkit.analyses.analysis import Analysis, Content
+from lmkit.comparison.groups import Study
+from lmkit.comparison.stored import Files
+from lmkit.errors.user_error import require_choice, require_count
+from lmkit.presentation.section import Drawing, Section
+from lmkit.presentation.style import COLUMN, figure, legend_below, looks
+from lmkit.presentation.tables import Column, Table, number, whole, word
+
+if TYPE_CHECKING:  # it brings torch
+    from lmkit.evaluation.load import LoadedRun
+
+_SHOWN = 8
+_NO_TRANSFORM = ("Softmax", "MoS", "MoC")
+
+
+class Logits(Analysis):
+    """Histogram of the logits of all words and components before the transform, and its curve.
+
+    Args:
+        split: train, valid or test.
+        contexts: first contexts of the split, or as many as there are.
+        bins: of the histogram.
+    """
+
+    name = "logits"
+    order = 90
+
+    def __init__(self, *, split: str, contexts: int, bins: int) -> None:
+        require_choice("split", split, ("train", "valid", "test"))
+        require_count("contexts", contexts)
+        require_count("bins", bins)
+        self.split, self.contexts, self.bins = split, contexts, bins
+
+    def measure(self, run: LoadedRun) -> Content:
+        # brings torch, which the report does without
+        from lmkit.evaluation.logits import model_logits
+
+        windows = run.data.eval_windows(self.split)
+        count = min(self.contexts, windows.num_targets)
+        found = model_logits(run.model, run.with_bar(windows, count, "histogram"), count, self.bins)
+        return {
+            "split": self.split,
+            "num_contexts": found.num_contexts,
+            "transform": run.config["head"]["transform"]["_target_"].rpartition(".")[2],
+            "histogram": found.histogram._asdict(),
+            "curve": found.curve._asdict(),
+        }
+
+    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+        columns = [
+            Column("run", is_text=True),
+            Column("transform", is_text=True),
+            *map(Column, ("contexts", "smallest", "largest", "transformed to", "and to")),
+        ]
+        rows = []
+        for name, content in found.items():
+            logit, transformed = content["curve"]["logit"], content["curve"]["transformed"]
+            ends = (logit[0], logit[-1], transformed[0], transformed[-1])
+            start = [word(name), word(content["transform"]), whole(content["num_contexts"])]
+            rows.append([*start, *map(number, ends)])
+        return [Table("logits", "Logits, and what the transform makes of them", "", columns, rows)]
+
+    @classmethod
+    def sections(cls, study: Study, files: Files) -> list[Section]:
+        having, heads_without = files.having(study, cls.name)
+        without = [name for name in heads_without if name not in _NO_TRANSFORM]
+        groups, note = study.shown(_SHOWN, having)
+        found = []
+        for group in groups:
+            run = files.representative(group.runs, cls.name)
+            if run is not None:
+                found.append(_curve(group.label, files.analysis(run, cls.name)))
+        missing = []
+        if without or not found:
+            whose = ", ".join(without) or "any head"
+            missing.append(f"no logits of {whose}: lmkit logits run=FOLDER")
+        blocks = [_curves_drawing(study, found), _histogram(study, found)] if found else []
+        intro = (
+            "What a head does to a logit. A constant added to all logits changes no probability, "
+            f"so every curve is shifted to be 0 at logit 0.{note}"
+        )
+        return [Section("transforms", "Transforms", intro, blocks, missing)]
+
+
+class _Curve(NamedTuple):
+    """A transform at the logits of one run."""
+
+    label: str
+    logits: np.ndarray
+    transformed: np.ndarray  # 0 at logit 0
+    edges: np.ndarray  # of the logits' histogram
+    density: np.ndarray
+
+
+def _curve(label: str, content: Content) -> _Curve:
+    curve, histogram = content["curve"], content["histogram"]
+    logits, transformed = (np.array(curve[name], float) for name in ("logit", "transformed"))
+    shifted = transformed - np.interp(0.0, logits, transformed)
+    edges, density = (np.array(histogram[name], float) for name in ("edges", "density"))
+    return _Curve(label, logits, shifted, edges, density)
+
+
+def _curves_drawing(study: Study, found: list[_Curve]) -> Drawing:
+    drawn, axes = figure((COLUMN[0], COLUMN[1] + 0.3))
+    low = min(curve.logits[0] for curve in found)
+    high = max(curve.logits[-1] for curve in found)
+    axes.plot([low, high], [low, high], color="#7f7f7f", linewidth=0.9, label="identity")
+    for curve, look in zip(found, looks(), strict=False):
+        axes.plot(curve.logits, curve.transformed, label=curve.label, **look)
+    axes.set(xlabel="logit", ylabel="transformed logit")
+    legend_below(axes)
+    caption = f"Transforms of the heads trained on {study.short}, one run each."
+    return Drawing("transforms", "Transforms", caption, drawn)
+
+
+def _histogram(study: Study, found: list[_Curve]) -> Drawing:
+    drawn, axes = figure((COLUMN[0], COLUMN[1] + 0.3))
+    for curve, look in zip(found, looks(), strict=False):
+        axes.stairs(curve.density, curve.edges, label=curve.label, linewidth=1.3, **look)
+    axes.set(xlabel="logit", ylabel="density, 1 / logit")
+    legend_below(axes)
+    caption = f"Histograms of the logits that the transforms act on, {study.short}, one run each."
+    return Drawing("logits", "Logits", caption, drawn)

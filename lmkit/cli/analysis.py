@@ -1,0 +1,51 @@
+"""Any analysis as a command: `lmkit rank run=RUNS` measures finished runs and shows what it found.
+
+An analysis is what a file in conf/analyses/, or in that folder of one's own configs, names.
+"""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+from rich.console import Console
+
+from lmkit.analyses.analysis import Analysis
+from lmkit.analyses.measuring import Measured, measure_runs
+from lmkit.cli.entry import create, entry_point, plain_config
+from lmkit.errors.user_error import UserError, require_count
+from lmkit.presentation.terminal import to_terminal
+from lmkit.runs.selection import select_runs
+
+
+def run_analysis(name: str) -> None:
+    """The command of that name."""
+
+    @entry_point(f"analyses/{name}")
+    def main(config: DictConfig) -> None:
+        options = plain_config(config)
+        said, data_root, threads = (options.pop(key) for key in ("run", "data_root", "threads"))
+        if threads is not None:
+            require_count("threads", threads)
+        analysis = create(options, name)
+        if not isinstance(analysis, Analysis):
+            raise UserError(f"{options['_target_']} is not derived from Analysis")
+        selected = select_runs("run", said)
+        folders = [run.folder for run in selected.runs]
+        measured = measure_runs(analysis, folders, data_root=data_root, threads=threads)
+        show(analysis, Measured(measured.found, selected.left_out | measured.left_out))
+
+    main()
+
+
+def show(analysis: Analysis, measured: Measured) -> None:
+    """Prints tables and notes. Raises: UserError when no run could be measured."""
+    if not measured.found:
+        ((name, reason), *others) = measured.left_out.items()
+        more = f" (and {len(others)} more)" if others else ""
+        raise UserError(f"no run could be measured: {name}: {reason}{more}")
+    for name, reason in measured.left_out.items():
+        print(f"left out: {name}: {reason}")
+    console = Console()
+    for table in analysis.tables(measured.found):
+        console.print(to_terminal(table))
+    for note in analysis.notes(measured.found):
+        print(note)

@@ -7,14 +7,15 @@ is read for the size of its vocabulary; the model is made without memory for its
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from lmkit.cli.entry import entry_point, plain_config
+from lmkit.presentation.tables import Column, Table, word
+from lmkit.presentation.terminal import to_terminal
 
 if TYPE_CHECKING:  # both bring torch, and --help must not wait for it
     from lmkit.data.corpus import Corpus
@@ -32,62 +33,50 @@ def main(config: DictConfig) -> None:
     plain = plain_config(config)
     import torch
 
-    from lmkit.training.build import build_model, create
+    from lmkit.training.build import build_model, make
     from lmkit.training.model_size import parts, total
 
-    create(plain["trigger"], "trigger")
-    corpus = create(plain["data"], "data").load()
+    make(plain["trigger"], "trigger")
+    corpus = make(plain["data"], "data").load()
     with torch.device("meta"):
-        model = build_model(plain, len(corpus.vocabulary))
-    found = parts(model)
+        model = build_model(plain, torch.zeros(len(corpus.vocabulary), dtype=torch.long))
+    sizes = parts(model)
     console = Console()
-    console.print(configuration_table(plain, corpus))
-    console.print(size_table([*found, total(found)]))
+    console.print(to_terminal(configuration_table(plain, corpus)))
+    console.print(to_terminal(size_table([*sizes, total(sizes)])))
     console.print(LEGEND, style="dim")
 
 
-def configuration_table(config: dict, corpus: Corpus) -> Table:
+def configuration_table(config: dict[str, Any], corpus: Corpus) -> Table:
     """One row for each choice: the class, its options and their values."""
-    table = Table(title=config["name"], show_header=False)
-    table.add_column(style="bold")
-    table.add_column()
     sizes = " / ".join(f"{len(split):,}" for split in (corpus.train, corpus.valid, corpus.test))
-    table.add_row(
-        "data", f"{config['data']['name']}: {len(corpus.vocabulary):,} words, {sizes} tokens"
-    )
+    rows = [("data", f"{config['data']['name']}: {len(corpus.vocabulary):,} words, {sizes} tokens")]
     for option in CHOICES:
         section = config
         for key in option.split("."):
             section = section[key]
-        if "_target_" not in section:  # of the head that is made of mixture and transform alone
-            continue
         values = {k: v for k, v in section.items() if k != "_target_" and not isinstance(v, dict)}
-        table.add_row(option, f"{section['_target_'].rpartition('.')[2]}({_listed(values)})")
-    table.add_row("windows", _listed(config["windows"]))
-    table.add_row("budget", _listed({key: config[key] for key in ("max_epochs", "patience")}))
-    table.add_row("seed", str(config["seed"]))
-    return table
+        rows.append((option, f"{section['_target_'].rpartition('.')[2]}({_listed(values)})"))
+    windows = {k: v for k, v in config["windows"].items() if k != "_target_"}
+    rows.append(("windows", _listed(windows)))
+    rows.append(("budget", _listed({key: config[key] for key in ("max_epochs", "patience")})))
+    rows.append(("seed", str(config["seed"])))
+    columns = [Column("", is_text=True), Column("", is_text=True)]
+    cells = [[word(name), word(value)] for name, value in rows]
+    return Table("configuration", config["name"], "", columns, cells)
 
 
-def size_table(found: list[Part]) -> Table:
+def size_table(sizes: Sequence[Part]) -> Table:
     """One row for each part; the last is their total."""
-    table = Table(
-        title="parameters, and MFLOPs a token",
-        box=SIMPLE_HEAD,
-        collapse_padding=True,
-        pad_edge=False,
-    )
-    table.add_column("part", no_wrap=True)
-    for column in ("trainable", "in all", "bytes", "forward", "training"):
-        table.add_column(column, justify="right")
-    for part in found:
-        if part is found[-1]:
-            table.add_section()
+    numeric = ("trainable", "in all", "bytes", "forward", "training")
+    columns = [Column("part", is_text=True), *map(Column, numeric)]
+    rows = []
+    for part in sizes:
         counts = (f"{count:,}" for count in (part.trainable, part.parameters, part.num_bytes))
         flops = (f"{flops / 1e6:,.3f}" for flops in (part.forward_flops, part.training_flops))
-        table.add_row(part.name, *counts, *flops)
-    return table
+        rows.append([word(part.name), *map(word, counts), *map(word, flops)])
+    return Table("sizes", "parameters, and MFLOPs a token", "", columns, rows)
 
 
-def _listed(values: dict[str, object]) -> str:
+def _listed(values: dict[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in values.items())

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.errors.user_error import UserError
+from lmkit.runs.names import name_with_head
 
 
 @entry_point("train")
-def main(config: DictConfig) -> None:
-    """Composes, then hands over; torch is imported only now, so that --help is quick."""
-    plain = plain_config(config)
-    if config["dry_run"]:
+def main(config: DictConfig) -> float:
+    """Composes, then hands over; returns the best valid perplexity, for sweepers that search."""
+    if config.dry_run:
         raise UserError("dry_run=true is for sweeps: say multirun_sweeps=NAME or --multirun")
-    from lmkit.training.run import run
+    plain = plain_config(config)
+    plain["name"] = name_with_head(plain["name"], HydraConfig.get().overrides.task)
+    from lmkit.evaluation.full_run import run  # brings torch, and --help must not wait for it
 
-    run(plain)
+    return float(run(plain).read_result().metrics["valid_ppl"])

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
 
+from lmkit.data.corpus import CorpusSource
 from lmkit.data.windows import Window
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.progress import progress_bar
 from lmkit.runs.folder import RunFolder
-from lmkit.training.build import build_data, build_model, create
+from lmkit.training.build import build_data, build_model, make
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
-from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.head_module import HeadModule
 
 
@@ -23,7 +24,8 @@ class LoadedRun(NamedTuple):
     """A run as its checkpoint has it."""
 
     folder: RunFolder
-    config: dict
+    config: dict[str, Any]
+    source: CorpusSource
     model: HeadModule  # with the weights that the checkpoint's valid perplexity belongs to
     data: pl.LightningDataModule
     averaged: bool  # whether these weights are averages
@@ -59,13 +61,13 @@ def load_run(
         raise UserError(f"{folder.checkpoints / checkpoint}.ckpt is no checkpoint of lmkit")
     config, vocabulary = content["lmkit"]["config"], content["lmkit"]["vocabulary"]
     torch.set_num_threads(threads or config["threads"])
-    source = dict(config["data"])
+    section = dict(config["data"])
     if data_root is not None:
-        source["root"] = data_root
-    corpus = create(source, "data").load(vocabulary)
-    model = build_model(config, len(vocabulary))
+        section["root"] = data_root
+    source = make(section, "data")
+    corpus = source.load(vocabulary)
+    model = build_model(config, torch.zeros(len(vocabulary), dtype=torch.long))
     averaged = load_evaluated_weights(model, content)
     if torch.cuda.is_available():
         model.to("cuda")
-    data = build_data(config, corpus)
-    return LoadedRun(folder, config, model, data, averaged)
+    return LoadedRun(folder, config, source, model, build_data(config, corpus), averaged)

@@ -7,17 +7,14 @@ the reason in `cannot_evaluate`, such as `cannot_evaluate = {"dynamic": "it has 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Self
-
-import yaml
+from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 from lmkit.data.windows import EvalWindows, columns
 from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import LoadedRun
 from lmkit.evaluation.perplexity import Perplexity
-from lmkit.runs.folder import RunFolder
-from lmkit.training.build import target_of
 
 
 class Point(NamedTuple):
@@ -27,18 +24,25 @@ class Point(NamedTuple):
     perplexity: float
 
 
-class Method:
+class Searched(NamedTuple):
+    """What a search found on valid."""
+
+    tokens: int  # predicted, from the start of valid
+    points: list[Point]  # the best first
+
+
+class Method(ABC):
     """A way to predict a text with a trained model. Making one checks its options."""
 
-    kind: str  # names the method, whatever its values
+    kind: ClassVar[str]  # names the method, whatever its values
 
+    @abstractmethod
     def options(self) -> dict[str, object]:
         """The values with which it predicts."""
-        raise NotImplementedError
 
+    @abstractmethod
     def measure(self, run: LoadedRun, split: str) -> Perplexity:
         """Predicts all of a split."""
-        raise NotImplementedError
 
     def search(self, run: LoadedRun, windows: EvalWindows) -> list[Point]:
         """Predicts the windows with the values of each point of the grid."""
@@ -50,11 +54,18 @@ class Method:
 
     def grid(self) -> dict[str, Sequence[float]]:
         """The values that are searched, by option; empty where there is nothing to search."""
-        raise NotImplementedError
+        return {}
 
     def search_length(self) -> int:
         """Length of the windows that `search` wants."""
         raise NotImplementedError
+
+
+def search_on_valid(run: LoadedRun, method: Method, num_tokens: int | None) -> Searched:
+    """Tries all values of the method's grids with one another on the start of valid."""
+    windows = one_column(run, "valid", method.search_length(), num_tokens)
+    points = method.search(run, windows)
+    return Searched(windows.num_targets, sorted(points, key=lambda point: point.perplexity))
 
 
 def one_column(
@@ -82,22 +93,20 @@ def as_perplexity(nll: float, num_tokens: int) -> Perplexity:
     return Perplexity(nll, ppl, nll / math.log(2), num_tokens)
 
 
-def refuse_what_cannot(folder: RunFolder, kind: str) -> None:
-    """Raises UserError, before anything is loaded, when a part of the run's model cannot do it."""
-    try:
-        config = yaml.safe_load(folder.config.read_bytes())
-        head = config["head"]
-        sections = {
-            "trunk": config["trunk"],
-            "head.mixture": head["mixture"],
-            "head.transform": head["transform"],
-        }
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
-        raise UserError(f"{folder.config} cannot be read ({error}): give a run's folder") from None
-    for option, section in sections.items():
-        target = target_of(section, option)
-        reasons = getattr(target, "cannot_evaluate", {})
-        if kind in reasons:
+@runtime_checkable
+class LimitsEvaluation(Protocol):
+    """A part of a model that some methods cannot be used with: why, by the method's kind."""
+
+    cannot_evaluate: Mapping[str, str]
+
+
+def refuse_what_cannot(run: LoadedRun, kind: str) -> None:
+    """Raises UserError when a part of the run's model cannot be evaluated by that method."""
+    head = run.model.head
+    parts = {"trunk": run.model.trunk, "head.mixture": head.mixture}
+    for option, part in (parts | {"head.transform": head.transform}).items():
+        if isinstance(part, LimitsEvaluation) and kind in part.cannot_evaluate:
+            reason = part.cannot_evaluate[kind]
             raise UserError(
-                f"method={kind} cannot be done with {option}={target.__name__}: {reasons[kind]}"
+                f"method={kind} cannot be done with {option}={type(part).__name__}: {reason}"
             )

@@ -15,8 +15,5 @@ class Static(Method):
     def options(self) -> dict[str, object]:
         return {}
 
-    def grid(self) -> dict[str, list[float]]:
-        return {}
-
     def measure(self, run: LoadedRun, split: str) -> Perplexity:
         return perplexity(run.model, run.data.eval_windows(split), f"{split} perplexity")

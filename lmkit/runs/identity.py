@@ -1,8 +1,9 @@
 """What a run is called: a digest of everything that decides its numbers, and of nothing else.
 
-The identity is an allowlist. An option that does not change the numbers (a path, a name, a logger,
-the budget of epochs and patience) is not in it, so a new one of that kind renames no run. Whoever
-changes what is in the list, or what an old value in it means, raises IDENTITY_VERSION.
+The identity is an allowlist of sections. An option that does not change the numbers (a path, a
+name, a logger, the budget of epochs and patience) is not in it. An option at its default is left
+out of the digest, so that a new option renames no run. Whoever changes what is in the list, what an
+old value in it means, or a default, raises IDENTITY_VERSION.
 """
 
 from __future__ import annotations
@@ -10,16 +11,56 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from lmkit.errors.user_error import UserError
+from lmkit.runs.source import option_defaults, source_sha256
 
-IDENTITY_VERSION = 1
+IDENTITY_VERSION = 2
 
-_SECTIONS = ("trunk", "head", "objective", "optimizer", "trigger", "windows", "seed", "threads")
-_TRAINER = ("precision", "deterministic")
-_PARENT = ("identity", "weights_sha256")  # of a run that begins with another's weights
+_SECTIONS = (
+    "trunk",
+    "head",
+    "module",
+    "objective",
+    "optimizer",
+    "schedule",
+    "trigger",
+    "windows",
+    "seed",
+    "threads",
+)
+# Trainer options that change no number
+_HARMLESS_OPTIONS = (
+    "_target_",
+    "accelerator",  # device_kind says what computes
+    "devices",
+    "log_every_n_steps",
+    "num_sanity_val_steps",
+    "enable_model_summary",
+    "enable_autolog_hparams",
+    "profiler",
+    "detect_anomaly",
+    "model_registry",
+)
+# callbacks that only look on; any other is taken to change numbers
+_ONLOOKERS = (
+    "lmkit.training.callbacks.checkpoints.Checkpoints",
+    "lmkit.training.callbacks.cost.Cost",
+    "lmkit.training.callbacks.gradient_bottleneck.GradientBottleneck",
+    "lmkit.training.callbacks.progress.EpochProgress",
+    "lmkit.training.callbacks.spectrum.SpectrumCallback",
+    "lmkit.training.callbacks.transform_plot.TransformPlot",
+    "pytorch_lightning.callbacks.DeviceStatsMonitor",
+    "pytorch_lightning.callbacks.LearningRateMonitor",
+    "pytorch_lightning.callbacks.ModelSummary",
+    "pytorch_lightning.callbacks.RichModelSummary",
+    "pytorch_lightning.callbacks.RichProgressBar",
+    "pytorch_lightning.callbacks.TQDMProgressBar",
+)
+_OURS = "lmkit."  # classes whose meaning IDENTITY_VERSION tells
+_START = ("identity", "weights_sha256")  # of a run that begins with another's weights
 _DIGEST_LENGTH = 12
 
 
@@ -30,7 +71,7 @@ class Identity(NamedTuple):
     digest: str
 
 
-def identity(config: Mapping[str, object], data_sha256: str, device_kind: str) -> Identity:
+def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> Identity:
     """The identity of the run that `config` describes.
 
     Args:
@@ -40,23 +81,32 @@ def identity(config: Mapping[str, object], data_sha256: str, device_kind: str) -
 
     Raises: UserError naming the option that is missing, or is no number, text, list or mapping.
     """
-    payload: dict[str, object] = {
+    settings: dict[str, object] = {
         "identity_version": IDENTITY_VERSION,
         "data_sha256": data_sha256,
         "device_kind": device_kind,
     }
     for section in _SECTIONS:
-        payload[section] = _canonical(_option(config, section, section), section)
-    trainer = _option(config, "trainer", "trainer")
-    if not isinstance(trainer, Mapping):
-        raise UserError(f"trainer must be a mapping, but is {trainer!r}")
-    payload["trainer"] = {
-        key: _canonical(_option(trainer, key, f"trainer.{key}"), f"trainer.{key}")
-        for key in _TRAINER
+        settings[section] = _canonical(_option(config, section), section)
+    settings["trainer"] = {
+        key: _canonical(value, f"trainer.{key}")
+        for key, value in _section(config, "trainer").items()
+        if key not in _HARMLESS_OPTIONS
     }
-    if "parent" in config:
-        payload["parent"] = {key: config["parent"][key] for key in _PARENT}
-    return _named(payload)
+    callbacks = {
+        key: _canonical(value, f"callbacks.{key}")
+        for key, value in _section(config, "callbacks").items()
+        if value is not None and value.get("_target_") not in _ONLOOKERS
+    }
+    if callbacks:
+        settings["callbacks"] = callbacks
+    targets = {*_targets(settings), *_targets(config["data"])}
+    sources = {target: source_sha256(target) for target in sorted(targets)}
+    if any(sources.values()):
+        settings["sources"] = {target: sha for target, sha in sources.items() if sha is not None}
+    if "finetuned_from" in config:
+        settings["finetuned_from"] = {key: config["finetuned_from"][key] for key in _START}
+    return Identity(settings, _digest(_without_defaults(settings)))
 
 
 def identity_of(decides: Mapping[str, object]) -> Identity:
@@ -64,12 +114,41 @@ def identity_of(decides: Mapping[str, object]) -> Identity:
 
     Raises: UserError naming the option that is no number, text, list or mapping.
     """
-    return _named({key: _canonical(value, key) for key, value in decides.items()})
+    settings = {key: _canonical(value, key) for key, value in decides.items()}
+    return Identity(settings, _digest(settings))
 
 
-def _named(payload: dict[str, object]) -> Identity:
-    text = json.dumps(payload, sort_keys=True, separators=(",", ":"))
-    return Identity(payload, hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH])
+def _digest(settings: object) -> str:
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]
+
+
+def _without_defaults(value: object) -> object:
+    """The settings without options that are as their class has them by default."""
+    if isinstance(value, list):
+        return [_without_defaults(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    target = value.get("_target_")
+    defaults = option_defaults(target) if isinstance(target, str) else {}
+    return {
+        key: _without_defaults(inner)
+        for key, inner in value.items()
+        if key not in defaults or _canonical(defaults[key], key) != inner
+    }
+
+
+def _targets(value: object) -> Iterator[str]:
+    """The classes from outside lmkit that are named within `value`."""
+    if isinstance(value, Mapping):
+        target = value.get("_target_")
+        if isinstance(target, str) and not target.startswith(_OURS):
+            yield target
+        for inner in value.values():
+            yield from _targets(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _targets(inner)
 
 
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
@@ -83,10 +162,17 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[st
     return lines
 
 
-def _option(config: Mapping[str, object], key: str, option: str) -> object:
+def _option(config: Mapping[str, Any], key: str) -> object:
     if key not in config:
-        raise UserError(f"{option} is missing from the configuration: a run is not defined without")
+        raise UserError(f"{key} is missing from the configuration: a run is not defined without")
     return config[key]
+
+
+def _section(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    section = _option(config, key)
+    if not isinstance(section, Mapping):
+        raise UserError(f"{key} must be a mapping, but is {section!r}")
+    return section
 
 
 def _canonical(value: object, option: str) -> object:

@@ -6,6 +6,7 @@ class is `Named`. One that is not, such as a class of a user's own, is called by
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 UNPLACED = 1000  # behind all kinds that have a place
@@ -50,3 +51,29 @@ def family_of(head: str) -> str:
     """A head's name as an option would write it: `mos_ss`."""
     words = head.replace("†", " frozen").lower()
     return "_".join("".join(c if c.isalnum() else " " for c in words).split())
+
+
+_PARTS = ("head", "head/mixture", "head/transform")
+_UNSAID = ("default", "none", "identity")
+
+
+def name_with_head(name: str, overrides: Sequence[str]) -> str:
+    """`penn_small_gss` of `penn_small` and `head/transform=gss`: a run's name says its head.
+
+    Args:
+        name: of the experiment, whose own head it says already.
+        overrides: of the command line; one that sets the name leaves it as it is.
+    """
+    chosen: dict[str, str] = {}
+    for override in overrides:
+        option, _, value = override.lstrip("+").partition("=")
+        if option == "name":
+            return name
+        if option in _PARTS:
+            chosen[option] = value
+        elif option.endswith("._target_") and option.removesuffix("._target_").replace(
+            ".", "/"
+        ) in _PARTS:
+            chosen[option] = value.rpartition(".")[2].lower()
+    said = [value for value in chosen.values() if value not in _UNSAID]
+    return "_".join([name, *said])

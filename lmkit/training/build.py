@@ -1,157 +1,160 @@
-"""From a composed configuration to the objects it describes."""
+"""From a composed configuration to the objects it describes: Hydra makes them, errors in one line.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Set
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytorch_lightning as pl
-from hydra._internal.utils import _locate
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from torch import nn
+from torch import Tensor, nn
 
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.heads.head import Head
+from lmkit.training.context import RunCallback
 from lmkit.training.head_module import HeadModule
 
-# what configurations mean that do not say
-LANGUAGE_MODEL = {"_target_": "lmkit.training.language_model.LanguageModel"}
-WINDOWS = "lmkit.data.datamodule.WindowsDataModule"
+Section = Mapping[str, Any]
 
 
-def create(section: dict, option: str, **arguments: object) -> object:
+def make(section: object, option: str, **parts: object) -> Any:
     """The object that `section` names by its `_target_`.
 
     Args:
-        section: `_target_` and the arguments that the configuration gives.
+        section: `_target_` and the options that the configuration gives.
         option: where the section stands in the configuration, for messages.
-        arguments: what the configuration cannot know.
+        parts: what the configuration cannot know. They are not copied.
 
     Raises: UserError with the object's own complaint, or the reason why it cannot be made.
     """
-    target = target_of(section, option)
-    _check_arguments(target, {key for key in section if key != "_target_"}, option, set(arguments))
+    factory = factory_of(section, option)
     try:
-        return instantiate(section, **arguments)
+        return factory(**parts)
     except InstantiationException as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-            if isinstance(cause, UserError):
-                raise cause from None
-        reason = f"{type(cause).__name__}: {_flat(cause)}" if cause is not error else _flat(error)
-        raise UserError(f"{option}: {section['_target_']} cannot be made: {reason}") from error
+        raise _in_one_line(error, option) from error
+    except TypeError as error:
+        raise UserError(_misfit(error, factory, option, parts)) from error
+    except ValueError as error:
+        raise UserError(f"{option}: {' '.join(str(error).split())}") from error
 
 
-def build_model(config: dict, num_words: int) -> HeadModule:
-    """The untrained model of a configuration (plain data, resolved) over `num_words` words.
+def factory_of(section: object, option: str) -> Callable[..., Any]:
+    """What makes the object, once it is given what the configuration cannot know.
+
+    Raises: UserError as `make`.
+    """
+    if not isinstance(section, Mapping):
+        group = option.replace(".", "/")
+        raise UserError(f"{option} must be a section, but is {section}; choose one with {group}=NAME")
+    target = section.get("_target_")
+    if not isinstance(target, str) or not target:
+        raise UserError(f"{option}._target_ must name a class as module.Class, but is {target!r}")
+    try:
+        factory: Callable[..., Any] = instantiate(dict(section), _partial_=True, _convert_="all")
+    except InstantiationException as error:
+        raise _in_one_line(error, option) from error
+    return factory
+
+
+def build_model(config: Section, word_counts_V: Tensor) -> HeadModule:
+    """The untrained model of a configuration (plain data, resolved).
 
     Parameters are drawn from torch's global generator, in a fixed order.
+
+    Args:
+        word_counts_V: int64, how often each word is in the training text; zeros for a model whose
+            weights are then loaded.
     """
-    trunk = _create_module(config["trunk"], "trunk", num_words=num_words)
-    return _assemble(
-        config.get("module", LANGUAGE_MODEL),
+    trunk = make(config["trunk"], "trunk", num_words=len(word_counts_V))
+    _require(nn.Module, trunk, config["trunk"], "trunk")
+    module = make(
+        config["module"],
         "module",
         trunk=trunk,
-        head=_head(config["head"], num_words, trunk),
-        objective=create(config["objective"], "objective"),
-        optimizer=create(config["optimizer"], "optimizer"),
-        log_every=config["callbacks"]["log_every"],
+        head=_head(config["head"], word_counts_V, trunk),
+        objective=make(config["objective"], "objective"),
+        optimizer=factory_of(config["optimizer"], "optimizer"),
+        schedule=make(config["schedule"], "schedule"),
     )
-
-
-def build_data(config: dict, corpus: object) -> pl.LightningDataModule:
-    """The batches of a corpus. Raises: UserError naming the option that is wrong.
-
-    They are windows, unless the section says what else.
-    """
-    section = {"_target_": WINDOWS} | config["windows"]
-    return _assemble(section, "windows", corpus=corpus, seed=config["seed"])
-
-
-def _assemble(section: dict, option: str, **parts: object) -> object:
-    """As `create`, of `parts` that are shared with others and must not be copied, as Hydra does."""
-    target = target_of(section, option)
-    options = {key: value for key, value in section.items() if key != "_target_"}
-    _check_arguments(target, set(options), option, set(parts))
-    return target(**options, **parts)
-
-
-def _head(section: dict, num_words: int, trunk: nn.Module) -> Head:
-    """`Head`, or the class that the section names, which takes all that `Head` takes."""
-    parts = {
-        "mixture": _create_module(section["mixture"], "head.mixture"),
-        "transform": _create_module(section["transform"], "head.transform"),
-        "num_words": num_words,
-        "embedding_weight": trunk.embedding_weight if section["tie_weights"] else None,
-    }
-    if "_target_" not in section:
-        return Head(**parts, loss=section["loss"], chunk_mb=section["chunk_mb"])
-    options = {
-        key: value
-        for key, value in section.items()
-        if key not in ("mixture", "transform", "tie_weights")
-    }
-    head = _assemble(options, "head", **parts)
-    if not isinstance(head, Head):
-        raise UserError(
-            f"head._target_={section['_target_']} must be derived from lmkit.heads.head.Head"
-        )
-    return head
-
-
-def _create_module(section: dict, option: str, **arguments: object) -> nn.Module:
-    module = create(section, option, **arguments)
-    if not isinstance(module, nn.Module):
-        raise UserError(
-            f"{option}._target_={section['_target_']} must be a torch.nn.Module, but makes a "
-            f"{type(module).__name__}"
-        )
+    _require(HeadModule, module, config["module"], "module")
     return module
 
 
-def target_of(section: dict, option: str) -> Callable[..., object]:
-    """What the `_target_` of a section names. Raises: UserError when that cannot be found."""
-    name = section.get("_target_") if isinstance(section, dict) else None
-    if not isinstance(name, str) or not name:
-        raise UserError(f"{option}._target_ must name a class as module.Class, but is {name!r}")
-    try:
-        target = _locate(name)  # hydra.utils.get_object logs errors of its own
-    except Exception as error:  # of any kind, when the user's own module fails to import
+def build_data(config: Section, corpus: object) -> pl.LightningDataModule:
+    """The batches of a corpus. Raises: UserError naming the option that is wrong."""
+    return make(config["windows"], "windows", corpus=corpus, seed=config["seed"])
+
+
+def build_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
+    """The configured callbacks in their order, each checked against the module."""
+    found = []
+    for name, section in config["callbacks"].items():
+        if section is None:
+            continue
+        callback = make(section, f"callbacks.{name}")
+        _require(pl.Callback, callback, section, f"callbacks.{name}")
+        if isinstance(callback, RunCallback):
+            callback.check(module)
+        found.append(callback)
+    return found
+
+
+def _head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
+    mixture, transform = (make(section[part], f"head.{part}") for part in ("mixture", "transform"))
+    _require(nn.Module, mixture, section["mixture"], "head.mixture")
+    _require(nn.Module, transform, section["transform"], "head.transform")
+    made_here = ("mixture", "transform", "tie_weights")
+    head = make(
+        {key: value for key, value in section.items() if key not in made_here},
+        "head",
+        mixture=mixture,
+        transform=transform,
+        word_counts_V=word_counts_V,
+        embedding_weight=trunk.embedding_weight if section["tie_weights"] else None,
+    )
+    _require(Head, head, section, "head")
+    return head
+
+
+def _require(kind: type, made: object, section: Section, option: str) -> None:
+    if not isinstance(made, kind):
         raise UserError(
-            f"{option}._target_={name} cannot be found ({_flat(error.__cause__ or error)}); it "
-            f"must be module.Class, with the module's folder on PYTHONPATH"
-        ) from error
-    if not callable(target):
-        raise UserError(f"{option}._target_={name} must be a class, but is {target!r}")
-    return target
+            f"{option}._target_={section['_target_']} must be a {kind.__module__}.{kind.__name__}, "
+            f"but makes a {type(made).__name__}"
+        )
 
 
-def _check_arguments(
-    target: Callable[..., object], given: Set[str], option: str, supplied: Set[str]
-) -> None:
-    """Raises UserError for an option that `target` does not take, or one that it misses."""
-    if isinstance(target, type) and target.__init__ is nn.Module.__init__:
-        parameters = ()  # whatever its signature says
-    else:
-        try:
-            parameters = tuple(inspect.signature(target).parameters.values())
-        except ValueError:  # built-in types hide theirs
-            return
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return
-    name = getattr(target, "__name__", str(target))
-    known = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
-    choices = [key for key in known if key not in supplied]
-    takes = f"{name} takes {', '.join(choices)}" if choices else f"{name} takes no options"
-    for key in sorted(given - set(known)):
-        near = did_you_mean(f"{option}.{key}", [f"{option}.{choice}" for choice in choices])
-        raise UserError(f"there is no option {option}.{key}{near}; {takes}")
-    required = {p.name for p in parameters if p.default is p.empty and p.name in known}
-    for key in sorted(required - given - supplied):
-        raise UserError(f"{option}.{key} is missing: {takes}; set it with +{option}.{key}=VALUE")
+def _in_one_line(error: InstantiationException, option: str) -> UserError:
+    """What Hydra says over several lines and causes."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+        if isinstance(cause, UserError):
+            return cause
+    text = str(error)
+    within = re.search(r"^full_key: (.+)$", text, re.MULTILINE)
+    where = f"{option}.{within[1]}" if within and within[1] != option else option
+    reason = " ".join(str(cause).split("full_key:")[0].split())
+    return UserError(f"{where}: {reason}")
 
 
-def _flat(error: BaseException) -> str:
-    return " ".join(str(error).split())
+def _misfit(
+    error: TypeError, factory: Callable[..., Any], option: str, parts: Mapping[str, object]
+) -> str:
+    """What is wrong with the options of a call, with the name that may have been meant."""
+    text = " ".join(str(error).split())
+    target = getattr(factory, "func", factory)
+    takes = [name for name in inspect.signature(target).parameters if name not in parts]
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", text)
+    if unknown:
+        near = did_you_mean(unknown[1], takes)
+        return f"there is no option {option}.{unknown[1]}{near}; it takes {', '.join(takes)}"
+    missing = re.search(r"missing \d+ required .*arguments?: '(\w+)'", text)
+    if missing:
+        name = missing[1]
+        return f"{option}.{name} is missing: set it with +{option}.{name}=VALUE"
+    return f"{option}: {text}"

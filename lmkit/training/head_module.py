@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.data.epochs import Batch
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, require_positive
 from lmkit.heads.head import Head
 from lmkit.training.objective import RegularizedNLL
-from lmkit.training.optimizer import OptimizerSettings
+from lmkit.training.optimizer import OptimizerFactory, learning_rate, make_optimizer
+from lmkit.training.schedule import Schedule
 from lmkit.training.token_mean import TokenMean
 
 
@@ -63,22 +64,29 @@ class HeadModule(pl.LightningModule):
         trunk: what makes the head's input.
         head: context vectors to distributions over words.
         objective: what is minimised.
-        optimizer: its settings.
-        log_every: batches between two readings of losses and norms from the device.
+        optimizer: makes the optimizer of groups of parameters.
+        schedule: what the lr of a step is multiplied by.
+        transform_lr: lr of the transform's own parameters (LMS-PLIF's slopes: 0.02).
+
+    Losses and norms are read from the device every `trainer.log_every_n_steps` batches.
     """
 
     def __init__(
         self,
+        *,
         trunk: nn.Module,
         head: Head,
         objective: RegularizedNLL,
-        optimizer: OptimizerSettings,
-        log_every: int = 50,
+        optimizer: OptimizerFactory,
+        schedule: Schedule,
+        transform_lr: float,
     ) -> None:
         super().__init__()
-        self.trunk, self.head, self.objective, self.settings = trunk, head, objective, optimizer
+        require_positive("module.transform_lr", transform_lr)
+        self.trunk, self.head, self.objective = trunk, head, objective
         head.attach(trunk)
-        self.log_every = log_every
+        self.make_optimizer, self.schedule, self.transform_lr = optimizer, schedule, transform_lr
+        self.lr = learning_rate(optimizer)
         self.train_nll, self.valid_nll = TokenMean(), TokenMean()
         self.restored: dict | None = None
         self.bad_window: Tensor | None = None
@@ -96,7 +104,9 @@ class HeadModule(pl.LightningModule):
         self.log(name, value, logger=False, prog_bar=name.endswith("ppl"))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return self.settings.build(self.head, self.parameters())
+        return make_optimizer(
+            self.make_optimizer, self.head, self.parameters(), self.transform_lr
+        )
 
     def on_train_start(self) -> None:
         self.bad_window = torch.full((), -1, device=self.device)
@@ -113,9 +123,9 @@ class HeadModule(pl.LightningModule):
         self.train_nll.update(nll.detach(), batch.num_targets)
         bad = (self.bad_window < 0) & ~torch.isfinite(loss.detach())
         self.bad_window = torch.where(bad, batch.index, self.bad_window)
-        if batch.index % self.log_every == 0 or not loss.is_cuda:
+        if batch.index % self.trainer.log_every_n_steps == 0 or not loss.is_cuda:
             self.check_finite()
-        if batch.index % self.log_every == 0:
+        if batch.index % self.trainer.log_every_n_steps == 0:
             self.window_metrics = self._measure_window(nll.detach(), hidden_TBD.detach())
 
     def check_finite(self) -> None:
@@ -125,14 +135,14 @@ class HeadModule(pl.LightningModule):
             raise UserError(
                 f"the loss of window {window} of epoch {self.current_epoch + 1} is not finite: "
                 f"training stopped, the last good checkpoint is kept; try a lower optimizer.lr "
-                f"(now {self.settings.lr})"
+                f"(now {self.lr})"
             )
 
     def _measure_window(self, nll: Tensor, hidden_TBD: Tensor) -> dict[str, Tensor | float]:
         ranges = self.head.logit_range(hidden_TBD)
         return {
             "train/nll": nll,
-            "train/lr": self.settings.lr * self._lr_scale,
+            "train/lr": self.lr * self._lr_scale,
             **{f"range/{name}": value for name, value in ranges.items()},
         }
 
@@ -144,7 +154,8 @@ class HeadModule(pl.LightningModule):
 
     def configure_gradient_clipping(self, optimizer, gradient_clip_val, gradient_clip_algorithm):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self.grad_norm = nn.utils.clip_grad_norm_(parameters, self.settings.clip)
+        limit = math.inf if gradient_clip_val is None else gradient_clip_val
+        self.grad_norm = nn.utils.clip_grad_norm_(parameters, limit)
 
     def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure) -> None:
         """A step at the lr that the batch's length asks for, in every group."""
@@ -162,7 +173,7 @@ class HeadModule(pl.LightningModule):
             self.window_metrics = None
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        self._lr_scale = self.settings.lr_scale(batch.sampled_length)
+        self._lr_scale = self.schedule.factor(batch)
 
     def train_perplexity(self) -> float:
         """Of the epoch's windows as trained: dropout on, raw weights."""
@@ -171,7 +182,7 @@ class HeadModule(pl.LightningModule):
     def on_train_epoch_end(self) -> None:
         """Runs after all callbacks but the one that saves, and writes what they reported."""
         self.report("train/ppl", self.train_perplexity())
-        self.report("lr", self.settings.lr)
+        self.report("lr", self.lr)
         self._write_row(self.epoch_metrics, self.global_step)
 
     def on_validation_epoch_start(self) -> None:

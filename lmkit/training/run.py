@@ -1,50 +1,45 @@
-"""One run, from its lock to its result."""
+"""One run, from its definition to its best checkpoint."""
 
 from __future__ import annotations
 
-import logging
-import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
 import yaml
-from pytorch_lightning.loggers.logger import Logger
-from pytorch_lightning.plugins.environments import LightningEnvironment
+from pytorch_lightning.loggers import Logger
 
+from lmkit.data.corpus import CorpusSource
 from lmkit.errors.user_error import UserError, require_choice, require_count
-from lmkit.evaluation.conclusion import Trained, conclude, show
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity, identity
 from lmkit.runs.leave import LEFT, Leave
 from lmkit.runs.lock import RunLock
 from lmkit.runs.names import RunNames, family_of, head_name, name_of, place_of
-from lmkit.runs.result import Budget, Spent
-from lmkit.training.build import build_data, build_model, create
+from lmkit.runs.observer import RunObserver
+from lmkit.runs.result import Budget
+from lmkit.training.build import build_callbacks, build_data, build_model, make
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch, load_evaluated_weights
-from lmkit.training.callbacks.checkpoints import AtomicCheckpointIO, Checkpoints, load_checkpoint
-from lmkit.training.callbacks.cost import Cost
-from lmkit.training.callbacks.cuda_graphs import CudaGraphs, require_recordable
-from lmkit.training.callbacks.gradient_bottleneck import GradientBottleneck
+from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.callbacks.metrics_logger import MetricsLogger
-from lmkit.training.callbacks.patience import NonMonotoneStop, Patience
-from lmkit.training.callbacks.progress import EpochProgress
 from lmkit.training.callbacks.requeue import Requeue
-from lmkit.training.callbacks.spectrum import SpectrumCallback
-from lmkit.training.callbacks.transform_plot import TransformPlot
-from lmkit.training.finetuning import start_from_parent
+from lmkit.training.callbacks.stopping import Stopping
+from lmkit.training.checkpoint_files import AtomicCheckpointIO, load_checkpoint
+from lmkit.training.context import RunCallback, RunContext
+from lmkit.training.finetuning import start_from
 from lmkit.training.head_module import HeadModule
-
-PRECISIONS = ("32-true", "tf32", "bf16-mixed")
+from lmkit.training.trainer import ACCELERATORS, Trainer, check_options
 
 
 @dataclass(frozen=True)
-class Run:
+class RunDefinition:
     """What a run is, before anything of it is built."""
 
-    config: dict
-    source: object  # the corpus, not yet read
+    config: dict[str, Any]
+    source: CorpusSource  # not yet read
     data_sha256: str
     identity: Identity
     folder: RunFolder
@@ -52,7 +47,20 @@ class Run:
     accelerator: str
 
 
-def define(config: dict, has_gpu: bool | None = None) -> Run:
+class Trained(NamedTuple):
+    """What training leaves to be measured."""
+
+    model: HeadModule  # with the best weights
+    data: pl.LightningDataModule
+    run: RunContext
+    checkpoints: Checkpoints
+    loggers: list[Logger]
+    steps: int
+    epochs: int
+    stopped: str  # why: "patience" or "max_epochs"
+
+
+def define(config: dict[str, Any], has_gpu: bool | None = None) -> RunDefinition:
     """Checks the options that no object checks, and finds the run's identity and folder.
 
     Args:
@@ -61,110 +69,149 @@ def define(config: dict, has_gpu: bool | None = None) -> Run:
     """
     require_count("threads", config["threads"])
     require_count("seed", config["seed"], 0)
-    require_count("callbacks.log_every", config["callbacks"]["log_every"])
-    require_choice("trainer.precision", config["trainer"]["precision"], PRECISIONS)
-    require_choice("trainer.accelerator", config["trainer"]["accelerator"], ("auto", "cpu", "gpu"))
-    require_choice("logger.mode", config["logger"]["mode"], ("offline", "online", "disabled"))
     for option in ("max_epochs", "patience"):
         if config[option] is not None:
             require_count(option, config[option])
-    contexts = config["callbacks"]["spectrum"]["final_contexts"]
-    if contexts is not None:
-        require_count("callbacks.spectrum.final_contexts", contexts, 2)
-    if has_gpu is None:
-        has_gpu = torch.cuda.is_available()
-    if config["trainer"]["accelerator"] == "gpu" and not has_gpu:
-        raise UserError("trainer.accelerator=gpu needs a CUDA device, and there is none here")
-    on_gpu = has_gpu and config["trainer"]["accelerator"] != "cpu"
-    if config["trainer"]["precision"] == "tf32" and not on_gpu:
-        raise UserError("trainer.precision=tf32 is a GPU's; on a CPU take 32-true or bf16-mixed")
-    source = create(config["data"], "data")
+    source = make(config["data"], "data")
     sha256 = source.fingerprint()
-    found = identity(config, sha256, "cuda" if on_gpu else "cpu")
-    folder = RunFolder.of(config["runs_dir"], config["name"], found)
+    accelerator = _accelerator(config["trainer"], has_gpu)
+    named = identity(config, sha256, "cuda" if accelerator == "gpu" else "cpu")
+    folder = RunFolder.of(config["runs_dir"], config["name"], named)
     budget = Budget(config["max_epochs"], config["patience"])
-    return Run(config, source, sha256, found, folder, budget, "gpu" if on_gpu else "cpu")
+    return RunDefinition(config, source, sha256, named, folder, budget, accelerator)
 
 
-def run(config: dict) -> RunFolder:
-    """Trains a configuration to its end: anew, from where it stopped, or not at all if it is done.
+def check(config: dict[str, Any], source: CorpusSource) -> RunNames:
+    """Makes everything that training will make, over two words; returns what the kinds are called.
 
-    Raises: UserError for whatever the user can mend; what was there before is kept.
+    Raises: UserError for what training would refuse, before the run has a folder.
     """
-    defined = define(config)
-    folder = defined.folder
-    if folder.finished_within(defined.budget):
-        print(f"already finished: {folder.path}")
-        show(folder)
-        return folder
-    # every option is checked by what it makes, before a folder is: two words, whatever the corpus
-    model = build_model(config, 2)
-    create(config["trigger"], "trigger")
-    if config["callbacks"]["cuda_graphs"]:
-        require_recordable(model)
-    names = run_names(model, create(config["trigger"], "trigger"), defined.source)
-    del model  # its trunk is as large as the one to be trained
-    with Leave() as leave, RunLock(folder.lock) as lock:
-        leave.at_once = True
-        if folder.state() == "finished":
-            if folder.finished_within(defined.budget):  # by another process, just now
-                show(folder)
-                return folder
-            folder.reopen()
-        folder.prepare(yaml.safe_dump(config, sort_keys=False), defined.identity, names)
-        _train_and_conclude(defined, lock, leave)
-    show(folder)
-    return folder
-
-
-def run_names(model: HeadModule, trigger: object, source: object) -> RunNames:
-    """What the kinds of a run are called."""
+    model = build_model(config, torch.zeros(2, dtype=torch.long))
+    build_callbacks(config, model)
+    trigger = make(config["trigger"], "trigger")
+    make(config["stopping"], "stopping")
+    make(config["conclusion"], "conclusion")
+    check_options({key: v for key, v in config["trainer"].items() if key != "_target_"})
     head = model.head
     kinds = (head, head.mixture, head.transform)
     name = head_name([name_of(kind) for kind in kinds])
-    corpus = name_of(source)
     return RunNames(
         name,
         family_of(name),
         tuple(place_of(kind) for kind in kinds),
         name_of(model.trunk),
         name_of(trigger),
-        corpus,
-        corpus,
+        source.display_name,
+        source.short_name,
     )
 
 
-def _train_and_conclude(defined: Run, lock: RunLock, leave: Leave) -> None:
+def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) -> Trained:
+    """Trains to the end of the budget, from where the run stopped, for who holds its lock.
+
+    Raises: UserError for whatever the user can mend; what was there before is kept.
+    """
     config, folder = defined.config, defined.folder
+    folder.prepare(yaml.safe_dump(config, sort_keys=False), defined.identity, names)
     torch.set_num_threads(config["threads"])
     corpus = defined.source.load()
     data = build_data(config, corpus)
     data.train_windows, data.eval_windows("valid"), data.eval_windows("test")  # refuse early
     pl.seed_everything(config["seed"], verbose=False)
-    model = build_model(config, len(corpus.vocabulary))
-    switch = AsgdSwitch(create(config["trigger"], "trigger"))
-    patience, cost = _patience(config, switch), Cost()
+    model = build_model(config, corpus.word_counts())
     metrics = MetricsLogger(folder.metrics)
-    checkpoints = Checkpoints(
-        folder.checkpoints,
-        defined.identity.digest,
-        config,
-        list(corpus.vocabulary),
-        metrics.file,
-        config["callbacks"]["checkpoint_minutes"],
+    switch = AsgdSwitch(make(config["trigger"], "trigger"))
+    run = RunContext(
+        folder=folder,
+        identity=defined.identity,
+        names=names,
+        config=config,
+        vocabulary=corpus.vocabulary,
+        metrics=metrics.file,
+        switch=switch,
+        leave=leave,
+        check_lock=lock.check,
     )
-    spectrum = _spectrum(config, folder, switch, lock)
-    bottleneck = GradientBottleneck(switch, **config["callbacks"]["gradient_bottleneck"])
-    callbacks = [switch, patience, cost, spectrum, bottleneck, TransformPlot(), checkpoints]
-    callbacks.append(Requeue(leave, checkpoints))
-    if config["callbacks"]["cuda_graphs"]:
-        callbacks.append(CudaGraphs())
-    if config["callbacks"]["progress_bar"]:
-        callbacks.append(EpochProgress())
-    trainer = _trainer(defined, callbacks, [metrics, *_wandb(defined)], lock)
+    stopping = make(config["stopping"], "stopping")
+    own = [switch, stopping, *build_callbacks(config, model)]
+    checkpoints = _checkpoints(own)
+    callbacks = [*own, Requeue(leave, checkpoints)]
+    loggers = [metrics, *_loggers(config["logger"], run)]
+    for callback in callbacks:
+        if isinstance(callback, RunCallback):
+            callback.attach(run)
+    trainer = _trainer(defined, callbacks, loggers, AtomicCheckpointIO(lock.check))
+    data.train_windows.limit = trainer.windows_per_epoch
     resumed = _checkpoint_to_resume(folder, defined.identity)
-    if resumed is None and "parent" in config:
-        start_from_parent(model, checkpoints, config["parent"], lock.check)
+    if resumed is None and "finetuned_from" in config:
+        start_from(config["finetuned_from"], model, checkpoints, lock.check)
+    _fit(trainer, model, data, resumed)
+    load_evaluated_weights(model, load_checkpoint(folder.best))
+    model.to("cuda" if defined.accelerator == "gpu" else "cpu")
+    return Trained(
+        model,
+        data,
+        run,
+        checkpoints,
+        trainer.loggers,
+        steps=trainer.global_step,
+        epochs=trainer.current_epoch,
+        stopped="patience" if stopping.exhausted else "max_epochs",
+    )
+
+
+def _accelerator(trainer: Mapping[str, Any], has_gpu: bool | None) -> str:
+    require_choice("trainer.accelerator", trainer["accelerator"], ACCELERATORS)
+    if has_gpu is None:
+        has_gpu = torch.cuda.is_available()
+    if trainer["accelerator"] == "gpu" and not has_gpu:
+        raise UserError("trainer.accelerator=gpu needs a CUDA device, and there is none here")
+    on_gpu = has_gpu and trainer["accelerator"] != "cpu"
+    if trainer["precision"] == "tf32" and not on_gpu:
+        raise UserError("trainer.precision=tf32 is a GPU's; on a CPU take 32-true or bf16-mixed")
+    return "gpu" if on_gpu else "cpu"
+
+
+def _checkpoints(callbacks: list[pl.Callback]) -> Checkpoints:
+    for callback in callbacks:
+        if isinstance(callback, Checkpoints):
+            return callback
+    raise UserError("callbacks.checkpoints cannot be left out: a killed run could not go on")
+
+
+def _loggers(sections: Mapping[str, Any], run: RunContext) -> list[Logger]:
+    """The configured loggers beside metrics.csv, each told whose they are."""
+    loggers = []
+    for name, section in sections.items():
+        if section is None:
+            continue
+        logger = make(section, f"logger.{name}")
+        if isinstance(logger, RunObserver):
+            logger.begin(run.folder, run.config, run.names)
+        loggers.append(logger)
+    return loggers
+
+
+def _trainer(
+    defined: RunDefinition,
+    callbacks: list[pl.Callback],
+    loggers: list[Logger],
+    checkpoint_io: AtomicCheckpointIO,
+) -> Trainer:
+    trainer: Trainer = make(
+        {**defined.config["trainer"], "accelerator": defined.accelerator},
+        "trainer",
+        max_epochs=defined.budget.max_epochs,
+        callbacks=callbacks,
+        logger=loggers,
+        checkpoint_io=checkpoint_io,
+    )
+    return trainer
+
+
+def _fit(
+    trainer: Trainer, model: HeadModule, data: pl.LightningDataModule, resumed: Path | None
+) -> None:
     try:
         trainer.fit(model, datamodule=data, ckpt_path=resumed, weights_only=True)
     except SystemExit as end:
@@ -172,37 +219,9 @@ def _train_and_conclude(defined: Run, lock: RunLock, leave: Leave) -> None:
             raise
         resume = "the same command again goes on from the last checkpoint"
         raise UserError(f"interrupted: {resume}") from None
-    load_evaluated_weights(model, load_checkpoint(folder.best))
-    model.to("cuda" if defined.accelerator == "gpu" else "cpu")
-    stopped = "patience" if patience.exhausted else "max_epochs"
-    spent = Spent(config["max_epochs"], config["patience"], trainer.current_epoch, stopped)
-    trained = Trained(model, data, trainer.global_step, checkpoints, cost, switch, spent)
-    conclude(defined, trained, trainer.loggers, lock.check)
 
 
-def _patience(config: dict, switch: AsgdSwitch) -> Patience | NonMonotoneStop:
-    """What ends the run before `max_epochs`: a finetuning run by its authors' rule."""
-    if "parent" in config:
-        return NonMonotoneStop(config["patience"])
-    return Patience(switch, config["patience"])
-
-
-def _spectrum(
-    config: dict, folder: RunFolder, switch: AsgdSwitch, lock: RunLock
-) -> SpectrumCallback:
-    options = config["callbacks"]["spectrum"]
-    return SpectrumCallback(
-        folder.spectra,
-        switch,
-        options["every"],
-        options["contexts"],
-        options["splits"],
-        options["weights"],
-        lock.check,
-    )
-
-
-def _checkpoint_to_resume(folder: RunFolder, found: Identity) -> Path | None:
+def _checkpoint_to_resume(folder: RunFolder, mine: Identity) -> Path | None:
     """The last checkpoint, None where there is none yet.
 
     Raises: UserError when it is damaged or another configuration's.
@@ -210,59 +229,9 @@ def _checkpoint_to_resume(folder: RunFolder, found: Identity) -> Path | None:
     if not folder.last.exists():
         return None
     theirs = load_checkpoint(folder.last).get("lmkit", {}).get("identity")
-    if theirs != found.digest:
+    if theirs != mine.digest:
         raise UserError(
             f"{folder.last} is the checkpoint of another configuration ({theirs}, this one is "
-            f"{found.digest}); remove it to start this run anew"
+            f"{mine.digest}); remove it to start this run anew"
         )
     return folder.last
-
-
-def _trainer(
-    defined: Run, callbacks: list[pl.Callback], loggers: list[Logger], lock: RunLock
-) -> pl.Trainer:
-    trainer = defined.config["trainer"]
-    # state is carried from window to window, so there is one stream of batches and no workers
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-    warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
-    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # one process
-    # said in full: PyTorch's own default is TF32 in cuDNN and not in other products
-    by_tf32 = trainer["precision"] == "tf32"
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = by_tf32
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-    return pl.Trainer(
-        accelerator=defined.accelerator,
-        devices=1,
-        precision="32-true" if by_tf32 else trainer["precision"],
-        deterministic=trainer["deterministic"],
-        max_epochs=defined.budget.max_epochs or -1,
-        callbacks=callbacks,
-        logger=loggers,
-        # one process whatever the scheduler started: Lightning would find SLURM and requeue itself
-        plugins=[AtomicCheckpointIO(lock.check), LightningEnvironment()],
-        num_sanity_val_steps=0,
-        enable_model_summary=False,
-        enable_progress_bar=defined.config["callbacks"]["progress_bar"],
-        default_root_dir=defined.folder.path,
-    )
-
-
-def _wandb(defined: Run) -> list[Logger]:
-    """W&B's logger, offline unless asked: nothing asks for an account."""
-    settings, folder = defined.config["logger"], defined.folder.path
-    if settings["mode"] == "disabled":
-        return []
-    import wandb
-
-    from lmkit.tracking.live import MirrorLogger, open_run
-
-    run = open_run(
-        folder.name,
-        defined.config,
-        folder,
-        settings["mode"],
-        settings["group"],
-        "allow",
-        wandb.Settings(silent=True),
-    )
-    return [MirrorLogger(run)]

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 from lmkit.errors.user_error import require_count
 
 
-class Trigger:
+class Trigger(ABC):
     """Asked once an epoch, after validation. Epochs count from 1."""
 
     from_start = False  # whether weights are averaged from the first step on, without asking
+    place = 0  # among triggers in tables
 
+    @property
+    @abstractmethod
+    def display_name(self) -> str:
+        """What tables call it."""
+
+    @abstractmethod
     def fires(self, epoch: int, valid_nll: float) -> bool:
         """Whether averaging starts with the next epoch."""
-        raise NotImplementedError
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         """What must survive a restart."""
         return {}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027  (not all have any)
         """Restores `state_dict`'s outcome."""
 
 
@@ -41,14 +49,18 @@ class NonMonotone(Trigger):
         self.n = n
         self.history: list[float] = []
 
+    @property
+    def display_name(self) -> str:
+        return f"NT {self.n}"
+
     def fires(self, epoch: int, valid_nll: float) -> bool:
         self.history.append(valid_nll)
         return is_non_monotone(self.history, self.n)
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         return {"history": list(self.history)}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.history = list(state["history"])
 
 
@@ -62,12 +74,18 @@ class AtEpoch(Trigger):
         require_count("trigger.epoch", epoch)
         self.epoch = epoch
 
+    @property
+    def display_name(self) -> str:
+        return f"ET {self.epoch}"
+
     def fires(self, epoch: int, valid_nll: float) -> bool:
         return epoch == self.epoch
 
 
 class Never(Trigger):
     """Plain SGD to the end."""
+
+    display_name = "SGD"
 
     def fires(self, epoch: int, valid_nll: float) -> bool:
         return False
@@ -77,6 +95,7 @@ class FromStart(Trigger):
     """ASGD from the first step on: AWD-LSTM's finetuning (Merity et al. 2018, section 5)."""
 
     from_start = True
+    display_name = "ASGD"
 
     def fires(self, epoch: int, valid_nll: float) -> bool:
         return False  # nothing is left to decide

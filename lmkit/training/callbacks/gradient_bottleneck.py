@@ -19,7 +19,7 @@ from lmkit.errors.user_error import UserError, require_choice, require_count
 from lmkit.heads.chunked_nll import chunk_rows
 from lmkit.heads.head import Head
 from lmkit.spectra.bottleneck import GradientShares, orthonormal_basis
-from lmkit.training.callbacks.asgd_switch import AsgdSwitch
+from lmkit.training.context import RunCallback
 from lmkit.training.head_module import HeadModule, exact_evaluation, to_device
 
 BLOCK_MB = 64  # of one block's logits
@@ -96,29 +96,27 @@ def logit_gradients(head: Head, hidden_1ND: Tensor, targets_1N: Tensor) -> Tenso
     return gradient_NKV
 
 
-class GradientBottleneck(pl.Callback):
+class GradientBottleneck(RunCallback):
     """Reports the bottleneck every `every` epochs, of the weights that count, into their rows.
 
     Args:
-        switch: owner of the averages.
-        every: epochs between two measurements; None: never.
+        every: epochs between two measurements.
         contexts: first contexts of the split that are taken.
         split: train, valid or test.
     """
 
-    def __init__(self, switch: AsgdSwitch, every: int | None, contexts: int, split: str) -> None:
-        if every is not None:
-            require_count("callbacks.gradient_bottleneck.every", every)
+    def __init__(self, *, every: int, contexts: int, split: str) -> None:
+        require_count("callbacks.gradient_bottleneck.every", every)
         require_count("callbacks.gradient_bottleneck.contexts", contexts)
         require_choice("callbacks.gradient_bottleneck.split", split, ("train", "valid", "test"))
-        self.switch, self.every, self.contexts, self.split = switch, every, contexts, split
+        self.every, self.contexts, self.split = every, contexts, split
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: HeadModule) -> None:
-        if self.every is None or (trainer.current_epoch + 1) % self.every:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: HeadModule) -> None:  # type: ignore[override]
+        if (trainer.current_epoch + 1) % self.every:
             return
         windows = trainer.datamodule.eval_windows(self.split)
         contexts = min(self.contexts, windows.num_targets)
-        with self.switch.averaged(pl_module):
+        with self.run.switch.averaged(pl_module):
             found = model_bottleneck(pl_module, windows, contexts)
         for name in ("share", "mean_share"):
             pl_module.report(f"gradient_bottleneck/{self.split}_{name}", getattr(found, name))

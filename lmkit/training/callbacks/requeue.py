@@ -6,9 +6,9 @@ import signal
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
-from pytorch_lightning.loggers import WandbLogger
 
 from lmkit.runs.leave import LEFT, Leave
+from lmkit.runs.observer import RunObserver
 from lmkit.training.callbacks.checkpoints import Checkpoints
 
 
@@ -53,14 +53,6 @@ class Requeue(Checkpoint):
             flush=True,
         )
         for logger in trainer.loggers:
-            if isinstance(logger, WandbLogger):
-                _finish(logger)
+            if isinstance(logger, RunObserver):
+                logger.leaving()
         raise SystemExit(LEFT)
-
-
-def _finish(logger: WandbLogger) -> None:
-    """Writes what W&B has buffered, which a killed process loses."""
-    try:
-        logger.experiment.finish(exit_code=1)
-    except Exception as error:  # of any kind: SIGTERM, sent to a whole job, ends W&B's process too
-        print(f"W&B's record ends early ({error}); metrics.csv is whole", flush=True)

@@ -2,63 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytorch_lightning as pl
-from pytorch_lightning.loggers import WandbLogger
 
-from lmkit.errors.user_error import require_choice, require_count
+from lmkit.errors.user_error import require_choice, require_count, require_list
 from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.observer import RunObserver
+from lmkit.spectra.measures import numbers
 from lmkit.spectra.storage import write_spectrum
-from lmkit.tracking.spectrum_charts import epoch_charts, numbers
-from lmkit.training.callbacks.asgd_switch import AsgdSwitch
+from lmkit.training.context import RunCallback
 from lmkit.training.head_module import HeadModule
-from lmkit.training.model_spectrum import (
-    MATRICES,
-    has_transformed_logits,
-    model_spectrum,
-)
+from lmkit.training.model_spectrum import MATRICES, has_transformed_logits, model_spectrum
 
 
-class SpectrumCallback(pl.Callback):
+class SpectrumCallback(RunCallback):
     """Measures the spectrum every `every` epochs, of the weights that count or of the raw ones.
 
-    Measures go into the epoch's row of metrics, spectra into `<folder>/*.npz`, and overlaid over
-    the epochs to W&B.
+    Measures go into the epoch's row of metrics, spectra into the run's folder.
 
     Args:
-        folder: the run's folder of spectra.
-        switch: owner of the averages.
-        every: epochs between two measurements, 0 for none while training.
+        every: epochs between two measurements.
         contexts: first contexts of each split that are taken; a sample keeps it cheap.
         splits: of "valid" and "test".
         weights: "evaluated", averages from the switch on, or "raw".
-        check_lock: called before a file gets its name.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        switch: AsgdSwitch,
-        every: int,
-        contexts: int,
-        splits: Sequence[str],
-        weights: str,
-        check_lock: Callable[[], None],
-    ) -> None:
-        require_count("callbacks.spectrum.every", every, 0)
+    def __init__(self, *, every: int, contexts: int, splits: Sequence[str], weights: str) -> None:
+        require_count("callbacks.spectrum.every", every)
         require_count("callbacks.spectrum.contexts", contexts, 2)
         require_choice("callbacks.spectrum.weights", weights, ("evaluated", "raw"))
+        require_list("callbacks.spectrum.splits", splits)
         for split in splits:
             require_choice("callbacks.spectrum.splits", split, ("valid", "test"))
-        self.folder, self.switch, self.check_lock = folder, switch, check_lock
         self.every, self.contexts = every, contexts
         self.splits, self.weights = list(splits), weights
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: HeadModule) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: HeadModule) -> None:  # type: ignore[override]
         epoch = trainer.current_epoch + 1
-        if self.every == 0 or epoch % self.every:
+        if epoch % self.every:
             return
         matrices = MATRICES if has_transformed_logits(pl_module) else MATRICES[:1]
         for split in self.splits:
@@ -71,15 +53,14 @@ class SpectrumCallback(pl.Callback):
         windows = trainer.datamodule.eval_windows(split)
         contexts = min(self.contexts, windows.num_targets)
         if self.weights == "evaluated":
-            with self.switch.averaged(module):
+            with self.run.switch.averaged(module):
                 spectrum = model_spectrum(module, windows, contexts, matrix)
         else:
             spectrum = model_spectrum(module, windows, contexts, matrix)
-        path = self.folder / f"epoch_{epoch:04d}_{split}_{matrix}.npz"
-        replace_atomically(path, lambda file: write_spectrum(file, *spectrum), self.check_lock)
+        path = self.run.folder.spectra / f"epoch_{epoch:04d}_{split}_{matrix}.npz"
+        replace_atomically(path, lambda file: write_spectrum(file, *spectrum), self.run.check_lock)
         for name, value in numbers(spectrum.measures).items():
             module.report(f"spectrum/{split}_{matrix}/{name}", value)
         for logger in trainer.loggers:
-            if isinstance(logger, WandbLogger):
-                charts = epoch_charts(self.folder, split, matrix)
-                logger.experiment.log(charts, commit=False)
+            if isinstance(logger, RunObserver):
+                logger.epoch_spectrum(split, matrix)

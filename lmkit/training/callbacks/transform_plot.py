@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.loggers import WandbLogger
 from torch import Tensor, nn
+
+from lmkit.runs.observer import RunObserver
+from lmkit.training.head_module import HeadModule
 
 PLOT_LIMIT = 20.0  # the published PLIF's knots lie on [-20, 20]
 
@@ -18,18 +20,13 @@ def sample_transform(transform: nn.Module, device: torch.device) -> tuple[Tensor
 
 
 class TransformPlot(pl.Callback):
-    """Logs the curve of a transform that has parameters to W&B after each epoch."""
+    """Hands the curve of a transform that has parameters to the loggers after each epoch."""
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: HeadModule) -> None:  # type: ignore[override]
         transform = pl_module.head.transform
-        loggers = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
-        if not loggers or not any(p.requires_grad for p in transform.parameters()):
+        observers = [logger for logger in trainer.loggers if isinstance(logger, RunObserver)]
+        if not observers or not any(p.requires_grad for p in transform.parameters()):
             return
-        import wandb
-
         logits, transformed = sample_transform(transform, pl_module.device)
-        points = torch.stack([logits, transformed], dim=1).tolist()
-        table = wandb.Table(columns=["logit", "transformed logit"], data=points)
-        plot = wandb.plot.line(table, "logit", "transformed logit", title="transform")
-        for logger in loggers:
-            logger.experiment.log({"transform": plot}, commit=False)
+        for observer in observers:
+            observer.transform(logits.tolist(), transformed.tolist())

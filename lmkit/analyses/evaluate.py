@@ -1,0 +1,121 @@
+"""The perplexity of finished runs by a method: as trained, with a cache, or adapting to the text.
+
+Yang et al. 2018, tables 1 and 2; Merity et al. 2018, tables 1 and 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from lmkit.analyses.analysis import Analysis, Content
+from lmkit.errors.user_error import UserError, require_choice, require_count
+from lmkit.presentation.tables import Column, Table, decimal, word
+
+if TYPE_CHECKING:  # they bring torch
+    from lmkit.evaluation.load import LoadedRun
+    from lmkit.evaluation.method import Method
+
+_SHOWN_POINTS = 5
+
+
+class Evaluate(Analysis):
+    """Predicts a split by a method, whose values may first be searched on valid.
+
+    Args:
+        method: what predicts.
+        split: train, valid or test.
+        checkpoint: best or last.
+        search: whether the values of the method's grids that are best on valid are taken.
+        search_tokens: first predicted tokens of valid that the search takes; None: all.
+    """
+
+    name = "evaluate"
+    takes_dialogue = True
+
+    def __init__(
+        self,
+        *,
+        method: Method,
+        split: str,
+        checkpoint: str,
+        search: bool,
+        search_tokens: int | None,
+    ) -> None:
+        require_choice("split", split, ("train", "valid", "test"))
+        require_choice("checkpoint", checkpoint, ("best", "last"))
+        if search_tokens is not None:
+            require_count("search_tokens", search_tokens)
+        if search and not method.grid():
+            raise UserError(
+                f"search=true: method={method.kind} has nothing to search; choose cache or dynamic"
+            )
+        self.method, self.split, self.checkpoint = method, split, checkpoint
+        self.search, self.search_tokens = search, search_tokens
+
+    def stem(self, content: Content) -> str:
+        last = "_last" if self.checkpoint == "last" else ""
+        return f"evaluate_{content['method']}_{content['split']}{last}"
+
+    def measure(self, run: LoadedRun) -> Content:
+        # brings torch, which the report does without
+        from lmkit.evaluation.method import refuse_what_cannot, search_on_valid
+
+        refuse_what_cannot(run, self.method.kind)
+        method, search = self.method, None
+        if self.search:
+            searched = search_on_valid(run, method, self.search_tokens)
+            method = method.at(searched.points[0].options)
+            points = [point.options | {"ppl": point.perplexity} for point in searched.points]
+            search = {"split": "valid", "tokens": searched.tokens, "points": points}
+        measured = method.measure(run, self.split)
+        return {
+            "method": method.kind,
+            "split": self.split,
+            "weights": "averaged" if run.averaged else "raw",
+            "data_sha256": run.source.fingerprint(),
+            "options": method.options(),
+            "ppl": measured.perplexity,
+            "nll": measured.nll,
+            "bits_per_token": measured.bits_per_token,
+            "num_tokens": measured.num_tokens,
+            "search": search,
+        }
+
+    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+        return [_table(name, content) for name, content in found.items()]
+
+    def notes(self, found: Mapping[str, Content]) -> list[str]:
+        edges: dict[str, None] = {}  # in order
+        for content in found.values():
+            if content["search"] is not None:
+                best = content["search"]["points"][0]
+                grids = {name: v for name, v in self.method.grid().items() if len(v) > 2}
+                edges |= {n: None for n, v in grids.items() if best[n] in (min(v), max(v))}
+        return [f"the best {name} is at the edge of method.{name}_grid: widen it" for name in edges]
+
+
+def _table(name: str, content: Content) -> Table:
+    rows = []
+    if content["search"] is not None:
+        tokens = content["search"]["tokens"]
+        for point in content["search"]["points"][:_SHOWN_POINTS]:
+            at = ", ".join(f"{option} {v:g}" for option, v in point.items() if option != "ppl")
+            rows.append((f"valid, first {tokens:,}: {at}", _as_text(point["ppl"])))
+    rows.append(("method", content["method"]))
+    for option, value in content["options"].items():
+        rows.append((option, f"{value:g}" if isinstance(value, float) else str(value)))
+    rows += [
+        ("weights", content["weights"]),
+        (f"{content['split']} perplexity", _as_text(content["ppl"])),
+        ("nats a token", f"{content['nll']:.6f}"),
+        ("bits a token", f"{content['bits_per_token']:.6f}"),
+        ("predicted tokens", f"{content['num_tokens']:,}"),
+    ]
+    columns = [Column("", is_text=True), Column("")]
+    return Table("evaluate", name, "", columns, [[word(a), word(b)] for a, b in rows])
+
+
+def _as_text(ppl: float) -> str:
+    """Of too large an lr the perplexity has hundreds of digits."""
+    return decimal(ppl, 4) if ppl < 1e6 else f"{ppl:.3g}"

@@ -1,0 +1,76 @@
+"""The options of commands that have a form of their own: their names and types, which Hydra checks.
+
+Sections that name a class (`_target_`) are open here: the class knows its options.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional  # noqa: UP035  (OmegaConf reads these)
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+Section = Dict[str, Any]  # noqa: UP006
+
+
+@dataclass
+class SweepOptions:
+    """Of a sweep, not of the runs in it."""
+
+    name: Optional[str] = None  # noqa: UP045
+    sample: Optional[int] = None  # noqa: UP045
+    sample_seed: int = 1
+    retries: int = 2
+    axes: List[str] = field(default_factory=list)  # noqa: UP006
+
+
+@dataclass
+class TrainOptions:
+    """Of `lmkit train`; conf/train.yaml has the defaults and says what they mean."""
+
+    name: str = MISSING
+    runs_dir: str = MISSING
+    seed: int = MISSING
+    threads: int = MISSING
+    switch_epoch: int = MISSING
+    max_epochs: Optional[int] = MISSING  # noqa: UP045
+    patience: Optional[int] = MISSING  # noqa: UP045
+    data: Section = MISSING
+    windows: Section = MISSING
+    module: Section = MISSING
+    trunk: Section = MISSING
+    head: Section = MISSING
+    objective: Section = MISSING
+    optimizer: Section = MISSING
+    schedule: Section = MISSING
+    trigger: Section = MISSING
+    stopping: Section = MISSING
+    callbacks: Section = MISSING
+    trainer: Section = MISSING
+    logger: Section = MISSING
+    conclusion: Section = MISSING
+    sweep: SweepOptions = field(default_factory=SweepOptions)
+    dry_run: bool = False
+
+
+@dataclass
+class FinetuneOptions:
+    """Of `lmkit finetune`."""
+
+    run: str = MISSING
+    lr: Optional[float] = None  # noqa: UP045
+    n: int = MISSING
+    max_epochs: Optional[int] = MISSING  # noqa: UP045
+    runs_dir: Optional[str] = None  # noqa: UP045
+    data_root: Optional[str] = None  # noqa: UP045
+    callbacks: Section = MISSING
+    logger: Section = MISSING
+    sweep: SweepOptions = field(default_factory=SweepOptions)
+
+
+def register() -> None:
+    """Makes the forms known to Hydra, for the defaults lists of the configurations."""
+    store = ConfigStore.instance()
+    store.store("train_options", TrainOptions)
+    store.store("finetune_options", FinetuneOptions)

@@ -1,0 +1,123 @@
+"""What the source of a class tells without being imported: its file, and its options' defaults."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import sysconfig
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+
+_INSTALLED = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")}
+
+
+class Source(NamedTuple):
+    """Where a class stands."""
+
+    file: Path
+    name: str  # of the class or function in that file
+
+
+def find_source(target: str) -> Source | None:
+    """The file of `package.module.Class`; None where it is not on the path, or not Python's.
+
+    No module is imported: packages such as torch take seconds.
+    """
+    top, *rest = target.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return None
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    file = Path(spec.origin)
+    for i, part in enumerate(rest):
+        folder = file.parent if file.name == "__init__.py" else None
+        inner = [folder / part / "__init__.py", folder / f"{part}.py"] if folder else []
+        existing = next((path for path in inner if path.is_file()), None)
+        if existing is None:
+            return Source(file, ".".join(rest[i:]))
+        file = existing
+    return None  # a module, no class
+
+
+def source_sha256(target: str) -> str | None:
+    """SHA-256 (hex) of the file in which a user's own class stands.
+
+    None of an installed package's, whose version a result's provenance tells, and where the file
+    is not known.
+    """
+    source = find_source(target)
+    if source is None or any(source.file.is_relative_to(folder) for folder in _INSTALLED):
+        return None
+    return hashlib.sha256(source.file.read_bytes()).hexdigest()
+
+
+@cache
+def option_defaults(target: str) -> dict[str, object]:
+    """The options of a class that have a default, by name; of its bases too.
+
+    Only defaults that are written out (numbers, texts, None, lists of these) are told.
+    """
+    source = find_source(target)
+    return {} if source is None else _defaults_in(source)
+
+
+@cache
+def _parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_bytes())
+
+
+def _defaults_in(source: Source) -> dict[str, object]:
+    module = _parsed(source.file)
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef) and node.name == source.name:
+            return dict(_of_function(node))
+        if isinstance(node, ast.ClassDef) and node.name == source.name:
+            return _of_class(node, source)
+    imported = _imported_from(module, source.name)
+    return {} if imported is None else option_defaults(imported)
+
+
+def _of_class(node: ast.ClassDef, source: Source) -> dict[str, object]:
+    for inner in node.body:
+        if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":
+            return dict(_of_function(inner))
+    defaults: dict[str, object] = {}
+    for base in reversed(node.bases):
+        if isinstance(base, ast.Name):
+            defaults |= _defaults_in(Source(source.file, base.id))
+    for inner in node.body:  # the fields of a dataclass
+        if isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):
+            defaults |= dict(_literal(inner.target.id, inner.value))
+    return defaults
+
+
+def _of_function(node: ast.FunctionDef) -> Iterator[tuple[str, object]]:
+    arguments = node.args
+    with_default = [*arguments.posonlyargs, *arguments.args][::-1]
+    for argument, value in zip(with_default, arguments.defaults[::-1], strict=False):
+        yield from _literal(argument.arg, value)
+    for argument, keyword in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        yield from _literal(argument.arg, keyword)
+
+
+def _literal(name: str, value: ast.expr | None) -> Iterator[tuple[str, object]]:
+    if value is not None:
+        try:
+            yield name, ast.literal_eval(value)
+        except (ValueError, TypeError, SyntaxError):
+            return
+
+
+def _imported_from(module: ast.Module, name: str) -> str | None:
+    for node in module.body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return f"{node.module}.{alias.name}"
+    return None

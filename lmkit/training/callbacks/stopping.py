@@ -1,0 +1,92 @@
+"""What ends a run before its last epoch."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+import pytorch_lightning as pl
+
+from lmkit.errors.user_error import require_count
+from lmkit.training.context import RunCallback
+from lmkit.training.head_module import HeadModule
+from lmkit.training.triggers import is_non_monotone
+
+
+class Stopping(RunCallback):
+    """Ends the run once it is `exhausted`.
+
+    Its state says what was seen, not that it stopped: a run that is resumed with more patience
+    goes on.
+    """
+
+    @property
+    @abstractmethod
+    def exhausted(self) -> bool:
+        """Whether the run is to stop."""
+
+    @abstractmethod
+    def see(self, valid_ppl: float) -> None:
+        """Takes in an epoch's valid perplexity, of the weights that count."""
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: HeadModule) -> None:  # type: ignore[override]
+        self.see(pl_module.epoch_metrics["valid/ppl"])
+        trainer.should_stop = trainer.should_stop or self.exhausted
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # killed after the last epoch, before the result: nothing is left to train
+        trainer.should_stop = self.exhausted
+
+
+class Patience(Stopping):
+    """Stops after `epochs` epochs since the switch without a better valid perplexity; None: never.
+    """
+
+    def __init__(self, epochs: int | None) -> None:
+        if epochs is not None:
+            require_count("patience", epochs)
+        self.epochs = epochs
+        self.best, self.waited = math.inf, 0
+
+    @property
+    def exhausted(self) -> bool:
+        return self.epochs is not None and self.waited >= self.epochs
+
+    def see(self, valid_ppl: float) -> None:
+        if not self.run.switch.averages:
+            return
+        self.waited = 0 if valid_ppl < self.best else self.waited + 1
+        self.best = min(self.best, valid_ppl)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "waited": self.waited}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best, self.waited = state["best"], state["waited"]
+
+
+class NonMonotoneStop(Stopping):
+    """Stops when the valid perplexity exceeds the best of all but the last `n` epochs before.
+
+    So finetuning ends in the AWD-LSTM authors' code (`finetune.py`, `nonmono`), which compares
+    losses: perplexities are in the same order.
+    """
+
+    def __init__(self, n: int) -> None:
+        require_count("n", n)
+        self.n = n
+        self.history: list[float] = []
+
+    @property
+    def exhausted(self) -> bool:
+        return is_non_monotone(self.history, self.n)
+
+    def see(self, valid_ppl: float) -> None:
+        self.history.append(valid_ppl)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"history": list(self.history)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.history = list(state["history"])

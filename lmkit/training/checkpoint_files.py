@@ -1,0 +1,68 @@
+"""Checkpoint files: written under a temporary name, synced and renamed while the lock is held.
+
+They are loaded with `weights_only=True`: no pickle is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning.plugins.io import CheckpointIO
+from torch import Tensor
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.atomic import replace_atomically
+
+
+def load_checkpoint(path: Path | str) -> dict[str, Any]:
+    """A checkpoint's content, tensors on the CPU.
+
+    Raises: UserError naming the file when it is missing, damaged or holds more than plain data.
+    """
+    try:
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return content
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist: the run has saved no checkpoint yet") from None
+    except (RuntimeError, pickle.UnpicklingError, EOFError, zipfile.BadZipFile) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"{path} is damaged or no checkpoint of lmkit ({reason}); remove it to start anew"
+        ) from None
+
+
+def weights_sha256(weights: Mapping[str, Tensor]) -> str:
+    """SHA-256 (hex) of the names and bits of weights."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(weights.items()):
+        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+        digest.update(weight.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+class AtomicCheckpointIO(CheckpointIO):
+    """Lightning's reading and writing of checkpoints, done atomically and without pickles."""
+
+    def __init__(self, check_lock: Callable[[], None]) -> None:
+        self.check_lock = check_lock
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Path | str, storage_options: Any = None
+    ) -> None:
+        replace_atomically(
+            Path(path), lambda file: torch.save(checkpoint, file), before_rename=self.check_lock
+        )
+
+    def load_checkpoint(  # type: ignore[override]
+        self, path: Path | str, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        return load_checkpoint(path)
+
+    def remove_checkpoint(self, path: Path | str) -> None:
+        Path(path).unlink(missing_ok=True)

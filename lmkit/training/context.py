@@ -1,0 +1,46 @@
+"""What callbacks are told of the run that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytorch_lightning as pl
+
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.identity import Identity
+from lmkit.runs.leave import Leave
+from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.names import RunNames
+
+if TYPE_CHECKING:  # it is a callback that takes a context itself
+    from lmkit.training.callbacks.asgd_switch import AsgdSwitch
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """One run, as far as a callback needs to know it."""
+
+    folder: RunFolder
+    identity: Identity
+    names: RunNames
+    config: Mapping[str, Any]  # composed, as plain data
+    vocabulary: Sequence[str]  # words by index
+    metrics: MetricsFile
+    switch: AsgdSwitch  # owner of the averages
+    leave: Leave  # hears the signals that ask the process to end
+    check_lock: Callable[[], None]  # raises LockLost: to be called before a file gets its name
+
+
+class RunCallback(pl.Callback):
+    """A callback that is given the context of its run before training starts."""
+
+    run: RunContext
+
+    def attach(self, run: RunContext) -> None:
+        """Called once, before the Trainer sees the callback."""
+        self.run = run
+
+    def check(self, module: pl.LightningModule) -> None:
+        """Raises UserError, before a run has a folder, for a module that it does not go with."""

@@ -1,0 +1,38 @@
+"""What the learning rate of a step is multiplied by."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from lmkit.data.epochs import Batch
+from lmkit.errors.user_error import require_count
+
+
+class Schedule(ABC):
+    """Asked before each training step; the same factor goes to every parameter group."""
+
+    @abstractmethod
+    def factor(self, batch: Batch) -> float:
+        """What the lr is multiplied by for this batch."""
+
+
+class WindowLength(Schedule):
+    """length / bptt, as the AWD-LSTM authors' code has it: a longer window takes a larger step.
+
+    Args:
+        bptt: the window length at which the lr is the optimizer's.
+    """
+
+    def __init__(self, bptt: int) -> None:
+        require_count("windows.bptt", bptt)
+        self.bptt = bptt
+
+    def factor(self, batch: Batch) -> float:
+        return batch.sampled_length / self.bptt
+
+
+class Constant(Schedule):
+    """1 for every batch."""
+
+    def factor(self, batch: Batch) -> float:
+        return 1.0

@@ -1,0 +1,115 @@
+"""Lightning's Trainer with what a run's semantics need, and without what they cannot honour."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import ProgressBar
+from pytorch_lightning.loggers import Logger
+from pytorch_lightning.plugins.environments import LightningEnvironment
+from pytorch_lightning.plugins.io import CheckpointIO
+
+from lmkit.errors.user_error import UserError, require_choice, require_count
+
+PRECISIONS = ("32-true", "tf32", "bf16-mixed")
+ACCELERATORS = ("auto", "cpu", "gpu")
+
+_ELSEWHERE = {
+    "callbacks": "callbacks are sections of their own: +callbacks.mine._target_=...",
+    "logger": "loggers are sections of their own: +logger.mine._target_=...",
+    "max_epochs": "the budget is the option max_epochs",
+    "min_epochs": "the budget is the option max_epochs",
+    "max_steps": "the budget is the option max_epochs",
+    "min_steps": "the budget is the option max_epochs",
+    "max_time": "the budget is the option max_epochs; a killed run goes on where it stopped",
+    "default_root_dir": "the folder of the runs is the option runs_dir",
+    "enable_checkpointing": "a run without checkpoints could not go on",
+    "enable_progress_bar": "the bar is a callback: callbacks.progress_bar=null",
+    "plugins": "a run writes its checkpoints itself",
+    "limit_val_batches": "perplexities are of whole splits",
+    "limit_test_batches": "perplexities are of whole splits",
+    "limit_predict_batches": "perplexities are of whole splits",
+    "overfit_batches": "the windows of an epoch are one stream; take data.train_tokens",
+    "fast_dev_run": "take max_epochs=1 and trainer.limit_train_batches",
+    "barebones": "a run reports and saves while it trains",
+    "accumulate_grad_batches": "every window is a step",
+    "reload_dataloaders_every_n_epochs": "the windows of an epoch are one stream",
+    "val_check_interval": "the trigger and the best checkpoint need each epoch's validation",
+    "check_val_every_n_epoch": "the trigger and the best checkpoint need each epoch's validation",
+    "gradient_clip_algorithm": "the norm of the whole gradient is clipped",
+    "num_nodes": "a run is one process on one device",
+    "strategy": "a run is one process on one device",
+    "sync_batchnorm": "a run is one process on one device",
+    "use_distributed_sampler": "a run is one process on one device",
+}
+
+
+class Trainer(pl.Trainer):
+    """Trains one run on one device.
+
+    Args:
+        accelerator: "cpu", "gpu" or "auto".
+        precision: "32-true", "bf16-mixed", or on a GPU "tf32".
+        limit_train_batches: windows of an epoch, at most; None: all.
+        options: further ones of Lightning's Trainer.
+
+    Raises: UserError naming an option that a run cannot honour.
+    """
+
+    def __init__(
+        self,
+        *,
+        accelerator: str = "auto",
+        precision: str = "32-true",
+        devices: int = 1,
+        limit_train_batches: int | None = None,
+        callbacks: Sequence[pl.Callback] = (),
+        logger: Sequence[Logger] = (),
+        max_epochs: int | None = None,
+        checkpoint_io: CheckpointIO | None = None,
+        **options: Any,
+    ) -> None:
+        check_options({"accelerator": accelerator, "precision": precision} | options)
+        if devices != 1:
+            raise UserError(f"trainer.devices must be 1: a run is one process, not {devices!r}")
+        if limit_train_batches is not None:
+            require_count("trainer.limit_train_batches", limit_train_batches)
+        _quiet()
+        # said in full: PyTorch's own default is TF32 in cuDNN and not in other products
+        by_tf32 = precision == "tf32"
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = by_tf32
+        # one process whatever the scheduler started: Lightning would find SLURM and requeue itself
+        plugins: list[Any] = [LightningEnvironment()]
+        super().__init__(
+            accelerator=accelerator,
+            devices=1,
+            precision="32-true" if by_tf32 else precision,  # type: ignore[arg-type]
+            max_epochs=-1 if max_epochs is None else max_epochs,
+            callbacks=list(callbacks),
+            logger=list(logger),
+            plugins=plugins + ([checkpoint_io] if checkpoint_io else []),
+            enable_progress_bar=any(isinstance(each, ProgressBar) for each in callbacks),
+            **{"num_sanity_val_steps": 0, "enable_model_summary": False} | options,
+        )
+        self.windows_per_epoch = limit_train_batches
+
+
+def check_options(options: dict[str, Any]) -> None:
+    """Raises UserError naming an option of the Trainer's that a run cannot honour."""
+    for name in sorted(options.keys() & _ELSEWHERE.keys()):
+        raise UserError(f"trainer.{name} cannot be set: {_ELSEWHERE[name]}")
+    require_choice("trainer.precision", options["precision"], PRECISIONS)
+    require_choice("trainer.accelerator", options["accelerator"], ACCELERATORS)
+
+
+def _quiet() -> None:
+    # state is carried from window to window, so there is one stream of batches and no workers
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
+    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # one process
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)

@@ -14,7 +14,8 @@ from markupsafe import Markup, escape
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.section import Block, Drawing, Picture, Section
 from lmkit.presentation.style import for_page, lay_out, to_pdf, to_svg
-from lmkit.presentation.tables import Table, to_csv, to_latex
+from lmkit.presentation.table_files import to_csv, to_html, to_latex
+from lmkit.presentation.tables import Table
 from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.finished import LeftOut
 
@@ -120,7 +121,7 @@ def _grouped(blocks: Sequence[Block], place: Callable[[Block], dict]) -> list[di
 def _write_table(table: Table, out: Path, stem: str) -> dict[str, object]:
     _write(out / "tables" / f"{stem}.csv", to_csv(table).encode())
     _write(out / "tables" / f"{stem}.tex", to_latex(table).encode())
-    return {"columns": table.columns, "rows": table.rows, "notes": table.notes}
+    return {"html": to_html(table)}
 
 
 def _write_drawing(drawing: Drawing, out: Path, stem: str) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lmkit.presentation.section import Picture, Section
@@ -13,10 +13,11 @@ from lmkit.runs.finished import LeftOut
 RECORD = "synthetic.json"
 
 
-def isolation(runs: Path) -> tuple[list[Section], list[LeftOut]]:
-    """A section for each study in `runs`/synthetic, and the folders that cannot be read."""
+def isolation(folders: Iterable[Path]) -> tuple[list[Section], list[LeftOut]]:
+    """A section for each study in synthetic/ of the folders, and those that cannot be read."""
     sections, left_out = [], []
-    for record in sorted(runs.glob(f"synthetic/*/{RECORD}")):
+    records = (path for folder in folders for path in sorted(folder.glob(f"synthetic/*/{RECORD}")))
+    for record in records:
         try:
             sections.append(_section(record))
         except (OSError, ValueError, KeyError, TypeError) as error:

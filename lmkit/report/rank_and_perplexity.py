@@ -13,6 +13,7 @@ from lmkit.comparison.correlation import correlate
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.published_runs import corpus_prefix
 from lmkit.comparison.stored import Files
+from lmkit.errors.user_error import UserError, require_number
 from lmkit.presentation.published import published_section
 from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import (
@@ -38,6 +39,20 @@ class Point(NamedTuple):
 
 
 Window = tuple[float, float]
+
+
+def perplexity_window(option: object) -> Window | None:
+    """The option `window`. Raises: UserError when it is no two perplexities."""
+    if option is None:
+        return None
+    if not isinstance(option, list) or len(option) != 2:
+        raise UserError(f"window must be two perplexities such as [56.6,57.6], but is {option!r}")
+    for value in option:
+        require_number("window", value)
+    low, high = option
+    if low >= high:
+        raise UserError(f"window must begin below its end, but is {option!r}")
+    return low, high
 
 
 def rank_and_perplexity(study: Study, files: Files, window: Window | None) -> Section:

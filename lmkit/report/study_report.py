@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from lmkit.analyses.logits import Logits
+from lmkit.analyses.analysis import Analysis
 from lmkit.comparison.groups import Study, studies
 from lmkit.comparison.stored import Files
+from lmkit.errors.user_error import UserError
+from lmkit.presentation.section import Section
 from lmkit.presentation.style import house_style
 from lmkit.report.averaging import averaging
 from lmkit.report.curves import curves
@@ -25,59 +27,81 @@ from lmkit.report.robustness import robustness
 from lmkit.report.runs_section import runs_section
 from lmkit.report.samples import samples
 from lmkit.report.spectra import spectra
-from lmkit.runs.finished import Collected
+from lmkit.runs.finished import Collected, LeftOut
+
+# Sections of analyses that are no classes yet, with their order on the page: a line goes when its
+# analysis comes to conf/analyses/, and all of this with the last of them.
+_NOT_YET_ANALYSES: tuple[tuple[int, Callable[[Study, Files], Sequence[Section]]], ...] = (
+    (60, lambda study, files: [spectra(study, files)]),
+    (70, lambda study, files: [predictions(study, files)]),
+    (80, lambda study, files: [embeddings(study, files)]),
+    (100, lambda study, files: [samples(study, files)]),
+    (110, dialogue),
+    (130, lambda study, files: [robustness(study, files)]),
+)
 
 
 def make_report(
     collected: Collected,
+    *,
+    analyses: Iterable[type[Analysis]],
     baseline: str,
     window: Window | None,
     out: Path,
-    studies_in: Path | None = None,
+    studies_in: Iterable[Path] = (),
 ) -> Path:
     """Writes the report on the runs into `out`; returns the page.
 
     Args:
         collected: the runs, and what was left out already.
-        studies_in: folder of runs whose synthetic studies belong to the report; None: no study.
-        baseline: family of the head that others are held against.
+        analyses: those whose sections belong to the report.
+        baseline: family of the head that others are compared with.
         window: test perplexities outside of which runs are outliers; None: as published.
+        studies_in: folders of runs whose synthetic studies belong to the report.
 
-    Raises: UserError when no run has the baseline's head, or `out` cannot be written.
+    Raises: UserError when no run counts or has the baseline's head, or `out` cannot be written.
     """
+    if not collected.num_runs:
+        raise UserError(_no_run(collected.left_out))
     found, repeated = studies(collected, baseline)
     files = Files()
     with house_style():
-        chapters = [_chapter(study, files, window) for study in found]
-        sections, unread = isolation(studies_in) if studies_in else ([], [])
+        chapters = [_chapter(study, files, list(analyses), window) for study in found]
+        sections, unread = isolation(studies_in)
         if sections:
             chapters.append(Chapter("isolation", "The bottleneck in isolation", [], sections))
         left_out = [*collected.left_out, *repeated, *files.damaged, *unread]
         return write_report(out, "Softmax heads compared", _summary(found), chapters, left_out)
 
 
-def _chapter(study: Study, files: Files, window: Window | None) -> Chapter:
-    return Chapter(
-        study.key,
-        study.title,
-        findings(study, files),
-        [
-            performance(study, files),
-            pairs(study),
-            rank_and_perplexity(study, files, window),
-            averaging(study, files),
-            mixtures(study, files),
-            spectra(study, files),
-            predictions(study, files),
-            embeddings(study, files),
-            *Logits.sections(study, files),
-            samples(study, files),
-            *dialogue(study, files),
-            curves(study, files),
-            robustness(study, files),
-            runs_section(study),
-        ],
-    )
+def _chapter(
+    study: Study, files: Files, analyses: Iterable[type[Analysis]], window: Window | None
+) -> Chapter:
+    sections = [
+        performance(study, files),
+        pairs(study),
+        rank_and_perplexity(study, files, window),
+        averaging(study, files),
+        mixtures(study, files),
+        *_of_analyses(study, files, analyses),
+        curves(study, files),
+        runs_section(study),
+    ]
+    return Chapter(study.key, study.title, findings(study, files), sections)
+
+
+def _of_analyses(
+    study: Study, files: Files, analyses: Iterable[type[Analysis]]
+) -> list[Section]:
+    makers = [*_NOT_YET_ANALYSES, *((each.order, each.sections) for each in analyses)]
+    makers.sort(key=lambda maker: maker[0])
+    return [section for _, sections in makers for section in sections(study, files)]
+
+
+def _no_run(left_out: Sequence[LeftOut]) -> str:
+    first, *others = left_out
+    more = f" (and {len(others)} more)" if others else ""
+    return f"no run can be reported on: {first.name}: {first.reason}{more}"
 
 
 def _summary(found: Sequence[Study]) -> str:

@@ -118,7 +118,8 @@ def printed(table: Table, width: int) -> list[str]:
 
 
 def test_texts_on_the_terminal_are_no_markup_and_rules_and_notes_are_drawn():
-    table = Table("k", "[t]", "", ["a", "b"], [["[red]x", 1], ["total", 2]], ["note [1]"], rules=[1])
+    rows = [["[red]x", 1], ["total", 2]]
+    table = Table("k", "[t]", "", ["a", "b"], rows, ["note [1]"], rules=[1])
     lines = printed(table, 80)
     assert lines[0].strip() == "[t]"
     assert "[red]x" in lines[4]

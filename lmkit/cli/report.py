@@ -18,8 +18,8 @@ def main(config: DictConfig) -> None:
     from rich.console import Console
 
     from lmkit.analyses.finding import find_analyses
+    from lmkit.report.contents import make_report
     from lmkit.report.rank_and_perplexity import perplexity_window
-    from lmkit.report.study_report import make_report
     from lmkit.runs.finished import LeftOut, collect
     from lmkit.runs.selection import select_runs
 

@@ -32,6 +32,7 @@ class Cell(NamedTuple):
 
 
 Entry = Cell | Value  # what a row may hold: plain values become cells of the usual form
+Row = Sequence[Entry]
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,16 @@ class Column:
     is_optional: bool = False  # left out where no row has a value
 
 
+Heading = Column | str  # a text stands for a column of that name
+
+
 class Table:
     """A table with its caption.
 
     Args:
         key: names the table's files and its label in LaTeX; "" where it has none.
         caption: what the report says of it.
-        columns: with a name alone where there is nothing more to say; all names "": no header.
+        columns: without a header where all names are "".
         rows: as many entries each as there are columns.
         notes: lines that follow.
         rules: indices of rows above which a line is drawn.
@@ -61,8 +65,8 @@ class Table:
         key: str,
         title: str,
         caption: str,
-        columns: Sequence[Column | str],
-        rows: Iterable[Sequence[Entry]],
+        columns: Sequence[Heading],
+        rows: Iterable[Row],
         notes: Sequence[str] = (),
         *,
         rules: Collection[int] = (),
@@ -84,8 +88,8 @@ class Table:
 
 def plain_table(
     title: str,
-    columns: Sequence[Column | str],
-    rows: Iterable[Sequence[Entry]],
+    columns: Sequence[Heading],
+    rows: Iterable[Row],
     rules: Collection[int] = (),
 ) -> Table:
     """A table for the terminal, which needs neither key nor caption."""
@@ -106,7 +110,7 @@ def side_by_side(title: str, columns: Mapping[str, Mapping[str, Entry]]) -> Tabl
     return plain_table(title, [Column("", is_text=True), *values], rows)
 
 
-def _settled(column: Column | str, cells: Sequence[Cell]) -> Column | None:
+def _settled(column: Heading, cells: Sequence[Cell]) -> Column | None:
     """The column with all that its cells decide; None where it is left out."""
     column = Column(column) if isinstance(column, str) else column
     if any(len(cell.values) != len(column.parts) for cell in cells):
@@ -144,8 +148,8 @@ def number(value: float | None, digits: int = 2) -> Cell:
     return absent() if value is None else Cell(decimal(value, digits), (value,))
 
 
-def whole(value: int | None) -> Cell:
-    """A count."""
+def whole(value: float | None) -> Cell:
+    """A count, or a mean of counts without decimals."""
     return absent() if value is None else Cell(f"{value:,.0f}", (value,))
 
 

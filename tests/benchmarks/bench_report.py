@@ -15,7 +15,7 @@ import hydra
 
 from lmkit.analyses.finding import find_analyses
 from lmkit.cli.entry import CONFIGS
-from lmkit.report.study_report import make_report
+from lmkit.report.contents import make_report
 from lmkit.runs.finished import collect, run_folders
 
 CONFTEST = Path(__file__).resolve().parents[1] / "report" / "conftest.py"

@@ -14,15 +14,9 @@ from xml.etree import ElementTree
 import pytest
 
 from lmkit.comparison.stored import Files
-from lmkit.presentation.style import (
-    figure,
-    house_style,
-    lay_out,
-    legend_below,
-    to_pdf,
-    to_svg,
-)
-from lmkit.report.study_report import make_report
+from lmkit.presentation.figure_files import lay_out, to_pdf, to_svg
+from lmkit.presentation.style import figure, house_style, legend_below
+from lmkit.report.contents import make_report
 from lmkit.runs.finished import collect, run_folders
 
 REPOSITORY = Path(__file__).resolve().parents[2]

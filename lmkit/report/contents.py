@@ -15,11 +15,9 @@ from lmkit.report.averaging import averaging
 from lmkit.report.curves import curves
 from lmkit.report.dialogue import dialogue
 from lmkit.report.embeddings import embeddings
-from lmkit.report.findings import findings
-from lmkit.report.isolation import isolation
 from lmkit.report.mixtures import mixtures
 from lmkit.report.page import Chapter, write_report
-from lmkit.report.pairs import pairs
+from lmkit.report.pairwise_tests import pairwise_tests
 from lmkit.report.performance import performance
 from lmkit.report.predictions import predictions
 from lmkit.report.rank_and_perplexity import Window, rank_and_perplexity
@@ -27,6 +25,8 @@ from lmkit.report.robustness import robustness
 from lmkit.report.runs_section import runs_section
 from lmkit.report.samples import samples
 from lmkit.report.spectra import spectra
+from lmkit.report.summary import summary
+from lmkit.report.synthetic_studies import synthetic_studies
 from lmkit.runs.finished import Collected, LeftOut
 
 # Sections of analyses that are no classes yet, with their order on the page: a line goes when its
@@ -67,11 +67,11 @@ def make_report(
     files = Files()
     with house_style():
         chapters = [_chapter(study, files, list(analyses), window) for study in found]
-        sections, unread = isolation(studies_in)
+        sections, unread = synthetic_studies(studies_in)
         if sections:
             chapters.append(Chapter("isolation", "The bottleneck in isolation", [], sections))
         left_out = [*collected.left_out, *repeated, *files.damaged, *unread]
-        return write_report(out, "Softmax heads compared", _summary(found), chapters, left_out)
+        return write_report(out, "Softmax heads compared", _overview(found), chapters, left_out)
 
 
 def _chapter(
@@ -79,7 +79,7 @@ def _chapter(
 ) -> Chapter:
     sections = [
         performance(study, files),
-        pairs(study),
+        pairwise_tests(study),
         rank_and_perplexity(study, files, window),
         averaging(study, files),
         mixtures(study, files),
@@ -87,7 +87,7 @@ def _chapter(
         curves(study, files),
         runs_section(study),
     ]
-    return Chapter(study.key, study.title, findings(study, files), sections)
+    return Chapter(study.key, study.title, summary(study, files), sections)
 
 
 def _of_analyses(
@@ -104,7 +104,7 @@ def _no_run(left_out: Sequence[LeftOut]) -> str:
     return f"no run can be reported on: {first.name}: {first.reason}{more}"
 
 
-def _summary(found: Sequence[Study]) -> str:
+def _overview(found: Sequence[Study]) -> str:
     """`24 runs of 11 groups on 1 corpus; ...`."""
     groups = [group for study in found for group in study.groups]
     num_runs = sum(len(group.runs) for group in groups)

@@ -44,7 +44,7 @@ _NOT_YET_ANALYSES: tuple[tuple[int, Callable[[Study, Files], Sequence[Section]]]
 def make_report(
     collected: Collected,
     *,
-    analyses: Iterable[type[Analysis]],
+    analyses: Sequence[type[Analysis]],
     baseline: str,
     window: Window | None,
     out: Path,
@@ -66,7 +66,7 @@ def make_report(
     found, repeated = studies(collected, baseline)
     files = Files()
     with house_style():
-        chapters = [_chapter(study, files, list(analyses), window) for study in found]
+        chapters = [_chapter(study, files, analyses, window) for study in found]
         sections, unread = synthetic_studies(studies_in)
         if sections:
             chapters.append(Chapter("isolation", "The bottleneck in isolation", [], sections))
@@ -75,7 +75,7 @@ def make_report(
 
 
 def _chapter(
-    study: Study, files: Files, analyses: Iterable[type[Analysis]], window: Window | None
+    study: Study, files: Files, analyses: Sequence[type[Analysis]], window: Window | None
 ) -> Chapter:
     sections = [
         performance(study, files),
@@ -91,7 +91,7 @@ def _chapter(
 
 
 def _of_analyses(
-    study: Study, files: Files, analyses: Iterable[type[Analysis]]
+    study: Study, files: Files, analyses: Sequence[type[Analysis]]
 ) -> list[Section]:
     makers = [*_NOT_YET_ANALYSES, *((each.order, each.sections) for each in analyses)]
     makers.sort(key=lambda maker: maker[0])
@@ -99,6 +99,8 @@ def _of_analyses(
 
 
 def _no_run(left_out: Sequence[LeftOut]) -> str:
+    if not left_out:
+        return "there is no run to report on"
     first, *others = left_out
     more = f" (and {len(others)} more)" if others else ""
     return f"no run can be reported on: {first.name}: {first.reason}{more}"

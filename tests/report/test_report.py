@@ -14,8 +14,6 @@ from xml.etree import ElementTree
 import pytest
 
 from lmkit.comparison.stored import Files
-from lmkit.presentation.figure_files import lay_out, to_pdf, to_svg
-from lmkit.presentation.style import figure, house_style, legend_below
 from lmkit.report.contents import make_report
 from lmkit.runs.finished import collect, run_folders
 
@@ -146,6 +144,7 @@ def test_a_head_that_nobody_published_is_in_all_the_other_tables(page):
 def test_what_is_missing_or_damaged_is_named(report):
     text = (report / "index.html").read_text()
     assert "no embeddings.json: Cube" in text
+    assert "no logits of Cube: lmkit logits" in text
     assert "no second seed" in text
     assert "samples.json" in text
     assert "1 left out" in text
@@ -168,18 +167,6 @@ def test_texts_of_models_are_no_markup(report):
     text = (report / "index.html").read_text()
     assert "&lt;b&gt;once&lt;/b&gt; upon" in text
     assert "a &lt;unk&gt; &amp; b" in text
-
-
-def test_the_same_figure_makes_the_same_files():
-    files = []
-    for _ in range(2):
-        with house_style():
-            drawn, axes = figure()
-            axes.plot([1, 2], [3, 4], label="line")
-            legend_below(axes)
-            lay_out(drawn)
-            files.append((to_svg(drawn, "key"), to_pdf(drawn)))
-    assert files[0] == files[1]
 
 
 def test_two_corpora_without_ranks_and_a_damaged_analysis(

@@ -23,13 +23,13 @@ _VARIABLES = {
 
 
 def lay_out(drawn: Figure) -> None:
-    """Settles where everything stands, once for all formats."""
+    """Settles where everything stands, so that all formats agree."""
     drawn.draw_without_rendering()
     drawn.set_layout_engine(None)
 
 
 def to_svg(drawn: Figure, key: str) -> str:
-    """The figure as a file of its own; the same figure gives the same text."""
+    """The text of an SVG file; `key` makes its ids, so that the same figure gives the same text."""
     file = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": key}):
         drawn.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
@@ -37,6 +37,7 @@ def to_svg(drawn: Figure, key: str) -> str:
 
 
 def to_pdf(drawn: Figure) -> bytes:
+    """The content of a PDF file; the same figure gives the same bytes."""
     file = io.BytesIO()
     with matplotlib.rc_context({"pdf.fonttype": 42}):
         drawn.savefig(file, format="pdf", metadata={"CreationDate": None, "Producer": None})
@@ -44,7 +45,7 @@ def to_pdf(drawn: Figure) -> bytes:
 
 
 def for_page(svg: str, key: str, description: str) -> str:
-    """An SVG file's text as an element of a page: its ids its own, its colours the page's."""
+    """The SVG as an element of a page: ids begin with `key`, colours are the page's variables."""
     element = svg[svg.index("<svg") :]
     element = re.sub(r"<metadata>.*?</metadata>\s*", "", element, flags=re.DOTALL)
     element = re.sub(r'\bid="', f'id="{key}-', element)

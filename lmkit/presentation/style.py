@@ -54,7 +54,7 @@ class Look(TypedDict):
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Everything drawn within has the look of the house; a decorator too, `@house_style()`."""
+    """Figures that are made within have the look of the house. Also a decorator."""
     with matplotlib.rc_context(_RC):
         yield
 
@@ -75,7 +75,7 @@ def looks() -> Iterator[Look]:
 
 
 def legend_below(axes: Axes) -> None:
-    """Outside, where no line runs, in as many columns as its names leave room for."""
+    """A legend below the axes, in as many columns as its names leave room for."""
     handles, names = axes.get_legend_handles_labels()
     if not handles:
         return
@@ -101,14 +101,14 @@ def log_perplexities(axes: Axes) -> None:
 
 
 def identity_line(axes: Axes, low: float, high: float) -> None:
-    """What a transform would be that changes nothing."""
+    """The curve of a transform that changes nothing."""
     axes.plot([low, high], [low, high], color=SERIES[7], linewidth=0.9, label="identity")
 
 
 def heat_map(
     axes: Axes, values: np.ndarray, rows: Iterable[str], columns: Iterable[str], form: str
 ) -> None:
-    """Cells with their values in them; one that is NaN stays empty."""
+    """Draws cells with their values in them; one that is NaN has a dash."""
     rows, columns = list(rows), list(columns)
     shown = np.ma.masked_invalid(values)
     mesh = axes.pcolormesh(shown, cmap=HEAT, edgecolors=PAPER, linewidth=0.8)
@@ -128,7 +128,7 @@ def heat_map(
 
 
 def two_colours() -> ListedColormap:
-    """For no and yes."""
+    """A colour map for no and yes."""
     return ListedColormap([GRID, SERIES[0]])
 
 
@@ -138,8 +138,8 @@ def label_points(
     """Writes labels beside points where they cover nothing; returns how many found no place.
 
     Args:
-        points: x, y and label.
-        others: all that must not be covered, (n, 2), the points among them.
+        points: x, y and label of each.
+        others: (n, 2), all points that must not be covered, the labelled ones among them.
     """
     drawn = _figure_of(axes)
     renderer = FigureCanvasAgg(drawn).get_renderer()

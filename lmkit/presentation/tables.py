@@ -41,7 +41,7 @@ class Column:
 
     name: str
     parts: tuple[str, ...] = ("",)
-    is_text: bool | None = None  # to the left; None: where all values are texts
+    is_text: bool | None = None  # set to the left; None: it is, where all values are texts
     is_optional: bool = False  # left out where no row has a value
 
 
@@ -54,7 +54,7 @@ class Table:
     Args:
         key: names the table's files and its label in LaTeX; "" where it has none.
         caption: what the report says of it.
-        columns: without a header where all names are "".
+        columns: where all names are "", the table has no header.
         rows: as many entries each as there are columns.
         notes: lines that follow.
         rules: indices of rows above which a line is drawn.
@@ -75,7 +75,7 @@ class Table:
         self.notes, self.rules = notes, rules
         cells = [[as_cell(entry) for entry in row] for row in rows]
         if any(len(row) != len(columns) for row in cells):
-            raise ValueError(f"{title}: a row has not {len(columns)} entries, as many as columns")
+            raise ValueError(f"{title}: every row must have {len(columns)} entries, one for each column")
         settled = [_settled(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
         kept = [(i, column) for i, column in enumerate(settled) if column is not None]
         self.columns = [column for _, column in kept]
@@ -97,13 +97,13 @@ def plain_table(
 
 
 def key_values(title: str, rows: Iterable[tuple[str, Entry]], rules: Collection[int] = ()) -> Table:
-    """Names with their values, without a header."""
+    """A table of names and their values, without a header."""
     columns = [Column("", is_text=True), Column("", is_text=True)]
     return plain_table(title, columns, rows, rules)
 
 
 def side_by_side(title: str, columns: Mapping[str, Mapping[str, Entry]]) -> Table:
-    """A column for each run, say, and a row for each name that one of them has an entry of."""
+    """A column for each run, say; a row for each name under which one of them has an entry."""
     names = dict.fromkeys(name for entries in columns.values() for name in entries)
     rows = [[name, *(entries.get(name, "") for entries in columns.values())] for name in names]
     values = [Column(name, is_text=False) for name in columns]
@@ -111,10 +111,10 @@ def side_by_side(title: str, columns: Mapping[str, Mapping[str, Entry]]) -> Tabl
 
 
 def _settled(column: Heading, cells: Sequence[Cell]) -> Column | None:
-    """The column with all that its cells decide; None where it is left out."""
+    """The column, its alignment decided by its cells; None where it is left out."""
     column = Column(column) if isinstance(column, str) else column
     if any(len(cell.values) != len(column.parts) for cell in cells):
-        raise ValueError(f"{column.name}: a cell has not {len(column.parts)} values")
+        raise ValueError(f"{column.name}: every cell must have {len(column.parts)} values")
     values = [value for cell in cells for value in cell.values if value is not None]
     if column.is_optional and not values:
         return None
@@ -125,7 +125,7 @@ def _settled(column: Heading, cells: Sequence[Cell]) -> Column | None:
 
 
 def as_cell(entry: Entry) -> Cell:
-    """Texts as they are, whole numbers with commas, others with two digits, a dash for None."""
+    """The usual cell: integers with commas, other numbers with two digits, a dash for None."""
     if isinstance(entry, Cell):
         return entry
     if isinstance(entry, str):
@@ -139,12 +139,12 @@ def word(text: str) -> Cell:
 
 
 def absent(parts: int = 1) -> Cell:
-    """Nothing was measured, or published."""
+    """A dash: nothing was measured, or published."""
     return Cell(DASH, (None,) * parts)
 
 
 def number(value: float | None, digits: int = 2) -> Cell:
-    """A number; whole ones with commas."""
+    """A number with commas and so many digits."""
     return absent() if value is None else Cell(decimal(value, digits), (value,))
 
 

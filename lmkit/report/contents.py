@@ -1,4 +1,4 @@
-"""From run folders to the report: what stands in it, and in which order."""
+"""What stands in the report, and in which order."""
 
 from __future__ import annotations
 

@@ -36,25 +36,24 @@ class Curve(NamedTuple):
 def curves(study: Study, files: Files) -> Section:
     """The run of median test perplexity of each head."""
     groups, note = study.shown(_SHOWN)
-    found, without = [], []
+    shown, without = [], []
     for group in groups:
         run = group.representative
-        epochs = files.epochs(run)
-        if epochs:
-            found.append(Curve(group.label, epochs, run.metric("switched_after")))
+        if epochs := files.epochs(run):
+            shown.append(Curve(group.label, epochs, run.metric("switched_after")))
         else:
             without.append(group.label)
     missing = [f"no epochs in metrics.csv: {listed(without)}"] if without else []
     drawings = [
-        _drawing(found, metric, key, title, label, study, note)
+        _drawing(shown, metric, key, title, label, study, note)
         for metric, key, title, label in (
             ("valid/ppl", "curve_valid", "Valid perplexity", "valid perplexity"),
             ("train/ppl", "curve_train", "Training perplexity", "train perplexity (dropout on)"),
             (_RANK, "curve_rank", "Rank while training", "Press rank, first valid contexts"),
         )
-        if any(metric in row for curve in found for row in curve.epochs)
+        if any(metric in row for curve in shown for row in curve.epochs)
     ]
-    if found and len(drawings) < 3:
+    if shown and len(drawings) < 3:
         missing.append("no rank while training (callbacks.spectrum.every)")
     return Section(
         "curves",
@@ -67,10 +66,10 @@ def curves(study: Study, files: Files) -> Section:
 
 
 def _drawing(
-    runs: Sequence[Curve], metric: str, key: str, title: str, label: str, study: Study, note: str
+    shown: Sequence[Curve], metric: str, key: str, title: str, label: str, study: Study, note: str
 ) -> Drawing:
     drawn, axes = figure()
-    for curve, look in zip(runs, looks(), strict=False):
+    for curve, look in zip(shown, looks(), strict=False):
         points = {row["epoch"]: row[metric] for row in curve.epochs if metric in row}
         if not points:
             continue

@@ -104,9 +104,9 @@ def test_plain_values_become_the_usual_cells_and_decide_where_a_column_stands():
 
 
 def test_a_row_of_another_length_or_a_cell_of_other_parts_is_refused():
-    with pytest.raises(ValueError, match="2 entries"):
+    with pytest.raises(ValueError, match="must have 2 entries"):
         plain_table("t", ["a", "b"], [[1]])
-    with pytest.raises(ValueError, match="2 values"):
+    with pytest.raises(ValueError, match="must have 2 values"):
         plain_table("t", [Column("a", ("mean", "sd"))], [[number(1.0)]])
 
 

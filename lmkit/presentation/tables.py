@@ -75,7 +75,7 @@ class Table:
         self.notes, self.rules = notes, rules
         cells = [[as_cell(entry) for entry in row] for row in rows]
         if any(len(row) != len(columns) for row in cells):
-            raise ValueError(f"{title}: every row must have {len(columns)} entries, one for each column")
+            raise ValueError(f"{title}: every row must have {len(columns)} entries")
         settled = [_settled(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
         kept = [(i, column) for i, column in enumerate(settled) if column is not None]
         self.columns = [column for _, column in kept]

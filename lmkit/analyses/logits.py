@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from lmkit.analyses.analysis import Analysis, Content
-from lmkit.comparison.groups import Study
+from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.stored import Files
 from lmkit.errors.user_error import require_choice, require_count
 from lmkit.presentation.section import Drawing, Section
-from lmkit.presentation.style import COLUMN, figure, legend_below, looks
+from lmkit.presentation.style import COLUMN, figure, identity_line, legend_below, looks
 from lmkit.presentation.tables import Column, Table, number, whole, word
 
 if TYPE_CHECKING:  # it brings torch
     from lmkit.evaluation.load import LoadedRun
 
 _SHOWN = 8
-_NO_TRANSFORM = ("Softmax", "MoS", "MoC")
+_IDENTITY = "lmkit.heads.transforms.Identity"
 
 
 class Logits(Analysis):
@@ -75,7 +75,8 @@ class Logits(Analysis):
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
         having, heads_without = files.having(study, cls.name)
-        without = [name for name in heads_without if name not in _NO_TRANSFORM]
+        transforming = {group.head.name for group in study.groups if _has_transform(group)}
+        without = [name for name in heads_without if name in transforming]
         groups, note = study.shown(_SHOWN, having)
         found = []
         for group in groups:
@@ -92,6 +93,13 @@ class Logits(Analysis):
             f"so every curve is shifted to be 0 at logit 0.{note}"
         )
         return [Section("transforms", "Transforms", intro, blocks, missing)]
+
+
+def _has_transform(group: Group) -> bool:
+    """Whether the head has a transform that does something to a logit."""
+    head = group.runs[0].settings["head"]
+    transform = head.get("transform") if isinstance(head, Mapping) else None
+    return isinstance(transform, Mapping) and transform.get("_target_") != _IDENTITY
 
 
 class _Curve(NamedTuple):
@@ -116,7 +124,7 @@ def _curves_drawing(study: Study, found: list[_Curve]) -> Drawing:
     drawn, axes = figure((COLUMN[0], COLUMN[1] + 0.3))
     low = min(curve.logits[0] for curve in found)
     high = max(curve.logits[-1] for curve in found)
-    axes.plot([low, high], [low, high], color="#7f7f7f", linewidth=0.9, label="identity")
+    identity_line(axes, low, high)
     for curve, look in zip(found, looks(), strict=False):
         axes.plot(curve.logits, curve.transformed, label=curve.label, **look)
     axes.set(xlabel="logit", ylabel="transformed logit")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from lmkit.evaluation.rank import MeasuredRun, RankOptions
-from lmkit.presentation.published import Fact, PublishedRun, published_run
+from lmkit.presentation.published import PublishedNumber, PublishedRun, published_run
 
 NAMES = {
     "press_rank": "Press rank",
@@ -106,9 +106,11 @@ def _cells(run: MeasuredRun, options: RankOptions) -> dict[str, str]:
     return cells
 
 
-def _facts(run: MeasuredRun, facts: PublishedRun, options: RankOptions) -> dict[str, Fact]:
+def _facts(
+    run: MeasuredRun, facts: PublishedRun, options: RankOptions
+) -> dict[str, PublishedNumber]:
     """The published figures that compare with what was measured, by the row's name."""
-    found: dict[str, Fact | None] = {}
+    found: dict[str, PublishedNumber | None] = {}
     if _ranks_compare(run, facts, options):
         found[NAMES["press_rank"]] = facts.press_rank
         found |= {_effective(epsilon): fact for epsilon, fact in facts.effective_rank.items()}

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 from lmkit.comparison.groups import Group, Spread
 from lmkit.comparison.heads import trigger_name
-from lmkit.presentation.published import Fact, PublishedRun, published_run, published_section
+from lmkit.presentation.published import (
+    PublishedNumber,
+    PublishedRun,
+    published_run,
+    published_section,
+)
 from lmkit.runs.finished import Corpus
 
 # experiments whose settings, not their head alone, were published
@@ -52,7 +57,7 @@ def published_of(group: Group, corpus: Corpus) -> Published | None:
     return Published(experiment, facts, _differences(group, corpus, facts, trigger["settings"]))
 
 
-def deviation(mine: Spread | None, fact: Fact | None) -> float | None:
+def deviation(mine: Spread | None, fact: PublishedNumber | None) -> float | None:
     """By how many published standard deviations the mean lies above the published one."""
     if mine is None or fact is None or not fact.std:
         return None

@@ -5,65 +5,73 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
-
-matplotlib.use("Agg")
 from matplotlib.figure import Figure
 
+from lmkit.presentation.figure_files import to_svg
+from lmkit.presentation.style import (
+    SERIES,
+    figure,
+    house_style,
+    identity_line,
+    legend_below,
+    log_perplexities,
+    over_epochs,
+)
 from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.metrics import Row
 
+_SIZE = (7.0, 4.2)  # inches
 
+
+@house_style()
 def curves(rows: Sequence[Row], floor_ppl: float | None, title: str) -> Figure:
     """Perplexities over epochs, and the switch, from the rows of `metrics.csv`."""
-    epochs = [row for row in rows if "valid/ppl" in row]
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.subplots()
-    x = [row["epoch"] for row in epochs]
-    axes.plot(x, [row["train/ppl"] for row in epochs], label="train", color="tab:gray")
-    raw = [row["valid/ppl_raw"] for row in epochs]
-    axes.plot(x, raw, label="valid, raw weights", color="tab:blue", linestyle=":")
-    axes.plot(x, [row["valid/ppl"] for row in epochs], label="valid", color="tab:blue")
-    switch = next((row["epoch"] for row in epochs if row["averaging"]), None)
+    closing = [row for row in rows if "valid/ppl" in row]  # an epoch each
+    drawn, axes = figure(_SIZE)
+    for metric, label, colour, dashes in (
+        ("train/ppl", "train", SERIES[7], "-"),
+        ("valid/ppl_raw", "valid, raw weights", SERIES[0], ":"),
+        ("valid/ppl", "valid", SERIES[0], "-"),
+    ):
+        epochs, values = [row["epoch"] for row in closing], [row[metric] for row in closing]
+        axes.plot(epochs, values, label=label, color=colour, linestyle=dashes)
+    switch = next((row["epoch"] for row in closing if row["averaging"]), None)
     if switch is not None:
-        axes.axvline(switch - 0.5, color="tab:orange", linewidth=1, label="averaging starts")
+        axes.axvline(switch - 0.5, color=SERIES[1], linewidth=1, label="averaging starts")
     if floor_ppl is not None:
-        axes.axhline(floor_ppl, color="tab:green", linewidth=1, label="entropy floor")
-    axes.set(xlabel="epoch", ylabel="perplexity", yscale="log", title=title)
-    axes.yaxis.set_major_formatter(matplotlib.ticker.ScalarFormatter())
-    axes.yaxis.set_minor_formatter(matplotlib.ticker.ScalarFormatter())
-    axes.grid(alpha=0.3, which="both")
-    axes.legend()
-    return figure
+        axes.axhline(floor_ppl, color=SERIES[2], linewidth=1, label="entropy floor")
+    over_epochs(axes)
+    log_perplexities(axes)
+    axes.set(ylabel="perplexity", title=title)
+    legend_below(axes)
+    return drawn
 
 
+@house_style()
 def spectrum(singular_values: np.ndarray, press_tolerance: float, title: str) -> Figure:
     """Singular values of log P relative to the largest, on a log scale, and Press's tolerance."""
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.subplots()
+    drawn, axes = figure(_SIZE)
     relative = singular_values / singular_values[0]
     shown = np.flatnonzero(relative > 0)
-    axes.plot(shown + 1, relative[shown], color="tab:blue")
-    axes.axhline(press_tolerance, color="tab:red", linewidth=1, label="tolerance of Press's rank")
+    axes.plot(shown + 1, relative[shown], color=SERIES[0])
+    axes.axhline(press_tolerance, color=SERIES[1], linewidth=1, label="tolerance of Press's rank")
     axes.set(xlabel="index", ylabel="singular value / largest", yscale="log", title=title)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    return figure
+    legend_below(axes)
+    return drawn
 
 
+@house_style()
 def transform_curve(logits: np.ndarray, transformed: np.ndarray, title: str) -> Figure:
     """A transform over the range of logits, beside the identity."""
-    figure = Figure(figsize=(5, 4.2), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(logits, logits, color="tab:gray", linewidth=1, label="identity")
-    axes.plot(logits, transformed, color="tab:blue", label="transform")
+    drawn, axes = figure((5.0, 4.2))
+    identity_line(axes, logits[0], logits[-1])
+    axes.plot(logits, transformed, color=SERIES[0], label="transform")
     axes.set(xlabel="logit", ylabel="transformed logit", title=title)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    return figure
+    legend_below(axes)
+    return drawn
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Writes SVG, atomically."""
-    replace_atomically(path, lambda file: figure.savefig(file, format="svg"))
+def save(drawn: Figure, path: Path) -> None:
+    """Writes SVG, atomically; the same figure gives the same file."""
+    replace_atomically(path, lambda file: file.write(to_svg(drawn, path.stem).encode()))

@@ -6,6 +6,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def progress_bar() -> Progress:
-    """A bar that counts, and goes when it is done."""
+    """A bar that counts, and vanishes when the work is done."""
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(TextColumn("{task.description}"), *columns, transient=True)

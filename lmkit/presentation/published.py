@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
 FILE = Path(__file__).with_name("published.yaml")
 
 
-class Fact(NamedTuple):
-    """A published number."""
+class PublishedNumber(NamedTuple):
+    """A number from a paper."""
 
     value: float
     std: float | None  # over runs, None of a single one
@@ -23,18 +24,18 @@ class Fact(NamedTuple):
 
 
 class PublishedRun(NamedTuple):
-    """What was published of an experiment; on the test split where nothing else is said."""
+    """What was published of an experiment, on the test split where nothing else is said."""
 
     rank_contexts: int  # the first ones, over which ranks were taken
-    params_m: Fact | None  # millions, cut off after two decimals
-    seconds_per_epoch: Fact | None  # on a V100
-    train_ppl: Fact | None
-    valid_ppl: Fact | None
-    test_ppl: Fact | None
-    p_value: Fact | None  # of its test perplexities and those of softmax, unpaired t-test, n = 10
-    press_rank: Fact | None
-    effective_rank: dict[str, Fact]  # by epsilon: "0.001", "0.0001", "1e-05"
-    divergence: dict[str, Fact]  # pairwise, by split: "valid", "test"
+    params_m: PublishedNumber | None  # millions, cut off after two decimals
+    seconds_per_epoch: PublishedNumber | None  # on a V100
+    train_ppl: PublishedNumber | None
+    valid_ppl: PublishedNumber | None
+    test_ppl: PublishedNumber | None
+    p_value: PublishedNumber | None  # unpaired t-test of test perplexities with softmax, n = 10
+    press_rank: PublishedNumber | None
+    effective_rank: dict[str, PublishedNumber]  # by epsilon: "0.001", "0.0001", "1e-05"
+    divergence: dict[str, PublishedNumber]  # pairwise, by split: "valid", "test"
 
 
 class PublishedRobustness(NamedTuple):
@@ -58,30 +59,25 @@ class PublishedDialogue(NamedTuple):
 def published_run(experiment: str, num_words: int) -> PublishedRun | None:
     """What was published of an experiment of that name on a corpus of as many words, if any was."""
     content = _content()
-    facts = content["runs"].get(experiment)
+    entry = content["runs"].get(experiment)
     corpus = content["corpora"].get(experiment.partition("_")[0])
-    if facts is None or corpus["num_words"] != num_words:
+    if entry is None or corpus["num_words"] != num_words:
         return None
     return PublishedRun(
-        corpus["rank_contexts"],
-        *(
-            _one(facts.get(name))
-            for name in (
-                "params_m",
-                "seconds_per_epoch",
-                "train_ppl",
-                "valid_ppl",
-                "test_ppl",
-                "p_value",
-                "press_rank",
-            )
-        ),
-        _several(facts.get("effective_rank")),
-        _several(facts.get("divergence")),
+        rank_contexts=corpus["rank_contexts"],
+        params_m=_number(entry.get("params_m")),
+        seconds_per_epoch=_number(entry.get("seconds_per_epoch")),
+        train_ppl=_number(entry.get("train_ppl")),
+        valid_ppl=_number(entry.get("valid_ppl")),
+        test_ppl=_number(entry.get("test_ppl")),
+        p_value=_number(entry.get("p_value")),
+        press_rank=_number(entry.get("press_rank")),
+        effective_rank=_numbers(entry.get("effective_rank")),
+        divergence=_numbers(entry.get("divergence")),
     )
 
 
-def published_section(name: str) -> dict:
+def published_section(name: str) -> dict[str, Any]:
     """A section of published.yaml other than `runs`; its source, if it has one, written out."""
     section = dict(_content()[name])
     if "source" in section:
@@ -91,37 +87,37 @@ def published_section(name: str) -> dict:
 
 def source(short: str) -> str:
     """A source in words."""
-    return _content()["sources"][short]
+    return str(_content()["sources"][short])
 
 
 def published_robustness() -> PublishedRobustness:
     """The study of Press's rank."""
-    content = _content()
-    section = dict(content["press_robustness"])
-    source = content["sources"][section.pop("source")]
+    section = published_section("press_robustness")
     ranks = {float(c): rank for c, rank in section.pop("press_rank").items()}
-    return PublishedRobustness(source=source, press_rank=ranks, **section)
+    return PublishedRobustness(press_rank=ranks, **section)
 
 
 def published_dialogue() -> PublishedDialogue:
     """The scores of the three heads."""
-    section = dict(_content()["dialogue"])
-    source = _content()["sources"][section.pop("source")]
+    section = published_section("dialogue")
+    source = section.pop("source")
     heads = {}
-    for head, facts in section.items():
-        heads[head] = {"perplexity": facts["perplexity"]}
-        for n, (precision, recall) in enumerate(facts["bleu"], 1):
+    for head, scores in section.items():
+        heads[head] = {"perplexity": scores["perplexity"]}
+        for n, (precision, recall) in enumerate(scores["bleu"], 1):
             heads[head] |= {f"bleu{n}_precision": precision, f"bleu{n}_recall": recall}
     note = (
         f"Published: {source}, on the split, words and references of Zhao et al. 2017. This split "
-        f"of Switchboard is another one, so that the figures do not compare."
+        "of Switchboard is another one, so that the figures do not compare."
     )
     return PublishedDialogue(heads, note)
 
 
 def published_contexts(num_words: int, split: str) -> dict[str, dict[int, str]]:
-    """Contexts at which a paper shows predictions, by paper: from the index of the word to be
-    predicted in the split to that word. Of a corpus of as many words; {} of others."""
+    """Contexts of a corpus of as many words at which papers show predictions; {} of others.
+
+    By paper: from the index in the split of the word to be predicted to that word.
+    """
     groups = dict(_content()["contexts"])
     if (groups.pop("num_words"), groups.pop("split")) != (num_words, split):
         return {}
@@ -129,19 +125,20 @@ def published_contexts(num_words: int, split: str) -> dict[str, dict[int, str]]:
 
 
 @cache
-def _content() -> dict:
-    return yaml.safe_load(FILE.read_text("utf-8"))
+def _content() -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(FILE.read_text("utf-8"))
+    return content
 
 
-def _one(fact: dict | None) -> Fact | None:
-    if fact is None:
+def _number(entry: Mapping[str, Any] | None) -> PublishedNumber | None:
+    if entry is None:
         return None
-    value, *std = fact["value"]
-    return Fact(value, std[0] if std else None, _content()["sources"][fact["source"]])
+    value, *std = entry["value"]
+    return PublishedNumber(value, std[0] if std else None, source(entry["source"]))
 
 
-def _several(fact: dict | None) -> dict[str, Fact]:
-    if fact is None:
+def _numbers(entry: Mapping[str, Any] | None) -> dict[str, PublishedNumber]:
+    if entry is None:
         return {}
-    source = _content()["sources"][fact["source"]]
-    return {key: Fact(value, None, source) for key, value in fact["value"].items()}
+    named = source(entry["source"])
+    return {key: PublishedNumber(value, None, named) for key, value in entry["value"].items()}

@@ -1,4 +1,4 @@
-"""What a chapter of the report is made of."""
+"""What the report is made of: sections, and the blocks in them."""
 
 from __future__ import annotations
 

@@ -1,21 +1,14 @@
-"""How the report's figures look, on paper and on a page of either theme.
-
-Figures are drawn dark on white for SVG and PDF files. For the page every colour of the drawing
-becomes a variable of its style sheet, which has a light and a dark value for each.
-"""
+"""How all figures look, those of one run and those of the report."""
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
+from typing import TypedDict
 
 import matplotlib
 import numpy as np
-
-matplotlib.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
@@ -25,16 +18,11 @@ from matplotlib.font_manager import FontProperties
 INK, GRID, PAPER = "#1b1b1e", "#d9d9de", "#fefefe"
 # Okabe and Ito 2008, without black and yellow, which a dark or a white page would swallow
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8c564b", "#56b4e9", "#7f7f7f")
+DASHES: tuple[str | tuple[int, tuple[float, ...]], ...]
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HEAT = "cividis"  # Nunez et al. 2018: even in lightness for all kinds of colour vision
 COLUMN, WIDE = (4.0, 3.1), (7.4, 4.6)  # inches: one of a paper's columns, and both
-_VARIABLES = {
-    INK: "currentColor",
-    GRID: "var(--grid)",
-    PAPER: "var(--paper)",
-    **{colour: f"var(--s{i})" for i, colour in enumerate(SERIES)},
-}
 _RC = {
     "font.size": 9,
     "axes.titlesize": 9,
@@ -57,9 +45,16 @@ _RC = {
 }
 
 
+class Look(TypedDict):
+    """What tells a line from others, as matplotlib takes it."""
+
+    color: str
+    linestyle: str | tuple[int, tuple[float, ...]]
+
+
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Everything drawn within has the report's look."""
+    """Figures that are made within have the look of the house. Also a decorator."""
     with matplotlib.rc_context(_RC):
         yield
 
@@ -70,7 +65,7 @@ def figure(size: tuple[float, float] = COLUMN) -> tuple[Figure, Axes]:
     return drawn, drawn.subplots()
 
 
-def looks() -> Iterator[dict[str, object]]:
+def looks() -> Iterator[Look]:
     """Colour and dashes for one line after another; no two of the first 32 are alike."""
     for i in cycle(range(len(SERIES) * len(DASHES))):
         yield {
@@ -80,21 +75,40 @@ def looks() -> Iterator[dict[str, object]]:
 
 
 def legend_below(axes: Axes) -> None:
-    """Outside, where no line runs, in as many columns as its names leave room for."""
+    """A legend below the axes, in as many columns as its names leave room for."""
     handles, names = axes.get_legend_handles_labels()
     if not handles:
         return
-    letters = 13 * axes.figure.get_figwidth()  # in a line
+    drawn = _figure_of(axes)
+    letters = 13 * drawn.get_figwidth()  # in a line
     columns = int(letters // (max(map(len, names)) + 7))
-    axes.figure.legend(
+    drawn.legend(
         handles, names, loc="outside lower center", ncols=max(1, min(4, columns, len(names)))
     )
+
+
+def over_epochs(axes: Axes) -> None:
+    """The x axis of all that is drawn over epochs."""
+    axes.set_xlabel("epoch")
+    axes.locator_params(axis="x", integer=True)
+
+
+def log_perplexities(axes: Axes) -> None:
+    """A logarithmic y axis on which numbers are written out."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
+
+
+def identity_line(axes: Axes, low: float, high: float) -> None:
+    """The curve of a transform that changes nothing."""
+    axes.plot([low, high], [low, high], color=SERIES[7], linewidth=0.9, label="identity")
 
 
 def heat_map(
     axes: Axes, values: np.ndarray, rows: Iterable[str], columns: Iterable[str], form: str
 ) -> None:
-    """Cells with their values in them; one that is NaN stays empty."""
+    """Draws cells with their values in them; one that is NaN has a dash."""
     rows, columns = list(rows), list(columns)
     shown = np.ma.masked_invalid(values)
     mesh = axes.pcolormesh(shown, cmap=HEAT, edgecolors=PAPER, linewidth=0.8)
@@ -114,7 +128,7 @@ def heat_map(
 
 
 def two_colours() -> ListedColormap:
-    """For no and yes."""
+    """A colour map for no and yes."""
     return ListedColormap([GRID, SERIES[0]])
 
 
@@ -124,10 +138,10 @@ def label_points(
     """Writes labels beside points where they cover nothing; returns how many found no place.
 
     Args:
-        points: x, y and label.
-        others: all that must not be covered, (n, 2), the points among them.
+        points: x, y and label of each.
+        others: (n, 2), all points that must not be covered, the labelled ones among them.
     """
-    drawn = axes.figure
+    drawn = _figure_of(axes)
     renderer = FigureCanvasAgg(drawn).get_renderer()
     drawn.draw_without_rendering()
     pixels = drawn.dpi / 72  # in a typographic point
@@ -144,10 +158,15 @@ def label_points(
             box = np.array([*corner, corner[0] + width, corner[1] + height])
             if frame.contains(*box[:2]) and frame.contains(*box[2:]) and not _covers(box, taken):
                 taken = np.concatenate([taken, box[None]])
-                place = {1: "left", 0: "center", -1: "right"}[np.sign(right)]
-                level = {1: "bottom", 0: "center", -1: "top"}[np.sign(up)]
-                offset = {"xytext": (right, up), "textcoords": "offset points"}
-                axes.annotate(label, (x, y), **offset, size=size, ha=place, va=level)
+                axes.annotate(
+                    label,
+                    (x, y),
+                    xytext=(right, up),
+                    textcoords="offset points",
+                    size=size,
+                    ha={1: "left", 0: "center", -1: "right"}[np.sign(right)],
+                    va={1: "bottom", 0: "center", -1: "top"}[np.sign(up)],
+                )
                 break
         else:
             unplaced += 1
@@ -158,41 +177,13 @@ _OFFSETS = ((5, 0), (-5, 0), (0, 6), (0, -6), (5, 5), (-5, 5), (5, -5), (-5, -5)
 _SHARE = {1: 0.0, 0: 0.5, -1: 1.0}  # of a label that lies left of, or below, where it is anchored
 
 
+def _figure_of(axes: Axes) -> Figure:
+    assert isinstance(axes.figure, Figure)
+    return axes.figure
+
+
 def _covers(box: np.ndarray, taken: np.ndarray) -> bool:
     """Whether the box lies over any of the others."""
     left, bottom, right, top = taken.T
     apart = (left >= box[2]) | (right <= box[0]) | (bottom >= box[3]) | (top <= box[1])
-    return not apart.all()
-
-
-def lay_out(drawn: Figure) -> None:
-    """Settles where everything stands, once for all formats."""
-    drawn.draw_without_rendering()
-    drawn.set_layout_engine(None)
-
-
-def to_svg(drawn: Figure, key: str) -> str:
-    """The figure as a file of its own; the same figure gives the same text."""
-    file = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": key}):
-        drawn.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-    return file.getvalue()
-
-
-def to_pdf(drawn: Figure) -> bytes:
-    file = io.BytesIO()
-    with matplotlib.rc_context({"pdf.fonttype": 42}):
-        drawn.savefig(file, format="pdf", metadata={"CreationDate": None, "Producer": None})
-    return file.getvalue()
-
-
-def for_page(svg: str, key: str, description: str) -> str:
-    """An SVG file's text as an element of a page: its ids its own, its colours the page's."""
-    element = svg[svg.index("<svg") :]
-    element = re.sub(r"<metadata>.*?</metadata>\s*", "", element, flags=re.DOTALL)
-    element = re.sub(r'\bid="', f'id="{key}-', element)
-    element = re.sub(r'(href="#|url\(#)', rf"\g<1>{key}-", element)
-    for colour, variable in _VARIABLES.items():
-        element = element.replace(colour, variable)
-    head = f'<svg role="img" aria-label="{description}" '
-    return element.replace("<svg ", head, 1)
+    return not bool(apart.all())

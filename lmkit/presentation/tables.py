@@ -1,29 +1,20 @@
-"""Tables that become HTML, CSV and LaTeX alike.
+"""Tables for the terminal and the report alike.
 
 A cell is a text for readers and, beside it, the values in full precision: HTML sorts by the first
-of them, CSV holds them all, in one column for each of the column's parts.
+of them, CSV holds them all, in one column for each of the column's parts. `terminal.py` draws a
+table; `table_files.py` writes it as HTML, CSV and LaTeX.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 Value = float | int | str | None
 
 DASH = "–"
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "±": r"$\pm$", "−": "$-$", "–": "--", "×": r"$\times$", "ε": r"$\varepsilon$", "→": r"$\to$",
-    "σ": r"$\sigma$", "ρ": r"$\rho$", "†": r"$\dagger$", "‡": r"$\ddagger$", "≥": r"$\geq$",
-    "<": r"$<$", ">": r"$>$", "≤": r"$\leq$", "…": r"\ldots{}", "⁻": r"$^{-}$", "Δ": r"$\Delta$",
-    "✓": r"\checkmark{}", "·": r"$\cdot$", "₁": "$_1$",
-}  # fmt: skip
 
 
 class Cell(NamedTuple):
@@ -31,6 +22,7 @@ class Cell(NamedTuple):
 
     text: str
     values: tuple[Value, ...]
+    style: str = ""  # on the terminal, as rich says it: "red", "dim"
 
     @property
     def sort_key(self) -> str:
@@ -39,39 +31,106 @@ class Cell(NamedTuple):
         return "" if value is None else repr(value) if isinstance(value, float) else str(value)
 
 
+Entry = Cell | Value  # what a row may hold: plain values become cells of the usual form
+Row = Sequence[Entry]
+
+
 @dataclass(frozen=True)
 class Column:
     """A column; one with several parts has several columns in CSV."""
 
     name: str
     parts: tuple[str, ...] = ("",)
-    is_text: bool = False
+    is_text: bool | None = None  # set to the left; None: it is, where all values are texts
     is_optional: bool = False  # left out where no row has a value
 
 
-@dataclass(frozen=True)
+Heading = Column | str  # a text stands for a column of that name
+
+
 class Table:
-    """A table with its caption. `key` names its files."""
+    """A table with its caption.
 
-    key: str
-    title: str
-    caption: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
-    notes: Sequence[str] = field(default_factory=list)
+    Args:
+        key: names the table's files and its label in LaTeX; "" where it has none.
+        caption: what the report says of it.
+        columns: where all names are "", the table has no header.
+        rows: as many entries each as there are columns.
+        notes: lines that follow.
+        rules: indices of rows above which a line is drawn.
+    """
 
-    def __post_init__(self) -> None:
-        kept = [
-            i
-            for i, column in enumerate(self.columns)
-            if not column.is_optional or any(row[i].values[0] is not None for row in self.rows)
-        ]
-        object.__setattr__(self, "columns", [self.columns[i] for i in kept])
-        object.__setattr__(self, "rows", [[row[i] for i in kept] for row in self.rows])
-        for row in self.rows:
-            assert len(row) == len(self.columns), f"{self.key}: {len(row)} cells"
-            for column, cell in zip(self.columns, row, strict=True):
-                assert len(cell.values) == len(column.parts), f"{self.key}: {column.name}"
+    def __init__(
+        self,
+        key: str,
+        title: str,
+        caption: str,
+        columns: Sequence[Heading],
+        rows: Iterable[Row],
+        notes: Sequence[str] = (),
+        *,
+        rules: Collection[int] = (),
+    ) -> None:
+        self.key, self.title, self.caption = key, title, caption
+        self.notes, self.rules = notes, rules
+        cells = [[as_cell(entry) for entry in row] for row in rows]
+        if any(len(row) != len(columns) for row in cells):
+            raise ValueError(f"{title}: every row must have {len(columns)} entries")
+        settled = [_settled(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
+        kept = [(i, column) for i, column in enumerate(settled) if column is not None]
+        self.columns = [column for _, column in kept]
+        self.rows = [[row[i] for i, _ in kept] for row in cells]
+
+    @property
+    def has_header(self) -> bool:
+        return any(column.name for column in self.columns)
+
+
+def plain_table(
+    title: str,
+    columns: Sequence[Heading],
+    rows: Iterable[Row],
+    rules: Collection[int] = (),
+) -> Table:
+    """A table for the terminal, which needs neither key nor caption."""
+    return Table("", title, "", columns, rows, rules=rules)
+
+
+def key_values(title: str, rows: Iterable[tuple[str, Entry]], rules: Collection[int] = ()) -> Table:
+    """A table of names and their values, without a header."""
+    columns = [Column("", is_text=True), Column("", is_text=True)]
+    return plain_table(title, columns, rows, rules)
+
+
+def side_by_side(title: str, columns: Mapping[str, Mapping[str, Entry]]) -> Table:
+    """A column for each run, say; a row for each name under which one of them has an entry."""
+    names = dict.fromkeys(name for entries in columns.values() for name in entries)
+    rows = [[name, *(entries.get(name, "") for entries in columns.values())] for name in names]
+    values = [Column(name, is_text=False) for name in columns]
+    return plain_table(title, [Column("", is_text=True), *values], rows)
+
+
+def _settled(column: Heading, cells: Sequence[Cell]) -> Column | None:
+    """The column, its alignment decided by its cells; None where it is left out."""
+    column = Column(column) if isinstance(column, str) else column
+    if any(len(cell.values) != len(column.parts) for cell in cells):
+        raise ValueError(f"{column.name}: every cell must have {len(column.parts)} values")
+    values = [value for cell in cells for value in cell.values if value is not None]
+    if column.is_optional and not values:
+        return None
+    if column.is_text is None:
+        is_text = bool(values) and all(isinstance(value, str) for value in values)
+        return replace(column, is_text=is_text)
+    return column
+
+
+def as_cell(entry: Entry) -> Cell:
+    """The usual cell: integers with commas, other numbers with two digits, a dash for None."""
+    if isinstance(entry, Cell):
+        return entry
+    if isinstance(entry, str):
+        return word(entry)
+    return whole(entry) if isinstance(entry, int) else number(entry)
 
 
 def word(text: str) -> Cell:
@@ -80,17 +139,17 @@ def word(text: str) -> Cell:
 
 
 def absent(parts: int = 1) -> Cell:
-    """Nothing was measured, or published."""
+    """A dash: nothing was measured, or published."""
     return Cell(DASH, (None,) * parts)
 
 
 def number(value: float | None, digits: int = 2) -> Cell:
-    """A number; whole ones with commas."""
+    """A number with commas and so many digits."""
     return absent() if value is None else Cell(decimal(value, digits), (value,))
 
 
-def whole(value: int | None) -> Cell:
-    """A count."""
+def whole(value: float | None) -> Cell:
+    """A count, or a mean of counts without decimals."""
     return absent() if value is None else Cell(f"{value:,.0f}", (value,))
 
 
@@ -123,45 +182,3 @@ def decimal(value: float, digits: int) -> str:
     if math.isnan(value):
         return "nan"
     return f"{value:,.{digits}f}".replace("-", "−")
-
-
-def to_csv(table: Table) -> str:
-    """All values in full precision; what is absent is an empty cell."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        " ".join(filter(None, (column.name, part)))
-        for column in table.columns
-        for part in column.parts
-    )
-    for row in table.rows:
-        writer.writerow("" if v is None else v for cell in row for v in cell.values)
-    return text.getvalue()
-
-
-def to_latex(table: Table) -> str:
-    """A table of booktabs; \\checkmark is amssymb's."""
-    columns = "".join("l" if column.is_text else "r" for column in table.columns)
-    lines = [
-        r"\begin{table}",
-        r"  \centering",
-        rf"  \caption{{{latex_text(table.caption)}}}",
-        rf"  \label{{tab:{table.key.replace('_', '-')}}}",
-        rf"  \begin{{tabular}}{{{columns}}}",
-        r"    \toprule",
-        "    " + " & ".join(latex_text(column.name) for column in table.columns) + r" \\",
-        r"    \midrule",
-        *(
-            "    " + " & ".join(latex_text(cell.text) for cell in row) + r" \\"
-            for row in table.rows
-        ),
-        r"    \bottomrule",
-        r"  \end{tabular}",
-        r"\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def latex_text(text: str) -> str:
-    """Text with everything that LaTeX would take for its own, and signs it lacks, written out."""
-    return "".join(_LATEX.get(character, character) for character in text)

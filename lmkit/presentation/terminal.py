@@ -1,19 +1,98 @@
-"""A `Table` for the terminal."""
+"""A `Table` for the terminal, however narrow it is."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import rich.table
-from rich.markup import escape
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.text import Text
 
 from lmkit.presentation.tables import Table
 
+_FRAME = 3  # about each column: a line and two spaces
+_NARROW = 12  # characters to which texts and headers can be folded, numbers cannot
 
-def to_terminal(table: Table) -> rich.table.Table:
-    """The table as rich draws it; its notes follow as the caption."""
-    drawn = rich.table.Table(title=escape(table.title), caption=escape("\n".join(table.notes)))
-    for column in table.columns:
-        justify = "left" if column.is_text else "right"
-        drawn.add_column(escape(column.name), justify=justify, overflow="fold")
-    for row in table.rows:
-        drawn.add_row(*(escape(cell.text) for cell in row))
+
+def to_terminal(table: Table) -> RenderableType:
+    """The table as rich prints it.
+
+    Where the terminal is too narrow, texts are folded. Columns that find no room even then follow
+    below in another table, which begins with the first column again.
+    """
+    return _FittedTable(table)
+
+
+class _FittedTable:
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        natural, least = _natural_widths(self.table), _least_widths(self.table)
+        parts = _parts(least, options.max_width)
+        for part in parts:
+            room = options.max_width - 1 - _FRAME * len(part)
+            widths = _fitted([natural[i] for i in part], [least[i] for i in part], room)
+            drawn = _drawn(self.table, dict(zip(part, widths, strict=True)))
+            if part is parts[-1] and self.table.notes:
+                drawn.caption = Text("\n".join(self.table.notes))
+            yield drawn
+
+
+def _drawn(table: Table, widths: dict[int, int]) -> rich.table.Table:
+    """Some of the columns, by their index, in these widths."""
+    drawn = rich.table.Table(title=Text(table.title), show_header=table.has_header)
+    for i, width in widths.items():
+        column = table.columns[i]
+        drawn.add_column(
+            Text(column.name),
+            justify="left" if column.is_text else "right",
+            overflow="fold",
+            width=width,
+        )
+    for index, row in enumerate(table.rows):
+        if index in table.rules:
+            drawn.add_section()
+        drawn.add_row(*(Text(row[i].text, style=row[i].style) for i in widths))
     return drawn
+
+
+def _natural_widths(table: Table) -> list[int]:
+    return [
+        max(_width(column.name), *(_width(row[i].text) for row in table.rows), 1)
+        for i, column in enumerate(table.columns)
+    ]
+
+
+def _least_widths(table: Table) -> list[int]:
+    found = []
+    for i, column in enumerate(table.columns):
+        cells = max((_width(row[i].text) for row in table.rows), default=1)
+        least = min(cells, _NARROW) if column.is_text else cells
+        found.append(max(least, min(_width(column.name), _NARROW), 1))
+    return found
+
+
+def _parts(least: Sequence[int], room: int) -> list[list[int]]:
+    """Columns that fit beside each other, each time after the first, and one at least."""
+    parts = [[0]]
+    for i in range(1, len(least)):
+        needed = sum(least[j] + _FRAME for j in (*parts[-1], i)) + 1
+        if needed > room and len(parts[-1]) > 1:
+            parts.append([0])
+        parts[-1].append(i)
+    return parts
+
+
+def _fitted(natural: Sequence[int], least: Sequence[int], room: int) -> Iterable[int]:
+    """The natural widths; where they find no room, the widest are cut to one length."""
+    for limit in range(max(natural), 0, -1):
+        widths = [max(low, min(high, limit)) for low, high in zip(least, natural, strict=True)]
+        if sum(widths) <= room:
+            return widths
+    return least
+
+
+def _width(text: str) -> int:
+    return max(map(cell_len, text.split("\n")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
@@ -11,7 +11,14 @@ from lmkit.comparison.baseline import listed
 from lmkit.comparison.groups import Study
 from lmkit.comparison.stored import Files
 from lmkit.presentation.section import Drawing, Section
-from lmkit.presentation.style import PAPER, figure, legend_below, looks
+from lmkit.presentation.style import (
+    PAPER,
+    figure,
+    legend_below,
+    log_perplexities,
+    looks,
+    over_epochs,
+)
 from lmkit.runs.metrics import Row
 
 _SHOWN = 8
@@ -29,25 +36,24 @@ class Curve(NamedTuple):
 def curves(study: Study, files: Files) -> Section:
     """The run of median test perplexity of each head."""
     groups, note = study.shown(_SHOWN)
-    found, without = [], []
+    shown, without = [], []
     for group in groups:
         run = group.representative
-        epochs = files.epochs(run)
-        if epochs:
-            found.append(Curve(group.label, epochs, run.metric("switched_after")))
+        if epochs := files.epochs(run):
+            shown.append(Curve(group.label, epochs, run.metric("switched_after")))
         else:
             without.append(group.label)
     missing = [f"no epochs in metrics.csv: {listed(without)}"] if without else []
     drawings = [
-        _drawing(found, metric, key, title, label, study, note)
+        _drawing(shown, metric, key, title, label, study, note)
         for metric, key, title, label in (
             ("valid/ppl", "curve_valid", "Valid perplexity", "valid perplexity"),
             ("train/ppl", "curve_train", "Training perplexity", "train perplexity (dropout on)"),
             (_RANK, "curve_rank", "Rank while training", "Press rank, first valid contexts"),
         )
-        if any(metric in row for curve in found for row in curve.epochs)
+        if any(metric in row for curve in shown for row in curve.epochs)
     ]
-    if found and len(drawings) < 3:
+    if shown and len(drawings) < 3:
         missing.append("no rank while training (callbacks.spectrum.every)")
     return Section(
         "curves",
@@ -60,33 +66,33 @@ def curves(study: Study, files: Files) -> Section:
 
 
 def _drawing(
-    found: Sequence[Curve], metric: str, key: str, title: str, label: str, study: Study, note: str
+    shown: Sequence[Curve], metric: str, key: str, title: str, label: str, study: Study, note: str
 ) -> Drawing:
     drawn, axes = figure()
-    for curve, look in zip(found, looks(), strict=False):
-        points = [(row["epoch"], row[metric]) for row in curve.epochs if metric in row]
+    for curve, look in zip(shown, looks(), strict=False):
+        points = {row["epoch"]: row[metric] for row in curve.epochs if metric in row}
         if not points:
             continue
-        few = {"marker": ".", "markersize": 4} if len(points) <= 12 else {}
-        axes.plot(*zip(*points, strict=True), label=curve.label, **few, **look)
+        marker = "." if len(points) <= 12 else None
+        epochs, values = list(points), list(points.values())
+        axes.plot(epochs, values, label=curve.label, marker=marker, markersize=4, **look)
         _mark_switch(axes, points, curve.switched_after, look["color"])
-    axes.set(xlabel="epoch", ylabel=label)
+    over_epochs(axes)
+    axes.set_ylabel(label)
     if metric != _RANK:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter("{x:g}")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+        log_perplexities(axes)
     legend_below(axes)
     caption = f"{title} of {study.short} over epochs; rings: averaging starts after them.{note}"
     return Drawing(key, title, caption, drawn)
 
 
 def _mark_switch(
-    axes: Axes, points: Sequence[tuple[float, float]], after: float | None, colour: object
+    axes: Axes, points: Mapping[float, float], after: float | None, colour: str
 ) -> None:
-    at = [point for point in points if point[0] == after]
+    at = [epoch for epoch in points if epoch == after]
     axes.plot(
-        *(zip(*at, strict=True) if at else ((), ())),
+        at,
+        [points[epoch] for epoch in at],
         "o",
         markersize=7,
         markerfacecolor=PAPER,

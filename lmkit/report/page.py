@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, groupby
 from pathlib import Path
@@ -12,13 +12,16 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup, escape
 
 from lmkit.errors.user_error import UserError
+from lmkit.presentation.figure_files import for_page, lay_out, to_pdf, to_svg
 from lmkit.presentation.section import Block, Drawing, Picture, Section
-from lmkit.presentation.style import for_page, lay_out, to_pdf, to_svg
-from lmkit.presentation.tables import Table, to_csv, to_latex
+from lmkit.presentation.table_files import to_csv, to_html, to_latex
+from lmkit.presentation.tables import Table
 from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.finished import LeftOut
 
 PAGE = "index.html"
+
+Fields = dict[str, object]  # what the template reads of a block, a section or a chapter
 
 
 @dataclass(frozen=True)
@@ -27,19 +30,18 @@ class Chapter:
 
     key: str
     title: str
-    findings: Sequence[str]
+    summary: Sequence[str]  # sentences
     sections: Sequence[Section]
 
 
 def write_report(
     out: Path,
     title: str,
-    summary: str,
+    overview: str,
     chapters: Sequence[Chapter],
     left_out: Sequence[LeftOut],
-    step: Callable[[], object] = lambda: None,
 ) -> Path:
-    """Writes everything into `out`, the page last; `step` is called after each table and figure.
+    """Writes everything into `out`, the page last, and returns the page.
 
     Raises: UserError when `out` cannot be written.
     """
@@ -48,88 +50,88 @@ def write_report(
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"out={out} cannot be made: {error.strerror}") from None
-    numbers = {Table: count(1), Drawing: count(1)}
-
-    def placed(block: Block, chapter: Chapter) -> dict[str, object]:
-        """What the template needs of a block, once its files are written."""
-        if isinstance(block, Picture):
-            _write(out / "figures" / f"{block.key}.svg", block.svg)
-            data = b64encode(block.svg).decode()
-            return {"key": block.key, "title": block.title, "data": data}
-        if not isinstance(block, Table | Drawing):
-            return block._asdict()
-        stem = f"{chapter.key}_{block.key}"
-        index = next(numbers[type(block)])
-        common = {"stem": stem, "index": index, "title": block.title, "caption": block.caption}
-        write = _write_table if isinstance(block, Table) else _write_drawing
-        found = common | write(block, out, stem)
-        step()
-        return found
-
-    content = [
-        {
-            "key": chapter.key,
-            "title": chapter.title,
-            "findings": chapter.findings,
-            "sections": _sections(chapter, lambda block, c=chapter: placed(block, c)),
-        }
-        for chapter in chapters
-    ]
-    html = _html(title=title, summary=summary, chapters=content, left_out=left_out)
+    files = _BlockFiles(out)
+    loader = PackageLoader("lmkit.report", ".")
+    templates = Environment(loader=loader, autoescape=True, trim_blocks=True)
+    html = templates.get_template("page.html").render(
+        title=title,
+        overview=overview,
+        chapters=[_chapter(chapter, files) for chapter in chapters],
+        left_out=left_out,
+    )
     _write(out / PAGE, html.encode())
     return out / PAGE
 
 
-def _html(**content: object) -> str:
-    environment = Environment(
-        loader=PackageLoader("lmkit.report", "."), autoescape=True, trim_blocks=True
-    )
-    return environment.get_template("page.html").render(content)
-
-
-def _sections(chapter: Chapter, place: Callable[[Block], dict]) -> list[dict[str, object]]:
-    return [
+def _chapter(chapter: Chapter, files: _BlockFiles) -> Fields:
+    sections = [
         {
             "key": section.key,
             "title": section.title,
             "intro": section.intro,
             "missing": section.missing,
-            "groups": _grouped(section.blocks, place),
+            "groups": _groups(section, chapter, files),
         }
         for section in chapter.sections
     ]
+    summary = chapter.summary
+    return {"key": chapter.key, "title": chapter.title, "summary": summary, "sections": sections}
 
 
-def _grouped(blocks: Sequence[Block], place: Callable[[Block], dict]) -> list[dict[str, object]]:
-    """Figures that follow each other stand side by side."""
-
-    def kind(block: Block) -> str:
-        kinds = {Table: "table", Drawing: "figures", Picture: "pictures"}
-        return kinds.get(type(block), "passages")
-
-    groups = []
-    for name, members in groupby(blocks, kind):
-        placed = [place(block) for block in members]
-        if name == "table":
-            groups += [{"kind": name, "blocks": [each]} for each in placed]
-        else:
-            groups.append({"kind": name, "blocks": placed})
-    return groups
+def _groups(section: Section, chapter: Chapter, files: _BlockFiles) -> list[Fields]:
+    """Blocks of one kind that follow each other: figures of a group stand side by side."""
+    blocks = [files.write(block, chapter.key) for block in section.blocks]
+    return [
+        {"kind": kind, "blocks": list(members)}
+        for kind, members in groupby(blocks, lambda block: block["kind"])
+    ]
 
 
-def _write_table(table: Table, out: Path, stem: str) -> dict[str, object]:
-    _write(out / "tables" / f"{stem}.csv", to_csv(table).encode())
-    _write(out / "tables" / f"{stem}.tex", to_latex(table).encode())
-    return {"columns": table.columns, "rows": table.rows, "notes": table.notes}
+class _BlockFiles:
+    """Numbers tables and figures as they come, and writes their files."""
 
+    def __init__(self, out: Path) -> None:
+        self.tables, self.figures = out / "tables", out / "figures"
+        self._table_numbers, self._figure_numbers = count(1), count(1)
 
-def _write_drawing(drawing: Drawing, out: Path, stem: str) -> dict[str, object]:
-    lay_out(drawing.figure)
-    svg = to_svg(drawing.figure, stem)
-    _write(out / "figures" / f"{stem}.svg", svg.encode())
-    _write(out / "figures" / f"{stem}.pdf", to_pdf(drawing.figure))
-    element = for_page(svg, stem, str(escape(drawing.title)))
-    return {"svg": Markup(element), "is_wide": drawing.is_wide}
+    def write(self, block: Block, chapter: str) -> Fields:
+        """What the template needs of the block; the chapter's key begins the names of files."""
+        if isinstance(block, Table):
+            return self._table(block, f"{chapter}_{block.key}")
+        if isinstance(block, Drawing):
+            return self._drawing(block, f"{chapter}_{block.key}")
+        if isinstance(block, Picture):
+            _write(self.figures / f"{block.key}.svg", block.svg)
+            data = b64encode(block.svg).decode()
+            return {"kind": "pictures", "key": block.key, "title": block.title, "data": data}
+        return {"kind": "passages", **block._asdict()}
+
+    def _table(self, table: Table, stem: str) -> Fields:
+        _write(self.tables / f"{stem}.csv", to_csv(table).encode())
+        _write(self.tables / f"{stem}.tex", to_latex(table).encode())
+        return {
+            "kind": "tables",
+            "stem": stem,
+            "number": next(self._table_numbers),
+            "title": table.title,
+            "caption": table.caption,
+            "html": to_html(table),
+        }
+
+    def _drawing(self, drawing: Drawing, stem: str) -> Fields:
+        lay_out(drawing.figure)
+        svg = to_svg(drawing.figure, stem)
+        _write(self.figures / f"{stem}.svg", svg.encode())
+        _write(self.figures / f"{stem}.pdf", to_pdf(drawing.figure))
+        return {
+            "kind": "figures",
+            "stem": stem,
+            "number": next(self._figure_numbers),
+            "title": drawing.title,
+            "caption": drawing.caption,
+            "svg": Markup(for_page(svg, stem, str(escape(drawing.title)))),
+            "is_wide": drawing.is_wide,
+        }
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -5,6 +5,8 @@ Parthiban et al. 2021, tables 2 and 3; what was published stands beside in publi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lmkit.comparison.baseline import (
     MEAN_SD,
     Tested,
@@ -18,29 +20,18 @@ from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.heads import differing_settings
 from lmkit.comparison.stored import Files
 from lmkit.presentation.section import Section
-from lmkit.presentation.tables import (
-    Cell,
-    Column,
-    Table,
-    absent,
-    interval,
-    number,
-    p_value,
-    whole,
-    word,
-)
+from lmkit.presentation.tables import Column, Heading, Row, Table, interval, number, p_value
 from lmkit.report.published_tables import beside_published, rank_and_difference
 
 
 def performance(study: Study, files: Files) -> Section:
-    """All tables of heads against the baseline."""
+    """All tables that compare heads with the baseline."""
     tested = against_baseline(study)
     contexts = rank_contexts(study, files)
-    missing = [
-        f"no second seed, so no deviation and no test: {listed(group.label for group in single)}"
-        for single in [[group for group in study.groups if len(group.runs) < 2]]
-        if single
-    ]
+    missing = []
+    single = [group.label for group in study.groups if len(group.runs) < 2]
+    if single:
+        missing.append(f"no second seed, so no deviation and no test: {listed(single)}")
     if not study.baselines:
         missing.append(f"no run of the baseline, {study.baseline_family}")
     return Section(
@@ -59,53 +50,58 @@ def performance(study: Study, files: Files) -> Section:
     )
 
 
+def parameters_in_millions(group: Group) -> float | None:
+    """The number of trained parameters, where it is known."""
+    parameters = group.cost("parameters")
+    return None if parameters is None else parameters.mean / 1e6
+
+
 def _performance_table(
-    study: Study, tested: list[Tested], files: Files, contexts: int | None
+    study: Study, tested: Sequence[Tested], files: Files, contexts: int | None
 ) -> Table:
-    rows = []
+    rows: list[Row] = []
     for each in tested:
         group = each.group
         perplexities = [group.spread(f"{split}_ppl") for split in ("train", "valid", "test")]
         rows.append(
             [
-                word(group.label),
-                whole(len(group.runs)),
-                _millions(group),
+                group.label,
+                len(group.runs),
+                number(parameters_in_millions(group)),
                 spread_cell(group.cost("seconds_per_epoch"), 1),
                 *map(spread_cell, perplexities),
                 spread_cell(rank_at(group, files, contexts), 0),
                 p_value(each.comparison.p_student if each.comparison else None),
             ]
         )
-    named = "" if contexts is None else f" ({contexts:,} contexts)"
-    columns = [
-        Column("head", is_text=True),
-        Column("seeds"),
-        Column("parameters, M"),
-        Column("s / epoch", MEAN_SD),
-        *(Column(f"{split} perplexity", MEAN_SD) for split in ("train", "valid", "test")),
-        Column(f"Press rank{named}", MEAN_SD),
-        Column("p, Student"),
-    ]
     caption = (
         f"Perplexity, Press rank and cost on {study.short}: mean ± one standard deviation over "
         f"seeds. p: unpaired t-test of test perplexities against {study.baseline_family}. "
         "Seconds are those of the hardware named under Runs."
     )
+    columns: list[Heading] = [
+        "head",
+        "seeds",
+        "parameters, M",
+        Column("s / epoch", MEAN_SD),
+        *(Column(f"{split} perplexity", MEAN_SD) for split in ("train", "valid", "test")),
+        Column(f"Press rank ({contexts:,} contexts)" if contexts else "Press rank", MEAN_SD),
+        "p, Student",
+    ]
     return Table("performance", "Perplexity, rank and cost", caption, columns, rows)
 
 
-def _significance_table(study: Study, tested: list[Tested]) -> Table:
-    rows = []
+def _significance_table(study: Study, tested: Sequence[Tested]) -> Table:
+    rows: list[Row] = []
     for each in tested:
         compared = each.comparison
-        if compared is None:
+        if compared is None or each.baseline is None:
             continue
         rows.append(
             [
-                word(each.group.label),
-                word(each.baseline.label),
-                word(f"{compared.n_a} / {compared.n_b}"),
+                each.group.label,
+                each.baseline.label,
+                f"{compared.n_a} / {compared.n_b}",
                 number(compared.difference, 3),
                 interval(compared.low, compared.high, 3),
                 number(compared.effect_size, 2),
@@ -114,26 +110,26 @@ def _significance_table(study: Study, tested: list[Tested]) -> Table:
                 p_value(compared.p_welch),
             ]
         )
-    columns = [
-        Column("head", is_text=True),
-        Column("baseline", is_text=True),
-        Column("seeds", is_text=True),
-        Column("difference"),
-        Column("95 % bootstrap interval", ("low", "high")),
-        Column("Hedges' g"),
-        Column("p, Student"),
-        Column("p, Student, Holm"),
-        Column("p, Welch"),
-    ]
     caption = (
         f"Test perplexity minus that of the baseline on {study.short}: below 0 the head is "
         "better. Holm's correction is over the heads of this table."
     )
-    notes = _beyond_the_head(tested)
+    notes = _more_than_the_head(tested)
+    columns: list[Heading] = [
+        "head",
+        "baseline",
+        "seeds",
+        "difference",
+        Column("95 % bootstrap interval", ("low", "high")),
+        "Hedges' g",
+        "p, Student",
+        "p, Student, Holm",
+        "p, Welch",
+    ]
     return Table("significance", "Against the baseline", caption, columns, rows, notes)
 
 
-def _beyond_the_head(tested: list[Tested]) -> list[str]:
+def _more_than_the_head(tested: Sequence[Tested]) -> list[str]:
     """Comparisons that are not of heads alone, by the options in which the runs differ too."""
     found: dict[str, list[str]] = {}
     for each in tested:
@@ -146,8 +142,3 @@ def _beyond_the_head(tested: list[Tested]) -> list[str]:
         f"{listed(labels)}: from the baseline the runs differ in more than the head: {options}"
         for options, labels in found.items()
     ]
-
-
-def _millions(group: Group) -> Cell:
-    parameters = group.cost("parameters")
-    return absent() if parameters is None else number(parameters.mean / 1e6, 2)

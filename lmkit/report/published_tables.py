@@ -5,120 +5,114 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lmkit.comparison.baseline import MEAN_SD, Tested, rank_at, spread_cell
-from lmkit.comparison.groups import Spread, Study
-from lmkit.comparison.published_runs import corpus_prefix, deviation
+from lmkit.comparison.groups import Study
+from lmkit.comparison.published_runs import Published, corpus_prefix, deviation
 from lmkit.comparison.stored import Files
-from lmkit.presentation.published import Fact, published_section
+from lmkit.presentation.published import published_section
 from lmkit.presentation.tables import (
     Cell,
     Column,
+    Heading,
+    Row,
     Table,
-    absent,
     number,
     p_value,
     spread,
     whole,
-    word,
 )
 
 
 def beside_published(study: Study, tested: Sequence[Tested], files: Files) -> list[Table]:
     """Ours beside the published figures, a row for each."""
-    rows, notes = [], []
+    rows: list[Row] = []
+    notes: list[str] = []
     for each in tested:
-        if each.published is None:
-            continue
-        facts, group = each.published.facts, each.group
-        mine = {
-            "train perplexity": (group.spread("train_ppl"), facts.train_ppl, 2),
-            "valid perplexity": (group.spread("valid_ppl"), facts.valid_ppl, 2),
-            "test perplexity": (group.spread("test_ppl"), facts.test_ppl, 2),
-            "Press rank": (rank_at(group, files, facts.rank_contexts), facts.press_rank, 0),
-        }
-        for name, (spread_, fact, digits) in mine.items():
-            if fact is not None:
-                rows.append(_published_row(group.label, name, spread_, fact, digits))
-        p_mine = each.comparison.p_student if each.comparison else None
-        if facts.p_value is not None:
-            cells = (p_value(p_mine), p_value(facts.p_value.value))
-            wide = [Cell(cell.text, (*cell.values, None)) for cell in cells]
-            source = word(facts.p_value.source)
-            rows.append([word(group.label), word("p, Student"), *wide, absent(), source])
-        if each.published.differences:
-            told = "; ".join(each.published.differences)
-            notes.append(f"{group.label} is not as published: {told}")
+        if each.published is not None:
+            rows += _published_rows(each, each.published, files)
+            if each.published.differences:
+                differences = "; ".join(each.published.differences)
+                notes.append(f"{each.group.label} is not as published: {differences}")
     if not rows:
         return []
-    columns = [
-        Column("head", is_text=True),
-        Column("measure", is_text=True),
-        Column("ours", MEAN_SD),
-        Column("published", MEAN_SD),
-        Column("deviation, published sd"),
-        Column("source", is_text=True),
-    ]
     caption = (
         f"Ours beside what was published of the same heads on {study.short}. Deviation: ours minus "
         "published, in published standard deviations. Ranks compare at equal numbers of contexts "
         "alone: without one there, ours is missing."
     )
+    columns: list[Heading] = [
+        "head",
+        "measure",
+        Column("ours", MEAN_SD),
+        Column("published", MEAN_SD),
+        "deviation, published sd",
+        "source",
+    ]
     return [Table("published", "Beside the published figures", caption, columns, rows, notes)]
 
 
-def _published_row(
-    label: str, name: str, mine: Spread | None, fact: Fact, digits: int
-) -> list[Cell]:
-    return [
-        word(label),
-        word(name),
-        spread_cell(mine, digits),
-        spread(fact.value, fact.std, digits),
-        number(deviation(mine, fact), 1),
-        word(fact.source),
-    ]
+def _published_rows(tested: Tested, published: Published, files: Files) -> list[Row]:
+    group, paper = tested.group, published.facts
+    rows: list[Row] = []
+    for name, ours, theirs, digits in (
+        ("train perplexity", group.spread("train_ppl"), paper.train_ppl, 2),
+        ("valid perplexity", group.spread("valid_ppl"), paper.valid_ppl, 2),
+        ("test perplexity", group.spread("test_ppl"), paper.test_ppl, 2),
+        ("Press rank", rank_at(group, files, paper.rank_contexts), paper.press_rank, 0),
+    ):
+        if theirs is not None:
+            beside = [spread_cell(ours, digits), spread(theirs.value, theirs.std, digits)]
+            distance = number(deviation(ours, theirs), 1)
+            rows.append([group.label, name, *beside, distance, theirs.source])
+    if paper.p_value is not None:
+        p = tested.comparison.p_student if tested.comparison else None
+        cells = (p_value(p), p_value(paper.p_value.value))
+        beside = [Cell(cell.text, (*cell.values, None)) for cell in cells]  # without a deviation
+        rows.append([group.label, "p, Student", *beside, None, paper.p_value.source])
+    return rows
 
 
 def rank_and_difference(
     study: Study, tested: Sequence[Tested], files: Files, contexts: int | None
 ) -> list[Table]:
     """Parthiban et al. 2021, table 1; a head that nobody published has dashes there."""
-    published = published_section("rank_and_difference")
+    section = published_section("rank_and_difference")
     prefix = corpus_prefix(study.corpus)
-    facts = published.get(prefix, {}) if prefix else {}
-    rows = []
+    published = section.get(prefix, {}) if prefix else {}
+    rows: list[Row] = []
+    has_published = False
     for each in tested:
         if each.comparison is None:
             continue
         family = each.group.head.family
         is_published = each.published and each.published.experiment == f"{prefix}_{family}"
-        fact = facts.get(family, {}) if is_published else {}
+        theirs = published.get(family, {}) if is_published else {}
+        has_published |= bool(theirs)
         rank = rank_at(each.group, files, contexts)
         rows.append(
             [
-                word(each.group.label),
-                whole(fact.get("rank_reported")),
-                whole(fact.get("rank")),
-                whole(rank and rank.mean),
-                number(fact.get("diff_reported")),
-                number(fact.get("diff")),
+                each.group.label,
+                whole(theirs.get("rank_reported")),
+                whole(theirs.get("rank")),
+                whole(rank.mean if rank else None),
+                number(theirs.get("diff_reported")),
+                number(theirs.get("diff")),
                 number(-each.comparison.difference),
             ]
         )
     if not rows:
         return []
-    columns = [
-        Column("head", is_text=True),
+    at = f"; ours over {contexts:,} contexts" if contexts else ""
+    source = f" Reported and reproduced: {section['source']}." if has_published else ""
+    caption = (
+        f"Press rank of log P on the test set{at}, and by how much test perplexity is below the "
+        f"baseline's (above 0: better) on {study.short}.{source}"
+    )
+    columns: list[Heading] = [
+        "head",
         *(
             Column(f"{what}, {who}", is_optional=who != "ours")
             for what in ("rank", "difference")
             for who in ("reported", "reproduced", "ours")
         ),
     ]
-    at = f"; ours over {contexts:,} contexts" if contexts else ""
-    has_facts = any(row[i].values[0] is not None for row in rows for i in (1, 2, 4, 5))
-    source = f" Reported and reproduced: {published['source']}." if has_facts else ""
-    caption = (
-        f"Press rank of log P on the test set{at}, and by how much test perplexity is below the "
-        f"baseline's (above 0: better) on {study.short}.{source}"
-    )
     return [Table("rank_and_difference", "Rank and difference", caption, columns, rows)]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 from lmkit.comparison.groups import Study
 from lmkit.presentation.section import Section
-from lmkit.presentation.tables import Column, Table, number, whole, word
+from lmkit.presentation.tables import Row, Table, number, whole
 from lmkit.runs.finished import Run
 
 
@@ -22,15 +24,15 @@ def runs_section(study: Study) -> Section:
 
 
 def _runs_table(study: Study) -> Table:
-    rows = []
+    rows: list[Row] = []
     for group in study.groups:
         for run in group.runs:
             spectrum = run.result.metrics.get("test_spectrum")
             rank = spectrum.get("press_rank") if isinstance(spectrum, dict) else None
             rows.append(
                 [
-                    word(run.name),
-                    word(group.label),
+                    run.name,
+                    group.label,
                     whole(run.seed),
                     whole(run.result.budget.epochs),
                     whole(run.metric("best_epoch")),
@@ -39,44 +41,33 @@ def _runs_table(study: Study) -> Table:
                     number(run.cost("seconds_per_epoch"), 1),
                 ]
             )
-    columns = [
-        Column("run", is_text=True),
-        Column("head", is_text=True),
-        *(
-            Column(name)
-            for name in (
-                "seed",
-                "epochs",
-                "best epoch",
-                "train perplexity",
-                "valid perplexity",
-                "test perplexity",
-                "Press rank",
-                "s / epoch",
-            )
-        ),
-    ]
-    caption = f"Every run on {study.short}."
-    return Table("runs", "Every run", caption, columns, rows)
+    columns = (
+        "run",
+        "head",
+        "seed",
+        "epochs",
+        "best epoch",
+        "train perplexity",
+        "valid perplexity",
+        "test perplexity",
+        "Press rank",
+        "s / epoch",
+    )
+    return Table("runs", "Every run", f"Every run on {study.short}.", columns, rows)
 
 
 def _origins_table(study: Study) -> Table:
     origins = Counter(_origin(run) for group in study.groups for run in group.runs)
-    rows = [[*map(word, origin), whole(count)] for origin, count in origins.most_common()]
-    columns = [
-        Column("code", is_text=True),
-        Column("torch", is_text=True),
-        Column("device", is_text=True),
-        Column("threads", is_text=True),
-        Column("runs"),
-    ]
+    rows: list[Row] = [[*origin, count] for origin, count in origins.most_common()]
+    columns = ("code", "torch", "device", "threads", "runs")
     return Table("origins", "What made them", "Code and machines of the runs.", columns, rows)
 
 
 def _origin(run: Run) -> tuple[str, str, str, str]:
-    found = run.result.provenance
-    git, hardware = found.get("git") or {}, found.get("hardware") or {}
+    """Code, version of torch, device and threads."""
+    made_by: Mapping[str, Any] = run.result.provenance
+    git, hardware = made_by.get("git") or {}, made_by.get("hardware") or {}
     code = str(git.get("commit", "unknown"))[:10] + (" and changes" if git.get("dirty") else "")
     devices = hardware.get("devices") or [hardware.get("cpu") or "unknown"]
-    torch = (found.get("packages") or {}).get("torch")
-    return code, str(torch), ", ".join(map(str, devices)), str(found.get("threads"))
+    torch = (made_by.get("packages") or {}).get("torch")
+    return code, str(torch), ", ".join(map(str, devices)), str(made_by.get("threads"))

@@ -11,10 +11,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from lmkit.report.study_report import make_report
+import hydra
+
+from lmkit.analyses.finding import find_analyses
+from lmkit.cli.entry import CONFIGS
+from lmkit.report.contents import make_report
 from lmkit.runs.finished import collect, run_folders
 
-CONFTEST = Path(__file__).resolve().parents[1] / "analysis" / "report" / "conftest.py"
+CONFTEST = Path(__file__).resolve().parents[1] / "report" / "conftest.py"
 SEEDS = 10
 
 
@@ -41,7 +45,11 @@ def main() -> None:
         start, cpu = time.perf_counter(), time.process_time()
         collected = collect(run_folders(root))
         read = time.perf_counter()
-        make_report(collected, "softmax", None, root / "report")
+        with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            analyses = find_analyses().classes
+        make_report(
+            collected, analyses=analyses, baseline="softmax", window=None, out=root / "report"
+        )
         end = time.perf_counter()
     print(
         f"{num_runs:,} runs: {end - start:.1f} s ({read - start:.1f} s to read them), "

@@ -6,10 +6,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import hydra
 import numpy as np
 import pytest
 import yaml
 
+from lmkit.analyses.analysis import Analysis
+from lmkit.analyses.finding import find_analyses
+from lmkit.cli.entry import CONFIGS
 from lmkit.runs.identity import identity
 from lmkit.runs.names import RunNames
 
@@ -55,6 +59,15 @@ def spectrum_measures(contexts: int, words: int, rank: int) -> dict[str, object]
         "cumulative_shares": np.linspace(0, 1, 81).tolist(),
         "unresolved": {},
     }
+
+
+@pytest.fixture(scope="session")
+def analyses() -> list[type[Analysis]]:
+    """All that are in conf/analyses/."""
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        found = find_analyses()
+    assert found.left_out == []
+    return found.classes
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
 import subprocess
 import sys
@@ -13,15 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lmkit.comparison.stored import Files
-from lmkit.presentation.style import (
-    figure,
-    house_style,
-    lay_out,
-    legend_below,
-    to_pdf,
-    to_svg,
-)
-from lmkit.report.study_report import make_report
+from lmkit.report.contents import make_report
 from lmkit.runs.finished import collect, run_folders
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -61,12 +54,18 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def report(study_folder, tmp_path_factory) -> Path:
+def report(study_folder, analyses, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("report")
     damaged = next(iter(sorted(study_folder.glob("*/analysis/samples.json"))))
     whole = damaged.read_text()
     damaged.write_text("{")
-    make_report(collect(run_folders(study_folder)), "softmax", (54.0, 57.5), out)
+    make_report(
+        collect(run_folders(study_folder)),
+        analyses=analyses,
+        baseline="softmax",
+        window=(54.0, 57.5),
+        out=out,
+    )
     damaged.write_text(whole)
     return out
 
@@ -145,6 +144,7 @@ def test_a_head_that_nobody_published_is_in_all_the_other_tables(page):
 def test_what_is_missing_or_damaged_is_named(report):
     text = (report / "index.html").read_text()
     assert "no embeddings.json: Cube" in text
+    assert "no logits of Cube: lmkit logits" in text
     assert "no second seed" in text
     assert "samples.json" in text
     assert "1 left out" in text
@@ -169,19 +169,9 @@ def test_texts_of_models_are_no_markup(report):
     assert "a &lt;unk&gt; &amp; b" in text
 
 
-def test_the_same_figure_makes_the_same_files():
-    files = []
-    for _ in range(2):
-        with house_style():
-            drawn, axes = figure()
-            axes.plot([1, 2], [3, 4], label="line")
-            legend_below(axes)
-            lay_out(drawn)
-            files.append((to_svg(drawn, "key"), to_pdf(drawn)))
-    assert files[0] == files[1]
-
-
-def test_two_corpora_without_ranks_and_a_damaged_analysis(tmp_path, make_run, add_analyses):
+def test_two_corpora_without_ranks_and_a_damaged_analysis(
+    tmp_path, make_run, add_analyses, analyses
+):
     runs = tmp_path / "runs"
     for sizes in ((10000, 82429), (200, 1999)):
         for c, k in ((0.0, 1.5), (0.0, 2.0), (1.0, 1.5), (1.0, 2.0)):
@@ -190,12 +180,14 @@ def test_two_corpora_without_ranks_and_a_damaged_analysis(tmp_path, make_run, ad
     add_analyses(run)
     path = run / "analysis" / "predictions.json"
     path.write_text(path.read_text().replace('"top"', '"pot"'))
-    page = make_report(collect(run_folders(runs)), "gss", None, tmp_path / "out")
+    out = tmp_path / "out"
+    collected = collect(run_folders(runs))
+    page = make_report(collected, analyses=analyses, baseline="gss", window=None, out=out)
     text = page.read_text()
     assert "predictions.json</b>: it is damaged: contexts does not hold name and top" in text
-    stems = {path.stem for path in (tmp_path / "out" / "tables").glob("*.csv")}
+    stems = {path.stem for path in (out / "tables").glob("*.csv")}
     assert {"penn_performance", "penn_all_performance"} <= stems
-    assert not (tmp_path / "out" / "figures" / "penn_grid_rank.svg").exists()
+    assert not (out / "figures" / "penn_grid_rank.svg").exists()
 
 
 def test_spectra_are_read_as_they_are_written(tmp_path, make_run):
@@ -214,24 +206,71 @@ def test_spectra_are_read_as_they_are_written(tmp_path, make_run):
     assert found.measures["press_rank"] == 3
 
 
+COMMAND = (
+    "import sys\n"
+    "from lmkit.cli.main import main\n"
+    "sys.argv = ['lmkit', 'report', *sys.argv[1:]]\n"
+    "try: main()\n"
+    "finally: print('torch' in sys.modules)"
+)
+
+
+def lmkit_report(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in a folder; its last line says whether torch was imported."""
+    command = [sys.executable, "-c", COMMAND, *arguments]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+
+
 def test_the_command_needs_no_torch_and_names_what_is_wrong(tmp_path, make_run):
     make_run(tmp_path / "runs", 1)
-    code = (
-        "import sys\n"
-        "from lmkit.cli.main import main\n"
-        "sys.argv = ['lmkit', 'report', *sys.argv[1:]]\n"
-        "try: main()\n"
-        "finally: print('torch' in sys.modules)"
-    )
-
-    def run(*arguments: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-c", code, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
-
-    done = run(f"runs={tmp_path / 'runs'}", f"out={tmp_path / 'out'}")
+    done = lmkit_report(tmp_path, "runs=runs", "out=out")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "False"
     assert (tmp_path / "out" / "index.html").is_file()
-    assert "error: runs=" in run(f"runs={tmp_path / 'nowhere'}").stderr
-    wrong = run(f"runs={tmp_path / 'runs'}", "window=[3,1]").stderr
+    assert "error: runs=" in lmkit_report(tmp_path, "runs=nowhere").stderr
+    wrong = lmkit_report(tmp_path, "runs=runs", "window=[3,1]").stderr
     assert wrong.startswith("error: window must begin below its end")
+
+
+MINE = """\
+from lmkit.analyses.analysis import Analysis
+from lmkit.presentation.section import Section
+
+
+class Mine(Analysis):
+    name = "mine"
+    order = 1
+
+    def measure(self, run):
+        return {}
+
+    def tables(self, found):
+        return []
+
+    @classmethod
+    def sections(cls, study, files):
+        return [Section("mine", "Mine alone", f"Of {study.title}.")]
+"""
+
+
+@pytest.mark.parametrize("option", ["--config-dir=configs", "hydra.searchpath=[configs]"])
+def test_an_analysis_of_ones_own_has_its_section_and_a_broken_one_a_line(
+    tmp_path, make_run, option
+):
+    make_run(tmp_path / "runs", 1)
+    (tmp_path / "my_code.py").write_text(MINE)
+    group = tmp_path / "configs" / "analyses"
+    group.mkdir(parents=True)
+    for name, target in {"mine": "my_code.Mine", "other": "no.Other", "no": "json.loads"}.items():
+        (group / f"{name}.yaml").write_text(f"# @package _global_\n_target_: {target}\n")
+    option = option.replace("configs]", f"file://{tmp_path}/configs]")
+    done = lmkit_report(tmp_path, option, "runs=runs", "out=out")
+    assert done.returncode == 0, done.stderr
+    assert "left out: analyses/other: " in done.stdout
+    assert "No module named 'no'" in done.stdout
+    assert "left out: analyses/no: " in done.stdout
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert text.count("Of Penn Treebank.") == 1
+    places = [text.index(f"{title}</h3>") for title in ("Mixtures", "Mine alone", "Transforms")]
+    assert places == sorted(places)

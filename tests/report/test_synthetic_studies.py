@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from lmkit.report.isolation import isolation
 from lmkit.report.page import Chapter, write_report
+from lmkit.report.synthetic_studies import synthetic_studies
 
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
 CLAIMS = [
@@ -25,7 +25,7 @@ def write_study(runs: Path, name: str, text: str) -> None:
 def test_claims_and_figures_of_each_study_are_on_the_page(tmp_path):
     content = {"experiment": "rank_bounds", "claims": CLAIMS, "figures": ["ranks.svg"]}
     write_study(tmp_path / "runs", "rank_bounds-01", json.dumps(content))
-    sections, left_out = isolation(tmp_path / "runs")
+    sections, left_out = synthetic_studies([tmp_path / "runs"])
     assert left_out == []
     (section,) = sections
     picture, table = section.blocks
@@ -46,11 +46,11 @@ def test_claims_and_figures_of_each_study_are_on_the_page(tmp_path):
 def test_a_damaged_study_is_left_out_with_the_reason(tmp_path):
     write_study(tmp_path, "cost-02", '{"experiment": "cost"')
     write_study(tmp_path, "cost-03", '{"experiment": "cost", "figures": []}')
-    sections, left_out = isolation(tmp_path)
+    sections, left_out = synthetic_studies([tmp_path])
     assert sections == []
     assert [each.name for each in left_out] == ["cost-02", "cost-03"]
     assert all("synthetic.json is damaged" in each.reason for each in left_out)
 
 
 def test_a_folder_without_studies_has_no_section(tmp_path):
-    assert isolation(tmp_path) == ([], [])
+    assert synthetic_studies([tmp_path]) == ([], [])

@@ -1,0 +1,60 @@
+"""Which analyses there are: a file in the config group `analyses` each, ours or a user's own.
+
+A user's own lie in a folder that `--config-dir` or `hydra.searchpath` names.
+"""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+from typing import NamedTuple
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+
+from lmkit.analyses.analysis import Analysis
+from lmkit.runs.finished import LeftOut
+
+GROUP = "analyses"
+
+
+class FoundAnalyses(NamedTuple):
+    """Classes of analyses, and the files whose class cannot be had."""
+
+    classes: list[type[Analysis]]  # by the order of their sections
+    left_out: list[LeftOut]
+
+
+def analysis_names() -> list[str]:
+    """The names of all analyses that the running Hydra application can compose."""
+    return GlobalHydra.instance().config_loader().get_group_options(GROUP, overrides=_overrides())
+
+
+def find_analyses() -> FoundAnalyses:
+    """The class that each file names as its `_target_`; several files may name the same one."""
+    classes: set[type[Analysis]] = set()
+    left_out = []
+    for name in analysis_names():
+        try:
+            classes.add(_class_of(name))
+        except Exception as error:  # a module of a user's own may raise anything
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            left_out.append(LeftOut(f"{GROUP}/{name}", f"no analysis can be made of it: {reason}"))
+    return FoundAnalyses(sorted(classes, key=lambda each: (each.order, each.name)), left_out)
+
+
+def _class_of(name: str) -> type[Analysis]:
+    config = hydra.compose(overrides=[f"+{GROUP}@_global_={name}", *_overrides()])
+    target = config["_target_"]
+    found = pkgutil.resolve_name(target)
+    if not (isinstance(found, type) and issubclass(found, Analysis)):
+        raise TypeError(f"{target} is not derived from Analysis")
+    return found
+
+
+def _overrides() -> list[str]:
+    """What tells Hydra of the folders of configs that this command line names."""
+    if not HydraConfig.initialized():
+        return []
+    return [f"hydra.searchpath={json.dumps(list(HydraConfig.get().searchpath))}"]

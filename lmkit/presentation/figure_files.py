@@ -1,0 +1,56 @@
+"""A figure as files hold it, SVG and PDF, and as an element of a page of either theme.
+
+Figures are drawn dark on white. For the page every colour of the drawing becomes a variable of its
+style sheet, which has a light and a dark value for each.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from lmkit.presentation.style import GRID, INK, PAPER, SERIES
+
+_VARIABLES = {
+    INK: "currentColor",
+    GRID: "var(--grid)",
+    PAPER: "var(--paper)",
+    **{colour: f"var(--s{i})" for i, colour in enumerate(SERIES)},
+}
+
+
+def lay_out(drawn: Figure) -> None:
+    """Settles where everything stands, so that all formats agree."""
+    drawn.draw_without_rendering()
+    drawn.set_layout_engine(None)
+
+
+def to_svg(drawn: Figure, key: str) -> str:
+    """The text of an SVG file; `key` makes its ids, so that the same figure gives the same text."""
+    file = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": key}):
+        drawn.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    return file.getvalue()
+
+
+def to_pdf(drawn: Figure) -> bytes:
+    """The content of a PDF file; the same figure gives the same bytes."""
+    file = io.BytesIO()
+    with matplotlib.rc_context({"pdf.fonttype": 42}):
+        drawn.savefig(file, format="pdf", metadata={"CreationDate": None, "Producer": None})
+    return file.getvalue()
+
+
+def for_page(svg: str, key: str, description: str) -> str:
+    """The SVG as an element of a page: ids begin with `key`, colours are the page's variables."""
+    element = svg[svg.index("<svg") :]
+    element = re.sub(r"<metadata>.*?</metadata>\s*", "", element, flags=re.DOTALL)
+    element = re.sub(r'\bid="', f'id="{key}-', element)
+    element = re.sub(r'(href="#|url\(#)', rf"\g<1>{key}-", element)
+    for colour, variable in _VARIABLES.items():
+        element = element.replace(colour, variable)
+    head = f'<svg role="img" aria-label="{description}" '
+    return element.replace("<svg ", head, 1)

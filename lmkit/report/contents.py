@@ -1,0 +1,118 @@
+"""What stands in the report, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from lmkit.analyses.analysis import Analysis
+from lmkit.comparison.groups import Study, studies
+from lmkit.comparison.stored import Files
+from lmkit.errors.user_error import UserError
+from lmkit.presentation.section import Section
+from lmkit.presentation.style import house_style
+from lmkit.report.averaging import averaging
+from lmkit.report.curves import curves
+from lmkit.report.dialogue import dialogue
+from lmkit.report.embeddings import embeddings
+from lmkit.report.mixtures import mixtures
+from lmkit.report.page import Chapter, write_report
+from lmkit.report.pairwise_tests import pairwise_tests
+from lmkit.report.performance import performance
+from lmkit.report.predictions import predictions
+from lmkit.report.rank_and_perplexity import Window, rank_and_perplexity
+from lmkit.report.robustness import robustness
+from lmkit.report.runs_section import runs_section
+from lmkit.report.samples import samples
+from lmkit.report.spectra import spectra
+from lmkit.report.summary import summary
+from lmkit.report.synthetic_studies import synthetic_studies
+from lmkit.runs.finished import Collected, LeftOut
+
+# Sections of analyses that are no classes yet, with their order on the page: a line goes when its
+# analysis comes to conf/analyses/, and all of this with the last of them.
+_NOT_YET_ANALYSES: tuple[tuple[int, Callable[[Study, Files], Sequence[Section]]], ...] = (
+    (60, lambda study, files: [spectra(study, files)]),
+    (70, lambda study, files: [predictions(study, files)]),
+    (80, lambda study, files: [embeddings(study, files)]),
+    (100, lambda study, files: [samples(study, files)]),
+    (110, dialogue),
+    (130, lambda study, files: [robustness(study, files)]),
+)
+
+
+def make_report(
+    collected: Collected,
+    *,
+    analyses: Sequence[type[Analysis]],
+    baseline: str,
+    window: Window | None,
+    out: Path,
+    studies_in: Iterable[Path] = (),
+) -> Path:
+    """Writes the report on the runs into `out`; returns the page.
+
+    Args:
+        collected: the runs, and what was left out already.
+        analyses: those whose sections belong to the report.
+        baseline: family of the head that others are compared with.
+        window: test perplexities outside of which runs are outliers; None: as published.
+        studies_in: folders of runs whose synthetic studies belong to the report.
+
+    Raises: UserError when no run counts or has the baseline's head, or `out` cannot be written.
+    """
+    if not collected.num_runs:
+        raise UserError(_no_run(collected.left_out))
+    found, repeated = studies(collected, baseline)
+    files = Files()
+    with house_style():
+        chapters = [_chapter(study, files, analyses, window) for study in found]
+        sections, unread = synthetic_studies(studies_in)
+        if sections:
+            chapters.append(Chapter("isolation", "The bottleneck in isolation", [], sections))
+        left_out = [*collected.left_out, *repeated, *files.damaged, *unread]
+        return write_report(out, "Softmax heads compared", _overview(found), chapters, left_out)
+
+
+def _chapter(
+    study: Study, files: Files, analyses: Sequence[type[Analysis]], window: Window | None
+) -> Chapter:
+    sections = [
+        performance(study, files),
+        pairwise_tests(study),
+        rank_and_perplexity(study, files, window),
+        averaging(study, files),
+        mixtures(study, files),
+        *_of_analyses(study, files, analyses),
+        curves(study, files),
+        runs_section(study),
+    ]
+    return Chapter(study.key, study.title, summary(study, files), sections)
+
+
+def _of_analyses(
+    study: Study, files: Files, analyses: Sequence[type[Analysis]]
+) -> list[Section]:
+    makers = [*_NOT_YET_ANALYSES, *((each.order, each.sections) for each in analyses)]
+    makers.sort(key=lambda maker: maker[0])
+    return [section for _, sections in makers for section in sections(study, files)]
+
+
+def _no_run(left_out: Sequence[LeftOut]) -> str:
+    if not left_out:
+        return "there is no run to report on"
+    first, *others = left_out
+    more = f" (and {len(others)} more)" if others else ""
+    return f"no run can be reported on: {first.name}: {first.reason}{more}"
+
+
+def _overview(found: Sequence[Study]) -> str:
+    """`24 runs of 11 groups on 1 corpus; ...`."""
+    groups = [group for study in found for group in study.groups]
+    num_runs = sum(len(group.runs) for group in groups)
+    on = f"{len(found)} corp{'us' if len(found) == 1 else 'ora'}"
+    return (
+        f"{num_runs:,} finished runs of {len(groups):,} groups on {on}. A group is one head with "
+        "one configuration; its runs differ by their seed alone. What these runs do not cover is "
+        "named in each section, and filled in nowhere."
+    )

@@ -1,0 +1,69 @@
+"""GSS over its two parameters: heat maps of perplexity and rank over c and k."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lmkit.comparison.baseline import rank_at
+from lmkit.comparison.groups import Group, Spread, Study
+from lmkit.comparison.stored import Files
+from lmkit.presentation.section import Drawing
+from lmkit.presentation.style import figure, heat_map
+from lmkit.report.varied_settings import number_of, sets_but_for
+
+_C, _K = "head.transform.c", "head.transform.k"
+
+
+def groups_over_c_and_k(groups: Sequence[Group]) -> list[Group]:
+    """The largest set of GSS groups that differ in c and k alone."""
+    gss = [group for group in groups if group.head.family == "gss"]
+    return max(sets_but_for(gss, lambda option: option in (_C, _K)), key=len, default=[])
+
+
+def c_and_k(group: Group) -> tuple[float, float]:
+    """The parameters of a GSS group."""
+    return number_of(group, _C), number_of(group, _K)
+
+
+def signed(value: float) -> str:
+    """A number with a true minus sign."""
+    return f"{value:g}".replace("-", "−")
+
+
+def heat_maps(
+    study: Study, groups: Sequence[Group], files: Files, contexts: int | None
+) -> list[Drawing]:
+    """Test perplexity and rank of such a set, where c and k each have two values."""
+    points = {c_and_k(group): group for group in groups}
+    all_c, all_k = (sorted({point[i] for point in points}) for i in (0, 1))
+    if len(all_c) < 2 or len(all_k) < 2:
+        return []
+
+    def means(spreads: dict[tuple[float, float], Spread | None]) -> np.ndarray:
+        """In rows of one k each; NaN where nothing is known."""
+        known = {point: spread.mean for point, spread in spreads.items() if spread is not None}
+        return np.array([[known.get((c, k), np.nan) for c in all_c] for k in all_k])
+
+    perplexity = means({point: group.spread("test_ppl") for point, group in points.items()})
+    maps = [("grid_perplexity", "test perplexity", perplexity, _form(perplexity))]
+    if contexts is not None:
+        rank = means({point: rank_at(group, files, contexts) for point, group in points.items()})
+        maps.append(("grid_rank", f"Press rank, {contexts:,} test contexts", rank, "{:.0f}"))
+    drawings = []
+    for key, what, values, form in maps:
+        drawn, axes = figure()
+        heat_map(axes, values, [f"{k:g}" for k in all_k], [signed(c) for c in all_c], form)
+        axes.set(xlabel="c (shift, logits)", ylabel="k (slope, no unit)", title=what)
+        caption = f"GSS over c and k on {study.short}: {what}, mean over seeds."
+        if holes := int(np.isnan(values).sum()):
+            caption += f" {holes} points of the grid were not run (–)."
+        drawings.append(Drawing(key, f"The grid: {what.split(',')[0]}", caption, drawn))
+    return drawings
+
+
+def _form(values: np.ndarray) -> str:
+    """As many digits as tell the cells apart."""
+    span = np.nanmax(values) - np.nanmin(values)
+    return "{:.1f}" if span >= 2 else "{:.2f}" if span >= 0.1 else "{:.3f}"

@@ -1,0 +1,119 @@
+"""Groups compared two by two (Parthiban et al. 2021, tables 4 and 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+from lmkit.comparison.baseline import MEAN_SD
+from lmkit.comparison.groups import Group, Study
+from lmkit.comparison.published_runs import corpus_prefix, published_of
+from lmkit.comparison.significance import Comparison, compare, holm
+from lmkit.presentation.published import published_section, source
+from lmkit.presentation.section import Section
+from lmkit.presentation.tables import (
+    Column,
+    Heading,
+    Row,
+    Table,
+    interval,
+    number,
+    p_value,
+    spread,
+)
+
+_MOST_GROUPS = 10  # compared each with each
+_COLUMNS = (
+    "A",
+    "B",
+    "seeds",
+    Column("A, test perplexity", MEAN_SD),
+    Column("B, test perplexity", MEAN_SD),
+    "A − B",
+    Column("95 % bootstrap interval", ("low", "high")),
+    "Hedges' g",
+    "p, Student",
+    "p, Welch",
+)
+
+
+def pairwise_tests(study: Study) -> Section:
+    """The pairs that were published, then every two groups with at least two seeds each."""
+    published, missing = _published_pairs(study)
+    several = [group for group in study.groups if len(group.runs) > 1]
+    chosen = sorted(several, key=lambda group: -len(group.runs))[:_MOST_GROUPS]
+    chosen.sort(key=study.groups.index)
+    if len(chosen) < 2:
+        missing.append("fewer than two groups with two seeds each")
+    left = len(several) - len(chosen)
+    notes = [f"{left} further groups of several seeds are not compared here"] if left else []
+    return Section(
+        "pairs",
+        "Groups compared",
+        "Unpaired tests of test perplexities; below 0 the first is better.",
+        [*published, *([_all_pairs(study, chosen, notes)] if len(chosen) > 1 else [])],
+        missing,
+    )
+
+
+def _published_pairs(study: Study) -> tuple[list[Table], list[str]]:
+    """The table, where there are runs for it, and which pairs lack runs."""
+    prefix = corpus_prefix(study.corpus)
+    wanted = published_section("pairs").get(prefix, []) if prefix else []
+    named: dict[str, Group] = {}
+    for group in study.groups:
+        published = published_of(group, study.corpus)
+        if published is not None:
+            named.setdefault(published.experiment, group)
+    rows: list[Row] = []
+    missing: list[str] = []
+    for pair in wanted:
+        names = (pair["a"], pair["b"])
+        absent = [name for name in names if name not in named or len(named[name].runs) < 2]
+        if absent:
+            what = " and ".join(absent)
+            missing.append(f"{source(pair['source'])}: no two seeds of {what}")
+            continue
+        a, b = (named[name] for name in names)
+        cells = _cells(a, b, _compared(a, b))
+        rows.append([*cells, p_value(pair["p_value"]), source(pair["source"])])
+    if not rows:
+        return [], missing
+    caption = f"Pairs of heads that were compared in the paper, on {study.short}."
+    columns: list[Heading] = [*_COLUMNS, "p, published", "source"]
+    return [Table("published_pairs", "Published comparisons", caption, columns, rows)], missing
+
+
+def _all_pairs(study: Study, groups: Sequence[Group], notes: Sequence[str]) -> Table:
+    compared = {(a, b): _compared(a, b) for a, b in combinations(groups, 2)}
+    tested = {pair: c.p_student for pair, c in compared.items() if c.p_student is not None}
+    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    rows = [
+        [*_cells(*pair, comparison), p_value(corrected.get(pair))]
+        for pair, comparison in compared.items()
+    ]
+    caption = (
+        f"Test perplexity of every two groups on {study.short}; Holm's correction is over the "
+        "rows of this table."
+    )
+    columns: list[Heading] = [*_COLUMNS, "p, Student, Holm"]
+    return Table("pairs", "Every two groups", caption, columns, rows, notes)
+
+
+def _compared(a: Group, b: Group) -> Comparison:
+    return compare(a.values("test_ppl"), b.values("test_ppl"))
+
+
+def _cells(a: Group, b: Group, compared: Comparison) -> Row:
+    return [
+        a.label,
+        b.label,
+        f"{compared.n_a} / {compared.n_b}",
+        spread(compared.mean_a, compared.sd_a),
+        spread(compared.mean_b, compared.sd_b),
+        number(compared.difference, 3),
+        interval(compared.low, compared.high, 3),
+        number(compared.effect_size, 2),
+        p_value(compared.p_student),
+        p_value(compared.p_welch),
+    ]

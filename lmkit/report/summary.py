@@ -1,0 +1,54 @@
+"""What the tables of a corpus come to, in a few sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lmkit.comparison.baseline import against_baseline, listed, rank_contexts
+from lmkit.comparison.correlation import correlate
+from lmkit.comparison.groups import Study
+from lmkit.comparison.stored import Files
+from lmkit.report.rank_and_perplexity import ranked_runs
+
+_LEVEL = 0.05
+
+
+def summary(study: Study, files: Files) -> list[str]:
+    """Which heads beat the baseline, and whether rank goes with perplexity."""
+    return [*_significant_differences(study), *_correlation(study, files)]
+
+
+def _significant_differences(study: Study) -> list[str]:
+    tested = [
+        (each.group.label, each.comparison.difference, each.p_holm)
+        for each in against_baseline(study)
+        if each.comparison is not None and each.p_holm is not None
+    ]
+    if not tested:
+        return []
+    significant = [(label, difference) for label, difference, p in tested if p < _LEVEL]
+    lower = _named((label, -difference) for label, difference in significant if difference < 0)
+    higher = _named((label, difference) for label, difference in significant if difference > 0)
+    return [
+        f"Test perplexity beside that of {study.baselines[0].head.name}, of {len(tested)} "
+        f"heads with several seeds, at the level {_LEVEL:g} of Student's t-test after Holm's "
+        f"correction: lower: {lower}; higher: {higher}."
+    ]
+
+
+def _correlation(study: Study, files: Files) -> list[str]:
+    points = ranked_runs(study.groups, files, rank_contexts(study, files))
+    if len(points) < 3:
+        return []
+    found = correlate([p.rank for p in points], [p.test_ppl for p in points])
+    if found.pearson is None or found.spearman is None:
+        return []
+    return [
+        f"Over all {found.n} runs, Press rank and test perplexity correlate with Pearson's "
+        f"r = {found.pearson:.2f} and Spearman's ρ = {found.spearman:.2f}.".replace("-", "−")
+    ]
+
+
+def _named(by_how_much: Iterable[tuple[str, float]]) -> str:
+    """`MoS by 1.99`."""
+    return listed([f"{label} by {amount:.2f}" for label, amount in by_how_much]) or "none"

@@ -1,0 +1,48 @@
+"""Studies without a language model: each claim of the sources, and whether it holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from lmkit.presentation.section import Picture, Section
+from lmkit.presentation.tables import Table
+from lmkit.runs.finished import LeftOut
+
+RECORD = "synthetic.json"
+
+
+def synthetic_studies(folders: Iterable[Path]) -> tuple[list[Section], list[LeftOut]]:
+    """A section for each study in synthetic/ of the folders, and those that cannot be read."""
+    sections, left_out = [], []
+    for folder in folders:
+        for record in sorted(folder.glob(f"synthetic/*/{RECORD}")):
+            try:
+                sections.append(_section(record))
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                reason = f"{RECORD} is damaged: {error!r}"
+                left_out.append(LeftOut(record.parent.name, reason))
+    return sections, left_out
+
+
+def _section(record: Path) -> Section:
+    content = json.loads(record.read_bytes())
+    key, name = record.parent.name, content["experiment"].replace("_", " ")
+    rows = [
+        [claim["claim"], "yes" if claim["holds"] else "no", claim["evidence"], claim["source"]]
+        for claim in content["claims"]
+    ]
+    num_held = sum(bool(claim["holds"]) for claim in content["claims"])
+    caption = f"{num_held} of {len(rows)} claims hold here."
+    columns = ("claim", "holds here", "evidence", "source")
+    table = Table(key, f"Claims, {name}", caption, columns, rows)
+    pictures = [
+        Picture(
+            f"{key}_{file.stem}",
+            f"{name.capitalize()}: {file.stem.replace('_', ' ')}",
+            (record.parent / file.name).read_bytes(),
+        )
+        for file in map(Path, content["figures"])
+    ]
+    return Section(key, name.capitalize(), f"{key}.", [*pictures, table])

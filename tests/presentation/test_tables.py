@@ -1,0 +1,165 @@
+"""Tables on the terminal and as HTML, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from lmkit.presentation.table_files import latex_text, to_csv, to_html, to_latex
+from lmkit.presentation.tables import (
+    DASH,
+    Cell,
+    Column,
+    Table,
+    absent,
+    interval,
+    key_values,
+    number,
+    p_value,
+    plain_table,
+    side_by_side,
+    spread,
+    whole,
+    word,
+)
+from lmkit.presentation.terminal import to_terminal
+
+TABLE = Table(
+    "made_by_hand",
+    "By hand",
+    "Heads & their 95 % intervals, ε > 0",
+    [
+        "head",
+        Column("test", ("mean", "sd")),
+        "p",
+        Column("published", is_optional=True),
+    ],
+    [
+        ["LMS-PLIF†_{x}", spread(56.80391, 0.1139), p_value(1.91e-5), None],
+        ["new # head", spread(-1.5, None), None, None],
+    ],
+)
+
+
+def test_texts_are_rounded_and_values_are_not():
+    assert spread(56.80391, 0.1139).text == "56.80 ± 0.11"
+    assert spread(1.0, None).text == "1.00"
+    assert interval(-0.5, 0.25).text == "−0.50 … 0.25"
+    assert number(-1234.5, 1).text == "−1,234.5"
+    assert whole(82429).text == "82,429"
+    assert p_value(1.91e-5).text == "1.91e−05"
+    assert p_value(0.392).text == "0.392"
+    assert absent(2).values == (None, None)
+    assert spread(56.80391, 0.1139).values == (56.80391, 0.1139)
+
+
+def test_csv_has_a_column_for_each_part_and_full_precision():
+    rows = list(csv.reader(io.StringIO(to_csv(TABLE))))
+    assert rows == [
+        ["head", "test mean", "test sd", "p"],
+        ["LMS-PLIF†_{x}", "56.80391", "0.1139", "1.91e-05"],
+        ["new # head", "-1.5", "", ""],
+    ]
+
+
+def test_an_optional_column_appears_once_a_row_has_a_value():
+    columns = ["head", Column("published", is_optional=True)]
+    with_value = [["a", 1.0], ["b", None]]
+    assert len(Table("k", "t", "c", columns, with_value).columns) == 2
+    assert len(Table("k", "t", "c", columns, with_value[1:]).columns) == 1
+
+
+def test_latex_is_balanced_plain_and_of_as_many_cells_as_columns():
+    text = to_latex(TABLE)
+    assert text.isascii()
+    bare = re.sub(r"\\[{}&%$#_]", "", text)
+    depth = 0
+    for character in bare:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        assert depth >= 0
+    assert depth == 0
+    assert bare.count("$") % 2 == 0
+    begun = re.findall(r"\\begin\{(\w+)\}", bare)
+    assert begun == re.findall(r"\\end\{(\w+)\}", bare)[::-1]
+    rows = [line for line in bare.splitlines() if line.endswith(r"\\")]
+    assert len(rows) == 3
+    assert all(row.count("&") == 2 for row in rows)
+    assert r"\begin{tabular}{lrr}" in text
+    assert DASH not in text
+
+
+@pytest.mark.parametrize("text", ["50 %", "a_b", "x & y", "$5", "#1", "{y}", "~", "^", "\\"])
+def test_latex_takes_no_letter_for_its_own(text):
+    assert not re.search(r"(?<!\\)[%&#_]", latex_text(text))
+
+
+def test_plain_values_become_the_usual_cells_and_decide_where_a_column_stands():
+    table = plain_table("t", ["run", "seed", "ppl", "why"], [["a", 1234, 57.126, None]])
+    assert table.rows == [[word("a"), whole(1234), number(57.126, 2), absent()]]
+    assert [column.is_text for column in table.columns] == [True, False, False, False]
+
+
+def test_a_row_of_another_length_or_a_cell_of_other_parts_is_refused():
+    with pytest.raises(ValueError, match="must have 2 entries"):
+        plain_table("t", ["a", "b"], [[1]])
+    with pytest.raises(ValueError, match="must have 2 values"):
+        plain_table("t", [Column("a", ("mean", "sd"))], [[number(1.0)]])
+
+
+def printed(table: Table, width: int) -> list[str]:
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(to_terminal(table))
+    return capture.get().splitlines()
+
+
+def test_texts_on_the_terminal_are_no_markup_and_rules_and_notes_are_drawn():
+    rows = [["[red]x", 1], ["total", 2]]
+    table = Table("k", "[t]", "", ["a", "b"], rows, ["note [1]"], rules=[1])
+    lines = printed(table, 80)
+    assert lines[0].strip() == "[t]"
+    assert "[red]x" in lines[4]
+    assert lines[5].startswith("├")
+    assert lines[-1].strip() == "note [1]"
+
+
+def test_names_with_values_have_no_header():
+    table = key_values("run", [("seed", 1), ("method", "cache")])
+    assert len(printed(table, 80)) == 5
+    assert to_csv(table) == "seed,1\nmethod,cache\n"
+    assert "<thead>" not in to_html(table)
+    assert to_latex(table).count("midrule") == 0
+
+
+@pytest.mark.parametrize("width", [30, 60, 100, 400])
+def test_many_runs_side_by_side_keep_their_numbers_whole_on_any_terminal(width):
+    names = [f"penn_softmax-{i:012x}" for i in range(7)]
+    table = side_by_side("ranks", {name: {"rank": 123456, "words": "10,000"} for name in names})
+    lines = printed(table, width)
+    assert max(map(len, lines)) <= width
+    ranks = [line for line in lines if "rank " in line]
+    assert sum(line.count("123,456") for line in ranks) == 7
+    assert len(ranks) == {30: 7, 60: 3, 100: 2, 400: 1}[width]
+
+
+def test_side_by_side_leaves_a_cell_empty_where_a_run_has_nothing():
+    table = side_by_side("t", {"a": {"x": 1}, "b": {"y": 2, "x": 3}})
+    assert [[cell.text for cell in row] for row in table.rows] == [["x", "1", "3"], ["y", "", "2"]]
+
+
+def test_html_escapes_sorts_by_values_and_folds_up_many_rows():
+    html = to_html(plain_table("t", ["a", "b"], [["<b>", Cell("57.0 ± 1.0", (57.0,))]]))
+    assert '<td class="text" data-v="&lt;b&gt;">&lt;b&gt;</td>' in html
+    assert '<td data-v="57.0">57.0 ± 1.0</td>' in html
+    assert "<details>" not in html
+    assert "<summary>41 rows</summary>" in to_html(plain_table("t", ["a"], [[1]] * 41))
+
+
+def test_rules_are_drawn_in_html_and_latex():
+    table = plain_table("t", ["a"], [[1], [2]], rules=[1])
+    assert to_html(table).count('<tr class="rule">') == 1
+    assert to_latex(table).count("midrule") == 2

@@ -25,10 +25,10 @@ SMALL = [
 
 def test_the_head_of_the_readme_trains_by_its_command(tmp_path):
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    (command,) = re.findall(r"PYTHONPATH=\. python (-m lmkit\.train .*)", README)
+    (command,) = re.findall(r"PYTHONPATH=\. lmkit (train .*)", README)
     (tmp_path / "heads.py").write_text(code)
     subprocess.run(
-        [sys.executable, *shlex.split(command), *SMALL],
+        [sys.executable, "-m", "lmkit", *shlex.split(command), *SMALL],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": "."},
         check=True,

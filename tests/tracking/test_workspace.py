@@ -170,7 +170,7 @@ def test_the_command_writes_into_the_folder_of_the_sweep(sweep, monkeypatch, cap
 def test_arguments_are_checked_before_anything_slow_is_imported(sweep, module, line, message):
     arguments = line.format(sweep=sweep.path).split()
     program = (
-        f"import sys\nfrom lmkit.{module} import main\nsys.argv[1:] = {arguments!r}\n"
+        f"import sys\nfrom lmkit.cli.{module} import main\nsys.argv[1:] = {arguments!r}\n"
         "try:\n    main()\n"
         "finally:\n    print(sys.modules.keys() & {'torch', 'wandb', 'numpy', 'wandb_workspaces'})"
     )

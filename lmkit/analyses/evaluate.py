@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.errors.user_error import UserError, require_choice, require_count
-from lmkit.presentation.tables import Column, Table, decimal, word
+from lmkit.presentation.tables import Table, decimal, key_values
 
 if TYPE_CHECKING:  # they bring torch
     from lmkit.evaluation.load import LoadedRun
@@ -96,12 +96,13 @@ class Evaluate(Analysis):
 
 
 def _table(name: str, content: Content) -> Table:
-    rows = []
+    rows: list[tuple[str, str]] = []
     if content["search"] is not None:
         tokens = content["search"]["tokens"]
         for point in content["search"]["points"][:_SHOWN_POINTS]:
             at = ", ".join(f"{option} {v:g}" for option, v in point.items() if option != "ppl")
             rows.append((f"valid, first {tokens:,}: {at}", _as_text(point["ppl"])))
+    num_points = len(rows)
     rows.append(("method", content["method"]))
     for option, value in content["options"].items():
         rows.append((option, f"{value:g}" if isinstance(value, float) else str(value)))
@@ -112,8 +113,7 @@ def _table(name: str, content: Content) -> Table:
         ("bits a token", f"{content['bits_per_token']:.6f}"),
         ("predicted tokens", f"{content['num_tokens']:,}"),
     ]
-    columns = [Column("", is_text=True), Column("")]
-    return Table("evaluate", name, "", columns, [[word(a), word(b)] for a, b in rows])
+    return key_values(name, rows, rules=[num_points])
 
 
 def _as_text(ppl: float) -> str:

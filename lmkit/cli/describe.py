@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from lmkit.cli.entry import entry_point, plain_config
-from lmkit.presentation.tables import Column, Table, word
+from lmkit.presentation.tables import Row, Table, key_values, number, plain_table
 from lmkit.presentation.terminal import to_terminal
 
 if TYPE_CHECKING:  # both bring torch, and --help must not wait for it
@@ -61,21 +61,17 @@ def configuration_table(config: dict[str, Any], corpus: Corpus) -> Table:
     rows.append(("windows", _listed(windows)))
     rows.append(("budget", _listed({key: config[key] for key in ("max_epochs", "patience")})))
     rows.append(("seed", str(config["seed"])))
-    columns = [Column("", is_text=True), Column("", is_text=True)]
-    cells = [[word(name), word(value)] for name, value in rows]
-    return Table("configuration", config["name"], "", columns, cells)
+    return key_values(config["name"], rows)
 
 
 def size_table(sizes: Sequence[Part]) -> Table:
     """One row for each part; the last is their total."""
-    numeric = ("trainable", "in all", "bytes", "forward", "training")
-    columns = [Column("part", is_text=True), *map(Column, numeric)]
-    rows = []
+    columns = ("part", "trainable", "in all", "bytes", "forward", "training")
+    rows: list[Row] = []
     for part in sizes:
-        counts = (f"{count:,}" for count in (part.trainable, part.parameters, part.num_bytes))
-        flops = (f"{flops / 1e6:,.3f}" for flops in (part.forward_flops, part.training_flops))
-        rows.append([word(part.name), *map(word, counts), *map(word, flops)])
-    return Table("sizes", "parameters, and MFLOPs a token", "", columns, rows)
+        mflops = (number(flops / 1e6, 3) for flops in (part.forward_flops, part.training_flops))
+        rows.append([part.name, part.trainable, part.parameters, part.num_bytes, *mflops])
+    return plain_table("parameters, and MFLOPs a token", columns, rows, rules=[len(rows) - 1])
 
 
 def _listed(values: dict[str, Any]) -> str:

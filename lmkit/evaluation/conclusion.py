@@ -13,7 +13,7 @@ from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import require_count
 from lmkit.evaluation.perplexity import Perplexity, perplexity
 from lmkit.presentation import figures
-from lmkit.presentation.tables import Column, Table, word
+from lmkit.presentation.tables import key_values
 from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.folder import RunFolder
@@ -177,9 +177,7 @@ def show(folder: RunFolder) -> None:
     if seconds is not None:
         rows.append(("seconds an epoch", f"{seconds:.1f}"))
     rows.append(("best epoch", f"{metrics['best_epoch']} of {result.budget.epochs}"))
-    columns = [Column("", is_text=True), Column("")]
-    cells = [[word(name), word(value)] for name, value in rows]
-    Console().print(to_terminal(Table("result", folder.path.name, "", columns, cells)))
+    Console().print(to_terminal(key_values(folder.path.name, rows)))
     print(f"run folder: {folder.path}")
     print(f"curves:     {folder.path / 'curves.svg'}")
     print(f"spectrum:   {folder.path / 'spectrum.svg'}")

@@ -26,7 +26,6 @@ from lmkit.training.callbacks.asgd_switch import AsgdSwitch, load_evaluated_weig
 from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.callbacks.metrics_logger import MetricsLogger
 from lmkit.training.callbacks.requeue import Requeue
-from lmkit.training.callbacks.stopping import Stopping
 from lmkit.training.checkpoint_files import AtomicCheckpointIO, load_checkpoint
 from lmkit.training.context import RunCallback, RunContext
 from lmkit.training.finetuning import start_from

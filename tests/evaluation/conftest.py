@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lmkit.data.windows import EvalWindows
-from lmkit.heads.head import Head
+from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import (
     GeneralizedSigSoftmax,
@@ -56,11 +56,17 @@ def small_model() -> Callable[[str], LanguageModel]:
             mixture, transform = "", kind
         elif kind in ("moc", "mos"):
             mixture, transform = kind, "softmax"
-        mixtures = {"": SingleContext(D, D)}
+        mixtures = {"": SingleContext(D)}
         mixtures |= {"moc": MixtureOfContexts(D, D, 2, 0.2)}
         mixtures |= {"mos": MixtureOfSoftmaxes(D, D, 2, 0.2)}
-        made = TRANSFORMS[transform]()
-        head = Head(mixtures[mixture], made, V, trunk.embedding_weight, chunk_mb=0.001)
+        parts = HeadParts(
+            mixture=mixtures[mixture],
+            transform=TRANSFORMS[transform](),
+            word_counts_V=torch.zeros(V),
+            embedding_weight=trunk.embedding_weight,
+            chunk_mb=0.001,
+        )
+        head = Head(parts)
         settings = SGDSettings(1.0, 0.1, 0.0, 1.0, 10)
         model = LanguageModel(trunk, head, RegularizedNLL(0, 0), settings).double()
         with torch.no_grad():  # of a size at which much depends on the words

@@ -38,7 +38,7 @@ def main(config: DictConfig) -> None:
     create(plain["trigger"], "trigger")
     corpus = create(plain["data"], "data").load()
     with torch.device("meta"):
-        model = build_model(plain, len(corpus.vocabulary))
+        model = build_model(plain, torch.from_numpy(corpus.train_word_counts()))
     found = parts(model)
     console = Console()
     console.print(configuration_table(plain, corpus))

@@ -63,7 +63,7 @@ def load_run(
     if data_root is not None:
         source["root"] = data_root
     corpus = create(source, "data").load(vocabulary)
-    model = build_model(config, len(vocabulary))
+    model = build_model(config, torch.zeros(len(vocabulary), dtype=torch.int64))
     averaged = load_evaluated_weights(model, content)
     if torch.cuda.is_available():
         model.to("cuda")

@@ -9,10 +9,10 @@ import pytorch_lightning as pl
 from hydra._internal.utils import _locate
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from torch import nn
+from torch import Tensor, nn
 
 from lmkit.errors.user_error import UserError, did_you_mean
-from lmkit.heads.head import Head
+from lmkit.heads.head import Head, HeadParts
 from lmkit.training.head_module import HeadModule
 
 # what configurations mean that do not say
@@ -44,17 +44,22 @@ def create(section: dict, option: str, **arguments: object) -> object:
         raise UserError(f"{option}: {section['_target_']} cannot be made: {reason}") from error
 
 
-def build_model(config: dict, num_words: int) -> HeadModule:
-    """The untrained model of a configuration (plain data, resolved) over `num_words` words.
+def build_model(config: dict, word_counts_V: Tensor) -> HeadModule:
+    """The untrained model of a configuration (plain data, resolved).
 
     Parameters are drawn from torch's global generator, in a fixed order.
+
+    Args:
+        config: what to build.
+        word_counts_V: how often each word occurs in the training text, int64; zeros where weights
+            are loaded afterwards.
     """
-    trunk = _create_module(config["trunk"], "trunk", num_words=num_words)
+    trunk = _create_module(config["trunk"], "trunk", num_words=len(word_counts_V))
     return _assemble(
         config.get("module", LANGUAGE_MODEL),
         "module",
         trunk=trunk,
-        head=_head(config["head"], num_words, trunk),
+        head=_head(config["head"], word_counts_V, trunk),
         objective=create(config["objective"], "objective"),
         optimizer=create(config["optimizer"], "optimizer"),
         log_every=config["callbacks"]["log_every"],
@@ -78,22 +83,19 @@ def _assemble(section: dict, option: str, **parts: object) -> object:
     return target(**options, **parts)
 
 
-def _head(section: dict, num_words: int, trunk: nn.Module) -> Head:
-    """`Head`, or the class that the section names, which takes all that `Head` takes."""
-    parts = {
-        "mixture": _create_module(section["mixture"], "head.mixture"),
-        "transform": _create_module(section["transform"], "head.transform"),
-        "num_words": num_words,
-        "embedding_weight": trunk.embedding_weight if section["tie_weights"] else None,
-    }
-    if "_target_" not in section:
-        return Head(**parts, loss=section["loss"], chunk_mb=section["chunk_mb"])
-    options = {
-        key: value
-        for key, value in section.items()
-        if key not in ("mixture", "transform", "tie_weights")
-    }
-    head = _assemble(options, "head", **parts)
+def _head(section: dict, word_counts_V: Tensor, trunk: nn.Module) -> Head:
+    """The head that the section names, of the parts that every head has."""
+    parts = HeadParts(
+        mixture=_create_module(section["mixture"], "head.mixture"),
+        transform=_create_module(section["transform"], "head.transform"),
+        word_counts_V=word_counts_V,
+        embedding_weight=trunk.embedding_weight if section["tie_weights"] else None,
+        loss=section["loss"],
+        chunk_mb=section["chunk_mb"],
+    )
+    shared = ("mixture", "transform", "tie_weights", "loss", "chunk_mb")
+    options = {key: value for key, value in section.items() if key not in shared}
+    head = _assemble(options, "head", parts=parts)
     if not isinstance(head, Head):
         raise UserError(
             f"head._target_={section['_target_']} must be derived from lmkit.heads.head.Head"

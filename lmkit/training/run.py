@@ -98,7 +98,7 @@ def run(config: dict) -> RunFolder:
         show(folder)
         return folder
     # every option is checked by what it makes, before a folder is: two words, whatever the corpus
-    model = build_model(config, 2)
+    model = build_model(config, torch.zeros(2, dtype=torch.int64))
     create(config["trigger"], "trigger")
     if config["callbacks"]["cuda_graphs"]:
         require_recordable(model)
@@ -141,7 +141,7 @@ def _train_and_conclude(defined: Run, lock: RunLock, leave: Leave) -> None:
     data = build_data(config, corpus)
     data.train_windows, data.eval_windows("valid"), data.eval_windows("test")  # refuse early
     pl.seed_everything(config["seed"], verbose=False)
-    model = build_model(config, len(corpus.vocabulary))
+    model = build_model(config, torch.from_numpy(corpus.train_word_counts()))
     switch = AsgdSwitch(create(config["trigger"], "trigger"))
     patience, cost = _patience(config, switch), Cost()
     metrics = MetricsLogger(folder.metrics)

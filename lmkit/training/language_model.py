@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lmkit.data.windows import Window
 from lmkit.training.head_module import Contexts, HeadModule
-from lmkit.trunk.recurrent_trunk import TrunkOutput
+from lmkit.trunk.trunk import TrunkOutput
 
 State = list[tuple[Tensor, Tensor]]
 

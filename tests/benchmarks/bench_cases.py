@@ -137,9 +137,18 @@ def plain_step(case: Case, head: str, device: str, precision: str) -> Callable[[
 class _Model(nn.Module):
     def __init__(self, case: Case, head: str) -> None:
         super().__init__()
-        trunk_dims = (case.emb_dim, case.hidden_dim, case.out_dim)
-        dropouts = (0.1, case.input_dropout, case.hidden_dropout, 0.4, 0.5)
-        self.trunk = AWDLSTM(case.num_words, *trunk_dims, 3, *dropouts)
+        self.trunk = AWDLSTM(
+            num_words=case.num_words,
+            emb_dim=case.emb_dim,
+            hidden_dim=case.hidden_dim,
+            out_dim=case.out_dim,
+            num_layers=3,
+            embed_dropout=0.1,
+            input_dropout=case.input_dropout,
+            hidden_dropout=case.hidden_dropout,
+            output_dropout=0.4,
+            weight_dropout=0.5,
+        )
         transforms = {
             "ss": SigSoftmax,
             "gss": lambda: GeneralizedSigSoftmax(c=-1.5, k=2.5),

@@ -6,6 +6,7 @@ Shapes: V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -46,10 +47,12 @@ def small_model() -> Callable[[str], LanguageModel]:
 
     def make(kind: str) -> LanguageModel:
         torch.manual_seed(4)
-        dropouts = [0.2] * 5
-        trunks = {"qrnn": lambda: AWDQRNN(V, D, 6, D, 2, *dropouts)}
-        trunks |= {"mogrifier": lambda: MogrifierLSTM(V, D, 6, D, 2, *dropouts, 3, None)}
-        trunk = trunks.get(kind, lambda: AWDLSTM(V, D, 6, D, 2, *dropouts))()
+        places = ("embed", "input", "hidden", "output", "weight")
+        options = {"num_words": V, "emb_dim": D, "hidden_dim": 6, "out_dim": D, "num_layers": 2}
+        options |= {f"{place}_dropout": 0.2 for place in places}
+        trunks = {"qrnn": partial(AWDQRNN, **options)}
+        trunks |= {"mogrifier": partial(MogrifierLSTM, **options, rounds=3, rank=None)}
+        trunk = trunks.get(kind, partial(AWDLSTM, **options))()
         kind = "softmax" if kind in trunks else kind
         mixture, _, transform = kind.rpartition("_")
         if kind in TRANSFORMS:

@@ -97,7 +97,16 @@ def test_the_penalty_is_the_squared_coefficient_of_variation(head, batch):
 
 
 def test_the_module_hands_over_the_layers_side_by_side():
-    trunk = AWDLSTM(V, E, H, OUT, 2, 0.0, 0.3, 0.3, 0.3, 0.0)
+    trunk = AWDLSTM(
+        num_words=V,
+        emb_dim=E,
+        hidden_dim=H,
+        out_dim=OUT,
+        num_layers=2,
+        input_dropout=0.3,
+        hidden_dropout=0.3,
+        output_dropout=0.3,
+    )
     parts = HeadParts(
         mixture=doc(EXPERTS), transform=nn.Identity(), word_counts_V=torch.zeros(V)
     )

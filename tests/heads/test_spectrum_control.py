@@ -58,7 +58,7 @@ def language_model(
 ) -> LanguageModel:
     """In float64, without dropout; with `prior` None the same model without control."""
     torch.manual_seed(2)
-    trunk = AWDLSTM(V, E, 7, E, 2, 0.0, 0.0, 0.0, 0.0, 0.0).double()
+    trunk = AWDLSTM(num_words=V, emb_dim=E, hidden_dim=7, out_dim=E, num_layers=2).double()
     weight = trunk.embedding_weight if tied else None
     made = SingleContext(E), Identity()
     if mixture == "softmaxes":

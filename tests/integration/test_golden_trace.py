@@ -50,7 +50,7 @@ class Trace(pl.Callback):
 
 def lightning(kind: str, trigger) -> tuple[dict, Trace, AsgdSwitch, LanguageModel]:
     torch.manual_seed(3)
-    trunk = AWDLSTM(V, E, H, D, 3, 0.0, 0.0, 0.0, 0.0, 0.0)
+    trunk = AWDLSTM(num_words=V, emb_dim=E, hidden_dim=H, out_dim=D, num_layers=3)
     if kind == "softmax":
         mixture, transform = SingleContext(D), Identity()
     else:

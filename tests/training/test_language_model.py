@@ -25,7 +25,7 @@ V = 11
 @pytest.fixture
 def model() -> LanguageModel:
     torch.manual_seed(0)
-    trunk = AWDLSTM(V, 4, 5, 4, 2, 0.0, 0.0, 0.0, 0.0, 0.0)
+    trunk = AWDLSTM(num_words=V, emb_dim=4, hidden_dim=5, out_dim=4, num_layers=2)
     parts = HeadParts(
         mixture=SingleContext(4),
         transform=Identity(),

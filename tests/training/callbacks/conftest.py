@@ -85,7 +85,18 @@ def build_model() -> Callable[[], LanguageModel]:
 
     def build() -> LanguageModel:
         torch.manual_seed(1)
-        trunk = AWDLSTM(V, 4, 5, 4, 2, 0.1, 0.1, 0.1, 0.1, 0.1)
+        trunk = AWDLSTM(
+            num_words=V,
+            emb_dim=4,
+            hidden_dim=5,
+            out_dim=4,
+            num_layers=2,
+            embed_dropout=0.1,
+            input_dropout=0.1,
+            hidden_dropout=0.1,
+            output_dropout=0.1,
+            weight_dropout=0.1,
+        )
         trunk.layers[0].bias_hh.requires_grad_(False)
         parts = HeadParts(
             mixture=MixtureOfSoftmaxes(4, 4, 2, 0.1),

@@ -18,7 +18,7 @@ from lmkit.presentation.tables import Row, Table, key_values, number, plain_tabl
 from lmkit.presentation.terminal import to_terminal
 
 if TYPE_CHECKING:  # both bring torch, and --help must not wait for it
-    from lmkit.data.corpus import Corpus
+    from lmkit.data.corpus import TextSplits
     from lmkit.training.model_size import Part
 
 CHOICES = ("trunk", "head", "head.mixture", "head.transform", "objective", "optimizer", "trigger")
@@ -47,7 +47,7 @@ def main(config: DictConfig) -> None:
     console.print(LEGEND, style="dim")
 
 
-def configuration_table(config: dict[str, Any], corpus: Corpus) -> Table:
+def configuration_table(config: dict[str, Any], corpus: TextSplits) -> Table:
     """One row for each choice: the class, its options and their values."""
     sizes = " / ".join(f"{len(split):,}" for split in (corpus.train, corpus.valid, corpus.test))
     rows = [("data", f"{config['data']['name']}: {len(corpus.vocabulary):,} words, {sizes} tokens")]

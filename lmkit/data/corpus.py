@@ -30,6 +30,10 @@ class Corpus(NamedTuple):
     valid: np.ndarray  # int64, (tokens,)
     test: np.ndarray  # int64, (tokens,)
 
+    def train_word_counts(self) -> np.ndarray:
+        """How often each word occurs in the training text, (V,) int64."""
+        return np.bincount(self.train, minlength=len(self.vocabulary))
+
 
 class TextCorpus:
     """The corpus in `root`/`folder`/{train,valid,test}.txt.

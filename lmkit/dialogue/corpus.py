@@ -63,6 +63,10 @@ class DialogueSplits(NamedTuple):
     valid: Utterances
     test: Utterances
 
+    def train_word_counts(self) -> np.ndarray:
+        """How often each word occurs in the training dialogues, (V,) int64."""
+        return np.bincount(self.train.words_W, minlength=len(self.vocabulary))
+
 
 class DialogueCorpus:
     """The dialogues in `root`/`folder`/{train,valid,test}.tsv.

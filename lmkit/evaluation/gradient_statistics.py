@@ -22,7 +22,7 @@ from lmkit.runs.atomic import replace_atomically
 from lmkit.training.callbacks.checkpoints import weights_sha256
 from lmkit.training.head_module import exact_evaluation, to_device
 from lmkit.training.language_model import LanguageModel
-from lmkit.trunk.recurrent_trunk import LayerState
+from lmkit.trunk.trunk import LayerState
 
 
 class GradientStatistics(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytorch_lightning as pl
 import torch
 
-from lmkit.data.corpus import CorpusSource
+from lmkit.data.corpus import Corpus
 from lmkit.data.windows import Window
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.progress import progress_bar
@@ -25,7 +25,7 @@ class LoadedRun(NamedTuple):
 
     folder: RunFolder
     config: dict[str, Any]
-    source: CorpusSource
+    source: Corpus
     model: HeadModule  # with the weights that the checkpoint's valid perplexity belongs to
     data: pl.LightningDataModule
     averaged: bool  # whether these weights are averages

@@ -17,34 +17,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import require_at_least
 from lmkit.heads.autograd_chunks import Formula, autograd_nll, called, product
 from lmkit.heads.chunked_nll import chunk_rows
-from lmkit.heads.head import Head
+from lmkit.heads.head import Head, HeadParts
 
 
 class AdversarialHead(Head):
     """Any mixture with any transform, trained against the worst noise on the target's vector.
 
     Args:
-        mixture, transform, num_words, embedding_weight, loss, chunk_mb: as of every head.
+        parts: as of every head.
         epsilon: length of the noise, as a part of that of the target's vector.
     """
 
-    def __init__(
-        self,
-        mixture: nn.Module,
-        transform: nn.Module,
-        num_words: int,
-        embedding_weight: nn.Parameter | None,
-        loss: str,
-        chunk_mb: float | None,
-        epsilon: float,
-    ) -> None:
-        super().__init__(mixture, transform, num_words, embedding_weight, loss, chunk_mb)
+    display_name, place = "Adversarial", 3
+
+    def __init__(self, parts: HeadParts, *, epsilon: float) -> None:
+        super().__init__(parts)
         require_at_least("head.epsilon", epsilon, 0)
         self.epsilon = epsilon
 

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from lmkit.heads.tape import Tape, tape_of
+from lmkit.heads.tape import Tape
+from lmkit.heads.transforms import tape_of
 from lmkit.trunk.cpu_products import product
 
 

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError, require_at_least, require_count, require_rate
-from lmkit.heads.mixtures import Mixture
+from lmkit.heads.mixtures import Mixture, MixtureOutput
 from lmkit.trunk.dropout import locked_dropout
 
 
-class DirectOutputConnection(nn.Module):
+class DirectOutputConnection(Mixture):
     """`doc`: latents of several layers, mixed as distributions.
 
     Args:
@@ -35,8 +35,11 @@ class DirectOutputConnection(nn.Module):
         balance_weight: of the penalty on unequal use of the components.
     """
 
+    display_name, place = "DOC", 3
+
     def __init__(
         self,
+        *,
         emb_dim: int,
         hidden_dim: int,
         out_dim: int,
@@ -46,18 +49,16 @@ class DirectOutputConnection(nn.Module):
         balance_weight: float,
     ) -> None:
         super().__init__()
-        experts = list(experts)
         if len(experts) != num_layers + 1:
             raise UserError(
                 f"head.mixture.experts must be {num_layers + 1} numbers, of the embedding and of "
-                f"each layer, but is {experts}"
+                f"each layer, but is {list(experts)}"
             )
         for i, count in enumerate(experts):
             require_count(f"head.mixture.experts[{i}]", count, minimum=int(i == num_layers))
         require_rate("head.mixture.latent_dropout", latent_dropout)
         require_at_least("head.mixture.balance_weight", balance_weight, 0)
         dims = [emb_dim] + [hidden_dim] * (num_layers - 1) + [out_dim]
-        # of the trunk's `layers_TBD`: what the head is given, side by side
         self.layers = tuple(i for i, count in enumerate(experts) if count)
         self.dims = [dims[i] for i in self.layers]
         self.in_dim, self.emb_dim, self.num_experts = sum(self.dims), emb_dim, sum(experts)
@@ -65,12 +66,12 @@ class DirectOutputConnection(nn.Module):
         self.prior = nn.Linear(out_dim, self.num_experts, bias=False)
         self.latents = nn.ModuleList(nn.Linear(dims[i], experts[i] * emb_dim) for i in self.layers)
 
-    def forward(self, hidden_TBD: Tensor) -> Mixture:
+    def forward(self, hidden_TBD: Tensor) -> MixtureOutput:
         parts = hidden_TBD.split(self.dims, dim=2)
         latents = [latent(part) for latent, part in zip(self.latents, parts, strict=True)]
         latent = torch.tanh(torch.cat(latents, dim=2))
         latent = locked_dropout(latent, self.latent_dropout, self.training)
-        return Mixture(
+        return MixtureOutput(
             self._log_prior(hidden_TBD), latent.reshape(-1, self.num_experts, self.emb_dim)
         )
 

@@ -11,6 +11,7 @@ A head is a *mixture* composed with a *transform*, over one decoder (weight V x 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError, require_choice, require_positive
 from lmkit.heads.chunked_nll import chunk_rows, chunked_nll
-from lmkit.heads.mixtures import Mixture, SingleContext
+from lmkit.heads.mixtures import Mixture, MixtureOutput, SingleContext
 from lmkit.heads.transforms import Identity
 from lmkit.trunk.cpu_products import product
 
@@ -26,40 +27,53 @@ from lmkit.trunk.cpu_products import product
 CHUNK_MB = {"cpu": 32, "cuda": 512}
 
 
-class Head(nn.Module):
-    """Any mixture with any transform over one decoder, tied to the embedding if given its weight.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadParts:
+    """What every head is made of, whatever options its class adds.
 
-    Args:
-        mixture: trunk output (T, B, D) to a `Mixture` (see `lmkit.heads.mixtures`).
-        transform: pointwise map on logits (see `lmkit.heads.transforms`).
-        num_words: V.
-        embedding_weight: the V x E parameter to share, or None for a decoder of its own.
-        loss: "chunked", exact in the memory of one chunk, or "plain", by `log_probs`.
-        chunk_mb: memory of one chunk's logits, MiB; None for `CHUNK_MB` of the device.
+    Raises: UserError naming the option.
     """
 
-    def __init__(
-        self,
-        mixture: nn.Module,
-        transform: nn.Module,
-        num_words: int,
-        embedding_weight: nn.Parameter | None = None,
-        loss: str = "chunked",
-        chunk_mb: float | None = None,
-    ) -> None:
+    mixture: Mixture
+    transform: nn.Module
+    """A pointwise map on logits, see `lmkit.heads.transforms`."""
+    word_counts_V: Tensor
+    """How often each word occurs in the training text, int64; its length is the vocabulary's
+    size. Zeros will do where a checkpoint's weights replace those of the head."""
+    embedding_weight: nn.Parameter | None = None
+    """The V x E parameter to share as the decoder's weight; None for a weight of its own."""
+    loss: str = "chunked"
+    """`chunked`, exact in the memory of one chunk, or `plain`, by `log_probs`."""
+    chunk_mb: float | None = None
+    """Memory of one chunk's logits, MiB; None for `CHUNK_MB` of the device."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.mixture, Mixture):
+            kind = type(self.mixture)
+            raise UserError(
+                f"head.mixture._target_={kind.__module__}.{kind.__name__} must be derived from "
+                f"lmkit.heads.mixtures.Mixture"
+            )
+        require_choice("head.loss", self.loss, ("chunked", "plain"))
+        if self.chunk_mb is not None:
+            require_positive("head.chunk_mb", self.chunk_mb)
+
+
+class Head(nn.Module):
+    """Any mixture with any transform over one decoder, which may share the embedding's weight."""
+
+    display_name, place = "", 0
+
+    def __init__(self, parts: HeadParts) -> None:
         super().__init__()
-        require_choice("head.loss", loss, ("chunked", "plain"))
-        if chunk_mb is not None:
-            require_positive("head.chunk_mb", chunk_mb)
-        # the size of context vectors: E, or D where the trunk's output is the context
-        context_dim = mixture.in_dim if isinstance(mixture, SingleContext) else mixture.emb_dim
-        if embedding_weight is not None and embedding_weight.shape[1] != context_dim:
-            raise UserError(_cannot_tie(mixture, context_dim, embedding_weight.shape[1]))
-        self.mixture, self.transform = mixture, transform
-        self.loss, self.chunk_mb = loss, chunk_mb
-        if embedding_weight is None:
-            embedding_weight = nn.Parameter(torch.empty(num_words, context_dim).uniform_(-0.1, 0.1))
-        self.decoder_weight = embedding_weight
+        mixture, weight, num_words = parts.mixture, parts.embedding_weight, len(parts.word_counts_V)
+        if weight is not None and weight.shape[1] != mixture.emb_dim:
+            raise UserError(_cannot_tie(mixture, weight.shape[1]))
+        self.mixture, self.transform = mixture, parts.transform
+        self.loss, self.chunk_mb = parts.loss, parts.chunk_mb
+        if weight is None:
+            weight = nn.Parameter(torch.empty(num_words, mixture.emb_dim).uniform_(-0.1, 0.1))
+        self.decoder_weight = weight
         self.decoder_bias = nn.Parameter(torch.zeros(num_words))
 
     @property
@@ -74,23 +88,20 @@ class Head(nn.Module):
 
     @property
     def decoder_uses(self) -> float:
-        """Whole products with the decoder's weight that a context takes."""
+        """How many products with the whole decoder weight a context takes."""
         return self.mixture.num_experts
 
-    def use_word_counts(self, counts_V: Tensor) -> None:
-        """Told before training how often each word is in its text; most heads do not care."""
-
     def attach(self, trunk: nn.Module) -> None:
-        """Told once whose output it is given; most heads do not care."""
+        """Called once with the trunk whose outputs the head gets; most heads do nothing."""
 
-    def contexts(self, hidden_TBD: Tensor) -> Mixture:
-        """What the decoder's weight is multiplied with, and the log prior."""
-        return self.mixture(hidden_TBD)
+    def contexts(self, hidden_TBD: Tensor) -> MixtureOutput:
+        """The vectors that meet the decoder's weight, and their log prior."""
+        output: MixtureOutput = self.mixture(hidden_TBD)
+        return output
 
     def penalty(self, hidden_TBD: Tensor) -> Tensor | float:
-        """What the mixture adds to the loss of training beside the nll, nats."""
-        penalty = getattr(self.mixture, "penalty", None)
-        return penalty(hidden_TBD) if penalty else 0.0
+        """What the mixture adds to the training loss beside the nll, in nats."""
+        return self.mixture.penalty(hidden_TBD)
 
     def nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
         """Mean negative log-likelihood of the targets, a scalar in nats, for training."""
@@ -130,7 +141,8 @@ class Head(nn.Module):
     def transformed_logits(self, hidden_TBD: Tensor) -> Tensor:
         """Rows (N, V) of the transformed logits of a head with one context (K = 1)."""
         context_NE = self.contexts(hidden_TBD).context_NKE.squeeze(1)
-        return self.transform(self.logits(context_NE))
+        values_NV: Tensor = self.transform(self.logits(context_NE))
+        return values_NV
 
     @torch.no_grad()
     def factors(self, hidden_TBD: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,9 +181,10 @@ class Head(nn.Module):
         return [slice(start, start + rows) for start in range(0, num_contexts, rows)]
 
     @torch.no_grad()
-    def logit_range(self, hidden_TBD: Tensor) -> dict[str, Tensor]:
+    def logit_range(self, hidden_TBD: Tensor) -> dict[str, Tensor | float]:
         """Smallest, mean and largest logit of (T, B, D) trunk outputs, before and after the
-        transform; taken chunk by chunk, without dropout: logging must draw no random numbers."""
+        transform. They are taken chunk by chunk, and without dropout, since logging must draw no
+        random numbers."""
         training = self.mixture.training
         self.mixture.eval()
         num_logits = self._num_logits(hidden_TBD)
@@ -182,12 +195,12 @@ class Head(nn.Module):
         self.mixture.train(training)
         return {
             f"{name}_{measure}": value
-            for name, found in ranges.items()
-            for measure, value in vars(found).items()
+            for name, seen in ranges.items()
+            for measure, value in vars(seen).items()
         }
 
     def logit_chunks(self, hidden_TBD: Tensor) -> Iterator[Tensor]:
-        """Logits (..., V) before the transform, of all contexts and components, some at a time."""
+        """Logits (..., V) before the transform, of all contexts and components, chunk by chunk."""
         _, context_NKE = self.contexts(hidden_TBD)
         for part in self._chunks(context_NKE):
             yield self.logits(context_NKE[part])
@@ -197,14 +210,14 @@ class Head(nn.Module):
         return num_contexts * self.mixture.num_experts * len(self.decoder_bias)
 
 
-def _cannot_tie(mixture: nn.Module, context_dim: int, emb_dim: int) -> str:
+def _cannot_tie(mixture: Mixture, emb_dim: int) -> str:
     if isinstance(mixture, SingleContext):
         option, kind = "trunk.out_dim", " with head/mixture=none"
     else:
         option, kind = "head.mixture.emb_dim", ""
     return (
-        f"head.tie_weights=true needs {option} ({context_dim}) equal to trunk.emb_dim ({emb_dim})"
-        f"{kind}"
+        f"head.tie_weights=true needs {option} ({mixture.emb_dim}) equal to trunk.emb_dim "
+        f"({emb_dim}){kind}"
     )
 
 
@@ -212,7 +225,9 @@ class _Range:
     """Running minimum, mean and maximum; read without waiting for the device."""
 
     def __init__(self) -> None:
-        self.min, self.mean, self.max = torch.inf, 0.0, -torch.inf
+        self.min: Tensor | float = torch.inf
+        self.mean: Tensor | float = 0.0
+        self.max: Tensor | float = -torch.inf
 
     def add(self, x: Tensor, total: int) -> None:
         low, high = torch.aminmax(x)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -30,7 +31,8 @@ from lmkit.errors.user_error import UserError, require_count, require_positive, 
 from lmkit.heads.autograd_chunks import called, product
 from lmkit.heads.autograd_head import AutogradHead
 from lmkit.heads.chunked_nll import chunk_rows
-from lmkit.heads.mixtures import require_no_mixture
+from lmkit.heads.head import HeadParts
+from lmkit.heads.mixtures import Mixture, require_no_mixture
 from lmkit.trunk.dropout import locked_dropout
 
 
@@ -42,8 +44,8 @@ class Latents(NamedTuple):
     score_NJ: Tensor  # u . g
 
 
-class MixtapeLatents(nn.Module):
-    """K tanh latents, and the part of the gates that is no word's. One dropout mask a window."""
+class MixtapeLatents(Mixture):
+    """K tanh latents under locked dropout, and the part of the gates that belongs to no word."""
 
     def __init__(
         self, in_dim: int, emb_dim: int, num_experts: int, gate_dim: int, latent_dropout: float
@@ -60,7 +62,7 @@ class MixtapeLatents(nn.Module):
         self.gate = nn.Linear(in_dim, (num_experts - 1) * gate_dim, bias=False)
         self.score = nn.Linear(in_dim, num_experts - 1, bias=False)
 
-    def forward(self, hidden_TBD: Tensor) -> Latents:
+    def forward(self, hidden_TBD: Tensor) -> Latents:  # type: ignore[override]  # Mixtape's alone
         latent = torch.tanh(self.latent(hidden_TBD))
         latent = locked_dropout(latent, self.latent_dropout, self.training)
         num_gates = self.num_experts - 1
@@ -94,25 +96,22 @@ class Mixtape(AutogradHead):
     """One softmax of logits gated word by word; see above.
 
     Args:
-        mixture: none but `SingleContext`: Mixtape mixes by itself.
-        transform, num_words, embedding_weight, loss, chunk_mb: as of every head.
+        parts: as of every head; `mixture` must be `SingleContext`, as Mixtape mixes by itself.
         in_dim, emb_dim: D, E.
         num_experts: K, a power of 2.
         gate_dim: G.
-        own_share: share of the vocabulary that has gates of its own.
-        latent_dropout: locked, on the latents.
+        own_share: share of the vocabulary that has gates of its own: the most frequent words, of
+            equals the first.
+        latent_dropout: locked dropout on the latents.
     """
 
+    display_name, place = "Mixtape", 1
     own_words_R: Tensor
 
     def __init__(
         self,
-        mixture: nn.Module,
-        transform: nn.Module,
-        num_words: int,
-        embedding_weight: nn.Parameter | None,
-        loss: str,
-        chunk_mb: float | None,
+        parts: HeadParts,
+        *,
         in_dim: int,
         emb_dim: int,
         num_experts: int,
@@ -120,17 +119,17 @@ class Mixtape(AutogradHead):
         own_share: float,
         latent_dropout: float,
     ) -> None:
-        require_no_mixture("mixtape", mixture)
+        require_no_mixture("mixtape", parts.mixture)
         require_positive("head.own_share", own_share)
         if own_share > 1:
             raise UserError(f"head.own_share must be at most 1, but is {own_share!r}")
         latents = MixtapeLatents(in_dim, emb_dim, num_experts, gate_dim, latent_dropout)
-        super().__init__(latents, transform, num_words, embedding_weight, loss, chunk_mb)
-        num_own = max(1, round(own_share * num_words))
+        super().__init__(replace(parts, mixture=latents))
+        num_own = max(1, round(own_share * len(parts.word_counts_V)))
         self.gate_weight = nn.Parameter(torch.empty(num_own + 1, gate_dim).uniform_(-0.1, 0.1))
         self.gate_bias = nn.Parameter(torch.zeros(num_experts - 1, num_own + 1))
-        # the first words until `use_word_counts`; with the weights in every checkpoint
-        self.register_buffer("own_words_R", torch.arange(num_own))
+        order_V = torch.argsort(parts.word_counts_V, descending=True, stable=True)
+        self.register_buffer("own_words_R", order_V[:num_own].clone())  # kept in every checkpoint
 
     @property
     def mixes_softmaxes(self) -> bool:
@@ -138,14 +137,8 @@ class Mixtape(AutogradHead):
 
     @property
     def decoder_uses(self) -> float:
-        """Whole products with the decoder a context: one, and K of the words with own gates."""
+        """One product with the whole weight, and K with the words that have gates of their own."""
         return 1 + self.mixture.num_experts * len(self.own_words_R) / len(self.decoder_bias)
-
-    @torch.no_grad()
-    def use_word_counts(self, counts_V: Tensor) -> None:
-        """Gives gates of their own to the most frequent words, of equals to the first."""
-        order = torch.argsort(counts_V, descending=True, stable=True)
-        self.own_words_R.copy_(order[: len(self.own_words_R)])
 
     def log_probs(self, hidden_TBD: Tensor) -> Tensor:
         return F.log_softmax(self.transform(self.logits(hidden_TBD)), dim=-1)

@@ -20,16 +20,18 @@ E embedding, K softmaxes, J partitions, F = J + K - 1 facets, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import require_count
 from lmkit.heads.autograd_chunks import called, product
 from lmkit.heads.autograd_head import AutogradHead
 from lmkit.heads.chunked_nll import chunk_rows
-from lmkit.heads.mixtures import Latents, Mixture, require_no_mixture
+from lmkit.heads.head import HeadParts
+from lmkit.heads.mixtures import Latents, require_no_mixture
 
 
 class Facets(Latents):
@@ -44,42 +46,38 @@ class Facets(Latents):
         latent_dropout: float,
     ) -> None:
         require_count("head.num_partitions", num_partitions)
-        super().__init__(in_dim, emb_dim, num_experts, latent_dropout, num_partitions - 1, "head")
-        self.num_experts = num_experts
-
-    def forward(self, hidden_TBD: Tensor) -> Mixture:
-        return self.latents(hidden_TBD)
+        num_extra = num_partitions - 1
+        super().__init__(
+            in_dim, emb_dim, num_experts, latent_dropout, num_extra=num_extra, section="head"
+        )
 
 
 class MultiFacetSoftmax(AutogradHead):
     """K softmaxes of J + K - 1 facets; see above.
 
     Args:
-        mixture: none but `SingleContext`: this head mixes by itself.
-        transform, num_words, embedding_weight, loss, chunk_mb: as of every head.
+        parts: as of every head; `mixture` must be `SingleContext`, as this head mixes by itself.
         in_dim, emb_dim: D, E.
         num_experts: K.
         num_partitions: J, of the vocabulary in the first softmax.
-        latent_dropout: locked, on the facets.
+        latent_dropout: locked dropout on the facets.
     """
+
+    display_name, place = "Multi-facet", 2
 
     def __init__(
         self,
-        mixture: nn.Module,
-        transform: nn.Module,
-        num_words: int,
-        embedding_weight: nn.Parameter | None,
-        loss: str,
-        chunk_mb: float | None,
+        parts: HeadParts,
+        *,
         in_dim: int,
         emb_dim: int,
         num_experts: int,
         num_partitions: int,
         latent_dropout: float,
     ) -> None:
-        require_no_mixture("multi_facet", mixture)
+        require_no_mixture("multi_facet", parts.mixture)
         facets = Facets(in_dim, emb_dim, num_experts, num_partitions, latent_dropout)
-        super().__init__(facets, transform, num_words, embedding_weight, loss, chunk_mb)
+        super().__init__(replace(parts, mixture=facets))
         self.num_partitions = num_partitions
 
     @property
@@ -98,7 +96,8 @@ class MultiFacetSoftmax(AutogradHead):
 
     def transformed_logits(self, hidden_TBD: Tensor) -> Tensor:
         (logits_NV,) = self._logits_by_word(self._inputs(hidden_TBD)[1])
-        return self.transform(logits_NV)
+        values_NV: Tensor = self.transform(logits_NV)
+        return values_NV
 
     def logit_chunks(self, hidden_TBD: Tensor) -> Iterator[Tensor]:
         weights = self._weights()

@@ -38,8 +38,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError, require_at_least, require_choice, require_positive
-from lmkit.heads.head import Head
-from lmkit.heads.mixtures import Mixture
+from lmkit.heads.head import Head, HeadParts
+from lmkit.heads.mixtures import MixtureOutput
+from lmkit.trunk.trunk import WordLookup
 
 PRIORS = ("exponential", "polynomial")
 
@@ -78,7 +79,7 @@ class SpectrumControl(Head):
     It starts as the head without control: U, sigma and V are those of the weight as it is drawn.
 
     Args:
-        mixture, transform, num_words, embedding_weight, loss, chunk_mb: as of every head.
+        parts: as of every head.
         prior: how the singular values are to fall, "exponential" or "polynomial".
         gamma: the prior's power of k.
         ratio: its last value over its first, above 0 and at most 1.
@@ -86,14 +87,12 @@ class SpectrumControl(Head):
         orthogonality_weight: of the penalties on U and V.
     """
 
+    display_name, place = "Spectrum control", 4
+
     def __init__(
         self,
-        mixture: nn.Module,
-        transform: nn.Module,
-        num_words: int,
-        embedding_weight: nn.Parameter | None,
-        loss: str,
-        chunk_mb: float | None,
+        parts: HeadParts,
+        *,
         prior: str,
         gamma: float,
         ratio: float,
@@ -107,7 +106,7 @@ class SpectrumControl(Head):
             raise UserError(f"head.ratio must be at most 1, but is {ratio!r}")
         require_at_least("head.spectrum_weight", spectrum_weight, 0)
         require_at_least("head.orthogonality_weight", orthogonality_weight, 0)
-        super().__init__(mixture, transform, num_words, embedding_weight, loss, chunk_mb)
+        super().__init__(parts)
         self.prior, self.gamma, self.ratio = prior, gamma, ratio
         self.spectrum_weight, self.orthogonality_weight = spectrum_weight, orthogonality_weight
         left_VE, sigma_E, right_EE = _decomposed(self.decoder_weight.detach())
@@ -116,19 +115,19 @@ class SpectrumControl(Head):
             self.decoder_weight.copy_(left_VE * self.word_map.unit)
 
     def attach(self, trunk: nn.Module) -> None:
-        """Has a trunk that shares U look up the vectors of words, and not their rows of U."""
+        """Makes a trunk that shares U look up the vectors of words, and not their rows of U."""
         if trunk.embedding_weight is not self.decoder_weight:
             return
-        if not hasattr(trunk, "word_map"):
+        if not isinstance(trunk, WordLookup):
             raise UserError(
                 "head=spectrum_control needs head.tie_weights=false with trunk._target_="
                 f"{type(trunk).__module__}.{type(trunk).__name__}, which has no word_map"
             )
         trunk.word_map = self.word_map
 
-    def contexts(self, hidden_TBD: Tensor) -> Mixture:
+    def contexts(self, hidden_TBD: Tensor) -> MixtureOutput:
         log_prior_NK, context_NKE = super().contexts(hidden_TBD)
-        return Mixture(log_prior_NK, self.word_map.contexts(context_NKE))
+        return MixtureOutput(log_prior_NK, self.word_map.contexts(context_NKE))
 
     def penalty(self, hidden_TBD: Tensor) -> Tensor:
         with torch.autocast(hidden_TBD.device.type, enabled=False):
@@ -138,10 +137,10 @@ class SpectrumControl(Head):
 
     def orthogonality_error(self) -> Tensor:
         """|U'U - I|^2 + |V'V - I|^2."""
-        return sum(
-            (matrix.T @ matrix / self.word_map.unit.square() - _identity(matrix)).square().sum()
-            for matrix in (self.decoder_weight, self.word_map.right_EE)
-        )
+        return self._off_identity(self.decoder_weight) + self._off_identity(self.word_map.right_EE)
+
+    def _off_identity(self, matrix: Tensor) -> Tensor:
+        return (matrix.T @ matrix / self.word_map.unit.square() - _identity(matrix)).square().sum()
 
     def spectrum_error(self) -> Tensor:
         """sum_k (sigma_k - prior_k)^2."""

@@ -5,24 +5,26 @@ Shapes: logits (n, V): n rows of a chunk, V vocabulary.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
 
-class Tape:
+class Tape(ABC):
     """The record of a transform over the chunks of one training step.
 
-    For each chunk first `value`, then `pull`; after the last one `parameter_grads`.
-    Both may overwrite what they are given.
+    The loss calls `value` and then `pull` for each chunk, and `parameter_grads` after the last one.
+    `value` and `pull` may overwrite what they are given.
     """
 
+    @abstractmethod
     def value(self, logits: Tensor) -> Tensor:
         """f(logits)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pull(self, grad: Tensor) -> Tensor:
         """Gradient with respect to the logits of the last `value`, from that of its outcome."""
-        raise NotImplementedError
 
     def parameter_grads(self) -> tuple[Tensor, ...]:
         """Gradients of the transform's trainable parameters, summed over all chunks, in order."""
@@ -30,7 +32,7 @@ class Tape:
 
 
 class AutogradTape(Tape):
-    """The tape of a transform that has no derivative written out."""
+    """The tape of a transform whose derivative nobody has written out."""
 
     def __init__(self, transform: nn.Module) -> None:
         self.transform = transform
@@ -40,7 +42,7 @@ class AutogradTape(Tape):
     def value(self, logits: Tensor) -> Tensor:
         with torch.enable_grad():
             self.logits = logits.detach().requires_grad_()
-            self.outcome = self.transform(self.logits)
+            self.outcome: Tensor = self.transform(self.logits)
         return self.outcome.detach().clone()
 
     def pull(self, grad: Tensor) -> Tensor:
@@ -53,17 +55,3 @@ class AutogradTape(Tape):
 
     def parameter_grads(self) -> tuple[Tensor, ...]:
         return tuple(self.grads)
-
-
-def tape_of(transform: nn.Module) -> Tape:
-    """The transform's own tape, or one that differentiates it by autograd.
-
-    A class derived from a built-in one that overrides `forward` alone has outgrown the tape it
-    inherits, which would go on computing the built-in one's function.
-    """
-    for kind in type(transform).__mro__:
-        if "tape" in vars(kind):
-            return transform.tape()
-        if "forward" in vars(kind):
-            break
-    return AutogradTape(transform)

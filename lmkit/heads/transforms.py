@@ -2,13 +2,14 @@
 
 Shapes: logits of any shape, here (n, V): n rows of a chunk, V vocabulary.
 
-A transform is any `nn.Module` whose `forward` maps logits to logits of the same shape. The chunked
-loss differentiates it by autograd, unless it offers a `tape()` with a derivative written out.
+The chunked loss differentiates a transform by its tape. Any `nn.Module` whose `forward` maps logits
+to logits of the same shape will do: it is differentiated by autograd.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import torch
@@ -16,11 +17,39 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import require_count, require_number, require_positive
-from lmkit.heads.tape import Tape
+from lmkit.heads.tape import AutogradTape, Tape
 
 
-class Identity(nn.Module):
+class Transform(nn.Module, ABC):
+    """A pointwise map on logits that may bring its derivative, as a tape.
+
+    A subclass may say what it is called (`lmkit.runs.names.Named`).
+    """
+
+    @abstractmethod
+    def forward(self, logits: Tensor) -> Tensor:
+        """f(logits), of the same shape."""
+
+    def tape(self) -> Tape:
+        """How the chunked loss differentiates it: by autograd, unless a subclass knows better."""
+        return AutogradTape(self)
+
+    def __init_subclass__(cls) -> None:
+        """A subclass with a `forward` of its own does not inherit the tape of another function."""
+        super().__init_subclass__()
+        if "forward" in vars(cls) and "tape" not in vars(cls):
+            cls.tape = Transform.tape  # type: ignore[method-assign]
+
+
+def tape_of(transform: nn.Module) -> Tape:
+    """The tape of a `Transform`, or that of any other module that maps logits to logits."""
+    return transform.tape() if isinstance(transform, Transform) else AutogradTape(transform)
+
+
+class Identity(Transform):
     """`identity`: plain softmax."""
+
+    display_name, place = "", 0
 
     def forward(self, logits: Tensor) -> Tensor:
         return logits
@@ -37,11 +66,13 @@ class _IdentityTape(Tape):
         return grad
 
 
-class GeneralizedSigSoftmax(nn.Module):
+class GeneralizedSigSoftmax(Transform):
     """`gss`: k(z-c) + c - (k-1) softplus(z-c) (Parthiban et al. 2021, equation 3).
 
     Computed as z + (k-1) log sigmoid(z-c), the same function without cancellation for large |z|.
     """
+
+    display_name, place = "GSS", 2
 
     def __init__(self, c: float, k: float) -> None:
         super().__init__()
@@ -58,6 +89,8 @@ class GeneralizedSigSoftmax(nn.Module):
 
 class SigSoftmax(GeneralizedSigSoftmax):
     """`sigsoftmax`: z + log sigmoid(z) (Kanai et al. 2018), which is GSS with c = 0, k = 2."""
+
+    display_name, place = "SS", 1
 
     def __init__(self) -> None:
         super().__init__(c=0.0, k=2.0)
@@ -79,7 +112,7 @@ class _SigmoidTape(Tape):
         return grad.mul_(self.slope)
 
 
-class PiecewiseLinear(nn.Module):
+class PiecewiseLinear(Transform):
     """`plif`: a learned increasing piecewise linear function (LMS-PLIF; Ganea et al. 2019).
 
     `knots` knots lie `step` = 2 limit / knots apart from -limit on; right of knot i, and beyond
@@ -93,10 +126,18 @@ class PiecewiseLinear(nn.Module):
         super().__init__()
         require_count("head.transform.knots", knots, minimum=2)
         require_positive("head.transform.limit", limit)
-        self.knots, self.limit = knots, float(limit)
+        self.knots, self.limit, self.frozen = knots, float(limit), frozen
         self.step = 2 * self.limit / knots
         raw_slopes = torch.randn(knots) + math.log(math.expm1(1.0))
         self.raw_slopes = nn.Parameter(raw_slopes, requires_grad=not frozen)
+
+    @property
+    def display_name(self) -> str:
+        return "LMS-PLIF†" if self.frozen else "LMS-PLIF"
+
+    @property
+    def place(self) -> int:
+        return 4 if self.frozen else 3
 
     def lines(self) -> tuple[Tensor, Tensor]:
         """Slope and intercept of each piece, (knots,) in float64: the sums run over all pieces."""
@@ -171,7 +212,7 @@ class _PiecewiseLinearTape(Tape):
 def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The same few entries of each, flat: on a CPU, what is made of them stays in its cache."""
     block = tensors[0].numel() if tensors[0].is_cuda else 2**16
-    return zip(*(x.view(-1).split(block) for x in tensors), strict=True)
+    return zip(*(torch.split(x.view(-1), block) for x in tensors), strict=True)
 
 
 def _sums_before(x_K: Tensor) -> Tensor:
@@ -188,11 +229,13 @@ def _sums_before_in_blocks(x_K: Tensor) -> Tensor:
     return sums.flatten()[: len(x_K)]
 
 
-class MonotoneMLP(nn.Module):
+class MonotoneMLP(Transform):
     """`monotone_mlp`: sum_i v_i sigmoid(u_i z + b_i) + b with u_i, v_i > 0 (Ganea et al. 2019).
 
     Positivity by softplus. Units are taken one by one, so that no (..., units) tensor exists.
     """
+
+    display_name, place = "monotone MLP", 5
 
     def __init__(self, units: int) -> None:
         super().__init__()
@@ -227,7 +270,7 @@ class _MonotoneMLPTape(Tape):
     def value(self, logits: Tensor) -> Tensor:
         self.logits = logits
         with torch.no_grad():
-            return self.mlp(logits)
+            return self.mlp.forward(logits)
 
     def pull(self, grad: Tensor) -> Tensor:
         grad_logits = torch.zeros_like(grad)

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from lmkit.errors.user_error import UserError, did_you_mean, require_count
-from lmkit.heads.head import Head
+from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import (
     GeneralizedSigSoftmax,
@@ -110,8 +111,14 @@ def build(
     """
     mixture, transform = split(head)
     if mixture == "none":
-        made = SingleContext(emb_dim, emb_dim)
+        made = SingleContext(emb_dim)
     else:
         context_dim = context_dim or sizes.num_experts * (emb_dim + 1)
         made = MIXTURES[mixture](context_dim, emb_dim, sizes.num_experts, 0.0)
-    return Head(made, TRANSFORMS[transform](sizes), num_words, chunk_mb=chunk_mb)
+    parts = HeadParts(
+        mixture=made,
+        transform=TRANSFORMS[transform](sizes),
+        word_counts_V=torch.zeros(num_words, dtype=torch.int64),
+        chunk_mb=chunk_mb,
+    )
+    return Head(parts)

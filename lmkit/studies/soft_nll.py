@@ -21,7 +21,8 @@ from torch.autograd.function import once_differentiable
 
 from lmkit.heads.chunked_nll import chunk_rows
 from lmkit.heads.head import Head
-from lmkit.heads.tape import Tape, tape_of
+from lmkit.heads.tape import Tape
+from lmkit.heads.transforms import tape_of
 
 CHUNK_MB = 8.0  # memory of one chunk's logits, MiB: what a CPU's caches hold, nearly
 

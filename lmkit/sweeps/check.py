@@ -86,12 +86,15 @@ class _Checker:
         return RunFolder.of(config["runs_dir"], config["name"], found).path.name
 
     def _check_objects(self, config: dict) -> None:
+        import torch
+
         from lmkit.training.build import build_model
 
         for section in ("objective", "optimizer", "trigger"):
             self._once(section, config[section], lambda s=section: _check_made(config[s], s))
         modules = [config["trunk"], config["head"], config["module"]]
-        self._once("model", modules, lambda: _on_meta(lambda: build_model(config, _NUM_WORDS)))
+        counts_V = torch.zeros(_NUM_WORDS, dtype=torch.int64)
+        self._once("model", modules, lambda: _on_meta(lambda: build_model(config, counts_V)))
 
     def _once(self, what: str, section: object, work: Callable[[], object]) -> object:
         key = f"{what} {json.dumps(section, sort_keys=True)}"

@@ -14,9 +14,10 @@ from hydra.utils import instantiate
 from torch import Tensor, nn
 
 from lmkit.errors.user_error import UserError, did_you_mean
-from lmkit.heads.head import Head
+from lmkit.heads.head import Head, HeadParts
 from lmkit.training.context import RunCallback
 from lmkit.training.head_module import HeadModule
+from lmkit.trunk.trunk import WordLookup
 
 Section = Mapping[str, Any]
 
@@ -49,7 +50,8 @@ def factory_of(section: object, option: str) -> Callable[..., Any]:
     """
     if not isinstance(section, Mapping):
         group = option.replace(".", "/")
-        raise UserError(f"{option} must be a section, but is {section}; choose one with {group}=NAME")
+        choose = f"choose one with {group}=NAME"
+        raise UserError(f"{option} must be a section of options, but is {section}; {choose}")
     target = section.get("_target_")
     if not isinstance(target, str) or not target:
         raise UserError(f"{option}._target_ must name a class as module.Class, but is {target!r}")
@@ -70,7 +72,7 @@ def build_model(config: Section, word_counts_V: Tensor) -> HeadModule:
             weights are then loaded.
     """
     trunk = make(config["trunk"], "trunk", num_words=len(word_counts_V))
-    _require(nn.Module, trunk, config["trunk"], "trunk")
+    _require(WordLookup, trunk, config["trunk"], "trunk")
     module = make(
         config["module"],
         "module",
@@ -103,19 +105,21 @@ def build_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
     return found
 
 
-def _head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
+def _head(section: Section, word_counts_V: Tensor, trunk: WordLookup) -> Head:
     mixture, transform = (make(section[part], f"head.{part}") for part in ("mixture", "transform"))
     _require(nn.Module, mixture, section["mixture"], "head.mixture")
     _require(nn.Module, transform, section["transform"], "head.transform")
-    made_here = ("mixture", "transform", "tie_weights")
-    head = make(
-        {key: value for key, value in section.items() if key not in made_here},
-        "head",
+    parts = HeadParts(
         mixture=mixture,
         transform=transform,
         word_counts_V=word_counts_V,
         embedding_weight=trunk.embedding_weight if section["tie_weights"] else None,
+        loss=section["loss"],
+        chunk_mb=section["chunk_mb"],
     )
+    shared = ("mixture", "transform", "tie_weights", "loss", "chunk_mb")
+    own = {key: value for key, value in section.items() if key not in shared}
+    head: Head = make(own, "head", parts=parts)
     _require(Head, head, section, "head")
     return head
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lmkit.data.windows import Window
 from lmkit.training.head_module import Contexts, HeadModule
-from lmkit.trunk.recurrent_trunk import TrunkOutput
+from lmkit.trunk.trunk import TrunkOutput
 
 State = list[tuple[Tensor, Tensor]]
 
@@ -53,7 +53,7 @@ class LanguageModel(HeadModule):
 
     def head_input(self, output: TrunkOutput) -> Tensor:
         """The last layer's output, or those of all layers that the mixture names, side by side."""
-        layers = getattr(self.head.mixture, "layers", None)
+        layers = self.head.mixture.layers
         if layers is None:
             return output.dropped_TBD
         return torch.cat([output.layers_TBD[i] for i in layers], dim=2)

@@ -12,7 +12,7 @@ import torch
 import yaml
 from pytorch_lightning.loggers import Logger
 
-from lmkit.data.corpus import CorpusSource
+from lmkit.data.corpus import Corpus
 from lmkit.errors.user_error import UserError, require_choice, require_count
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity, identity
@@ -38,7 +38,7 @@ class RunDefinition:
     """What a run is, before anything of it is built."""
 
     config: dict[str, Any]
-    source: CorpusSource  # not yet read
+    source: Corpus  # not yet read
     data_sha256: str
     identity: Identity
     folder: RunFolder
@@ -80,7 +80,7 @@ def define(config: dict[str, Any], has_gpu: bool | None = None) -> RunDefinition
     return RunDefinition(config, source, sha256, named, folder, budget, accelerator)
 
 
-def check(config: dict[str, Any], source: CorpusSource) -> RunNames:
+def check(config: dict[str, Any], source: Corpus) -> RunNames:
     """Makes everything that training will make, over two words; returns what the kinds are called.
 
     Raises: UserError for what training would refuse, before the run has a folder.
@@ -117,7 +117,7 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
     data = build_data(config, corpus)
     data.train_windows, data.eval_windows("valid"), data.eval_windows("test")  # refuse early
     pl.seed_everything(config["seed"], verbose=False)
-    model = build_model(config, corpus.word_counts())
+    model = build_model(config, torch.from_numpy(corpus.train_word_counts()))
     metrics = MetricsLogger(folder.metrics)
     switch = AsgdSwitch(make(config["trigger"], "trigger"))
     run = RunContext(

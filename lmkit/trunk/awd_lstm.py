@@ -10,18 +10,18 @@ import math
 import torch
 from torch import Tensor, nn
 
-from lmkit.errors.user_error import require_rate
 from lmkit.trunk.cpu_products import prefers_onednn
 from lmkit.trunk.dropout import drop_connect
 from lmkit.trunk.lstm_function import lstm_layer
-from lmkit.trunk.recurrent_trunk import LayerState, RecurrentTrunk
+from lmkit.trunk.recurrent_trunk import RecurrentLayer, RecurrentTrunk
+from lmkit.trunk.trunk import LayerState
 
 # Where `lstm_layer` gains more than its steps in Python cost, see tests/benchmarks/RESULTS.md.
 FUNCTION_FROM_UNITS = 512  # in float32
 FUNCTION_FROM_WEIGHTS = 1_500_000  # in bf16, where the backward of `torch.lstm` is slow
 
 
-class LSTMLayer(nn.Module):
+class LSTMLayer(RecurrentLayer):
     """One LSTM layer with DropConnect on its hidden-to-hidden weight, one mask a window.
 
     Parameters are named and initialised as PyTorch's `nn.LSTM` does: U(-1/sqrt(H), 1/sqrt(H)).
@@ -70,36 +70,9 @@ class LSTMLayer(nn.Module):
 
 
 class AWDLSTM(RecurrentTrunk):
-    """LSTM layers with DropConnect (Merity et al. 2018, section 2).
+    """LSTM layers with DropConnect on hidden-to-hidden weights (Merity et al. 2018, section 2)."""
 
-    Args: those of `RecurrentTrunk`, and `weight_dropout`: DropConnect on hidden-to-hidden weights.
-    """
+    display_name, place = "AWD-LSTM", 0
 
-    def __init__(
-        self,
-        num_words: int,
-        emb_dim: int,
-        hidden_dim: int,
-        out_dim: int,
-        num_layers: int,
-        embed_dropout: float,
-        input_dropout: float,
-        hidden_dropout: float,
-        output_dropout: float,
-        weight_dropout: float,
-        embedding_noise: float = 0.0,
-    ) -> None:
-        require_rate("trunk.weight_dropout", weight_dropout)
-        super().__init__(
-            num_words,
-            emb_dim,
-            hidden_dim,
-            out_dim,
-            num_layers,
-            embed_dropout,
-            input_dropout,
-            hidden_dropout,
-            output_dropout,
-            embedding_noise,
-            lambda _, in_dim, out_dim: LSTMLayer(in_dim, out_dim, weight_dropout),
-        )
+    def make_layer(self, index: int, in_dim: int, out_dim: int) -> LSTMLayer:
+        return LSTMLayer(in_dim, out_dim, self.weight_dropout)

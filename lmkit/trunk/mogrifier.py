@@ -14,17 +14,19 @@ Shapes: T window length, B batch, I input, H hidden, D features of a layer's inp
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmkit.errors.user_error import require_count, require_rate
+from lmkit.errors.user_error import require_count
 from lmkit.trunk.dropout import drop_connect
-from lmkit.trunk.recurrent_trunk import LayerState, RecurrentTrunk
+from lmkit.trunk.recurrent_trunk import RecurrentLayer, RecurrentTrunk
+from lmkit.trunk.trunk import LayerState
 
 
-class MogrifierLayer(nn.Module):
+class MogrifierLayer(RecurrentLayer):
     """One Mogrifier LSTM layer with DropConnect on its hidden-to-hidden weight.
 
     LSTM parameters are named, laid out and initialised as those of `nn.LSTM`; Q and R are drawn as
@@ -84,44 +86,22 @@ def _gate(given: int, gated: int, rank: int | None) -> nn.Module:
     return nn.Sequential(*factors)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MogrifierLSTM(RecurrentTrunk):
-    """Mogrifier LSTM layers.
+    """Mogrifier LSTM layers with DropConnect on hidden-to-hidden weights."""
 
-    Args: those of `RecurrentTrunk` and of `MogrifierLayer`.
-    """
+    rounds: int
+    """r, in which input and state gate one another; 0 makes an LSTM."""
+    rank: int | None
+    """Of Q and R as products of two factors; None for single matrices."""
 
-    def __init__(
-        self,
-        num_words: int,
-        emb_dim: int,
-        hidden_dim: int,
-        out_dim: int,
-        num_layers: int,
-        embed_dropout: float,
-        input_dropout: float,
-        hidden_dropout: float,
-        output_dropout: float,
-        weight_dropout: float,
-        rounds: int,
-        rank: int | None,
-        embedding_noise: float = 0.0,
-    ) -> None:
-        require_rate("trunk.weight_dropout", weight_dropout)
-        require_count("trunk.rounds", rounds, 0)
-        if rank is not None:
-            require_count("trunk.rank", rank)
-        super().__init__(
-            num_words,
-            emb_dim,
-            hidden_dim,
-            out_dim,
-            num_layers,
-            embed_dropout,
-            input_dropout,
-            hidden_dropout,
-            output_dropout,
-            embedding_noise,
-            lambda _, in_dim, out_dim: MogrifierLayer(
-                in_dim, out_dim, rounds, rank, weight_dropout
-            ),
-        )
+    display_name, place = "Mogrifier LSTM", 2
+
+    def __post_init__(self) -> None:
+        require_count("trunk.rounds", self.rounds, 0)
+        if self.rank is not None:
+            require_count("trunk.rank", self.rank)
+        super().__post_init__()
+
+    def make_layer(self, index: int, in_dim: int, out_dim: int) -> MogrifierLayer:
+        return MogrifierLayer(in_dim, out_dim, self.rounds, self.rank, self.weight_dropout)

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmkit.errors.user_error import require_rate
 from lmkit.trunk.dropout import drop_connect
-from lmkit.trunk.recurrent_trunk import LayerState, RecurrentTrunk
+from lmkit.trunk.recurrent_trunk import RecurrentLayer, RecurrentTrunk
+from lmkit.trunk.trunk import LayerState
 
 
-class QRNNLayer(nn.Module):
+class QRNNLayer(RecurrentLayer):
     """One quasi-recurrent layer with DropConnect on its weight, one mask a window.
 
     The weight, (3H, width * I), and bias are initialised as PyTorch's `nn.Linear` does.
@@ -74,36 +74,12 @@ def linear_recurrence(factor_TBH: Tensor, term_TBH: Tensor, start_1BH: Tensor) -
 
 
 class AWDQRNN(RecurrentTrunk):
-    """QRNN layers, the first of which sees two inputs, as the authors' code has it.
+    """QRNN layers with DropConnect on their weights.
 
-    Args: those of `RecurrentTrunk`, and `weight_dropout`: DropConnect on the layers' weights.
+    As in the authors' code the first layer sees two inputs a step, the others one.
     """
 
-    def __init__(
-        self,
-        num_words: int,
-        emb_dim: int,
-        hidden_dim: int,
-        out_dim: int,
-        num_layers: int,
-        embed_dropout: float,
-        input_dropout: float,
-        hidden_dropout: float,
-        output_dropout: float,
-        weight_dropout: float,
-        embedding_noise: float = 0.0,
-    ) -> None:
-        require_rate("trunk.weight_dropout", weight_dropout)
-        super().__init__(
-            num_words,
-            emb_dim,
-            hidden_dim,
-            out_dim,
-            num_layers,
-            embed_dropout,
-            input_dropout,
-            hidden_dropout,
-            output_dropout,
-            embedding_noise,
-            lambda i, in_dim, out_dim: QRNNLayer(in_dim, out_dim, 1 if i else 2, weight_dropout),
-        )
+    display_name, place = "AWD-QRNN", 1
+
+    def make_layer(self, index: int, in_dim: int, out_dim: int) -> QRNNLayer:
+        return QRNNLayer(in_dim, out_dim, 1 if index else 2, self.weight_dropout)

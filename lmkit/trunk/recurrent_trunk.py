@@ -1,93 +1,93 @@
-"""What the trunks share: the embedding, and recurrent layers, each between dropouts of its own.
+"""What the recurrent trunks share: the embedding, and layers with the dropouts of AWD-LSTM between.
 
 Shapes: T window length, B batch, E embedding, D trunk output, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from lmkit.errors.user_error import require_at_least, require_count, require_rate
 from lmkit.trunk.dropout import embedding_dropout, locked_dropout
-
-LayerState = tuple[Tensor, Tensor]  # what a layer carries to the next window, each (1, B, ...)
-
-
-class TrunkOutput(NamedTuple):
-    """What a window leaves: outputs with and without the last dropout, and the state after it."""
-
-    dropped_TBD: Tensor
-    raw_TBD: Tensor
-    state: list[LayerState]
-    layers_TBD: list[Tensor]  # embedding and outputs of all layers, each after its dropout
+from lmkit.trunk.trunk import LayerState, State, Trunk, TrunkOutput
 
 
-class RecurrentTrunk(nn.Module):
+class RecurrentLayer(nn.Module, ABC):
+    """A recurrence over one window."""
+
+    state_dims: tuple[int, int]  # sizes of the two tensors of its state, each (1, B, size)
+
+    @abstractmethod
+    def forward(self, x_TBD: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        """Outputs (T, B, H), and the state after the window."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RecurrentTrunk(Trunk):
     """Embedding, then `num_layers` recurrent layers with the dropouts of AWD-LSTM.
 
-    A layer maps (T, B, in) and its state to (T, B, out) and its state after the window; its
-    `state_dims` are the sizes of the two tensors in a state.
-
-    Args:
-        num_words: V.
-        emb_dim, hidden_dim, out_dim: E, outputs of all layers but the last, D of the last.
-        embed_dropout: drops whole words from the lookup.
-        input_dropout, hidden_dropout, output_dropout: locked dropout on the embedding, between
-            layers, and on the last layer's output.
-        embedding_noise: standard deviation of Gaussian noise on the embedding, before the locked
-            dropout (Parthiban et al. 2021, supplement section 2).
-        make_layer: (index, in, out) to a layer.
+    The constructor's arguments are the fields, which subclasses inherit; a subclass says what its
+    layers are. Raises: UserError naming the option.
     """
 
-    def __init__(
-        self,
-        num_words: int,
-        emb_dim: int,
-        hidden_dim: int,
-        out_dim: int,
-        num_layers: int,
-        embed_dropout: float,
-        input_dropout: float,
-        hidden_dropout: float,
-        output_dropout: float,
-        embedding_noise: float,
-        make_layer: Callable[[int, int, int], nn.Module],
-    ) -> None:
-        super().__init__()
-        sizes = {"emb_dim": emb_dim, "hidden_dim": hidden_dim, "out_dim": out_dim}
-        for name, size in (sizes | {"num_layers": num_layers}).items():
+    num_words: int
+    """V."""
+    emb_dim: int
+    """E."""
+    hidden_dim: int
+    """Outputs of all layers but the last."""
+    out_dim: int
+    """D, outputs of the last layer."""
+    num_layers: int
+    embed_dropout: float = 0.0
+    """Drops whole words from the lookup."""
+    input_dropout: float = 0.0
+    """Locked dropout on the embedding."""
+    hidden_dropout: float = 0.0
+    """Locked dropout between layers."""
+    output_dropout: float = 0.0
+    """Locked dropout on the last layer's output."""
+    weight_dropout: float = 0.0
+    """DropConnect on weights of the layers."""
+    embedding_noise: float = 0.0
+    """Standard deviation of Gaussian noise on the embedding, before the locked dropout
+    (Parthiban et al. 2021, supplement section 2)."""
+
+    def __post_init__(self) -> None:
+        sizes = {"emb_dim": self.emb_dim, "hidden_dim": self.hidden_dim, "out_dim": self.out_dim}
+        for name, size in (sizes | {"num_layers": self.num_layers}).items():
             require_count(f"trunk.{name}", size)
         rates = {
-            "embed_dropout": embed_dropout,
-            "input_dropout": input_dropout,
-            "hidden_dropout": hidden_dropout,
-            "output_dropout": output_dropout,
+            "embed_dropout": self.embed_dropout,
+            "input_dropout": self.input_dropout,
+            "hidden_dropout": self.hidden_dropout,
+            "output_dropout": self.output_dropout,
+            "weight_dropout": self.weight_dropout,
         }
         for name, rate in rates.items():
             require_rate(f"trunk.{name}", rate)
-        require_at_least("trunk.embedding_noise", embedding_noise, 0)
-        self.embed_dropout, self.input_dropout = embed_dropout, input_dropout
-        self.hidden_dropout, self.output_dropout = hidden_dropout, output_dropout
-        self.embedding_noise = embedding_noise
-        self.embedding_weight = nn.Parameter(torch.empty(num_words, emb_dim).uniform_(-0.1, 0.1))
-        self.word_map: nn.Module = nn.Identity()  # a head that shares the weight may have another
-        dims = [emb_dim] + [hidden_dim] * (num_layers - 1) + [out_dim]
-        self.layers = nn.ModuleList(
-            make_layer(i, dims[i], dims[i + 1]) for i in range(num_layers)
-        )
+        require_at_least("trunk.embedding_noise", self.embedding_noise, 0)
+        super().__init__(self.num_words, self.emb_dim, self.out_dim)
+        dims = [self.emb_dim] + [self.hidden_dim] * (self.num_layers - 1) + [self.out_dim]
+        layers = [self.make_layer(i, *pair) for i, pair in enumerate(pairwise(dims))]
+        self.layers = nn.ModuleList(layers)
+        self._state_dims = [layer.state_dims for layer in layers]
+
+    @abstractmethod
+    def make_layer(self, index: int, in_dim: int, out_dim: int) -> RecurrentLayer:
+        """The layer of that index, from 0."""
 
     def initial_state(self, batch_size: int) -> list[LayerState]:
-        """Zeros: the state before a text begins."""
+        """Zeros."""
         zeros = self.embedding_weight.new_zeros
-        return [
-            tuple(zeros(1, batch_size, size) for size in layer.state_dims) for layer in self.layers
-        ]
+        return [(zeros(1, batch_size, a), zeros(1, batch_size, b)) for a, b in self._state_dims]
 
-    def forward(self, tokens_TB: Tensor, state: list[LayerState]) -> TrunkOutput:
+    def forward(self, tokens_TB: Tensor, state: State) -> TrunkOutput:
         x = embedding_dropout(tokens_TB, self.embedding_weight, self.embed_dropout, self.training)
         x = self.word_map(x)
         if self.training and self.embedding_noise:

@@ -7,6 +7,7 @@ V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -15,7 +16,7 @@ import torch
 from plain_model import PlainModel, train_step
 from torch import Tensor, nn
 
-from lmkit.heads.head import Head
+from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.multi_facet import MultiFacetSoftmax
@@ -136,29 +137,43 @@ def plain_step(case: Case, head: str, device: str, precision: str) -> Callable[[
 class _Model(nn.Module):
     def __init__(self, case: Case, head: str) -> None:
         super().__init__()
-        trunk_dims = (case.emb_dim, case.hidden_dim, case.out_dim)
-        dropouts = (0.1, case.input_dropout, case.hidden_dropout, 0.4, 0.5)
-        self.trunk = AWDLSTM(case.num_words, *trunk_dims, 3, *dropouts)
-        mixture = SingleContext(case.out_dim, case.emb_dim)
-        words = (case.num_words, self.trunk.embedding_weight, "chunked", None)
-        sizes = (case.out_dim, case.emb_dim, case.num_experts)
-        if case.gate_dim:
-            gates = (case.gate_dim, case.own_words / case.num_words)
-            self.head = Mixtape(mixture, Identity(), *words, *sizes, *gates, 0.29)
-            return
-        if case.num_partitions:
-            partitions = case.num_partitions
-            self.head = MultiFacetSoftmax(mixture, Identity(), *words, *sizes, partitions, 0.29)
-            return
-        if case.num_experts:
-            mixture = MixtureOfSoftmaxes(case.out_dim, case.emb_dim, case.num_experts, 0.29)
+        self.trunk = AWDLSTM(
+            num_words=case.num_words,
+            emb_dim=case.emb_dim,
+            hidden_dim=case.hidden_dim,
+            out_dim=case.out_dim,
+            num_layers=3,
+            embed_dropout=0.1,
+            input_dropout=case.input_dropout,
+            hidden_dropout=case.hidden_dropout,
+            output_dropout=0.4,
+            weight_dropout=0.5,
+        )
         transforms = {
             "ss": SigSoftmax,
             "gss": lambda: GeneralizedSigSoftmax(c=-1.5, k=2.5),
             "lms_plif": lambda: PiecewiseLinear(case.knots, 20.0, frozen=False),
         }
-        transform = transforms.get(head, Identity)()
-        self.head = Head(mixture, transform, case.num_words, self.trunk.embedding_weight)
+        parts = HeadParts(
+            mixture=SingleContext(case.out_dim),
+            transform=transforms.get(head, Identity)(),
+            word_counts_V=torch.zeros(case.num_words),
+            embedding_weight=self.trunk.embedding_weight,
+        )
+        self.head = _head(case, parts)
+
+
+def _head(case: Case, parts: HeadParts) -> Head:
+    sizes = {"in_dim": case.out_dim, "emb_dim": case.emb_dim, "num_experts": case.num_experts}
+    sizes["latent_dropout"] = 0.29
+    if case.gate_dim:
+        own_share = case.own_words / case.num_words
+        return Mixtape(parts, **sizes, gate_dim=case.gate_dim, own_share=own_share)
+    if case.num_partitions:
+        return MultiFacetSoftmax(parts, **sizes, num_partitions=case.num_partitions)
+    if case.num_experts:
+        parts = replace(parts, mixture=MixtureOfSoftmaxes(**sizes))
+    return Head(parts)
 
 
 def lmkit_step(

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from lmkit.heads.head import CHUNK_MB, Head
+from lmkit.heads.head import CHUNK_MB, Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import Identity
 
@@ -42,10 +42,16 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)
     dim = args.emb_dim
-    mixture = SingleContext(dim, dim)
+    mixture = SingleContext(dim)
     if args.mixture == "softmaxes":
         mixture = MixtureOfSoftmaxes(dim, dim, EXPERTS["softmaxes"], 0.0)
-    head = Head(mixture, Identity(), args.words, loss=args.loss)
+    parts = HeadParts(
+        mixture=mixture,
+        transform=Identity(),
+        word_counts_V=torch.zeros(args.words),
+        loss=args.loss,
+    )
+    head = Head(parts)
     for parameter in head.parameters():
         parameter.grad = torch.ones_like(parameter)
     hidden = torch.randn(1, args.contexts[0], dim, requires_grad=True)

@@ -21,17 +21,17 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from lmkit.heads.head import Head
-from lmkit.heads.mixtures import Mixture
+from lmkit.heads.head import Head, HeadParts
+from lmkit.heads.mixtures import Mixture, MixtureOutput
 from lmkit.heads.transforms import Identity
 
 
-class Latents(torch.nn.Module):
+class Latents(Mixture):
     """A mixture whose log prior and latents are given: what remains is the loss alone."""
 
     def __init__(self, num_contexts: int, num_experts: int, emb_dim: int) -> None:
         super().__init__()
-        self.num_experts, self.emb_dim = num_experts, emb_dim
+        self.in_dim, self.num_experts, self.emb_dim = 1, num_experts, emb_dim
         self.log_prior_NK = torch.nn.Parameter(
             torch.log_softmax(torch.randn(num_contexts, num_experts), 1)
         )
@@ -39,8 +39,15 @@ class Latents(torch.nn.Module):
             torch.randn(num_contexts, num_experts, emb_dim).tanh()
         )
 
-    def forward(self, hidden_TBD: torch.Tensor) -> Mixture:
-        return Mixture(self.log_prior_NK, self.context_NKE)
+    def forward(self, hidden_TBD: torch.Tensor) -> MixtureOutput:
+        return MixtureOutput(self.log_prior_NK, self.context_NKE)
+
+
+def made(mixture: Mixture, num_words: int, loss: str) -> Head:
+    """A plain softmax of each of the latents."""
+    counts_V = torch.zeros(num_words)
+    parts = HeadParts(mixture=mixture, transform=Identity(), word_counts_V=counts_V, loss=loss)
+    return Head(parts)
 
 
 def resident_mb(field: str) -> float:
@@ -52,13 +59,12 @@ def resident_mb(field: str) -> float:
 def measure(args: argparse.Namespace, num_experts: int, loss: str) -> None:
     """The work of one child process: MiB that the loss's forward and backward took at most."""
     torch.set_num_threads(args.threads)
-    mixture = Latents(args.contexts, num_experts, args.emb_dim)
-    head = Head(mixture, Identity(), args.words, loss=loss)
+    head = made(Latents(args.contexts, num_experts, args.emb_dim), args.words, loss)
     for parameter in head.parameters():
         parameter.grad = torch.zeros_like(parameter)
     hidden_TBD = torch.zeros(args.contexts, 1, 1)
     targets_TB = torch.randint(args.words, (args.contexts, 1))
-    warm = Head(Latents(2, num_experts, 8), Identity(), 16, loss=loss)
+    warm = made(Latents(2, num_experts, 8), 16, loss)
     warm.nll(hidden_TBD[:2], targets_TB[:2] % 16).backward()  # libraries that load on first use
     torch.ones(8_000_000)  # as a step does, which changes where glibc puts the next large tensor
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak

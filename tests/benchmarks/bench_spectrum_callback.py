@@ -113,7 +113,7 @@ def measure(experiment: str, words: Corpus, num_windows: int, threads: int) -> C
     config = plain_config(compose("train", [f"experiment={experiment}"]))
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    model = build_model(config, NUM_WORDS)
+    model = build_model(config, torch.zeros(NUM_WORDS, dtype=torch.int64))
     data = WindowsDataModule(words, seed=1, **config["windows"])
     epoch = epoch_seconds(model, data, num_windows)
     with tempfile.TemporaryDirectory() as folder:

@@ -55,7 +55,7 @@ def built(*overrides: str) -> LanguageModel:
     config = composed(*overrides)
     words = dict(CORPORA.values())[config["data"]["name"]]
     with torch.device("meta"):
-        return build_model(config, words)
+        return build_model(config, torch.zeros(words))
 
 
 def millions(model: LanguageModel) -> str:
@@ -252,7 +252,7 @@ def test_any_transform_goes_with_any_experiment(experiment, transform):
     default = composed("experiment=penn_softmax", f"head/transform={transform}")
     assert config["head"]["transform"] == default["head"]["transform"]
     with torch.device("meta"):
-        build_model(config, 10)
+        build_model(config, torch.zeros(10))
 
 
 @pytest.mark.parametrize("experiment", ["toy", "penn_softmax", "wt2_moc_nt", "penn_mos_dagger"])
@@ -261,7 +261,7 @@ def test_any_experiment_becomes_a_mixture_of_softmaxes(experiment):
         f"experiment={experiment}", "head/mixture=softmaxes", "head.mixture.num_experts=4"
     )
     with torch.device("meta"):
-        head = build_model(config, 10).head
+        head = build_model(config, torch.zeros(10)).head
     assert isinstance(head.mixture, MixtureOfSoftmaxes)
     assert head.mixture.num_experts == 4
 
@@ -279,7 +279,7 @@ def test_a_value_on_the_command_line_wins_over_the_experiment():
 def test_mixtures_are_needed_where_the_sizes_of_trunk_and_embedding_differ():
     config = composed("experiment=penn_mos", "head/mixture=none")
     with torch.device("meta"), pytest.raises(UserError, match=r"trunk.out_dim \(620\)"):
-        build_model(config, 10)
+        build_model(config, torch.zeros(10))
 
 
 def test_what_belongs_to_another_choice_is_refused():

@@ -67,7 +67,7 @@ def test_table_8_in_the_convention_of_the_formula():
     """PTB in 100 columns is 1859 windows of 5; MoS has 17 tensors."""
     with torch.device("meta"):
         config = plain_config(compose("train", ["experiment=penn_mos"]))
-        names = trainable(build_model(config, 10_000))
+        names = trainable(build_model(config, torch.zeros(10_000)))
     statistics = GradientStatistics(dict.fromkeys(names), math.ceil((929_589 // 100 - 1) / 5))
     assert (statistics.num_batches, len(names)) == (1859, 17)
     rates = Rates(0.002, 0.075, 0.001).from_code(statistics)

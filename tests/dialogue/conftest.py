@@ -85,7 +85,9 @@ def make_model(folder) -> Callable[..., DialogueModel]:
 
     def make(mixture: str = "none", *overrides: str, num_words: int = 12) -> DialogueModel:
         torch.manual_seed(3)
-        model = build_model(config(folder, *overrides, mixture=mixture), num_words)
+        model = build_model(
+            config(folder, *overrides, mixture=mixture), torch.zeros(num_words)
+        )
         for parameter in model.parameters():
             parameter.data.uniform_(-1, 1)
         return model.eval()

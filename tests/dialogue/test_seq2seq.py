@@ -118,7 +118,7 @@ def test_a_controlled_spectrum_starts_as_the_same_function_and_has_its_penalty(f
     batch, nlls = data.pairs("train").batch([0, 1], 0, 0, True), []
     for options in ([], ["head=spectrum_control", "head.spectrum_weight=3"]):
         torch.manual_seed(3)
-        model = build_model(config(folder, *options), 12).eval()
+        model = build_model(config(folder, *options), torch.zeros(12)).eval()
         hidden_1ND = model.decoded(batch)
         nlls.append(model.head.nll(hidden_1ND, batch.targets_TB[batch.is_word_TB].unsqueeze(0)))
         model.track = lambda *seen: None
@@ -132,7 +132,7 @@ def test_a_controlled_spectrum_starts_as_the_same_function_and_has_its_penalty(f
 def test_two_layers_and_optimizers(folder, data):
     for optimizer in ("adam", "sgd"):
         found = config(folder, "trunk.num_layers=2", f"optimizer={optimizer}")
-        model = build_model(found, 12)
+        model = build_model(found, torch.zeros(12))
         scale = model.settings.lr_scale(6)
         assert scale == (1.0 if optimizer == "adam" else 6 / found["windows"]["bptt"])
         hidden_1ND = model.decoded(data.pairs("train").batch([0], 0, 0, True))

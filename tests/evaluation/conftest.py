@@ -6,12 +6,13 @@ Shapes: V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 
 from lmkit.data.windows import EvalWindows
-from lmkit.heads.head import Head
+from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import (
     GeneralizedSigSoftmax,
@@ -46,21 +47,29 @@ def small_model() -> Callable[[str], LanguageModel]:
 
     def make(kind: str) -> LanguageModel:
         torch.manual_seed(4)
-        dropouts = [0.2] * 5
-        trunks = {"qrnn": lambda: AWDQRNN(V, D, 6, D, 2, *dropouts)}
-        trunks |= {"mogrifier": lambda: MogrifierLSTM(V, D, 6, D, 2, *dropouts, 3, None)}
-        trunk = trunks.get(kind, lambda: AWDLSTM(V, D, 6, D, 2, *dropouts))()
+        places = ("embed", "input", "hidden", "output", "weight")
+        options = {"num_words": V, "emb_dim": D, "hidden_dim": 6, "out_dim": D, "num_layers": 2}
+        options |= {f"{place}_dropout": 0.2 for place in places}
+        trunks = {"qrnn": partial(AWDQRNN, **options)}
+        trunks |= {"mogrifier": partial(MogrifierLSTM, **options, rounds=3, rank=None)}
+        trunk = trunks.get(kind, partial(AWDLSTM, **options))()
         kind = "softmax" if kind in trunks else kind
         mixture, _, transform = kind.rpartition("_")
         if kind in TRANSFORMS:
             mixture, transform = "", kind
         elif kind in ("moc", "mos"):
             mixture, transform = kind, "softmax"
-        mixtures = {"": SingleContext(D, D)}
+        mixtures = {"": SingleContext(D)}
         mixtures |= {"moc": MixtureOfContexts(D, D, 2, 0.2)}
         mixtures |= {"mos": MixtureOfSoftmaxes(D, D, 2, 0.2)}
-        made = TRANSFORMS[transform]()
-        head = Head(mixtures[mixture], made, V, trunk.embedding_weight, chunk_mb=0.001)
+        parts = HeadParts(
+            mixture=mixtures[mixture],
+            transform=TRANSFORMS[transform](),
+            word_counts_V=torch.zeros(V),
+            embedding_weight=trunk.embedding_weight,
+            chunk_mb=0.001,
+        )
+        head = Head(parts)
         settings = SGDSettings(1.0, 0.1, 0.0, 1.0, 10)
         model = LanguageModel(trunk, head, RegularizedNLL(0, 0), settings).double()
         with torch.no_grad():  # of a size at which much depends on the words

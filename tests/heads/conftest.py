@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmkit.heads.head import Head
+from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import (
     GeneralizedSigSoftmax,
@@ -45,7 +45,7 @@ class Bend(nn.Module):
 
 
 MIXTURES: dict[str, Callable[[], nn.Module]] = {
-    "none": lambda: SingleContext(E, E),
+    "none": lambda: SingleContext(E),
     "contexts": lambda: MixtureOfContexts(D, E, K, 0.0),
     "softmaxes": lambda: MixtureOfSoftmaxes(D, E, K, 0.0),
     "softmaxes K=1": lambda: MixtureOfSoftmaxes(D, E, 1, 0.0),
@@ -83,7 +83,12 @@ def make_head() -> Callable[..., Head]:
 
     def make(mixture: str, transform: str, rows: int = 4, num_words: int = V) -> Head:
         torch.manual_seed(11)
-        head = Head(MIXTURES[mixture](), TRANSFORMS[transform](), num_words).double()
+        parts = HeadParts(
+            mixture=MIXTURES[mixture](),
+            transform=TRANSFORMS[transform](),
+            word_counts_V=torch.zeros(num_words),
+        )
+        head = Head(parts).double()
         nn.init.normal_(head.decoder_weight)
         nn.init.normal_(head.decoder_bias)
         if mixture != "none":

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from lmkit.errors.user_error import UserError
 from lmkit.heads.adversarial import AdversarialHead, worst_noise
-from lmkit.heads.mixtures import SingleContext
-from lmkit.heads.transforms import Identity
+from lmkit.heads.head import HeadParts
 
 
 @pytest.fixture
@@ -21,8 +20,14 @@ def pair(make_head):
 
     def make(mixture: str, transform: str, rows: int, epsilon: float = 0.4):
         head = make_head(mixture, transform, rows)
-        parts = (head.mixture, head.transform, len(head.decoder_bias), head.decoder_weight)
-        noisy = AdversarialHead(*parts, "chunked", 2 * head.chunk_mb, epsilon)
+        parts = HeadParts(
+            mixture=head.mixture,
+            transform=head.transform,
+            word_counts_V=torch.zeros(len(head.decoder_bias)),
+            embedding_weight=head.decoder_weight,
+            chunk_mb=2 * head.chunk_mb,
+        )
+        noisy = AdversarialHead(parts, epsilon=epsilon)
         noisy.decoder_bias = head.decoder_bias
         return head, noisy
 
@@ -100,6 +105,6 @@ def test_no_other_noise_of_its_length_makes_the_target_less_likely():
     assert all(log_p(noise) > log_p(worst) for noise in others)
 
 
-def test_a_negative_length_is_refused():
+def test_a_negative_length_is_refused(pair):
     with pytest.raises(UserError, match=r"head\.epsilon"):
-        AdversarialHead(SingleContext(6, 6), Identity(), 11, None, "chunked", 1.0, -0.1)
+        pair("none", "identity", rows=1, epsilon=-0.1)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmkit.heads.chunked_nll import chunk_rows, chunked_nll
-from lmkit.heads.head import Head
+from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
 
 T, B = 7, 3  # 21 contexts
@@ -96,7 +96,14 @@ class Live(TorchDispatchMode):
 def peak_bytes(transform: nn.Module, num_experts: int, loss: str) -> int:
     num_words, dim = 2000, 8
     mixture = MixtureOfSoftmaxes(dim, dim, num_experts, 0.0)
-    head = Head(mixture, transform, num_words, loss=loss, chunk_mb=2)
+    parts = HeadParts(
+        mixture=mixture,
+        transform=transform,
+        word_counts_V=torch.zeros(num_words),
+        loss=loss,
+        chunk_mb=2,
+    )
+    head = Head(parts)
     hidden_TBD = torch.randn(16, 8, dim, requires_grad=True)
     targets_TB = torch.randint(num_words, (16, 8))
     with Live() as live:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lmkit.errors.user_error import UserError
 from lmkit.heads.direct_output import DirectOutputConnection
-from lmkit.heads.head import Head
+from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.transforms import GeneralizedSigSoftmax
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.objective import RegularizedNLL
@@ -22,11 +22,28 @@ T, B, E, H, OUT, V = 7, 3, 5, 4, 6, 23
 EXPERTS = [2, 0, 3]
 
 
+def doc(experts: list[int]) -> DirectOutputConnection:
+    return DirectOutputConnection(
+        emb_dim=E,
+        hidden_dim=H,
+        out_dim=OUT,
+        num_layers=2,
+        experts=experts,
+        latent_dropout=0.0,
+        balance_weight=0.7,
+    )
+
+
 @pytest.fixture
 def head() -> Head:
     torch.manual_seed(2)
-    mixture = DirectOutputConnection(E, H, OUT, 2, EXPERTS, 0.0, 0.7)
-    head = Head(mixture, GeneralizedSigSoftmax(-1.0, 1.5), V, chunk_mb=0.01).double()
+    parts = HeadParts(
+        mixture=doc(EXPERTS),
+        transform=GeneralizedSigSoftmax(-1.0, 1.5),
+        word_counts_V=torch.zeros(V),
+        chunk_mb=0.01,
+    )
+    head = Head(parts).double()
     for parameter in head.parameters():
         nn.init.normal_(parameter)
     return head
@@ -80,8 +97,20 @@ def test_the_penalty_is_the_squared_coefficient_of_variation(head, batch):
 
 
 def test_the_module_hands_over_the_layers_side_by_side():
-    trunk = AWDLSTM(V, E, H, OUT, 2, 0.0, 0.3, 0.3, 0.3, 0.0)
-    head = Head(DirectOutputConnection(E, H, OUT, 2, EXPERTS, 0.0, 0.7), nn.Identity(), V)
+    trunk = AWDLSTM(
+        num_words=V,
+        emb_dim=E,
+        hidden_dim=H,
+        out_dim=OUT,
+        num_layers=2,
+        input_dropout=0.3,
+        hidden_dropout=0.3,
+        output_dropout=0.3,
+    )
+    parts = HeadParts(
+        mixture=doc(EXPERTS), transform=nn.Identity(), word_counts_V=torch.zeros(V)
+    )
+    head = Head(parts)
     model = LanguageModel(trunk, head, RegularizedNLL(0, 0), SGDSettings(1, 1, 0, 1, 70))
     tokens = torch.randint(V, (T, B))
     output = model.eval().trunk(tokens, trunk.initial_state(B))
@@ -96,4 +125,4 @@ def test_the_module_hands_over_the_layers_side_by_side():
 @pytest.mark.parametrize("experts", [[1, 2], [1, 2, 0], [0, -1, 2]])
 def test_numbers_that_do_not_fit_the_layers_are_refused(experts):
     with pytest.raises(UserError, match=r"head\.mixture\.experts"):
-        DirectOutputConnection(E, H, OUT, 2, experts, 0.0, 0.7)
+        doc(experts)

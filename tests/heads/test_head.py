@@ -13,11 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.errors.user_error import UserError
-from lmkit.heads.head import Head
-from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.head import Head, HeadParts
+from lmkit.heads.mixtures import Mixture, MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
 
 T, B = 5, 4
+
+
+def made(mixture: Mixture, transform: nn.Module, num_words: int, **options: object) -> Head:
+    counts_V = torch.zeros(num_words)
+    parts = {"mixture": mixture, "transform": transform, "word_counts_V": counts_V}
+    return Head(HeadParts(**parts, **options))
 
 
 def plain_log_probs(head: Head, hidden_TBD: Tensor) -> Tensor:
@@ -60,7 +66,7 @@ def test_log_probs_are_the_formula_and_sum_to_one(
 @pytest.mark.parametrize("size", [80.0, 1e4])
 def test_extreme_logits_leave_log_probs_finite(transform, size):
     """All in log space: log(softmax(x)) would be -inf here."""
-    head = Head(SingleContext(1, 1), transform, 3)
+    head = made(SingleContext(1), transform, 3)
     with torch.no_grad():
         head.decoder_weight.copy_(torch.tensor([[-1.0], [0.0], [1.0]]))
     hidden_TBD = torch.tensor([[[size]], [[-size]]])
@@ -115,7 +121,7 @@ def test_logit_range_is_that_of_all_logits(mixture_kind, transform_kind, make_he
 
 def test_logit_range_draws_no_random_numbers_and_leaves_the_mode():
     """Else how often is logged would decide what is learnt."""
-    head = Head(MixtureOfSoftmaxes(6, 5, 3, 0.5), Identity(), 11).train()
+    head = made(MixtureOfSoftmaxes(6, 5, 3, 0.5), Identity(), 11).train()
     before = torch.get_rng_state()
     first = head.logit_range(torch.ones(T, B, 6))
     assert torch.equal(torch.get_rng_state(), before)
@@ -152,7 +158,7 @@ class Shifted(Identity):
 
 
 def test_a_transform_derived_from_the_identity_has_no_factors(make_batch):
-    head = Head(SingleContext(6, 6), Shifted(), 11).double()
+    head = made(SingleContext(6), Shifted(), 11).double()
     assert not head.has_factors
     hidden_TBD, targets_TB = make_batch(head, T, B)
     expected = head.token_nll(hidden_TBD, targets_TB).mean()
@@ -161,13 +167,13 @@ def test_a_transform_derived_from_the_identity_has_no_factors(make_batch):
 
 def test_tied_weights_are_one_parameter_with_both_gradients():
     embedding = nn.Parameter(torch.randn(11, 6))
-    head = Head(SingleContext(6, 6), Identity(), 11, embedding)
+    head = made(SingleContext(6), Identity(), 11, embedding_weight=embedding)
     assert head.decoder_weight is embedding
     assert sum(p is embedding for p in head.parameters()) == 1
     tokens_TB = torch.randint(11, (T, B))
     head.nll(embedding[tokens_TB], tokens_TB).backward()
     tied = embedding.grad
-    untied = Head(SingleContext(6, 6), Identity(), 11)
+    untied = made(SingleContext(6), Identity(), 11)
     with torch.no_grad():
         untied.decoder_weight.copy_(embedding)
     lookup = embedding.detach().clone().requires_grad_()
@@ -177,8 +183,8 @@ def test_tied_weights_are_one_parameter_with_both_gradients():
 
 def test_an_untied_decoder_has_the_contexts_size_and_the_embeddings_initialisation():
     torch.manual_seed(0)
-    assert Head(SingleContext(7, 6), Identity(), 11).decoder_weight.shape == (11, 7)
-    head = Head(MixtureOfSoftmaxes(7, 50, 3, 0.0), Identity(), 200)
+    assert made(SingleContext(7), Identity(), 11).decoder_weight.shape == (11, 7)
+    head = made(MixtureOfSoftmaxes(7, 50, 3, 0.0), Identity(), 200)
     assert head.decoder_weight.shape == (200, 50)
     assert head.decoder_weight.abs().max() <= 0.1
     assert abs(head.decoder_weight.std() - 0.1 / math.sqrt(3)) < 0.002
@@ -188,27 +194,27 @@ def test_an_untied_decoder_has_the_contexts_size_and_the_embeddings_initialisati
 @pytest.mark.parametrize(
     ("mixture", "names"),
     [
-        (SingleContext(7, 6), r"tie_weights.*trunk\.out_dim \(7\).*trunk\.emb_dim \(6\)"),
+        (SingleContext(7), r"tie_weights.*trunk\.out_dim \(7\).*trunk\.emb_dim \(6\)"),
         (MixtureOfSoftmaxes(7, 5, 2, 0.0), r"tie_weights.*head\.mixture\.emb_dim \(5\).*\(6\)"),
         (MixtureOfContexts(7, 5, 2, 0.0), r"tie_weights.*head\.mixture\.emb_dim \(5\).*\(6\)"),
     ],
 )
 def test_tying_unequal_sizes_names_both_options(mixture, names):
     with pytest.raises(UserError, match=names):
-        Head(mixture, Identity(), 11, nn.Parameter(torch.randn(11, 6)))
+        made(mixture, Identity(), 11, embedding_weight=nn.Parameter(torch.randn(11, 6)))
 
 
 def test_impossible_settings_name_the_option():
     with pytest.raises(UserError, match=r"head\.loss.*chunked, plain.*'exact'"):
-        Head(SingleContext(6, 6), Identity(), 11, loss="exact")
+        made(SingleContext(6), Identity(), 11, loss="exact")
     for chunk_mb in (0, -1, float("nan"), "16"):
         with pytest.raises(UserError, match=r"head\.chunk_mb"):
-            Head(SingleContext(6, 6), Identity(), 11, chunk_mb=chunk_mb)
+            made(SingleContext(6), Identity(), 11, chunk_mb=chunk_mb)
 
 
 def test_a_nan_comes_out_as_a_nan_loss_and_not_as_an_error():
     """Training then stops with a line that names the window."""
-    head = Head(SingleContext(2, 2), PiecewiseLinear(10, 5.0, frozen=False), 11)
+    head = made(SingleContext(2), PiecewiseLinear(10, 5.0, frozen=False), 11)
     hidden_TBD = torch.full((T, B, 2), torch.nan, requires_grad=True)
     nll = head.nll(hidden_TBD, torch.zeros(T, B, dtype=torch.int64))
     nll.backward()

@@ -6,6 +6,7 @@ V vocabulary.
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -13,12 +14,34 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.errors.user_error import UserError
+from lmkit.heads.head import HeadParts
 from lmkit.heads.mixtape import Mixtape, tree_priors
-from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.mixtures import Mixture, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import Identity
 from lmkit.training.callbacks.gradient_bottleneck import model_bottleneck
 
 T, B, D, E, G, V = 7, 3, 6, 5, 4, 23
+
+
+def mixtape(
+    transform: nn.Module,
+    word_counts_V: Tensor,
+    num_experts: int = 4,
+    own_share: float = 0.3,
+    mixture: Mixture | None = None,
+) -> Mixtape:
+    parts = HeadParts(
+        mixture=mixture or SingleContext(D), transform=transform, word_counts_V=word_counts_V
+    )
+    return Mixtape(
+        parts,
+        in_dim=D,
+        emb_dim=E,
+        num_experts=num_experts,
+        gate_dim=G,
+        own_share=own_share,
+        latent_dropout=0.0,
+    )
 
 
 @pytest.fixture
@@ -33,14 +56,11 @@ def make_mixtape(make_transform):
         num_words: int = V,
     ) -> Mixtape:
         torch.manual_seed(3)
-        head = Mixtape(
-            SingleContext(D, E), make_transform(transform), num_words, None, "chunked", 1.0,
-            D, E, num_experts, G, own_share, 0.0,
-        ).double()  # fmt: skip
+        counts_V = torch.arange(num_words).roll(5)
+        head = mixtape(make_transform(transform), counts_V, num_experts, own_share).double()
         for name, parameter in head.named_parameters():
             if not name.startswith("transform"):
                 nn.init.normal_(parameter)
-        head.use_word_counts(torch.arange(num_words).roll(5))
         head.chunk_mb = 1e-9
         while head._rows() < rows:
             head.chunk_mb *= 1.1
@@ -119,11 +139,12 @@ def test_priors_sum_to_one_and_saturate_without_error():
     torch.testing.assert_close(priors.sum(1), torch.ones(9, 5))
 
 
-def test_frequent_words_have_the_gates_and_a_checkpoint_keeps_which(make_mixtape):
-    head = make_mixtape(own_share=3 / V)
-    head.use_word_counts(torch.tensor([0, 9, 2, 9, 1, *[0] * (V - 5)]))
+def test_frequent_words_have_the_gates_and_a_checkpoint_keeps_which():
+    counts_V = torch.tensor([0, 9, 2, 9, 1, *[0] * (V - 5)])
+    head = mixtape(Identity(), counts_V, own_share=3 / V)
     assert head.own_words_R.tolist() == [1, 3, 2]
-    other = make_mixtape(own_share=3 / V)
+    other = mixtape(Identity(), torch.zeros(V), own_share=3 / V)
+    assert other.own_words_R.tolist() == [0, 1, 2]
     other.load_state_dict(head.state_dict())
     assert other.own_words_R.tolist() == [1, 3, 2]
 
@@ -145,13 +166,13 @@ def test_logit_range_is_that_of_all_logits(make_mixtape, batch):
 
 
 def test_what_cannot_be_is_refused_by_name():
-    rest = (Identity(), V, None, "chunked", 1.0, D, E)
+    made = partial(mixtape, Identity(), torch.zeros(V))
     with pytest.raises(UserError, match=r"head/mixture=none.*MixtureOfSoftmaxes"):
-        Mixtape(MixtureOfSoftmaxes(D, E, 2, 0.0), *rest, 4, G, 0.3, 0.0)
+        made(mixture=MixtureOfSoftmaxes(D, E, 2, 0.0))
     with pytest.raises(UserError, match=r"head\.num_experts.*3"):
-        Mixtape(SingleContext(D, E), *rest, 3, G, 0.3, 0.0)
+        made(num_experts=3)
     with pytest.raises(UserError, match=r"head\.own_share"):
-        Mixtape(SingleContext(D, E), *rest, 4, G, 1.5, 0.0)
+        made(own_share=1.5)
 
 
 def test_the_gradient_bottleneck_is_refused_by_name(make_mixtape):

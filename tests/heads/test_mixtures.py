@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from lmkit.errors.user_error import UserError
-from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.mixtures import Latents, MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 
 T, B, D, E, K = 5, 4, 7, 6, 3
 
@@ -42,11 +42,11 @@ def plain_latents(mixture: nn.Module, hidden_D: torch.Tensor) -> tuple[torch.Ten
 
 def test_none_passes_the_trunks_output_through():
     hidden_TBD = hidden(T, B, D)
-    log_prior_NK, context_NKE = SingleContext(D, D)(hidden_TBD)
+    log_prior_NK, context_NKE = SingleContext(D)(hidden_TBD)
     assert log_prior_NK.shape == (T * B, 1)
     assert not log_prior_NK.any()
     assert torch.equal(context_NKE, hidden_TBD.reshape(T * B, 1, D))
-    assert count(SingleContext(D, D)) == 0
+    assert count(SingleContext(D)) == 0
 
 
 @pytest.mark.parametrize("num_experts", [1, K])
@@ -134,7 +134,7 @@ def test_no_latent_dropout_in_evaluation():
 def test_the_prior_stays_in_float32_under_autocast(kind):
     mixture = kind(D, E, K, 0.0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        log_prior_NK, _ = mixture.latents(hidden(T, B, D).float())
+        log_prior_NK, _ = Latents.forward(mixture, hidden(T, B, D).float())
     assert log_prior_NK.dtype == torch.float32
     torch.testing.assert_close(log_prior_NK.exp().sum(1), torch.ones(T * B))
 

@@ -6,6 +6,7 @@ F = J + K - 1 facets, V vocabulary.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,13 +14,26 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.errors.user_error import UserError
-from lmkit.heads.head import Head
+from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.transforms import Identity
 from lmkit.training.callbacks.gradient_bottleneck import model_bottleneck
 
 T, B, D, E, V = 7, 3, 6, 5, 23
+
+
+def multi_facet(
+    parts: HeadParts, num_experts: int = 3, num_partitions: int = 4, latent_dropout: float = 0.0
+) -> MultiFacetSoftmax:
+    return MultiFacetSoftmax(
+        parts,
+        in_dim=D,
+        emb_dim=E,
+        num_experts=num_experts,
+        num_partitions=num_partitions,
+        latent_dropout=latent_dropout,
+    )
 
 
 @pytest.fixture
@@ -34,11 +48,13 @@ def make_facets(make_transform):
         num_words: int = V,
     ) -> MultiFacetSoftmax:
         torch.manual_seed(3)
-        head = MultiFacetSoftmax(
-            SingleContext(D, E), make_transform(transform), num_words, None, "chunked",
-            rows * 4 * num_experts * num_words * 8 / 2**20,
-            D, E, num_experts, num_partitions, 0.0,
-        ).double()  # fmt: skip
+        parts = HeadParts(
+            mixture=SingleContext(D),
+            transform=make_transform(transform),
+            word_counts_V=torch.zeros(num_words),
+            chunk_mb=rows * 4 * num_experts * num_words * 8 / 2**20,
+        )
+        head = multi_facet(parts, num_experts, num_partitions).double()
         for name, parameter in head.named_parameters():
             if not name.startswith("transform"):
                 nn.init.normal_(parameter)
@@ -107,7 +123,9 @@ def test_other_sizes_are_the_formula_too(
 @pytest.mark.parametrize("num_experts", [1, 3])
 def test_with_one_partition_it_is_mos(make_facets, batch, loss_and_grads, num_experts):
     head = make_facets("gss", num_experts=num_experts, num_partitions=1)
-    mos = Head(MixtureOfSoftmaxes(D, E, num_experts, 0.0), head.transform, V).double()
+    mixture = MixtureOfSoftmaxes(D, E, num_experts, 0.0)
+    parts = HeadParts(mixture=mixture, transform=head.transform, word_counts_V=torch.zeros(V))
+    mos = Head(parts).double()
     mos.load_state_dict(head.state_dict())
     expected, found = loss_and_grads(mos, *batch), loss_and_grads(head, *batch)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
@@ -159,15 +177,17 @@ def test_logit_range_is_that_of_all_logits(make_facets, batch, num_experts):
 
 
 def test_what_cannot_be_is_refused_by_name():
-    parts, rest = (Identity(), V, None, "chunked", 1.0, D, E), SingleContext(D, E)
+    parts = HeadParts(
+        mixture=SingleContext(D), transform=Identity(), word_counts_V=torch.zeros(V)
+    )
     with pytest.raises(UserError, match=r"head=multi_facet.*head/mixture=none.*MixtureOfSoftmaxes"):
-        MultiFacetSoftmax(MixtureOfSoftmaxes(D, E, 2, 0.0), *parts, 3, 4, 0.0)
+        multi_facet(replace(parts, mixture=MixtureOfSoftmaxes(D, E, 2, 0.0)))
     with pytest.raises(UserError, match=r"head\.num_experts.*0"):
-        MultiFacetSoftmax(rest, *parts, 0, 4, 0.0)
+        multi_facet(parts, num_experts=0)
     with pytest.raises(UserError, match=r"head\.num_partitions.*0"):
-        MultiFacetSoftmax(rest, *parts, 3, 0, 0.0)
+        multi_facet(parts, num_partitions=0)
     with pytest.raises(UserError, match=r"head\.latent_dropout.*1\.0"):
-        MultiFacetSoftmax(rest, *parts, 3, 4, 1.0)
+        multi_facet(parts, latent_dropout=1.0)
 
 
 def test_the_gradient_bottleneck_is_refused_by_name(make_facets):

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from lmkit.heads.tape import tape_of
-from lmkit.heads.transforms import PiecewiseLinear, _sums_before_in_blocks
+from lmkit.heads.transforms import PiecewiseLinear, _sums_before_in_blocks, tape_of
 
 
 def plif(z: np.ndarray, slopes: np.ndarray, limit: float) -> np.ndarray:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError
-from lmkit.heads.head import Head
-from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.head import Head, HeadParts
+from lmkit.heads.mixtures import Mixture, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.spectrum_control import PRIORS, SpectrumControl, prior_shape
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity
 from lmkit.training.callbacks.asgd_switch import STATE_KEY, AsgdSwitch, load_evaluated_weights
@@ -27,18 +27,30 @@ from lmkit.training.triggers import FromStart
 from lmkit.trunk.awd_lstm import AWDLSTM
 
 V, E, T, B = 17, 5, 6, 3
-STRENGTHS = (5.0, 0.7)  # of the penalties on the spectrum and on orthogonality
+STRENGTHS = {"spectrum_weight": 5.0, "orthogonality_weight": 0.7}
+
+
+def head_parts(
+    mixture: Mixture, transform: nn.Module, weight: nn.Parameter | None, num_words: int = V
+) -> HeadParts:
+    return HeadParts(
+        mixture=mixture,
+        transform=transform,
+        word_counts_V=torch.zeros(num_words),
+        embedding_weight=weight,
+        chunk_mb=0.001,
+    )
 
 
 def controlled(
-    mixture: nn.Module,
+    mixture: Mixture,
     transform: nn.Module,
     weight: nn.Parameter | None,
     prior: str = "exponential",
     num_words: int = V,
 ) -> SpectrumControl:
-    parts = (mixture, transform, num_words, weight, "chunked", 0.001)
-    return SpectrumControl(*parts, prior, 0.7, 0.4, *STRENGTHS)
+    options = {"prior": prior, "gamma": 0.7, "ratio": 0.4, **STRENGTHS}
+    return SpectrumControl(head_parts(mixture, transform, weight, num_words), **options)
 
 
 def language_model(
@@ -46,12 +58,12 @@ def language_model(
 ) -> LanguageModel:
     """In float64, without dropout; with `prior` None the same model without control."""
     torch.manual_seed(2)
-    trunk = AWDLSTM(V, E, 7, E, 2, 0.0, 0.0, 0.0, 0.0, 0.0).double()
+    trunk = AWDLSTM(num_words=V, emb_dim=E, hidden_dim=7, out_dim=E, num_layers=2).double()
     weight = trunk.embedding_weight if tied else None
-    made = SingleContext(E, E), Identity()
+    made = SingleContext(E), Identity()
     if mixture == "softmaxes":
         made = MixtureOfSoftmaxes(E, E, 3, 0.0), GeneralizedSigSoftmax(c=-0.7, k=0.4)
-    head = Head(*made, V, weight, "chunked", 0.001)
+    head = Head(head_parts(*made, weight))
     if prior is not None:  # of the weight as it was drawn, in float64
         weight = head.decoder_weight if tied else nn.Parameter(head.decoder_weight.data.double())
         head = controlled(*made, weight, prior)
@@ -100,7 +112,7 @@ def plain_penalty(head: SpectrumControl) -> Tensor:
         shape = [math.exp(math.log(0.4) * (k / (E - 1)) ** 0.7) for k in range(E)]
     size = sum(sigma[k] * shape[k] for k in range(E)) / sum(value**2 for value in shape)
     from_prior = sum((sigma[k] - size * shape[k]) ** 2 for k in range(E))
-    return STRENGTHS[0] * from_prior + STRENGTHS[1] * off
+    return STRENGTHS["spectrum_weight"] * from_prior + STRENGTHS["orthogonality_weight"] * off
 
 
 def plain_loss(model: LanguageModel, tokens: Tensor, targets: Tensor) -> Tensor:
@@ -219,32 +231,31 @@ def test_averages_are_those_of_the_factors():
 def test_fewer_words_than_dimensions_are_padded():
     weight = nn.Parameter(torch.randn(3, E, dtype=torch.float64))
     drawn = weight.detach().clone()
-    head = controlled(SingleContext(E, E), Identity(), weight, num_words=3)
+    head = controlled(SingleContext(E), Identity(), weight, num_words=3)
     torch.testing.assert_close(product(head), drawn)
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "message"),
+    ("option", "value", "message"),
     [
-        (0, "linear", r"head\.prior must be one of exponential, polynomial"),
-        (1, 0, r"head\.gamma must be greater than 0"),
-        (2, 0, r"head\.ratio must be greater than 0"),
-        (2, 1.5, r"head\.ratio must be at most 1"),
-        (3, -1, r"head\.spectrum_weight must be at least 0"),
-        (4, -1, r"head\.orthogonality_weight must be at least 0"),
+        ("prior", "linear", r"head\.prior must be one of exponential, polynomial"),
+        ("gamma", 0, r"head\.gamma must be greater than 0"),
+        ("ratio", 0, r"head\.ratio must be greater than 0"),
+        ("ratio", 1.5, r"head\.ratio must be at most 1"),
+        ("spectrum_weight", -1, r"head\.spectrum_weight must be at least 0"),
+        ("orthogonality_weight", -1, r"head\.orthogonality_weight must be at least 0"),
     ],
 )
-def test_bad_options_are_named(place, value, message):
-    options = ["exponential", 1.0, 0.5, 0.1, 0.1]
-    options[place] = value
+def test_bad_options_are_named(option, value, message):
+    options = {"prior": "exponential", "gamma": 1.0, "ratio": 0.5, **STRENGTHS, option: value}
     with pytest.raises(UserError, match=message):
-        SpectrumControl(SingleContext(E, E), Identity(), V, None, "chunked", None, *options)
+        SpectrumControl(head_parts(SingleContext(E), Identity(), None), **options)
 
 
 def test_a_trunk_that_cannot_look_vectors_up_is_refused_if_tied():
     trunk = nn.Module()
     trunk.embedding_weight = nn.Parameter(torch.randn(V, E))
-    controlled(SingleContext(E, E), Identity(), None).attach(trunk)
-    tied = controlled(SingleContext(E, E), Identity(), trunk.embedding_weight)
+    controlled(SingleContext(E), Identity(), None).attach(trunk)
+    tied = controlled(SingleContext(E), Identity(), trunk.embedding_weight)
     with pytest.raises(UserError, match=r"tie_weights=false with trunk\._target_=torch"):
         tied.attach(trunk)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lmkit.heads.tape import AutogradTape, tape_of
-from lmkit.heads.transforms import PiecewiseLinear
+from lmkit.heads.tape import AutogradTape
+from lmkit.heads.transforms import PiecewiseLinear, tape_of
 
 
 @pytest.mark.parametrize("freeze", [False, True])

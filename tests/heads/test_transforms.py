@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from lmkit.errors.user_error import UserError
-from lmkit.heads.tape import tape_of
 from lmkit.heads.transforms import (
     GeneralizedSigSoftmax,
     MonotoneMLP,
     PiecewiseLinear,
     SigSoftmax,
+    tape_of,
 )
 
 EXTREMES = (-1e4, -80.0, 80.0, 1e4)

@@ -14,7 +14,7 @@ import torch
 
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import WindowsDataModule
-from lmkit.heads.head import Head
+from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import Identity, PiecewiseLinear
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
@@ -50,13 +50,20 @@ class Trace(pl.Callback):
 
 def lightning(kind: str, trigger) -> tuple[dict, Trace, AsgdSwitch, LanguageModel]:
     torch.manual_seed(3)
-    trunk = AWDLSTM(V, E, H, D, 3, 0.0, 0.0, 0.0, 0.0, 0.0)
+    trunk = AWDLSTM(num_words=V, emb_dim=E, hidden_dim=H, out_dim=D, num_layers=3)
     if kind == "softmax":
-        head = Head(SingleContext(D, E), Identity(), V, trunk.embedding_weight, chunk_mb=0.01)
+        mixture, transform = SingleContext(D), Identity()
     else:
         mixture = MixtureOfSoftmaxes(D, E, K, 0.0)
         transform = PiecewiseLinear(KNOTS, LIMIT, frozen=False)
-        head = Head(mixture, transform, V, trunk.embedding_weight, chunk_mb=0.01)
+    parts = HeadParts(
+        mixture=mixture,
+        transform=transform,
+        word_counts_V=torch.zeros(V),
+        embedding_weight=trunk.embedding_weight,
+        chunk_mb=0.01,
+    )
+    head = Head(parts)
     settings = SGDSettings(LR, PLIF_LR, DECAY, CLIP, BPTT)
     model = LanguageModel(trunk, head, RegularizedNLL(AR, TAR), settings).double()
     start = {name: p.detach().clone() for name, p in model.named_parameters()}

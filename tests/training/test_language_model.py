@@ -10,7 +10,7 @@ import torch
 
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import WindowsDataModule
-from lmkit.heads.head import Head
+from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import SingleContext
 from lmkit.heads.transforms import Identity
 from lmkit.training.head_module import to_device
@@ -25,8 +25,14 @@ V = 11
 @pytest.fixture
 def model() -> LanguageModel:
     torch.manual_seed(0)
-    trunk = AWDLSTM(V, 4, 5, 4, 2, 0.0, 0.0, 0.0, 0.0, 0.0)
-    head = Head(SingleContext(4, 4), Identity(), V, trunk.embedding_weight)
+    trunk = AWDLSTM(num_words=V, emb_dim=4, hidden_dim=5, out_dim=4, num_layers=2)
+    parts = HeadParts(
+        mixture=SingleContext(4),
+        transform=Identity(),
+        word_counts_V=torch.zeros(V),
+        embedding_weight=trunk.embedding_weight,
+    )
+    head = Head(parts)
     settings = SGDSettings(1.0, 1.0, 0.0, 1.0, 10)
     model = LanguageModel(trunk, head, RegularizedNLL(0, 0), settings).double()
     with torch.no_grad():

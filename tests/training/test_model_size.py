@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from lmkit.heads.head import Head
-from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.head import Head, HeadParts
+from lmkit.heads.mixtures import Mixture, MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.spectrum_control import SpectrumControl
 from lmkit.heads.transforms import Identity, PiecewiseLinear
@@ -25,19 +25,32 @@ V, E, H, D, K = 13, 5, 7, 6, 3
 T, B = 4, 3
 
 
+def head_parts(mixture: Mixture, transform: nn.Module, weight: nn.Parameter | None, loss: str):
+    return HeadParts(
+        mixture=mixture,
+        transform=transform,
+        word_counts_V=torch.zeros(V),
+        embedding_weight=weight,
+        loss=loss,
+    )
+
+
 def model(
-    mixture: nn.Module,
+    mixture: Mixture,
     transform: nn.Module | None = None,
     tied: bool = True,
     loss: str = "plain",
     control: bool = False,
 ):
-    trunk = AWDLSTM(V, E, H, mixture.in_dim, 2, 0.0, 0.0, 0.0, 0.0, 0.0)
+    trunk = AWDLSTM(
+        num_words=V, emb_dim=E, hidden_dim=H, out_dim=mixture.in_dim, num_layers=2
+    )
     weight = trunk.embedding_weight if tied else None
-    head = Head(mixture, transform or Identity(), V, weight, loss)
+    made_of = head_parts(mixture, transform or Identity(), weight, loss)
+    head = Head(made_of)
     if control:
-        options = ("exponential", 1.0, 0.5, 0.1, 0.1)
-        head = SpectrumControl(mixture, head.transform, V, weight, loss, None, *options)
+        strengths = {"spectrum_weight": 0.1, "orthogonality_weight": 0.1}
+        head = SpectrumControl(made_of, prior="exponential", gamma=1.0, ratio=0.5, **strengths)
     settings = SGDSettings(20.0, 0.02, 0.0, 0.25, 70)
     return LanguageModel(trunk, head, RegularizedNLL(2.0, 1.0), settings)
 
@@ -60,13 +73,13 @@ def test_counts_of_a_mixture_of_softmaxes_are_those_by_hand():
 
 
 def test_an_untied_embedding_is_looked_up_and_not_multiplied():
-    found = by_name(parts(model(SingleContext(D, E), tied=False)))
+    found = by_name(parts(model(SingleContext(D), tied=False)))
     assert found["embedding"] == Part("embedding", V * E, V * E, 4 * V * E, 0, 0)
     assert found["decoder"] == Part("decoder", V * D, V * D, 4 * V * D, 2 * V * D, 6 * V * D)
 
 
 def test_a_frozen_matrix_saves_its_own_gradient():
-    trunk_frozen = model(SingleContext(E, E))
+    trunk_frozen = model(SingleContext(E))
     trunk_frozen.trunk.layers[0].requires_grad_(False)
     part = by_name(parts(trunk_frozen))["layers.0"]
     assert (part.trainable, part.parameters) == (0, 392)
@@ -76,7 +89,7 @@ def test_a_frozen_matrix_saves_its_own_gradient():
 @pytest.mark.parametrize("mixture", [SingleContext, MixtureOfContexts, MixtureOfSoftmaxes])
 @pytest.mark.parametrize("tied", [True, False])
 def test_parts_sum_to_the_model(mixture, tied):
-    made = mixture(E, E) if mixture is SingleContext else mixture(E, E, K, 0.0)
+    made = mixture(E) if mixture is SingleContext else mixture(E, E, K, 0.0)
     whole = model(made, PiecewiseLinear(11, 4.0, False), tied)
     found = total(parts(whole))
     sizes = [parameter.numel() for parameter in whole.parameters()]
@@ -110,7 +123,7 @@ def counted_flops(language_model: LanguageModel, backward: bool) -> int:
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("mixture", [SingleContext, MixtureOfContexts, MixtureOfSoftmaxes])
 def test_flops_are_those_that_torch_counts(mixture, tied, control, loss):
-    made = mixture(E, E) if mixture is SingleContext else mixture(D, E, K, 0.0)
+    made = mixture(E) if mixture is SingleContext else mixture(D, E, K, 0.0)
     whole = model(made, tied=tied, loss=loss, control=control)
     found = total(parts(whole))
     if loss == "plain":  # the other takes its gradients on the way forward
@@ -120,8 +133,14 @@ def test_flops_are_those_that_torch_counts(mixture, tied, control, loss):
 
 @pytest.mark.parametrize("loss", ["plain", "chunked"])
 def test_flops_of_multi_facet_softmax_are_those_that_torch_counts(loss):
-    mixture = SingleContext(D, E)
+    mixture = SingleContext(D)
     whole = model(mixture, tied=False)
-    weight = whole.trunk.embedding_weight
-    whole.head = MultiFacetSoftmax(mixture, Identity(), V, weight, loss, None, D, E, K, 4, 0.0)
+    whole.head = MultiFacetSoftmax(
+        head_parts(mixture, Identity(), whole.trunk.embedding_weight, loss),
+        in_dim=D,
+        emb_dim=E,
+        num_experts=K,
+        num_partitions=4,
+        latent_dropout=0.0,
+    )
     assert counted_flops(whole, backward=True) == T * B * total(parts(whole)).training_flops

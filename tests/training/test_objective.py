@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
-from lmkit.heads.head import Head
+from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import SingleContext
 from lmkit.heads.transforms import Identity
 from lmkit.training.objective import FloodedNLL, RegularizedNLL
@@ -80,7 +80,13 @@ def test_flooding_leaves_the_regularisers_as_they_are():
 
 def test_flooding_turns_the_gradients_of_the_chunked_loss():
     torch.manual_seed(0)
-    head = Head(SingleContext(2, 2), Identity(), 7, chunk_mb=1e-4).double()
+    parts = HeadParts(
+        mixture=SingleContext(2),
+        transform=Identity(),
+        word_counts_V=torch.zeros(7),
+        chunk_mb=1e-4,
+    )
+    head = Head(parts).double()
     hidden, targets = torch.randn(3, 1, 2, dtype=torch.float64), torch.tensor([[1], [6], [0]])
     found = []
     for objective in (RegularizedNLL(0, 0), FloodedNLL(50.0, 0, 0)):

@@ -15,14 +15,6 @@ from lmkit.errors.user_error import UserError
 from lmkit.trunk.awd_lstm import AWDLSTM, LSTMLayer
 
 T, B, V, E, H, D = 6, 4, 30, 5, 8, 7
-NO_DROPOUT = {
-    "embed_dropout": 0.0,
-    "input_dropout": 0.0,
-    "hidden_dropout": 0.0,
-    "output_dropout": 0.0,
-    "weight_dropout": 0.0,
-    "embedding_noise": 0.0,
-}
 ALL_DROPOUTS = {
     "embed_dropout": 0.1,
     "input_dropout": 0.4,
@@ -34,7 +26,8 @@ ALL_DROPOUTS = {
 
 
 def trunk(num_layers: int = 3, **dropouts: float) -> AWDLSTM:
-    return AWDLSTM(V, E, H, D, num_layers, **(NO_DROPOUT | dropouts))
+    sizes = {"num_words": V, "emb_dim": E, "hidden_dim": H, "out_dim": D}
+    return AWDLSTM(**sizes, num_layers=num_layers, **dropouts)
 
 
 def tokens() -> Tensor:
@@ -145,7 +138,7 @@ def test_evaluation_draws_nothing_and_repeats_itself():
 
 
 def test_initialised_as_published():
-    model = AWDLSTM(500, 40, 64, 40, 3, **NO_DROPOUT)
+    model = AWDLSTM(num_words=500, emb_dim=40, hidden_dim=64, out_dim=40, num_layers=3)
     ranges = {"embedding_weight": 0.1}
     for i, dim in enumerate([64, 64, 40]):
         for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
@@ -187,7 +180,7 @@ def test_on_a_gpu_as_on_a_cpu():
 
 
 def test_bf16_autocast_stays_near_float32():
-    model = trunk(**NO_DROPOUT)
+    model = trunk()
     tokens_TB = tokens()
     exact = model(tokens_TB, model.initial_state(B))
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -215,6 +208,6 @@ def test_bf16_autocast_stays_near_float32():
     ],
 )
 def test_impossible_settings_name_the_option(option, value):
-    sizes = {"emb_dim": E, "hidden_dim": H, "out_dim": D, "num_layers": 2}
+    sizes = {"num_words": V, "emb_dim": E, "hidden_dim": H, "out_dim": D, "num_layers": 2}
     with pytest.raises(UserError, match=rf"trunk\.{option} must be"):
-        AWDLSTM(V, **(sizes | NO_DROPOUT | {option: value}))
+        AWDLSTM(**sizes | {option: value})

@@ -14,14 +14,6 @@ from torch import Tensor
 from lmkit.trunk.awd_lstm import AWDLSTM, LSTMLayer
 
 T, B, V, E, H, D = 6, 4, 30, 5, 8, 7
-NO_DROPOUT = {
-    "embed_dropout": 0.0,
-    "input_dropout": 0.0,
-    "hidden_dropout": 0.0,
-    "output_dropout": 0.0,
-    "weight_dropout": 0.0,
-    "embedding_noise": 0.0,
-}
 ALL_DROPOUTS = {
     "embed_dropout": 0.1,
     "input_dropout": 0.4,
@@ -31,9 +23,12 @@ ALL_DROPOUTS = {
     "embedding_noise": 0.1,
 }
 
+ONE_LAYER = {"num_words": V, "emb_dim": 40, "hidden_dim": H, "out_dim": D, "num_layers": 1}
+
 
 def trunk(num_layers: int = 3, **dropouts: float) -> AWDLSTM:
-    return AWDLSTM(V, E, H, D, num_layers, **(NO_DROPOUT | dropouts))
+    sizes = {"num_words": V, "emb_dim": E, "hidden_dim": H, "out_dim": D}
+    return AWDLSTM(**sizes, num_layers=num_layers, **dropouts)
 
 
 def tokens() -> Tensor:
@@ -93,7 +88,7 @@ def test_the_raw_recurrent_weight_learns_through_the_dropped_one():
 
 def noise_of(**dropouts: float) -> Tensor:
     """What the embedding of a trunk in training is, less the plain embedding."""
-    model = AWDLSTM(V, 40, H, D, 1, **(NO_DROPOUT | dropouts))
+    model = AWDLSTM(**ONE_LAYER, **dropouts)
     inputs = []
     model.layers[0].register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     tokens_TB = torch.randint(V, (50, 20))
@@ -115,7 +110,7 @@ def test_embedding_noise_is_gaussian_with_the_given_deviation():
 
 
 def test_embedding_noise_comes_before_the_locked_dropout():
-    model = AWDLSTM(V, 40, H, D, 1, **(NO_DROPOUT | {"input_dropout": 0.5, "embedding_noise": 1.0}))
+    model = AWDLSTM(**ONE_LAYER, input_dropout=0.5, embedding_noise=1.0)
     inputs = []
     model.layers[0].register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     model(tokens(), model.initial_state(B))

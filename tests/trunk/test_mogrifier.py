@@ -12,6 +12,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.trunk.mogrifier import MogrifierLayer, MogrifierLSTM
 
 T, B, IN, H = 6, 3, 5, 4
+SIZES = {"num_words": 17, "emb_dim": 6, "hidden_dim": 8, "out_dim": 6, "num_layers": 2}
 
 
 def inputs():
@@ -58,7 +59,7 @@ def test_rounds_are_the_papers(rounds, rank):
 
 
 def test_trunk_trains_every_parameter():
-    trunk = MogrifierLSTM(17, 6, 8, 6, 2, 0.1, 0.4, 0.3, 0.4, 0.5, 5, 3)
+    trunk = MogrifierLSTM(**SIZES, input_dropout=0.4, weight_dropout=0.5, rounds=5, rank=3)
     output = trunk(torch.randint(17, (7, 2)), trunk.initial_state(2))
     output.dropped_TBD.pow(2).sum().backward()
     assert all(p.grad is not None and p.grad.any() for p in trunk.parameters())
@@ -67,4 +68,4 @@ def test_trunk_trains_every_parameter():
 @pytest.mark.parametrize(("rounds", "rank", "option"), [(-1, None, "rounds"), (5, 0, "rank")])
 def test_impossible_settings_name_the_option(rounds, rank, option):
     with pytest.raises(UserError, match=rf"trunk\.{option}"):
-        MogrifierLSTM(17, 6, 8, 6, 2, 0.1, 0.4, 0.3, 0.4, 0.5, rounds, rank)
+        MogrifierLSTM(**SIZES, rounds=rounds, rank=rank)

@@ -12,6 +12,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.trunk.qrnn import AWDQRNN, QRNNLayer, linear_recurrence
 
 IN, H, B = 5, 4, 3
+SIZES = {"num_words": 17, "emb_dim": 6, "hidden_dim": 8, "out_dim": 6, "num_layers": 3}
 
 
 def plain_layer(layer: QRNNLayer, x_TBI, state):
@@ -70,7 +71,8 @@ def test_recurrence_of_factors_near_0_and_1_stays_exact():
 
 
 def test_trunk_carries_state_and_drops_in_training_alone():
-    trunk = AWDQRNN(17, 6, 8, 6, 3, 0.1, 0.4, 0.3, 0.4, 0.5)
+    dropouts = {"embed_dropout": 0.1, "input_dropout": 0.4, "output_dropout": 0.4}
+    trunk = AWDQRNN(**SIZES, **dropouts, hidden_dropout=0.3, weight_dropout=0.5)
     tokens = torch.randint(17, (9, 2))
     state = trunk.initial_state(2)
     assert [tuple(x.shape[2] for x in s) for s in state] == [(6, 8), (8, 8), (8, 6)]
@@ -86,4 +88,4 @@ def test_trunk_carries_state_and_drops_in_training_alone():
 
 def test_a_bad_rate_names_its_option():
     with pytest.raises(UserError, match=r"trunk\.weight_dropout"):
-        AWDQRNN(17, 6, 8, 6, 3, 0.1, 0.4, 0.3, 0.4, 1.0)
+        AWDQRNN(**SIZES, weight_dropout=1.0)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import WindowsDataModule
-from lmkit.heads.head import Head
+from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
 from lmkit.heads.transforms import PiecewiseLinear
 from lmkit.runs.metrics import MetricsFile
@@ -85,14 +85,26 @@ def build_model() -> Callable[[], LanguageModel]:
 
     def build() -> LanguageModel:
         torch.manual_seed(1)
-        trunk = AWDLSTM(V, 4, 5, 4, 2, 0.1, 0.1, 0.1, 0.1, 0.1)
-        trunk.layers[0].bias_hh.requires_grad_(False)
-        head = Head(
-            MixtureOfSoftmaxes(4, 4, 2, 0.1),
-            PiecewiseLinear(20, 3.0, frozen=False),
-            V,
-            trunk.embedding_weight,
+        trunk = AWDLSTM(
+            num_words=V,
+            emb_dim=4,
+            hidden_dim=5,
+            out_dim=4,
+            num_layers=2,
+            embed_dropout=0.1,
+            input_dropout=0.1,
+            hidden_dropout=0.1,
+            output_dropout=0.1,
+            weight_dropout=0.1,
         )
+        trunk.layers[0].bias_hh.requires_grad_(False)
+        parts = HeadParts(
+            mixture=MixtureOfSoftmaxes(4, 4, 2, 0.1),
+            transform=PiecewiseLinear(20, 3.0, frozen=False),
+            word_counts_V=torch.zeros(V),
+            embedding_weight=trunk.embedding_weight,
+        )
+        head = Head(parts)
         settings = SGDSettings(5.0, 0.5, 1e-5, 0.5, bptt=10)
         return LanguageModel(trunk, head, RegularizedNLL(1.0, 1.0), settings).double()
 

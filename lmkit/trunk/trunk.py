@@ -1,0 +1,64 @@
+"""What a trunk is: token ids and a state to context vectors and the state after them.
+
+Shapes: T window length, B batch, E embedding, D trunk output, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+# What one layer carries from a window to the next: h and c of an LSTM, the last input and c of a
+# QRNN, keys and values of attention.
+LayerState = tuple[Tensor, Tensor]
+State = Sequence[LayerState]
+
+
+class TrunkOutput(NamedTuple):
+    """What a window leaves: outputs with and without the last dropout, and the state after it."""
+
+    dropped_TBD: Tensor
+    raw_TBD: Tensor
+    state: list[LayerState]
+    layers_TBD: list[Tensor]  # embedding and outputs of all layers, each after its dropout
+
+
+@runtime_checkable
+class WordLookup(Protocol):
+    """A trunk whose vectors of words are `word_map` of rows of `embedding_weight`.
+
+    A head that shares the weight may put a map of its own there.
+    """
+
+    embedding_weight: nn.Parameter
+    word_map: nn.Module
+
+
+class Trunk(nn.Module, ABC):
+    """A trunk with one embedding for all words, drawn from U(-0.1, 0.1).
+
+    A subclass may say what it is called (`lmkit.runs.names.Named`).
+
+    Args:
+        num_words: V.
+        emb_dim: E.
+        out_dim: D.
+    """
+
+    def __init__(self, num_words: int, emb_dim: int, out_dim: int) -> None:
+        super().__init__()
+        self.emb_dim, self.out_dim = emb_dim, out_dim
+        self.embedding_weight = nn.Parameter(torch.empty(num_words, emb_dim).uniform_(-0.1, 0.1))
+        self.word_map: nn.Module = nn.Identity()
+
+    @abstractmethod
+    def initial_state(self, batch_size: int) -> list[LayerState]:
+        """The state before a text begins."""
+
+    @abstractmethod
+    def forward(self, tokens_TB: Tensor, state: State) -> TrunkOutput:
+        """The outputs of a window of token ids (T, B) that follows `state`."""

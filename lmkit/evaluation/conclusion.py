@@ -18,7 +18,7 @@ from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.observer import RunObserver
+from lmkit.runs.observer import tell
 from lmkit.runs.provenance import provenance
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
 from lmkit.spectra.measures import numbers
@@ -135,8 +135,7 @@ def _log(trained: Trained, metrics: Metrics, spectrum: Spectrum) -> None:
     }
     for logger in trained.loggers:
         logger.log_metrics(row, trained.steps + 1)
-        if isinstance(logger, RunObserver):
-            logger.concluded(metrics)
+    tell(trained.loggers, lambda observer: observer.concluded(metrics))
 
 
 def _draw(folder: RunFolder, model: HeadModule, metrics: Metrics, spectrum: Spectrum) -> None:

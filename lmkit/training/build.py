@@ -17,7 +17,6 @@ from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.heads.head import Head, HeadParts
 from lmkit.training.context import RunCallback
 from lmkit.training.head_module import HeadModule
-from lmkit.trunk.trunk import WordLookup
 
 Section = Mapping[str, Any]
 
@@ -72,7 +71,7 @@ def build_model(config: Section, word_counts_V: Tensor) -> HeadModule:
             weights are then loaded.
     """
     trunk = make(config["trunk"], "trunk", num_words=len(word_counts_V))
-    _require(WordLookup, trunk, config["trunk"], "trunk")
+    _require(nn.Module, trunk, config["trunk"], "trunk")
     module = make(
         config["module"],
         "module",
@@ -105,7 +104,7 @@ def build_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
     return found
 
 
-def _head(section: Section, word_counts_V: Tensor, trunk: WordLookup) -> Head:
+def _head(section: Section, word_counts_V: Tensor, trunk: Any) -> Head:
     mixture, transform = (make(section[part], f"head.{part}") for part in ("mixture", "transform"))
     _require(nn.Module, mixture, section["mixture"], "head.mixture")
     _require(nn.Module, transform, section["transform"], "head.transform")

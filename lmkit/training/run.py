@@ -19,7 +19,7 @@ from lmkit.runs.identity import Identity, identity
 from lmkit.runs.leave import LEFT, Leave
 from lmkit.runs.lock import RunLock
 from lmkit.runs.names import RunNames, family_of, head_name, name_of, place_of
-from lmkit.runs.observer import RunObserver
+from lmkit.runs.observer import tell
 from lmkit.runs.result import Budget
 from lmkit.training.build import build_callbacks, build_data, build_model, make
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch, load_evaluated_weights
@@ -180,14 +180,12 @@ def _checkpoints(callbacks: list[pl.Callback]) -> Checkpoints:
 
 def _loggers(sections: Mapping[str, Any], run: RunContext) -> list[Logger]:
     """The configured loggers beside metrics.csv, each told whose they are."""
-    loggers = []
+    loggers: list[Logger] = []
     for name, section in sections.items():
         if section is None:
             continue
-        logger = make(section, f"logger.{name}")
-        if isinstance(logger, RunObserver):
-            logger.begin(run.folder, run.config, run.names)
-        loggers.append(logger)
+        loggers.append(make(section, f"logger.{name}"))
+    tell(loggers, lambda observer: observer.begin(run.folder, run.config, run.names))
     return loggers
 
 

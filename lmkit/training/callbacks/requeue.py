@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
 from lmkit.runs.leave import LEFT, Leave
-from lmkit.runs.observer import RunObserver
+from lmkit.runs.observer import tell
 from lmkit.training.callbacks.checkpoints import Checkpoints
 
 
@@ -52,7 +52,5 @@ class Requeue(Checkpoint):
             f"again goes on from there",
             flush=True,
         )
-        for logger in trainer.loggers:
-            if isinstance(logger, RunObserver):
-                logger.leaving()
+        tell(trainer.loggers, lambda observer: observer.leaving())
         raise SystemExit(LEFT)

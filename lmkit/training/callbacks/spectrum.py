@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 
 from lmkit.errors.user_error import require_choice, require_count, require_list
 from lmkit.runs.atomic import replace_atomically
-from lmkit.runs.observer import RunObserver
+from lmkit.runs.observer import tell
 from lmkit.spectra.measures import numbers
 from lmkit.spectra.storage import write_spectrum
 from lmkit.training.context import RunCallback
@@ -61,6 +61,4 @@ class SpectrumCallback(RunCallback):
         replace_atomically(path, lambda file: write_spectrum(file, *spectrum), self.run.check_lock)
         for name, value in numbers(spectrum.measures).items():
             module.report(f"spectrum/{split}_{matrix}/{name}", value)
-        for logger in trainer.loggers:
-            if isinstance(logger, RunObserver):
-                logger.epoch_spectrum(split, matrix)
+        tell(trainer.loggers, lambda observer: observer.epoch_spectrum(split, matrix))

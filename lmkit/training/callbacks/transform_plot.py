@@ -6,7 +6,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from lmkit.runs.observer import RunObserver
+from lmkit.runs.observer import tell
 from lmkit.training.head_module import HeadModule
 
 PLOT_LIMIT = 20.0  # the published PLIF's knots lie on [-20, 20]
@@ -24,9 +24,7 @@ class TransformPlot(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: HeadModule) -> None:  # type: ignore[override]
         transform = pl_module.head.transform
-        observers = [logger for logger in trainer.loggers if isinstance(logger, RunObserver)]
-        if not observers or not any(p.requires_grad for p in transform.parameters()):
-            return
-        logits, transformed = sample_transform(transform, pl_module.device)
-        for observer in observers:
-            observer.transform(logits.tolist(), transformed.tolist())
+        if any(p.requires_grad for p in transform.parameters()):
+            logits, transformed = sample_transform(transform, pl_module.device)
+            curve = logits.tolist(), transformed.tolist()
+            tell(trainer.loggers, lambda observer: observer.transform(*curve))

@@ -1,0 +1,79 @@
+"""The command in this process, in an empty folder: as typed, but without a second of imports."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+
+from lmkit.cli.main import main
+from lmkit.runs.folder import RunFolder
+
+# a run of a second on the toy language
+TINY = (
+    *("threads=1", "logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null"),
+    *("data.num_words=40", "data.train_tokens=3000", "data.valid_tokens=300"),
+    *("data.test_tokens=300", "conclusion.contexts=60", "windows.batch_size=10"),
+    *("trunk.emb_dim=6", "trunk.hidden_dim=8", "trunk.out_dim=6", "trunk.num_layers=2"),
+    *("windows.bptt=20", "optimizer.lr=5", "max_epochs=2", "switch_epoch=1"),
+)
+
+Lmkit = Callable[..., None]
+
+
+@pytest.fixture
+def lmkit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Lmkit:
+    """Runs `lmkit ARGUMENTS` in the test's folder, whose own modules it can import."""
+    monkeypatch.chdir(tmp_path)
+    before = set(sys.modules)
+
+    def run(*arguments: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["lmkit", *arguments])
+        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+        GlobalHydra.instance().clear()
+        for name in set(sys.modules) - before:  # a file that was edited is imported anew
+            if (tmp_path / f"{name}.py").exists():
+                del sys.modules[name]
+        main()
+
+    return run
+
+
+@pytest.fixture
+def refused(lmkit: Lmkit) -> Callable[..., str]:
+    """Runs a command that must fail; returns its one line."""
+
+    def run(*arguments: str) -> str:
+        with pytest.raises(SystemExit) as exit_:
+            lmkit(*arguments)
+        message = exit_.value.code
+        assert isinstance(message, str), f"exit status {message}"
+        assert message.startswith("error: ")
+        assert "\n" not in message
+        return message.removeprefix("error: ")
+
+    return run
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Callable[[], Sequence[RunFolder]]:
+    """The runs that the test has made so far, by their names."""
+
+    def find() -> list[RunFolder]:
+        return [RunFolder(path.parent) for path in sorted(tmp_path.glob("runs/*/config.yaml"))]
+
+    return find
+
+
+@pytest.fixture
+def run(runs: Callable[[], Sequence[RunFolder]]) -> Callable[[], RunFolder]:
+    """The only run that the test has made."""
+
+    def find() -> RunFolder:
+        (folder,) = runs()
+        return folder
+
+    return find

@@ -1,0 +1,57 @@
+"""What README promises of the command itself."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+
+def lmkit(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lmkit", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        timeout=120,
+    )
+
+
+def test_help_lists_every_command_with_a_line_and_is_quick():
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = lmkit("--help")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    # processor time, so that a busy machine changes nothing
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
+    listed = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith("  ")}
+    for command in ("train", "describe", "finetune", "report", "sweep", "compare", "study"):
+        assert len(listed[command].split()) > 3
+    for analysis in ("evaluate", "rank", "divergence", "predictions", "embeddings", "logits"):
+        assert len(listed[analysis].split()) > 3
+    assert {"gradient_bottleneck", "press_robustness", "samples", "dialogue"} < listed.keys()
+
+
+def test_a_misspelt_command_is_one_line_with_what_was_meant():
+    done = lmkit("trian", "seed=1")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: there is no command trian (did you mean train?); lmkit --help lists them\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("lmkit tr", "train"),
+        ("lmkit pre", "predictions\npress_robustness"),
+        ("lmkit train trigger=n", "trigger=never\ntrigger=non_monotone"),
+        ("lmkit rank spl", "split="),
+    ],
+)
+def test_completion_is_of_commands_and_then_hydras(line, expected):
+    done = lmkit("-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line)))
+    assert sorted(done.stdout.split()) == sorted(expected.split()), done.stderr

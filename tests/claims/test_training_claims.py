@@ -1,0 +1,187 @@
+"""What README and the configurations promise of `lmkit train`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from tests.claims.conftest import TINY
+
+CALLBACKS = """
+import pytorch_lightning as pl
+from pytorch_lightning.loggers.logger import Logger
+
+
+class Shrink(pl.Callback):
+    def __init__(self, by):
+        self.by = by
+
+    def on_train_batch_end(self, trainer, pl_module, *rest):
+        for parameter in pl_module.parameters():
+            parameter.data *= self.by
+
+
+class Write(Logger):
+    name, version = "write", 0
+
+    def log_metrics(self, metrics, step=None):
+        with open("logged.txt", "a") as file:
+            file.write(" ".join(sorted(metrics)) + chr(10))
+
+    def log_hyperparams(self, *arguments, **options):
+        pass
+"""
+TRANSFORMS = """
+import torch
+from torch import nn
+
+
+class Cube(nn.Module):
+    def __init__(self, start=0.01):
+        super().__init__()
+        self.raw = nn.Parameter(torch.tensor(start))
+
+    def forward(self, logits):
+        return logits + self.raw.abs() * logits**3
+"""
+
+
+def weights(folder):
+    return torch.load(folder.last, weights_only=True)["state_dict"]
+
+
+def test_mixtape_gives_gates_of_their_own_to_the_most_frequent_words(lmkit, run, tmp_path):
+    """In a text whose frequent words come late, so that they are not the vocabulary's first."""
+    rare = [f"rare{i}" for i in range(30)]
+    line = " ".join(["a b c", *rare[:1]])
+    for split, lines in (("train", 300), ("valid", 40), ("test", 40)):
+        text = " ".join(rare) + "\n" + f"{line}\n" * lines
+        (tmp_path / f"{split}.txt").write_text(text)
+    options = [o for o in TINY if not o.startswith("data.")]
+    own = ("head=mixtape", "head.gate_dim=3", "head.own_share=0.15", "data=text", "data.root=.")
+    lmkit("train", *options, *own)
+    content = torch.load(run().last, weights_only=True)
+    vocabulary = content["lmkit"]["vocabulary"]
+    words = Counter((tmp_path / "train.txt").read_text().replace("\n", " <eos> ").split())
+    chosen = [vocabulary[i] for i in content["state_dict"]["head.own_words_R"]]
+    assert len(chosen) == round(0.15 * len(vocabulary))
+    assert min(words[word] for word in chosen) >= max(
+        words[word] for word in vocabulary if word not in chosen
+    )
+    assert set(chosen) >= {"a", "b", "c", "<eos>", "rare0"}
+
+
+def test_a_callback_of_ones_own_takes_part_and_decides_the_identity(lmkit, runs, tmp_path):
+    (tmp_path / "mine.py").write_text(CALLBACKS)
+    lmkit("train", *TINY)
+    own = ("+callbacks.mine._target_=mine.Shrink", "+callbacks.mine.by=0.5")
+    lmkit("train", *TINY, *own)
+    plain, shrunk = sorted(runs(), key=lambda run: "callbacks" in run.read_identity().settings)
+    largest = max(float(value.abs().max()) for value in weights(shrunk).values())
+    assert largest < max(float(value.abs().max()) for value in weights(plain).values()) / 10
+    # the same line finds it finished; another version of the class is another run
+    lmkit("train", *TINY, *own)
+    assert len(runs()) == 2
+    (tmp_path / "mine.py").write_text(CALLBACKS + "\n# edited\n")
+    lmkit("train", *TINY, *own)
+    assert len(runs()) == 3
+
+
+def test_harmless_options_are_no_part_of_the_identity(lmkit, runs):
+    lmkit("train", *TINY)
+    lmkit("train", *TINY, "trainer.log_every_n_steps=3")
+    lmkit("train", *TINY, "+callbacks.rate._target_=pytorch_lightning.callbacks.ModelSummary")
+    lmkit("train", *TINY, "conclusion.contexts=50", "callbacks.checkpoints.every_minutes=1")
+    lmkit("train", *TINY, "trunk.embedding_noise=0", "+trunk.embedding_noise=0.0")
+    assert len(runs()) == 1
+    lmkit("train", *TINY, "trunk.embedding_noise=0.1")
+    lmkit("train", *TINY, "trainer.gradient_clip_val=0.1")
+    lmkit("train", *TINY, "module.transform_lr=0.5")
+    assert len(runs()) == 4
+
+
+def test_any_option_of_lightnings_trainer_is_added_with_a_plus(lmkit, run):
+    lmkit("train", *TINY, "+trainer.limit_train_batches=3", "trainer.log_every_n_steps=1")
+    content = torch.load(run().last, weights_only=True)
+    assert content["global_step"] == 6  # three windows in each of two epochs
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["devices=2", "accumulate_grad_batches=2", "fast_dev_run=true", "barebones=true", "max_steps=3"],
+)
+def test_a_trainer_option_that_a_run_cannot_honour_is_refused_by_name(refused, tmp_path, option):
+    assert refused("train", *TINY, f"+trainer.{option}").startswith(
+        f"trainer.{option.partition('=')[0]} "
+    )
+    assert not list(tmp_path.glob("runs/*/"))
+
+
+def test_a_callback_is_left_out_by_null(lmkit, run):
+    with_spectrum = [o for o in TINY if o != "callbacks.spectrum=null"]
+    lmkit("train", *with_spectrum, "callbacks.spectrum.contexts=50")
+    assert len(list(run().spectra.glob("epoch_*.npz"))) == 2
+    for path in run().spectra.glob("epoch_*.npz"):
+        path.unlink()
+    lmkit("train", *with_spectrum, "callbacks.spectrum=null", "max_epochs=3")
+    assert not list(run().spectra.glob("epoch_*.npz"))
+
+
+def test_checkpoints_cannot_be_left_out(refused):
+    assert "callbacks.checkpoints" in refused("train", *TINY, "callbacks.checkpoints=null")
+
+
+def test_loggers_are_sections(lmkit, run, tmp_path):
+    (tmp_path / "mine.py").write_text(CALLBACKS)
+    lmkit("train", *TINY, "+logger.mine._target_=mine.Write")
+    assert "valid/ppl" in (tmp_path / "logged.txt").read_text()
+    assert run().metrics.is_file()
+    assert not (run().path / "wandb").exists()
+
+
+def test_any_optimizer_of_pytorch_trains(lmkit, run):
+    options = [o for o in TINY if not o.startswith("optimizer.")]
+    own = ("optimizer._target_=torch.optim.AdamW", "optimizer.lr=0.01", "schedule=constant")
+    lmkit("train", *options, *own)
+    assert run().read_result().metrics["valid_ppl"] < 40
+
+
+def test_a_runs_name_says_its_head(lmkit, runs, tmp_path):
+    (tmp_path / "heads.py").write_text(TRANSFORMS)
+    lmkit("train", *TINY, "head/transform=gss")
+    lmkit("train", *TINY, "head/mixture=contexts", "head.mixture.num_experts=2")
+    lmkit("train", *TINY, "head.transform._target_=heads.Cube")
+    lmkit("train", *TINY, "head/transform=sigsoftmax", "name=mine")
+    names = [run.path.name.rpartition("-")[0] for run in runs()]
+    assert names == ["mine", "toy_contexts", "toy_cube", "toy_gss"]
+
+
+def test_nothing_is_left_behind_but_the_runs(lmkit, tmp_path):
+    lmkit("train", *TINY)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_a_refused_input_leaves_nothing_behind(refused, tmp_path):
+    refused("train", *TINY, "trunk.input_dropout=2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_own_configs_are_as_good_as_ours(lmkit, run, tmp_path):
+    """An experiment and a transform in a folder of one's own, here and in a sweep's children."""
+    (tmp_path / "heads.py").write_text(TRANSFORMS)
+    configs = tmp_path / "configs"
+    for group, name, content in (
+        ("experiment", "mine", "# @package _global_\nname: mine\nseed: 7\n"),
+        ("head/transform", "cube", "_target_: heads.Cube\nstart: 0.02\n"),
+    ):
+        (configs / group).mkdir(parents=True)
+        (configs / group / f"{name}.yaml").write_text(content)
+    lmkit("train", "--config-dir", "configs", "experiment=mine", "head/transform=cube", *TINY)
+    config = yaml.safe_load(run().config.read_text())
+    assert (config["seed"], config["head"]["transform"]["start"]) == (7, 0.02)
+    assert np.isfinite(run().read_result().metrics["test_ppl"])
+    assert run().read_names().head == "Cube"

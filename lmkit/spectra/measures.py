@@ -59,6 +59,18 @@ class SpectrumMeasures:
         return asdict(self)
 
 
+def numbers(measures: SpectrumMeasures) -> dict[str, float]:
+    """The ranks that are resolved, by the names that they have in a run's metrics."""
+    values = {
+        "press_rank": measures.press_rank,
+        **{f"rank_{epsilon}": rank for epsilon, rank in measures.effective_rank.items()},
+        "stable_rank": measures.stable_rank,
+        "participation_ratio": measures.participation_ratio,
+        "entropy_rank": measures.entropy_rank,
+    }
+    return {name: float(value) for name, value in values.items() if value is not None}
+
+
 @dataclass(frozen=True)
 class _Unresolved:
     reason: str

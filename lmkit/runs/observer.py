@@ -1,0 +1,53 @@
+"""The contract between a training run and those who are told more of it than numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.names import RunNames
+
+
+@runtime_checkable
+class RunObserver(Protocol):
+    """Is told of a run in the order of its methods; a logger with these methods is an observer."""
+
+    def begin(self, run: RunFolder, config: Mapping[str, object], names: RunNames) -> None:
+        """The folder is prepared, and the first step follows.
+
+        Args:
+            config: the composed configuration, as plain data.
+        """
+
+    def epoch_spectrum(self, split: str, matrix: str) -> None:
+        """`spectra/epoch_<epoch>_<split>_<matrix>.npz` is new; the epoch's row comes next."""
+
+    def transform(self, logits: Sequence[float], transformed: Sequence[float]) -> None:
+        """A learned transform has this curve after an epoch, whose row comes next."""
+
+    def concluded(self, metrics: Mapping[str, object]) -> None:
+        """The run has these final metrics, and its spectra on test are in their files.
+
+        Every row of metrics has been logged, that of the test too. Nothing more follows.
+
+        Args:
+            metrics: as they will be in `result.json`.
+        """
+
+    def leaving(self) -> None:
+        """The process ends before the run does. What is buffered must be written now."""
+
+
+def tell(loggers: Iterable[object], event: Callable[[RunObserver], None]) -> None:
+    """Tells the observers among `loggers` of an event.
+
+    Whatever an observer raises is reported in one line, and the run goes on.
+    """
+    for logger in loggers:
+        if isinstance(logger, RunObserver):
+            try:
+                event(logger)
+            except Exception as error:  # an observer's failure is none of the run's
+                reason = " ".join(str(error).split())
+                print(f"{type(logger).__name__} failed, the run goes on: {reason}", flush=True)

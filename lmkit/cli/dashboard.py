@@ -1,7 +1,7 @@
 """Writes a sweep's W&B workspace as a file, and sends it when asked: `lmkit dashboard`.
 
-Curves, ranks against test perplexity, spectra over each other, heat maps over the grid, parallel
-coordinates. The runs are those that `lmkit sweep sync` has brought to W&B.
+Curves, test perplexity over rank, spectra over each other, heat maps over the axes, parallel
+coordinates. The runs in it are those that `lmkit sweep sync` has brought to W&B.
 """
 
 from __future__ import annotations
@@ -11,12 +11,8 @@ import re
 import sys
 from pathlib import Path
 
-import yaml
-
-from lmkit.cli.entry import CONFIGS
 from lmkit.errors.user_error import UserError
 from lmkit.runs.sweep_folder import SweepFolder
-from lmkit.tracking.fields import varied
 
 UNKNOWN = "ENTITY"  # until the workspace is sent
 
@@ -34,27 +30,19 @@ def dashboard(sweep: SweepFolder, target: str | None, out: Path | None, online: 
         raise UserError("--online needs to know where to: add ENTITY/PROJECT after the sweep")
     if target is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", target):
         raise UserError(f"ENTITY/PROJECT must be two names with a / between, but is {target!r}")
-    entity, project = (target or f"{UNKNOWN}/{project_of(sweep)}").split("/")
-    path = out or sweep.path / "workspace.json"
-    from lmkit.tracking.publish import send, write_workspace  # slow: the arguments are known good
+    # slow to import: the arguments are known to be good
+    from lmkit.tracking.publish import send, write_workspace
+    from lmkit.tracking.summary import axes_of, project_of
     from lmkit.tracking.workspace import workspace
 
-    axes = varied([point.overrides for point in sweep.manifest.points])
-    made = workspace(sweep.manifest.name, axes, entity, project)
+    entity, project = (target or f"{UNKNOWN}/{project_of(sweep)}").split("/")
+    path = out or sweep.path / "workspace.json"
+    content = workspace(sweep.manifest.name, axes_of(sweep), entity, project)
     if online:
-        print(f"workspace: {send(path, made)}")
+        print(f"workspace: {send(path, content)}")
     else:
-        write_workspace(path, made)
+        write_workspace(path, content)
     print(f"file:      {path}")
-
-
-def project_of(sweep: SweepFolder) -> str:
-    """The W&B project of the sweep's runs."""
-    for override in sweep.manifest.points[0].overrides if sweep.manifest.points else ():
-        option, _, value = override.partition("=")
-        if option == "logger.project":
-            return value
-    return yaml.safe_load((CONFIGS / "logger" / "wandb.yaml").read_text("utf-8"))["project"]
 
 
 def main() -> None:

@@ -44,9 +44,9 @@ def work(sweep: SweepFolder, console: Console) -> bool:
 
 def sync(sweep: SweepFolder, console: Console, online: bool) -> bool:
     """Rebuilds the sweep's W&B runs from its run folders; True when none is damaged."""
-    from lmkit.tracking import sync as mirror  # slow: only now that the arguments are known good
+    from lmkit.tracking.sync import sync  # slow: only now that the arguments are known good
 
-    return mirror.sync(sweep, online, console)
+    return sync(sweep, online, console)
 
 
 def main() -> None:

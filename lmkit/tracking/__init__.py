@@ -1,1 +1,1 @@
-"""What W&B is shown of runs and sweeps: it mirrors the run folders, which are the truth."""
+"""What W&B is told of runs and sweeps; the run folders are the truth that it is rebuilt from."""

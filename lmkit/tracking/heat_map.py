@@ -6,7 +6,7 @@ import hashlib
 import json
 
 DISPLAY_NAME = "lmkit heat map"
-# W&B puts a panel's fields and texts where ${...} stands; runs that share a cell are averaged.
+# W&B puts a panel's fields and texts in place of ${...}. Runs that share a cell are averaged.
 SPEC = {
     "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
     "title": "${string:title}",
@@ -47,6 +47,6 @@ SPEC = {
 
 
 def chart_name() -> str:
-    """Its name in W&B, another one for another SPEC: what is sent again is the same chart."""
+    """The chart's name in W&B, which changes with SPEC alone: one chart serves all sweeps."""
     digest = hashlib.sha256(json.dumps(SPEC, sort_keys=True).encode()).hexdigest()
     return f"lmkit-heat-map-{digest[:8]}"

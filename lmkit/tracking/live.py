@@ -1,80 +1,101 @@
-"""A run as W&B sees it, while it trains and when it is rebuilt from its folder."""
+"""A run that W&B is told of while it trains."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
-from pytorch_lightning.loggers import WandbLogger
+import wandb
+from pytorch_lightning.loggers.logger import Logger
 
-from lmkit.tracking.fields import head_tag
-from lmkit.tracking.spectrum_charts import final_charts
-
-if TYPE_CHECKING:
-    import wandb
-    from wandb.sdk.wandb_run import Run
-
-    from lmkit.spectra.storage import StoredSpectrum
-    from lmkit.tracking.fields import Value
-
-
-class MirrorLogger(WandbLogger):
-    """Logs the rows that `metrics.csv` has: epochs count from 1."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(experiment=run)
-
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """One moment, with the epoch as Lightning counts it, from 0."""
-        values = {name: float(value) for name, value in metrics.items() if name != "epoch"}
-        self.log_row(step or 0, int(metrics.get("epoch", 0)) + 1, values)
-
-    def log_row(self, step: int, epoch: int, values: dict[str, float]) -> None:
-        """One row of `metrics.csv`."""
-        self.experiment.log({"trainer/global_step": step, "epoch": epoch, **values})
-
-    def log_final_spectrum(self, spectrum: StoredSpectrum) -> None:
-        """The chart goes with the row that is logged next."""
-        self.experiment.log(final_charts(spectrum), commit=False)
-
-    def conclude(self, fields: dict[str, Value], finished: bool) -> None:
-        """Writes the summary fields, and all that is buffered."""
-        self.experiment.summary.update({**fields, "finished": finished})
-        self.experiment.finish(exit_code=0 if finished else 1)
+from lmkit.errors.user_error import require_choice
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.names import RunNames
+from lmkit.tracking.charts import epoch_charts, final_charts, transform_charts
+from lmkit.tracking.old_live import MirrorLogger, open_run  # noqa: F401
+from lmkit.tracking.record import Filing, RunRecord
 
 
-def open_run(
-    name: str,
-    config: dict,
-    folder: Path,
-    mode: str,
-    group: str | None,
-    resume: str | None,
-    settings: wandb.Settings,
-) -> Run:
-    """Begins a W&B run: its sweep is its group, its head a tag, its seed the job type.
+class WandbLogger(Logger):
+    """A `RunObserver` that records a run in W&B; nothing is opened before the run begins.
+
+    W&B's failures are none of the run's: the first is reported in one line, and nothing more is
+    recorded.
 
     Args:
-        name: of the run's folder, which is the id too: the same run each time.
-        config: the run's, as plain data.
-        folder: W&B makes a folder `wandb` in it.
-        mode: "offline" or "online".
-        group: name of the sweep.
-        resume: as W&B's; None replaces what there is of that id.
+        mode: "offline" records in the run's folder; "online" uploads as well, with an account.
+        project: the project in W&B.
+        group: the name of the run's sweep.
+        tags: tags besides the head's name.
+        axes: options whose values become summary fields.
     """
-    import wandb
 
-    tags = dict.fromkeys([head_tag(config["head"]), *config["logger"]["tags"]])
-    return wandb.init(
-        id=name,
-        name=name,
-        dir=folder,
-        mode=mode,
-        project=config["logger"]["project"],
-        group=group,
-        tags=list(tags),
-        job_type=f"seed {config['seed']}",
-        config=config,
-        resume=resume,
-        settings=settings,
-    )
+    def __init__(
+        self,
+        *,
+        mode: Literal["offline", "online"],
+        project: str,
+        group: str | None,
+        tags: Sequence[str],
+        axes: Sequence[str],
+    ) -> None:
+        super().__init__()
+        require_choice("logger.wandb.mode", mode, ("offline", "online"))
+        self._mode: Literal["offline", "online"] = mode
+        self._filing = Filing(project, group, tags, axes)
+        self._record: RunRecord | None = None
+
+    @property
+    def name(self) -> str:
+        """The project, as with Lightning's own logger."""
+        return self._filing.project
+
+    @property
+    def version(self) -> str | None:
+        """The id in W&B, None while nothing is recorded."""
+        return self._record.run.path.name if self._record else None
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Logs one row, with the epoch as Lightning counts it, from 0."""
+        values = {name: float(value) for name, value in metrics.items() if name != "epoch"}
+        epoch = int(metrics.get("epoch", 0)) + 1
+        self._tell(lambda record: record.row(step or 0, epoch, values))
+
+    def log_hyperparams(
+        self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any
+    ) -> None:
+        """W&B is told the whole configuration when the run begins."""
+
+    def begin(self, run: RunFolder, config: Mapping[str, object], names: RunNames) -> None:
+        settings = wandb.Settings(
+            silent=True, mode=self._mode, root_dir=str(run.path), resume="allow"
+        )
+        try:
+            self._record = RunRecord(run, config, names, self._filing, settings)
+        except Exception as error:
+            self._give_up(error)
+
+    def epoch_spectrum(self, split: str, matrix: str) -> None:
+        self._tell(lambda record: record.show(epoch_charts(record.run, split, matrix)))
+
+    def transform(self, logits: Sequence[float], transformed: Sequence[float]) -> None:
+        self._tell(lambda record: record.show(transform_charts(logits, transformed)))
+
+    def concluded(self, metrics: Mapping[str, object]) -> None:
+        self._tell(lambda record: record.conclude(metrics, final_charts(record.run)))
+
+    def leaving(self) -> None:
+        self._tell(RunRecord.leave)
+
+    def _tell(self, event: Callable[[RunRecord], None]) -> None:
+        if self._record is not None:
+            try:
+                event(self._record)
+            except Exception as error:  # SIGTERM, sent to a whole job, ends W&B's process too
+                self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self._record = None
+        reason = " ".join(str(error).split())
+        print(f"W&B's record ends early ({reason}); metrics.csv is whole", flush=True)

@@ -1,4 +1,4 @@
-"""A workspace as a file that can be checked without an account, and its way to W&B."""
+"""A workspace as a file, which needs no account, and its way to W&B."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ SCHEMA_VERSION = 1
 
 
 def write_workspace(path: Path, workspace: ws.Workspace) -> None:
-    """Writes the workspace, with the chart that it needs.
+    """Writes the workspace and the chart that it needs.
 
-    W&B's name of it is kept, so that it is changed, not doubled, when it is sent again.
+    The name that W&B gave the workspace in the file is kept: what is sent again is changed there,
+    not doubled.
 
-    Raises: UserError when the file cannot be written, or is there and no workspace.
+    Raises: UserError when the file cannot be written, or holds something else.
     """
     _take_name(workspace, path)
     content = {
@@ -40,19 +41,19 @@ def write_workspace(path: Path, workspace: ws.Workspace) -> None:
 
 
 def read_workspace(path: Path) -> ws.Workspace:
-    """Raises: UserError naming the file when it is missing or damaged."""
+    """The workspace in a file. Raises: UserError naming the file when it is missing or damaged."""
     try:
         content = json.loads(path.read_bytes())
         return ws.Workspace._from_model(View.model_validate(content["workspace"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"{path} is no workspace of a sweep: {reason}") from None
+        raise UserError(f"{path} holds no workspace of a sweep: {reason}") from None
 
 
 def send(path: Path, workspace: ws.Workspace) -> str:
-    """Sends the chart, then the workspace, and writes the file; returns the address in W&B.
+    """Sends the chart and the workspace, and writes the file; returns the address in W&B.
 
-    Raises: UserError when W&B does not take it.
+    Raises: UserError when W&B does not take them.
     """
     _take_name(workspace, path)
     try:
@@ -61,20 +62,21 @@ def send(path: Path, workspace: ws.Workspace) -> str:
     except (wandb.Error, ValueError, OSError) as error:
         reason = " ".join(str(error).split())
         raise UserError(
-            f"W&B has not taken the workspace: {reason}; it needs an account: python -m wandb login"
+            f"W&B has not taken the workspace: {reason}; it needs an account: type python "
+            f"-m wandb login"
         ) from None
     write_workspace(path, workspace)
-    return workspace.url
+    return str(workspace.url)
 
 
 def _take_name(workspace: ws.Workspace, path: Path) -> None:
-    """Of the workspace in the file, when that is of the same project and was sent."""
+    """Takes over W&B's name of the workspace in the file, if that is of the same project."""
     if not path.exists():
         return
-    there = read_workspace(path)
-    if (there.entity, there.project) == (workspace.entity, workspace.project):
-        workspace._internal_name = workspace._internal_name or there._internal_name
-        workspace._internal_id = workspace._internal_id or there._internal_id
+    sent = read_workspace(path)
+    if (sent.entity, sent.project) == (workspace.entity, workspace.project):
+        workspace._internal_name = workspace._internal_name or sent._internal_name
+        workspace._internal_id = workspace._internal_id or sent._internal_id
 
 
 def _send_chart(api: wandb.Api, entity: str) -> None:
@@ -87,5 +89,5 @@ def _send_chart(api: wandb.Api, entity: str) -> None:
             access="private",
             spec=heat_map.SPEC,
         )
-    except wandb.Error as error:  # as when it is there already: its name says its content
+    except wandb.Error as error:  # W&B may have the chart already: its name says its content
         print(f"the chart {heat_map.chart_name()} has not been made anew: {error}")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from lmkit.spectra.measures import SpectrumMeasures
+from lmkit.spectra.measures import numbers
 from lmkit.spectra.storage import StoredSpectrum, read_spectrum
 
 PLOTTED_POINTS = 100
@@ -74,18 +74,6 @@ def stored_epochs(folder: Path, split: str, matrix: str) -> dict[int, StoredSpec
         epoch = int(re.match(r"epoch_(\d+)_", path.name).group(1))
         found[epoch] = read_spectrum(path)
     return found
-
-
-def numbers(measures: SpectrumMeasures) -> dict[str, float]:
-    """The measures that are resolved, by short names."""
-    values = {
-        "press_rank": measures.press_rank,
-        **{f"rank_{epsilon}": rank for epsilon, rank in measures.effective_rank.items()},
-        "stable_rank": measures.stable_rank,
-        "participation_ratio": measures.participation_ratio,
-        "entropy_rank": measures.entropy_rank,
-    }
-    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def plotted(singular_values_S: Tensor) -> tuple[list[int], np.ndarray]:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lmkit.errors.user_error import UserError
+from lmkit.presentation.progress import progress_bar
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.tracking.rebuild import Rebuilt, rebuild
 
@@ -21,10 +21,9 @@ def sync(sweep: SweepFolder, online: bool, console: Console) -> bool:
 
     Raises: UserError when the records cannot be written or uploaded.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        task = progress.add_task("W&B runs", total=len(sweep.manifest.points))
-        rebuilt = rebuild(sweep, lambda: progress.advance(task))
+    with progress_bar() as bar:
+        task = bar.add_task("W&B runs", total=len(sweep.manifest.points))
+        rebuilt = rebuild(sweep, lambda: bar.advance(task))
     _show(sweep, rebuilt, console)
     if online and rebuilt.records:
         upload(rebuilt.records)
@@ -32,7 +31,7 @@ def sync(sweep: SweepFolder, online: bool, console: Console) -> bool:
 
 
 def upload(records: Sequence[Path]) -> None:
-    """Uploads recorded runs; one that W&B has already is replaced.
+    """Uploads recorded runs. A run that W&B has already is replaced.
 
     Raises: UserError unless W&B has taken all of them.
     """
@@ -41,8 +40,8 @@ def upload(records: Sequence[Path]) -> None:
     missing = [record for record in records if not list(record.glob("*.wandb.synced"))]
     if missing:
         raise UserError(
-            f"W&B has not taken {len(missing)} of {len(records)} runs, {missing[0]} for one; an "
-            f"upload needs an account: python -m wandb login, then the same line again"
+            f"W&B has not taken {len(missing)} of {len(records)} runs, such as {missing[0]}; an "
+            f"upload needs an account: type python -m wandb login, then the same line again"
         )
 
 
@@ -50,7 +49,7 @@ def _show(sweep: SweepFolder, rebuilt: Rebuilt, console: Console) -> None:
     for label, reason in rebuilt.damaged.items():
         console.print(f"[red]left out[/]: {escape(label)}: {escape(reason)}", soft_wrap=True)
     for point in rebuilt.unfinished:
-        console.print(f"unfinished, as far as it is: {escape(point.label)}", soft_wrap=True)
+        console.print(f"not finished, recorded so far: {escape(point.label)}", soft_wrap=True)
     if rebuilt.new:
         console.print(f"{len(rebuilt.new):,} have not begun", highlight=False)
     console.print(

@@ -1,4 +1,4 @@
-"""A sweep's W&B workspace as code: curves, ranks against perplexities, spectra, heat maps."""
+"""A sweep's W&B workspace as code: curves, perplexity over rank, spectra, heat maps."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from wandb_workspaces import expr
 
 from lmkit.spectra.measures import EPSILONS
 from lmkit.tracking import heat_map
-from lmkit.tracking.fields import Axis, effective_rank_field
-from lmkit.tracking.spectrum_charts import FINAL, INDEX, RELATIVE
+from lmkit.tracking.charts import FINAL, INDEX, RELATIVE
+from lmkit.tracking.summary import Axis, effective_rank_field
 
 EFFECTIVE_RANKS = {effective_rank_field(f"{e:g}"): f"{e:g}-effective rank" for e in EPSILONS}
 RANKS = {"press_rank": "Press rank", **EFFECTIVE_RANKS}
 PERPLEXITIES = {"valid_ppl": "valid perplexity", "test_ppl": "test perplexity"}
 MAX_SHOWN = 100  # runs in a panel of curves
-NEVER_MAPPED = ("seed",)  # averaged over in heat maps
+AVERAGED = ("seed",)  # axes that heat maps average over
 
 
 def workspace(name: str, axes: Sequence[Axis], entity: str, project: str) -> ws.Workspace:
-    """The workspace of the sweep `name`; nothing is sent."""
+    """The workspace of the sweep `name`. Nothing is sent."""
     sections = [
         ws.Section("Curves", _curves(), is_open=True),
         ws.Section("Rank and perplexity", _rank_scatters(), is_open=True),
         ws.Section("Spectra", _spectra(), is_open=True),
-        ws.Section("Grid", [*_heat_maps(axes, entity), _parallel(axes)], is_open=True),
+        ws.Section("Axes", [*_heat_maps(axes, entity), _parallel(axes)], is_open=True),
     ]
     for section in sections:
         for i, panel in enumerate(section.panels):
-            panel._id = _digest(name, section.name, i)  # else drawn at random
+            panel._id = _digest(name, section.name, i)  # W&B would draw one at random
     shown = [*PERPLEXITIES, *RANKS, *(axis.field for axis in axes)]
     made = ws.Workspace(
         entity=entity,
@@ -95,9 +95,9 @@ def _spectra() -> list[wr.CustomChart]:
 
 
 def _heat_maps(axes: Sequence[Axis], entity: str) -> list[wr.CustomChart]:
-    """Of test perplexity and of Press's rank, one over each two axes that are numbers."""
+    """Test perplexity and Press rank, each over every two axes that are numbers."""
     values = {"test_ppl": PERPLEXITIES["test_ppl"], "press_rank": RANKS["press_rank"]}
-    numbers = [axis for axis in axes if axis.is_number and axis.option not in NEVER_MAPPED]
+    numbers = [axis for axis in axes if axis.is_number and axis.option not in AVERAGED]
     return [
         wr.CustomChart(
             query={"summary": {"keys": [x.field, y.field, field]}},
@@ -117,12 +117,13 @@ def _heat_maps(axes: Sequence[Axis], entity: str) -> list[wr.CustomChart]:
 
 def _parallel(axes: Sequence[Axis]) -> wr.ParallelCoordinatesPlot:
     """The head and the axes on the left, then ranks, then perplexities."""
-    labels = {"head": "head", **{axis.field: axis.option for axis in axes}, **RANKS, **PERPLEXITIES}
+    of_axes = {axis.field: axis.option for axis in axes if axis.field != "head"}
+    labels = {"head": "head", **of_axes, **RANKS, **PERPLEXITIES}
     columns = [
         wr.ParallelCoordinatesPlotColumn(wr.SummaryMetric(field), display_name=label)
         for field, label in labels.items()
     ]
-    return wr.ParallelCoordinatesPlot(columns, title="grid, ranks and perplexities")
+    return wr.ParallelCoordinatesPlot(columns, title="axes, ranks and perplexities")
 
 
 def _digest(*parts: object) -> str:

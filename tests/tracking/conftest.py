@@ -1,97 +1,118 @@
-"""A sweep of tiny runs, one of them killed and gone on with, and W&B's records read back."""
+"""Run folders without training, a sweep of them, and W&B's records read back."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+import yaml
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.identity import Identity
 from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.names import RunNames
+from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
+from lmkit.spectra.measures import SpectrumMeasures, measure
 
-SMALL = [
-    "threads=1",
-    "callbacks.progress_bar=false",
-    "callbacks.log_every=5",
-    "callbacks.spectrum.contexts=60",
-    "data.train_tokens=4000",
-    "data.valid_tokens=400",
-    "data.test_tokens=400",
-    "trunk.emb_dim=8",
-    "trunk.out_dim=8",
-    "trunk.hidden_dim=12",
-    "head/transform=gss",
-    "trigger.epoch=2",
-    "max_epochs=6",
-    "logger.group=mine",
-    "logger.axes=[head.transform.c,head.transform.k]",
-]
-# by the clock, or drawn by W&B
-UNSTEADY = re.compile(
-    r"_(runtime|timestamp|wandb.*)|seconds_per_epoch|tokens_per_second|peak_memory_mb"
-    r"|.*(_latest_)?artifact_path"
-)
-
-spawner = multiprocessing.get_context("forkserver")
-spawner.set_forkserver_preload(["lmkit.training.run"])
+NAMES = RunNames("GSS", "gss", (0, 0, 3), "AWD-LSTM", "ET 2", "Toy language", "Toy")
+AXES = ["head.transform.c", "head.transform.k"]
+CONFIG = {
+    "name": "toy",
+    "seed": 141,
+    "max_epochs": 3,
+    "head": {"transform": {"_target_": "lmkit.heads.transforms.Gss", "c": -1.5, "k": 2.5}},
+    "logger": {
+        "wandb": {
+            "_target_": "lmkit.tracking.live.WandbLogger",
+            "mode": "offline",
+            "project": "theirs",
+            "group": "mine",
+            "tags": ["odd"],
+            "axes": AXES,
+        }
+    },
+}
+UNSTEADY = re.compile(r"_(runtime|timestamp|wandb.*)|.*(_latest_)?artifact_path")
 
 
-def train(config: dict) -> None:
-    from lmkit.training.run import run
+def write_spectrum(path: Path) -> SpectrumMeasures:
+    values = torch.arange(60.0, 0, -1, dtype=torch.float64)
+    measures = measure(values, 100, 60, torch.float32, "svd")
+    text = np.array(json.dumps(measures.to_dict()))
+    np.savez(path, format_version=np.int64(1), singular_values=values.numpy(), measures=text)
+    return measures
 
-    run(config)
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A finished run of three epochs, with a spectrum after each and one on test."""
+    run = RunFolder(tmp_path_factory.mktemp("runs") / "toy-0123456789ab")
+    run.prepare(yaml.safe_dump(CONFIG), Identity({"seed": 141}, "0123456789ab"), NAMES)
+    metrics = MetricsFile(run.metrics)
+    for epoch in (1, 2, 3):
+        metrics.append(10 * epoch - 5, epoch, {"train/nll": 5 - epoch / 10})
+        ranks = {"spectrum/valid_log_probs/press_rank": 50.0 + epoch}
+        metrics.append(10 * epoch, epoch, {"valid/ppl": 100.0 / epoch, **ranks})
+        write_spectrum(run.spectra / f"epoch_{epoch:04d}_valid_log_probs.npz")
+    measures = write_spectrum(run.spectra / "test_log_probs.npz")
+    metrics.append(31, 3, {"test/ppl": 34.5})
+    found = {"valid_ppl": 100.0 / 3, "test_ppl": 34.5, "test_spectrum": measures.to_dict()}
+    spent = Spent(3, None, 3, "max_epochs")
+    publish_result(run.result, Result(SCHEMA_VERSION, "toy", "0123456789ab", found, {}, {}, spent))
+    return run
 
 
-def trained(runs_dir: Path, *overrides: str, kill: bool = False) -> RunFolder:
-    """A run at its end; with `kill` after it was killed once, two epochs in."""
-    config = plain_config(compose("train", [*SMALL, f"runs_dir={runs_dir}", *overrides]))
-    process = spawner.Process(target=train, args=(config,))
-    process.start()
-    while kill and process.is_alive():
-        files = list(runs_dir.glob("*/metrics.csv"))
-        if files and MetricsFile(files[0]).latest().get("epoch", 0) > 2:
-            os.kill(process.pid, signal.SIGKILL)
-            break
-        time.sleep(0.005)
-    process.join()
-    assert process.exitcode == (-signal.SIGKILL if kill else 0)
-    if kill:
-        return trained(runs_dir, *overrides)
-    (folder,) = (f.parent for f in runs_dir.glob("*/config.yaml"))
-    return RunFolder(folder)
+@pytest.fixture
+def finished(template: RunFolder, tmp_path: Path) -> RunFolder:
+    """A copy of the run, of one's own."""
+    return RunFolder(shutil.copytree(template.path, tmp_path / "runs" / template.path.name))
+
+
+@pytest.fixture
+def sweep(finished: RunFolder, tmp_path: Path) -> SweepFolder:
+    """Four points: finished, unfinished, damaged, and one that has not begun."""
+    names = [finished.path.name, "unfinished-1", "damaged-2", "new-3"]
+    for name in names[1:3]:
+        shutil.copytree(finished.path, finished.path.with_name(name))
+    finished.path.with_name("unfinished-1").joinpath("result.json").unlink()
+    finished.path.with_name("damaged-2").joinpath("metrics.csv").write_text("epoch\n1\n")
+    points = []
+    for (c, k), name in zip(product((-1.5, 0), (2.5, 3)), names, strict=True):
+        line = [f"head.transform.c={c}", f"head.transform.k={k}", "seed=141"]
+        points.append(Point(f"c={c} k={k}", line, name, "toy", 3, None))
+    saved = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 1, points))
+    saved.save()
+    return saved
 
 
 def inspect(record: Path) -> dict:
     """What is recorded of a run: its summary, its history, and who it is, without the unsteady."""
     command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(record)]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found: dict = {"history": [], "summary": {}, "config": {}, "exit_code": None}
+    record_of: dict = {"history": [], "summary": {}, "config": {}, "exit_code": None}
     for line in map(json.loads, out.splitlines()):
         content = line.get(line["type"], {})
         if line["type"] == "run":
             names = ("run_id", "display_name", "run_group", "job_type", "tags", "project")
-            found |= {name: content.get(name) for name in names}
-            found["config"] = content["config"]["update"]
+            record_of |= {name: content.get(name) for name in names}
+            record_of["config"] = content["config"]["update"]
         elif line["type"] == "history":
-            found["history"].append(_steady(content["item"]))
+            record_of["history"].append(_steady(content["item"]))
         elif line["type"] == "summary":
-            found["summary"] |= _steady(content["update"])
+            record_of["summary"] |= _steady(content["update"])
         elif line["type"] == "exit":
-            found["exit_code"] = content.get("exit_code", 0)
-    found["config"].pop("_wandb")
-    return found
+            record_of["exit_code"] = content.get("exit_code", 0)
+    record_of["config"].pop("_wandb")
+    return record_of
 
 
 def _steady(values: dict) -> dict:
@@ -100,31 +121,3 @@ def _steady(values: dict) -> dict:
 
 def offline(folder: Path) -> list[Path]:
     return sorted(folder.glob("wandb/offline-run-*"))
-
-
-@pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return trained(tmp_path_factory.mktemp("undisturbed"))
-
-
-@pytest.fixture(scope="session")
-def requeued(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return trained(tmp_path_factory.mktemp("requeued"), kill=True)
-
-
-@pytest.fixture
-def sweep(requeued: RunFolder, tmp_path: Path) -> SweepFolder:
-    """Four points: requeued, unfinished, damaged, and one that has not begun."""
-    runs = tmp_path / "runs"
-    names = [requeued.path.name, "unfinished-1", "damaged-2", "new-3"]
-    for name in names[:3]:
-        shutil.copytree(requeued.path, runs / name)
-    (runs / "unfinished-1" / "result.json").unlink()
-    (runs / "damaged-2" / "metrics.csv").write_text("epoch\n1\n")
-    points = []
-    for (c, k), name in zip(product((-1.5, 0), (2.5, 3)), names, strict=True):
-        line = [f"head.transform.c={c}", f"head.transform.k={k}", "logger.project=theirs"]
-        points.append(Point(f"c={c} k={k}", line, name, "toy", 6, None))
-    found = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 1, points))
-    found.save()
-    return found

@@ -14,18 +14,17 @@ import wandb_workspaces.workspaces as ws
 from wandb_workspaces.workspaces import internal
 
 from lmkit.cli import dashboard as command
-from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
-from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
-from lmkit.spectra.measures import measure
+from lmkit.runs.folder import RunFolder
 from lmkit.tracking import heat_map, publish
-from lmkit.tracking.fields import Axis, result_fields, run_fields
 from lmkit.tracking.publish import read_workspace, send, write_workspace
+from lmkit.tracking.summary import Axis, result_fields, run_fields
 from lmkit.tracking.workspace import workspace
+from tests.tracking.conftest import CONFIG, NAMES
 
 C = Axis("head.transform.c", "head_transform_c", True)
 K = Axis("head.transform.k", "head_transform_k", True)
-SEED, TRANSFORM = Axis("seed", "seed", True), Axis("head/transform", "transform", False)
+SEED, TRANSFORM = Axis("seed", "seed", True), Axis("head/transform", "head", False)
 AXES = [C, K, SEED, TRANSFORM]
 
 
@@ -38,33 +37,29 @@ def panels(found: ws.Workspace, kind: type) -> list:
     return [p for section in found.sections for p in section.panels if isinstance(p, kind)]
 
 
-def summary_fields() -> set[str]:
+@pytest.fixture
+def summary_fields(template: RunFolder) -> set[str]:
     """What a run of such a sweep has in its summary."""
-    import torch
-
-    config = plain_config(compose("train", ["head/transform=gss"]))
-    spectrum = measure(torch.arange(60.0, 0, -1), 100, 60, torch.float32, "svd").to_dict()
-    metrics = {"valid_ppl": 2.0, "test_ppl": 1.0, "test_spectrum": spectrum}
     axes = [axis.option for axis in AXES]
-    return {*run_fields(config, axes), *result_fields(metrics)}
+    return {*run_fields(CONFIG, NAMES, axes), *result_fields(template.read_result().metrics)}
 
 
-def test_panels_draw_fields_that_runs_have(made):
+def test_panels_draw_fields_that_runs_have(made, summary_fields):
     drawn = {m.name for p in panels(made, wr.ScatterPlot) for m in (p.x, p.y)}
     (parallel,) = panels(made, wr.ParallelCoordinatesPlot)
     columns = {column.metric.name for column in parallel.columns}
-    assert {"test_ppl", "press_rank", "effective_rank_0_001"} < drawn < summary_fields()
+    assert {"test_ppl", "press_rank", "effective_rank_0_001"} < drawn < summary_fields
     assert {"head", C.field, K.field, "press_rank", "valid_ppl", "test_ppl"} < columns
-    assert columns < summary_fields()
+    assert columns < summary_fields
     metrics = {m for p in panels(made, wr.LinePlot) for m in p.y}
     assert {"valid/ppl", "train/ppl"} < metrics
 
 
-def test_heat_maps_are_over_numbers_and_fill_all_that_the_chart_leaves_open(made):
+def test_heat_maps_are_over_numbers_and_fill_all_that_the_chart_leaves_open(made, summary_fields):
     maps = [p for p in panels(made, wr.CustomChart) if p.chart_name.startswith("us/")]
     assert [p.chart_fields["value"] for p in maps] == ["test_ppl", "press_rank"]
     for panel in maps:
-        assert {C.field, K.field} < set(panel.query["summary"]["keys"]) < summary_fields()
+        assert {C.field, K.field} < set(panel.query["summary"]["keys"]) < summary_fields
         assert (panel.chart_fields["x"], panel.chart_fields["y"]) == (C.field, K.field)
         open_ones = set(re.findall(r"\$\{(\w+):(\w+)\}", json.dumps(heat_map.SPEC)))
         given = {("field", name) for name in panel.chart_fields}
@@ -85,10 +80,12 @@ def test_what_is_read_back_is_what_was_written_each_time_the_same(made, tmp_path
     (runs,) = spec["section"]["runSets"]
     (only,) = runs["filters"]["filters"]
     assert (only["key"], only["op"], only["value"]) == (
-        {"section": "run", "name": "group"}, "=", "gss_grid"
+        {"section": "run", "name": "group"},
+        "=",
+        "gss_grid",
     )
     first.write_text("{}")
-    with pytest.raises(UserError, match=r"first\.json is no workspace"):
+    with pytest.raises(UserError, match=r"first\.json holds no workspace"):
         read_workspace(first)
 
 
@@ -138,18 +135,8 @@ def test_without_an_account_it_says_so(made, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.fixture
-def sweep(tmp_path) -> SweepFolder:
-    line = ["logger.project=theirs", "seed=1"]
-    points = [Point(f"k={k}", [*line, f"head.transform.k={k}"], f"e-{k}", "e", 4, None)
-              for k in (1, 2)]
-    found = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 1, points))
-    found.save()
-    return found
-
-
 def test_the_command_writes_into_the_folder_of_the_sweep(sweep, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["lmkit.cli.dashboard", str(sweep.path)])
+    monkeypatch.setattr("sys.argv", ["lmkit dashboard", str(sweep.path)])
     command.main()
     assert capsys.readouterr().out.split()[-1] == str(sweep.path / "workspace.json")
     found = read_workspace(sweep.path / "workspace.json")

@@ -1,0 +1,121 @@
+"""W&B's charts of stored spectra, and of a learned transform. No torch.
+
+Shapes: S singular values, descending.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import wandb
+from numpy.typing import NDArray
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.folder import RunFolder
+from lmkit.tracking.summary import rank_fields
+
+PLOTTED_POINTS = 100
+PLOTTED_EPOCHS = 8  # all of them, logged anew after each, would grow with their square
+FINAL = "spectrum/test_log_probs"  # the chart of the finished run; its table is FINAL_table
+INDEX, RELATIVE = "index", "log10 of singular value / largest"  # its columns
+
+Charts = dict[str, object]  # W&B's objects by the key that they are logged under
+
+
+class _Spectrum(NamedTuple):
+    relative_S: NDArray[np.float64]  # to the largest singular value
+    measures: Mapping[str, Any]
+
+
+def epoch_charts(run: RunFolder, split: str, matrix: str) -> Charts:
+    """The spectra of the epochs so far over each other, on a log scale and a linear one.
+
+    Raises: UserError naming a file that is missing or damaged.
+    """
+    spectra = {epoch: _read(path) for epoch, path in _epochs_shown(run, split, matrix).items()}
+    columns = list(dict.fromkeys(n for s in spectra.values() for n in rank_fields(s.measures)))
+    rows = []
+    for epoch, spectrum in spectra.items():
+        ranks = rank_fields(spectrum.measures)
+        rows.append([epoch, *(ranks.get(name) for name in columns)])
+    lines = [_sampled(spectrum.relative_S) for spectrum in spectra.values()]
+    indices = [x for x, _ in lines]
+    labels = [f"epoch {epoch}" for epoch in spectra]
+    name = f"spectrum/{split}_{matrix}"
+    return {
+        f"{name}/log": wandb.plot.line_series(
+            indices, [_log10(y) for _, y in lines], labels, title=RELATIVE, xname=INDEX
+        ),
+        f"{name}/normalised": wandb.plot.line_series(
+            indices,
+            [y.tolist() for _, y in lines],
+            labels,
+            title="singular value / largest",
+            xname=INDEX,
+        ),
+        f"{name}/table": wandb.Table(columns=["epoch", *columns], data=rows),
+    }
+
+
+def all_epoch_charts(run: RunFolder) -> Charts:
+    """`epoch_charts` of every split and matrix that the run has spectra of.
+
+    Raises: UserError naming a file that is damaged.
+    """
+    names = [path.name for path in run.spectra.glob("epoch_*.npz")]
+    matched = filter(None, (re.match(r"epoch_\d+_([a-z]+)_(\w+)\.npz", name) for name in names))
+    charts: Charts = {}
+    for split, matrix in sorted({(match[1], match[2]) for match in matched}):
+        charts |= epoch_charts(run, split, matrix)
+    return charts
+
+
+def final_charts(run: RunFolder) -> Charts:
+    """The spectrum of log P on test, as one line, so that a panel can lay runs over each other.
+
+    Raises: UserError naming the file when it is missing or damaged.
+    """
+    indices, relative = _sampled(_read(run.spectra / "test_log_probs.npz").relative_S)
+    points = [list(point) for point in zip(indices, _log10(relative), strict=True)]
+    table = wandb.Table(columns=[INDEX, RELATIVE], data=points)
+    return {FINAL: wandb.plot.line(table, INDEX, RELATIVE, title="spectrum of log P on test")}
+
+
+def transform_charts(logits: Sequence[float], transformed: Sequence[float]) -> Charts:
+    """The curve of a transform."""
+    columns = ["logit", "transformed logit"]
+    points = [list(point) for point in zip(logits, transformed, strict=True)]
+    table = wandb.Table(columns=columns, data=points)
+    return {"transform": wandb.plot.line(table, *columns, title="transform")}
+
+
+def _epochs_shown(run: RunFolder, split: str, matrix: str) -> dict[int, Path]:
+    """The files of a few of the epochs so far, evenly spaced, the last among them."""
+    paths = sorted(run.spectra.glob(f"epoch_*_{split}_{matrix}.npz"))
+    shown = np.unique(np.linspace(0, len(paths) - 1, PLOTTED_EPOCHS).round().astype(int))
+    return {int(paths[i].name.split("_")[1]): paths[i] for i in shown}
+
+
+def _sampled(relative_S: NDArray[np.float64]) -> tuple[list[int], NDArray[np.float64]]:
+    """At most 100 indices (from 1, denser at the start) and the values there."""
+    indices = np.unique(np.geomspace(1, len(relative_S), PLOTTED_POINTS).astype(int))
+    return indices.tolist(), relative_S[indices - 1]
+
+
+def _log10(relative: NDArray[np.float64]) -> list[float]:
+    return [float(value) for value in np.log10(np.maximum(relative, 1e-12))]
+
+
+def _read(path: Path) -> _Spectrum:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            values_S = arrays["singular_values"]
+            return _Spectrum(values_S / values_S[0], json.loads(str(arrays["measures"])))
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is not a readable spectrum: {error}") from None

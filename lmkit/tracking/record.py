@@ -1,0 +1,76 @@
+"""One run as W&B is told of it, whether it trains or is rebuilt from its folder. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import wandb
+
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.names import RunNames
+from lmkit.tracking.charts import Charts
+from lmkit.tracking.summary import result_fields, run_fields
+
+
+class Filing(NamedTuple):
+    """Where W&B keeps a run, and what it is found by."""
+
+    project: str
+    group: str | None  # name of the sweep
+    tags: Sequence[str]  # besides the head's name
+    axes: Sequence[str]  # options whose values become summary fields
+
+
+class RunRecord:
+    """A run in W&B: opened here, then told what happens, at last concluded or left.
+
+    Its id is the name of the run's folder, the same each time. Its head is a tag, and its seed the
+    job type. Its summary says what the run is from the start.
+
+    Args:
+        config: the run's, as plain data.
+        settings: W&B's, with the mode and the folder.
+
+    Raises: whatever W&B does, as all methods do.
+    """
+
+    def __init__(
+        self,
+        run: RunFolder,
+        config: Mapping[str, Any],
+        names: RunNames,
+        filing: Filing,
+        settings: wandb.Settings,
+    ) -> None:
+        fields = run_fields(config, names, filing.axes)
+        self.run = run
+        self._wandb = wandb.init(
+            id=run.path.name,
+            name=run.path.name,
+            project=filing.project,
+            group=filing.group,
+            tags=list(dict.fromkeys([names.family, *filing.tags])),
+            job_type=f"seed {config['seed']}",
+            config=dict(config),
+            settings=settings,
+        )
+        self._wandb.summary.update({**fields, "finished": False})
+
+    def row(self, step: int, epoch: int, values: Mapping[str, float]) -> None:
+        """Logs a row of `metrics.csv`: epochs count from 1."""
+        self._wandb.log({"trainer/global_step": step, "epoch": epoch, **values})
+
+    def show(self, charts: Charts) -> None:
+        """Logs charts with the row that comes next."""
+        self._wandb.log(charts, commit=False)
+
+    def conclude(self, metrics: Mapping[str, Any], charts: Charts) -> None:
+        """Logs the last charts and the result, and writes all that is buffered."""
+        self._wandb.log(charts)
+        self._wandb.summary.update({**result_fields(metrics), "finished": True})
+        self._wandb.finish(exit_code=0)
+
+    def leave(self) -> None:
+        """Writes all that is buffered of a run that has not finished."""
+        self._wandb.finish(exit_code=1)

@@ -1,0 +1,136 @@
+"""A run in flat fields, which W&B's scatter and parallel-coordinates panels can draw. No torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import yaml
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.names import RunNames
+from lmkit.runs.sweep_axes import varied_options
+from lmkit.runs.sweep_folder import SweepFolder
+
+Value = str | int | float | bool
+
+DEFAULT_PROJECT = "lmkit"  # of a run that was trained without W&B
+_NAMED = ("head", "trunk", "trigger", "data")  # sections whose kinds a run has names for
+_RESULTS = ("train_ppl", "valid_ppl", "test_ppl", "floor_ppl", "best_epoch", "true_rank")
+_RANKS = ("press_rank", "stable_rank", "participation_ratio", "entropy_rank")
+
+
+class Axis(NamedTuple):
+    """An axis of a sweep."""
+
+    option: str  # or group, as it is overridden
+    field: str
+    is_number: bool
+
+
+def axes_of(sweep: SweepFolder) -> list[Axis]:
+    """The options that the sweep varies, one for each field, in order."""
+    axes: dict[str, Axis] = {}
+    for option, values in varied_options([p.overrides for p in sweep.manifest.points]).items():
+        field = field_name(option)
+        axes.setdefault(field, Axis(option, field, all(map(_is_number, values))))
+    return list(axes.values())
+
+
+def filed_as(config: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
+    """The W&B project of a run with that configuration, and its tags."""
+    for section in (config.get("logger") or {}).values():
+        if isinstance(section, Mapping) and "project" in section:
+            return section["project"], section.get("tags") or []
+    return DEFAULT_PROJECT, []
+
+
+def project_of(sweep: SweepFolder) -> str:
+    """The W&B project of the first run of the sweep that has begun.
+
+    Raises: UserError when the run's configuration is damaged.
+    """
+    for point in sweep.manifest.points:
+        folder = sweep.run_folder(point)
+        if folder.state() != "new":
+            return filed_as(read_config(folder))[0]
+    return DEFAULT_PROJECT
+
+
+def read_config(folder: RunFolder) -> dict[str, Any]:
+    """The configuration of a run. Raises: UserError when it is missing or damaged."""
+    try:
+        config = yaml.safe_load(folder.config.read_bytes())
+    except (OSError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{folder.config} cannot be read: {reason}") from None
+    if not isinstance(config, dict) or not config.keys() >= {"name", "seed"}:
+        raise UserError(f"{folder.config} is damaged: it has no name or no seed")
+    return config
+
+
+def field_name(option: str) -> str:
+    """An option's field, in the letters, digits and _ that W&B takes: `head_transform_c`.
+
+    The groups of a kind share its field: `head/mixture` and `head/transform` have `head`.
+    """
+    section = option.partition("/")[0]
+    return section if section in _NAMED else re.sub(r"\W", "_", option)
+
+
+def run_fields(config: Mapping[str, Any], names: RunNames, axes: Sequence[str]) -> dict[str, Value]:
+    """What a run is: its experiment, seed and kinds, and its values on the axes of its sweep."""
+    fields: dict[str, Value] = {
+        "experiment": config["name"],
+        "seed": config["seed"],
+        "head": names.head,
+        "trunk": names.trunk,
+        "trigger": names.trigger,
+        "data": names.corpus_short,
+    }
+    for option in axes:
+        value = _value(config, option)
+        if isinstance(value, Value):
+            fields.setdefault(field_name(option), value)
+    return fields
+
+
+def result_fields(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """What came out: the perplexities and ranks among the `metrics` of a run's result."""
+    spectrum = metrics.get("test_spectrum", {})
+    fields = {name: metrics.get(name) for name in _RESULTS}
+    fields["rank_contexts"] = spectrum.get("num_contexts")
+    return rank_fields(spectrum) | {n: value for n, value in fields.items() if value is not None}
+
+
+def rank_fields(measures: Mapping[str, Any]) -> dict[str, float]:
+    """The ranks among a spectrum's measures; one that is unresolved has no field."""
+    fields = {name: measures.get(name) for name in _RANKS}
+    for epsilon, rank in measures.get("effective_rank", {}).items():
+        fields[effective_rank_field(epsilon)] = rank
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def effective_rank_field(epsilon: str) -> str:
+    """The field of the effective rank at `epsilon`, such as "0.001"."""
+    return field_name(f"effective_rank_{epsilon}")
+
+
+def _value(config: Mapping[str, Any], option: str) -> object:
+    """The value of an option, or the class that a group chose; None if a run has no such option."""
+    value: object = config
+    for key in re.split(r"[./]", option.partition("@")[0]):
+        if not isinstance(value, Mapping) or key not in value:
+            return None
+        value = value[key]
+    return str(value.get("_target_")).rpartition(".")[2] if isinstance(value, Mapping) else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,18 @@
+"""The axes of a sweep."""
+
+from __future__ import annotations
+
+from lmkit.runs.sweep_axes import varied_options
+
+
+def test_axes_are_what_not_all_points_have_alike():
+    lines = [
+        ["seed=1", "head/transform=gss", "+head.transform.c=-1.0"],
+        ["seed=1", "head/transform=plif"],
+        ["seed=1", "head/transform=gss", "head.transform.c=5e-1"],
+    ]
+    assert varied_options(lines) == {
+        "head/transform": ["gss", "plif"],
+        "head.transform.c": ["-1.0", "5e-1"],
+    }
+    assert varied_options(lines[:1]) == {}

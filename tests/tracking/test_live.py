@@ -1,0 +1,177 @@
+"""A run in W&B while it trains: what is recorded, and that W&B's failures are W&B's alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.observer import RunObserver
+from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
+from lmkit.tracking import live
+from lmkit.tracking.live import WandbLogger
+from lmkit.tracking.rebuild import rebuild
+from tests.tracking.conftest import AXES, CONFIG, NAMES, inspect, offline
+
+
+@pytest.fixture(autouse=True)
+def _tables_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "tables"))
+
+
+def logger(mode: str = "offline") -> WandbLogger:
+    return WandbLogger(mode=mode, project="theirs", group="mine", tags=["odd"], axes=AXES)
+
+
+def play(told: WandbLogger, run: RunFolder) -> None:
+    """Tells the logger all that a training tells it until the row of the test."""
+    told.begin(run, CONFIG, NAMES)
+    for row in MetricsFile(run.metrics).read():
+        if any(name.startswith("spectrum/") for name in row):
+            told.epoch_spectrum("valid", "log_probs")
+        values = {name: value for name, value in row.items() if name != "step"}
+        told.log_metrics(values | {"epoch": row["epoch"] - 1}, row["step"])
+
+
+def test_a_run_is_recorded_as_it_is_rebuilt_from_its_folder(finished, tmp_path):
+    told = logger()
+    play(told, finished)
+    told.concluded(finished.read_result().metrics)
+    (record,) = offline(finished.path)
+    lines = [["head.transform.c=-1.5", "head.transform.k=2.5"], ["seed=2"]]
+    points = [Point("a", lines[0], finished.path.name, "toy", 3, None)]
+    points.append(Point("b", lines[1], "toy-of-another-seed", "toy", 3, None))
+    sweep = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 1, points))
+    sweep.save()
+    recorded, rebuilt = inspect(record), inspect(rebuild(sweep, lambda: None).records[0])
+    for row, rebuilt_row in zip(recorded["history"], rebuilt["history"], strict=True):
+        # the spectra of the epochs so far are laid over each other after each, there once
+        charts = {name for name in row if name.startswith("spectrum/valid") and "table" in name}
+        for name in charts - rebuilt_row.keys():
+            del row[name]
+    assert recorded == rebuilt
+    assert recorded["config"] == CONFIG
+    assert (recorded["run_id"], recorded["project"]) == (finished.path.name, "theirs")
+    assert (recorded["run_group"], recorded["tags"]) == ("mine", ["gss", "odd"])
+    assert (recorded["job_type"], recorded["exit_code"]) == ("seed 141", 0)
+
+
+def test_the_summary_says_what_the_run_is_and_what_came_out(finished):
+    told = logger()
+    play(told, finished)
+    told.concluded(finished.read_result().metrics)
+    summary = inspect(offline(finished.path)[0])["summary"]
+    assert (summary["head"], summary["trunk"], summary["data"]) == ("GSS", "AWD-LSTM", "Toy")
+    assert (summary["head_transform_c"], summary["head_transform_k"]) == (-1.5, 2.5)
+    assert (summary["test_ppl"], summary["press_rank"], summary["finished"]) == (34.5, 60, True)
+    assert summary["effective_rank_0_001"] < 60
+
+
+def test_a_run_that_leaves_is_unfinished_and_all_of_it_is_there(finished):
+    told = logger()
+    play(told, finished)
+    told.transform([-1.0, 1.0], [0.0, 2.0])
+    told.log_metrics({"epoch": 3, "valid/ppl": 20.0}, 40)
+    told.leaving()
+    record = inspect(offline(finished.path)[0])
+    assert (record["summary"]["head"], record["summary"]["finished"]) == ("GSS", False)
+    assert record["exit_code"] == 1
+    assert record["history"][-1]["epoch"] == 4
+    assert any(name.startswith("transform") for name in record["history"][-1])
+
+
+def test_nothing_is_opened_before_the_run_begins(finished):
+    told = logger()
+    assert isinstance(told, RunObserver)
+    told.log_metrics({"epoch": 0, "train/nll": 4.0}, 5)
+    told.leaving()
+    assert told.version is None
+    assert not offline(finished.path)
+
+
+def test_a_mode_that_is_none_is_refused_by_name():
+    with pytest.raises(UserError, match=r"logger\.wandb\.mode must be one of offline, online"):
+        logger("disabled")
+
+
+class Failing:
+    """A record that breaks at one of its methods."""
+
+    def __init__(self, *arguments: object, at: str) -> None:
+        self.at = at
+        if at == "begin":
+            raise OSError("No space left\n on device")
+
+    def __getattr__(self, name: str):
+        def method(*arguments: object) -> None:
+            if name == self.at:
+                raise ConnectionResetError("Connection lost")
+
+        return method
+
+
+@pytest.mark.parametrize("at", ["begin", "row", "show", "conclude"])
+def test_a_failure_of_wandb_is_told_once_and_ends_nothing_else(at, finished, monkeypatch, capsys):
+    monkeypatch.setattr(live, "RunRecord", lambda *arguments: Failing(*arguments, at=at))
+    monkeypatch.setattr(Failing, "run", finished, raising=False)
+    told = logger()
+    play(told, finished)
+    told.concluded(finished.read_result().metrics)
+    reason = "No space left on device" if at == "begin" else "Connection lost"
+    assert capsys.readouterr().out == f"W&B's record ends early ({reason}); metrics.csv is whole\n"
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from tests.tracking.conftest import CONFIG, NAMES
+from tests.tracking.test_live import logger
+from lmkit.runs.folder import RunFolder
+
+told = logger()
+told.begin(RunFolder(Path(sys.argv[1])), CONFIG, NAMES)
+print(*(path.read_text() for path in Path("/proc/self/task").glob("*/children")), flush=True)
+sys.stdin.readline()
+for step in range(3):
+    told.log_metrics({"epoch": 0, "train/nll": 4.0}, step)
+told.leaving()
+print("went on")
+"""
+
+
+def test_a_run_goes_on_when_the_process_of_wandb_is_ended(finished: RunFolder):
+    """As a scheduler does that sends its signal to every process of a job."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(finished.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env={k: v for k, v in os.environ.items() if k != "WANDB_SERVICE"},  # a process of its own
+    )
+    children = process.stdout.readline().split()
+    assert children
+    for pid in children:
+        os.kill(int(pid), signal.SIGTERM)
+    while any(map(_lives, children)):
+        time.sleep(0.01)
+    out, _ = process.communicate("go on\n", timeout=60)
+    assert process.returncode == 0
+    assert out.splitlines()[-1] == "went on"
+    assert out.count("W&B's record ends early") == 1
+
+
+def _lives(pid: str) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, InstantiationException
+from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -35,11 +37,20 @@ def entry_point(config_name: str) -> Callable[[Task], Callable[[], None]]:
 
     def decorate(task: Task) -> Callable[[], None]:
         @wraps(task)
+        def reporting(config: DictConfig) -> Any:
+            try:
+                return task(config)
+            except UserError as error:
+                if HydraConfig.get().mode == RunMode.MULTIRUN:  # one point ends no other
+                    raise
+                sys.exit(f"error: {error}")
+
+        @wraps(task)
         def main() -> None:
             _set_up_hydra()
             try:
                 require_known_flags(sys.argv[1:])
-                hydra.main(str(CONFIGS), config_name, version_base="1.3")(task)()
+                hydra.main(str(CONFIGS), config_name, version_base="1.3")(reporting)()
             except KeyboardInterrupt:
                 sys.exit("interrupted: the same command again goes on from the last checkpoint")
             except UserError as error:

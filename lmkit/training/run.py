@@ -111,11 +111,11 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
     Raises: UserError for whatever the user can mend; what was there before is kept.
     """
     config, folder = defined.config, defined.folder
-    folder.prepare(yaml.safe_dump(config, sort_keys=False), defined.identity, names)
     torch.set_num_threads(config["threads"])
     corpus = defined.source.load()
     data = build_data(config, corpus)
     data.train_windows, data.eval_windows("valid"), data.eval_windows("test")  # refuse early
+    folder.prepare(yaml.safe_dump(config, sort_keys=False), defined.identity, names)
     pl.seed_everything(config["seed"], verbose=False)
     model = build_model(config, torch.from_numpy(corpus.train_word_counts()))
     metrics = MetricsLogger(folder.metrics)

@@ -49,11 +49,23 @@ def compare(a: Sequence[float], b: Sequence[float], seed: int = 0) -> Comparison
     """
     if not a or not b:
         raise UserError("a comparison needs a value in each group")
-    means = statistics.fmean(a), statistics.fmean(b)
-    sds = [statistics.stdev(values) if len(values) > 1 else None for values in (a, b)]
-    tested = compare_summaries(means[0], sds[0], len(a), means[1], sds[1], len(b))
-    interval = _bootstrap(a, b, seed) if None not in sds and max(sds) > 0 else (None, None)
-    return Comparison(len(a), len(b), *means, *sds, *tested, *interval)
+    mean_a, mean_b = statistics.fmean(a), statistics.fmean(b)
+    sd_a, sd_b = (statistics.stdev(values) if len(values) > 1 else None for values in (a, b))
+    tested = compare_summaries(mean_a, sd_a, len(a), mean_b, sd_b, len(b))
+    low = high = None
+    if sd_a is not None and sd_b is not None and max(sd_a, sd_b) > 0:
+        low, high = _bootstrap(a, b, seed)
+    return Comparison(
+        n_a=len(a),
+        n_b=len(b),
+        mean_a=mean_a,
+        mean_b=mean_b,
+        sd_a=sd_a,
+        sd_b=sd_b,
+        **tested._asdict(),
+        low=low,
+        high=high,
+    )
 
 
 def compare_summaries(
@@ -93,11 +105,11 @@ def _hedges_g(
 def _bootstrap(
     a: Sequence[float], b: Sequence[float], seed: int
 ) -> tuple[float | None, float | None]:
-    found = stats.bootstrap(
+    interval = stats.bootstrap(
         (np.asarray(a, float), np.asarray(b, float)),
         lambda x, y, axis: x.mean(axis) - y.mean(axis),
         rng=seed,
     ).confidence_interval
-    if not (math.isfinite(found.low) and math.isfinite(found.high)):
+    if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
         return None, None
-    return float(found.low), float(found.high)
+    return float(interval.low), float(interval.high)

@@ -16,12 +16,11 @@ from rich.table import Table
 from lmkit.data.toy import ToyLanguage
 from lmkit.evaluation.perplexity import Perplexity, perplexity
 from lmkit.presentation import figures
-from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.provenance import provenance
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
-from lmkit.spectra.storage import write_spectrum
+from lmkit.runs.spectrum_files import final_spectrum, write_spectrum
 from lmkit.tracking.fields import result_fields, run_fields
 from lmkit.tracking.live import MirrorLogger
 from lmkit.tracking.spectrum_charts import numbers
@@ -61,8 +60,8 @@ def conclude(
         sample = min(defined.config["callbacks"]["spectrum"]["contexts"], test.num_tokens)
         spectra = {"log_probs": spectrum, **_transformed_logits(trained, sample)}
     for matrix, found in spectra.items():
-        path = folder.spectra / f"test_{matrix}.npz"
-        replace_atomically(path, lambda file, found=found: write_spectrum(file, *found), check_lock)
+        path, values = final_spectrum(folder, matrix), found.singular_values.cpu()
+        write_spectrum(path, values, found.measures.to_dict(), check_lock)
     metrics = _metrics(trained, test, spectrum) | _truth(defined.source)
     _log(defined, trained, metrics, spectrum, loggers)
     _draw(folder, model, metrics, spectrum)

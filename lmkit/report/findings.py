@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lmkit.comparison.baseline import (
-    Tested,
-    against_baseline,
-    listed,
-    rank_contexts,
-    ranks_at,
-)
+from lmkit.comparison.baselines import Compared, with_baselines
+from lmkit.comparison.cells import listed
 from lmkit.comparison.correlation import correlate
 from lmkit.comparison.groups import Study
-from lmkit.comparison.stored import Files
+from lmkit.comparison.ranks import rank_contexts, ranks_at
+from lmkit.comparison.run_files import Files
 
 _LEVEL = 0.05
 
@@ -21,7 +17,7 @@ _LEVEL = 0.05
 def findings(study: Study, files: Files) -> list[str]:
     """Which heads beat the baseline, and whether rank goes with perplexity."""
     found = []
-    tested = [each for each in against_baseline(study) if each.p_holm is not None]
+    tested = [each for each in with_baselines(study) if each.p_holm is not None]
     if tested:
         sure = [each for each in tested if each.p_holm < _LEVEL]
         sides = {
@@ -52,7 +48,7 @@ def findings(study: Study, files: Files) -> list[str]:
     return found
 
 
-def _named(side: Sequence[Tested]) -> str:
+def _named(side: Sequence[Compared]) -> str:
     """`MoS by 1.99`."""
     named = [f"{each.group.label} by {abs(each.comparison.difference):.2f}" for each in side]
     return listed(named) if named else "none"

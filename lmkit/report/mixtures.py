@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from lmkit.comparison.baseline import rank_at, rank_contexts, spread_cell
+from lmkit.comparison.cells import spread_cell
 from lmkit.comparison.groups import Group, Spread, Study, spread_of
-from lmkit.comparison.heads import trigger_name
 from lmkit.comparison.published_runs import corpus_prefix
-from lmkit.comparison.stored import Files
+from lmkit.comparison.ranks import rank_at, rank_contexts
+from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_section
 from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import MARKERS, SERIES, figure, legend_below
@@ -76,7 +76,7 @@ def _table(study: Study, axis: Axis, sets: list[list[Group]], files: Files) -> T
     rows = []
     for groups in sets:
         for group in groups:
-            is_published = group.head.family == "mos" and trigger_name(group.settings) == "NT 5"
+            is_published = group.head.family == "mos" and group.trigger == "NT 5"
             fact = facts.get(group.settings[axis.option], {}) if is_published else {}
             rows.append(_row(group, axis, files, contexts, fact))
     columns = [
@@ -105,7 +105,7 @@ def _row(
     parameters = _millions(group)
     return [
         word(group.head.name),
-        word(trigger_name(group.settings)),
+        word(group.trigger),
         Cell(f"{group.settings[axis.option]:g}", (group.settings[axis.option],)),
         whole(len(group.runs)),
         absent() if parameters is None else number(parameters),
@@ -154,7 +154,7 @@ def _figures(
                 *zip(*points, strict=True) if points else ((), ()),
                 color=SERIES[i % len(SERIES)],
                 marker=MARKERS[i % len(MARKERS)],
-                label=f"{groups[0].head.name}, {trigger_name(groups[0].settings)}",
+                label=f"{groups[0].head.name}, {groups[0].trigger}",
             )
         axes.set(xlabel=axis.name, ylabel=label)
         if axis.option == _NUM_EXPERTS:

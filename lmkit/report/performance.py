@@ -5,18 +5,12 @@ Parthiban et al. 2021, tables 2 and 3; what was published stands beside in publi
 
 from __future__ import annotations
 
-from lmkit.comparison.baseline import (
-    MEAN_SD,
-    Tested,
-    against_baseline,
-    listed,
-    rank_at,
-    rank_contexts,
-    spread_cell,
-)
+from lmkit.comparison.baselines import Compared, with_baselines
+from lmkit.comparison.cells import MEAN_SD, listed, spread_cell
 from lmkit.comparison.groups import Group, Study
-from lmkit.comparison.heads import differing_settings
-from lmkit.comparison.stored import Files
+from lmkit.comparison.ranks import rank_at, rank_contexts
+from lmkit.comparison.run_files import Files
+from lmkit.comparison.settings import differing_settings
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import (
     Cell,
@@ -34,7 +28,7 @@ from lmkit.report.published_tables import beside_published, rank_and_difference
 
 def performance(study: Study, files: Files) -> Section:
     """All tables of heads against the baseline."""
-    tested = against_baseline(study)
+    tested = with_baselines(study)
     contexts = rank_contexts(study, files)
     missing = [
         f"no second seed, so no deviation and no test: {listed(group.label for group in single)}"
@@ -60,7 +54,7 @@ def performance(study: Study, files: Files) -> Section:
 
 
 def _performance_table(
-    study: Study, tested: list[Tested], files: Files, contexts: int | None
+    study: Study, tested: list[Compared], files: Files, contexts: int | None
 ) -> Table:
     rows = []
     for each in tested:
@@ -95,7 +89,7 @@ def _performance_table(
     return Table("performance", "Perplexity, rank and cost", caption, columns, rows)
 
 
-def _significance_table(study: Study, tested: list[Tested]) -> Table:
+def _significance_table(study: Study, tested: list[Compared]) -> Table:
     rows = []
     for each in tested:
         compared = each.comparison
@@ -133,7 +127,7 @@ def _significance_table(study: Study, tested: list[Tested]) -> Table:
     return Table("significance", "Against the baseline", caption, columns, rows, notes)
 
 
-def _beyond_the_head(tested: list[Tested]) -> list[str]:
+def _beyond_the_head(tested: list[Compared]) -> list[str]:
     """Comparisons that are not of heads alone, by the options in which the runs differ too."""
     found: dict[str, list[str]] = {}
     for each in tested:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lmkit.comparison.baseline import MEAN_SD, Tested, rank_at, spread_cell
+from lmkit.comparison.baselines import Compared
+from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.groups import Spread, Study
 from lmkit.comparison.published_runs import corpus_prefix, deviation
-from lmkit.comparison.stored import Files
+from lmkit.comparison.ranks import rank_at
+from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import Fact, published_section
 from lmkit.presentation.tables import (
     Cell,
@@ -22,7 +24,7 @@ from lmkit.presentation.tables import (
 )
 
 
-def beside_published(study: Study, tested: Sequence[Tested], files: Files) -> list[Table]:
+def beside_published(study: Study, tested: Sequence[Compared], files: Files) -> list[Table]:
     """Ours beside the published figures, a row for each."""
     rows, notes = [], []
     for each in tested:
@@ -79,7 +81,7 @@ def _published_row(
 
 
 def rank_and_difference(
-    study: Study, tested: Sequence[Tested], files: Files, contexts: int | None
+    study: Study, tested: Sequence[Compared], files: Files, contexts: int | None
 ) -> list[Table]:
     """Parthiban et al. 2021, table 1; a head that nobody published has dashes there."""
     published = published_section("rank_and_difference")

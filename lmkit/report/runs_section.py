@@ -7,7 +7,7 @@ from collections import Counter
 from lmkit.comparison.groups import Study
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import Column, Table, number, whole, word
-from lmkit.runs.finished import Run
+from lmkit.runs.finished import FinishedRun
 
 
 def runs_section(study: Study) -> Section:
@@ -73,7 +73,7 @@ def _origins_table(study: Study) -> Table:
     return Table("origins", "What made them", "Code and machines of the runs.", columns, rows)
 
 
-def _origin(run: Run) -> tuple[str, str, str, str]:
+def _origin(run: FinishedRun) -> tuple[str, str, str, str]:
     found = run.result.provenance
     git, hardware = found.get("git") or {}, found.get("hardware") or {}
     code = str(git.get("commit", "unknown"))[:10] + (" and changes" if git.get("dirty") else "")

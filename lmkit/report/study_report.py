@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lmkit.analyses.logits import Logits
 from lmkit.comparison.groups import Study, studies
-from lmkit.comparison.stored import Files
+from lmkit.comparison.run_files import Files
 from lmkit.presentation.style import house_style
 from lmkit.report.averaging import averaging
 from lmkit.report.curves import curves
@@ -25,11 +25,12 @@ from lmkit.report.robustness import robustness
 from lmkit.report.runs_section import runs_section
 from lmkit.report.samples import samples
 from lmkit.report.spectra import spectra
-from lmkit.runs.finished import Collected
+from lmkit.runs.finished import LeftOut
+from lmkit.runs.selection import Selection
 
 
 def make_report(
-    collected: Collected,
+    selection: Selection,
     baseline: str,
     window: Window | None,
     out: Path,
@@ -38,21 +39,22 @@ def make_report(
     """Writes the report on the runs into `out`; returns the page.
 
     Args:
-        collected: the runs, and what was left out already.
+        selection: the runs, and which were left out already.
         studies_in: folder of runs whose synthetic studies belong to the report; None: no study.
         baseline: family of the head that others are held against.
         window: test perplexities outside of which runs are outliers; None: as published.
 
     Raises: UserError when no run has the baseline's head, or `out` cannot be written.
     """
-    found, repeated = studies(collected, baseline)
+    found, repeated = studies(selection.runs, baseline)
     files = Files()
     with house_style():
         chapters = [_chapter(study, files, window) for study in found]
         sections, unread = isolation(studies_in) if studies_in else ([], [])
         if sections:
             chapters.append(Chapter("isolation", "The bottleneck in isolation", [], sections))
-        left_out = [*collected.left_out, *repeated, *files.damaged, *unread]
+        damaged = [LeftOut(*each) for each in selection.left_out.items()]
+        left_out = [*damaged, *repeated, *files.damaged, *unread]
         return write_report(out, "Softmax heads compared", _summary(found), chapters, left_out)
 
 

@@ -12,9 +12,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from lmkit.errors.user_error import UserError
+
+if TYPE_CHECKING:  # of the type checker alone
+    from _typeshed import ReadableBuffer
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
@@ -150,7 +153,7 @@ class _WatchedFile(io.FileIO):
 
     failure: OSError | None = None
 
-    def write(self, content: bytes) -> int:
+    def write(self, content: ReadableBuffer, /) -> int:
         try:
             return super().write(content)
         except OSError as error:

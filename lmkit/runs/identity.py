@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lmkit.errors.user_error import UserError
 
@@ -30,7 +30,7 @@ class Identity(NamedTuple):
     digest: str
 
 
-def identity(config: Mapping[str, object], data_sha256: str, device_kind: str) -> Identity:
+def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> Identity:
     """The identity of the run that `config` describes.
 
     Args:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 
 # The end of a job, and submitit's warning that its time is nearly over or its node is wanted.
 ASKING = (signal.SIGTERM, signal.SIGUSR2)
 LEFT = 75  # exit status of a run that left in order: it goes on when it is started again
+
+
+_Handler = Callable[[int, FrameType | None], object] | int | None  # None: not Python's own
 
 
 class AskedToLeave(KeyboardInterrupt):
@@ -30,7 +34,7 @@ class Leave:
     def __init__(self) -> None:
         self.asked: int | None = None  # the first signal that was heard
         self.at_once = False
-        self._before: dict[int, object] = {}
+        self._before: dict[int, _Handler] = {}
 
     def listen(self) -> None:
         """Hears the signals, whatever handlers have been installed since it did so last."""

@@ -112,7 +112,7 @@ class RunLock:
     def release(self) -> None:
         """Gives the lock up; does nothing when it is lost or was never held."""
         # A forked child has a copy of this object, but neither the heartbeat nor the right.
-        if self._heartbeat is None or self._me.pid != os.getpid():
+        if self._heartbeat is None or self._me is None or self._me.pid != os.getpid():
             return
         self._heartbeat.stop()
         self._heartbeat = None
@@ -129,7 +129,7 @@ class RunLock:
 
     def holds(self) -> bool:
         """Whether the lock is still this one's."""
-        return self._heartbeat is not None and _token_at(self.path) == self._me.token
+        return self._heartbeat is not None and _token_at(self.path) == self.token
 
     def check(self) -> None:
         """Raises LockLost unless the lock is still this one's, UserError when none can tell."""

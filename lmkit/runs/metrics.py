@@ -40,14 +40,15 @@ class MetricsFile:
         for name, value in values.items():
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"metric {name} must be an int or a float, but is {value!r}")
-        if self._columns is None:
-            self._keep_until(math.inf)
+        columns = self._columns
+        if columns is None:
+            columns = self._keep_until(math.inf)
         row: Row = {"step": step, "epoch": epoch, **values}
-        new_columns = [name for name in row if name not in self._columns]
+        new_columns = [name for name in row if name not in columns]
         if new_columns:
-            self._rewrite([*self._columns, *new_columns], [*self.read(), row])
+            self._rewrite([*columns, *new_columns], [*self.read(), row])
         else:
-            append_whole(self.path, _lines(self._columns, [row]))
+            append_whole(self.path, _lines(columns, [row]))
 
     def cut_back(self, step: int) -> None:
         """Drops the rows after `step`, and a torn last line, as a run does that resumes there.
@@ -83,13 +84,15 @@ class MetricsFile:
             latest.update(row)
         return latest
 
-    def _keep_until(self, last_step: float) -> None:
+    def _keep_until(self, last_step: float) -> list[str]:
+        """Drops the rows after `last_step`, and a torn last line; returns the columns."""
         content = self._content()
         rows = self._parse(content)
         kept = [row for row in rows if row["step"] <= last_step]
-        self._columns = _columns_of(content)
+        self._columns = columns = _columns_of(content)
         if len(kept) < len(rows) or not content.endswith("\n"):
-            self._rewrite(self._columns, kept)
+            self._rewrite(columns, kept)
+        return columns
 
     def _rewrite(self, columns: list[str], rows: list[Row]) -> None:
         text = _lines(columns, [{name: name for name in columns}, *rows])

@@ -12,6 +12,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.runs.atomic import replace_atomically
@@ -155,6 +156,6 @@ def _read(path: Path) -> Manifest:
         ) from None
 
 
-def _replace_json(path: Path, content: dict) -> None:
+def _replace_json(path: Path, content: dict[str, Any]) -> None:
     text = json.dumps(content, indent=1) + "\n"
     replace_atomically(path, lambda file: file.write(text.encode()))

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from lmkit.report.study_report import make_report
-from lmkit.runs.finished import collect, run_folders
+from lmkit.runs.selection import select_runs
 
-CONFTEST = Path(__file__).resolve().parents[1] / "analysis" / "report" / "conftest.py"
+CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
 SEEDS = 10
 
 
@@ -39,9 +39,9 @@ def main() -> None:
                 changes = {"transform.c": -2 + 0.5 * (point % 9), "transform.k": 1.25 + point // 9}
                 make_run(root, seed, ppl, rank, transform="gss", changes=changes)
         start, cpu = time.perf_counter(), time.process_time()
-        collected = collect(run_folders(root))
+        selection = select_runs("runs", str(root))
         read = time.perf_counter()
-        make_report(collected, "softmax", None, root / "report")
+        make_report(selection, "softmax", None, root / "report")
         end = time.perf_counter()
     print(
         f"{num_runs:,} runs: {end - start:.1f} s ({read - start:.1f} s to read them), "

@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lmkit.comparison.stored import Files
 from lmkit.presentation.style import (
     figure,
     house_style,
@@ -22,7 +21,7 @@ from lmkit.presentation.style import (
     to_svg,
 )
 from lmkit.report.study_report import make_report
-from lmkit.runs.finished import collect, run_folders
+from lmkit.runs.selection import select_runs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -66,7 +65,7 @@ def report(study_folder, tmp_path_factory) -> Path:
     damaged = next(iter(sorted(study_folder.glob("*/analysis/samples.json"))))
     whole = damaged.read_text()
     damaged.write_text("{")
-    make_report(collect(run_folders(study_folder)), "softmax", (54.0, 57.5), out)
+    make_report(select_runs("runs", str(study_folder)), "softmax", (54.0, 57.5), out)
     damaged.write_text(whole)
     return out
 
@@ -190,28 +189,12 @@ def test_two_corpora_without_ranks_and_a_damaged_analysis(tmp_path, make_run, ad
     add_analyses(run)
     path = run / "analysis" / "predictions.json"
     path.write_text(path.read_text().replace('"top"', '"pot"'))
-    page = make_report(collect(run_folders(runs)), "gss", None, tmp_path / "out")
+    page = make_report(select_runs("runs", str(runs)), "gss", None, tmp_path / "out")
     text = page.read_text()
-    assert "predictions.json</b>: it is damaged: contexts does not hold name and top" in text
+    assert "predictions.json</b>: it is damaged: &#39;top&#39; is missing or wrong" in text
     stems = {path.stem for path in (tmp_path / "out" / "tables").glob("*.csv")}
     assert {"penn_performance", "penn_all_performance"} <= stems
     assert not (tmp_path / "out" / "figures" / "penn_grid_rank.svg").exists()
-
-
-def test_spectra_are_read_as_they_are_written(tmp_path, make_run):
-    torch = pytest.importorskip("torch")
-    from lmkit.spectra.measures import measure
-    from lmkit.spectra.storage import write_spectrum
-
-    folder = make_run(tmp_path, 1)
-    values = torch.tensor([4.0, 2.0, 1.0], dtype=torch.float64)
-    measures = measure(values, 5, 3, torch.float32, "svd")
-    with (folder / "spectra" / "test_log_probs.npz").open("wb") as file:
-        write_spectrum(file, values, measures)
-    (run,) = next(iter(collect([folder]).runs.values()))
-    found = Files().spectrum(run, "test_log_probs.npz")
-    assert found.relative_S.tolist() == [1.0, 0.5, 0.25]
-    assert found.measures["press_rank"] == 3
 
 
 def test_the_command_needs_no_torch_and_names_what_is_wrong(tmp_path, make_run):

@@ -9,8 +9,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import WandbLogger
 
 from lmkit.errors.user_error import require_choice, require_count
-from lmkit.runs.atomic import replace_atomically
-from lmkit.spectra.storage import write_spectrum
+from lmkit.runs.spectrum_files import write_spectrum
 from lmkit.tracking.spectrum_charts import epoch_charts, numbers
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.head_module import HeadModule
@@ -76,7 +75,8 @@ class SpectrumCallback(pl.Callback):
         else:
             spectrum = model_spectrum(module, windows, contexts, matrix)
         path = self.folder / f"epoch_{epoch:04d}_{split}_{matrix}.npz"
-        replace_atomically(path, lambda file: write_spectrum(file, *spectrum), self.check_lock)
+        values, measures = spectrum.singular_values.cpu(), spectrum.measures.to_dict()
+        write_spectrum(path, values, measures, self.check_lock)
         for name, value in numbers(spectrum.measures).items():
             module.report(f"spectrum/{split}_{matrix}/{name}", value)
         for logger in trainer.loggers:

@@ -34,7 +34,7 @@ def test_the_command_prints_and_writes(runs):
     assert "it has not finished" in done.stdout
     assert "the run diverged" in done.stdout
     assert "a: 3 runs: penn_small-" in done.stdout
-    assert "standard deviation of a" in done.stdout
+    assert "sd of a" in done.stdout
     content = json.loads((runs / "c.json").read_text())
     assert content["comparisons"]["test_ppl"]["n_a"] == 3
     assert command(runs, *groups, "out=c.csv").returncode == 0

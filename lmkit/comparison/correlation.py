@@ -1,4 +1,4 @@
-"""How far two quantities of the same runs go together."""
+"""Correlation of two quantities over the same runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RESAMPLES = 1999
 
 
 class Correlation(NamedTuple):
-    """Coefficients with 95 % intervals; what needs more values, or ones that differ, is None."""
+    """Coefficients with 95 % intervals. What takes more values, or values that differ, is None."""
 
     n: int
     pearson: float | None
@@ -51,7 +51,7 @@ def correlate(x: Sequence[float], y: Sequence[float], seed: int = 0) -> Correlat
 def _spearman_interval(
     x: NDArray[np.float64], y: NDArray[np.float64], seed: int
 ) -> tuple[float | None, float | None]:
-    """Resamples in which one of the two is constant say nothing, and do not count."""
+    """Resamples in which x or y is constant have no rank correlation, and do not count."""
     at = np.random.default_rng(seed).integers(len(x), size=(_RESAMPLES, len(x)))
     ranks = [stats.rankdata(values[at], axis=1) for values in (x, y)]
     centred = [r - r.mean(axis=1, keepdims=True) for r in ranks]

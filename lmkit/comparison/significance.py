@@ -14,7 +14,7 @@ from lmkit.errors.user_error import UserError
 
 
 class SummaryComparison(NamedTuple):
-    """Two groups of which means, deviations and sizes alone are known. See `Comparison`."""
+    """Two groups of which only means, deviations and sizes are known; see `Comparison`."""
 
     difference: float
     p_student: float | None
@@ -23,7 +23,7 @@ class SummaryComparison(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Two groups of values; what needs more values, or values that differ, is None."""
+    """Two groups of values. What takes more values, or values that differ, is None."""
 
     n_a: int
     n_b: int
@@ -84,7 +84,7 @@ def compare_summaries(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values corrected for their number (Holm 1979), in their order."""
+    """P-values corrected for their number (Holm 1979), in the order given."""
     corrected, largest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
@@ -95,7 +95,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def _hedges_g(
     mean_a: float, sd_a: float, n_a: int, mean_b: float, sd_b: float, n_b: int
 ) -> float:
-    """The difference in pooled deviations, without the bias of small samples (Hedges 1981)."""
+    """The difference in pooled deviations, freed of the bias of small samples (Hedges 1981)."""
     freedom = n_a + n_b - 2
     pooled = math.sqrt(((n_a - 1) * sd_a**2 + (n_b - 1) * sd_b**2) / freedom)
     log_ratio = math.lgamma(freedom / 2) - math.lgamma((freedom - 1) / 2)

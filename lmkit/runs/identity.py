@@ -24,7 +24,7 @@ _DIGEST_LENGTH = 12
 
 
 class Identity(NamedTuple):
-    """The identity of a run: `settings` says it in full, `digest` in 12 hexadecimal digits."""
+    """The identity of a run: `settings` in full, `digest` in 12 hexadecimal digits."""
 
     settings: dict[str, object]
     digest: str
@@ -36,7 +36,7 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> I
     Args:
         config: the composed configuration as plain mappings, lists and scalars.
         data_sha256: fingerprint of the corpus, which stands for `config["data"]`.
-        device_kind: what computes, such as "cpu" or "cuda": sums differ from one to the other.
+        device_kind: "cpu" or "cuda", for example: sums differ between them.
 
     Raises: UserError naming the option that is missing, or is no number, text, list or mapping.
     """
@@ -60,7 +60,7 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> I
 
 
 def identity_of(decides: Mapping[str, object]) -> Identity:
-    """The identity of something else than a training run, by all that decides its numbers.
+    """The identity of anything but a training run, from all that decides its numbers.
 
     Raises: UserError naming the option that is no number, text, list or mapping.
     """

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lmkit.runs.selection import RUNS_HELP
+
 
 @pytest.fixture
 def runs(tmp_path, make_run) -> Path:
@@ -57,3 +59,8 @@ def test_what_is_wrong_is_one_line(runs, arguments, error):
     assert done.stderr.startswith("error: ")
     assert error in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_help_explains_which_runs(tmp_path):
+    shown = command(tmp_path, "--help").stdout
+    assert " ".join(RUNS_HELP.split()) in " ".join(shown.split())

@@ -6,9 +6,61 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import yaml
+
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.identity import identity
+from lmkit.runs.names import UNPLACED, RunNames, family_of, head_name
+from lmkit.runs.result import Result, Spent, publish_result
+from lmkit.runs.spectrum_files import final_spectrum, write_spectrum
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+# of each kind: its name, its place, its section
+MIXTURES = {
+    "none": ("", 0, {"_target_": "lmkit.heads.mixtures.SingleContext"}),
+    "softmaxes": (
+        "MoS",
+        2,
+        {
+            "_target_": "lmkit.heads.mixtures.MixtureOfSoftmaxes",
+            "num_experts": 15,
+            "latent_dropout": 0.29,
+        },
+    ),
+}
+TRANSFORMS = {
+    "identity": ("", 0, {"_target_": "lmkit.heads.transforms.Identity"}),
+    "gss": (
+        "GSS",
+        2,
+        {"_target_": "lmkit.heads.transforms.GeneralizedSigSoftmax", "c": -1.5, "k": 2.5},
+    ),
+    "outside": ("Cube", UNPLACED, {"_target_": "heads.Cube", "start": 0.01}),
+}
+TRIGGERS = {
+    "et": ("ET 200", {"_target_": "lmkit.training.triggers.AtEpoch", "epoch": 200}),
+    "nt": ("NT 5", {"_target_": "lmkit.training.triggers.NonMonotone", "n": 5}),
+}
+THRESHOLDS = [10.0 ** (-step / 10) for step in range(80, -1, -1)]
+
+
+def _spectrum_measures(contexts: int, words: int, rank: int | None) -> dict[str, object]:
+    return {
+        "num_contexts": contexts,
+        "num_columns": words,
+        "resolution": 5e-8,
+        "press_tolerance": 1e-5,
+        "press_rank": rank,
+        "effective_rank": {"0.001": 52, "0.0001": 201, "1e-05": 306},
+        "stable_rank": 1.5,
+        "entropy_rank": 12.0,
+        "thresholds": THRESHOLDS,
+        "cumulative_shares": np.linspace(0, 1, 81).tolist(),
+        "unresolved": {},
+    }
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +101,82 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory):
         f"runs_dir={tmp_path_factory.mktemp('runs')}",
     ]
     return run(plain_config(compose("train", overrides)))
+
+
+@pytest.fixture(scope="session")
+def spectrum_measures() -> Callable[..., dict[str, object]]:
+    """Makes measures of a spectrum, as a result holds them."""
+    return _spectrum_measures
+
+
+@pytest.fixture(scope="session")
+def make_run() -> Callable[..., Path]:
+    """Writes a finished run into a folder of runs; what is not said is as for softmax on PTB."""
+
+    def make(
+        root: Path,
+        seed: int = 1,
+        ppl: float = 57.0,
+        rank: int | None = 402,
+        mixture: str = "none",
+        transform: str = "identity",
+        trigger: str = "et",
+        contexts: int = 10000,
+        sizes: tuple[int, int] = (10000, 82429),
+        changes: dict[str, object] | None = None,
+        max_epochs: int = 3,
+        name: str = "penn_small",
+        train_tokens: int | None = None,
+    ) -> Path:
+        its_mixture, its_transform = MIXTURES[mixture], TRANSFORMS[transform]
+        trigger_name, trigger_section = TRIGGERS[trigger]
+        head = {"mixture": dict(its_mixture[2]), "transform": dict(its_transform[2])}
+        for option, value in (changes or {}).items():
+            part, key = option.split(".")
+            head[part][key] = value
+        config = {
+            "name": name,
+            "data": {"name": "penn", "root": "data", "train_tokens": train_tokens},
+            "trunk": {"emb_dim": 400, "_target_": "lmkit.trunk.awd_lstm.AWDLSTM"},
+            "head": {"chunk_mb": 32, **head},
+            "objective": {"ar_weight": 2.0},
+            "optimizer": {"lr": 20.0},
+            "trigger": trigger_section,
+            "windows": {"batch_size": 20},
+            "seed": seed,
+            "threads": 1,
+            "trainer": {"precision": "32-true", "deterministic": False},
+        }
+        its_identity = identity(config, f"data of {sizes} {train_tokens}", "cpu")
+        its_head = head_name([its_mixture[0], its_transform[0]])
+        place = (0, its_mixture[1], its_transform[1])
+        corpus = ("Penn Treebank", "PTB")
+        names = RunNames(its_head, family_of(its_head), place, "AWD-LSTM", trigger_name, *corpus)
+        folder = RunFolder.of(root, name, its_identity)
+        folder.prepare(yaml.safe_dump(config), its_identity, names)
+        measures = _spectrum_measures(contexts, sizes[0], rank)
+        write_spectrum(final_spectrum(folder), np.geomspace(100.0, 1e-7, 400), measures)
+        lines = ["step,epoch,train/ppl,valid/ppl,valid/ppl_raw,averaging"]
+        for epoch in (1, 2, 3):
+            lines.append(f"{10 * epoch},{epoch},{ppl / epoch},{ppl + 2},{ppl + 3},0.0")
+        folder.metrics.write_text("\n".join(lines) + "\n")
+        metrics = {
+            "train_ppl": ppl - 20,
+            "valid_ppl": ppl + 2,
+            "test_ppl": ppl,
+            "test_tokens": sizes[1],
+            "best_epoch": 2,
+            "switched_after": 1,
+            "test_spectrum": measures,
+        }
+        cost = {"seconds_per_epoch": 55.0 + seed, "parameters": 24221600}
+        provenance = {"git": {"commit": "abc", "dirty": False}, "threads": 1}
+        spent = Spent(max_epochs, None, 3, "max_epochs")
+        result = Result(1, name, its_identity.digest, metrics, cost, provenance, spent)
+        publish_result(folder.result, result)
+        return folder.path
+
+    return make
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmkit.comparison.groups import Study
-from lmkit.comparison.stored import Files
+from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import Table
 

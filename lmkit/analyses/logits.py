@@ -12,7 +12,7 @@ import numpy as np
 
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.groups import Group, Study
-from lmkit.comparison.stored import Files
+from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import require_choice, require_count
 from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import COLUMN, figure, identity_line, legend_below, looks

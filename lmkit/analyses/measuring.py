@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import replace_atomically
+from lmkit.runs import analysis_files
 from lmkit.runs.folder import RunFolder
 
 
@@ -64,14 +63,13 @@ def write_analysis(
     folder: RunFolder, analysis: Analysis, content: Content, *, averaged: bool
 ) -> None:
     """Writes `analysis/<stem>.json` into the run's folder, as whole as `content` is."""
-    head = {
-        "schema_version": analysis.schema_version,
-        "kind": analysis.name,
-        "checkpoint": analysis.checkpoint,
-        "averaged": averaged,
-    }
-    folder.analysis.mkdir(exist_ok=True)
-    text = json.dumps({**head, **content}, indent=1, allow_nan=False) + "\n"
-    path = folder.analysis / f"{analysis.stem(content)}.json"
-    replace_atomically(path, lambda file: file.write(text.encode()))
+    path = analysis_files.write_analysis(
+        folder,
+        analysis.stem(content),
+        content,
+        kind=analysis.name,
+        schema_version=analysis.schema_version,
+        checkpoint=analysis.checkpoint,
+        averaged=averaged,
+    )
     print(f"written: {path}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -20,27 +19,27 @@ def main(config: DictConfig) -> None:
     from lmkit.analyses.finding import find_analyses
     from lmkit.report.contents import make_report
     from lmkit.report.rank_and_perplexity import perplexity_window
-    from lmkit.runs.finished import LeftOut, collect
+    from lmkit.runs.finished import LeftOut
     from lmkit.runs.selection import select_runs
 
     window = perplexity_window(plain["window"])
     console = Console()
     with console.status(f"reading {plain['runs']}"):
-        selected = select_runs("runs", plain["runs"])
-        collected = collect(run.folder.path for run in selected.runs)
+        selected = select_runs("runs", plain["runs"], plain["runs_dir"])
         analyses = find_analyses()
     unread = [LeftOut(name, reason) for name, reason in selected.left_out.items()]
-    left_out = [*unread, *collected.left_out, *analyses.left_out]
+    left_out = [*unread, *analyses.left_out]
     said = plain["runs"] if isinstance(plain["runs"], list) else [plain["runs"]]
     with console.status("drawing"):
         page = make_report(
-            replace(collected, left_out=left_out),
+            selected.runs,
             analyses=analyses.classes,
             baseline=plain["baseline"],
             window=window,
             out=Path(plain["out"]),
+            left_out=left_out,
             studies_in=[Path(each) for each in said],
         )
     for each in left_out:
         print(f"left out: {each.name}: {each.reason}")
-    print(f"{collected.num_runs:,} runs: {page}")
+    print(f"{len(selected.runs):,} runs: {page}")

@@ -1,4 +1,4 @@
-"""How far two quantities of the same runs go together."""
+"""Correlation of two quantities over the same runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from lmkit.errors.user_error import UserError
@@ -15,7 +16,7 @@ _RESAMPLES = 1999
 
 
 class Correlation(NamedTuple):
-    """Coefficients with 95 % intervals; what needs more values, or ones that differ, is None."""
+    """Coefficients with 95 % intervals. What takes more values, or values that differ, is None."""
 
     n: int
     pearson: float | None
@@ -36,22 +37,21 @@ def correlate(x: Sequence[float], y: Sequence[float], seed: int = 0) -> Correlat
     """
     if len(x) != len(y):
         raise UserError(f"a correlation needs pairs, but there are {len(x)} and {len(y)} values")
-    x, y = np.asarray(x, float), np.asarray(y, float)
-    n = len(x)
-    if n < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return Correlation(n, *[None] * 6)
-    pearson, spearman = stats.pearsonr(x, y), float(stats.spearmanr(x, y).statistic)
+    n, x_n, y_n = len(x), np.asarray(x, float), np.asarray(y, float)
+    if n < 3 or np.ptp(x_n) == 0 or np.ptp(y_n) == 0:
+        return Correlation(n, None, None, None, None, None, None)
+    pearson, spearman = stats.pearsonr(x_n, y_n), float(stats.spearmanr(x_n, y_n).statistic)
     low = high = None
     if n > 3:
         low, high = map(_finite, pearson.confidence_interval())
-    bootstrap = _spearman_interval(x, y, seed) if n > 3 else (None, None)
+    bootstrap = _spearman_interval(x_n, y_n, seed) if n > 3 else (None, None)
     return Correlation(n, float(pearson.statistic), low, high, spearman, *bootstrap)
 
 
 def _spearman_interval(
-    x: np.ndarray, y: np.ndarray, seed: int
+    x: NDArray[np.float64], y: NDArray[np.float64], seed: int
 ) -> tuple[float | None, float | None]:
-    """Resamples in which one of the two is constant say nothing, and do not count."""
+    """Resamples in which x or y is constant have no rank correlation, and do not count."""
     at = np.random.default_rng(seed).integers(len(x), size=(_RESAMPLES, len(x)))
     ranks = [stats.rankdata(values[at], axis=1) for values in (x, y)]
     centred = [r - r.mean(axis=1, keepdims=True) for r in ranks]

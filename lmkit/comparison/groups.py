@@ -1,59 +1,82 @@
-"""Runs that differ by their seed alone, on each corpus, and the group that others are held against.
-"""
+"""Runs that differ by their seed alone, on each corpus, and the baseline of each such group."""
 
 from __future__ import annotations
 
 import json
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from lmkit.comparison.heads import (
-    Head,
-    classes_of,
-    differing_settings,
-    family_order,
-    head_of,
-    labels,
-    settings_of,
-)
+from lmkit.comparison.settings import differing_settings, labels, settings_of
 from lmkit.errors.user_error import UserError, did_you_mean
-from lmkit.runs.finished import Collected, Corpus, LeftOut, Run
+from lmkit.runs.finished import FinishedRun, LeftOut
+from lmkit.runs.names import RunNames
 
-_CORPORA = {"penn": "Penn Treebank", "wikitext-2": "WikiText-2", "toy": "the toy language"}
-_SHORT = {"penn": "PTB", "wikitext-2": "WT2", "toy": "the toy language"}
+_PERPLEXITIES = ("train_ppl", "valid_ppl", "test_ppl")
 
 
 class Spread(NamedTuple):
-    """Mean and standard deviation (of a sample: n - 1); None of fewer than two values."""
+    """Mean and standard deviation (of a sample: n - 1), None of fewer than two values."""
 
     mean: float
     sd: float | None
     n: int
 
 
+class Head(NamedTuple):
+    """What the head of a group is called."""
+
+    name: str  # in tables: "Softmax", "GSS", "MoS + SS"
+    family: str  # in options: "softmax", "gss", "mos_ss"
+    place: tuple[int, ...]  # in tables and colours: the papers' order
+
+
+class Corpus(NamedTuple):
+    """The data of some runs."""
+
+    sha256: str
+    name: str  # in the configuration: "penn", "wikitext-2", ...
+    title: str  # "Penn Treebank (first 200,000 training tokens)"
+    short: str  # "PTB"
+    train_tokens: int | None  # that were taken from the start of a longer text; None: all of it
+    num_words: int | None  # of the vocabulary, as the spectra tell
+    test_contexts: int | None
+
+
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs of one head and one configuration, one a seed."""
+    """Runs of one head and one configuration, one for each seed."""
 
     label: str
-    head: Head
+    names: RunNames  # of the first run: what seeds share
     settings: dict[str, object]
-    runs: tuple[Run, ...]  # by seed
+    runs: tuple[FinishedRun, ...]  # by seed
+
+    @property
+    def head(self) -> Head:
+        return Head(self.names.head, self.names.family, self.names.place)
+
+    @property
+    def trigger(self) -> str:
+        """When averaging starts: "ET 200", "NT 5", "SGD" (never)."""
+        return self.names.trigger
 
     def values(self, metric: str) -> list[float]:
         """The metric of each run that has it."""
         return [value for run in self.runs if (value := run.metric(metric)) is not None]
 
     def spread(self, metric: str) -> Spread | None:
+        """Of a metric over the runs; None where no run has it."""
         return spread_of(self.values(metric))
 
     def cost(self, name: str) -> Spread | None:
+        """Of a cost over the runs; None where no run has it."""
         return spread_of([value for run in self.runs if (value := run.cost(name)) is not None])
 
     @property
-    def representative(self) -> Run:
+    def representative(self) -> FinishedRun:
         """The run of median test perplexity: what is shown of one run is of this one."""
         return median_run(self.runs)
 
@@ -64,10 +87,17 @@ class Study:
 
     corpus: Corpus
     key: str  # begins the names of files
-    title: str
-    short: str  # for captions
     groups: tuple[Group, ...]  # the baseline's first, then in the papers' order
     baseline_family: str
+
+    @property
+    def title(self) -> str:
+        return self.corpus.title
+
+    @property
+    def short(self) -> str:
+        """The corpus in captions."""
+        return self.corpus.short
 
     @property
     def baselines(self) -> list[Group]:
@@ -84,17 +114,16 @@ class Study:
 
         return min(self.baselines, key=distance, default=None)
 
-    def shown(
-        self, limit: int, among: Sequence[Group] | None = None
-    ) -> tuple[list[Group], str]:
-        """At most `limit` groups for a figure, and a note on what they are.
+    def shown(self, limit: int, among: Sequence[Group] | None = None) -> tuple[list[Group], str]:
+        """At most `limit` groups for a figure, and a note on which they are.
 
-        They are one of each head, and more of them where there are fewer than three heads. Of a
-        head the group of most seeds comes first, of equals that of the lowest valid perplexity.
-        Where each is of another head, its label is that head's name alone, and the note says more.
+        They are one of each head, and more of them where there are fewer than three heads. The
+        group of a head with the most seeds comes first, of equals that of the lowest valid
+        perplexity. Where each is of another head, its label is that head's name alone, and the
+        note says more.
 
         Args:
-            among: those that can be shown; None: all.
+            among: the groups that can be shown; None: all.
         """
         groups = self.groups if among is None else among
         by_merit = sorted(groups, key=lambda g: (-len(g.runs), min(g.values("valid_ppl"))))
@@ -111,54 +140,82 @@ class Study:
         return [replace(group, label=group.head.name) for group in chosen], said + note
 
 
-def studies(collected: Collected, baseline: str) -> tuple[list[Study], list[LeftOut]]:
-    """Groups the runs of each corpus, and names runs that repeat another's seed.
+def studies(
+    runs: Sequence[FinishedRun], baseline: str
+) -> tuple[list[Study], list[LeftOut]]:
+    """Groups the runs of each corpus. Runs that diverged or repeat a seed are left out.
 
-    Raises: UserError when no run has the baseline's head.
+    Args:
+        baseline: family of the head that others are compared with.
+
+    Raises: UserError when no run has perplexities, or none has the baseline's head.
     """
-    found, left_out = [], []
-    taken: set[str] = set()
-    for corpus, runs in collected.runs.items():
-        groups, repeated = group_runs(runs, baseline)
+    compared, left_out = without_diverged(runs)
+    if not compared:
+        raise UserError("no run can be compared: " + "; ".join(map(": ".join, left_out[:3])))
+    by_data: dict[str, list[FinishedRun]] = {}
+    for run in compared:
+        by_data.setdefault(run.data_sha256, []).append(run)
+    by_corpus = {_corpus(same): same for same in by_data.values()}
+    of_corpora, keys = [], set[str]()
+    for corpus in sorted(by_corpus, key=_larger_first):
+        groups, repeated = group_runs(by_corpus[corpus], baseline)
         left_out += repeated
-        key = _key(corpus, taken)
-        taken.add(key)
-        title, short = corpus_title(corpus), corpus_title(corpus, _SHORT)
-        found.append(Study(corpus, key, title, short, tuple(groups), baseline))
-    if not any(study.baselines for study in found):
-        families = {group.head.family for study in found for group in study.groups}
+        key = _key(corpus, keys)
+        keys.add(key)
+        of_corpora.append(Study(corpus, key, tuple(groups), baseline))
+    if not any(study.baselines for study in of_corpora):
+        families = sorted({group.head.family for study in of_corpora for group in study.groups})
         raise UserError(
-            f"baseline={baseline} is the head of no run{did_you_mean(baseline, sorted(families))}; "
-            f"there are {', '.join(sorted(families))}"
+            f"baseline={baseline} is the head of no run{did_you_mean(baseline, families)}; "
+            f"there are {', '.join(families)}"
         )
-    return found, left_out
+    return of_corpora, left_out
 
 
-def group_runs(runs: Sequence[Run], baseline: str) -> tuple[list[Group], list[LeftOut]]:
-    """Groups in the order of tables, and runs of a head and seed that another run has too."""
-    members: dict[str, list[Run]] = {}
+def without_diverged(
+    runs: Sequence[FinishedRun],
+) -> tuple[list[FinishedRun], list[LeftOut]]:
+    """The runs with all three perplexities, and why others have not."""
+    compared, left_out = [], []
+    for run in runs:
+        missing = [name for name in _PERPLEXITIES if run.metric(name) is None]
+        if not missing:
+            compared.append(run)
+            continue
+        value = run.result.metrics.get(missing[0])
+        why = "is missing" if value is None else f"is {value}: the run diverged"
+        left_out.append(LeftOut(run.name, f"result.json: {missing[0]} {why}"))
+    return compared, left_out
+
+
+def group_runs(
+    runs: Sequence[FinishedRun], baseline: str
+) -> tuple[list[Group], list[LeftOut]]:
+    """Groups in the order of tables, and runs with the head and seed of another run."""
+    members: dict[str, list[FinishedRun]] = {}
     for run in sorted(runs, key=lambda run: (run.seed, run.name)):
-        identity = [classes_of(run), settings_of(run)]
-        members.setdefault(json.dumps(identity, sort_keys=True, default=str), []).append(run)
+        same = json.dumps([run.names.head, settings_of(run)], sort_keys=True, default=str)
+        members.setdefault(same, []).append(run)
     groups, left_out = [], []
-    for same in members.values():
-        one_a_seed: dict[int, Run] = {}
-        for run in same:
+    for alike in members.values():
+        one_a_seed: dict[int, FinishedRun] = {}
+        for run in alike:
             first = one_a_seed.setdefault(run.seed, run)
             if first is not run:
                 left_out.append(LeftOut(run.name, f"the head and seed of {first.name}"))
-        groups.append(tuple(one_a_seed.values()))
-    heads = [head_of(group[0]) for group in groups]
-    settings = [settings_of(group[0]) for group in groups]
-    names = labels([head.name for head in heads], settings)
-    found = [Group(*parts) for parts in zip(names, heads, settings, groups, strict=True)]
-    found.sort(key=lambda g: (g.head.family != baseline, family_order(g.head), _natural(g)))
-    return found, left_out
+        first_run = alike[0]
+        settings = settings_of(first_run)
+        groups.append(Group("", first_run.names, settings, tuple(one_a_seed.values())))
+    texts = labels([group.names for group in groups], [group.settings for group in groups])
+    labelled = [replace(group, label=text) for group, text in zip(groups, texts, strict=True)]
+    labelled.sort(key=lambda g: (g.head.family != baseline, g.head.place, g.head.name, _natural(g)))
+    return labelled, left_out
 
 
-def median_run(runs: Sequence[Run]) -> Run:
+def median_run(runs: Sequence[FinishedRun]) -> FinishedRun:
     """The run of (lower) median test perplexity."""
-    return sorted(runs, key=lambda run: run.metric("test_ppl"))[(len(runs) - 1) // 2]
+    return sorted(runs, key=lambda run: run.metric("test_ppl") or math.inf)[(len(runs) - 1) // 2]
 
 
 def spread_of(values: Sequence[float]) -> Spread | None:
@@ -169,12 +226,34 @@ def spread_of(values: Sequence[float]) -> Spread | None:
     return Spread(statistics.fmean(values), sd, len(values))
 
 
-def corpus_title(corpus: Corpus, names: Mapping[str, str] = _CORPORA) -> str:
-    """`Penn Treebank (first 200,000 training tokens)`."""
-    name = names.get(corpus.name, corpus.name)
-    if corpus.train_tokens is None or corpus.name == "toy":
-        return name
-    return f"{name} (first {corpus.train_tokens:,} training tokens)"
+def _corpus(runs: Sequence[FinishedRun]) -> Corpus:
+    """The data of runs that have the same, after the first configuration that can be read."""
+    data: dict[str, object] = {}
+    for run in runs:
+        try:
+            data = dict(run.config()["data"])
+            break
+        except (UserError, KeyError, TypeError, ValueError):
+            continue
+    first = runs[0]
+    # A language that is made, not read from files, is as long as its options say: nothing is cut.
+    train_tokens = _count(data.get("train_tokens")) if "root" in data else None
+    cut = f" (first {train_tokens:,} training tokens)" if train_tokens else ""
+    spectrum = first.result.metrics.get("test_spectrum")
+    return Corpus(
+        first.data_sha256,
+        str(data.get("name", first.data_sha256[:8])),
+        first.names.corpus + cut,
+        first.names.corpus_short,
+        train_tokens,
+        _count(spectrum.get("num_columns")) if isinstance(spectrum, dict) else None,
+        _count(first.result.metrics.get("test_tokens")),
+    )
+
+
+def _larger_first(corpus: Corpus) -> tuple[str, float, str]:
+    """Within a name the corpus with the larger training text."""
+    return corpus.name, -(corpus.train_tokens or math.inf), corpus.sha256
 
 
 def _key(corpus: Corpus, taken: set[str]) -> str:
@@ -190,3 +269,7 @@ def _natural(group: Group) -> list[tuple[int, float, str]]:
         (0, value, "") if isinstance(value, int | float) else (1, 0.0, str(value))
         for value in values
     ]
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) else None

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lmkit.comparison.groups import Group, Spread
-from lmkit.comparison.heads import trigger_name
+from lmkit.comparison.groups import Corpus, Group, Spread
 from lmkit.presentation.published import (
     PublishedNumber,
     PublishedRun,
     published_run,
     published_section,
 )
-from lmkit.runs.finished import Corpus
 
 # experiments whose settings, not their head alone, were published
 _NAMED = ("mos_dagger", "softmax_dagger", "softmax_ddagger", "awd_lstm_mos_hyperparameters")
@@ -31,16 +29,15 @@ def corpus_prefix(corpus: Corpus) -> str | None:
     """"penn" or "wt2" by the sizes of vocabulary and test split, None for another corpus."""
     for prefix, sizes in published_section("corpora").items():
         if (corpus.num_words, corpus.test_contexts) == (sizes["num_words"], sizes["test_contexts"]):
-            return prefix
+            return str(prefix)
     return None
 
 
 def published_of(group: Group, corpus: Corpus) -> Published | None:
     """None when nobody published this head with these settings of its own."""
     prefix = corpus_prefix(corpus)
-    kind = str(group.settings.get("trigger._target_")).rpartition(".")[2]
-    trigger = published_section("triggers").get(kind)
-    if prefix is None or trigger is None:
+    trigger = published_section("triggers").get(group.trigger.partition(" ")[0])
+    if prefix is None or trigger is None or corpus.num_words is None:
         return None
     named = group.runs[0].result.experiment
     if named.removeprefix(f"{prefix}_") in _NAMED:
@@ -54,7 +51,7 @@ def published_of(group: Group, corpus: Corpus) -> Published | None:
     facts = published_run(experiment, corpus.num_words)
     if facts is None:
         return None
-    return Published(experiment, facts, _differences(group, corpus, facts, trigger["settings"]))
+    return Published(experiment, facts, _differences(group, corpus, facts, trigger["name"]))
 
 
 def deviation(mine: Spread | None, fact: PublishedNumber | None) -> float | None:
@@ -65,18 +62,17 @@ def deviation(mine: Spread | None, fact: PublishedNumber | None) -> float | None
 
 
 def _differences(
-    group: Group, corpus: Corpus, facts: PublishedRun, averaging: dict[str, object]
+    group: Group, corpus: Corpus, facts: PublishedRun, trigger: str
 ) -> list[str]:
-    found = []
+    """`22.50M parameters (28.60M)`: what is so here, and in brackets what was published."""
+    differences = []
     parameters = group.cost("parameters")
     if parameters is not None and facts.params_m is not None:
         millions = int(parameters.mean / 1e4) / 100
         if millions != facts.params_m.value:
-            found.append(f"{millions:.2f}M parameters ({facts.params_m.value:.2f}M)")
+            differences.append(f"{millions:.2f}M parameters ({facts.params_m.value:.2f}M)")
     if corpus.train_tokens is not None:
-        found.append(f"first {corpus.train_tokens:,} tokens of the training text (all)")
-    for option, value in averaging.items():
-        if group.settings.get(option) != value:
-            mine = trigger_name(group.settings)
-            found.append(f"averaging by {mine} ({option.rpartition('.')[2]} {value})")
-    return found
+        differences.append(f"first {corpus.train_tokens:,} tokens of the training text (all)")
+    if group.trigger != trigger:
+        differences.append(f"averaging by {group.trigger} ({trigger})")
+    return differences

@@ -14,7 +14,7 @@ from lmkit.errors.user_error import UserError
 
 
 class SummaryComparison(NamedTuple):
-    """Two groups of which means, deviations and sizes alone are known. See `Comparison`."""
+    """Two groups of which only means, deviations and sizes are known; see `Comparison`."""
 
     difference: float
     p_student: float | None
@@ -23,7 +23,7 @@ class SummaryComparison(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Two groups of values; what needs more values, or values that differ, is None."""
+    """Two groups of values. What takes more values, or values that differ, is None."""
 
     n_a: int
     n_b: int
@@ -49,11 +49,23 @@ def compare(a: Sequence[float], b: Sequence[float], seed: int = 0) -> Comparison
     """
     if not a or not b:
         raise UserError("a comparison needs a value in each group")
-    means = statistics.fmean(a), statistics.fmean(b)
-    sds = [statistics.stdev(values) if len(values) > 1 else None for values in (a, b)]
-    tested = compare_summaries(means[0], sds[0], len(a), means[1], sds[1], len(b))
-    interval = _bootstrap(a, b, seed) if None not in sds and max(sds) > 0 else (None, None)
-    return Comparison(len(a), len(b), *means, *sds, *tested, *interval)
+    mean_a, mean_b = statistics.fmean(a), statistics.fmean(b)
+    sd_a, sd_b = (statistics.stdev(values) if len(values) > 1 else None for values in (a, b))
+    tested = compare_summaries(mean_a, sd_a, len(a), mean_b, sd_b, len(b))
+    low = high = None
+    if sd_a is not None and sd_b is not None and max(sd_a, sd_b) > 0:
+        low, high = _bootstrap(a, b, seed)
+    return Comparison(
+        n_a=len(a),
+        n_b=len(b),
+        mean_a=mean_a,
+        mean_b=mean_b,
+        sd_a=sd_a,
+        sd_b=sd_b,
+        **tested._asdict(),
+        low=low,
+        high=high,
+    )
 
 
 def compare_summaries(
@@ -72,7 +84,7 @@ def compare_summaries(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values corrected for their number (Holm 1979), in their order."""
+    """P-values corrected for their number (Holm 1979), in the order given."""
     corrected, largest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
@@ -83,7 +95,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def _hedges_g(
     mean_a: float, sd_a: float, n_a: int, mean_b: float, sd_b: float, n_b: int
 ) -> float:
-    """The difference in pooled deviations, without the bias of small samples (Hedges 1981)."""
+    """The difference in pooled deviations, freed of the bias of small samples (Hedges 1981)."""
     freedom = n_a + n_b - 2
     pooled = math.sqrt(((n_a - 1) * sd_a**2 + (n_b - 1) * sd_b**2) / freedom)
     log_ratio = math.lgamma(freedom / 2) - math.lgamma((freedom - 1) / 2)
@@ -93,11 +105,11 @@ def _hedges_g(
 def _bootstrap(
     a: Sequence[float], b: Sequence[float], seed: int
 ) -> tuple[float | None, float | None]:
-    found = stats.bootstrap(
+    interval = stats.bootstrap(
         (np.asarray(a, float), np.asarray(b, float)),
         lambda x, y, axis: x.mean(axis) - y.mean(axis),
         rng=seed,
     ).confidence_interval
-    if not (math.isfinite(found.low) and math.isfinite(found.high)):
+    if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
         return None, None
-    return float(found.low), float(found.high)
+    return float(interval.low), float(interval.high)

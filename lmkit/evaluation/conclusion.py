@@ -15,14 +15,13 @@ from lmkit.evaluation.perplexity import Perplexity, perplexity
 from lmkit.presentation import figures
 from lmkit.presentation.tables import key_values
 from lmkit.presentation.terminal import to_terminal
-from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.observer import tell
 from lmkit.runs.provenance import provenance
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
+from lmkit.runs.spectrum_files import final_spectrum, write_spectrum
 from lmkit.spectra.measures import numbers
-from lmkit.spectra.storage import write_spectrum
 from lmkit.training.callbacks.cost import peak_memory_mb
 from lmkit.training.callbacks.transform_plot import sample_transform
 from lmkit.training.head_module import HeadModule
@@ -53,8 +52,8 @@ class Conclusion:
         with Console().status("spectrum of log P"):
             spectra = self._spectra(trained, test.num_tokens)
         for matrix, spectrum in spectra.items():
-            path = folder.spectra / f"test_{matrix}.npz"
-            replace_atomically(path, lambda file, s=spectrum: write_spectrum(file, *s), check_lock)
+            path, values = final_spectrum(folder, matrix), spectrum.singular_values.cpu()
+            write_spectrum(path, values.numpy(), spectrum.measures.to_dict(), check_lock)
         metrics = _metrics(trained, test, spectra["log_probs"])
         if isinstance(defined.source, ToyLanguage):
             metrics |= _truth(defined.source)

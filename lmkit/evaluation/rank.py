@@ -5,7 +5,6 @@ Shapes: N contexts, V vocabulary.
 
 from __future__ import annotations
 
-import json
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,10 +18,10 @@ from lmkit.data.windows import Window
 from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import LoadedRun, load_run
 from lmkit.evaluation.memory import available_bytes, require_memory
-from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.analysis_files import write_analysis
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.spectrum_files import write_spectrum
 from lmkit.spectra.divergence import DivergenceAccumulator, PairwiseDivergence
-from lmkit.spectra.storage import write_spectrum
 from lmkit.training.head_module import HeadModule
 from lmkit.training.model_spectrum import Spectrum, model_spectrum, spectrum_bytes
 
@@ -172,15 +171,17 @@ def _write(
     spectrum: Spectrum,
     divergence: PairwiseDivergence | None,
 ) -> None:
-    run.spectra.mkdir(exist_ok=True)
-    run.analysis.mkdir(exist_ok=True)
-    replace_atomically(
-        run.spectra / f"{stem}.npz", lambda file: write_spectrum(file, *spectrum)
+    measures = asdict(spectrum.measures)
+    write_spectrum(run.spectra / f"{stem}.npz", spectrum.singular_values.cpu(), measures)
+    write_analysis(
+        run,
+        f"rank_{stem}",
+        {
+            "spectrum": measures,
+            "pairwise_divergence": None if divergence is None else divergence._asdict(),
+        },
+        kind="rank",
+        schema_version=1,
+        checkpoint="last" if stem.endswith("_last") else "best",
+        averaged=loaded.averaged,
     )
-    found = {
-        "weights": "averaged" if loaded.averaged else "raw",
-        "spectrum": asdict(spectrum.measures),
-        "pairwise_divergence": None if divergence is None else divergence._asdict(),
-    }
-    text = json.dumps(found, indent=2) + "\n"
-    replace_atomically(run.analysis / f"rank_{stem}.json", lambda file: file.write(text.encode()))

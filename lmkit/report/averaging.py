@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lmkit.comparison.baseline import MEAN_SD, rank_at, rank_contexts, spread_cell
+from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.groups import Group, Study
-from lmkit.comparison.heads import trigger_name
 from lmkit.comparison.published_runs import published_of
-from lmkit.comparison.stored import Files
+from lmkit.comparison.ranks import rank_at, rank_contexts
+from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import (
     Column,
@@ -34,7 +34,7 @@ def averaging(study: Study, files: Files) -> Section:
     several = [
         groups
         for groups in sets
-        if len({trigger_name(group.settings) for group in groups}) > 1
+        if len({group.trigger for group in groups}) > 1
     ]
     missing = [] if several else ["no head was trained with two triggers (trigger=...)"]
     return Section(
@@ -73,7 +73,7 @@ def _row(study: Study, group: Group, files: Files, contexts: int | None) -> Row:
     rank = published.facts.press_rank if published else None
     return [
         group.head.name,
-        trigger_name(group.settings),
+        group.trigger,
         len(group.runs),
         number(switched.mean if switched else None, 0),
         *(spread_cell(group.spread(f"{split}_ppl")) for split in ("train", "valid", "test")),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lmkit.analyses.analysis import Analysis
 from lmkit.comparison.groups import Study, studies
-from lmkit.comparison.stored import Files
+from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.section import Section
 from lmkit.presentation.style import house_style
@@ -27,7 +27,7 @@ from lmkit.report.samples import samples
 from lmkit.report.spectra import spectra
 from lmkit.report.summary import summary
 from lmkit.report.synthetic_studies import synthetic_studies
-from lmkit.runs.finished import Collected, LeftOut
+from lmkit.runs.finished import FinishedRun, LeftOut
 
 # Sections of analyses that are no classes yet, with their order on the page: a line goes when its
 # analysis comes to conf/analyses/, and all of this with the last of them.
@@ -42,36 +42,37 @@ _NOT_YET_ANALYSES: tuple[tuple[int, Callable[[Study, Files], Sequence[Section]]]
 
 
 def make_report(
-    collected: Collected,
+    runs: Sequence[FinishedRun],
     *,
     analyses: Sequence[type[Analysis]],
     baseline: str,
     window: Window | None,
     out: Path,
+    left_out: Sequence[LeftOut] = (),
     studies_in: Iterable[Path] = (),
 ) -> Path:
     """Writes the report on the runs into `out`; returns the page.
 
     Args:
-        collected: the runs, and what was left out already.
         analyses: those whose sections belong to the report.
         baseline: family of the head that others are compared with.
         window: test perplexities outside of which runs are outliers; None: as published.
+        left_out: what was left out already.
         studies_in: folders of runs whose synthetic studies belong to the report.
 
     Raises: UserError when no run counts or has the baseline's head, or `out` cannot be written.
     """
-    if not collected.num_runs:
-        raise UserError(_no_run(collected.left_out))
-    found, repeated = studies(collected, baseline)
+    if not runs:
+        raise UserError(_no_run(left_out))
+    found, repeated = studies(runs, baseline)
     files = Files()
     with house_style():
         chapters = [_chapter(study, files, analyses, window) for study in found]
         sections, unread = synthetic_studies(studies_in)
         if sections:
             chapters.append(Chapter("isolation", "The bottleneck in isolation", [], sections))
-        left_out = [*collected.left_out, *repeated, *files.damaged, *unread]
-        return write_report(out, "Softmax heads compared", _overview(found), chapters, left_out)
+        unused = [*left_out, *repeated, *files.damaged, *unread]
+        return write_report(out, "Softmax heads compared", _overview(found), chapters, unused)
 
 
 def _chapter(

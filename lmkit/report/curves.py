@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 
-from lmkit.comparison.baseline import listed
+from lmkit.comparison.cells import listed
 from lmkit.comparison.groups import Study
-from lmkit.comparison.stored import Files
+from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import (
     PAPER,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lmkit.comparison.baseline import MEAN_SD
+from lmkit.comparison.cells import MEAN_SD
 from lmkit.comparison.groups import Group, Study, spread_of
+from lmkit.comparison.run_files import Files
 from lmkit.comparison.significance import compare, holm
-from lmkit.comparison.stored import Files
 from lmkit.dialogue.dialogue_report import MEASURES
 from lmkit.presentation.published import published_dialogue
 from lmkit.presentation.section import Passage, Section

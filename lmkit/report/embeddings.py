@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from lmkit.comparison.baseline import listed, spread_cell
+from lmkit.comparison.cells import listed, spread_cell
 from lmkit.comparison.groups import Group, Study, spread_of
 from lmkit.comparison.published_runs import corpus_prefix, published_of
-from lmkit.comparison.stored import Files
+from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_section
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import figure, heat_map

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lmkit.comparison.baseline import rank_at
 from lmkit.comparison.groups import Group, Spread, Study
-from lmkit.comparison.stored import Files
+from lmkit.comparison.ranks import rank_at
+from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Drawing
 from lmkit.presentation.style import figure, heat_map
 from lmkit.report.varied_settings import number_of, sets_but_for

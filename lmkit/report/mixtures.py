@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from lmkit.comparison.baseline import MEAN_SD, rank_at, rank_contexts, spread_cell
+from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.groups import Group, Spread, Study, spread_of
-from lmkit.comparison.heads import trigger_name
 from lmkit.comparison.published_runs import corpus_prefix
-from lmkit.comparison.stored import Files
+from lmkit.comparison.ranks import rank_at, rank_contexts
+from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_section
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import MARKERS, SERIES, figure, legend_below
@@ -80,7 +80,7 @@ def _table(study: Study, axis: Axis, sets: Sets, files: Files, contexts: int | N
     rows: list[Row] = []
     for groups in sets:
         for group in groups:
-            is_published = group.head.family == "mos" and trigger_name(group.settings) == "NT 5"
+            is_published = group.head.family == "mos" and group.trigger == "NT 5"
             theirs = published.get(group.settings[axis.option], {}) if is_published else {}
             rows.append(_row(group, axis, files, contexts, theirs))
     caption = f"Mixtures over {axis.name} on {study.short}: mean ± one standard deviation."
@@ -109,7 +109,7 @@ def _row(
     value = number_of(group, axis.option)
     return [
         group.head.name,
-        trigger_name(group.settings),
+        group.trigger,
         Cell(f"{value:g}", (value,)),
         len(group.runs),
         number(parameters_in_millions(group)),
@@ -166,7 +166,7 @@ def _drawing(
             [y for _, y in known],
             color=SERIES[i % len(SERIES)],
             marker=MARKERS[i % len(MARKERS)],
-            label=f"{groups[0].head.name}, {trigger_name(groups[0].settings)}",
+            label=f"{groups[0].head.name}, {groups[0].trigger}",
         )
     axes.set(xlabel=axis.name, ylabel=label)
     if axis.option == _NUM_EXPERTS:

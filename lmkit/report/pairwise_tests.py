@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from lmkit.comparison.baseline import MEAN_SD
+from lmkit.comparison.cells import MEAN_SD
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.published_runs import corpus_prefix, published_of
 from lmkit.comparison.significance import Comparison, compare, holm

@@ -7,18 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lmkit.comparison.baseline import (
-    MEAN_SD,
-    Tested,
-    against_baseline,
-    listed,
-    rank_at,
-    rank_contexts,
-    spread_cell,
-)
+from lmkit.comparison.baselines import Compared, with_baselines
+from lmkit.comparison.cells import MEAN_SD, listed, spread_cell
 from lmkit.comparison.groups import Group, Study
-from lmkit.comparison.heads import differing_settings
-from lmkit.comparison.stored import Files
+from lmkit.comparison.ranks import rank_at, rank_contexts
+from lmkit.comparison.run_files import Files
+from lmkit.comparison.settings import differing_settings
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import Column, Heading, Row, Table, interval, number, p_value
 from lmkit.report.published_tables import beside_published, rank_and_difference
@@ -26,7 +20,7 @@ from lmkit.report.published_tables import beside_published, rank_and_difference
 
 def performance(study: Study, files: Files) -> Section:
     """All tables that compare heads with the baseline."""
-    tested = against_baseline(study)
+    tested = with_baselines(study)
     contexts = rank_contexts(study, files)
     missing = []
     single = [group.label for group in study.groups if len(group.runs) < 2]
@@ -57,7 +51,7 @@ def parameters_in_millions(group: Group) -> float | None:
 
 
 def _performance_table(
-    study: Study, tested: Sequence[Tested], files: Files, contexts: int | None
+    study: Study, tested: Sequence[Compared], files: Files, contexts: int | None
 ) -> Table:
     rows: list[Row] = []
     for each in tested:
@@ -91,7 +85,7 @@ def _performance_table(
     return Table("performance", "Perplexity, rank and cost", caption, columns, rows)
 
 
-def _significance_table(study: Study, tested: Sequence[Tested]) -> Table:
+def _significance_table(study: Study, tested: Sequence[Compared]) -> Table:
     rows: list[Row] = []
     for each in tested:
         compared = each.comparison
@@ -129,7 +123,7 @@ def _significance_table(study: Study, tested: Sequence[Tested]) -> Table:
     return Table("significance", "Against the baseline", caption, columns, rows, notes)
 
 
-def _more_than_the_head(tested: Sequence[Tested]) -> list[str]:
+def _more_than_the_head(tested: Sequence[Compared]) -> list[str]:
     """Comparisons that are not of heads alone, by the options in which the runs differ too."""
     found: dict[str, list[str]] = {}
     for each in tested:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from lmkit.comparison.baseline import listed
+from lmkit.comparison.cells import listed
 from lmkit.comparison.groups import Study
-from lmkit.comparison.stored import Files
+from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import PAPER, figure, two_colours
 from lmkit.presentation.tables import Cell, Column, Table, number, whole, word
@@ -25,9 +25,9 @@ def predictions(study: Study, files: Files) -> Section:
     groups, note = study.shown(_SHOWN, found)
     contents: Contents = {}
     for group in groups:
-        run = files.representative(group.runs, "predictions")
+        run = files.representative(group.runs, "predictions", check=_check)
         if run is not None:
-            contents[group.label] = files.analysis(run, "predictions")
+            contents[group.label] = files.analysis(run, "predictions", check=_check)
     how = "lmkit predictions run=FOLDER"
     missing = [f"no predictions.json: {listed(without)}: {how}"] if without else []
     blocks: list[Block] = []
@@ -44,6 +44,11 @@ def predictions(study: Study, files: Files) -> Section:
         blocks,
         missing,
     )
+
+
+def _check(content: Content) -> None:
+    """Raises KeyError where a part is missing that is shown."""
+    content["hits"]["top1"], [(context["name"], context["top"]) for context in content["contexts"]]
 
 
 def _top_table(study: Study, contents: Contents) -> Table:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lmkit.comparison.baseline import MEAN_SD, Tested, rank_at, spread_cell
+from lmkit.comparison.baselines import Compared
+from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.groups import Study
 from lmkit.comparison.published_runs import Published, corpus_prefix, deviation
-from lmkit.comparison.stored import Files
+from lmkit.comparison.ranks import rank_at
+from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_section
 from lmkit.presentation.tables import (
     Cell,
@@ -22,7 +24,7 @@ from lmkit.presentation.tables import (
 )
 
 
-def beside_published(study: Study, tested: Sequence[Tested], files: Files) -> list[Table]:
+def beside_published(study: Study, tested: Sequence[Compared], files: Files) -> list[Table]:
     """Ours beside the published figures, a row for each."""
     rows: list[Row] = []
     notes: list[str] = []
@@ -50,7 +52,7 @@ def beside_published(study: Study, tested: Sequence[Tested], files: Files) -> li
     return [Table("published", "Beside the published figures", caption, columns, rows, notes)]
 
 
-def _published_rows(tested: Tested, published: Published, files: Files) -> list[Row]:
+def _published_rows(tested: Compared, published: Published, files: Files) -> list[Row]:
     group, paper = tested.group, published.facts
     rows: list[Row] = []
     for name, ours, theirs, digits in (
@@ -72,7 +74,7 @@ def _published_rows(tested: Tested, published: Published, files: Files) -> list[
 
 
 def rank_and_difference(
-    study: Study, tested: Sequence[Tested], files: Files, contexts: int | None
+    study: Study, tested: Sequence[Compared], files: Files, contexts: int | None
 ) -> list[Table]:
     """Parthiban et al. 2021, table 1; a head that nobody published has dashes there."""
     section = published_section("rank_and_difference")

@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lmkit.comparison.baseline import rank_contexts, ranks_at
 from lmkit.comparison.correlation import correlate
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.published_runs import corpus_prefix
-from lmkit.comparison.stored import Files
+from lmkit.comparison.ranks import rank_contexts, ranks_at
+from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError, require_number
 from lmkit.presentation.published import published_section
 from lmkit.presentation.section import Drawing, Section

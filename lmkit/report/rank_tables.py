@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lmkit.comparison.baseline import listed, ranks_at, spread_cell
+from lmkit.comparison.cells import listed, spread_cell
 from lmkit.comparison.groups import Group, Spread, Study, spread_of
 from lmkit.comparison.published_runs import corpus_prefix, published_of
-from lmkit.comparison.stored import Files, Measurement
+from lmkit.comparison.ranks import ranks_at
+from lmkit.comparison.run_files import Files, Measurement
 from lmkit.presentation.published import PublishedRun, published_section
 from lmkit.presentation.tables import Cell, Column, Table, number, whole, word
 

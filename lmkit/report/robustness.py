@@ -5,9 +5,9 @@ Parthiban et al. 2021, supplement, section 5; Godey and Artzi 2026.
 
 from __future__ import annotations
 
-from lmkit.comparison.baseline import listed, spread_cell
+from lmkit.comparison.cells import listed, spread_cell
 from lmkit.comparison.groups import Study, spread_of
-from lmkit.comparison.stored import Files
+from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_robustness
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import MARKERS, SERIES, figure, legend_below

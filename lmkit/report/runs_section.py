@@ -9,7 +9,7 @@ from typing import Any
 from lmkit.comparison.groups import Study
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import Row, Table, number, whole
-from lmkit.runs.finished import Run
+from lmkit.runs.finished import FinishedRun
 
 
 def runs_section(study: Study) -> Section:
@@ -63,7 +63,7 @@ def _origins_table(study: Study) -> Table:
     return Table("origins", "What made them", "Code and machines of the runs.", columns, rows)
 
 
-def _origin(run: Run) -> tuple[str, str, str, str]:
+def _origin(run: FinishedRun) -> tuple[str, str, str, str]:
     """Code, version of torch, device and threads."""
     made_by: Mapping[str, Any] = run.result.provenance
     git, hardware = made_by.get("git") or {}, made_by.get("hardware") or {}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lmkit.comparison.baseline import listed
+from lmkit.comparison.cells import listed
 from lmkit.comparison.groups import Study
-from lmkit.comparison.stored import Files
+from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Passage, Section
 
 _SHOWN = 8

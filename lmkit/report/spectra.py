@@ -11,12 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmkit.comparison.baseline import listed, rank_contexts
+from lmkit.comparison.cells import listed
 from lmkit.comparison.groups import Group, Study, median_run
-from lmkit.comparison.stored import Files, StoredSpectrum
+from lmkit.comparison.ranks import rank_contexts
+from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import figure, legend_below, looks
 from lmkit.report.rank_tables import divergence_table, rank_counts, rank_table
+from lmkit.runs.spectrum_files import StoredSpectrum
 
 _SHOWN = 8
 _FIRST_INDICES, _HIGHEST = 500, 0.2  # of the normalised spectrum, as in figure 7

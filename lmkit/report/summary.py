@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lmkit.comparison.baseline import against_baseline, listed, rank_contexts
+from lmkit.comparison.baselines import with_baselines
+from lmkit.comparison.cells import listed
 from lmkit.comparison.correlation import correlate
 from lmkit.comparison.groups import Study
-from lmkit.comparison.stored import Files
+from lmkit.comparison.ranks import rank_contexts
+from lmkit.comparison.run_files import Files
 from lmkit.report.rank_and_perplexity import ranked_runs
 
 _LEVEL = 0.05
@@ -21,7 +23,7 @@ def summary(study: Study, files: Files) -> list[str]:
 def _significant_differences(study: Study) -> list[str]:
     tested = [
         (each.group.label, each.comparison.difference, each.p_holm)
-        for each in against_baseline(study)
+        for each in with_baselines(study)
         if each.comparison is not None and each.p_holm is not None
     ]
     if not tested:

@@ -12,9 +12,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from lmkit.errors.user_error import UserError
+
+if TYPE_CHECKING:  # of the type checker alone
+    from _typeshed import ReadableBuffer
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
@@ -22,7 +25,7 @@ _UNSYNCABLE = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 
 
 class AlreadyPublished(UserError):  # noqa: N818
-    """The file to be published is there already: another process was first, and its file stays."""
+    """The file exists already: another process has published it, and its content stays."""
 
 
 def replace_atomically(
@@ -30,12 +33,12 @@ def replace_atomically(
     write: Callable[[BinaryIO], object],
     before_rename: Callable[[], None] | None = None,
 ) -> None:
-    """Gives `path` the content that `write` puts into the file it is handed.
+    """Replaces the content of `path` by what `write` writes into the file that it is given.
 
-    Killed at any moment, it leaves the old content or the new one, and at most a temporary file
-    for `remove_leftovers`. On any error the old content stays and the temporary file goes.
-    `before_rename` runs when the new content is safely on disk: what it raises calls the whole
-    thing off. A run checks there that its lock is still its own.
+    A process that is killed leaves the old content or the new one, and at most a temporary file
+    for `remove_leftovers`. On an error the old content stays and the temporary file is removed.
+    `before_rename` runs once the new content is on disk; an exception from it cancels the
+    replacement. A run checks there that it still holds its lock.
 
     Raises: UserError naming `path` when the disk is full or the file cannot be written.
     """
@@ -48,9 +51,9 @@ def replace_atomically(
 
 
 def publish(path: Path, content: bytes, before_link: Callable[[], None] | None = None) -> None:
-    """Gives `path` its `content` once and for all: of many processes that try, one succeeds.
+    """Writes `content` to `path` once and for all: of many processes that try, one succeeds.
 
-    `before_link` runs when the content is on disk, just before it gets its name.
+    `before_link` runs once the content is on disk; an exception from it cancels the publication.
 
     Raises: AlreadyPublished when `path` exists; UserError naming it when it cannot be written.
     """
@@ -64,9 +67,10 @@ def publish(path: Path, content: bytes, before_link: Callable[[], None] | None =
 
 
 def append_whole(path: Path, content: bytes) -> None:
-    """Adds `content` to the end of the file at `path`, on disk when this returns, or nothing of it.
+    """Appends `content` to the file at `path`, on disk when this returns.
 
-    Killed at any moment, it may leave a part of `content` at the end.
+    On an error the file is as it was before. A process that is killed may leave a part of
+    `content` at the end.
 
     Raises: UserError naming `path` when the disk is full or the file cannot be written.
     """
@@ -90,7 +94,7 @@ def written_beside(path: Path, write: Callable[[BinaryIO], object]) -> Iterator[
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     with _naming(path):
-        # Not by `tempfile`: its files are readable by their owner alone, a shared folder's are not.
+        # `tempfile` would make a file that only its owner can read, even in a shared folder
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         _write_and_sync(path, descriptor, write)
@@ -100,14 +104,14 @@ def written_beside(path: Path, write: Callable[[BinaryIO], object]) -> Iterator[
 
 
 def link_exclusively(source: Path, target: Path) -> bool:
-    """Gives the file `source` the further name `target`; False when that name is taken already.
+    """Gives the file `source` a second name, `target`; returns False when that name is taken.
 
     Raises: FileNotFoundError when `source` is gone; UserError naming `target` for other failures.
     """
     try:
         os.link(source, target)
     except FileExistsError:
-        # A file server that did it, but whose answer was lost, says so when it is asked again.
+        # A file server may have made the link, and its answer been lost: the retry finds it there.
         try:
             return os.path.samefile(source, target)
         except FileNotFoundError:
@@ -127,14 +131,14 @@ def link_exclusively(source: Path, target: Path) -> bool:
 def remove_leftovers(folder: Path) -> None:
     """Removes the temporary files of killed processes, in `folder` and below.
 
-    Only for who holds the lock of what is written there.
+    Only the holder of the lock on what is written there may call this.
     """
     for temporary in folder.rglob(".*.tmp"):
         temporary.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in `folder` outlast a power failure, where its file system can."""
+    """Makes the names in `folder` survive a power failure, where the file system can."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -150,7 +154,7 @@ class _WatchedFile(io.FileIO):
 
     failure: OSError | None = None
 
-    def write(self, content: bytes) -> int:
+    def write(self, content: ReadableBuffer, /) -> int:
         try:
             return super().write(content)
         except OSError as error:

@@ -1,7 +1,7 @@
 """Signs of life through a shared file system: a file's modification time, by the server's clock.
 
-The clocks of two machines may be minutes apart, so no time here is ever taken from one of them
-where a file can be made: the server stamps the heartbeat, and the server stamps "now".
+The clocks of two machines may be minutes apart. So no time here comes from either of them where a
+file can be made: the server stamps the heartbeat, and the server stamps "now".
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-PROBE = ".clock."  # how the names of the files begin that ask the server for the time
+PROBE = ".clock."  # the names of files that ask the server for the time begin so
 
 
 class Heartbeat:
     """Stamps the file at `path` every `interval_s` seconds, from `start` to `stop`.
 
-    It holds on to the file itself, whatever happens to its name: a file that has since been
-    put in its place is never stamped.
+    It holds on to the file itself, whatever happens to its name: a file that has since taken its
+    place is never stamped.
     """
 
     def __init__(self, path: Path, interval_s: float) -> None:
@@ -39,7 +39,7 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._stopping.wait(self._interval_s):
-            # A server out of reach may come back; who is given up meanwhile finds out by its token.
+            # The server may be back later. A holder replaced meanwhile finds another token there.
             with suppress(OSError):
                 os.utime(self._descriptor)  # without a time: the server's now
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Holder(NamedTuple):
-    """The process that wrote a lock file; fields are empty where a system cannot tell them."""
+    """The process that wrote a lock file; fields that the system does not tell are empty."""
 
     token: str  # of this one taking of the lock: no two are alike
     host: str
@@ -41,7 +41,7 @@ _BLANK = Holder("", "", "", "", 0, "", "", 0)
 
 
 def this_process(job_id: str | None = None, job_attempt: int | None = None) -> Holder:
-    """This process with a new token; the job is SLURM's when none is given, and its attempt too."""
+    """This process, with a new token. The job and its attempt are SLURM's unless they are given."""
     if job_id is None:
         job_id = os.environ.get("SLURM_JOB_ID", "")
     if job_attempt is None:
@@ -59,20 +59,20 @@ def this_process(job_id: str | None = None, job_attempt: int | None = None) -> H
 
 
 def why_gone(holder: Holder, me: Holder, age_s: float, stale_after_s: float) -> str | None:
-    """Why `holder` no longer counts, in words, or None while it does.
+    """Why `holder` can no longer be at work, in words; None while it may be.
 
     Args:
-        holder: who wrote the lock.
-        me: who wants to know.
+        holder: the process that wrote the lock.
+        me: the process that asks.
         age_s: seconds since the holder's last heartbeat, by the file server's clock.
-        stale_after_s: seconds without a heartbeat after which a process out of sight is given up.
+        stale_after_s: seconds without a heartbeat after which a process elsewhere is given up.
     """
     # A job's attempts follow each other. Processes of one attempt may well run side by side (many
     # runs packed into one job), so that the job alone says nothing about them.
     if holder.job_id and holder.job_id == me.job_id and holder.job_attempt < me.job_attempt:
         return f"job {me.job_id} was started again"
     if holder.host == me.host and holder.boot_id != me.boot_id:
-        # Who has beaten since this boot is another machine of the same name.
+        # A heartbeat since this boot comes from another machine of the same name.
         if age_s > _uptime_s():
             return f"{me.host} was started again"
     elif holder.host == me.host and holder.pid_namespace == me.pid_namespace:
@@ -80,21 +80,21 @@ def why_gone(holder: Holder, me: Holder, age_s: float, stale_after_s: float) -> 
         if started is None or (holder.started and started and started != holder.started):
             return f"its process {holder.pid} is gone"
         if started and started == holder.started:
-            return None  # at work or suspended, but there: no heartbeat is needed to know
+            return None  # it lives, even if suspended: no heartbeat is needed to know
     if age_s > stale_after_s:
         return f"process {holder.pid} on {holder.host} gave no heartbeat for {age_s:.0f} s"
     return None
 
 
 def _started(pid: int) -> str | None:
-    """When the living process `pid` started; "" where that is not told, None when it is dead."""
+    """When the process `pid` started; "" where the system does not tell, None when it is dead."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return None
     except PermissionError:
         pass  # alive, another user's
-    # After the name, which is in brackets and may hold anything: state, and 19 fields on the start.
+    # The name is in brackets and may hold anything. After it: the state, 19 fields on the start.
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     if len(fields) < 20:
         return ""
@@ -102,7 +102,7 @@ def _started(pid: int) -> str | None:
 
 
 def _uptime_s() -> float:
-    """Seconds since this machine started, sleep included; infinite where that is not told."""
+    """Seconds since this machine started, sleep included; infinite where it does not tell."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return float("inf")
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,19 +1,23 @@
-"""Leaving in order: what a scheduler asks of a process, by a signal, before it kills it."""
+"""Stopping in good order when a scheduler's signal announces that it will kill the process."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 
 # The end of a job, and submitit's warning that its time is nearly over or its node is wanted.
 ASKING = (signal.SIGTERM, signal.SIGUSR2)
-LEFT = 75  # exit status of a run that left in order: it goes on when it is started again
+LEFT = 75  # exit status of a run that stopped in good order: started again, it goes on
+
+
+_Handler = Callable[[int, FrameType | None], object] | int | None  # None: not Python's own
 
 
 class AskedToLeave(KeyboardInterrupt):
-    """Ends work from within, as Ctrl-C does, because a signal asked for it."""
+    """Unwinds the work, as Ctrl-C does, because a signal asked for it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"asked to leave by {signal.Signals(number).name}")
@@ -21,19 +25,18 @@ class AskedToLeave(KeyboardInterrupt):
 
 
 class Leave:
-    """Notes the signals in ASKING, from `__enter__` to `__exit__`; deaf outside the main thread.
+    """Records the signals in ASKING between `__enter__` and `__exit__`, in the main thread only.
 
-    `at_once` makes a signal end the process with status LEFT: for the time when it has nothing to
-    save.
+    While `at_once` is set, a signal ends the process with status LEFT: there is nothing to save.
     """
 
     def __init__(self) -> None:
-        self.asked: int | None = None  # the first signal that was heard
+        self.asked: int | None = None  # the first signal received
         self.at_once = False
-        self._before: dict[int, object] = {}
+        self._before: dict[int, _Handler] = {}
 
     def listen(self) -> None:
-        """Hears the signals, whatever handlers have been installed since it did so last."""
+        """Installs the handlers, again if others have been installed since."""
         if threading.current_thread() is threading.main_thread():
             for number in ASKING:
                 before = signal.signal(number, self._hear)

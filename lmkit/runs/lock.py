@@ -1,18 +1,19 @@
-"""At most one process works on a run: a lock that no dead process holds.
+"""At most one process works on a run: a lock that no dead process keeps.
 
-The lock is a file that only one process can make. It says who holds it (`Holder`), and its
-modification time is the holder's last heartbeat, which is compared with the time of a file made
-just now: both are set by the file server, so that no two machines' clocks are ever compared.
+The lock is a file that only one process can make. It names its holder (`Holder`), and its
+modification time is the holder's last heartbeat. That time is compared with the time of a file made
+just now: the file server sets both, so that no two machines' clocks are ever compared.
 
-A holder that is gone (`why_gone`) is replaced, and of many who find it gone one replaces it: the
-right to replace the holder with token X is itself such a lock, the file `<lock>.X`, made by who
-wants to be next and holding its own record. When the lock still has token X then, that file is
-renamed over it. A process that dies between the two steps is a holder that is gone, of `<lock>.X`,
-and is replaced in the same way. To release its lock a holder first takes the right to replace
-itself. So whoever changes or removes a lock file has made sure whose it is, with nobody between.
+A holder that is gone (`why_gone`) is replaced. Many processes may notice, and one of them replaces
+it: the right to replace the holder with token X is itself such a lock, the file `<lock>.X`, which
+the successor makes and which holds its record. If the lock still has token X then, that file is
+renamed over it. A process that dies between the two steps is a holder of `<lock>.X` that is gone,
+and is replaced in the same way. To release its lock, a holder first takes the right to replace
+itself. So whoever changes or removes a lock file has made sure whose it is, and nobody can come
+between.
 
-A holder that was suspended for long may find its lock taken. Hence `check` before anything is
-renamed into the run's folder.
+A holder that was suspended for long may find its lock taken. Therefore `check` precedes every
+rename into the run's folder.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class LockLost(UserError):  # noqa: N818
 
 
 class LockState(NamedTuple):
-    """A lock as it was found."""
+    """A lock at one moment."""
 
     token: str  # "damaged" when the file cannot be understood
     holder: Holder | None  # None when the file cannot be understood
@@ -60,7 +61,7 @@ class RunLock:
     Args:
         path: the lock file; its folder is made when it is missing.
         job_id: the scheduler's job, SLURM's when None. A later attempt of the same job takes the
-            lock of an earlier one at once.
+            lock of an earlier attempt at once.
         job_attempt: how often the scheduler has restarted the job; SLURM's count when None.
         stale_after_s: seconds without a heartbeat after which a holder on another machine is
             given up. The holder beats 12 times in that time.
@@ -110,9 +111,9 @@ class RunLock:
         _remove_litter(self.path, self._stale_after_s)
 
     def release(self) -> None:
-        """Gives the lock up; does nothing when it is lost or was never held."""
+        """Gives up the lock; does nothing when it is lost or was never held."""
         # A forked child has a copy of this object, but neither the heartbeat nor the right.
-        if self._heartbeat is None or self._me.pid != os.getpid():
+        if self._heartbeat is None or self._me is None or self._me.pid != os.getpid():
             return
         self._heartbeat.stop()
         self._heartbeat = None
@@ -123,16 +124,16 @@ class RunLock:
                     self.path.unlink()
                 right.unlink()
         except (OSError, UserError) as error:
-            # Removed by hand, or the server is out of reach: when this process has ended, whoever
-            # wants the lock finds its holder gone.
+            # It was removed by hand, or the server is out of reach. Once this process has ended,
+            # its lock is that of a holder who is gone.
             log.warning("could not release %s: %s", self.path, error)
 
     def holds(self) -> bool:
         """Whether the lock is still this one's."""
-        return self._heartbeat is not None and _token_at(self.path) == self._me.token
+        return self._heartbeat is not None and _token_at(self.path) == self.token
 
     def check(self) -> None:
-        """Raises LockLost unless the lock is still this one's, UserError when none can tell."""
+        """Raises LockLost unless the lock is still this one's, UserError when it is unreadable."""
         try:
             held = self.holds()
         except OSError as error:
@@ -176,27 +177,27 @@ def look_at(
 
 
 def _take(path: Path, record: Path, me: Holder, stale_after_s: float) -> None:
-    """Makes `record`, which says who `me` is, the file at `path`; raises LockHeld when it cannot.
+    """Makes `record`, which names `me`, the file at `path`. Raises: LockHeld when it cannot.
 
-    Each round ends with the lock taken, held by another, or changed since it was looked at.
+    In each round the lock is taken, or held by another, or has changed since it was read.
     """
     while not link_exclusively(record, path):
-        found = _look(path, me, server_time_s(path.parent), stale_after_s)
-        if found is None:
+        state = _look(path, me, server_time_s(path.parent), stale_after_s)
+        if state is None:
             continue
-        if found.gone is None:
-            raise LockHeld(_held(path, found))
-        right = _right_to_replace(path, found.token)
+        if state.gone is None:
+            raise LockHeld(_held(path, state))
+        right = _right_to_replace(path, state.token)
         _take(right, record, me, stale_after_s)
         try:
-            if _token_at(path) == found.token:
+            if _token_at(path) == state.token:
                 os.replace(right, path)
             else:
                 right.unlink()
         except FileNotFoundError:
-            pass  # `me` was suspended in between and given up: see who has it now
+            pass  # `me` was suspended meanwhile, and given up: another may have the lock now
         if _token_at(path) == me.token:
-            log.info("took over %s: %s", path, found.gone)
+            log.info("took over %s: %s", path, state.gone)
             return
 
 
@@ -229,19 +230,19 @@ def _right_to_replace(path: Path, token: str) -> Path:
     return path.with_name(f"{path.name}.{token}")
 
 
-def _held(path: Path, found: LockState) -> str:
-    if found.holder is None:
+def _held(path: Path, state: LockState) -> str:
+    if state.holder is None:
         who = "a process that cannot be told (its lock is damaged)"
     else:
-        who = f"process {found.holder.pid} on {found.holder.host}"
+        who = f"process {state.holder.pid} on {state.holder.host}"
     return (
-        f"{path} is held by {who}, last heard of {found.age_s:.0f} s ago: wait for it to end "
+        f"{path} is held by {who}, last heard of {state.age_s:.0f} s ago: wait for it to end "
         f"(should it be dead for certain, remove that file)"
     )
 
 
 def _remove_litter(path: Path, stale_after_s: float) -> None:
-    """Removes what processes killed on their way to the lock have left beside it."""
+    """Removes what processes left beside the lock that were killed while they took it."""
     litter = (f"{path.name}.", f".{path.name}.", PROBE)
     with suppress(OSError):  # gone already, or another user's: it is in nobody's way
         now_s = server_time_s(path.parent)

@@ -1,8 +1,9 @@
-"""`metrics.csv`: one row a logging moment, appended as the run goes and cut back when it resumes.
+"""`metrics.csv`: a row for each time of logging, appended as the run proceeds.
 
-The columns are `step`, `epoch`, then each metric in the order in which it first came; a metric
-that a row does not have is an empty cell. Numbers are written so that they read back exactly.
-A line counts once its newline is there: what comes after the last newline was torn by a crash.
+The columns are `step`, `epoch`, then the metrics in the order in which they first appeared. An
+empty cell stands for a metric that the row does not have. Numbers read back exactly. A line counts
+once it ends in a newline: whatever follows the last newline was torn by a crash. A run that resumes
+cuts the file back to its checkpoint.
 """
 
 from __future__ import annotations
@@ -27,44 +28,45 @@ class MetricsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
-        self._columns: list[str] | None = None  # of the file; None until it was looked at
+        self._columns: list[str] | None = None  # of the file; None until it has been read
 
     def append(self, step: int, epoch: int, values: Mapping[str, int | float]) -> None:
         """Adds a row, on disk when this returns. A metric not seen before adds a column.
 
-        A row comes before the checkpoint of its step is saved: a run that resumes there then has
-        it once, and one that resumes earlier cuts it off and comes to it again.
+        A row is written before the checkpoint of its step. So a run that resumes there has the
+        row once, and a run that resumes earlier cuts it off and writes it again.
 
         Raises: UserError naming the file when it cannot be written; it is then as it was before.
         """
         for name, value in values.items():
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"metric {name} must be an int or a float, but is {value!r}")
-        if self._columns is None:
-            self._keep_until(math.inf)
+        columns = self._columns
+        if columns is None:
+            columns = self._keep_until(math.inf)
         row: Row = {"step": step, "epoch": epoch, **values}
-        new_columns = [name for name in row if name not in self._columns]
+        new_columns = [name for name in row if name not in columns]
         if new_columns:
-            self._rewrite([*self._columns, *new_columns], [*self.read(), row])
+            self._rewrite([*columns, *new_columns], [*self.read(), row])
         else:
-            append_whole(self.path, _lines(self._columns, [row]))
+            append_whole(self.path, _lines(columns, [row]))
 
     def cut_back(self, step: int) -> None:
-        """Drops the rows after `step`, and a torn last line, as a run does that resumes there.
+        """Drops the rows after `step`, and a torn last line, for a run that resumes there.
 
         Raises: UserError naming the file when it is damaged or cannot be written.
         """
         self._keep_until(step)
 
     def read(self) -> list[Row]:
-        """All whole rows, empty cells left out. No file is no rows.
+        """All whole rows, without the empty cells; [] where there is no file.
 
         Raises: UserError naming the file and the line that is damaged.
         """
         return self._parse(self._content())
 
     def latest(self, tail_bytes: int = 65536) -> Row:
-        """The last value of each column within the last `tail_bytes`: quick on long files.
+        """The last value of each column in the last `tail_bytes`, which is quick on long files.
 
         Raises: UserError naming the file and the line that is damaged.
         """
@@ -83,13 +85,15 @@ class MetricsFile:
             latest.update(row)
         return latest
 
-    def _keep_until(self, last_step: float) -> None:
+    def _keep_until(self, last_step: float) -> list[str]:
+        """Drops the rows after `last_step`, and a torn last line; returns the columns."""
         content = self._content()
         rows = self._parse(content)
         kept = [row for row in rows if row["step"] <= last_step]
-        self._columns = _columns_of(content)
+        self._columns = columns = _columns_of(content)
         if len(kept) < len(rows) or not content.endswith("\n"):
-            self._rewrite(self._columns, kept)
+            self._rewrite(columns, kept)
+        return columns
 
     def _rewrite(self, columns: list[str], rows: list[Row]) -> None:
         text = _lines(columns, [{name: name for name in columns}, *rows])

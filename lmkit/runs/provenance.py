@@ -29,14 +29,14 @@ _GIT_TIMEOUT_S = 20
 
 
 class Revision(NamedTuple):
-    """A commit, and whether the working tree differs from it (ignored files aside)."""
+    """A commit, and whether the working tree differs from it (but for ignored files)."""
 
     commit: str
     dirty: bool
 
 
 class Hardware(NamedTuple):
-    """The machine; fields are None where a system does not tell them."""
+    """The machine; fields that the system does not tell are None."""
 
     cpu: str | None
     cores: int | None
@@ -48,7 +48,7 @@ class Hardware(NamedTuple):
 def provenance(
     data_sha256: str, threads: int, device_names: Sequence[str] = ()
 ) -> dict[str, object]:
-    """What a result must be able to say of its making, ready for JSON.
+    """The provenance of a result, ready for JSON.
 
     Args:
         data_sha256: fingerprint of the corpus.

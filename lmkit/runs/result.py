@@ -31,12 +31,12 @@ class Budget(NamedTuple):
 
 @dataclass(frozen=True)
 class Spent:
-    """What a run had of its budget when it ended."""
+    """How far a run had gone in its budget when it ended."""
 
     max_epochs: int | None  # as allowed then
     patience: int | None  # as allowed then, in epochs
     epochs: int  # trained in all
-    stopped: str  # why: "max_epochs", "patience", or what else no budget would have changed
+    stopped: str  # why: "max_epochs", "patience", or a reason that no budget would have changed
 
     def suffices_for(self, budget: Budget) -> bool:
         """Whether `budget` would have let the run go no further than it went."""
@@ -53,7 +53,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Result:
-    """What a finished run found, what it cost, and what made it."""
+    """What a finished run measured, what it cost, and what made it."""
 
     schema_version: int
     experiment: str

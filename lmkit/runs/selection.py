@@ -1,121 +1,180 @@
-"""Which finished runs a user means by a folder, a pattern or a sweep, and by options of the runs.
+"""Which finished runs a user means: the one grammar of every command that takes runs.
 
-    runs/penn_softmax-0123456789ab                    a run
-    runs                                              all finished runs in a folder
-    runs/penn_gss-*                                   a pattern: runs, and folders of runs
-    runs/sweeps/gss_grid_penn                         the points of a sweep
-    "runs head.transform.c:-1.5 head.transform.k:2"   of any of these, those with such options
+A place names runs:
+
+    runs/penn_softmax-0123456789ab       a run, by its folder
+    runs                                 the runs in a folder
+    gss_grid_penn                        the points of a sweep, by its name in <runs_dir>/sweeps
+    runs/sweeps/gss_grid_penn            the points of a sweep, by its folder
+    "runs/penn_*"                        a pattern: each match is one of the above
+
+Filters may follow it, with a space before each. A run must pass all of them:
+
+    "runs head:gss"                      the head, by its family or by its name in tables
+    "runs name:penn_*"                   the experiment's name, or a pattern of it
+    "runs head.transform.c:-1.5 seed:1"  any option of the runs' configuration
+
+A YAML list means the runs of all its entries, each with filters of its own:
+
+    [runs/penn_softmax-*, "gss_grid_penn head.transform.k:2"]
+
+Where a folder with runs and a sweep have the same name, the folder is meant.
 """
 
 from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.runs.finished import FinishedRun, read_finished
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.result import Result
+from lmkit.runs.names import family_of
 from lmkit.runs.sweep_folder import MANIFEST, SweepFolder
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # PyYAML can be built without the fast one
+RUNS_HELP = """\
+RUNS is a run's folder, a folder of runs, a sweep's name or folder, a pattern such as
+runs/penn_*, or a list of these. Filters may follow: head:gss, name:penn_*, or any
+option of the runs, such as head.transform.c:-1.5."""
+
+_FILTER = re.compile(r"\s+(?=[A-Za-z_][\w.]*[:=])")  # what stands before one
 _ABSENT = object()
 
 
-class SelectedRun(NamedTuple):
-    """A finished run."""
-
-    folder: RunFolder
-    config: dict
-    result: Result
-
-
 class Selection(NamedTuple):
-    """The runs that were meant, and why others are left out."""
+    """The runs that are meant, and why others do not count."""
 
-    runs: list[SelectedRun]
+    runs: list[FinishedRun]
     left_out: dict[str, str]  # name -> reason
 
 
-def select_runs(option: str, said: str) -> Selection:
-    """The finished runs that `said` means, in order of their names; damaged ones are left out.
+def select_runs(option: str, said: object, runs_dir: str = "runs") -> Selection:
+    """The finished runs that `said` means, in the order of their names, each of them once.
+
+    Unfinished and damaged runs are left out.
 
     Args:
-        option: name of the option of which `said` is the value, for messages.
-        said: see above.
+        option: the option whose value `said` is, for messages.
+        said: a text, or a list of texts, in the grammar above.
+        runs_dir: the folder in whose `sweeps` a sweep's name is looked up.
 
-    Raises: UserError when it means none.
+    Raises: UserError when an entry names no run, or no run that it names has finished.
     """
-    pattern, wanted = _read(option, said)
-    candidates = {folder.path.resolve(): folder for folder in _candidates(pattern)}
-    runs, left_out = [], {}
-    for folder in candidates.values():
+    folders: dict[Path, RunFolder] = {}
+    left_out: dict[str, str] = {}
+    for text in _texts(option, said):
+        place, filters = _parsed(option, text)
+        there = _runs_at(place, runs_dir)
+        if not there:
+            raise UserError(f"{option}={text} means no run: {_nothing_at(place, runs_dir)}")
+        passing, damaged = _filtered(there, filters)
+        if not passing and not damaged:
+            raise UserError(f"{option}={text} means none of the {len(there)} runs of {place}")
+        folders |= {folder.path.resolve(): folder for folder in passing}
+        left_out |= damaged
+    runs = []
+    for folder in folders.values():
         try:
-            config = _config(folder)
-            if not all(_found(config, name) == value for name, value in wanted.items()):
-                continue
-            runs.append(SelectedRun(folder, config, folder.read_result()))
+            runs.append(read_finished(folder))
         except UserError as error:
-            left_out[folder.path.name] = str(error)
+            left_out[folder.path.name] = _reason(error, folder)
     if not runs:
-        of = f" of {len(candidates)} there" if candidates else ""
-        why = f": {next(iter(left_out.values()))}" if left_out else ""
-        raise UserError(
-            f"{option}={said} means no finished run{of}{why}; give a run folder, a folder of runs, "
-            f"a pattern such as runs/penn_*, or a sweep's folder, and after it option:value"
-        )
-    return Selection(sorted(runs, key=lambda run: run.folder.path.name), left_out)
+        ((name, reason), *others) = left_out.items()
+        more = f" (and {len(others)} more)" if others else ""
+        raise UserError(f"{option}={said} means no finished run: {name}: {reason}{more}")
+    return Selection(sorted(runs, key=lambda run: run.name), left_out)
 
 
-def _read(option: str, said: str) -> tuple[str, dict[str, object]]:
-    """The pattern, and the options that the runs must have."""
-    if not isinstance(said, str) or not said.strip():
+def _texts(option: str, said: object) -> list[str]:
+    every = said if isinstance(said, list) else [said]
+    texts = [text for text in every if isinstance(text, str) and text.strip()]
+    if not texts or len(texts) < len(every):
         raise UserError(f"{option} must name runs, but is {said!r}")
-    if Path(said).exists():  # its name may hold spaces
-        return said, {}
-    pattern, *filters = said.split()
-    wanted = {}
-    for text in filters:
-        parts = re.fullmatch(r"([A-Za-z_][\w.]*)[:=](.+)", text)
-        if parts is None:
-            raise UserError(f"{option}: {text!r} is no option:value such as head.transform.c:-1.5")
-        wanted[parts[1]] = yaml.safe_load(parts[2])
-    return pattern, wanted
+    return texts
 
 
-def _candidates(pattern: str) -> Iterator[RunFolder]:
-    """Runs that the pattern names, those in folders that it names, and points of its sweeps."""
-    for path in map(Path, sorted(glob.glob(pattern))):
-        if (path / MANIFEST).is_file():
-            sweep = SweepFolder.find(str(path), ".")
-            yield from map(sweep.run_folder, sweep.manifest.points)
-        elif RunFolder(path).state() != "new":
-            yield RunFolder(path)
-        elif path.is_dir():
-            inside = map(RunFolder, sorted(path.iterdir()))
-            yield from (folder for folder in inside if folder.state() != "new")
+def _parsed(option: str, text: str) -> tuple[str, dict[str, str]]:
+    """The place, and the filters: from an option's name to the value that is wanted."""
+    if Path(text).exists():  # its name may hold spaces and colons
+        return text, {}
+    place, *filters = _FILTER.split(text.strip())
+    wanted = dict(re.split("[:=]", each, maxsplit=1) for each in filters)
+    for name, value in wanted.items():
+        try:
+            yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise UserError(f"{option}: {name}:{value} is no option and value") from None
+    return place, wanted
 
 
-def _config(folder: RunFolder) -> dict:
-    try:
-        config = yaml.load(folder.config.read_text("utf-8"), _Loader)
-    except FileNotFoundError:
-        raise UserError(f"{folder.config} is missing") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        what = str(error).splitlines()[0]
-        raise UserError(f"{folder.config} is damaged: {what}") from None
-    if not isinstance(config, dict):
-        raise UserError(f"{folder.config} is damaged: it holds no options")
-    return config
+def _runs_at(place: str, runs_dir: str) -> list[RunFolder]:
+    """The runs at a place, whatever their state; [] where there is none."""
+    paths = [Path(place)] if Path(place).exists() else map(Path, sorted(glob.glob(place)))
+    return [run for path in paths for run in _runs_in(path)] or _runs_in(
+        Path(runs_dir, "sweeps", place)
+    )
 
 
-def _found(config: dict, option: str) -> object:
-    """The option's value; something that equals none where there is no such option."""
+def _runs_in(path: Path) -> list[RunFolder]:
+    """The points of a sweep, the run itself, or the runs that lie in a folder."""
+    if (path / MANIFEST).is_file():
+        sweep = SweepFolder.find(str(path), ".")
+        return [sweep.run_folder(point) for point in sweep.manifest.points]
+    if RunFolder(path).state() != "new":
+        return [RunFolder(path)]
+    inside = map(RunFolder, sorted(path.iterdir())) if path.is_dir() else ()
+    return [folder for folder in inside if folder.state() != "new"]
+
+
+def _filtered(
+    folders: Sequence[RunFolder], filters: Mapping[str, str]
+) -> tuple[list[RunFolder], dict[str, str]]:
+    """The runs that pass all filters, and why of others nobody can tell."""
+    passing, damaged = [], {}
+    for folder in folders:
+        try:
+            if all(_passes(folder, name, wanted) for name, wanted in filters.items()):
+                passing.append(folder)
+        except UserError as error:
+            damaged[folder.path.name] = _reason(error, folder)
+    return passing, damaged
+
+
+def _passes(folder: RunFolder, name: str, wanted: str) -> bool:
+    if folder.state() == "new":  # a point of a sweep: it is left out in any case
+        return True
+    if name == "head":
+        return folder.read_names().family == family_of(wanted)
+    value = _option(folder.read_config(), name)
+    if name == "name":
+        return fnmatchcase(str(value), wanted)
+    return bool(value == yaml.safe_load(wanted))
+
+
+def _option(config: Mapping[str, Any], option: str) -> object:
+    """The option's value; something that equals nothing where there is no such option."""
     value: object = config
     for key in option.split("."):
-        value = value.get(key, _ABSENT) if isinstance(value, dict) else _ABSENT
+        value = value.get(key, _ABSENT) if isinstance(value, Mapping) else _ABSENT
     return value
+
+
+def _nothing_at(place: str, runs_dir: str) -> str:
+    if Path(place).exists():
+        return f"there is none in {place}"
+    sweeps = Path(runs_dir, "sweeps")
+    names = sorted(path.parent.name for path in sweeps.glob(f"*/{MANIFEST}"))
+    return (
+        f"it is no folder, no pattern that matches one, and no sweep in "
+        f"{sweeps}{did_you_mean(place, names)}"
+    )
+
+
+def _reason(error: UserError, folder: RunFolder) -> str:
+    return str(error).replace(f"{folder.path}/", "")

@@ -12,6 +12,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.runs.atomic import replace_atomically
@@ -52,8 +53,8 @@ class Manifest:
     """What a sweep is."""
 
     name: str
-    runs_dir: str  # as the runs are told it
-    started_in: str  # folder from which relative paths count
+    runs_dir: str  # as the option of the runs has it
+    started_in: str  # the folder that relative paths start from
     retries: int  # how often a point that failed is tried again
     points: list[Point]
 
@@ -63,7 +64,7 @@ class SweepFolder:
 
     Args:
         path: `<runs_dir>/sweeps/<name>`.
-        manifest: what is, or is to be, in it.
+        manifest: its content, written or still to be written.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
@@ -79,7 +80,7 @@ class SweepFolder:
 
     @classmethod
     def find(cls, name_or_folder: str, runs_dir: str) -> SweepFolder:
-        """The sweep of that name in `runs_dir`, or in that folder.
+        """The sweep of that name in `runs_dir`, or the sweep in that folder.
 
         Raises: UserError when there is none, or its manifest is damaged.
         """
@@ -89,9 +90,9 @@ class SweepFolder:
                 return cls(path.resolve(), _read(path / MANIFEST))
         there = sorted(p.parent.name for p in sweeps.glob(f"*/{MANIFEST}"))
         near = did_you_mean(name_or_folder, there)
-        found = "there are " + ", ".join(there) if there else "there are none"
+        others = "there are " + ", ".join(there) if there else "there are none"
         raise UserError(
-            f"{name_or_folder} is no sweep in {sweeps} and no sweep's folder{near}; {found}; "
+            f"{name_or_folder} is no sweep in {sweeps} and no sweep's folder{near}; {others}; "
             f"--runs-dir says where the runs are"
         )
 
@@ -155,6 +156,6 @@ def _read(path: Path) -> Manifest:
         ) from None
 
 
-def _replace_json(path: Path, content: dict) -> None:
+def _replace_json(path: Path, content: dict[str, Any]) -> None:
     text = json.dumps(content, indent=1) + "\n"
     replace_atomically(path, lambda file: file.write(text.encode()))

@@ -16,9 +16,9 @@ import hydra
 from lmkit.analyses.finding import find_analyses
 from lmkit.cli.entry import CONFIGS
 from lmkit.report.contents import make_report
-from lmkit.runs.finished import collect, run_folders
+from lmkit.runs.selection import select_runs
 
-CONFTEST = Path(__file__).resolve().parents[1] / "report" / "conftest.py"
+CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
 SEEDS = 10
 
 
@@ -43,12 +43,12 @@ def main() -> None:
                 changes = {"transform.c": -2 + 0.5 * (point % 9), "transform.k": 1.25 + point // 9}
                 make_run(root, seed, ppl, rank, transform="gss", changes=changes)
         start, cpu = time.perf_counter(), time.process_time()
-        collected = collect(run_folders(root))
+        runs = select_runs("runs", str(root)).runs
         read = time.perf_counter()
         with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
             analyses = find_analyses().classes
         make_report(
-            collected, analyses=analyses, baseline="softmax", window=None, out=root / "report"
+            runs, analyses=analyses, baseline="softmax", window=None, out=root / "report"
         )
         end = time.perf_counter()
     print(

@@ -1,4 +1,4 @@
-"""Run folders made by hand: what a report reads of them, and nothing trained."""
+"""Run folders made by hand, with all that a report reads of them, and nothing trained."""
 
 from __future__ import annotations
 
@@ -9,56 +9,15 @@ from pathlib import Path
 import hydra
 import numpy as np
 import pytest
-import yaml
 
 from lmkit.analyses.analysis import Analysis
 from lmkit.analyses.finding import find_analyses
 from lmkit.cli.entry import CONFIGS
-from lmkit.runs.identity import identity
-from lmkit.runs.names import RunNames
-
-MIXTURES = {
-    "none": {"_target_": "lmkit.heads.mixtures.SingleContext"},
-    "softmaxes": {
-        "_target_": "lmkit.heads.mixtures.MixtureOfSoftmaxes",
-        "num_experts": 15,
-        "latent_dropout": 0.29,
-    },
-}
-TRANSFORMS = {
-    "identity": {"_target_": "lmkit.heads.transforms.Identity"},
-    "gss": {"_target_": "lmkit.heads.transforms.GeneralizedSigSoftmax", "c": -1.5, "k": 2.5},
-    "plif": {
-        "_target_": "lmkit.heads.transforms.PiecewiseLinear",
-        "knots": 100000,
-        "limit": 20.0,
-        "frozen": False,
-    },
-    "outside": {"_target_": "heads.Cube", "start": 0.01},
-}
-TRIGGERS = {
-    "et": {"_target_": "lmkit.training.triggers.AtEpoch", "epoch": 200},
-    "nt": {"_target_": "lmkit.training.triggers.NonMonotone", "n": 5},
-}
-THRESHOLDS = [10.0 ** (-step / 10) for step in range(80, -1, -1)]
-
-MakeRun = Callable[..., Path]
 
 
-def spectrum_measures(contexts: int, words: int, rank: int) -> dict[str, object]:
-    return {
-        "num_contexts": contexts,
-        "num_columns": words,
-        "resolution": 5e-8,
-        "press_tolerance": 1e-5,
-        "press_rank": rank,
-        "effective_rank": {"0.001": 52, "0.0001": 201, "1e-05": 306},
-        "stable_rank": 1.5,
-        "entropy_rank": 12.0,
-        "thresholds": THRESHOLDS,
-        "cumulative_shares": np.linspace(0, 1, 81).tolist(),
-        "unresolved": {},
-    }
+def _write(run: Path, stem: str, **content: object) -> None:
+    whole = {"schema_version": 1, "kind": stem, "checkpoint": "best", "averaged": True, **content}
+    (run / "analysis" / f"{stem}.json").write_text(json.dumps(whole))
 
 
 @pytest.fixture(scope="session")
@@ -71,97 +30,7 @@ def analyses() -> list[type[Analysis]]:
 
 
 @pytest.fixture(scope="session")
-def make_run() -> MakeRun:
-    """Writes a finished run into a folder of runs; what is not said is as for softmax on PTB."""
-
-    def make(
-        root: Path,
-        seed: int = 1,
-        ppl: float = 57.0,
-        rank: int = 402,
-        mixture: str = "none",
-        transform: str = "identity",
-        trigger: str = "et",
-        contexts: int = 10000,
-        sizes: tuple[int, int] = (10000, 82429),
-        changes: dict[str, object] | None = None,
-        with_files: bool = True,
-        max_epochs: int = 3,
-    ) -> Path:
-        head = {"mixture": dict(MIXTURES[mixture]), "transform": dict(TRANSFORMS[transform])}
-        for option, value in (changes or {}).items():
-            part, name = option.split(".")
-            head[part][name] = value
-        config = {
-            "name": "penn_small",
-            "data": {"name": "penn", "train_tokens": None},
-            "trunk": {"emb_dim": 400, "_target_": "lmkit.trunk.awd_lstm.AWDLSTM"},
-            "head": {"chunk_mb": 32, **head},
-            "objective": {"ar_weight": 2.0},
-            "optimizer": {"lr": 20.0},
-            "trigger": TRIGGERS[trigger],
-            "windows": {"batch_size": 20},
-            "seed": seed,
-            "threads": 1,
-            "trainer": {"precision": "32-true", "deterministic": False},
-        }
-        found = identity(config, f"data of {sizes}", "cpu")
-        folder = root / f"penn_small-{found.digest}"
-        for name in ("analysis", "spectra"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        names = RunNames("Softmax", "softmax", (0, 0, 0), "AWD-LSTM", "ET 200", "toy", "toy")
-        content = {"digest": found.digest, "settings": found.settings, "names": names._asdict()}
-        (folder / "identity.json").write_text(json.dumps({"schema_version": 2, **content}))
-        (folder / "config.yaml").write_text(yaml.safe_dump(config))
-        measures = spectrum_measures(contexts, sizes[0], rank)
-        metrics = {
-            "train_ppl": ppl - 20,
-            "valid_ppl": ppl + 2,
-            "test_ppl": ppl,
-            "test_tokens": sizes[1],
-            "best_epoch": 2,
-            "switched_after": 1,
-            "test_spectrum": measures,
-        }
-        result = {
-            "schema_version": 1,
-            "experiment": "penn_small",
-            "identity": found.digest,
-            "metrics": metrics,
-            "cost": {"seconds_per_epoch": 55.0 + seed, "parameters": 24221600},
-            "provenance": {"git": {"commit": "abc", "dirty": False}, "threads": 1},
-            "budget": {
-                "max_epochs": max_epochs,
-                "patience": None,
-                "epochs": 3,
-                "stopped": "max_epochs",
-            },
-        }
-        (folder / "result.json").write_text(json.dumps(result))
-        if with_files:
-            values = np.geomspace(100.0, 1e-7, 400)
-            np.savez(
-                folder / "spectra" / "test_log_probs.npz",
-                format_version=np.int64(1),
-                singular_values=values,
-                measures=np.array(json.dumps(measures)),
-            )
-            lines = ["step,epoch,train/ppl,valid/ppl,valid/ppl_raw,averaging"]
-            for epoch in (1, 2, 3):
-                lines.append(f"{10 * epoch},{epoch},{ppl / epoch},{ppl + 2},{ppl + 3},0.0")
-            (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
-        return folder
-
-    return make
-
-
-def _write(run: Path, kind: str, **content: object) -> None:
-    whole = {"schema_version": 1, "kind": kind, "checkpoint": "best", "averaged": True, **content}
-    (run / "analysis" / f"{kind}.json").write_text(json.dumps(whole))
-
-
-@pytest.fixture(scope="session")
-def add_analyses() -> Callable[[Path], None]:
+def add_analyses(spectrum_measures) -> Callable[[Path], None]:
     """Writes every kind of analysis into a run's folder."""
 
     def add(run: Path, shift: float = 0.0) -> None:
@@ -222,12 +91,9 @@ def add_analyses() -> Callable[[Path], None]:
             mean_share=0.06,
             isotropic_share=0.04,
         )
-        ranked = {
-            "weights": "averaged",
-            "spectrum": spectrum_measures(82429, 10000, 410),
-            "pairwise_divergence": {"exact": 4.9},
-        }
-        (run / "analysis" / "rank_test_log_probs_82429.json").write_text(json.dumps(ranked))
+        measures = spectrum_measures(82429, 10000, 410)
+        _write(run, "rank_test_log_probs_82429", kind="rank", spectrum=measures,
+               pairwise_divergence={"exact": 4.9})  # fmt: skip
 
     return add
 

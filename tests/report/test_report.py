@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lmkit.comparison.stored import Files
 from lmkit.report.contents import make_report
-from lmkit.runs.finished import collect, run_folders
+from lmkit.runs.finished import LeftOut
+from lmkit.runs.selection import select_runs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -60,7 +60,7 @@ def report(study_folder, analyses, tmp_path_factory) -> Path:
     whole = damaged.read_text()
     damaged.write_text("{")
     make_report(
-        collect(run_folders(study_folder)),
+        select_runs("runs", str(study_folder)).runs,
         analyses=analyses,
         baseline="softmax",
         window=(54.0, 57.5),
@@ -181,29 +181,21 @@ def test_two_corpora_without_ranks_and_a_damaged_analysis(
     path = run / "analysis" / "predictions.json"
     path.write_text(path.read_text().replace('"top"', '"pot"'))
     out = tmp_path / "out"
-    collected = collect(run_folders(runs))
-    page = make_report(collected, analyses=analyses, baseline="gss", window=None, out=out)
+    selected = select_runs("runs", str(runs))
+    left_out = [LeftOut(*each) for each in selected.left_out.items()]
+    page = make_report(
+        selected.runs,
+        analyses=analyses,
+        baseline="gss",
+        window=None,
+        out=out,
+        left_out=left_out,
+    )
     text = page.read_text()
     assert "predictions.json</b>: it is damaged: contexts does not hold name and top" in text
     stems = {path.stem for path in (out / "tables").glob("*.csv")}
     assert {"penn_performance", "penn_all_performance"} <= stems
     assert not (out / "figures" / "penn_grid_rank.svg").exists()
-
-
-def test_spectra_are_read_as_they_are_written(tmp_path, make_run):
-    torch = pytest.importorskip("torch")
-    from lmkit.spectra.measures import measure
-    from lmkit.spectra.storage import write_spectrum
-
-    folder = make_run(tmp_path, 1)
-    values = torch.tensor([4.0, 2.0, 1.0], dtype=torch.float64)
-    measures = measure(values, 5, 3, torch.float32, "svd")
-    with (folder / "spectra" / "test_log_probs.npz").open("wb") as file:
-        write_spectrum(file, values, measures)
-    (run,) = next(iter(collect([folder]).runs.values()))
-    found = Files().spectrum(run, "test_log_probs.npz")
-    assert found.relative_S.tolist() == [1.0, 0.5, 0.25]
-    assert found.measures["press_rank"] == 3
 
 
 COMMAND = (

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import pytorch_lightning as pl
 
 from lmkit.errors.user_error import require_choice, require_count, require_list
-from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.observer import tell
+from lmkit.runs.spectrum_files import epoch_spectrum, write_spectrum
 from lmkit.spectra.measures import numbers
-from lmkit.spectra.storage import write_spectrum
 from lmkit.training.context import RunCallback
 from lmkit.training.head_module import HeadModule
 from lmkit.training.model_spectrum import MATRICES, has_transformed_logits, model_spectrum
@@ -57,8 +56,9 @@ class SpectrumCallback(RunCallback):
                 spectrum = model_spectrum(module, windows, contexts, matrix)
         else:
             spectrum = model_spectrum(module, windows, contexts, matrix)
-        path = self.run.folder.spectra / f"epoch_{epoch:04d}_{split}_{matrix}.npz"
-        replace_atomically(path, lambda file: write_spectrum(file, *spectrum), self.run.check_lock)
+        path = epoch_spectrum(self.run.folder, epoch, split, matrix)
+        values, measures = spectrum.singular_values.cpu(), spectrum.measures
+        write_spectrum(path, values.numpy(), measures.to_dict(), self.run.check_lock)
         for name, value in numbers(spectrum.measures).items():
             module.report(f"spectrum/{split}_{matrix}/{name}", value)
         tell(trainer.loggers, lambda observer: observer.epoch_spectrum(split, matrix))

@@ -7,9 +7,9 @@ import random
 from types import SimpleNamespace
 
 import pytest
+from lmkit.training.callbacks.patience import NonMonotoneStop, Patience
 
 from lmkit.errors.user_error import UserError
-from lmkit.training.callbacks.patience import NonMonotoneStop, Patience
 from lmkit.training.triggers import AtEpoch, FromStart, Never
 
 

@@ -1,0 +1,43 @@
+"""Press's rank of log P on the test split, at equal numbers of contexts.
+
+The tolerance of the rank depends on the number of contexts: ranks compare only at the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from lmkit.comparison.groups import Group, Spread, Study, spread_of
+from lmkit.comparison.run_files import Files
+from lmkit.runs.finished import FinishedRun
+
+
+def ranks_on_test(run: FinishedRun, files: Files) -> dict[int, int]:
+    """The ranks of a run that are resolved, by the number of test contexts."""
+    ranks = {}
+    for measured in files.measurements(run):
+        rank = measured.spectrum.get("press_rank")
+        if measured.split == "test" and isinstance(rank, int):
+            ranks[measured.num_contexts] = rank
+    return ranks
+
+
+def rank_contexts(study: Study, files: Files) -> int | None:
+    """The number of test contexts at which most groups have ranks; of equals the larger."""
+    counts = Counter(
+        count
+        for group in study.groups
+        for count in {n for run in group.runs for n in ranks_on_test(run, files)}
+    )
+    return max(counts, key=lambda count: (counts[count], count), default=None)
+
+
+def rank_at(group: Group, files: Files, num_contexts: int | None) -> Spread | None:
+    """The rank over so many test contexts, over the runs of the group that have it."""
+    return spread_of(list(ranks_at(group, files, num_contexts).values()))
+
+
+def ranks_at(group: Group, files: Files, num_contexts: int | None) -> dict[str, int]:
+    """The rank over so many test contexts of each run that has it, by the run's name."""
+    ranks = {run.name: ranks_on_test(run, files) for run in group.runs}
+    return {name: its[num_contexts] for name, its in ranks.items() if num_contexts in its}

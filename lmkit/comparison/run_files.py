@@ -1,0 +1,142 @@
+"""What runs hold beside their results: analyses, spectra, curves. What is damaged is named once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable
+from pathlib import Path
+from typing import NamedTuple, TypeVar, cast
+
+from lmkit.comparison.groups import Group, Study, median_run
+from lmkit.errors.user_error import UserError
+from lmkit.runs.analysis_files import Content, analysis_file, analysis_stems, read_analysis
+from lmkit.runs.finished import FinishedRun, LeftOut
+from lmkit.runs.metrics import MetricsFile, Row
+from lmkit.runs.spectrum_files import Measures, StoredSpectrum, final_spectrum, read_spectrum
+
+T = TypeVar("T")
+Check = Callable[[Content], object]
+
+_RANK = "rank"  # the analysis whose measurements are read here, and its schema version
+_RANK_VERSION = 1
+
+
+class Measurement(NamedTuple):
+    """Ranks of log P of the best checkpoint over the first contexts of a split."""
+
+    split: str
+    num_contexts: int
+    spectrum: Measures
+    divergence: float | None  # expected pairwise KL of the rows, nats
+    file: str  # of the singular values
+
+
+class Files:
+    """Reads files of runs, each at most once."""
+
+    def __init__(self) -> None:
+        self.damaged: list[LeftOut] = []
+        self._known: dict[Hashable, object] = {}
+
+    def analysis(
+        self, run: FinishedRun, kind: str, schema_version: int = 1, check: Check | None = None
+    ) -> Content | None:
+        """The content of analysis/<kind>.json, None where it is missing or damaged.
+
+        Args:
+            schema_version: that the content must have.
+            check: raises UserError, KeyError, IndexError, TypeError or ValueError when the content
+                is not what the analysis writes. Parsing it serves as well.
+        """
+        return self._analysis(run, kind, kind, schema_version, check)
+
+    def spectrum(self, run: FinishedRun, file: str) -> StoredSpectrum | None:
+        """The content of spectra/<file>, None where it is missing or damaged."""
+        path = run.folder.spectra / file
+        return self._once(run, path, lambda: read_spectrum(path) if path.exists() else None)
+
+    def epochs(self, run: FinishedRun) -> list[Row]:
+        """The rows of metrics.csv that close an epoch."""
+        metrics = MetricsFile(run.folder.metrics)
+        rows = self._once(run, metrics.path, metrics.read) or []
+        return [row for row in rows if "valid/ppl" in row]
+
+    def measurements(self, run: FinishedRun) -> list[Measurement]:
+        """The ranks from the end of training, and those that `lmkit rank` measured."""
+        measured = []
+        own = run.result.metrics.get("test_spectrum")
+        if isinstance(own, dict) and "num_contexts" in own:
+            file = final_spectrum(run.folder).name
+            measured.append(Measurement("test", own["num_contexts"], own, None, file))
+        for stem in analysis_stems(run.folder, _RANK):
+            named = re.fullmatch(rf"{_RANK}_((train|valid|test)_log_probs_(\d+))", stem)
+            content = named and self._analysis(run, stem, _RANK, _RANK_VERSION, _check_rank)
+            if named and content:
+                divergence = (content.get("pairwise_divergence") or {}).get("exact")
+                spectrum, file = content["spectrum"], f"{named[1]}.npz"
+                measured.append(Measurement(named[2], int(named[3]), spectrum, divergence, file))
+        return measured
+
+    def having(self, study: Study, kind: str) -> tuple[list[Group], list[str]]:
+        """Groups with a run that has such an analysis, and the heads of which no group has one."""
+        groups = [
+            group
+            for group in study.groups
+            if any(analysis_file(run.folder, kind).is_file() for run in group.runs)
+        ]
+        there = {group.head.name for group in groups}
+        names = dict.fromkeys(group.head.name for group in study.groups)
+        return groups, [name for name in names if name not in there]
+
+    def representative(
+        self,
+        runs: Iterable[FinishedRun],
+        kind: str,
+        schema_version: int = 1,
+        check: Check | None = None,
+    ) -> FinishedRun | None:
+        """Of the runs with such an analysis the one of median test perplexity."""
+        having = [run for run in runs if self.analysis(run, kind, schema_version, check)]
+        return median_run(having) if having else None
+
+    def _analysis(
+        self, run: FinishedRun, stem: str, kind: str, schema_version: int, check: Check | None
+    ) -> Content | None:
+        path = analysis_file(run.folder, stem)
+        content = self._once(
+            run,
+            path,
+            lambda: read_analysis(run.folder, stem, kind=kind, schema_version=schema_version),
+            schema_version,
+        )
+        if content is None or check is None:
+            return content
+        return self._once(run, path, lambda: _checked(content, check), schema_version, check)
+
+    def _once(
+        self, run: FinishedRun, path: Path, read: Callable[[], T], *how: Hashable
+    ) -> T | None:
+        """What `read` returned when it was first called for the file, None where it is damaged."""
+        key = (path, how)
+        if key not in self._known:
+            try:
+                self._known[key] = read()
+            except (UserError, OSError) as error:
+                name = Path(run.name, path.relative_to(run.folder.path))
+                reason = str(error).splitlines()[0].replace(f"{path} ", "it ", 1)
+                self.damaged.append(LeftOut(str(name), reason))
+                self._known[key] = None
+        return cast(T | None, self._known[key])
+
+
+def _checked(content: Content, check: Check) -> Content:
+    try:
+        check(content)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"it is damaged: {error} is missing or wrong") from None
+    return content
+
+
+def _check_rank(content: Content) -> None:
+    if not isinstance(content["spectrum"], dict):
+        raise UserError("it is damaged: spectrum is no mapping")

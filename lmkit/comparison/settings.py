@@ -1,0 +1,94 @@
+"""The settings of runs: what tells runs of one head apart, and how tables say it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from lmkit.runs.finished import FinishedRun
+from lmkit.runs.names import RunNames
+
+Settings = Mapping[str, object]  # values by dotted option
+
+# They change no number's meaning, follow from other settings, or are said by the head's name.
+_IGNORED = (
+    "data_sha256", "identity_version", "device_kind", "threads", "seed",
+    "head.in_dim", "head.emb_dim", "head.chunk_mb", "head.loss",
+    "head.mixture.in_dim", "head.mixture.emb_dim", "head.transform.frozen",
+    "trainer.deterministic", "windows.eval_length",
+)  # fmt: skip
+_SHORT = {
+    "head.mixture.num_experts": "K",
+    "head.mixture.latent_dropout": "latent dropout",
+    "head.num_experts": "K",
+    "head.num_partitions": "J",
+}
+_MOST_TOLD = 4  # differences in a label
+
+
+def settings_of(run: FinishedRun) -> dict[str, object]:
+    """All that decides the numbers of a run but its seed, by dotted option."""
+    settings = {
+        option: value
+        for option, value in _leaves(run.settings, "")
+        if option not in _IGNORED and not option.startswith("parent.")
+    }
+    settings["finetuned"] = "parent" in run.settings  # its parent differs from seed to seed
+    budget = run.result.budget
+    return settings | {"max_epochs": budget.max_epochs, "patience": budget.patience}
+
+
+def labels(names: Sequence[RunNames], settings: Sequence[Settings]) -> list[str]:
+    """The name of each head, with the settings in which it differs from others of that name.
+
+    Of more than a few differences the first are told, and a number stands for the rest.
+
+    Args:
+        names: of the runs with these heads.
+        settings: theirs, in the same order.
+    """
+    told = []
+    for mine, its in zip(names, settings, strict=True):
+        peers = [s for n, s in zip(names, settings, strict=True) if n.head == mine.head]
+        texts = list(dict.fromkeys(_told(o, its, mine) for o in differing_settings(peers)))
+        if len(texts) > _MOST_TOLD:
+            index = next(i for i, peer in enumerate(peers) if peer is its)
+            texts = [*texts[: _MOST_TOLD - 1], f"… #{index + 1}"]
+        told.append(f"{mine.head} ({', '.join(texts)})" if texts else mine.head)
+    return told
+
+
+def differing_settings(settings: Iterable[Settings]) -> list[str]:
+    """The options whose value is not the same in all of them, those of the head first."""
+    first, *others = list(settings)
+    options = dict.fromkeys(option for each in (first, *others) for option in each)
+    differing = [
+        option
+        for option in options
+        if any(each.get(option) != first.get(option) for each in others)
+    ]
+    return sorted(differing, key=lambda option: not option.startswith("head."))
+
+
+def _told(option: str, settings: Settings, names: RunNames) -> str:
+    """`c=−1.5`: the last part of the option and its value, or the name of what it makes."""
+    if option.startswith("trigger."):
+        return names.trigger
+    if option == "trunk._target_":
+        return names.trunk
+    value = settings.get(option)
+    if option == "finetuned":
+        return "finetuned" if value else "not finetuned"
+    name = _SHORT.get(option, option.rpartition(".")[2].strip("_").replace("_", " "))
+    if isinstance(value, float | int):
+        return f"{name}={f'{value}'.replace('-', '−')}"
+    return f"{name}={'none' if value is None else value}"
+
+
+def _leaves(value: object, option: str) -> Iterator[tuple[str, object]]:
+    """Every value below `value` that is no mapping, with its dotted option."""
+    if isinstance(value, Mapping):
+        prefix = f"{option}." if option else ""
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{prefix}{key}")
+    else:
+        yield option, tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,79 @@
+"""`analysis/<stem>.json`: what an analysis measured on a run.
+
+Each file says its `kind`, the `schema_version` of that kind, and the weights that were measured:
+`checkpoint`, and whether they are `averaged`. The rest is the analysis's own. The stem is the kind,
+or the kind and what else tells several measurements apart: `rank_test_log_probs_33320`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.folder import RunFolder
+
+Content = dict[str, Any]  # plain data, as JSON holds it
+
+
+def analysis_file(run: RunFolder, stem: str) -> Path:
+    """The file with that stem, whether it is there or not."""
+    return run.analysis / f"{stem}.json"
+
+
+def analysis_stems(run: RunFolder, kind: str) -> list[str]:
+    """The stems of the files there are of a kind, in alphabetical order."""
+    stems = sorted(path.stem for path in run.analysis.glob(f"{kind}*.json"))
+    return [stem for stem in stems if stem == kind or stem.startswith(f"{kind}_")]
+
+
+def write_analysis(
+    run: RunFolder,
+    stem: str,
+    content: Mapping[str, Any],
+    *,
+    kind: str,
+    schema_version: int,
+    checkpoint: str,
+    averaged: bool,
+) -> Path:
+    """Writes what was measured, in place of what was there; returns the file.
+
+    Raises: UserError naming the file when it cannot be written; ValueError when `content` holds a
+        number that is not finite.
+    """
+    head = {
+        "schema_version": schema_version,
+        "kind": kind,
+        "checkpoint": checkpoint,
+        "averaged": averaged,
+    }
+    text = json.dumps({**head, **content}, indent=1, allow_nan=False) + "\n"
+    path = analysis_file(run, stem)
+    path.parent.mkdir(exist_ok=True)
+    replace_atomically(path, lambda file: file.write(text.encode()))
+    return path
+
+
+def read_analysis(run: RunFolder, stem: str, *, kind: str, schema_version: int) -> Content | None:
+    """What was measured, None where there is no such file.
+
+    Raises: UserError naming the file when it is damaged, or of another kind or version.
+    """
+    path = analysis_file(run, stem)
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is damaged: it holds no mapping")
+    for name, wanted in (("kind", kind), ("schema_version", schema_version)):
+        if content.get(name) != wanted:
+            was = content.get(name)
+            raise UserError(f"{path} is of another version: {name} is {was!r}, not {wanted!r}")
+    return content

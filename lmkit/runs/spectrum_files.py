@@ -1,0 +1,104 @@
+"""`spectra/*.npz`: singular values and what was measured of them, without pickle.
+
+    epoch_0004_valid_log_probs.npz     of a split and a matrix after an epoch
+    test_log_probs.npz                 of the best weights, at the end of training
+    test_log_probs_33320.npz           of the first contexts of a split, measured later
+    test_log_probs_33320_last.npz      the same of the last checkpoint
+
+Shapes: S singular values, descending.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.folder import RunFolder
+
+FORMAT_VERSION = 1
+
+Measures = dict[str, Any]  # as `lmkit.spectra.measures.SpectrumMeasures.to_dict` gives them
+
+
+class StoredSpectrum(NamedTuple):
+    """What a file holds."""
+
+    singular_values_S: NDArray[np.float64]
+    measures: Measures
+
+    @property
+    def relative_S(self) -> NDArray[np.float64]:  # noqa: N802
+        """The singular values relative to the largest."""
+        values_S: NDArray[np.float64] = self.singular_values_S / self.singular_values_S[0]
+        return values_S
+
+
+def epoch_spectrum(run: RunFolder, epoch: int, split: str, matrix: str) -> Path:
+    """The file for the spectrum after an epoch, counted from 1."""
+    return run.spectra / f"epoch_{epoch:04d}_{split}_{matrix}.npz"
+
+
+def final_spectrum(run: RunFolder, matrix: str = "log_probs") -> Path:
+    """The file for the spectrum on test of the best weights, from the end of training."""
+    return run.spectra / f"test_{matrix}.npz"
+
+
+def epoch_spectra(run: RunFolder) -> dict[tuple[str, str], dict[int, Path]]:
+    """The files there are of epochs: by split and matrix, then by epoch, all in order."""
+    files: dict[tuple[str, str], dict[int, Path]] = {}
+    for path in sorted(run.spectra.glob("epoch_*.npz")):
+        named = re.fullmatch(r"epoch_(\d+)_([a-z]+)_(\w+)\.npz", path.name)
+        if named is not None:
+            files.setdefault((named[2], named[3]), {})[int(named[1])] = path
+    return dict(sorted(files.items()))
+
+
+def write_spectrum(
+    path: Path,
+    singular_values_S: ArrayLike,
+    measures: Mapping[str, Any],
+    before_rename: Callable[[], None] | None = None,
+) -> None:
+    """Writes a spectrum in place of what was there.
+
+    Args:
+        singular_values_S: an array, or a tensor on the CPU.
+        before_rename: called when the content is on disk; what it raises calls the whole off.
+
+    Raises: UserError naming the file when it cannot be written.
+    """
+
+    def write(file: BinaryIO) -> None:
+        np.savez(
+            file,
+            format_version=np.int64(FORMAT_VERSION),
+            singular_values=np.asarray(singular_values_S, np.float64),
+            measures=np.array(json.dumps(measures, allow_nan=False)),
+        )
+
+    path.parent.mkdir(exist_ok=True)
+    replace_atomically(path, write, before_rename)
+
+
+def read_spectrum(path: Path) -> StoredSpectrum:
+    """Raises UserError, naming the file, where it is missing, damaged or of another version."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            version = int(arrays["format_version"])
+            if version != FORMAT_VERSION:
+                raise UserError(f"{path} has spectrum format {version}, not {FORMAT_VERSION}")
+            measures = json.loads(str(arrays["measures"]))
+            return StoredSpectrum(arrays["singular_values"], dict(measures))
+    except FileNotFoundError:
+        raise UserError(f"there is no spectrum at {path}") from None
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is not a readable spectrum: {error}") from error

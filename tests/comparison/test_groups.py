@@ -1,0 +1,121 @@
+"""How runs become groups, what groups are called, and which is a group's baseline."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lmkit.comparison.groups import studies
+from lmkit.errors.user_error import UserError
+from lmkit.runs.selection import select_runs
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, make_run) -> Path:
+    """Two heads over seeds, triggers, a grid of one head, and a head from outside."""
+    root = tmp_path_factory.mktemp("runs")
+    for seed in (1, 2, 3):
+        make_run(root, seed, 57.0 + 0.05 * seed)
+        make_run(root, seed, 56.9 + 0.05 * seed, transform="gss")
+    for c in (-2.0, 0.0):
+        make_run(root, 1, transform="gss", changes={"transform.c": c})
+    make_run(root, 1, 58.0, trigger="nt")
+    make_run(root, 1, 56.0, mixture="softmaxes")
+    make_run(root, 1, 56.5, mixture="softmaxes", trigger="nt")
+    make_run(root, 1, 56.0, transform="outside")
+    return root
+
+
+def test_runs_that_differ_by_seed_alone_are_a_group_in_the_papers_order(runs, study_of):
+    study, left_out = study_of(runs)
+    assert [(group.label, len(group.runs)) for group in study.groups] == [
+        ("Softmax (ET 200)", 3),
+        ("Softmax (NT 5)", 1),
+        ("GSS (c=−2)", 1),
+        ("GSS (c=−1.5)", 3),
+        ("GSS (c=0)", 1),
+        ("Cube", 1),
+        ("MoS (ET 200)", 1),
+        ("MoS (NT 5)", 1),
+    ]
+    assert left_out == []
+    assert (study.title, study.short, study.key) == ("Penn Treebank", "PTB", "penn")
+    assert study.groups[0].spread("test_ppl").mean == pytest.approx(57.1)
+    assert study.groups[0].representative.seed == 2
+
+
+def test_the_baselines_groups_come_first(runs, study_of):
+    study, _ = study_of(runs, "mos")
+    assert [group.head.family for group in study.groups[:3]] == ["mos", "mos", "softmax"]
+
+
+def test_threads_and_chunks_are_no_groups_and_a_seed_counts_once(tmp_path, make_run, study_of):
+    run = make_run(tmp_path, 1)
+    twin = tmp_path / "twin"
+    shutil.copytree(run, twin)
+    payload = json.loads((twin / "identity.json").read_text())
+    settings = payload["settings"]
+    settings["threads"], settings["head"]["chunk_mb"] = 8, 64
+    (twin / "identity.json").write_text(json.dumps(payload))
+    study, left_out = study_of(tmp_path)
+    assert [len(group.runs) for group in study.groups] == [1]
+    assert [each.name for each in left_out] == ["twin"]
+    assert run.name in left_out[0].reason
+
+
+def test_heads_of_one_name_and_different_classes_are_different(tmp_path, make_run, study_of):
+    make_run(tmp_path, 1, transform="outside")
+    make_run(tmp_path, 1, transform="outside", changes={"transform._target_": "mine.Cube"})
+    study, _ = study_of(tmp_path, "cube")
+    assert {group.label for group in study.groups} == {
+        "Cube (target=heads.Cube)",
+        "Cube (target=mine.Cube)",
+    }
+
+
+def test_runs_that_diverged_are_left_out(tmp_path, make_run, study_of):
+    make_run(tmp_path, 1)
+    diverged = make_run(tmp_path, 2)
+    result = json.loads((diverged / "result.json").read_text())
+    result["metrics"]["test_ppl"] = float("inf")
+    (diverged / "result.json").write_text(json.dumps(result))
+    study, left_out = study_of(tmp_path)
+    assert [len(group.runs) for group in study.groups] == [1]
+    assert left_out == [(diverged.name, "result.json: test_ppl is inf: the run diverged")]
+
+
+def test_each_corpus_has_its_study_the_whole_one_first(tmp_path, make_run):
+    make_run(tmp_path, 1, train_tokens=200000)
+    make_run(tmp_path, 1)
+    found, _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax")
+    assert [(study.title, study.short, study.key) for study in found] == [
+        ("Penn Treebank", "PTB", "penn"),
+        ("Penn Treebank (first 200,000 training tokens)", "PTB", "penn_200000"),
+    ]
+
+
+def test_the_baseline_is_the_group_that_differs_in_least(runs, study_of):
+    study, _ = study_of(runs)
+    by_label = {group.label: group for group in study.groups}
+    softmax_et, softmax_nt = by_label["Softmax (ET 200)"], by_label["Softmax (NT 5)"]
+    assert study.baseline_of(by_label["Cube"]) is softmax_et
+    assert study.baseline_of(by_label["MoS (ET 200)"]) is softmax_et
+    assert study.baseline_of(by_label["MoS (NT 5)"]) is softmax_nt
+    assert study.baseline_of(softmax_nt) is None
+
+
+def test_a_figure_shows_one_group_of_each_head(runs, study_of):
+    study, _ = study_of(runs)
+    groups, note = study.shown(3)
+    assert [group.label for group in groups] == ["Softmax", "GSS", "Cube"]
+    assert note == (
+        " Shown: Softmax (ET 200), GSS (c=−1.5). 5 further groups are not among them."
+    )
+
+
+def test_a_baseline_that_no_run_has_is_named_with_those_there_are(runs, study_of):
+    with pytest.raises(UserError, match=r"did you mean softmax.*gss"):
+        study_of(runs, "sofmax")

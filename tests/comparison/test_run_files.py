@@ -1,0 +1,105 @@
+"""What is read of runs beside their results, and what is named as damaged."""
+
+from __future__ import annotations
+
+import pytest
+
+from lmkit.comparison.ranks import rank_at, rank_contexts
+from lmkit.comparison.run_files import Files
+from lmkit.runs.analysis_files import write_analysis
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.selection import select_runs
+
+
+@pytest.fixture
+def runs(tmp_path, make_run):
+    """Two runs of one head, by seed."""
+    for seed in (1, 2):
+        make_run(tmp_path, seed, 57 + seed)
+    return sorted(select_runs("run", str(tmp_path)).runs, key=lambda run: run.seed)
+
+
+def write(folder: RunFolder, stem: str, kind: str = "", version: int = 1, **content: object):
+    return write_analysis(
+        folder,
+        stem,
+        content,
+        kind=kind or stem,
+        schema_version=version,
+        checkpoint="best",
+        averaged=True,
+    )
+
+
+def edges_of(content):
+    return content["edges"]
+
+
+def test_an_analysis_is_handed_out_where_its_version_and_content_fit(runs):
+    first, second = runs
+    write(first.folder, "logits", curve=[1])
+    write(second.folder, "logits", version=2)
+    files = Files()
+    assert files.analysis(first, "logits")["curve"] == [1]
+    assert files.analysis(first, "logits", check=lambda content: content["curve"]) is not None
+    assert files.analysis(first, "samples") is None
+    assert files.damaged == []
+    for _ in range(2):
+        assert files.analysis(second, "logits") is None
+        assert files.analysis(first, "logits", check=edges_of) is None
+    assert files.damaged == [
+        (f"{second.name}/analysis/logits.json",
+         "it is of another version: schema_version is 2, not 1"),
+        (f"{first.name}/analysis/logits.json", "it is damaged: 'edges' is missing or wrong"),
+    ]  # fmt: skip
+    assert files.analysis(second, "logits", schema_version=2) is not None
+
+
+def test_the_representative_is_the_median_run_that_has_the_analysis(runs, study_of, tmp_path):
+    assert Files().representative(runs, "samples") is None
+    write(runs[1].folder, "samples")
+    files = Files()
+    assert files.representative(runs, "samples") is runs[1]
+    study, _ = study_of(tmp_path)
+    assert files.having(study, "samples") == ([study.groups[0]], [])
+    assert files.having(study, "dialogue") == ([], ["Softmax"])
+
+
+def test_ranks_are_those_of_training_and_those_measured_later(runs, study_of, tmp_path):
+    for run, stem, rank in (
+        (runs[0], "rank_test_log_probs_82429", 410),
+        (runs[1], "rank_test_log_probs_82429", 420),
+        (runs[0], "rank_valid_log_probs_500", 90),
+        (runs[0], "rank_test_log_probs_300_last", 80),
+        (runs[0], "rank_test_transformed_logits_300", 70),
+    ):
+        write(run.folder, stem, "rank", spectrum={"press_rank": rank},
+              pairwise_divergence={"exact": 4.9})  # fmt: skip
+    (runs[1].folder.analysis / "rank_test_log_probs_7.json").write_text("{")
+    files = Files()
+    measured = files.measurements(runs[0])
+    assert [(m.split, m.num_contexts, m.divergence, m.file) for m in measured] == [
+        ("test", 10000, None, "test_log_probs.npz"),
+        ("test", 82429, 4.9, "test_log_probs_82429.npz"),
+        ("valid", 500, 4.9, "valid_log_probs_500.npz"),
+    ]
+    study, _ = study_of(tmp_path)
+    assert rank_contexts(study, files) == 82429
+    assert rank_at(study.groups[0], files, 82429).mean == 415
+    assert rank_at(study.groups[0], files, 500) is None
+    assert [each.name for each in files.damaged] == [
+        f"{runs[1].name}/analysis/rank_test_log_probs_7.json"
+    ]
+
+
+def test_spectra_and_epochs(runs):
+    files = Files()
+    assert files.spectrum(runs[0], "test_log_probs.npz").relative_S[0] == 1
+    assert files.spectrum(runs[0], "nowhere.npz") is None
+    assert [row["epoch"] for row in files.epochs(runs[0])] == [1, 2, 3]
+    assert files.damaged == []
+    runs[1].folder.metrics.write_text("nothing\n")
+    assert files.epochs(runs[1]) == []
+    (damaged,) = files.damaged
+    assert damaged.name == f"{runs[1].name}/metrics.csv"
+    assert damaged.reason.startswith("it is damaged")

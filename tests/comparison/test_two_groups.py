@@ -1,0 +1,80 @@
+"""Two groups of runs compared."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+from lmkit.comparison.run_files import Files
+from lmkit.comparison.two_groups import compare_groups, comparison_table
+from lmkit.errors.user_error import UserError
+from lmkit.presentation.table_files import to_csv
+from lmkit.runs.analysis_files import write_analysis
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.selection import select_runs
+
+GSS, SOFTMAX = [56.1, 56.4, 56.2, 56.9], [57.0, 57.2, 56.8]
+
+
+@pytest.fixture
+def groups(tmp_path, make_run):
+    """Runs of two heads, which all have a rank at 500 test contexts and at 300."""
+    for transform, perplexities in (("gss", GSS), ("identity", SOFTMAX)):
+        for seed, ppl in enumerate(perplexities):
+            run = make_run(tmp_path, seed, ppl, 7, transform=transform, contexts=4000 + seed)
+            measured(run, 500, 100 + 10 * seed)
+            measured(run, 300, 50)
+    return [select_runs("a", f"{tmp_path} head:{head}").runs for head in ("gss", "softmax")]
+
+
+def measured(run: Path, contexts: int, rank: int) -> None:
+    write_analysis(
+        RunFolder(run),
+        f"rank_test_log_probs_{contexts}",
+        {"spectrum": {"num_contexts": contexts, "press_rank": rank}, "pairwise_divergence": None},
+        kind="rank",
+        schema_version=1,
+        checkpoint="best",
+        averaged=True,
+    )
+
+
+def test_tests_are_scipys_and_ranks_at_the_most_contexts_that_all_have(groups):
+    found, contexts = compare_groups(*groups, Files(), seed=0)
+    assert found["test_ppl"].p_student == pytest.approx(stats.ttest_ind(GSS, SOFTMAX).pvalue)
+    assert found["valid_ppl"].difference == pytest.approx(56.4 - 57.0)
+    assert contexts == 500
+    assert (found["press_rank"].mean_a, found["press_rank"].mean_b) == (115, 110)
+
+
+def test_without_common_contexts_no_ranks_are_compared(groups):
+    for path in (groups[0][0].folder.analysis).glob("rank_*"):
+        path.unlink()
+    found, contexts = compare_groups(*groups, Files(), seed=0)
+    assert contexts is None
+    assert list(found) == ["valid_ppl", "test_ppl"]
+    assert "no ranks" in comparison_table(found, contexts).notes[-1]
+
+
+def test_the_table_holds_what_was_found(groups):
+    found, contexts = compare_groups(*groups, Files(), seed=0)
+    table = comparison_table(found, contexts)
+    names = ["", "valid perplexity", "test perplexity", "Press rank, 500 contexts"]
+    assert [column.name for column in table.columns] == names
+    shown = {name.text: test.text for name, _, test, _ in table.rows}
+    assert (shown["mean of a"], shown["a − b"]) == ("56.40", "−0.600")
+    rows = {row[""]: row for row in csv.DictReader(io.StringIO(to_csv(table)))}
+    assert float(rows["95 % interval from"]["test perplexity"]) == found["test_ppl"].low
+
+
+def test_runs_on_both_sides_and_other_corpora_are_refused(groups, tmp_path, make_run):
+    with pytest.raises(UserError, match="both hold penn_small-"):
+        compare_groups(groups[0], groups[0][:1], Files(), seed=0)
+    make_run(tmp_path / "other", 1, sizes=(200, 300))
+    other = select_runs("b", str(tmp_path / "other")).runs
+    with pytest.raises(UserError, match="on one corpus only"):
+        compare_groups(groups[0], other, Files(), seed=0)

@@ -1,0 +1,65 @@
+"""Files of analyses, as they are written, listed and read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.analysis_files import analysis_stems, read_analysis, write_analysis
+from lmkit.runs.folder import RunFolder
+
+
+@pytest.fixture
+def run(tmp_path) -> RunFolder:
+    tmp_path.joinpath("run").mkdir()
+    return RunFolder(tmp_path / "run")
+
+
+def write(run: RunFolder, stem: str, kind: str, **content: object):
+    return write_analysis(
+        run, stem, content, kind=kind, schema_version=3, checkpoint="best", averaged=True
+    )
+
+
+def test_what_is_written_is_read(run):
+    path = write(run, "rank_test_300", "rank", press_rank=7)
+    assert path == run.path / "analysis" / "rank_test_300.json"
+    assert read_analysis(run, "rank_test_300", kind="rank", schema_version=3) == {
+        "schema_version": 3,
+        "kind": "rank",
+        "checkpoint": "best",
+        "averaged": True,
+        "press_rank": 7,
+    }
+    assert read_analysis(run, "rank", kind="rank", schema_version=3) is None
+
+
+def test_files_are_listed_by_kind(run):
+    assert analysis_stems(run, "rank") == []
+    for stem in ("rank_valid_2", "rank", "ranking", "samples"):
+        write(run, stem, stem.partition("_")[0])
+    assert analysis_stems(run, "rank") == ["rank", "rank_valid_2"]
+
+
+def test_a_number_that_is_not_finite_is_refused_and_the_file_stays(run):
+    path = write(run, "logits", "logits", largest=1.0)
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write(run, "logits", "logits", largest=float("nan"))
+    assert json.loads(path.read_text())["largest"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "holds no mapping"),
+        ('{"kind": "rank"}', "schema_version is None, not 3"),
+        ('{"kind": "samples", "schema_version": 3}', "kind is 'samples', not 'rank'"),
+    ],
+)
+def test_a_damaged_file_is_named(run, text, error):
+    write(run, "rank", "rank").write_text(text)
+    with pytest.raises(UserError, match=rf"rank\.json .*{error}"):
+        read_analysis(run, "rank", kind="rank", schema_version=3)

@@ -1,0 +1,118 @@
+"""Which finished runs a user means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.selection import Selection, select_runs
+from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
+
+
+def labels(selection: Selection) -> list[str]:
+    """`gss 1` of the run of head gss and seed 1."""
+    return sorted(f"{run.names.family} {run.seed}" for run in selection.runs)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, make_run) -> Path:
+    """Runs of two heads, a damaged and an unfinished one, and a sweep of two with one unstarted."""
+    root = tmp_path_factory.mktemp("all") / "runs"
+    for seed in (1, 2):
+        softmax = make_run(root, seed, name="penn_softmax")
+        make_run(root, seed, transform="gss", name="penn_gss")
+    make_run(root, 1, transform="gss", mixture="softmaxes", name="wt2_mos_gss")
+    (make_run(root, 8, name="penn_softmax") / "result.json").write_text("{")
+    (make_run(root, 9, name="penn_softmax") / "result.json").unlink()
+    names = (softmax.name, "penn_softmax-000000000000")
+    points = [Point(name, [], name, "penn_softmax", 1, None) for name in names]
+    SweepFolder.of(Manifest("two", str(root), "/", 0, points)).save()
+    return root
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("{}", ["gss 1", "gss 2", "mos_gss 1", "softmax 1", "softmax 2"]),
+        ("{}/wt2_*", ["mos_gss 1"]),
+        ("{}/sweeps/two", ["softmax 2"]),
+        ("{}/sweeps/*", ["softmax 2"]),
+        ("two", ["softmax 2"]),
+        ("two seed:2", ["softmax 2"]),
+        ("{} head:gss", ["gss 1", "gss 2"]),
+        ("{} head:mos_gss", ["mos_gss 1"]),
+        ("{} head:MoS + GSS", ["mos_gss 1"]),
+        ("{} name:penn_*", ["gss 1", "gss 2", "softmax 1", "softmax 2"]),
+        ("{} name:penn_gss seed=2", ["gss 2"]),
+        ("{} head.transform.c:-1.5 seed:1", ["gss 1", "mos_gss 1"]),
+        (["{}/wt2_*", "two"], ["mos_gss 1", "softmax 2"]),
+        (["{} head:gss", "{} seed:1 head:gss"], ["gss 1", "gss 2"]),
+    ],
+)
+def test_every_way_to_say_runs(runs, said, meant):
+    said = [each.format(runs) for each in said] if isinstance(said, list) else said.format(runs)
+    assert labels(select_runs("run", said, str(runs))) == meant
+
+
+def test_a_run_is_meant_by_its_folder_and_comes_once(runs):
+    (path,) = runs.glob("wt2_*")
+    selection = select_runs("run", [str(path), str(path / "..") + "/wt2_*"])
+    assert [run.folder.path.name for run in selection.runs] == [path.name]
+    assert selection.runs[0].config()["name"] == "wt2_mos_gss"
+
+
+def test_what_does_not_count_is_left_out_with_the_reason(runs):
+    reasons = select_runs("run", str(runs)).left_out.values()
+    assert sorted(reason.partition(":")[0] for reason in reasons) == [
+        "it has not finished",
+        "result.json cannot be read as JSON",
+    ]
+    assert list(select_runs("run", "two", str(runs)).left_out.items()) == [
+        ("penn_softmax-000000000000", "it has not been started")
+    ]
+
+
+@pytest.mark.parametrize(("name", "filters"), [("my runs seed:2", ""), ("my runs", " seed:1")])
+def test_a_folder_whose_name_holds_spaces(tmp_path, make_run, name, filters):
+    make_run(tmp_path / name, 1)
+    assert len(select_runs("run", f"{tmp_path / name}{filters}").runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("nowhere", "b=nowhere means no run: it is no folder"),
+        ("tow", r"b=tow means no run: .*did you mean two\?"),
+        ("", "b must name runs"),
+        ("{} seed:77", r"none of the 7 runs"),
+        ("{} seed:[", "seed:.* is no option and value"),
+        ("{}/sweeps", "there is none in"),
+        ("{} seed:9", "means no finished run: penn_softmax-.*: it has not finished$"),
+        ("{} seed:8", "means no finished run: penn_softmax-.*: result.json cannot be read"),
+    ],
+)
+def test_what_means_no_run_is_one_line_naming_the_option(runs, said, error):
+    with pytest.raises(UserError, match=error) as raised:
+        select_runs("b", said.format(runs), str(runs))
+    assert str(raised.value).startswith("b")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("said", [None, [], [1], [" "]])
+def test_what_is_no_text_is_refused(said):
+    with pytest.raises(UserError, match=r"^b must name runs"):
+        select_runs("b", said)
+
+
+def test_each_entry_of_a_list_must_mean_a_run(runs):
+    with pytest.raises(UserError, match=r"^b=nowhere means no run"):
+        select_runs("b", [str(runs), "nowhere"])
+
+
+def test_a_damaged_identity_is_named(tmp_path, make_run):
+    run = make_run(tmp_path, 1)
+    (run / "identity.json").write_text('{"schema_version": 2, "digest": "", "names": {}}')
+    with pytest.raises(UserError, match=r"identity.json is damaged: settings is missing"):
+        select_runs("run", str(run))

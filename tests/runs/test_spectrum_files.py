@@ -1,0 +1,114 @@
+"""Files of spectra, as they are written, listed and read."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.spectrum_files import (
+    epoch_spectra,
+    epoch_spectrum,
+    final_spectrum,
+    read_spectrum,
+    write_spectrum,
+)
+
+VALUES_S = np.array([4.0, 2.0, 1e-12])
+MEASURES = {"press_rank": 2, "effective_rank": {"0.001": None}}
+
+
+@pytest.fixture
+def run(tmp_path) -> RunFolder:
+    tmp_path.joinpath("run").mkdir()
+    return RunFolder(tmp_path / "run")
+
+
+def test_what_is_written_is_read(run):
+    path = final_spectrum(run)
+    write_spectrum(path, VALUES_S, MEASURES)
+    stored = read_spectrum(path)
+    assert stored.singular_values_S.tolist() == VALUES_S.tolist()
+    assert stored.relative_S.tolist() == [1.0, 0.5, 2.5e-13]
+    assert stored.measures == MEASURES
+    with np.load(path, allow_pickle=False) as arrays:
+        assert {name: arrays[name].dtype.kind for name in arrays.files} == {
+            "format_version": "i",
+            "singular_values": "f",
+            "measures": "U",
+        }
+
+
+def test_a_tensor_and_its_measures_are_written_alike(run):
+    torch = pytest.importorskip("torch")
+    from lmkit.spectra.measures import measure
+
+    values_S = torch.tensor([4.0, 2.0, 1.0], dtype=torch.float64)
+    measures = measure(values_S, 5, 3, torch.float32, "svd").to_dict()
+    write_spectrum(final_spectrum(run), values_S, measures)
+    stored = read_spectrum(final_spectrum(run))
+    assert stored.singular_values_S.tolist() == [4.0, 2.0, 1.0]
+    assert stored.measures == measures
+
+
+def test_what_is_called_off_leaves_the_old_file(run):
+    path = final_spectrum(run)
+    write_spectrum(path, VALUES_S, MEASURES)
+
+    def lock_is_lost() -> None:
+        raise UserError("lost")
+
+    with pytest.raises(UserError, match="lost"):
+        write_spectrum(path, VALUES_S[:1], MEASURES, lock_is_lost)
+    assert len(read_spectrum(path).singular_values_S) == 3
+    assert list(run.spectra.iterdir()) == [path]
+
+
+def test_epochs_are_listed_by_split_and_matrix(run):
+    assert epoch_spectra(run) == {}
+    for epoch, split, matrix in (
+        (10, "valid", "log_probs"),
+        (2, "valid", "log_probs"),
+        (2, "test", "transformed_logits"),
+    ):
+        write_spectrum(epoch_spectrum(run, epoch, split, matrix), VALUES_S, MEASURES)
+    write_spectrum(final_spectrum(run), VALUES_S, MEASURES)
+    listed = epoch_spectra(run)
+    assert list(listed) == [("test", "transformed_logits"), ("valid", "log_probs")]
+    assert list(listed["valid", "log_probs"]) == [2, 10]
+    assert listed["test", "transformed_logits"][2].name == "epoch_0002_test_transformed_logits.npz"
+
+
+def test_a_missing_file_is_named(tmp_path: Path):
+    with pytest.raises(UserError, match=r"no spectrum at .*none\.npz"):
+        read_spectrum(tmp_path / "none.npz")
+
+
+def stored_bytes(**arrays: object) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+WHOLE = stored_bytes(format_version=np.int64(1), singular_values=VALUES_S, measures=np.array("{}"))
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"", "is not a readable spectrum"),
+        (b"not a zip", "is not a readable spectrum"),
+        (WHOLE[:300], "is not a readable spectrum"),
+        (stored_bytes(format_version=np.int64(1)), "is not a readable spectrum"),
+        (stored_bytes(format_version=np.int64(99)), "has spectrum format 99"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, error: str):
+    path = tmp_path / "torn.npz"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"torn\.npz {error}"):
+        read_spectrum(path)

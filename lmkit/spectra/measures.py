@@ -106,7 +106,7 @@ def measure(
         **{f"effective_rank {e:g}": _effective_rank(relative_S, e, floor) for e in EPSILONS},
         **_real_measures(relative_S, floor),
     }
-    numbers = {name: None if isinstance(r, _Unresolved) else r for name, r in results.items()}
+    values = {name: None if isinstance(r, _Unresolved) else r for name, r in results.items()}
     thresholds = [threshold for threshold in THRESHOLDS if threshold >= floor]
     return SpectrumMeasures(
         num_contexts=num_rows,
@@ -117,12 +117,12 @@ def measure(
         sigma_1=sigma_1,
         press_tolerance=tolerance,
         press_tolerance_dtype=_name(press_dtype),
-        press_rank=numbers["press_rank"],
-        effective_rank={f"{e:g}": numbers[f"effective_rank {e:g}"] for e in EPSILONS},
-        stable_rank=numbers["stable_rank"],
-        participation_ratio=numbers["participation_ratio"],
-        entropy_rank=numbers["entropy_rank"],
-        condition=numbers["condition"],
+        press_rank=values["press_rank"],
+        effective_rank={f"{e:g}": values[f"effective_rank {e:g}"] for e in EPSILONS},
+        stable_rank=values["stable_rank"],
+        participation_ratio=values["participation_ratio"],
+        entropy_rank=values["entropy_rank"],
+        condition=values["condition"],
         thresholds=thresholds,
         cumulative_shares=ranks.cumulative_shares(relative_S, thresholds),
         unresolved={n: r.reason for n, r in results.items() if isinstance(r, _Unresolved)},

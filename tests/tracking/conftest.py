@@ -41,7 +41,11 @@ CONFIG = {
         }
     },
 }
-UNSTEADY = re.compile(r"_(runtime|timestamp|wandb.*)|.*(_latest_)?artifact_path")
+# by the clock, or drawn by W&B
+UNSTEADY = re.compile(
+    r"_(runtime|timestamp|wandb.*)|seconds_per_epoch|tokens_per_second|peak_memory_mb"
+    r"|.*(_latest_)?artifact_path"
+)
 
 
 def write_spectrum(path: Path) -> SpectrumMeasures:

@@ -5,19 +5,15 @@ Shapes: S singular values, descending.
 
 from __future__ import annotations
 
-import json
-import re
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import wandb
 from numpy.typing import NDArray
 
-from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.spectrum_files import epoch_spectra, final_spectrum, read_spectrum
 from lmkit.tracking.summary import rank_fields
 
 PLOTTED_POINTS = 100
@@ -28,17 +24,12 @@ INDEX, RELATIVE = "index", "log10 of singular value / largest"  # its columns
 Charts = dict[str, object]  # W&B's objects by the key that they are logged under
 
 
-class _Spectrum(NamedTuple):
-    relative_S: NDArray[np.float64]  # to the largest singular value
-    measures: Mapping[str, Any]
-
-
 def epoch_charts(run: RunFolder, split: str, matrix: str) -> Charts:
     """The spectra of the epochs so far over each other, on a log scale and a linear one.
 
     Raises: UserError naming a file that is missing or damaged.
     """
-    spectra = {epoch: _read(path) for epoch, path in _epochs_shown(run, split, matrix).items()}
+    spectra = {epoch: read_spectrum(path) for epoch, path in _epochs_shown(run, split, matrix).items()}
     columns = list(dict.fromkeys(n for s in spectra.values() for n in rank_fields(s.measures)))
     rows = []
     for epoch, spectrum in spectra.items():
@@ -68,10 +59,8 @@ def all_epoch_charts(run: RunFolder) -> Charts:
 
     Raises: UserError naming a file that is damaged.
     """
-    names = [path.name for path in run.spectra.glob("epoch_*.npz")]
-    matched = filter(None, (re.match(r"epoch_\d+_([a-z]+)_(\w+)\.npz", name) for name in names))
     charts: Charts = {}
-    for split, matrix in sorted({(match[1], match[2]) for match in matched}):
+    for split, matrix in epoch_spectra(run):
         charts |= epoch_charts(run, split, matrix)
     return charts
 
@@ -81,7 +70,7 @@ def final_charts(run: RunFolder) -> Charts:
 
     Raises: UserError naming the file when it is missing or damaged.
     """
-    indices, relative = _sampled(_read(run.spectra / "test_log_probs.npz").relative_S)
+    indices, relative = _sampled(read_spectrum(final_spectrum(run)).relative_S)
     points = [list(point) for point in zip(indices, _log10(relative), strict=True)]
     table = wandb.Table(columns=[INDEX, RELATIVE], data=points)
     return {FINAL: wandb.plot.line(table, INDEX, RELATIVE, title="spectrum of log P on test")}
@@ -97,9 +86,10 @@ def transform_charts(logits: Sequence[float], transformed: Sequence[float]) -> C
 
 def _epochs_shown(run: RunFolder, split: str, matrix: str) -> dict[int, Path]:
     """The files of a few of the epochs so far, evenly spaced, the last among them."""
-    paths = sorted(run.spectra.glob(f"epoch_*_{split}_{matrix}.npz"))
-    shown = np.unique(np.linspace(0, len(paths) - 1, PLOTTED_EPOCHS).round().astype(int))
-    return {int(paths[i].name.split("_")[1]): paths[i] for i in shown}
+    paths = epoch_spectra(run)[split, matrix]
+    epochs = list(paths)
+    shown = np.unique(np.linspace(0, len(epochs) - 1, PLOTTED_EPOCHS).round().astype(int))
+    return {epochs[i]: paths[epochs[i]] for i in shown}
 
 
 def _sampled(relative_S: NDArray[np.float64]) -> tuple[list[int], NDArray[np.float64]]:
@@ -110,12 +100,3 @@ def _sampled(relative_S: NDArray[np.float64]) -> tuple[list[int], NDArray[np.flo
 
 def _log10(relative: NDArray[np.float64]) -> list[float]:
     return [float(value) for value in np.log10(np.maximum(relative, 1e-12))]
-
-
-def _read(path: Path) -> _Spectrum:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            values_S = arrays["singular_values"]
-            return _Spectrum(values_S / values_S[0], json.loads(str(arrays["measures"])))
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is not a readable spectrum: {error}") from None

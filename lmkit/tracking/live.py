@@ -13,7 +13,6 @@ from lmkit.errors.user_error import require_choice
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import RunNames
 from lmkit.tracking.charts import epoch_charts, final_charts, transform_charts
-from lmkit.tracking.old_live import MirrorLogger, open_run  # noqa: F401
 from lmkit.tracking.record import Filing, RunRecord
 
 

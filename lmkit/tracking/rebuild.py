@@ -30,7 +30,7 @@ from lmkit.runs.names import RunNames
 from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.tracking.charts import Charts, all_epoch_charts, final_charts
 from lmkit.tracking.record import Filing, RunRecord
-from lmkit.tracking.summary import axes_of, filed_as, read_config
+from lmkit.tracking.summary import axes_of, filed_as
 
 
 @dataclass
@@ -87,7 +87,7 @@ def _read(folder: RunFolder) -> _Run:
         result = folder.read_result().metrics, final_charts(folder)
     return _Run(
         folder,
-        read_config(folder),
+        folder.read_config(),
         folder.read_names(),
         MetricsFile(folder.metrics).read(),
         all_epoch_charts(folder),

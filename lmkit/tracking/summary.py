@@ -6,10 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import yaml
-
-from lmkit.errors.user_error import UserError
-from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import RunNames
 from lmkit.runs.sweep_axes import varied_options
 from lmkit.runs.sweep_folder import SweepFolder
@@ -55,20 +51,8 @@ def project_of(sweep: SweepFolder) -> str:
     for point in sweep.manifest.points:
         folder = sweep.run_folder(point)
         if folder.state() != "new":
-            return filed_as(read_config(folder))[0]
+            return filed_as(folder.read_config())[0]
     return DEFAULT_PROJECT
-
-
-def read_config(folder: RunFolder) -> dict[str, Any]:
-    """The configuration of a run. Raises: UserError when it is missing or damaged."""
-    try:
-        config = yaml.safe_load(folder.config.read_bytes())
-    except (OSError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{folder.config} cannot be read: {reason}") from None
-    if not isinstance(config, dict) or not config.keys() >= {"name", "seed"}:
-        raise UserError(f"{folder.config} is damaged: it has no name or no seed")
-    return config
 
 
 def field_name(option: str) -> str:

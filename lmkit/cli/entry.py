@@ -9,78 +9,53 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 
 import hydra
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.object_type import ObjectType
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.errors import InstantiationException
-from hydra.plugins.search_path_plugin import SearchPathPlugin
+from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lmkit.cli.one_line import check_flags, check_options, first_line, in_one_line
 from lmkit.errors.user_error import UserError
+from lmkit.sweeps.axes import OF_SWEEPS
+from lmkit.sweeps.points import Config, ConfigReader
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-CONFIGS = REPOSITORY / "conf"
-SWEEPS = "multirun_sweeps"
-OF_SWEEPS = (SWEEPS, "sweep", "dry_run")  # options of a sweep, not of the runs in it
-
-
-class _SweepSource(FileConfigSource):
-    """The folder multirun_sweeps/ of the repository, and nothing else that lies beside it."""
-
-    @staticmethod
-    def scheme() -> str:
-        return "sweeps"
-
-    def is_group(self, config_path: str) -> bool:
-        return self._is_ours(config_path) and super().is_group(config_path)
-
-    def is_config(self, config_path: str) -> bool:
-        return self._is_ours(config_path) and super().is_config(config_path)
-
-    def available(self) -> bool:
-        return True
-
-    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        if not config_path:
-            return [SWEEPS] if self.is_group(SWEEPS) and results_filter != ObjectType.CONFIG else []
-        return super().list(config_path, results_filter)
-
-    @staticmethod
-    def _is_ours(config_path: str) -> bool:
-        return config_path.split("/")[0] == SWEEPS
+CONFIGS = Path(__file__).resolve().parents[2] / "conf"
 
 
-class _NamedSweeps(SearchPathPlugin):
-    """Lets `multirun_sweeps=<name>` find the files of the folder beside conf/."""
-
-    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        search_path.append(provider="lmkit", path=f"{_SweepSource.scheme()}://{REPOSITORY}")
+Task = Callable[[DictConfig], float | None]
 
 
-def entry_point(config_name: str) -> Callable[[Callable[[DictConfig], None]], Callable[[], None]]:
-    """Decorates a task so that `python -m` composes conf/<config_name>.yaml and runs it."""
+def entry_point(config_name: str) -> Callable[[Task], Callable[[], None]]:
+    """Decorates a task so that `lmkit` composes conf/<config_name>.yaml and runs it."""
 
-    def decorate(task: Callable[[DictConfig], None]) -> Callable[[], None]:
+    def decorate(task: Task) -> Callable[[], None]:
         defects: list[Exception] = []  # of the task itself, not of what the user typed
 
         @wraps(task)
-        def reporting_task(config: DictConfig) -> None:
+        def reporting_task(config: DictConfig) -> float | None:
+            is_one_of_many = HydraConfig.get().mode == RunMode.MULTIRUN
             try:
                 check_options(config, config_name, CONFIGS)
-                task(config)
+                return task(config)
             except UserError as error:
-                sys.exit(f"error: {error}")
+                if not is_one_of_many:
+                    sys.exit(f"error: {error}")
+                # a sweeper of Hydra's has others in this process, and tells of one error at the end
+                print(f"error: {error}", file=sys.stderr, flush=True)
+                raise
             except Exception as error:
                 defects.append(error)
+                if is_one_of_many:  # its traceback does not leave a launcher's process
+                    traceback.print_exc()
                 raise
 
         @wraps(task)
@@ -91,6 +66,8 @@ def entry_point(config_name: str) -> Callable[[Callable[[DictConfig], None]], Ca
                 hydra.main(str(CONFIGS), config_name, version_base="1.3")(reporting_task)()
             except KeyboardInterrupt:
                 sys.exit("interrupted: the same command again goes on from the last checkpoint")
+            except UserError as error:
+                sys.exit(f"error: {error}")
             except Exception as error:
                 if any(error is defect for defect in defects):
                     raise
@@ -101,6 +78,15 @@ def entry_point(config_name: str) -> Callable[[Callable[[DictConfig], None]], Ca
     return decorate
 
 
+def config_reader(config_name: str) -> ConfigReader:
+    """How the command reads what Hydra has composed, for the points of a sweep."""
+    return ConfigReader(
+        check=lambda config: check_options(config, config_name, CONFIGS),
+        to_plain=plain_config,
+        explain=lambda error, line: in_one_line(error, line, config_name, CONFIGS),
+    )
+
+
 def compose(config_name: str, overrides: Sequence[str] = ()) -> DictConfig:
     """What `python -m` would compose from conf/<config_name>.yaml and `overrides`."""
     _set_up_hydra()
@@ -108,7 +94,7 @@ def compose(config_name: str, overrides: Sequence[str] = ()) -> DictConfig:
         return hydra.compose(config_name, list(overrides))
 
 
-def plain_config(config: DictConfig) -> dict:
+def plain_config(config: DictConfig) -> Config:
     """The composed configuration as plain data, every interpolation resolved.
 
     Raises: UserError naming the option that cannot be resolved.
@@ -137,11 +123,12 @@ def create(section: dict, option: str) -> object:
 
 
 def _set_up_hydra() -> None:
-    from lmkit.sweeps.sweeper import register  # imports this module
-
     # makes Hydra hand its exceptions on instead of printing them
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     OmegaConf.register_new_resolver("process_id", os.getpid, replace=True)
-    Plugins.instance().register(_SweepSource)
-    Plugins.instance().register(_NamedSweeps)
-    register(Plugins.instance())
+    plugins = Plugins.instance()
+    # imported after Hydra's search for plugins, which loads this module anew where it finds it; an
+    # editable install hides it from that search
+    from hydra_plugins.lmkit.sweeper import LmkitSweeper
+
+    plugins.register(LmkitSweeper)

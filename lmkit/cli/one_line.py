@@ -108,6 +108,11 @@ def in_one_line(error: Exception, arguments: Sequence[str], config_name: str, co
             f"{option}={values} has several values: add --multirun to run each of them, or write "
             f"{option}=[{values}] for a list"
         )
+    if isinstance(error, RuntimeError) and "Invalid plugin 'lmkit." in str(error):
+        return (
+            "the launchers local, packed, slurm and workers go with hydra/sweeper=lmkit; a sweeper "
+            "of Hydra's takes hydra/launcher=basic, joblib or submitit_slurm"
+        )
     if isinstance(error, ValueError):  # Hydra's own about group=NUMBER, which does not say where
         for argument in arguments:
             group, _, name = argument.partition("=")

@@ -9,11 +9,13 @@ from lmkit.errors.user_error import UserError
 
 
 @entry_point("train")
-def main(config: DictConfig) -> None:
-    """Composes, then hands over; torch is imported only now, so that --help is quick."""
+def main(config: DictConfig) -> float:
+    """Composes, then hands over; returns the best valid perplexity, which sweepers minimise."""
     plain = plain_config(config)
     if config["dry_run"]:
         raise UserError("dry_run=true is for sweeps: say multirun_sweeps=NAME or --multirun")
-    from lmkit.training.run import run
+    from lmkit.training.run import run  # torch: only now, so that --help is quick
 
-    run(plain)
+    valid_ppl = run(plain).read_result().metrics["valid_ppl"]
+    assert isinstance(valid_ppl, float)
+    return valid_ppl

@@ -193,10 +193,8 @@ def _refuse_options_outside_axes(request: Request, common: Sequence[str]) -> Non
         return
     config_name = request.config.hydra.job.config_name
     without, with_file = (
-        request.loader.load_configuration(
-            config_name, [*common, f"{GROUP}={choice}"], RunMode.MULTIRUN
-        )
-        for choice in ("null", name)
+        request.loader.load_configuration(config_name, [*common, *choice], RunMode.MULTIRUN)
+        for choice in ([], [f"{GROUP}={name}"])
     )
     where = f"{GROUP}/{name}.yaml"
     choices = without.hydra.runtime.choices

@@ -28,7 +28,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.sweeps.axes import OF_SWEEPS
 from lmkit.sweeps.points import Config, ConfigReader
 
-CONFIGS = Path(__file__).resolve().parents[2] / "conf"
+CONFIGS = (Path(__file__).parents[1] / "conf").resolve()
 
 
 Task = Callable[[DictConfig], float | None]

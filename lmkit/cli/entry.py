@@ -16,6 +16,7 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, InstantiationException
 from hydra.types import RunMode
 from hydra.utils import instantiate
@@ -25,9 +26,10 @@ from omegaconf.errors import OmegaConfBaseException
 from lmkit.cli import options
 from lmkit.cli.one_line import first_line, in_one_line, require_known_flags
 from lmkit.errors.user_error import UserError
+from lmkit.sweeps.axes import OF_SWEEPS
+from lmkit.sweeps.points import ConfigReader
 
-CONFIGS = Path(__file__).resolve().parents[2] / "conf"
-OF_SWEEPS = ("multirun_sweeps", "sweep", "dry_run")  # options of a sweep, not of the runs in it
+CONFIGS = (Path(__file__).parents[1] / "conf").resolve()
 
 Task = Callable[[DictConfig], Any]
 
@@ -41,9 +43,11 @@ def entry_point(config_name: str) -> Callable[[Task], Callable[[], None]]:
             try:
                 return task(config)
             except UserError as error:
-                if HydraConfig.get().mode == RunMode.MULTIRUN:  # one point ends no other
-                    raise
-                sys.exit(f"error: {error}")
+                if HydraConfig.get().mode != RunMode.MULTIRUN:
+                    sys.exit(f"error: {error}")
+                # a sweeper of Hydra's has others in this process, and tells of one error at the end
+                print(f"error: {error}", file=sys.stderr, flush=True)
+                raise
 
         @wraps(task)
         def main() -> None:
@@ -55,7 +59,7 @@ def entry_point(config_name: str) -> Callable[[Task], Callable[[], None]]:
                 sys.exit("interrupted: the same command again goes on from the last checkpoint")
             except UserError as error:
                 sys.exit(f"error: {error}")
-            except (HydraException, OmegaConfBaseException, ValueError) as error:
+            except (HydraException, OmegaConfBaseException, RuntimeError, ValueError) as error:
                 line = in_one_line(error, sys.argv[1:], config_name, CONFIGS)
                 if line is None:
                     raise
@@ -64,6 +68,14 @@ def entry_point(config_name: str) -> Callable[[Task], Callable[[], None]]:
         return main
 
     return decorate
+
+
+def config_reader(config_name: str) -> ConfigReader:
+    """How the command reads what Hydra has composed, for the points of a sweep."""
+    return ConfigReader(
+        to_plain=plain_config,
+        explain=lambda error, line: in_one_line(error, line, config_name, CONFIGS) or str(error),
+    )
 
 
 def compose(config_name: str, overrides: Sequence[str] = ()) -> DictConfig:
@@ -101,3 +113,9 @@ def _set_up_hydra() -> None:
     # makes Hydra hand its exceptions on instead of printing them
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     options.register()
+    # imported after Hydra's search for plugins, which loads this module anew where it finds it; an
+    # editable install hides it from that search
+    plugins = Plugins.instance()
+    from hydra_plugins.lmkit.sweeper import LmkitSweeper
+
+    plugins.register(LmkitSweeper)

@@ -16,8 +16,8 @@ from pathlib import Path
 from lmkit.errors.user_error import did_you_mean
 
 FOLDER = Path(__file__).parent
-ANALYSES = FOLDER.parents[1] / "conf" / "analyses"
-NOT_COMMANDS = ("__init__", "main", "analysis", "entry", "one_line")
+ANALYSES = FOLDER.parent / "conf" / "analyses"
+NOT_COMMANDS = ("__init__", "main", "analysis", "check_points", "entry", "one_line")
 USAGE = """\
 lmkit trains language models with interchangeable output heads, and measures the spectrum of log P.
 

@@ -65,6 +65,13 @@ def in_one_line(
         )
     if isinstance(error, HydraException | OmegaConfBaseException):
         return first_line(error)
+    if "Invalid plugin 'lmkit." in text:
+        return (
+            "the launchers local, packed, slurm and workers go with hydra/sweeper=lmkit; a sweeper "
+            "of Hydra's takes hydra/launcher=basic, joblib or submitit_slurm"
+        )
+    if isinstance(error, RuntimeError):
+        return None
     return _of_a_number(arguments, configs)
 
 

@@ -1,4 +1,4 @@
-"""Looks after sweeps from any node that sees their runs: `lmkit sweep`. No torch."""
+"""Looks after sweeps, from any node that sees their runs: `lmkit sweep`."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ from rich.console import Console
 from lmkit.errors.user_error import UserError
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps import tables
-from lmkit.sweeps.launch import run_points
+from lmkit.sweeps.processes import run_points
 from lmkit.sweeps.status import estimate, standings
 
 
-def status(sweep: SweepFolder, console: Console, everything: bool) -> bool:
+def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
     """Prints where the sweep stands; True when no point has failed."""
-    found = standings(sweep)
-    few = everything or len(found) <= 40
-    shown = found if few else [s for s in found if s.state not in ("done", "new")]
+    every = standings(sweep)
+    is_short = shows_all or len(every) <= 40
+    shown = every if is_short else [each for each in every if each.state not in ("done", "new")]
     if shown:
         tables.show_standings(console, sweep.manifest.name, shown)
-    tables.show_failures(console, sweep, found)
-    console.print(tables.summary(found), highlight=False)
-    console.print(tables.estimate_line(estimate(sweep, found), 1), highlight=False)
-    return all(standing.state != "failed" for standing in found)
+    tables.show_failures(console, sweep, every)
+    console.print(tables.summary(every), highlight=False)
+    console.print(tables.estimate_line(estimate(sweep, every), 1), highlight=False)
+    return all(each.state != "failed" for each in every)
 
 
 def work(sweep: SweepFolder, console: Console) -> bool:
     """Trains points one by one until none is left; True when none failed here."""
-    left = [standing.point for standing in standings(sweep) if standing.state != "done"]
+    left = [each.point for each in standings(sweep) if each.state != "done"]
     # workers that start together begin at different points
     start = random.randrange(len(left)) if left else 0
-    points = left[start:] + left[:start]
     outcomes = run_points(
-        sweep, points, [{}], lambda text: console.print(text, markup=False, soft_wrap=True)
+        sweep,
+        left[start:] + left[:start],
+        [{}],
+        lambda text: console.print(text, markup=False, soft_wrap=True),
     )
     if outcomes:
         tables.show_outcomes(console, sweep, outcomes)
@@ -54,9 +56,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="lmkit sweep", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, meaning in (
-        ("status", "which points are done, running, failed, unfinished, new"),
+        ("status", "show which points are done, running, failed, unfinished or new"),
         ("work", "train points one by one until none is left, beside other workers"),
-        ("sync", "rebuild the sweep's W&B runs from the run folders, one for each run"),
+        ("sync", "rebuild the sweep's W&B runs from its run folders"),
     ):
         command = commands.add_parser(name, help=meaning, description=meaning)
         command.add_argument("sweep", help="name of a sweep, or its folder")
@@ -70,14 +72,14 @@ def main() -> None:
     try:
         sweep = SweepFolder.find(arguments.sweep, arguments.runs_dir)
         if arguments.command == "status":
-            fine = status(sweep, console, arguments.all)
+            is_well = status(sweep, console, arguments.all)
         elif arguments.command == "sync":
-            fine = sync(sweep, console, arguments.online)
+            is_well = sync(sweep, console, arguments.online)
         else:
-            fine = work(sweep, console)
+            is_well = work(sweep, console)
     except UserError as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("interrupted: the same line again goes on")
-    if not fine:
+    if not is_well:
         sys.exit(1)

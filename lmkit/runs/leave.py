@@ -1,4 +1,4 @@
-"""Stopping in good order when a scheduler's signal announces that it will kill the process."""
+"""Leaving in order: what a scheduler asks of a process, by a signal, before it kills it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from types import FrameType, TracebackType
 
 # The end of a job, and submitit's warning that its time is nearly over or its node is wanted.
 ASKING = (signal.SIGTERM, signal.SIGUSR2)
-LEFT = 75  # exit status of a run that stopped in good order: started again, it goes on
+LEFT = 75  # exit status of a run that left in order: it goes on when it is started again
 
-
-_Handler = Callable[[int, FrameType | None], object] | int | None  # None: not Python's own
+_Handler = Callable[[int, FrameType | None], object] | int | None  # as signal.signal takes it
 
 
 class AskedToLeave(KeyboardInterrupt):
-    """Unwinds the work, as Ctrl-C does, because a signal asked for it."""
+    """Ends work from within, as Ctrl-C does, because a signal asked for it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"asked to leave by {signal.Signals(number).name}")
@@ -25,18 +24,23 @@ class AskedToLeave(KeyboardInterrupt):
 
 
 class Leave:
-    """Records the signals in ASKING between `__enter__` and `__exit__`, in the main thread only.
+    """Notes the signals in ASKING, from `__enter__` to `__exit__`; deaf outside the main thread.
 
-    While `at_once` is set, a signal ends the process with status LEFT: there is nothing to save.
+    When the work has left in order, `__exit__` hands the signal on to the handler that was there
+    before: submitit's puts the job back into the queue. By then everything is saved, and the locks
+    taken within the `with` statement are released.
+
+    `at_once` makes a signal end the process with status LEFT: for the time when it has nothing to
+    save.
     """
 
     def __init__(self) -> None:
-        self.asked: int | None = None  # the first signal received
+        self.asked: int | None = None  # the first signal that was heard
         self.at_once = False
         self._before: dict[int, _Handler] = {}
 
     def listen(self) -> None:
-        """Installs the handlers, again if others have been installed since."""
+        """Hears the signals, whatever handlers have been installed since it did so last."""
         if threading.current_thread() is threading.main_thread():
             for number in ASKING:
                 before = signal.signal(number, self._hear)
@@ -54,7 +58,13 @@ class Leave:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        before = None if self.asked is None else self._before.get(self.asked)
         self._before = {}
+        has_left = isinstance(error, AskedToLeave) or (
+            isinstance(error, SystemExit) and error.code == LEFT
+        )
+        if has_left and self.asked is not None and callable(before):
+            before(self.asked, None)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.asked = self.asked or number

@@ -1,1 +1,1 @@
-"""Sweeps: many runs from one line, resumed by the same line. Only `check` imports torch."""
+"""Sweeps: many runs from one line, which the same line resumes. No torch."""

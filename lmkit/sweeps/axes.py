@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import product
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -13,6 +14,9 @@ from lmkit.errors.user_error import UserError, require_count
 
 Line = tuple[str, ...]  # the overrides of one run, each as `option=value`
 
+GROUP = "multirun_sweeps"  # the group of configurations that holds the named sweeps
+OF_SWEEPS = (GROUP, "sweep", "dry_run")  # options of a sweep, not of the runs in it
+
 _parser = OverridesParser.create()
 
 
@@ -21,9 +25,22 @@ def option_of(override: str) -> str:
     return override.partition("=")[0].lstrip("+~")
 
 
+@cache
 def read(override: str) -> Override:
     """Hydra's reading of one `option=value`."""
     return _parser.parse_override(override)
+
+
+def of_runs(typed: Sequence[str]) -> list[str]:
+    """The overrides that are about the runs of a sweep, without those about the sweep itself.
+
+    Raises: UserError for one about the sweep that has several values.
+    """
+    kept = [override for override in typed if option_of(override).split(".")[0] not in OF_SWEEPS]
+    for override in typed:
+        if override not in kept and read(override).is_sweep_override():
+            raise UserError(f"{override}: a sweep has one value of it")
+    return kept
 
 
 def expand(
@@ -34,14 +51,15 @@ def expand(
     Args:
         params: axes common to all parts: an option and its values as on a command line, `a,b,c`,
             `choice(...)` or `range(start,stop,step)`. One value makes a constant.
-        parts: further axes; the sweep is the union of the parts. None is one part without any.
+        parts: further axes; the sweep is the union of the parts. No parts at all are one part
+            without axes of its own.
         typed: overrides from the command line. Each replaces the axis of its option in the parts
             that have it, or joins all parts when none has.
 
     Raises: UserError for an axis that cannot be enumerated.
     """
     own = [_axes(_as_overrides(params) + _as_overrides(part)) for part in parts or [{}]]
-    known, given = set().union(*own), _axes(typed)
+    known, given = {option for axes in own for option in axes}, _axes(typed)
     lines: dict[Line, None] = {}  # in order
     for axes in own:
         for option, values in given.items():
@@ -52,7 +70,7 @@ def expand(
 
 
 def sample(num_points: int, size: int | None, seed: int) -> list[int]:
-    """Which of so many points to take: the same for the same `size` and `seed`, in order.
+    """The indices of so many points drawn at random, in order; equal arguments draw the same.
 
     A smaller sample is part of every larger one of its seed.
     """
@@ -67,8 +85,19 @@ def sample(num_points: int, size: int | None, seed: int) -> list[int]:
 
 def labels(lines: Sequence[Line]) -> list[str]:
     """What tells each point from the others: the overrides that not all of them have."""
-    common = set(lines[0]).intersection(*lines[1:]) if len(lines) > 1 else set()
+    common = _common(lines) if len(lines) > 1 else set()
     return [" ".join(o for o in line if o not in common) or "no overrides" for line in lines]
+
+
+def varying_options(lines: Sequence[Line]) -> list[str]:
+    """The options and groups that not all lines override alike, in order."""
+    common = _common(lines)
+    varying = (option_of(o) for line in lines for o in line if o not in common)
+    return list(dict.fromkeys(varying))
+
+
+def _common(lines: Sequence[Line]) -> set[str]:
+    return set(lines[0]).intersection(*lines[1:])
 
 
 def _as_overrides(axes: Mapping[str, object]) -> list[str]:
@@ -89,20 +118,17 @@ def _text(option: str, values: object) -> str:
 
 def _axes(overrides: Iterable[str]) -> dict[str, list[str]]:
     """Each option's values as overrides; of two lines about one option the later counts."""
-    axes: dict[str, list[str]] = {}
-    for override in overrides:
-        parsed = read(override)
-        axes[option_of(override)] = _values(parsed)
-    return axes
+    return {option_of(override): _values(override) for override in overrides}
 
 
-def _values(parsed: Override) -> list[str]:
+def _values(override: str) -> list[str]:
+    parsed = read(override)
     if not parsed.is_sweep_override():
-        return [parsed.input_line]
+        return [override]
     if not parsed.is_discrete_sweep():
         raise UserError(
-            f"{parsed.input_line}: an interval has no end of values; write range(start,stop,step) "
-            f"or a,b,c"
+            f"{override}: the values of an interval cannot be counted; write "
+            f"range(start,stop,step) or a,b,c"
         )
     option = parsed.get_key_element()
     return [f"{option}={value}" for value in parsed.sweep_string_iterator()]

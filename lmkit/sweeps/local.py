@@ -1,4 +1,4 @@
-"""Launchers for this machine: one run at a time, as many as it has room for, or none here."""
+"""Launchers for this machine: one run at a time, as many as it has room for, or none."""
 
 from __future__ import annotations
 
@@ -9,27 +9,22 @@ from collections.abc import Sequence
 
 from lmkit.errors.user_error import UserError, require_count
 from lmkit.runs.sweep_folder import Point, SweepFolder
-from lmkit.sweeps.launch import Environment, run_points
-from lmkit.sweeps.outcome import Outcome, Say
+from lmkit.sweeps.launcher import Launcher, Outcome, Say
+from lmkit.sweeps.processes import Environment, run_points
 
 
-class Local:
+class Local(Launcher):
     """One run at a time, on whatever device it finds."""
-
-    has_gpu = None
-
-    def slots(self) -> int:
-        return 1
 
     def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
         return run_points(sweep, points, [{}], say)
 
 
-class Packed:
+class Packed(Launcher):
     """Several runs at a time; on GPUs each run sees the one that it is given.
 
     A run has as many CPU threads as its option `threads` says, which is part of its identity:
-    see that `runs` times `threads` is no more than the machine's cores.
+    `runs` times `threads` should be no more than the machine's cores.
 
     Args:
         runs: runs at a time, all devices together; None: `per_device` on each.
@@ -37,22 +32,19 @@ class Packed:
         per_device: runs on one GPU at a time, when `runs` is None.
     """
 
-    has_gpu = None
-
     def __init__(
         self, runs: int | None, devices: Sequence[int | str] | None, per_device: int
     ) -> None:
         require_count("hydra.launcher.per_device", per_device)
         if runs is not None:
             require_count("hydra.launcher.runs", runs)
-        found = visible_devices() if devices is None else [str(device) for device in devices]
-        if not found and runs is None:
+        self._devices = visible_devices() if devices is None else [str(name) for name in devices]
+        if not self._devices and runs is None:
             raise UserError(
                 "there is no GPU to share out: say how many runs at a time with "
                 "hydra.launcher.runs=N"
             )
-        self._devices = found
-        self._runs = runs or len(found) * per_device
+        self._runs = runs or len(self._devices) * per_device
 
     def slots(self) -> int:
         return self._runs
@@ -68,13 +60,8 @@ class Packed:
         return [{"CUDA_VISIBLE_DEVICES": device} for device in turns]
 
 
-class Workers:
-    """Runs nothing itself: the points are left to `lmkit sweep work`, on any node."""
-
-    has_gpu = None
-
-    def slots(self) -> int:
-        return 1
+class Workers(Launcher):
+    """Runs nothing itself: `lmkit sweep work` trains the points, on any node."""
 
     def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
         say(f"waiting for workers ({len(points):,}): lmkit sweep work {sweep.path}")
@@ -82,7 +69,7 @@ class Workers:
 
 
 def visible_devices() -> list[str]:
-    """The GPUs that a process started here may use, without asking torch."""
+    """The GPUs that a process started here may use, found without torch."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [name.strip() for name in named.split(",") if name.strip() not in ("", "-1")]

@@ -1,4 +1,4 @@
-"""Launcher for a cluster: each point of a sweep a job of SLURM, all of them in one array."""
+"""The launcher for a cluster: each point of a sweep is a job of SLURM, all in one array."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from lmkit.errors.user_error import require_count, require_positive
 from lmkit.runs.sweep_folder import Point, SweepFolder
-from lmkit.sweeps.outcome import Outcome, Say
+from lmkit.sweeps.launcher import Launcher, Outcome, Say
 from lmkit.sweeps.slurm_gather import Jobs
 from lmkit.sweeps.slurm_queue import Queue, executor_in, max_array_size
 
 
-class Slurm:
-    """One job for each point, by submitit.
+class Slurm(Launcher):
+    """One job for each point, submitted through submitit.
 
     Args:
         partition: None: the cluster's default.
@@ -23,8 +23,8 @@ class Slurm:
         account: None: the cluster's default.
         array_parallelism: jobs that run at a time.
         max_requeues: how often a job whose time is over is queued again.
-        signal_delay_s: time before its end at which a job is told to save.
-        setup: shell lines that go before, such as `module load cuda`.
+        signal_delay_s: seconds before its end at which a job is told to save.
+        setup: shell lines that run first, such as `module load cuda`.
         extra: further options of sbatch by their long names.
 
     Raises: UserError for a value out of its range.
@@ -32,6 +32,7 @@ class Slurm:
 
     def __init__(
         self,
+        *,
         partition: str | None,
         time_min: int,
         gpus: int,
@@ -80,7 +81,14 @@ class Slurm:
         name = f"lmkit-{sweep.manifest.name}"
         executor.update_parameters(name=name, **self._parameters)
         environment = {} if self.has_gpu else {"CUDA_VISIBLE_DEVICES": ""}
-        jobs = Jobs(sweep, points, Queue(executor, name), max_array_size(), environment, say)
+        jobs = Jobs(
+            sweep=sweep,
+            points=points,
+            queue=Queue(executor, name),
+            max_array=max_array_size(),
+            environment=environment,
+            say=say,
+        )
         try:
             return jobs.gather()
         except KeyboardInterrupt:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,26 +10,26 @@ from submitit.core.utils import DelayedSubmission, UncompletedJobError
 
 from lmkit.runs.leave import AskedToLeave
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
-from lmkit.sweeps.launch import run_points
-from lmkit.sweeps.outcome import is_held, tail
+from lmkit.sweeps.launcher import is_held, tail
+from lmkit.sweeps.processes import run_points
 
 KILLED_WITHIN_S = 600.0  # after SIGTERM: a cluster's time of grace
 
 
 class Ended(NamedTuple):
-    """What a job hands back to who submitted it."""
+    """What a job hands back to the process that submitted it."""
 
     how: str  # "finished", "finished elsewhere", "failed", or "held": another process trains it
     failure: Failure | None = None
 
 
 class TrainPoint:
-    """Called by submitit in the job, again after each time that the job was put back in the queue.
+    """Called by submitit in the job, and again each time that the job was put back in the queue.
 
     The run is a process of its own, tried again when it fails or is killed. Before the job's time
     is over, or when its node is wanted, SLURM sends SIGUSR2: the run saves and ends, then
-    submitit's own handler puts the job back into the queue. SIGTERM, which clusters without that
-    warning send, and `scancel` too, ends the run likewise; what follows is left to SLURM, which
+    submitit's own handler puts the job back into the queue. Clusters without that warning send
+    SIGTERM, and so does `scancel`: the run saves and ends likewise, and SLURM does the rest. It
     queues again what it preempts, and ends what was cancelled.
 
     Args:
@@ -43,6 +42,7 @@ class TrainPoint:
 
     @property
     def point(self) -> Point:
+        """The point that the job trains."""
         return self.sweep.manifest.points[0]
 
     def __call__(self) -> Ended:
@@ -50,26 +50,20 @@ class TrainPoint:
             return Ended("held")
         try:
             (outcome,) = run_points(self.sweep, [self.point], [self.environment], _say)
-        except AskedToLeave as asked:
-            _say(str(asked))
-            return self._leave(asked.number)
-        return Ended(outcome.how, outcome.failure)
-
-    def checkpoint(self) -> DelayedSubmission:
-        """What submitit's handler is to call next time: the same, the run folder has the rest."""
-        return DelayedSubmission(self)
-
-    def _leave(self, number: int) -> Ended:
-        try:
-            if number == signal.SIGUSR2:
-                signal.raise_signal(number)  # back in submitit's hands, whose handler exits
-            time.sleep(KILLED_WITHIN_S)
-        except UncompletedJobError as error:  # by that handler
+        except UncompletedJobError as error:  # of submitit's handler, to which the signal went on
             lines = tail(self.sweep.log(self.point))
             failure = Failure(f"{error} (hydra.launcher.max_requeues)", 1, lines)
             self.sweep.record_failure(self.point, failure)
             return Ended("failed", failure)
-        raise SystemExit("the job was asked to end and has not been ended")
+        except AskedToLeave as asked:
+            _say(str(asked))
+            time.sleep(KILLED_WITHIN_S)
+            raise SystemExit("the job was asked to end and has not been ended") from None
+        return Ended(outcome.how, outcome.failure)
+
+    def checkpoint(self) -> DelayedSubmission:
+        """What submitit calls next time: the same, since the run's folder holds the rest."""
+        return DelayedSubmission(self)
 
 
 def _say(text: str) -> None:

@@ -1,6 +1,7 @@
-"""SLURM's queue as a sweep sees it: its own jobs, submitted through submitit, and what they left.
+"""SLURM's queue as a sweep sees it: its own jobs, submitted through submitit.
 
-Asked are `squeue` and the files of the jobs, not `sacct`: a cluster need not keep accounts.
+Job states come from `squeue`, results from the jobs' own files. `sacct` is not needed, so the
+cluster need not keep accounts.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from submitit.core.utils import DelayedSubmission, JobPaths, pickle_load
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.sweep_folder import Point
-from lmkit.sweeps.outcome import tail
+from lmkit.sweeps.launcher import tail
 from lmkit.sweeps.slurm_job import Ended, TrainPoint
 
-_ENDED = (
+_ENDED = (  # states in which a job no longer runs
     "BOOT_FAIL",
     "CANCELLED",
     "COMPLETED",
@@ -39,8 +40,8 @@ class Queue:
     """The jobs of one sweep.
 
     Args:
-        executor: submits to SLURM, from and into one folder.
-        name: that all jobs of the sweep have.
+        executor: submits to SLURM; its folder holds the jobs' files.
+        name: the name of all jobs of the sweep.
     """
 
     def __init__(self, executor: AutoExecutor, name: str) -> None:
@@ -59,7 +60,7 @@ class Queue:
     def states(self) -> dict[str, str] | None:
         """The state of each job that SLURM remembers, by its id; None when it does not answer.
 
-        Jobs that have ended are remembered for some minutes.
+        SLURM remembers a job for some minutes after its end.
         """
         command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T"]
         answer = _answer([*command, f"--user={os.getuid()}", f"--name={self.name}"])
@@ -69,27 +70,29 @@ class Queue:
         return {number.strip(): state.strip() for number, state in pairs}
 
     def point(self, job_id: str) -> Point | None:
-        """The point that a job trains; None when it is not of this sweep's folder."""
+        """The point that a job trains; None for a job that this folder did not submit."""
         try:
-            return DelayedSubmission.load(self._paths(job_id).submitted_pickle).function.point
+            submission = DelayedSubmission.load(self._paths(job_id).submitted_pickle)
         except FileNotFoundError:
             return None
+        work: TrainPoint = submission.function
+        return work.point
 
     def results(self, job_ids: Sequence[str]) -> dict[str, Ended | str]:
-        """What ended jobs have handed back: how their point ended, or the text of an error."""
+        """What jobs that ended have handed back: how their point ended, or an error's text."""
         try:
             there = set(os.listdir(self.executor.folder))
         except OSError:
             return {}  # a file server out of reach may come back
-        found = {}
+        results: dict[str, Ended | str] = {}
         for job_id in job_ids:
             path = self._paths(job_id).result_pickle
             if path.name in there:
-                _, found[job_id] = pickle_load(path)
-        return found
+                _, results[job_id] = pickle_load(path)
+        return results
 
     def log(self, job_id: str) -> list[str]:
-        """The last lines of a job's own log, where SLURM too says why it ends one."""
+        """The last lines of a job's own log, where SLURM says why it ends the job."""
         return tail(self._paths(job_id).stdout, lines=3)
 
     def _paths(self, job_id: str) -> JobPaths:
@@ -97,19 +100,19 @@ class Queue:
 
 
 def has_ended(state: str | None) -> bool:
-    """Whether a job of that state, None when SLURM has forgotten it, runs no more."""
+    """Whether a job in that state runs no more. None: SLURM has forgotten the job."""
     return state is None or state in _ENDED
 
 
 def max_array_size() -> int:
-    """How many jobs an array may have here."""
+    """The most jobs that an array may have on this cluster."""
     answer = _answer(["scontrol", "show", "config"]) or ""
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", answer, re.MULTILINE)
-    return int(found[1]) if found else _MAX_ARRAY
+    size = re.search(r"^MaxArraySize\s*=\s*(\d+)", answer, re.MULTILINE)
+    return int(size[1]) if size else _MAX_ARRAY
 
 
 def executor_in(folder: Path, max_requeues: int) -> AutoExecutor:
-    """Submits to SLURM. Raises: UserError where SLURM's commands are not."""
+    """What submits to SLURM. Raises: UserError where SLURM's commands are missing."""
     try:
         return AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=max_requeues)
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Where the points of a sweep stand, read from their run folders in a moment. No torch."""
+"""Where the points of a sweep stand, read from their run folders at once, without torch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
@@ -25,21 +26,21 @@ class Standing:
 
     point: Point
     state: str  # one of STATES
-    epoch: int | None = None  # done, or in which it is, from 1
+    epoch: int | None = None  # the last of a done point, the present one of another, from 1
     valid_ppl: float | None = None  # the best of a done point, the latest of another
     test_ppl: float | None = None
     press_rank: int | None = None
     seconds_per_epoch: float | None = None
-    seconds_left: float | None = None  # at most: patience may end it earlier
+    seconds_left: float | None = None  # at most, since patience may end the run earlier
     failure: Failure | None = None
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is left of a sweep, by the runs that have finished."""
+    """What is left of a sweep, judged by the runs that have finished."""
 
     seconds: float  # of training, one run after another
-    num_points: int  # it counts
+    num_points: int  # that `seconds` counts
     num_unknown: int  # points of experiments of which no run has finished
 
 
@@ -54,20 +55,20 @@ def standings(sweep: SweepFolder) -> list[Standing]:
     return [_standing(sweep, point, there, now_s) for point in sweep.manifest.points]
 
 
-def counts(found: Sequence[Standing]) -> dict[str, int]:
-    """How many points are in each state, in the order of STATES."""
-    number = Counter(standing.state for standing in found)
+def counts(standings: Sequence[Standing]) -> dict[str, int]:
+    """The number of points in each state, in the order of STATES."""
+    number = Counter(standing.state for standing in standings)
     return {state: number[state] for state in STATES}
 
 
-def estimate(sweep: SweepFolder, found: Sequence[Standing]) -> Estimate:
-    """The training time of all points that are not done, from finished runs of their experiments.
+def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
+    """The training time of all points that are not done, by finished runs of their experiments.
 
-    Runs count that lie beside the sweep's own too.
+    Finished runs in the same folder count, whether they belong to the sweep or not.
     """
     seconds, known, unknown = 0.0, 0, 0
     costs: dict[str, tuple[float, float] | None] = {}
-    for standing in found:
+    for standing in standings:
         if standing.state == "done":
             continue
         experiment = standing.point.experiment
@@ -101,7 +102,8 @@ def _standing(sweep: SweepFolder, point: Point, there: set[str], now_s: float | 
 
 
 def _done(point: Point, result: Result) -> Standing:
-    metrics = result.metrics
+    metrics: dict[str, Any] = result.metrics
+    cost: dict[str, Any] = result.cost
     return Standing(
         point,
         "done",
@@ -109,14 +111,15 @@ def _done(point: Point, result: Result) -> Standing:
         metrics.get("valid_ppl"),
         metrics.get("test_ppl"),
         metrics.get("test_spectrum", {}).get("press_rank"),
-        result.cost.get("seconds_per_epoch"),
+        cost.get("seconds_per_epoch"),
     )
 
 
 def _under_way(point: Point, state: str, latest: Row, failure: Failure | None) -> Standing:
-    epoch, seconds = latest.get("epoch"), latest.get("seconds_per_epoch")
+    epoch = int(latest["epoch"]) if "epoch" in latest else None
+    seconds = latest.get("seconds_per_epoch")
     left = None
-    if None not in (epoch, seconds, point.max_epochs):
+    if epoch is not None and seconds is not None and point.max_epochs is not None:
         left = max(0, point.max_epochs - epoch) * seconds
     return Standing(
         point,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -56,3 +57,28 @@ def test_outside_the_main_thread_it_is_deaf():
 def test_it_interrupts_as_ctrl_c_does():
     assert issubclass(AskedToLeave, KeyboardInterrupt)
     assert str(AskedToLeave(signal.SIGUSR2)) == "asked to leave by SIGUSR2"
+
+
+@pytest.mark.parametrize("ending", [SystemExit(LEFT), AskedToLeave(signal.SIGUSR2)])
+def test_the_handler_that_was_there_before_is_called_once_the_work_has_left(ending):
+    assert heard_before(ending) == [signal.SIGUSR2]
+
+
+@pytest.mark.parametrize("ending", [None, ValueError(), SystemExit(1)])
+def test_that_handler_is_not_called_by_work_that_ends_otherwise(ending):
+    assert heard_before(ending) == []
+
+
+def heard_before(ending: BaseException | None) -> list[int]:
+    """What the handler from before hears of a signal after which the work ends as told."""
+    heard = []
+    before = signal.signal(signal.SIGUSR2, lambda number, frame: heard.append(number))
+    try:
+        with suppress(ValueError, SystemExit, AskedToLeave), Leave():
+            signal.raise_signal(signal.SIGUSR2)
+            assert heard == []
+            if ending is not None:
+                raise ending
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    return heard

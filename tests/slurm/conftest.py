@@ -31,6 +31,19 @@ SMOKE = [
     "callbacks.spectrum.final_contexts=200",
     "logger.mode=disabled",
 ]
+# Two of them, as Hydra's own sweeper is told them.
+BY_HYDRA = [
+    "--multirun",
+    "hydra/sweeper=basic",
+    "seed=141",
+    "head/transform=identity,plif",
+    "data.train_tokens=20000",
+    "data.valid_tokens=2000",
+    "data.test_tokens=2000",
+    "trigger.epoch=2",
+    "threads=1",
+    *SMOKE[4:],
+]
 SLURM = ["hydra/launcher=slurm", "hydra.launcher.gpus=0", "hydra.launcher.cpus=1"]
 PATIENCE_S = 600.0
 ENVIRONMENT = os.environ | {
@@ -90,6 +103,7 @@ class Sweep:
         self.path = folder / "runs" / "sweeps" / "smoke"
         self.pinned: list[Pinned] = []
         self.overrides = SMOKE
+        self.has_manifest = True
 
     def typed(self, line: str) -> Process:
         return Process(self.folder, *shlex.split(line))
@@ -101,8 +115,15 @@ class Sweep:
     def on_slurm(self, *overrides: str) -> Process:
         return self.here(*SLURM, *overrides)
 
+    def by_hydra(self, *overrides: str) -> Process:
+        """Two of its points, by a sweeper of Hydra's, which writes no manifest."""
+        self.has_manifest = False
+        return Process(self.folder, "python", "-m", "lmkit", "train", *BY_HYDRA, *overrides)
+
     def runs(self) -> list[RunFolder]:
         """The points' folders, once the sweep has begun."""
+        if not self.has_manifest:
+            return [RunFolder(path.parent) for path in self.folder.glob("runs/*/config.yaml")]
         self.wait_for((self.path / "manifest.json").exists)
         points = json.loads((self.path / "manifest.json").read_text())["points"]
         return [RunFolder(self.folder / "runs" / point["run"]) for point in points]

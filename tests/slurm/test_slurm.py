@@ -160,3 +160,24 @@ def test_workers_share_a_sweep_and_one_is_told_to_leave(sweep, undisturbed):
     outputs = [path.read_text() for path in sweep.folder.glob("slurm-*.out")]
     assert sum("interrupted: the same line again goes on" in output for output in outputs) == 1
     assert sweep.metrics() == undisturbed
+
+
+def test_a_job_of_hydras_own_launcher_that_loses_its_node_goes_on(sweep, undisturbed):
+    process = sweep.by_hydra(
+        "hydra/launcher=submitit_slurm",
+        "hydra.launcher.cpus_per_task=1",
+        "hydra.launcher.additional_parameters={requeue: true}",
+    )
+    pinned = sweep.pinned_to(2)
+    sweep.slurm("sbatch", "--partition=high", "--ntasks=2", "--output=/dev/null", "--wrap=sleep 2")
+    for each in list(pinned):
+        sweep.wait_for(each.is_asked)
+        each.release()
+    text = process.said()
+    assert process.returncode == 0, text
+    logs = "".join(log.read_text() for log in sweep.folder.rglob("*_log.*"))
+    assert logs.count("asked to leave by SIGUSR2: saved at step") == 2
+    assert logs.count("this job is preempted") == 2
+    metrics = sweep.metrics()
+    assert len(metrics) == 2
+    assert metrics == {run: undisturbed[run] for run in metrics}

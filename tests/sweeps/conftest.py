@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
-from lmkit.sweeps import launch
+from lmkit.sweeps import processes
 
 # python trainer.py RUN_FOLDER BEHAVIOUR: takes the lock, does as it is told, publishes a result.
 TRAINER = """
@@ -55,7 +55,9 @@ def sweep_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., S
     trainer = tmp_path / "trainer.py"
     trainer.write_text(TRAINER)
     monkeypatch.setattr(
-        launch, "command", lambda point: [sys.executable, str(trainer), *point.overrides]
+        processes,
+        "command",
+        lambda sweep, point: [sys.executable, str(trainer), *point.overrides],
     )
 
     def make(*behaviours: str) -> SweepFolder:

@@ -150,7 +150,8 @@ def test_the_same_line_after_kills_finishes_with_the_bits_of_a_sweep_left_alone(
         (["trunk.input_dropot=0.1,0.2"], r"point 1 \(.*\): there is no option trunk.input_dropot"),
         (["sweep.sample=1,2"], "sweep.sample=1,2: a sweep has one value"),
         (["sweep.name=../x"], "sweep.name must be a letter"),
-        (["hydra/launcher=basic"], "the launcher must be one of hydra/launcher=local"),
+        (["hydra/launcher=basic"], "hydra/launcher=basic does not go with hydra/sweeper=lmkit"),
+        (["hydra/sweeper=basic"], "the launchers local, packed, .* hydra/launcher=basic"),
     ],
 )
 def test_a_bad_value_fails_at_once_and_names_the_point(tmp_path, overrides, message):

@@ -13,7 +13,7 @@ from lmkit.runs.leave import AskedToLeave
 from lmkit.runs.lock import RunLock
 from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps import slurm_gather
-from lmkit.sweeps.outcome import Outcome
+from lmkit.sweeps.launcher import Outcome, is_held
 from lmkit.sweeps.slurm_gather import Jobs
 from lmkit.sweeps.slurm_job import Ended, TrainPoint
 
@@ -81,8 +81,19 @@ def queue() -> ScriptedQueue:
 
 
 def gather(sweep: SweepFolder, queue: ScriptedQueue, said: list[str], most=9) -> dict[str, Outcome]:
-    jobs = Jobs(sweep, sweep.manifest.points, queue, most, {}, said.append)
+    jobs = jobs_of(sweep, queue, said, most)
     return {outcome.point.label: outcome for outcome in jobs.gather()}
+
+
+def jobs_of(sweep: SweepFolder, queue: ScriptedQueue, said: list[str], most: int) -> Jobs:
+    return Jobs(
+        sweep=sweep,
+        points=sweep.manifest.points,
+        queue=queue,
+        max_array=most,
+        environment={},
+        say=said.append,
+    )
 
 
 def test_one_array_and_each_job_gathered_by_itself(sweep_of, queue):
@@ -159,8 +170,9 @@ def test_what_another_process_trains_is_not_submitted_until_that_ends(sweep_of, 
 
 def test_jobs_of_an_earlier_launch_are_adopted_and_not_submitted_twice(sweep_of, queue):
     sweep, said = sweep_of("ok", "ok", "ok"), []
-    first = Jobs(sweep, sweep.manifest.points, queue, 2, {}, lambda text: None)
-    first.submit()
+    sweep.manifest.points[:], rest = sweep.manifest.points[:2], sweep.manifest.points[2:]
+    jobs_of(sweep, queue, [], 2).submit()
+    sweep.manifest.points.extend(rest)
     found = gather(sweep, queue, said)
     assert queue.arrays == [2, 1]
     assert said[0] == "2 jobs of an earlier launch are queued or running"
@@ -201,7 +213,7 @@ def test_a_warned_job_ends_its_run_and_then_calls_the_handler_of_submitit(sweep_
     ran_when_called = []
 
     def submitit(number: int, frame: object) -> None:
-        ran_when_called.append(lock.exists() and slurm_gather.is_held(lock))
+        ran_when_called.append(lock.exists() and is_held(lock))
         raise SystemExit(-1)
 
     def warn() -> None:

@@ -8,7 +8,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.sweep_folder import SweepFolder
-from lmkit.sweeps.launch import run_points
+from lmkit.sweeps.processes import run_points
 from lmkit.sweeps.status import counts, estimate, standings
 from lmkit.sweeps.tables import duration, estimate_line, summary
 

@@ -42,7 +42,7 @@ def test_an_unknown_sweep_is_one_line(monkeypatch, tmp_path):
 
 def test_long_sweeps_show_only_what_is_under_way(sweep_of, capsys):
     sweep = sweep_of(*["ok"] * 41)
-    command.status(sweep, tables.console(), everything=False)
+    command.status(sweep, tables.console(), shows_all=False)
     assert "40 ok" not in capsys.readouterr().out
-    command.status(sweep, tables.console(), everything=True)
+    command.status(sweep, tables.console(), shows_all=True)
     assert "40 ok" in capsys.readouterr().out

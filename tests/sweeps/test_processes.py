@@ -12,9 +12,9 @@ import pytest
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.lock import RunLock
-from lmkit.sweeps import launch
-from lmkit.sweeps.launch import run_points
+from lmkit.sweeps import processes
 from lmkit.sweeps.local import Local, Packed, Workers, visible_devices
+from lmkit.sweeps.processes import run_points
 
 
 def test_a_point_that_fails_or_is_killed_takes_no_other_down(sweep_of, attempts):
@@ -57,7 +57,7 @@ def test_what_is_finished_is_not_started_again(sweep_of, attempts):
 def test_a_point_that_another_process_trains_is_looked_at_again(
     sweep_of, attempts, monkeypatch, finishes
 ):
-    monkeypatch.setattr(launch, "LOOK_AGAIN_S", 0.2)
+    monkeypatch.setattr(processes, "LOOK_AGAIN_S", 0.2)
     sweep = sweep_of("ok", "ok")
     held = sweep.run_folder(sweep.manifest.points[0])
     lock = RunLock(held.lock)
@@ -84,7 +84,7 @@ def test_a_point_that_another_process_trains_is_looked_at_again(
 
 
 def test_two_sweeps_over_the_same_points_train_each_once(sweep_of, attempts, monkeypatch):
-    monkeypatch.setattr(launch, "LOOK_AGAIN_S", 0.2)
+    monkeypatch.setattr(processes, "LOOK_AGAIN_S", 0.2)
     sweep = sweep_of(*["0.4"] * 5)
     found = {}
 
@@ -160,12 +160,12 @@ def test_an_interrupted_sweep_ends_what_it_started(sweep_of, monkeypatch):
     lock = sweep.run_folder(sweep.manifest.points[0]).lock
     started = []
 
-    def interrupt_once_it_trains(work) -> None:
+    def interrupt_once_it_trains(launched) -> None:
         if lock.exists():
-            started.extend(run.process for run in work.running)
+            started.extend(run.process for run in launched.running)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(launch._Work, "collect", interrupt_once_it_trains)
+    monkeypatch.setattr(processes._Processes, "collect", interrupt_once_it_trains)
     with pytest.raises(KeyboardInterrupt):
         run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
     (process,) = started

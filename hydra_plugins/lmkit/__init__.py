@@ -1,0 +1,1 @@
+"""What lmkit adds to Hydra: the sweeper behind `lmkit train --multirun`."""

@@ -1,0 +1,99 @@
+"""Checks the points of a sweep for `lmkit.sweeps.check`: `python -m lmkit.cli.check_points`.
+
+As JSON, stdin holds a device and configurations, stdout what the check says of each.
+
+What points have in common is checked once. Models are made on the meta device, which computes
+nothing, one for each trunk and head that differ.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from lmkit.errors.user_error import UserError
+
+Config = dict[str, Any]
+_Made = TypeVar("_Made")
+
+_MADE = (
+    *("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger", "stopping"),
+    *("callbacks", "conclusion", "trainer"),
+)
+_NOT_SHARED = ("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger", "windows")
+
+
+class Checker:
+    """Checks one configuration after another, remembering what it has seen."""
+
+    def __init__(self, has_gpu: bool | None) -> None:
+        self._has_gpu = has_gpu
+        self._seen: dict[str, Any] = {}
+
+    def check(self, config: Config) -> str:
+        """The name of the run's folder. Raises: UserError for what training would refuse."""
+        # they bring torch, which must not be in the process of the sweep
+        import torch
+
+        from lmkit.runs.folder import RunFolder
+        from lmkit.runs.identity import identity
+        from lmkit.training.run import check, define
+
+        # one point stands for all that differ from it in what is made apart
+        others = {key: value for key, value in config.items() if key not in _NOT_SHARED}
+        run = self._once("others", others, lambda: define(config, self._has_gpu))
+
+        def make_all() -> None:
+            with torch.device("meta"):
+                check(config, run.source)
+
+        self._once("made", [config[section] for section in _MADE], make_all)
+        self._once("windows", [config["windows"], config["seed"]], lambda: _check_windows(config))
+        named = identity(config, run.data_sha256, "cuda" if run.accelerator == "gpu" else "cpu")
+        return RunFolder.of(config["runs_dir"], config["name"], named).path.name
+
+    def _once(self, what: str, section: object, work: Callable[[], _Made]) -> _Made:
+        key = f"{what} {json.dumps(section, sort_keys=True)}"
+        if key not in self._seen:
+            self._seen[key] = work()
+        made: _Made = self._seen[key]
+        return made
+
+
+def _check_windows(config: Config) -> None:
+    import numpy as np
+
+    from lmkit.data.corpus import TextSplits
+    from lmkit.data.datamodule import WindowsDataModule
+    from lmkit.training.build import build_data
+
+    def data_of(num_tokens: int) -> object:
+        tokens = np.zeros(num_tokens, np.int64)
+        return build_data(config, TextSplits(("a",), tokens, tokens, tokens))
+
+    data = data_of(0)  # refuses batch sizes that are no counts
+    if isinstance(data, WindowsDataModule):
+        longest = max(data.batch_size, data.valid_batch_size, data.test_batch_size)
+        data = data_of(4 * longest)
+        assert isinstance(data, WindowsDataModule)
+        data.train_windows, data.eval_windows("valid"), data.eval_windows("test")
+
+
+def main() -> None:
+    """Reads from stdin; prints one JSON list, a [run, error] for each point, up to an error."""
+    sent = json.load(sys.stdin)
+    checker = Checker(sent["has_gpu"])
+    said: list[tuple[str, str | None]] = []
+    for config in sent["configs"]:
+        try:
+            said.append((checker.check(config), None))
+        except UserError as error:
+            said.append(("", str(error)))
+            break
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()

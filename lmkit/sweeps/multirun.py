@@ -1,0 +1,226 @@
+"""A line that asks for many runs: its points expanded, composed, checked, and launched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.errors import HydraException, InstantiationException
+from hydra.types import RunMode
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+
+from lmkit.errors.user_error import UserError, require_count
+from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
+from lmkit.sweeps import axes, tables
+from lmkit.sweeps.axes import GROUP, Line, option_of
+from lmkit.sweeps.check import check
+from lmkit.sweeps.launcher import Launcher
+from lmkit.sweeps.points import Composer, Config, ConfigReader
+from lmkit.sweeps.status import estimate, standings
+
+Axes = Mapping[str, object]
+
+
+class Request(NamedTuple):
+    """What Hydra hands to its sweeper."""
+
+    loader: ConfigLoader
+    config: DictConfig  # composed for the sweep itself, with Hydra's own section
+    typed: Sequence[str]  # overrides on the command line but for Hydra's
+    params: Axes  # common to all parts
+    parts: Sequence[Axes]  # the sweep is their union
+
+
+def train_all(request: Request, reader: ConfigReader) -> bool:
+    """Trains every point of a sweep, or shows them in a dry run; True when none failed.
+
+    Raises: UserError for what is wrong with the line or with one of its points.
+    """
+    config, console = request.config, tables.console()
+    launcher = make_launcher(config)
+    sweep = _checked(request, reader, launcher.has_gpu, console)
+    standing = standings(sweep)
+    if config.dry_run:
+        tables.show_standings(console, sweep.manifest.name, standing)
+    console.print(tables.summary(standing), highlight=False)
+    console.print(tables.estimate_line(estimate(sweep, standing), launcher.slots()))
+    if config.dry_run:
+        return True
+    sweep.save()
+    console.print(f"lmkit sweep status {sweep.path}", soft_wrap=True)
+    left = [each.point for each in standing if each.state != "done"]
+    outcomes = launcher.launch(
+        sweep, left, lambda text: console.print(text, markup=False, soft_wrap=True)
+    )
+    if outcomes:
+        tables.show_outcomes(console, sweep, outcomes)
+    return all(outcome.failure is None for outcome in outcomes)
+
+
+def make_launcher(config: DictConfig) -> Launcher:
+    """The launcher that `hydra/launcher` chooses.
+
+    Raises: UserError for one of Hydra's, and for options that the launcher refuses.
+    """
+    section = config.hydra.launcher
+    if str(section.get("_target_")).startswith(("hydra.", "hydra_plugins.")):
+        theirs = f"hydra/launcher={config.hydra.runtime.choices['hydra/launcher']}"
+        raise UserError(
+            f"{theirs} does not go with hydra/sweeper=lmkit: choose hydra/launcher=local, packed, "
+            f"slurm or workers, or give {theirs} a sweeper of Hydra's with hydra/sweeper=basic"
+        )
+    try:
+        launcher = instantiate(section)
+    except InstantiationException as error:
+        cause = error.__cause__ or error
+        raise cause if isinstance(cause, UserError) else UserError(str(cause)) from None
+    if not isinstance(launcher, Launcher):
+        raise UserError(
+            f"hydra.launcher._target_={section._target_} must be derived from "
+            f"lmkit.sweeps.launcher.Launcher"
+        )
+    return launcher
+
+
+def config_arguments(config: DictConfig) -> list[str]:
+    """What a run's line says before its overrides, so that it finds the same configurations.
+
+    They are the folders that `--config-dir` and `hydra.searchpath` add, made absolute.
+    """
+    arguments, searchpath = [], []
+    for source in config.hydra.runtime.config_sources:
+        path = os.path.abspath(source.path) if source.schema == "file" else source.path
+        if source.provider == "command-line":
+            arguments += ["--config-dir", path]
+        elif source.provider == "hydra.searchpath in command-line":
+            searchpath.append(_quoted(f"{source.schema}://{path}"))
+    if searchpath:
+        arguments.append(f"hydra.searchpath=[{','.join(searchpath)}]")
+    return arguments
+
+
+def _quoted(text: str) -> str:
+    """Text as Hydra's overrides take it whatever signs it holds."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _checked(
+    request: Request, reader: ConfigReader, has_gpu: bool | None, console: Console
+) -> SweepFolder:
+    """The sweep that is asked for, each point once. Raises: UserError naming the bad point."""
+    settings, config_name = request.config.sweep, request.config.hydra.job.config_name
+    name = _name(request.config)
+    require_name(name)
+    require_count("sweep.retries", settings.retries, 0)
+    arguments = config_arguments(request.config)
+    common = [argument for argument in arguments if argument.startswith("hydra.")]
+    _refuse_options_outside_axes(request, common)
+    lines = _lines(request)
+    labels = axes.labels(lines)
+    console.print(f"{name}: {len(lines):,} runs; checking them", highlight=False)
+    composer = Composer(request.loader, config_name, common, reader)
+    configs = [
+        _composed(composer, reader, i, line, label)
+        for i, (line, label) in enumerate(zip(lines, labels, strict=True))
+    ]
+    if len({config["runs_dir"] for config in configs}) != 1:
+        raise UserError("runs_dir must be the same for all points of a sweep")
+    points: dict[str, Point] = {}
+    varying = axes.varying_options(lines)
+    for i, checked in enumerate(check(configs, has_gpu)):
+        if checked.error is not None:
+            raise _of_point(i, labels[i], checked.error)
+        config, line = configs[i], _with_bookkeeping(lines[i], name, varying)
+        budget = config["max_epochs"], config["patience"]
+        points.setdefault(checked.run, Point(labels[i], line, checked.run, config["name"], *budget))
+    if len(points) < len(lines):
+        console.print(f"{len(lines) - len(points):,} of them are the same as others")
+    runs_dir, here = configs[0]["runs_dir"], os.getcwd()
+    return SweepFolder.of(
+        Manifest(name, runs_dir, here, settings.retries, [*points.values()], arguments)
+    )
+
+
+def _lines(request: Request) -> list[Line]:
+    """The points' lines, after sampling."""
+    settings = request.config.sweep
+    lines = axes.expand(request.params, request.parts, axes.of_runs(request.typed))
+    return [lines[i] for i in axes.sample(len(lines), settings.sample, settings.sample_seed)]
+
+
+def _composed(
+    composer: Composer, reader: ConfigReader, index: int, line: Line, label: str
+) -> Config:
+    try:
+        return composer.compose(line)
+    except UserError as error:
+        raise _of_point(index, label, str(error)) from None
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise _of_point(index, label, reader.explain(error, line)) from None
+
+
+def _of_point(index: int, label: str, message: str) -> UserError:
+    return UserError(f"point {index + 1} ({label}): {message}")
+
+
+def _with_bookkeeping(line: Line, name: str, varying: Sequence[str]) -> list[str]:
+    """The line with the sweep's name and axes for loggers, and a short log, unless it says so."""
+    extra = {
+        "sweep.name": name,
+        "sweep.axes": f"[{','.join(varying)}]",
+        "callbacks.progress_bar": "null",
+    }
+    given = {option_of(override) for override in line}
+    return [*line, *(f"{key}={value}" for key, value in extra.items() if key not in given)]
+
+
+def _name(config: DictConfig) -> str:
+    return str(config.sweep.name or config.hydra.runtime.choices.get(GROUP) or "multirun")
+
+
+def _refuse_options_outside_axes(request: Request, common: Sequence[str]) -> None:
+    """A sweep's file must say all of a run in its axes: the runs are started without the file.
+
+    Raises: UserError naming an option, or a group's choice, that the file sets elsewhere.
+    """
+    name = request.config.hydra.runtime.choices.get(GROUP)
+    if name is None:
+        return
+    config_name = request.config.hydra.job.config_name
+    without, with_file = (
+        request.loader.load_configuration(config_name, [*common, *choice], RunMode.MULTIRUN)
+        for choice in ([], [f"{GROUP}={name}"])
+    )
+    where = f"{GROUP}/{name}.yaml"
+    choices = without.hydra.runtime.choices
+    for group, choice in with_file.hydra.runtime.choices.items():
+        if not group.startswith("hydra/") and group != GROUP and choice != choices.get(group):
+            raise UserError(
+                f"{where}: the choice of {group} must stand under hydra.sweeper.params, as "
+                f"{group}: {choice}"
+            )
+    for option in _differences(_own(without), _own(with_file), ""):
+        raise UserError(
+            f"{where}: {option} must stand under hydra.sweeper.params, as {option}: value"
+        )
+
+
+def _own(config: DictConfig) -> Any:
+    """The options of a run, unresolved."""
+    of_sweep = {"hydra", *axes.OF_SWEEPS}
+    keys = [str(key) for key in config if key not in of_sweep]
+    return OmegaConf.to_container(OmegaConf.masked_copy(config, keys), resolve=False)
+
+
+def _differences(old: Any, new: Any, option: str) -> list[str]:
+    """The options in which two plain sections differ."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return [option] if old != new else []
+    prefix = f"{option}." if option else ""
+    keys = dict.fromkeys([*old, *new])
+    return [d for key in keys for d in _differences(old.get(key), new.get(key), f"{prefix}{key}")]

@@ -1,0 +1,144 @@
+"""Runs the points of a sweep on this machine, each as a process of its own.
+
+So a point that fails, or is killed, takes no other down. A point that another process trains is
+passed over and looked at again, since that process may die: the launch ends when all its points
+have finished or failed, whoever trained them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import BinaryIO
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.leave import AskedToLeave, Leave
+from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
+from lmkit.sweeps.launcher import Backlog, Outcome, Say, Waiting, how_ended, tail
+
+POLL_S = 0.1
+LOOK_AGAIN_S = 3.0  # between two looks at a lock that another process holds
+SAVE_S = 100.0  # for a run that was asked to leave in order
+INTERRUPT_S = 20.0  # for one that was interrupted
+
+Environment = Mapping[str, str]  # what a slot adds to its processes' environment
+
+
+@dataclass
+class _Running:
+    waiting: Waiting
+    slot: Environment
+    process: subprocess.Popen[bytes]
+    log_start: int  # where this attempt begins in the log
+
+
+def run_points(
+    sweep: SweepFolder, points: Sequence[Point], slots: Sequence[Environment], say: Say
+) -> list[Outcome]:
+    """Runs `points`, one at a time in each slot, until all have finished or failed.
+
+    A point that failed or was killed is tried again `sweep.retries` times, from its checkpoint.
+
+    Raises: AskedToLeave when a signal asks for it and the runs have saved and ended.
+    """
+    with Leave() as leave, _Processes(sweep, points, slots, say) as processes:
+        while processes.backlog.waiting or processes.running:
+            if leave.asked:
+                raise AskedToLeave(leave.asked)
+            processes.start()
+            processes.collect()
+            time.sleep(POLL_S)
+    return processes.backlog.outcomes
+
+
+def command(sweep: SweepFolder, point: Point) -> list[str]:
+    """What trains a point, goes on with it, or finds it finished."""
+    return [sys.executable, "-m", "lmkit", "train", *sweep.manifest.arguments(point)]
+
+
+class _Processes:
+    """The points of one launch, and the processes that train them."""
+
+    def __init__(
+        self, sweep: SweepFolder, points: Sequence[Point], slots: Sequence[Environment], say: Say
+    ) -> None:
+        self.sweep = sweep
+        self.backlog = Backlog(sweep, points, say, LOOK_AGAIN_S)
+        self.free = list(slots)
+        self.running: list[_Running] = []
+
+    def start(self) -> None:
+        """Starts a point in each free slot, as long as there are points to start."""
+        while self.free and (waiting := self.backlog.take()):
+            self._spawn(waiting)
+
+    def collect(self) -> None:
+        """Sees to the processes that have ended."""
+        for run in list(self.running):
+            if run.process.poll() is not None:
+                self.running.remove(run)
+                self.free.append(run.slot)
+                self._ended(run)
+
+    def _spawn(self, waiting: Waiting) -> None:
+        slot = self.free.pop(0)
+        with self._log(waiting.point) as log:
+            start = log.tell()
+            process = subprocess.Popen(
+                command(self.sweep, waiting.point),
+                cwd=self.sweep.manifest.started_in,
+                env=os.environ | dict(slot),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # what is typed at this terminal does not reach it
+            )
+        self.running.append(_Running(waiting, slot, process, start))
+
+    def _log(self, point: Point) -> BinaryIO:
+        path = self.sweep.log(point)
+        try:
+            return path.open("ab")
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+    def _ended(self, run: _Running) -> None:
+        waiting, status = run.waiting, run.process.returncode
+        point, folder = waiting.point, self.sweep.run_folder(waiting.point)
+        if status == 0 and folder.finished_within(point.budget):
+            self.backlog.end(point, "finished")
+            return
+        lines = tail(self.sweep.log(point), run.log_start)
+        if any(f"{folder.lock.name} is held by" in line for line in lines):
+            self.backlog.put_off(waiting)  # another process was quicker
+            return
+        reason = how_ended(status, folder.path)
+        if not self.backlog.retry(waiting, reason, delay_s=waiting.attempt):
+            self.backlog.end(point, "failed", Failure(reason, waiting.attempt, lines))
+
+    def __enter__(self) -> _Processes:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Whatever ends the launch early ends its processes; their runs resume from checkpoints."""
+        in_order = isinstance(error, AskedToLeave)
+        for run in self.running:
+            run.process.send_signal(signal.SIGTERM if in_order else signal.SIGINT)
+        deadline = time.monotonic() + (SAVE_S if in_order else INTERRUPT_S)
+        for run in self.running:
+            try:
+                run.process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                run.process.kill()
+                run.process.wait()

@@ -1,0 +1,128 @@
+"""Sweepers and launchers of Hydra's own train, skip and resume; a failed point ends no other."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.lock import look_at
+from lmkit.runs.metrics import MetricsFile
+
+TINY = [
+    "threads=1",
+    "max_epochs=2",
+    "data.train_tokens=4000",
+    "data.valid_tokens=500",
+    "data.test_tokens=500",
+    "trigger.epoch=1",
+    "logger.mode=disabled",
+    "callbacks.spectrum.every=0",
+    "callbacks.spectrum.final_contexts=50",
+    "callbacks.progress_bar=false",
+]
+BASIC = "hydra/sweeper=basic"
+FLAT = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def needs(*plugins: str) -> pytest.MarkDecorator:
+    """Skips where a plugin of Hydra's is not installed."""
+    missing = [
+        name for name in plugins if importlib.util.find_spec(f"hydra_plugins.{name}") is None
+    ]
+    return pytest.mark.skipif(bool(missing), reason=f"needs {', '.join(missing)}")
+
+
+def start(folder: Path, *overrides: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "lmkit", "train", "--multirun", *TINY, *overrides],
+        cwd=folder,
+        env=FLAT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def train(folder: Path, *overrides: str) -> tuple[int, str]:
+    process = start(folder, *overrides)
+    text = process.communicate(timeout=600)[0]
+    return process.returncode, text
+
+
+def finished(folder: Path) -> list[RunFolder]:
+    return [RunFolder(path.parent) for path in folder.glob("runs/*/result.json")]
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    ["basic", pytest.param("joblib", marks=needs("hydra_joblib_launcher"))],
+)
+def test_a_failed_point_ends_no_other_and_what_has_finished_is_skipped(tmp_path, launcher):
+    line = [BASIC, f"hydra/launcher={launcher}", "optimizer.lr=1e30,20"]
+    status, text = train(tmp_path, *line)
+    assert status == 1
+    assert "is not finite" in text
+    assert "Traceback" not in text
+    assert len(finished(tmp_path)) == 1
+    status, text = train(tmp_path, *line)
+    assert status == 1
+    assert text.count("already finished: runs/toy-") == 1
+
+
+@needs("hydra_optuna_sweeper", "hydra_joblib_launcher")
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+def test_optuna_minimises_the_valid_perplexity_that_the_task_returns(tmp_path, launcher):
+    status, text = train(
+        tmp_path,
+        "hydra/sweeper=optuna",
+        f"hydra/launcher={launcher}",
+        "hydra.sweeper.n_trials=2",
+        "hydra.sweeper.sampler.seed=1",
+        "hydra.sweep.dir=study",
+        "optimizer.lr=interval(1,30)",
+    )
+    assert status == 0, text
+    best = yaml.safe_load((tmp_path / "study" / "optimization_results.yaml").read_text())
+    ppls = [run.read_result().metrics["valid_ppl"] for run in finished(tmp_path)]
+    assert len(ppls) == 2
+    assert best["best_value"] == min(ppls)
+
+
+@needs("hydra_submitit_launcher")
+def test_a_job_of_submitits_that_is_warned_saves_and_is_queued_again(tmp_path):
+    process = start(
+        tmp_path,
+        BASIC,
+        "hydra/launcher=submitit_local",
+        "hydra.launcher.timeout_min=60",
+        "max_epochs=40",
+        "seed=1",
+    )
+    deadline = time.monotonic() + 300
+    while not (training := [run for run in locked(tmp_path) if run.metrics.exists()]):
+        assert time.monotonic() < deadline, process.kill()
+        time.sleep(0.05)
+    (run,) = training
+    os.kill(look_at(run.lock).holder.pid, signal.SIGUSR2)
+    text = process.communicate(timeout=600)[0]
+    assert process.returncode == 0, text
+    logs = "".join(log.read_text() for log in tmp_path.rglob("*_log.*"))
+    assert "asked to leave by SIGUSR2: saved at step" in logs
+    assert "this job is preempted" in logs
+    assert logs.count("run folder:") == 1
+    assert run.state() == "finished"
+    epochs = [row["epoch"] for row in MetricsFile(run.metrics).read() if "valid/ppl" in row]
+    assert epochs == list(range(1, 41))
+
+
+def locked(folder: Path) -> list[RunFolder]:
+    return [RunFolder(lock.with_suffix("")) for lock in folder.glob("runs/*.lock")]

@@ -1,0 +1,112 @@
+"""Configurations and classes of the user's own, in a sweep, its check, its runs and its workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmkit.runs.sweep_folder import SweepFolder
+
+FILES = {
+    # in the folder that --config-dir adds
+    "mine/experiment/own.yaml": """
+        # @package _global_
+        name: own
+        threads: 1
+        max_epochs: 1
+        data: {train_tokens: 4000, valid_tokens: 500, test_tokens: 500}
+        trigger: {epoch: 1}
+        logger: {mode: disabled}
+        callbacks: {spectrum: {every: 0, final_contexts: 50}}
+    """,
+    "mine/multirun_sweeps/two_seeds.yaml": """
+        # @package _global_
+        hydra:
+          mode: MULTIRUN
+          sweeper:
+            params: {experiment: own, seed: "1,2", head/transform: doubled}
+    """,
+    "mine/multirun_sweeps/outside.yaml": """
+        # @package _global_
+        hydra:
+          mode: MULTIRUN
+          sweeper:
+            params: {seed: "1,2"}
+        objective: {ar_weight: 3.0}
+    """,
+    "mine/multirun_sweeps/choice.yaml": """
+        # @package _global_
+        defaults:
+          - override /head/transform: gss
+        hydra:
+          mode: MULTIRUN
+          sweeper:
+            params: {seed: "1,2"}
+    """,
+    # in one that hydra.searchpath adds, with signs that overrides must quote
+    "it's, more/head/transform/doubled.yaml": "_target_: own_code.Doubled\n",
+    "own_code.py": """
+from lmkit.heads.transforms import Identity
+
+
+class Doubled(Identity):
+    pass
+""",
+}
+OWN = ["--config-dir", "mine", r"hydra.searchpath=['file://it\'s, more']"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of a user's, in which the lines are typed."""
+    for name, content in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        is_indented = content.startswith("\n        ")
+        path.write_text(content.replace("\n        ", "\n").lstrip() if is_indented else content)
+    return tmp_path
+
+
+def typed(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lmkit", *arguments]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_own_sweeps_experiments_and_heads_reach_the_runs_and_the_workers(folder):
+    planned = typed(
+        folder, "train", *OWN, "multirun_sweeps=two_seeds", "hydra/launcher=workers", "seed=1"
+    )
+    assert planned.returncode == 0, planned.stderr
+    manifest = json.loads((folder / "runs/sweeps/two_seeds/manifest.json").read_text())
+    assert manifest["config_arguments"] == [
+        "--config-dir",
+        str(folder / "mine"),
+        rf"hydra.searchpath=['file://{folder}/it\'s, more']",
+    ]
+    worked = typed(folder, "sweep", "work", "two_seeds")
+    assert worked.returncode == 0, worked.stdout
+    sweep = SweepFolder.find("two_seeds", str(folder / "runs"))
+    (point,) = sweep.manifest.points
+    assert sweep.run_folder(point).path.name.startswith("own-")
+    assert "own_code.Doubled" in sweep.run_folder(point).config.read_text()
+    again = typed(folder, "train", *OWN, "multirun_sweeps=two_seeds", "dry_run=true")
+    assert "2 runs: 1 done, 1 new" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("outside", "outside.yaml: objective.ar_weight must stand under hydra.sweeper.params"),
+        ("choice", "choice.yaml: the choice of head/transform must stand under hydra.sweeper"),
+    ],
+)
+def test_an_own_sweep_that_sets_options_outside_its_axes_is_refused(folder, name, message):
+    refused = typed(folder, "train", *OWN, f"multirun_sweeps={name}")
+    assert refused.returncode == 1
+    assert message in refused.stderr

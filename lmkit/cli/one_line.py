@@ -81,11 +81,13 @@ def _check_kind(option: str, section: DictConfig, key: str, default: Node) -> No
     if default._is_none() or node._is_missing() or node._is_interpolation():
         return
     kind, value = type(default._value()), section[key]
+    if isinstance(value, ListConfig) and default._value() == "all":
+        return  # some of what `all` stands for
     if kind is bool and not isinstance(value, bool):
         raise UserError(f"{option} must be true or false, but is {value!r}")
     if kind in (int, float) and isinstance(value, str | bool):
         raise UserError(f"{option} must be a number, but is {value!r}")
-    if kind is list and not isinstance(value, ListConfig):
+    if kind is list and not isinstance(value, ListConfig) and value != "all":
         raise UserError(f"{option} must be a list such as [a,b], but is {value!r}")
     if kind is str and not isinstance(value, str):
         quoted = "" if value is None else f"; quote it: '{option}=\"{value}\"'"

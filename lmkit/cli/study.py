@@ -10,6 +10,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from lmkit.cli.entry import CONFIGS, create, entry_point, plain_config
@@ -57,8 +58,10 @@ def _run(name: str) -> None:
         kind = named.func if isinstance(named, partial) else None
         if not (isinstance(kind, type) and issubclass(kind, Study)):
             raise UserError(f"{options['_target_']} is not derived from Study")
+        overrides = HydraConfig.get().overrides.hydra
+        search_path = [each for each in overrides if each.startswith("hydra.searchpath=")]
         for option in kind.head_options:
-            options[option] = head_sections(option, options[option])
+            options[option] = head_sections(option, options[option], search_path)
         study = create({**options, "_convert_": "all"}, name)
         assert isinstance(study, Study)
         started = StudyRun(study, name=name, options=options, **shared)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
@@ -29,7 +28,7 @@ class _Group(NamedTuple):
     variants: set[str]  # options that build on another one: gss_wt2 on gss
 
 
-def head_sections(option: str, heads: object) -> list[Section]:
+def head_sections(option: str, heads: object, search_path: Sequence[str] = ()) -> list[Section]:
     """A section for each head, which makes a `FreeHead`; in the order of their names.
 
     `all` is every mixture with every transform, but for parts that ask more of a trunk than the
@@ -38,10 +37,11 @@ def head_sections(option: str, heads: object) -> list[Section]:
     Args:
         option: for errors.
         heads: what it says.
+        search_path: override of hydra.searchpath, if there is one.
 
     Raises: UserError naming the option.
     """
-    mixtures, transforms = _compose_groups("mixture", "transform")
+    mixtures, transforms = _compose_groups(("mixture", "transform"), search_path)
     if heads == "all":
         names = list(itertools.product(_kinds(mixtures), _kinds(transforms)))
     elif not isinstance(heads, Sequence) or isinstance(heads, str) or not heads:
@@ -85,16 +85,13 @@ def _parts(option: str, head: str, mixtures: _Group, transforms: _Group) -> tupl
     return mixture, transform
 
 
-def _compose_groups(*names: str) -> list[_Group]:
+def _compose_groups(names: Sequence[str], search_path: Sequence[str]) -> list[_Group]:
     """All options of the groups head/<name>, each in a package of its own, composed at once."""
-    given = HydraConfig.get().overrides.hydra
-    search_path = [override for override in given if override.startswith("hydra.searchpath=")]
     loader = GlobalHydra.instance().config_loader()
-    overrides = search_path + [
-        f"+head/{group}@{group}.{option}={option}"
-        for group in names
-        for option in loader.get_group_options(f"head/{group}", overrides=search_path)
-    ]
+    overrides = list(search_path)
+    for group in names:
+        options = loader.get_group_options(f"head/{group}", overrides=list(search_path))
+        overrides += [f"+head/{group}@{group}.{option}={option}" for option in options]
     composed = hydra.compose(overrides=overrides)
     included = loader.compute_defaults_list(None, overrides, RunMode.RUN).defaults
     return [

@@ -56,7 +56,9 @@ def test_value_and_gradients_are_those_of_the_formula(name, free_heads):
 
 
 @pytest.mark.parametrize("name", ["none+monotone_mlp", "softmaxes+monotone_mlp"])
-def test_a_monotone_network_of_a_thousand_units_makes_no_tensor_of_all(name, free_heads, largest_numel):
+def test_a_monotone_network_of_a_thousand_units_makes_no_tensor_of_all(
+    name, free_heads, largest_numel
+):
     head, hidden_ND, targets_NV = made(free_heads[name], units=1000)
     largest = largest_numel(
         lambda: chunked_cross_entropy(head, hidden_ND, targets_NV, chunk_mb(head)).backward()

@@ -40,7 +40,7 @@ class Score(NamedTuple):
 
 
 def score(log_probs_NV: Tensor, target_NV: Tensor) -> Score:
-    """Scores log P against log P*, both in float64."""
+    """How well log P fits log P*, both in float64."""
     probs_NV = target_NV.exp()
     cross_entropy = -(probs_NV * log_probs_NV).sum(1)
     entropy = -(probs_NV * target_NV).sum(1)

@@ -1,31 +1,103 @@
-"""Runs one experiment of the bottleneck in isolation: `lmkit study mode_matching`."""
+"""Runs an experiment that needs no language model: `lmkit study mode_matching`.
+
+A study is what a file in conf/studies/, or in that folder of one's own configs, names.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+from functools import partial
+from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from lmkit.cli.entry import entry_point, plain_config
+from lmkit.cli.entry import CONFIGS, create, entry_point, plain_config
+from lmkit.errors.user_error import UserError, did_you_mean
 
+USAGE = """\
+lmkit study runs an experiment that needs no language model, and says of each claim of its sources
+whether it holds.
 
-@entry_point("synthetic")
-def _run(config: DictConfig) -> None:
-    """Composes, then hands over; torch is imported only now, so that --help is quick."""
-    plain = plain_config(config)
-    from lmkit.studies.study import run
+usage: lmkit study STUDY [option=value ...]      lmkit study STUDY --help lists a study's options
 
-    run(plain)
+"""
 
 
 def main() -> None:
-    """Reads a first bare word as the study's name."""
-    sys.argv[1:] = with_name(sys.argv[1:])
-    _run()
+    """Reads the first word as the study's name, and leaves the rest of the line to Hydra."""
+    arguments = sys.argv[1:]
+    studies = _studies(arguments)
+    if arguments[:1] == ["-sc"]:
+        return _complete(studies)
+    if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
+        width = max(map(len, studies))
+        print(USAGE + "\n".join(f"  {name:{width}}  {line}" for name, line in studies.items()))
+        return
+    name = arguments[0]
+    if name not in studies:
+        near = did_you_mean(name, list(studies))
+        sys.exit(f"error: there is no study {name}{near}; there are {', '.join(studies)}")
+    sys.argv = [f"{sys.argv[0]} {name}", *arguments[1:]]
+    _run(name)
 
 
-def with_name(arguments: list[str]) -> list[str]:
-    """The arguments with a first bare word read as the study's name."""
-    if arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
-        return [f"study={arguments[0]}", *arguments[1:]]
-    return arguments
+def _run(name: str) -> None:
+    @entry_point(f"studies/{name}")
+    def run(config: DictConfig) -> None:
+        options = plain_config(config)
+        shared = {key: options.pop(key) for key in ("runs_dir", "seed", "threads")}
+        progress_bar = options.pop("progress_bar")
+        # they bring torch, which --help must not wait for
+        from lmkit.studies.head_options import head_sections
+        from lmkit.studies.running import StudyRun, show
+        from lmkit.studies.study import Study
+
+        named = create({"_target_": options["_target_"], "_partial_": True}, name)
+        kind = named.func if isinstance(named, partial) else None
+        if not (isinstance(kind, type) and issubclass(kind, Study)):
+            raise UserError(f"{options['_target_']} is not derived from Study")
+        overrides = HydraConfig.get().overrides.hydra
+        search_path = [each for each in overrides if each.startswith("hydra.searchpath=")]
+        for option in kind.head_options:
+            options[option] = head_sections(option, options[option], search_path)
+        study = create({**options, "_convert_": "all"}, name)
+        assert isinstance(study, Study)
+        started = StudyRun(study, name=name, options=options, **shared)
+        started.finish(progress_bar=progress_bar)
+        show(started.path)
+
+    run()
+
+
+def _studies(arguments: list[str]) -> dict[str, str]:
+    """What each study says of itself in its file, by its name: ours and the user's own."""
+    folders = []
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        flag, _, value = argument.partition("=")
+        if flag in ("--config-dir", "-cd"):
+            folders.append(Path(value or following))
+    files = [file for folder in [*folders, CONFIGS] for file in folder.glob("studies/*.yaml")]
+    return {file.stem: _first_sentence(file) for file in sorted(files, key=lambda file: file.stem)}
+
+
+def _first_sentence(file: Path) -> str:
+    lines = [line.lstrip("# ") for line in file.read_text("utf-8").splitlines()]
+    return next((line for line in lines if line and not line.startswith("@package")), "")
+
+
+def _complete(studies: dict[str, str]) -> None:
+    """Shell completion: of the study here, of all after it by Hydra."""
+    line = os.environ.get("COMP_LINE", "")
+    words = line.split()
+    if len(words) < 2 or (len(words) == 2 and not line.endswith(" ")):
+        typed = words[1] if len(words) == 2 else ""
+        print("\n".join(name for name in studies if name.startswith(typed)))
+    elif words[1] in studies:
+        start = line.index(words[1], len(words[0]))
+        rest = line[:start] + line[start + len(words[1]) :].lstrip(" ")
+        point = int(os.environ.get("COMP_POINT") or len(line))
+        os.environ["COMP_LINE"] = rest
+        os.environ["COMP_POINT"] = str(max(0, point - (len(line) - len(rest))))
+        _run(words[1])

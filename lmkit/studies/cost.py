@@ -2,8 +2,8 @@
 
 Ganea et al. 2019 say that a mixture of softmaxes is 2 to 6.4 times slower than softmax and needs
 N x M x K numbers, as a monotone network of K units does, and that PLIF costs what softmax does.
-Each head is measured as those implementations are, by the whole of log P ("plain"), and in chunks.
-Time is that of the CPU, which does not depend on what else runs on the machine.
+Each head is measured by the whole of log P ("plain"), as their implementations compute it, and in
+chunks. Time is that of the CPU, which does not depend on what else runs on the machine.
 
 Shapes: N contexts, M = V words, E embedding, K components, units or knots.
 """
@@ -12,126 +12,302 @@ from __future__ import annotations
 
 import itertools
 import time
+import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import log
 from statistics import median
+from typing import Any
 
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from lmkit.errors.user_error import require_count, require_list, require_positive
+from lmkit.errors.user_error import UserError, require_count, require_list, require_positive
 from lmkit.heads.head import Head
-from lmkit.studies.cost_report import claims, figures
-from lmkit.studies.heads import HeadSizes, build, require_heads, split
-from lmkit.studies.live_bytes import LiveBytes
-from lmkit.studies.record import Findings, Table
+from lmkit.studies.drawing import legend_under, line_look, panels
+from lmkit.studies.heads import MONOTONE_MLP, MOS, PLIF, SOFTMAX, FreeHead, sized
+from lmkit.studies.study import Claim, Row, Study, Tables
 from lmkit.studies.work import Work
 
-SECTION = "cost"
+GANEA = "Ganea et al. 2019, slides"
 LOSSES = ("chunked", "plain")
 MIB = 2**20
-# what grows with K: components of a mixture, units of the monotone network, knots of PLIF
-GROWING = {"softmaxes+identity": "experts", "none+monotone_mlp": "units", "none+plif": "knots"}
+SLOWER = (2.0, 6.4)  # MoS compared with softmax, as printed
+SAME = 1.5  # "comparable": at most so many times as much
+MEASURES = {"seconds": "CPU seconds a step", "peak_mib": "peak memory, MiB"}
 
 
-@dataclass(frozen=True)
-class Options:
-    """See conf/synthetic.yaml."""
+@dataclass(kw_only=True)
+class Cost(Study):
+    """Time and peak memory of one loss with its gradients, over M and over K."""
 
-    heads: tuple[str, ...] | str
-    words: list[int]
-    counts: list[int]
-    counts_words: int
-    num_contexts: int
-    emb_dim: int
-    num_experts: int
-    knots: int
-    units: int
-    chunk_mb: float
-    plain_mb: float
-    repeats: int
+    heads: Sequence[FreeHead]  # kinds that are measured at each of `words`
+    words: Sequence[int]  # M
+    growing_heads: Sequence[FreeHead]  # kinds that are measured at each of `counts`
+    counts: Sequence[int]  # K: components, units or knots, whichever they have
+    counts_words: int  # M at which K grows
+    num_contexts: int  # N
+    emb_dim: int  # d
+    num_experts: int  # K of mixtures in `heads`
+    knots: int  # of PLIF in `heads`
+    units: int  # of the monotone network in `heads`
+    chunk_mb: float  # memory of one chunk's logits, MiB
+    plain_mb: float  # what the whole of log P may take, MiB; a head that needs more is left out
+    repeats: int  # timed steps, of which the median counts
+
+    head_options = ("heads", "growing_heads")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "heads", require_heads(f"{SECTION}.heads", self.heads))
-        for option in ("words", "counts"):
-            require_list(f"{SECTION}.{option}", getattr(self, option))
-            for value in getattr(self, option):
-                require_count(f"{SECTION}.{option}", value, 2)
-        for option in ("counts_words", "num_contexts", "emb_dim", "repeats"):
-            require_count(f"{SECTION}.{option}", getattr(self, option))
-        for option in ("chunk_mb", "plain_mb"):
-            require_positive(f"{SECTION}.{option}", getattr(self, option))
-        self.sizes.check(SECTION)
-
-    @property
-    def sizes(self) -> HeadSizes:
-        return HeadSizes(self.num_experts, self.knots, self.units)
-
-
-def run(options: Options, seed: int, work: Work) -> Findings:
-    """Measures every head over M, and those with a K of their own over K."""
-    over_words = list(itertools.product(options.words, options.heads, LOSSES))
-    over_counts = list(itertools.product(options.counts, GROWING, LOSSES))
-    work.plan(len(over_words) + len(over_counts))
-    records = []
-    for words, head, loss in over_words:
-        measured = work.do(
-            f"{head}, {loss}, M={words}",
-            lambda h=head, w=words, s=loss: _measure(options, h, w, options.sizes, s, seed),
+        for option, values in (("words", self.words), ("counts", self.counts)):
+            require_list(option, values)
+            for value in values:
+                require_count(option, value, 2)
+        require_count("counts_words", self.counts_words)
+        require_count("num_contexts", self.num_contexts)
+        require_count("emb_dim", self.emb_dim)
+        require_count("repeats", self.repeats)
+        require_positive("chunk_mb", self.chunk_mb)
+        require_positive("plain_mb", self.plain_mb)
+        for head in self.growing_heads:
+            if not head.sizes:
+                raise UserError(
+                    f"growing_heads: {head.option} has no components, units or knots that can grow"
+                )
+        sizes = (self.num_experts, self.knots, self.units)
+        self.heads, self.growing_heads = (
+            sized(self.heads, *sizes),
+            sized(self.growing_heads, *sizes),
         )
-        names = {"axis": "words", "head": head, "loss": loss, "words": words, "count": None}
-        records.append(names | measured)
-    for count, head, loss in over_counts:
-        sizes = _with_count(options, head, count)
-        measured = work.do(
-            f"{head}, {loss}, K={count}",
-            lambda h=head, z=sizes, s=loss: _measure(options, h, options.counts_words, z, s, seed),
+
+    def run(self, seed: int, work: Work) -> Tables:
+        """Measures every head over M, and those with a K of their own over K."""
+        over_words = list(itertools.product(self.words, self.heads, LOSSES))
+        over_counts = list(itertools.product(self.counts, self.growing_heads, LOSSES))
+        work.plan(len(over_words) + len(over_counts))
+        rows = []
+        for words, head, loss in over_words:
+            measured = work.do(
+                f"{head.option}, {loss}, M={words}", partial(self.measure, head, words, loss, seed)
+            )
+            names = {"axis": "words", "head": head.option, "loss": loss, "words": words}
+            rows.append({**names, "count": None, **measured})
+        for count, head, loss in over_counts:
+            grown = head.resized(dict.fromkeys(head.sizes, count))
+            measured = work.do(
+                f"{head.option}, {loss}, K={count}",
+                partial(self.measure, grown, self.counts_words, loss, seed),
+            )
+            names = {"axis": "count", "head": head.option, "loss": loss}
+            rows.append({**names, "words": self.counts_words, "count": count, **measured})
+        return {"costs": rows}
+
+    def measure(self, kind: FreeHead, words: int, loss: str, seed: int) -> Row:
+        """Median CPU seconds and peak MiB of a step; None where the plain loss needs too much."""
+        if loss == "plain" and self._plain_mib(kind, words) > self.plain_mb:
+            return {"seconds": None, "peak_mib": None}
+        torch.manual_seed(seed)
+        head = kind.build(
+            self.emb_dim, words, context_dim=self.emb_dim, loss=loss, chunk_mb=self.chunk_mb
         )
-        names = {"axis": "count", "head": head, "loss": loss, "words": options.counts_words}
-        records.append(names | {"count": count} | measured)
-    return Findings(
-        {"costs": Table.of(records)}, claims(records, options), figures(records, options)
-    )
+        hidden = torch.randn(1, self.num_contexts, self.emb_dim, requires_grad=True)
+        targets = torch.randint(words, (1, self.num_contexts))
+        with LiveBytes() as live:
+            _step(head, hidden, targets)
+        seconds = []
+        for _ in range(self.repeats):
+            start = time.process_time()
+            _step(head, hidden, targets)
+            seconds.append(time.process_time() - start)
+        return {"seconds": median(seconds), "peak_mib": live.peak / MIB}
+
+    def _plain_mib(self, kind: FreeHead, words: int) -> float:
+        """Roughly what the plain loss keeps: some tensors (N, K, M), and a few for each unit."""
+        kept = 6 + 3 * kind.sizes.get("units", 0)
+        return 4 * self.num_contexts * words * kind.components * kept / MIB
+
+    def claims(self, tables: Tables) -> list[Claim]:
+        """Those of the cost claims that the measured heads decide."""
+        rows = tables["costs"]
+        heads = {head.option for head in self.heads}
+        growing = {head.option: head.name for head in self.growing_heads}
+        claims: list[Claim] = []
+        if {SOFTMAX, MOS} <= heads:
+            claims.append(_mixture_slower(rows))
+        if {SOFTMAX, PLIF} <= heads:
+            claims.append(_plif_like_softmax(rows))
+        if {MOS, MONOTONE_MLP, PLIF} <= growing.keys():
+            claims.append(_hungry(rows, growing))
+        if {MOS, MONOTONE_MLP} <= growing.keys():
+            claims.append(self._chunks_help(rows, growing))
+        return claims
+
+    def _chunks_help(self, rows: Sequence[Row], names: dict[str, str]) -> Claim:
+        parts, holds = [], True
+        for head in (MOS, MONOTONE_MLP):
+            most = max(_at(rows, head, "chunked", "count"), key=lambda r: r["count"])
+            whole = 4 * self.num_contexts * self.counts_words * most["count"] / MIB
+            holds &= most["peak_mib"] < whole / 2
+            parts.append(
+                f"{names[head]} with K = {most['count']:,}: {most['peak_mib']:.1f} MiB, where "
+                f"N x M x K numbers are {whole:.0f} MiB, and {most['seconds']:.2f} CPU seconds a "
+                f"step"
+            )
+        return Claim(
+            "In chunks neither a mixture of softmaxes nor a monotone network needs memory for "
+            "N x M x K numbers",
+            "lmkit",
+            holds,
+            f"{'; '.join(parts)}.",
+            "cost",
+        )
+
+    def figures(self, tables: Tables) -> dict[str, Figure]:
+        """Time above memory; over M for all heads, over K for those that have one."""
+        figure, grid = panels(2, 2)
+        names = {head.option: head.name for head in [*self.heads, *self.growing_heads]}
+        for row, (column, name) in zip(grid, MEASURES.items(), strict=True):
+            for axes, x in zip(row, ("words", "count"), strict=True):
+                _draw(axes, [r for r in tables["costs"] if r["axis"] == x], column, x, names)
+            row[0].set(xlabel="words M", ylabel=name)
+            row[1].set(xlabel="K: components, units or knots", ylabel=name)
+        grid[0][0].set_title(f"K = {self.num_experts} components")
+        grid[0][1].set_title(f"M = {self.counts_words:,}")
+        for axes in grid[1]:
+            legend_under(axes)
+        figure.suptitle(
+            f"loss and gradients of N = {self.num_contexts:,} contexts, d = {self.emb_dim}\n"
+            f"solid: in chunks of {self.chunk_mb:g} MiB; dotted: by the whole of log P"
+        )
+        return {"cost": figure}
 
 
-def _with_count(options: Options, head: str, count: int) -> HeadSizes:
-    experts, knots, units = options.num_experts, options.knots, options.units
-    kind = GROWING[head]
-    return HeadSizes(
-        count if kind == "experts" else experts,
-        count if kind == "knots" else knots,
-        count if kind == "units" else units,
-    )
+class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While it is on, counts the bytes of all tensors that are made and not yet gone.
+
+    `peak` is the most there were at a time, on any device. Tensors from before are not counted, nor
+    is what an operation needs for itself only.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._alive: set[int] = set()
+        self._bytes = self.peak = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(x, Tensor):
+                self._count(x.untyped_storage())
+        return out
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        if storage._cdata not in self._alive:
+            self._alive.add(storage._cdata)
+            self._bytes += storage.nbytes()
+            self.peak = max(self.peak, self._bytes)
+            weakref.finalize(storage, self._free, storage._cdata, storage.nbytes())
+
+    def _free(self, address: int, size: int) -> None:
+        self._alive.remove(address)
+        self._bytes -= size
 
 
-def _measure(
-    options: Options, head: str, words: int, sizes: HeadSizes, loss: str, seed: int
-) -> dict[str, float | None]:
-    """Median CPU seconds and peak MiB of a loss with its gradients; None where it needs much."""
-    if loss == "plain" and plain_mib(options, head, words, sizes) > options.plain_mb:
-        return {"seconds": None, "peak_mib": None}
-    torch.manual_seed(seed)
-    made = build(head, options.emb_dim, words, sizes, options.emb_dim, options.chunk_mb)
-    made.loss = loss
-    hidden = torch.randn(1, options.num_contexts, made.mixture.in_dim, requires_grad=True)
-    targets = torch.randint(words, (1, options.num_contexts))
-    with LiveBytes() as live:
-        _step(made, hidden, targets)
-    seconds = []
-    for _ in range(options.repeats):
-        start = time.process_time()
-        _step(made, hidden, targets)
-        seconds.append(time.process_time() - start)
-    return {"seconds": median(seconds), "peak_mib": live.peak / MIB}
-
-
-def plain_mib(options: Options, head: str, words: int, sizes: HeadSizes) -> float:
-    """About what the plain loss keeps, MiB: some tensors (N, K, M), and a few for each unit."""
-    mixture, transform = split(head)
-    components = sizes.num_experts if mixture == "softmaxes" else 1
-    kept = 6 + (3 * sizes.units if transform == "monotone_mlp" else 0)
-    return 4 * options.num_contexts * words * components * kept / MIB
-
-
-def _step(head: Head, hidden: torch.Tensor, targets: torch.Tensor) -> None:
+def _step(head: Head, hidden: Tensor, targets: Tensor) -> None:
     head.zero_grad()
     hidden.grad = None
-    head.nll(hidden, targets).backward()
+    torch.autograd.backward(head.nll(hidden, targets))
+
+
+def _draw(axes: Axes, rows: Sequence[Row], column: str, x: str, names: dict[str, str]) -> None:
+    for i, (head, name) in enumerate(names.items()):
+        for loss, line in (("chunked", "-"), ("plain", ":")):
+            own = [r for r in rows if (r["head"], r["loss"]) == (head, loss)]
+            own = [r for r in own if r[column] is not None]
+            if own:
+                label = name if loss == "chunked" else None
+                y = [r[column] for r in own]
+                axes.plot([r[x] for r in own], y, ls=line, label=label, **line_look(i))
+    axes.set(xscale="log", yscale="log")
+
+
+def _at(rows: Sequence[Row], head: str, loss: str, axis: str = "words") -> list[Row]:
+    own = [r for r in rows if (r["head"], r["loss"], r["axis"]) == (head, loss, axis)]
+    return [r for r in own if r["seconds"] is not None]
+
+
+def ratios(rows: Sequence[Row], head: str, loss: str, column: str) -> list[float]:
+    """A head's cost over softmax's, at each M where both were measured, the smallest M first."""
+    base = {r["words"]: r[column] for r in _at(rows, SOFTMAX, loss)}
+    own = sorted(_at(rows, head, loss), key=lambda r: r["words"])
+    return [r[column] / base[r["words"]] for r in own if r["words"] in base]
+
+
+def _mixture_slower(rows: Sequence[Row]) -> Claim:
+    plain, chunked = (ratios(rows, MOS, loss, "seconds") for loss in ("plain", "chunked"))
+    memory = ratios(rows, MOS, "plain", "peak_mib")
+    return Claim(
+        f"A mixture of softmaxes is {SLOWER[0]:g} to {SLOWER[1]:g} times slower than softmax "
+        f"(whole models on a GPU, as they measured)",
+        GANEA,
+        bool(plain) and SLOWER[0] <= plain[-1] <= SLOWER[1],
+        f"The head alone, here: {_span(plain)} times slower by the whole of log P, with "
+        f"{_span(memory)} times the memory; {_span(chunked)} times slower in chunks. In a whole "
+        f"model the trunk's time is added to both.",
+        "cost",
+    )
+
+
+def _plif_like_softmax(rows: Sequence[Row]) -> Claim:
+    spans = {
+        (loss, column): ratios(rows, PLIF, loss, column)
+        for loss in ("plain", "chunked")
+        for column in ("seconds", "peak_mib")
+    }
+    largest = [spans["chunked", column][-1] for column in ("seconds", "peak_mib")]
+    return Claim(
+        "PLIF takes about the time and memory of softmax",
+        GANEA,
+        max(largest) <= SAME,
+        f"Times softmax's, over M: {_span(spans['chunked', 'seconds'])} in time and "
+        f"{_span(spans['chunked', 'peak_mib'])} in memory in chunks; "
+        f"{_span(spans['plain', 'seconds'])} and {_span(spans['plain', 'peak_mib'])} by the whole "
+        f"of log P. Comparable is taken as at most {SAME:g} at the largest M.",
+        "cost",
+    )
+
+
+def _hungry(rows: Sequence[Row], names: dict[str, str]) -> Claim:
+    heads = (MOS, MONOTONE_MLP, PLIF)
+    growth = {head: _growth(_at(rows, head, "plain", "count")) for head in heads}
+    return Claim(
+        "A mixture of softmaxes and a monotone network need memory for N x M x K numbers, PLIF "
+        "does not",
+        GANEA,
+        growth[MOS] > 0.5 and growth[MONOTONE_MLP] > 0.5 and growth[PLIF] < 0.1,
+        "By the whole of log P, memory grows with K to the power "
+        + ", ".join(f"{power:.2f} ({names[head]})" for head, power in growth.items())
+        + ", from the smallest K measured to the largest (1 is proportional).",
+        "cost",
+    )
+
+
+def _growth(own: Sequence[Row]) -> float:
+    """Exponent p of memory ~ K^p between the smallest and the largest K, 0 with one alone."""
+    own = sorted(own, key=lambda r: r["count"])
+    if len(own) < 2:
+        return 0.0
+    first, last = own[0], own[-1]
+    return log(last["peak_mib"] / first["peak_mib"]) / log(last["count"] / first["count"])
+
+
+def _span(values: Sequence[float]) -> str:
+    if not values:
+        return "(not measured)"
+    low, high = min(values), max(values)
+    return f"{low:.1f}" if f"{low:.1f}" == f"{high:.1f}" else f"{low:.1f} to {high:.1f}"

@@ -1,8 +1,8 @@
 """Fits heads with free context embeddings to true distributions, many problems at once.
 
-Problems of one shape (seeds, concentrations, languages) are fitted side by side, each with a head
-of its own: stacked into one computation while what autograd must keep is small, else one after the
-other through the chunked cross-entropy, with the same outcome.
+Each problem of one shape (a seed, a concentration, a language) has a head of its own. All are
+stacked into one computation while what autograd must keep is small. Else they are fitted one after
+the other through the chunked cross-entropy, with the same outcome.
 
 Shapes: P problems, N contexts, D context embedding, K components, V words.
 """
@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +21,10 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from lmkit.errors.user_error import require_count, require_positive
 from lmkit.heads.head import Head
-from lmkit.heads.transforms import MonotoneMLP
+from lmkit.studies.heads import FreeHead
 from lmkit.studies.soft_nll import chunked_cross_entropy
 
-# Above so many numbers kept for the backward pass, problems are fitted one after the other.
+# With more numbers than this kept for the backward pass, problems are fitted one after the other.
 STACKED_ELEMENTS = 2**22
 FINAL_LR = 0.01  # the learning rate falls to this part of its start, along a half cosine
 # Learning rates of parts of a head, relative to that of word and context embeddings. A mixture's
@@ -31,34 +32,36 @@ FINAL_LR = 0.01  # the learning rate falls to this part of its start, along a ha
 PART_LR = {"mixture": 0.05, "transform": 0.3}
 
 
-class Schedule(NamedTuple):
+@dataclass(frozen=True)
+class Schedule:
     """How long a fit goes on, and how fast."""
 
     steps: int
     lr: float
 
-    def check(self, section: str) -> None:
-        """Raises UserError naming the option that is no good."""
-        require_count(f"{section}.steps", self.steps)
-        require_positive(f"{section}.lr", self.lr)
+    def __post_init__(self) -> None:
+        require_count("steps", self.steps)
+        require_positive("lr", self.lr)
 
 
 def fit(
-    make: Callable[[], Head], targets_PNV: Tensor, schedule: Schedule, seed: int
+    kind: FreeHead, dim: int, targets_PNV: Tensor, schedule: Schedule, seed: int
 ) -> list[Tensor]:
     """log P (N, V) in float64 of a head and context embeddings fitted to each problem.
 
     Args:
-        make: draws a new head from torch's global generator.
+        kind: of head.
+        dim: d, of its word embeddings.
         targets_PNV: true probabilities of each problem.
         schedule: steps of Adam on all contexts at once, and its learning rate at the start.
         seed: of the heads and the context embeddings.
     """
     torch.manual_seed(seed)
-    heads = [make() for _ in targets_PNV]
-    hidden_PND = torch.randn(*targets_PNV.shape[:2], heads[0].mixture.in_dim)
+    num_problems, num_contexts, num_words = targets_PNV.shape
+    heads = [kind.build(dim, num_words) for _ in range(num_problems)]
+    hidden_PND = torch.randn(num_problems, num_contexts, kind.context_dim(dim))
     targets_PNV = targets_PNV.to(hidden_PND)
-    if kept_elements(heads[0], *targets_PNV.shape) <= STACKED_ELEMENTS:
+    if kept_elements(kind, targets_PNV.numel()) <= STACKED_ELEMENTS:
         _fit_stacked(heads, hidden_PND, targets_PNV, schedule)
     else:
         _fit_chunked(heads, hidden_PND, targets_PNV, schedule)
@@ -67,10 +70,9 @@ def fit(
         return [head.double().log_probs(hidden.unsqueeze(0)) for head, hidden in pairs]
 
 
-def kept_elements(head: Head, num_problems: int, num_contexts: int, num_words: int) -> int:
+def kept_elements(kind: FreeHead, num_targets: int) -> float:
     """Numbers that autograd keeps of a stacked computation: of each unit of a monotone network."""
-    units = len(head.transform.raw_u) if isinstance(head.transform, MonotoneMLP) else 1
-    return num_problems * num_contexts * head.mixture.num_experts * num_words * units
+    return num_targets * kind.components * kind.sizes.get("units", 1)
 
 
 class _LogProbs(nn.Module):
@@ -94,7 +96,8 @@ def _fit_stacked(
 
     def loss() -> Tensor:
         # a sum over problems: each has the gradient that it would have alone
-        return -(targets_PNV * log_probs(parameters, hidden_PND)).sum() / targets_PNV.shape[1]
+        log_probs_PNV: Tensor = log_probs(parameters, hidden_PND)
+        return -(targets_PNV * log_probs_PNV).sum() / targets_PNV.shape[1]
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="There is a performance drop")
@@ -113,18 +116,14 @@ def _fit_chunked(
         hidden_ND = hidden_PND[i].clone()
         learned = {name: p for name, p in head.named_parameters() if p.requires_grad}
 
-        def loss(head=head, hidden_ND=hidden_ND, target_NV=targets_PNV[i]) -> Tensor:
-            return chunked_cross_entropy(head, hidden_ND, target_NV)
-
+        loss = partial(chunked_cross_entropy, head, hidden_ND, targets_PNV[i])
         _descend({"hidden": hidden_ND, **learned}, loss, schedule)
         hidden_PND[i] = hidden_ND.detach()
 
 
 def _descend(parameters: dict[str, Tensor], loss: Callable[[], Tensor], schedule: Schedule) -> None:
     """Adam with a learning rate that falls along a half cosine; ends without gradients."""
-    groups = [
-        {"params": [p], "lr": schedule.lr * _part_lr(name)} for name, p in parameters.items()
-    ]
+    groups = [{"params": [p], "lr": schedule.lr * _part_lr(name)} for name, p in parameters.items()]
     for parameter in parameters.values():
         parameter.requires_grad_()
     optimizer = torch.optim.Adam(groups)
@@ -133,7 +132,7 @@ def _descend(parameters: dict[str, Tensor], loss: Callable[[], Tensor], schedule
     )
     for _ in range(schedule.steps):
         optimizer.zero_grad()
-        loss().backward()
+        torch.autograd.backward(loss())
         optimizer.step()
         falling.step()
     for parameter in parameters.values():

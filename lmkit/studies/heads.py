@@ -1,124 +1,125 @@
-"""Heads by name, mixture+transform, with context vectors that are free parameters.
+"""Heads whose context vectors are free parameters: no trunk stands between contexts and words.
 
-Shapes: N contexts, D context embedding, E word embedding (the d of the sources), K components,
-V words.
+Shapes: D context embedding, E word embedding (the d of the sources), K components, V words.
 
 A context embedding of a mixture has D = K (E + 1) numbers, so that its K latents and its K prior
-scores, which are linear in it, can take any values at all: as with K = 1, where D = E, nothing but
-the head itself stands between contexts and words (Ganea et al. 2019, "separate softmax bottleneck
-from context embedding bottleneck").
+scores, which are linear in it, can take any values at all. Without a mixture D = E. Either way the
+head alone limits log P (Ganea et al. 2019, "separate softmax bottleneck from context embedding
+bottleneck").
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import nn
 
-from lmkit.errors.user_error import UserError, did_you_mean, require_count
+from lmkit.errors.user_error import require_count
 from lmkit.heads.head import Head, HeadParts
-from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
-from lmkit.heads.transforms import (
-    GeneralizedSigSoftmax,
-    Identity,
-    MonotoneMLP,
-    PiecewiseLinear,
-    SigSoftmax,
-)
+from lmkit.heads.mixtures import Mixture
+from lmkit.runs.names import head_name, name_of, place_of
 
-GSS_C, GSS_K = -1.5, 2.5  # as chosen for PTB (Parthiban et al. 2021)
-PLIF_LIMIT = 20.0
-
-MIXTURES = {"none": SingleContext, "contexts": MixtureOfContexts, "softmaxes": MixtureOfSoftmaxes}
-TRANSFORMS: dict[str, Callable[[HeadSizes], nn.Module]] = {
-    "identity": lambda sizes: Identity(),
-    "sigsoftmax": lambda sizes: SigSoftmax(),
-    "gss": lambda sizes: GeneralizedSigSoftmax(GSS_C, GSS_K),
-    "plif": lambda sizes: PiecewiseLinear(sizes.knots, PLIF_LIMIT, frozen=False),
-    "monotone_mlp": lambda sizes: MonotoneMLP(sizes.units),
-}
-ALL = tuple(f"{mixture}+{transform}" for mixture in MIXTURES for transform in TRANSFORMS)
-MIXTURE_LABELS = {"none": "no mixture", "contexts": "MoC", "softmaxes": "MoS"}
-TRANSFORM_LABELS = {
-    "identity": "softmax",
-    "sigsoftmax": "SigSoftmax",
-    "gss": "GSS",
-    "plif": "PLIF",
-    "monotone_mlp": "monotone network",
-}
+# the heads that the sources' claims are about, as options name them
+SOFTMAX, MOC, MOS = "none+identity", "contexts+identity", "softmaxes+identity"
+PLIF, MONOTONE_MLP = "none+plif", "none+monotone_mlp"
 
 
-@dataclass(frozen=True)
-class HeadSizes:
-    """What a head's name leaves open."""
-
-    num_experts: int  # K of the mixtures
-    knots: int  # of plif
-    units: int  # of monotone_mlp
-
-    def check(self, section: str) -> None:
-        """Raises UserError naming the option that is no good."""
-        require_count(f"{section}.num_experts", self.num_experts)
-        require_count(f"{section}.knots", self.knots, 2)
-        require_count(f"{section}.units", self.units)
-
-
-def split(head: str) -> tuple[str, str]:
-    """(mixture, transform) of a head's name."""
-    mixture, _, transform = head.partition("+")
-    return mixture, transform
-
-
-def label(head: str) -> str:
-    """What a head is called in a figure: MoS + PLIF."""
-    mixture, transform = split(head)
-    if mixture == "none":
-        return TRANSFORM_LABELS[transform]
-    name = MIXTURE_LABELS[mixture]
-    return name if transform == "identity" else f"{name} + {TRANSFORM_LABELS[transform]}"
-
-
-def require_heads(option: str, heads: object) -> tuple[str, ...]:
-    """The heads that an option names, `all` for every one. Raises: UserError naming the option."""
-    if heads == "all":
-        return ALL
-    if not isinstance(heads, Sequence) or isinstance(heads, str) or not heads:
-        raise UserError(f"{option} must be all or a list such as [none+plif], but is {heads!r}")
-    for head in heads:
-        if head not in ALL:
-            raise UserError(
-                f"{option}: there is no head {head}{did_you_mean(str(head), ALL)}; a head is "
-                f"{'|'.join(MIXTURES)} + {'|'.join(TRANSFORMS)}, as in softmaxes+plif"
-            )
-    return tuple(heads)
-
-
-def build(
-    head: str,
-    emb_dim: int,
-    num_words: int,
-    sizes: HeadSizes,
-    context_dim: int | None = None,
-    chunk_mb: float | None = None,
-) -> Head:
-    """The head of that name, its parameters drawn from torch's global generator.
+class FreeHead:
+    """A kind of head: makes heads of any size, and says what they are called.
 
     Args:
-        context_dim: D of a mixture; None for context embeddings with nothing in their way.
-        chunk_mb: of the head's own loss, MiB; None for its default.
+        option: its name in options and tables, mixture+transform.
+        mixture: makes the mixture, given the sizes in `dims`.
+        dims: of `in_dim` and `emb_dim` those that the mixture takes.
+        transform: makes the transform.
     """
-    mixture, transform = split(head)
-    if mixture == "none":
-        made = SingleContext(emb_dim)
-    else:
-        context_dim = context_dim or sizes.num_experts * (emb_dim + 1)
-        made = MIXTURES[mixture](context_dim, emb_dim, sizes.num_experts, 0.0)
-    parts = HeadParts(
-        mixture=made,
-        transform=TRANSFORMS[transform](sizes),
-        word_counts_V=torch.zeros(num_words, dtype=torch.int64),
-        chunk_mb=chunk_mb,
-    )
-    return Head(parts)
+
+    def __init__(
+        self,
+        *,
+        option: str,
+        mixture: partial[Mixture],
+        dims: Sequence[str],
+        transform: partial[nn.Module],
+    ) -> None:
+        self.option, self._dims = option, tuple(dims)
+        self._mixture, self._transform = mixture, transform
+        with torch.device("meta"):
+            head = self.build(1, 1)
+        parts = (head.mixture, head.transform)
+        self.mixture, self.transform = option.split("+")  # their options
+        self.mixture_name = name_of(head.mixture) or "no mixture"
+        self.transform_name = name_of(head.transform) or "softmax"
+        self.name = head_name([name_of(part) for part in parts])
+        self.place = tuple(place_of(part) for part in parts)
+        self.has_factors = head.has_factors  # rank of log P at most E + 2
+        self.components = head.decoder_uses  # of log P: K of a mixture of softmaxes, else 1
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes that its parts take: num_experts, knots, units."""
+        taken = {**self._mixture.keywords, **self._transform.keywords}
+        return {name: taken[name] for name in ("num_experts", "knots", "units") if name in taken}
+
+    def resized(self, sizes: dict[str, int]) -> FreeHead:
+        """The same kind with those of `sizes` that its parts take."""
+        return FreeHead(
+            option=self.option,
+            mixture=_with_options(self._mixture, sizes),
+            dims=self._dims,
+            transform=_with_options(self._transform, sizes),
+        )
+
+    def context_dim(self, emb_dim: int) -> int:
+        """D of context embeddings that limit nothing."""
+        num_experts: int | None = self._mixture.keywords.get("num_experts")
+        return emb_dim if num_experts is None else num_experts * (emb_dim + 1)
+
+    def build(
+        self,
+        emb_dim: int,
+        num_words: int,
+        *,
+        context_dim: int | None = None,
+        loss: str = "chunked",
+        chunk_mb: float | None = None,
+    ) -> Head:
+        """A head without dropout, its parameters drawn from torch's global generator.
+
+        Args:
+            context_dim: D; None for that of `context_dim`.
+            loss: "chunked" or "plain", as of `Head`.
+            chunk_mb: memory of one chunk's logits, MiB; None for the default of `Head`.
+        """
+        in_dim = self.context_dim(emb_dim) if context_dim is None else context_dim
+        sizes = {"in_dim": in_dim, "emb_dim": emb_dim}
+        parts = HeadParts(
+            mixture=self._mixture(**{name: sizes[name] for name in self._dims}),
+            transform=self._transform(),
+            word_counts_V=torch.zeros(num_words, dtype=torch.int64),
+            loss=loss,
+            chunk_mb=chunk_mb,
+        )
+        return Head(parts).eval()
+
+
+def sized(heads: Sequence[FreeHead], num_experts: int, knots: int, units: int) -> list[FreeHead]:
+    """The heads with these sizes where their parts take them, in the order of their places.
+
+    Raises: UserError naming the size that is wrong.
+    """
+    require_count("num_experts", num_experts)
+    require_count("knots", knots, 2)
+    require_count("units", units)
+    sizes = {"num_experts": num_experts, "knots": knots, "units": units}
+    return sorted((head.resized(sizes) for head in heads), key=lambda head: head.place)
+
+
+_Part = TypeVar("_Part", bound=nn.Module)
+
+
+def _with_options(part: partial[_Part], options: dict[str, int]) -> partial[_Part]:
+    return partial(part, **{key: options[key] for key in options if key in part.keywords})

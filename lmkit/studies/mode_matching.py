@@ -1,6 +1,6 @@
 """Mode matching: distributions from a Dirichlet, fitted by every head at every dimension.
 
-N categorical distributions over M outcomes are drawn from Dir(alpha); context embeddings are free,
+N categorical distributions over M outcomes are drawn from Dir(alpha). Context embeddings are free;
 word embeddings of dimension d are shared (Ganea et al. 2019, "Synthetic Experiments").
 
 Shapes: P problems (a concentration and a seed each), N contexts, V = M words.
@@ -9,114 +9,350 @@ Shapes: P problems (a concentration and a seed each), N contexts, V = M words.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
+from statistics import mean
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.stats import ttest_rel
 from torch import Tensor
 
 from lmkit.errors.user_error import require_count, require_list, require_positive
+from lmkit.studies.drawing import GRAY, line_with_range, log_x, log_y, panels, shared_legend
 from lmkit.studies.fit import Schedule, fit
-from lmkit.studies.heads import HeadSizes, build, require_heads
-from lmkit.studies.mode_claims import claims
-from lmkit.studies.mode_figures import figures
-from lmkit.studies.record import Findings, Table
+from lmkit.studies.heads import MONOTONE_MLP, MOS, PLIF, SOFTMAX, FreeHead, sized
+from lmkit.studies.study import Claim, Row, Study, Tables
 from lmkit.studies.targets import dirichlet_log_probs, score
 from lmkit.studies.work import Work
 
-SECTION = "mode_matching"
+SLIDES = "Ganea et al. 2019, slides"
+SIGNIFICANT = 0.05
+SATURATED = 0.99  # a mode match that leaves nothing to gain
 
 
-@dataclass(frozen=True)
-class Options:
-    """See conf/synthetic.yaml."""
+@dataclass(kw_only=True)
+class ModeMatching(Study):
+    """How well each head fits distributions of each concentration, and with which rank."""
 
-    heads: tuple[str, ...] | str
-    alphas: list[float]
-    seeds: int
-    num_contexts: int
-    num_words: int
-    dims: list[int]
-    more_words: list[int]
-    words_dim: int
-    num_experts: int
-    knots: int
-    units: int
-    steps: int
-    lr: float
+    heads: Sequence[FreeHead]  # kinds that are fitted
+    alphas: Sequence[float]  # concentrations
+    seeds: int  # problems of each concentration
+    num_contexts: int  # N, distributions of a problem
+    num_words: int  # M, outcomes, at which d is varied
+    dims: Sequence[int]  # d, dimensions of word embeddings
+    more_words: Sequence[int]  # further M, each tried at one d
+    words_dim: int  # that d
+    num_experts: int  # K of mixtures
+    knots: int  # of PLIF
+    units: int  # of the monotone network
+    steps: int  # of Adam, on all contexts at once
+    lr: float  # at the start
+
+    head_options = ("heads",)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "heads", require_heads(f"{SECTION}.heads", self.heads))
-        require_list(f"{SECTION}.alphas", self.alphas)
-        require_list(f"{SECTION}.dims", self.dims)
+        require_list("alphas", self.alphas)
         for alpha in self.alphas:
-            require_positive(f"{SECTION}.alphas", alpha)
+            require_positive("alphas", alpha)
+        require_list("dims", self.dims)
         for dim in self.dims:
-            require_count(f"{SECTION}.dims", dim)
+            require_count("dims", dim)
+        require_count("num_words", self.num_words, 2)
         for words in self.more_words:
-            require_count(f"{SECTION}.more_words", words, 2)
-        for option in ("seeds", "num_contexts", "words_dim"):
-            require_count(f"{SECTION}.{option}", getattr(self, option))
-        require_count(f"{SECTION}.num_words", self.num_words, 2)
-        self.schedule.check(SECTION)
-        self.sizes.check(SECTION)
-
-    @property
-    def schedule(self) -> Schedule:
-        return Schedule(self.steps, self.lr)
-
-    @property
-    def sizes(self) -> HeadSizes:
-        return HeadSizes(self.num_experts, self.knots, self.units)
-
-    @property
-    def shapes(self) -> list[tuple[int, int]]:
-        """Every (d, M): all d at one M, and all M at one d."""
+            require_count("more_words", words, 2)
+        require_count("seeds", self.seeds)
+        require_count("num_contexts", self.num_contexts)
+        require_count("words_dim", self.words_dim)
+        self.schedule = Schedule(self.steps, self.lr)
+        self.heads = sized(self.heads, self.num_experts, self.knots, self.units)
+        # every (d, M): all d at one M, and all M at one d
         over_dims = [(dim, self.num_words) for dim in self.dims]
         over_words = [(self.words_dim, words) for words in self.more_words]
-        return list(dict.fromkeys([*over_dims, *over_words]))
+        self.shapes = list(dict.fromkeys([*over_dims, *over_words]))
 
+    def run(self, seed: int, work: Work) -> Tables:
+        """Fits every head at every (d, M), to all concentrations and seeds of one side by side."""
+        problems = list(itertools.product(self.alphas, range(self.seeds)))
+        targets = {words: self._targets(problems, words, seed) for _, words in self.shapes}
+        pieces = list(itertools.product(self.shapes, self.heads))
+        work.plan(len(pieces))
+        rows = []
+        for (dim, words), head in pieces:
+            piece = work.do(
+                f"{head.option} d={dim} M={words}",
+                partial(self._scores, head, dim, targets[words], seed),
+            )
+            for (alpha, number), scores in zip(problems, piece["scores"], strict=True):
+                names = {"head": head.option, "alpha": alpha, "words": words, "dim": dim}
+                rows.append({**names, "seed": number, **scores})
+        return {"scores": rows}
 
-def run(options: Options, seed: int, work: Work) -> Findings:
-    """Fits every head at every (d, M), all concentrations and seeds of one side by side."""
-    problems = list(itertools.product(options.alphas, range(options.seeds)))
-
-    @cache
-    def targets(num_words: int) -> Tensor:
+    def _targets(self, problems: Sequence[tuple[float, int]], num_words: int, seed: int) -> Tensor:
+        """log P* (P, N, V) of each problem."""
         drawn = [
             dirichlet_log_probs(
-                alpha, options.num_contexts, num_words, np.random.RandomState([seed, number])
+                alpha, self.num_contexts, num_words, np.random.RandomState([seed, number])
             )
             for alpha, number in problems
         ]
         return torch.from_numpy(np.stack(drawn))
 
-    pieces = list(itertools.product(options.shapes, options.heads))
-    work.plan(len(pieces))
-    records = []
-    for (dim, words), head in pieces:
-        found = work.do(
-            f"{head} d={dim} M={words}",
-            lambda head=head, dim=dim, words=words: {
-                "scores": _scores(options, head, dim, targets(words), seed)
-            },
+    def _scores(self, head: FreeHead, dim: int, targets_PNV: Tensor, seed: int) -> Row:
+        """The scores of one head at one (d, M) on every problem."""
+        fitted = fit(head, dim, targets_PNV.exp(), self.schedule, seed)
+        pairs = zip(fitted, targets_PNV, strict=True)
+        return {"scores": [score(log_probs, target)._asdict() for log_probs, target in pairs]}
+
+    def claims(self, tables: Tables) -> list[Claim]:
+        """Those of the sources' claims that the fitted heads decide."""
+        rows, names = tables["scores"], {head.option: head.name for head in self.heads}
+        if SOFTMAX not in names:
+            return []
+        bounded = {head.option: head.name for head in self.heads if head.has_factors}
+        unbounded = {head.option: head.name for head in self.heads if not head.has_factors}
+        learned = [head for head in (PLIF, MONOTONE_MLP) if head in names]
+        claims = [_bounded(rows, bounded)]
+        claims += [_more_modes(rows, head, names[head], min(self.alphas)) for head in learned]
+        claims += [_likewise(rows, head, names[head]) for head in learned]
+        if MOS in names:
+            claims.append(_mixture_helps(rows))
+        if unbounded:
+            claims += [_unbounded(rows, list(unbounded)), _rank_helps(rows, unbounded)]
+        return claims
+
+    def figures(self, tables: Tables) -> dict[str, Figure]:
+        """Mode match, cross-entropy and rank over d, and mode match over M."""
+        rows = tables["scores"]
+        over_dims = [r for r in rows if r["words"] == self.num_words]
+        figures = {
+            "mode_match": self._over(over_dims, MATCH, "dim"),
+            "cross_entropy": self._over(over_dims, CROSS_ENTROPY, "dim"),
+            "divergence": self._over(over_dims, KL, "dim"),
+            "ranks": self._over(over_dims, RANK, "dim"),
+        }
+        over_words = [r for r in rows if r["dim"] == self.words_dim]
+        if len({r["words"] for r in over_words}) > 1:
+            figures["mode_match_over_words"] = self._over(over_words, MATCH, "words")
+        return figures
+
+    def _over(self, rows: Sequence[Row], measure: Measure, x: str) -> Figure:
+        """A row of panels for each mixture, a column for each concentration, a line a transform."""
+        mixtures = {head.mixture: head.mixture_name for head in self.heads}
+        figure, grid = panels(len(mixtures), len(self.alphas), share_y=not measure.log)
+        for row, (mixture, name) in zip(grid, mixtures.items(), strict=True):
+            for axes, alpha in zip(row, self.alphas, strict=True):
+                shown = [r for r in rows if r["alpha"] == alpha]
+                self._panel(axes, shown, mixture, measure, x)
+                _limits(axes, shown, measure, x)
+                axes.set_title(f"{name}, α = {alpha:g}")
+            row[0].set_ylabel(measure.label)
+        for axes in grid[-1]:
+            axes.set_xlabel("dimension d of word embeddings" if x == "dim" else "outcomes M")
+        shared_legend(figure, grid.flat)
+        fixed = f"M = {self.num_words:,}" if x == "dim" else f"d = {self.words_dim}"
+        figure.suptitle(
+            f"N = {self.num_contexts:,} distributions from Dir(α), {fixed}, "
+            f"{self.seeds} seeds (mean and range)"
         )
-        for (alpha, number), measured in zip(problems, found["scores"], strict=True):
-            names = {"head": head, "alpha": alpha, "words": words, "dim": dim, "seed": number}
-            records.append(names | measured)
-    return Findings(
-        {"scores": Table.of(records)}, claims(records, options), figures(records, options)
+        return figure
+
+    def _panel(
+        self, axes: Axes, rows: Sequence[Row], mixture: str, measure: Measure, x: str
+    ) -> None:
+        transforms = {head.transform: head.transform_name for head in self.heads}
+        for i, (transform, name) in enumerate(transforms.items()):
+            own = [r for r in rows if r["head"] == f"{mixture}+{transform}"]
+            if not own:
+                continue
+            ticks = sorted({r[x] for r in own})
+            values = [[measure.scale * r[measure.column] for r in own if r[x] == t] for t in ticks]
+            line_with_range(axes, ticks, values, name, i)
+            log_x(axes, ticks)
+        if measure.log:
+            log_y(axes)
+
+
+class Measure(NamedTuple):
+    """A column of the scores, and its axis."""
+
+    column: str
+    label: str
+    scale: float
+    log: bool
+
+
+MATCH = Measure("mode_match", "contexts with matched mode, %", 100, False)
+CROSS_ENTROPY = Measure("cross_entropy", "cross-entropy, nats", 1, False)
+KL = Measure("kl", "cross-entropy − entropy, nats", 1, True)
+RANK = Measure("rank", "Press rank of log P", 1, True)
+
+
+def _limits(axes: Axes, rows: Sequence[Row], measure: Measure, x: str) -> None:
+    """What no head can pass, or softmax cannot: entropy, the true rank, d + 2."""
+    ticks = sorted({r[x] for r in rows})
+    gray: dict[str, Any] = {"color": GRAY, "linewidth": 1}
+    if measure is CROSS_ENTROPY:
+        floor = sum(r["entropy"] for r in rows) / len(rows)
+        axes.axhline(floor, label="true entropy", linestyle=":", **gray)
+    elif measure is RANK:
+        axes.axhline(rows[0]["true_rank"], label="rank of log P*", linestyle=":", **gray)
+        axes.plot(ticks, [t + 2 for t in ticks], label="d + 2", linestyle="--", **gray)
+
+
+class Gain(NamedTuple):
+    """A head compared with softmax on the same problems, those where softmax is not perfect."""
+
+    difference: float
+    p_value: float
+    pairs: int
+
+    def is_significant(self, sign: int) -> bool:
+        """Whether the difference has that sign by more than chance."""
+        return sign * self.difference > 0 and self.p_value < SIGNIFICANT
+
+
+def gain(rows: Sequence[Row], head: str, column: str) -> Gain | None:
+    """Mean of head - softmax over problems that softmax does not solve, and its paired t-test."""
+    base = {_problem(r): r for r in rows if r["head"] == SOFTMAX}
+    pairs = [
+        (r[column], base[_problem(r)][column])
+        for r in rows
+        if r["head"] == head and base[_problem(r)]["mode_match"] < SATURATED
+    ]
+    if len(pairs) < 2:
+        return None
+    theirs, ours = zip(*pairs, strict=True)
+    difference = mean(theirs) - mean(ours)
+    if all(a - b == difference for a, b in pairs):  # no spread: the test has no answer
+        return Gain(difference, 0.0 if difference else 1.0, len(pairs))
+    return Gain(difference, float(ttest_rel(theirs, ours).pvalue), len(pairs))
+
+
+def _problem(row: Row) -> tuple[object, ...]:
+    return tuple(row[name] for name in ("alpha", "words", "dim", "seed"))
+
+
+def _bounded(rows: Sequence[Row], heads: Mapping[str, str]) -> Claim:
+    own = [r for r in rows if r["head"] in heads]
+    worst = max(own, key=lambda r: r["rank"] - r["dim"])
+    low_rank = [r for r in own if r["dim"] + 2 < r["true_rank"]]
+    least = min(r["kl"] for r in low_rank) if low_rank else 0.0
+    holds = worst["rank"] <= worst["dim"] + 2 and least > 0
+    names = " and ".join(heads.values())
+    return Claim(
+        f"The log P of {names} has rank at most d + 1 (d + 2 with a decoder bias), so that it "
+        f"cannot equal a P* of higher rank",
+        "Yang et al. 2018, sections 2.1 and 2.5; Ganea et al. 2019, slides",
+        holds,
+        f"In {len(own)} fits the Press rank exceeded d by at most {worst['rank'] - worst['dim']}; "
+        f"in the {len(low_rank)} of them with d + 2 below the rank of log P*, the divergence from "
+        f"P* stayed at {least:.2g} nats or more.",
+        "ranks",
     )
 
 
-def _scores(
-    options: Options, head: str, dim: int, targets_PNV: Tensor, seed: int
-) -> list[dict[str, object]]:
-    """The scores of one head at one (d, M) on every problem."""
-    made = partial(build, head, dim, targets_PNV.shape[2], options.sizes)
-    fitted = fit(made, targets_PNV.exp(), options.schedule, seed)
-    return [
-        score(log_probs, target)._asdict()
-        for log_probs, target in zip(fitted, targets_PNV, strict=True)
-    ]
+def _more_modes(rows: Sequence[Row], head: str, name: str, alpha: float) -> Claim:
+    g = gain([r for r in rows if r["alpha"] == alpha], head, "mode_match")
+    evidence = "Softmax matches nearly all modes at each d: there is nothing to gain."
+    if g is not None:
+        evidence = (
+            f"Where softmax matches less than {SATURATED:.0%} of modes, the share that {name} "
+            f"matches differs from softmax's by {100 * g.difference:+.1f} percentage points "
+            f"(p = {g.p_value:.2g}, {g.pairs} pairs). "
+            f"A monotone map keeps the order of each context's logits, so that softmax could match "
+            f"whatever it matches: what differs is where fitting by cross-entropy ends."
+        )
+    return Claim(
+        f"A learned monotone function on the logits ({name}) matches more modes than softmax of "
+        f"the same dimension (α = {alpha:g})",
+        SLIDES,
+        g is not None and g.is_significant(1),
+        evidence,
+        "mode_match",
+    )
+
+
+def _likewise(rows: Sequence[Row], head: str, name: str) -> Claim:
+    parts, signs = [], []
+    for alpha in sorted({r["alpha"] for r in rows}):
+        for column, sign, unit in (("mode_match", 1, 100), ("cross_entropy", -1, 1)):
+            g = gain([r for r in rows if r["alpha"] == alpha], head, column)
+            if g is None:
+                continue
+            signs.append(g.is_significant(sign))
+            size = f"{unit * g.difference:+.2f} {'points' if unit == 100 else 'nats'}"
+            parts.append(f"α = {alpha:g}: {size} (p = {g.p_value:.1g})")
+    return Claim(
+        f"Results for {name} are similar for cross-entropy and for other values of α",
+        SLIDES,
+        bool(signs) and all(signs),
+        f"Better than softmax in {sum(signs)} of {len(signs)} comparisons of mode match "
+        f"(percentage points) and cross-entropy: {'; '.join(parts)}.",
+        "cross_entropy",
+    )
+
+
+def _mixture_helps(rows: Sequence[Row]) -> Claim:
+    rank = max(r["rank"] - r["dim"] for r in rows if r["head"] == MOS)
+    g = gain(rows, MOS, "cross_entropy")
+    if g is None:
+        return Claim(
+            "A mixture of softmaxes fits better than one softmax of the same dimension",
+            "Yang et al. 2018, section 2.4; Ganea et al. 2019, slides",
+            False,
+            "Softmax matches nearly all modes at each d: there is nothing to gain.",
+            "divergence",
+        )
+    return Claim(
+        "A mixture of softmaxes is not bounded by d and fits better than one softmax of the same "
+        "dimension",
+        "Yang et al. 2018, section 2.4; Ganea et al. 2019, slides",
+        rank > 2 and g.is_significant(-1),
+        f"Its Press rank exceeds d by up to {rank}; its cross-entropy is {g.difference:+.3f} nats "
+        f"from softmax's (p = {g.p_value:.2g}, {g.pairs} pairs). Its contexts have K (d + 1) free "
+        f"numbers, those of softmax d.",
+        "divergence",
+    )
+
+
+def _unbounded(rows: Sequence[Row], heads: Sequence[str]) -> Claim:
+    low = [r for r in rows if r["dim"] + 2 < r["true_rank"]]
+    ranks = {h: [r for r in low if r["head"] == h] for h in heads}
+    share = {h: mean(r["rank"] > r["dim"] + 2 for r in own) for h, own in ranks.items() if own}
+    return Claim(
+        "Every head with a non-linear transform or a mixture of softmaxes breaks the bound d + 2",
+        "Ganea et al. 2019, slides; Kanai et al. 2018; Yang et al. 2018",
+        bool(share) and min(share.values()) > 0.5,
+        (
+            f"Of fits whose d + 2 is below the rank of log P*, {len(share)} heads passed the bound "
+            f"in {mean(share.values()):.0%}, none in less than {min(share.values()):.0%}."
+            if share
+            else "No dimension was small enough to tell."
+        ),
+        "ranks",
+    )
+
+
+def _rank_helps(rows: Sequence[Row], heads: Mapping[str, str]) -> Claim:
+    gains = {head: gain(rows, head, "cross_entropy") for head in heads}
+    known = {head: g for head, g in gains.items() if g is not None}
+    better = [head for head, g in known.items() if g.is_significant(-1)]
+    ranks = {h: mean(r["rank"] for r in rows if r["head"] == h) for h in (SOFTMAX, *known)}
+    shown = "; ".join(
+        f"{heads[h]}: rank {ranks[h]:.0f}, {g.difference:+.3f} nats (p = {g.p_value:.1g})"
+        for h, g in known.items()
+    )
+    return Claim(
+        "A head whose rank is not bounded by d fits better than softmax of the same d",
+        "Yang et al. 2018 and Kanai et al. 2018, by implication",
+        bool(known) and len(better) == len(known),
+        f"{len(better)} of {len(known)} such heads have a lower cross-entropy than softmax. Mean "
+        f"Press rank over all fits (softmax: {ranks[SOFTMAX]:.0f}), and cross-entropy against "
+        f"softmax's where it does not match nearly all modes: {shown}.",
+        "divergence",
+    )

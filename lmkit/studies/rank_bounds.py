@@ -1,4 +1,4 @@
-"""The chain behind the bottleneck: what rank log P can have, which P* a softmax can equal, and
+"""The chain behind the bottleneck: which rank log P can have, which P* a softmax can equal, and
 which functions break the bound (Yang et al. 2018, section 2; Ganea et al. 2019).
 
 Shapes: N contexts, V = M words, d embedding.
@@ -7,58 +7,38 @@ Shapes: N contexts, V = M words, d embedding.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from scipy.special import log_softmax
 
 from lmkit.errors.user_error import UserError, require_count, require_list, require_positive
+from lmkit.presentation.style import SERIES
 from lmkit.studies import row_shifts
-from lmkit.studies.bound_report import claims, figures
-from lmkit.studies.heads import ALL, HeadSizes, build
-from lmkit.studies.record import Findings, Table
+from lmkit.studies.drawing import (
+    GRAY,
+    legend_under,
+    line_look,
+    log_x,
+    log_y,
+    panels,
+    shared_legend,
+)
+from lmkit.studies.heads import MOS, FreeHead, sized
+from lmkit.studies.study import Claim, Row, Study, Tables
 from lmkit.studies.work import Work
 
-SECTION = "rank_bounds"
+YANG = "Yang et al. 2018"
+GANEA = "Ganea et al. 2019, slides"
 SHIFTS = 50  # random members of F(A) whose ranks are compared
-
-
-@dataclass(frozen=True)
-class Options:
-    """See conf/synthetic.yaml."""
-
-    num_contexts: int
-    num_words: int
-    rank: int
-    dims: list[int]
-    logit_scale: float
-    num_experts: int
-    knots: int
-    units: int
-    steps: int
-
-    def __post_init__(self) -> None:
-        require_list(f"{SECTION}.dims", self.dims)
-        for dim in self.dims:
-            require_count(f"{SECTION}.dims", dim)
-        for option in ("num_contexts", "num_words"):
-            require_count(f"{SECTION}.{option}", getattr(self, option), 5)
-        require_count(f"{SECTION}.rank", self.rank, 2)
-        if self.rank > min(self.num_contexts, self.num_words) - 3:
-            raise UserError(
-                f"{SECTION}.rank must be at most {min(self.num_contexts, self.num_words) - 3}, "
-                f"three less than num_contexts and num_words, but is {self.rank}"
-            )
-        require_count(f"{SECTION}.steps", self.steps)
-        require_positive(f"{SECTION}.logit_scale", self.logit_scale)
-        self.sizes.check(SECTION)
-
-    @property
-    def sizes(self) -> HeadSizes:
-        return HeadSizes(self.num_experts, self.knots, self.units)
+EXACT_KL = 1e-9  # nats: a divergence that is 0 comes out below
+ROUNDING = 1e-15  # nats: no divergence below this can be told from 0
 
 
 class Function(NamedTuple):
@@ -86,42 +66,6 @@ def monomial_bound(degree: int, dim: int) -> int:
     return math.comb(dim + degree - 1, degree) + 1
 
 
-def run(options: Options, seed: int, work: Work) -> Findings:
-    """All demonstrations, one after the other."""
-    cases = _cases(options, seed)
-    work.plan(len(cases) * len(_tried(options)) + len(cases) + 2 * len(options.dims))
-    ranks = [
-        record
-        for dim in options.dims
-        for record in work.do(f"heads d={dim}", lambda d=dim: _ranks_of_heads(options, d, seed))[
-            "ranks"
-        ]
-    ]
-    functions = [
-        record
-        for dim in options.dims
-        for record in work.do(
-            f"functions d={dim}", lambda d=dim: _ranks_of_functions(options, d, seed)
-        )["ranks"]
-    ]
-    shifts = [
-        work.do(f"row shifts of {name}", lambda c=case: _shifts(c, seed)) | {"case": name}
-        for name, case in cases.items()
-    ]
-    fits = [
-        work.do(f"{name} d={dim}", lambda c=case, d=dim: _fit(c, d, options.steps))
-        | {"case": name, "dim": dim}
-        for name, case in cases.items()
-        for dim in _tried(options)
-    ]
-    tables = {"ranks": ranks, "functions": functions, "shifts": shifts, "fits": fits}
-    return Findings(
-        {name: Table.of(records) for name, records in tables.items()},
-        claims(tables),
-        figures(tables, options),
-    )
-
-
 class Case(NamedTuple):
     """A constructed P*, and whether the softmax that is to equal it has a decoder bias."""
 
@@ -129,62 +73,163 @@ class Case(NamedTuple):
     with_bias: bool
 
 
-def _cases(options: Options, seed: int) -> dict[str, Case]:
-    shape = (options.num_contexts, options.num_words, options.rank)
-    randoms = [np.random.RandomState([seed, i]) for i in range(3)]
-    generic = row_shifts.generic(*shape, randoms[0])
-    bias = randoms[2].standard_normal(options.num_words)
-    biased = log_softmax(row_shifts.generic(*shape, randoms[2]) + bias, axis=1)
-    return {
-        "generic": Case(generic, False),
-        "self-normalised": Case(row_shifts.self_normalised(*shape, randoms[1]), False),
-        "biased, fit without bias": Case(biased, False),
-        "biased, fit with bias": Case(biased, True),
-    }
+@dataclass(kw_only=True)
+class RankBounds(Study):
+    """Ranks of heads and functions with random parameters, and exact fits of constructed P*."""
 
+    heads: Sequence[FreeHead]  # kinds whose ranks are taken
+    num_contexts: int  # N
+    num_words: int  # M
+    rank: int  # of the constructed logits; P* is fitted at dimensions around it
+    dims: Sequence[int]  # d at which ranks are taken
+    logit_scale: float  # standard deviation of word embeddings, and of logits of functions
+    num_experts: int  # K of mixtures
+    knots: int  # of PLIF
+    units: int  # of the monotone network
+    steps: int  # of L-BFGS
 
-def _tried(options: Options) -> range:
-    """Dimensions on both sides of every smallest rank, Q to Q + 1."""
-    return range(max(1, options.rank - 3), options.rank + 4)
+    head_options = ("heads",)
 
+    def __post_init__(self) -> None:
+        require_list("dims", self.dims)
+        for dim in self.dims:
+            require_count("dims", dim)
+        require_count("num_contexts", self.num_contexts, 5)
+        require_count("num_words", self.num_words, 5)
+        require_count("rank", self.rank, 2)
+        largest = min(self.num_contexts, self.num_words) - 3
+        if self.rank > largest:
+            raise UserError(
+                f"rank must be at most {largest}, three less than num_contexts and num_words, "
+                f"but is {self.rank}"
+            )
+        require_count("steps", self.steps)
+        require_positive("logit_scale", self.logit_scale)
+        self.heads = sized(self.heads, self.num_experts, self.knots, self.units)
+        # on both sides of every smallest rank, Q to Q + 1
+        self.fitted_dims = range(max(1, self.rank - 3), self.rank + 4)
 
-def _ranks_of_heads(options: Options, dim: int, seed: int) -> dict[str, list[dict]]:
-    """Ranks of log P with random parameters: each head, and softmax without a decoder bias."""
-    torch.manual_seed(seed)
-    found = []
-    for name in ALL:
-        head = build(name, dim, options.num_words, options.sizes).double()
-        size = (1, options.num_contexts, head.mixture.in_dim)
-        hidden_TND = torch.randn(size, dtype=torch.float64)
-        with torch.no_grad():
-            for parameter in (head.decoder_weight, head.decoder_bias):
-                parameter.normal_(std=options.logit_scale)
-            if name.partition("+")[0] != "none":  # as far apart as free ones
-                head.mixture.latent.weight.normal_()
-                head.mixture.prior.weight.normal_()
+    def run(self, seed: int, work: Work) -> Tables:
+        """All demonstrations, one after the other."""
+        cases = self._cases(seed)
+        work.plan(len(cases) * (1 + len(self.fitted_dims)) + 2 * len(self.dims))
+        ranks, functions = [], []
+        for dim in self.dims:
+            piece = work.do(f"heads d={dim}", partial(self._ranks_of_heads, dim, seed))
+            ranks += piece["ranks"]
+        for dim in self.dims:
+            piece = work.do(f"functions d={dim}", partial(self._ranks_of_functions, dim, seed))
+            functions += piece["ranks"]
+        shifts = [
+            work.do(f"row shifts of {name}", partial(_ranks_of_shifts, case, seed)) | {"case": name}
+            for name, case in cases.items()
+        ]
+        fits = [
+            work.do(f"{name} d={dim}", partial(_fit, case, dim, self.steps))
+            | {"case": name, "dim": dim}
+            for name, case in cases.items()
+            for dim in self.fitted_dims
+        ]
+        return {"ranks": ranks, "functions": functions, "shifts": shifts, "fits": fits}
+
+    def _cases(self, seed: int) -> dict[str, Case]:
+        shape = (self.num_contexts, self.num_words, self.rank)
+        randoms = [np.random.RandomState([seed, i]) for i in range(3)]
+        generic = row_shifts.generic(*shape, randoms[0])
+        bias = randoms[2].standard_normal(self.num_words)
+        biased = log_softmax(row_shifts.generic(*shape, randoms[2]) + bias, axis=1)
+        return {
+            "generic": Case(generic, False),
+            "self-normalised": Case(row_shifts.self_normalised(*shape, randoms[1]), False),
+            "biased, fit without bias": Case(biased, False),
+            "biased, fit with bias": Case(biased, True),
+        }
+
+    @torch.no_grad()
+    def _ranks_of_heads(self, dim: int, seed: int) -> Row:
+        """Ranks of log P of every head with random parameters, with a decoder bias and without."""
+        torch.manual_seed(seed)
+        rows = []
+        for kind in self.heads:
+            head = kind.build(dim, self.num_words).double()
+            size = (1, self.num_contexts, kind.context_dim(dim))
+            hidden_TND = torch.randn(size, dtype=torch.float64)
+            head.decoder_weight.normal_(std=self.logit_scale)
+            head.decoder_bias.normal_(std=self.logit_scale)
+            for parameter in reversed(list(head.mixture.parameters())):
+                if parameter.dim() > 1:  # weights: latents and priors as far apart as free ones
+                    parameter.normal_()
             for with_bias in (True, False):
-                head.decoder_bias *= with_bias
+                head.decoder_bias.mul_(with_bias)
                 rank = row_shifts.numerical_rank(head.log_probs(hidden_TND).numpy())
-                found.append({"head": name, "bias": with_bias, "dim": dim, "rank": rank})
-    return {"ranks": found}
+                rows.append({"head": kind.option, "bias": with_bias, "dim": dim, "rank": rank})
+        return {"ranks": rows}
+
+    def _ranks_of_functions(self, dim: int, seed: int) -> Row:
+        """Ranks of log softmax(f(H W^T)), without a bias, for functions of known kind."""
+        random = np.random.RandomState([seed, 3, dim])
+        contexts = random.standard_normal((self.num_contexts, dim))
+        words = random.standard_normal((dim, self.num_words))
+        logits = contexts @ words * (self.logit_scale / math.sqrt(dim))
+        rows = []
+        for name, function in FUNCTIONS.items():
+            rank = row_shifts.numerical_rank(log_softmax(function.value(logits), axis=1))
+            bound = monomial_bound(function.degree, dim) if function.degree else None
+            kind = {"monotone": function.monotone, "unbounded": function.unbounded}
+            rows.append({"function": name, **kind, "dim": dim, "rank": rank, "bound": bound})
+        return {"ranks": rows}
+
+    def claims(self, tables: Tables) -> list[Claim]:
+        """The chain, link by link."""
+        bounded = [head.option for head in self.heads if head.has_factors]
+        unbounded = {head.option: head.name for head in self.heads if not head.has_factors}
+        claims = [_bounds(tables["ranks"], bounded)] if bounded else []
+        claims += [_row_shifts(tables["shifts"]), _proposition(tables), _corollary(tables)]
+        if unbounded:
+            claims.append(_broken(tables["ranks"], unbounded))
+        return [*claims, _unrestricted(tables)]
+
+    def figures(self, tables: Tables) -> dict[str, Figure]:
+        """Rank over d, and how well P* is fitted over d."""
+        return {"ranks": self._ranks(tables), "exact_fit": _exact_fit(tables)}
+
+    def _ranks(self, tables: Tables) -> Figure:
+        """A panel for the heads of each mixture, with a line a transform; one for functions."""
+        mixtures = {head.mixture: head.mixture_name for head in self.heads}
+        transforms = list(dict.fromkeys(head.transform for head in self.heads))
+        figure, grid = panels(1, len(mixtures) + 1)
+        for axes, (mixture, name) in zip(grid[0], mixtures.items(), strict=False):
+            for head in self.heads:
+                if head.mixture == mixture:
+                    own = [r for r in tables["ranks"] if r["head"] == head.option and r["bias"]]
+                    look = line_look(transforms.index(head.transform))
+                    axes.plot(*_xy(own, "rank"), label=head.transform_name, **look)
+            bound = [dim + 2 for dim in self.dims]
+            axes.plot(self.dims, bound, color=GRAY, ls="--", label="d + 2")
+            axes.set_title(f"heads, {name}, with decoder bias")
+        self._functions(grid[0][-1], tables["functions"])
+        for axes in grid[0]:
+            log_x(axes, self.dims)
+            log_y(axes)
+            axes.set(xlabel="dimension d", ylabel="rank of log P")
+            legend_under(axes)
+        figure.suptitle(
+            f"random parameters, N = {self.num_contexts}, M = {self.num_words}; dashed: bounds"
+        )
+        return figure
+
+    def _functions(self, axes: Axes, rows: Sequence[Row]) -> None:
+        most = min(self.num_contexts, self.num_words)
+        for i, name in enumerate(FUNCTIONS):
+            own = [r for r in rows if r["function"] == name]
+            axes.plot(*_xy(own, "rank"), label=f"f(z) = {name}", **line_look(i))
+            if own[0]["bound"] is not None:
+                x, y = _xy(own, "bound")
+                axes.plot(x, [min(b, most) for b in y], color=GRAY, ls="--", lw=1)
+        axes.set_title("functions, no bias")
 
 
-def _ranks_of_functions(options: Options, dim: int, seed: int) -> dict[str, list[dict]]:
-    """Ranks of log softmax(f(H W^T)), without a bias, for functions of known kind."""
-    random = np.random.RandomState([seed, 3, dim])
-    contexts = random.standard_normal((options.num_contexts, dim))
-    words = random.standard_normal((dim, options.num_words))
-    logits = contexts @ words * (options.logit_scale / math.sqrt(dim))
-    found = []
-    for name, function in FUNCTIONS.items():
-        rank = row_shifts.numerical_rank(log_softmax(function.value(logits), axis=1))
-        bound = monomial_bound(function.degree, dim) if function.degree else None
-        kind = {"monotone": function.monotone, "unbounded": function.unbounded}
-        found.append({"function": name, **kind, "dim": dim, "rank": rank, "bound": bound})
-    return {"ranks": found}
-
-
-def _shifts(case: Case, seed: int) -> dict[str, object]:
+def _ranks_of_shifts(case: Case, seed: int) -> Row:
     """Ranks of A, of random members of F(A), and the smallest that F(A) has."""
     log_probs = case.log_probs_NV
     random = np.random.RandomState([seed, 4])
@@ -200,10 +245,148 @@ def _shifts(case: Case, seed: int) -> dict[str, object]:
     }
 
 
-def _fit(case: Case, dim: int, steps: int) -> dict[str, object]:
+def _fit(case: Case, dim: int, steps: int) -> Row:
     """The best softmax of dimension d, and how near to F(A) any of that dimension can come."""
     fitted = row_shifts.best_fit(case.log_probs_NV, dim, case.with_bias, steps)
     centred = row_shifts.centred(case.log_probs_NV, case.with_bias)
     values = np.linalg.svd(centred, compute_uv=False)
     away = values[dim] if values[dim] > row_shifts.RELATIVE_ZERO * values[0] else 0.0
     return {**fitted._asdict(), "distance": float(away)}
+
+
+def _exact_fit(tables: Tables) -> Figure:
+    figure, grid = panels(1, len(tables["shifts"]), share_y=True)
+    for axes, shift in zip(grid[0], tables["shifts"], strict=True):
+        own = [r for r in tables["fits"] if r["case"] == shift["case"]]
+        for i, (column, name) in enumerate(
+            (("from_factors", "truncated factors of log P*"), ("kl", "after descent"))
+        ):
+            x, y = _xy(own, column)
+            axes.plot(x, [max(kl, 1e-17) for kl in y], label=name, **line_look(i))
+        axes.axvline(shift["needed"], color=SERIES[2], lw=1, label="smallest rank over shifts")
+        axes.axvline(shift["rank"], color=GRAY, lw=1, ls="--", label="r, rank of log P*")
+        axes.set_title(shift["case"])
+        axes.set(xlabel="dimension d", yscale="log")
+    grid[0][0].set_ylabel("KL(P* ‖ P), nats a context")
+    shared_legend(figure, grid[0])
+    figure.suptitle("constructed P*, fitted by a softmax of dimension d")
+    return figure
+
+
+def _xy(rows: Sequence[Row], column: str) -> tuple[list[int], list[float]]:
+    return [r["dim"] for r in rows], [r[column] for r in rows]
+
+
+def _bounds(ranks: Sequence[Row], bounded: Sequence[str]) -> Claim:
+    own = [r for r in ranks if r["head"] in bounded]
+    over = {
+        bias: [r["rank"] - r["dim"] for r in own if r["bias"] == bias] for bias in (True, False)
+    }
+    return Claim(
+        "log P of a softmax (of MoC as well) has rank at most d + 1 without and d + 2 with a "
+        "decoder bias",
+        f"{YANG}, sections 2.1 and 2.5; {GANEA}",
+        max(over[False]) <= 1 and max(over[True]) <= 2,
+        f"With random parameters, d from {min(r['dim'] for r in own)} to "
+        f"{max(r['dim'] for r in own)}, the rank is d + {max(over[False])} at most without a bias "
+        f"and d + {max(over[True])} with one.",
+        "ranks",
+    )
+
+
+def _row_shifts(shifts: Sequence[Row]) -> Claim:
+    spread = max(s["largest_shift"] - s["smallest_shift"] for s in shifts)
+    shown = "; ".join(
+        f"{s['case']}: {s['smallest_shift']} to {s['largest_shift']}"
+        for s in shifts
+        if not s["bias"]
+    )
+    return Claim(
+        "All matrices in F(A), the row shifts of log P*, have ranks that differ by at most 1",
+        f"{YANG}, Property 2",
+        spread <= 1,
+        f"Ranks of log P*, of random shifts of it, and of the one with row means taken out: "
+        f"{shown}.",
+        "exact_fit",
+    )
+
+
+def _proposition(tables: Tables) -> Claim:
+    right, parts = True, []
+    for shift in tables["shifts"]:
+        own = [r for r in tables["fits"] if r["case"] == shift["case"]]
+        enough = [r["kl"] for r in own if r["dim"] >= shift["needed"]]
+        short = [r for r in own if r["dim"] < shift["needed"]]
+        right &= max(enough) < EXACT_KL < min(r["kl"] for r in short)
+        right &= min(r["distance"] for r in short) > 0
+        parts.append(
+            f"{shift['case']}: rank {shift['rank']}, smallest {shift['needed']}, KL below "
+            f"{max(*enough, ROUNDING):.0e} from there on, {short[-1]['kl']:.1e} one dimension "
+            f"below (no logits of that dimension come nearer than {short[-1]['distance']:.2g} in "
+            f"spectral norm)"
+        )
+    return Claim(
+        "A softmax equals P* if and only if d is at least the smallest rank in F(A), which is "
+        "r - 1 or r",
+        f"{YANG}, Proposition 1",
+        bool(right),
+        f"Constructed P*, divergences in nats a context. {'; '.join(parts)}. With a decoder bias, "
+        f"the smallest rank is that over column shifts too.",
+        "exact_fit",
+    )
+
+
+def _corollary(tables: Tables) -> Claim:
+    ranks = {s["case"]: s["rank"] for s in tables["shifts"] if not s["bias"]}
+    own = [r for r in tables["fits"] if r["case"] in ranks and r["dim"] < ranks[r["case"]] - 1]
+    least = min(r["kl"] for r in own)
+    return Claim(
+        "With d < r - 1 no softmax without a decoder bias equals P*",
+        f"{YANG}, Corollary 1",
+        least > EXACT_KL,
+        f"In {len(own)} such fits the divergence stayed at {least:.1e} nats a context or more.",
+        "exact_fit",
+    )
+
+
+def _broken(rows: Sequence[Row], unbounded: Mapping[str, str]) -> Claim:
+    ranks = [r for r in rows if r["bias"]]
+    most = max(r["rank"] for r in ranks)
+    beyond = {h: [r for r in ranks if r["head"] == h and r["dim"] + 2 < most] for h in unbounded}
+    holding = [
+        name
+        for head, name in unbounded.items()
+        if any(r["rank"] <= r["dim"] + 2 for r in beyond[head])
+    ]
+    mos = [r["rank"] for r in ranks if r["head"] == MOS]
+    of_mos = f"; MoS has rank {min(mos)} to {max(mos)} of {most}" if mos else ""
+    return Claim(
+        "A non-linear function on the logits, or a mixture of softmaxes, breaks the bound",
+        f"{GANEA}; {YANG}, section 2.4",
+        not holding,
+        f"Of {len(unbounded)} heads with random parameters "
+        f"{', '.join(holding) or 'none'} kept within d + 2{of_mos}. Ranks are numerical: singular "
+        f"values above 1e-10 of the largest.",
+        "ranks",
+    )
+
+
+def _unrestricted(tables: Tables) -> Claim:
+    most = max(r["rank"] for r in tables["ranks"] if r["bias"])
+    wished = [r for r in tables["functions"] if r["monotone"] and r["unbounded"]]
+    free = [r for r in wished if r["bound"] is None and r["dim"] + 2 < most]
+    breaking = sorted({r["function"] for r in free if r["rank"] == most})
+    bounded = [r for r in wished if r["bound"] is not None and r["dim"] + 1 < r["bound"] < most]
+    kept = sorted({r["function"] for r in bounded if r["rank"] <= r["bound"]})
+    but = (
+        f" But these properties do not guarantee it, nor does non-linearity with them: "
+        f"{' and '.join(kept)} stayed within the number of its monomials in d numbers."
+    )
+    return Claim(
+        "To be unbounded, continuous and increasing restricts a function in no way as to rank",
+        f"{GANEA}, theorem",
+        bool(breaking),
+        f"With {', '.join(breaking) or 'no such function'} log P reached full rank {most}."
+        + (but if kept else ""),
+        "ranks",
+    )

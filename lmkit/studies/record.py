@@ -1,69 +1,36 @@
-"""What an experiment found: tables, figures, and what they say of the sources' claims. No torch."""
+"""What a finished study leaves: `synthetic.json`, the truth that reports read. Imports no torch."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import publish
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 RECORD = "synthetic.json"
-
-Value = str | int | float | bool | None
-
-
-class Claim(NamedTuple):
-    """A statement of a source, and whether it holds here."""
-
-    claim: str
-    source: str
-    holds: bool
-    evidence: str  # in words, with the numbers that decide
-    figure: str  # name of the figure that shows it
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of values under named columns."""
-
-    columns: tuple[str, ...]
-    rows: list[tuple[Value, ...]]
-
-    @classmethod
-    def of(cls, records: Sequence[dict[str, Value]]) -> Table:
-        """The table of records with the same keys."""
-        columns = tuple(records[0])
-        return cls(columns, [tuple(record[column] for column in columns) for record in records])
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What an experiment hands over to be written and shown."""
-
-    tables: dict[str, Table]
-    claims: list[Claim]
-    figures: dict[str, Figure] = field(default_factory=dict)
 
 
 class Record(NamedTuple):
-    """The content of `synthetic.json`, the truth that reports read."""
+    """The content of `synthetic.json`."""
 
     schema_version: int
-    experiment: str
-    config: dict[str, object]
-    tables: dict[str, dict[str, list]]  # name -> {"columns": [...], "rows": [[...], ...]}
-    claims: list[dict[str, Value]]
+    experiment: str  # the study's name
+    config: dict[str, object]  # all that decides the numbers
+    tables: dict[str, dict[str, list[Any]]]  # name -> {"columns": [...], "rows": [[...], ...]}
+    claims: list[dict[str, Any]]
     figures: list[str]  # files beside it
-    cost: dict[str, object]
+    cost: dict[str, float]
     provenance: dict[str, object]
+
+
+def columns_and_rows(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """A table as the record holds it."""
+    columns = list(rows[0])
+    return {"columns": columns, "rows": [[row[column] for column in columns] for row in rows]}
 
 
 def publish_record(path: Path, record: Record) -> None:
@@ -74,15 +41,14 @@ def publish_record(path: Path, record: Record) -> None:
 def read_record(path: Path) -> Record:
     """Reads a `synthetic.json`.
 
-    Raises: UserError naming `path` when it is missing, damaged, or of a newer schema.
+    Raises: UserError naming `path` when it is missing, damaged, or of another schema.
     """
     try:
         content = json.loads(path.read_bytes())
         version = content["schema_version"]
-        if version > SCHEMA_VERSION:
+        if version != SCHEMA_VERSION:
             raise UserError(
-                f"{path} has schema version {version}, this lmkit reads up to {SCHEMA_VERSION}: "
-                f"update"
+                f"{path} has schema version {version}, but this lmkit reads {SCHEMA_VERSION}"
             )
         return Record(**{name: content[name] for name in Record._fields})
     except (ValueError, KeyError, TypeError, OSError) as error:

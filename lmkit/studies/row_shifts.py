@@ -1,12 +1,12 @@
 """Row shifts of log P: which matrices a softmax could factorise, and the smallest rank among them.
 
 F(A) = {A + l 1^T} holds all logits whose softmax is P (Yang et al. 2018, Property 1). With the row
-means taken out, A C with C = I - 1 1^T / M, all of F(A) is one matrix; a shift adds at most one to
-its rank, and none takes any away, so that the smallest rank in F(A) is rank(A C). With a decoder
-bias b, A + l 1^T + 1 b^T, it is that of A with column means taken out too.
+means taken out, all of F(A) is one matrix, A C with C = I - 1 1^T / M. A shift adds at most one to
+its rank and takes none away, so that the smallest rank in F(A) is rank(A C). With a decoder bias b
+the shifts are A + l 1^T + 1 b^T, and it is that of A with column means taken out too.
 
-For d below that rank nothing of dimension d comes nearer to F(A) in spectral norm than the
-(d + 1)-th singular value of the centred matrix (Eckart and Young), since centring shortens nothing.
+Let d be below that rank. No logits of dimension d come nearer to F(A) in spectral norm than the
+(d + 1)-th singular value of the centred matrix (Eckart and Young): centring lengthens no vector.
 
 Shapes: N contexts, V words, Q rank of the construction. All in float64.
 """
@@ -23,6 +23,9 @@ RELATIVE_ZERO = 1e-10  # a singular value below this part of the largest is roun
 TILT = 3.0  # how far the contexts of `self_normalised` lean to one side
 
 
+Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
 class Fitted(NamedTuple):
     """The best fit of dimension d that was found."""
 
@@ -32,7 +35,7 @@ class Fitted(NamedTuple):
 
 def centred(log_probs_NV: np.ndarray, with_bias: bool = False) -> np.ndarray:
     """A without its row means, and without its column means where there is a decoder bias."""
-    rows = log_probs_NV - log_probs_NV.mean(axis=1, keepdims=True)
+    rows: np.ndarray = log_probs_NV - log_probs_NV.mean(axis=1, keepdims=True)
     return rows - rows.mean(axis=0) if with_bias else rows
 
 
@@ -79,7 +82,8 @@ def self_normalised(
         brentq(lambda t, row=row: logsumexp(t * row), 0, end, xtol=1e-15)
         for row, end in zip(totals, ends, strict=True)
     ]
-    return np.array(scales)[:, None] * totals
+    log_probs: np.ndarray = np.array(scales)[:, None] * totals
+    return log_probs
 
 
 def best_fit(log_probs_NV: np.ndarray, dim: int, with_bias: bool, steps: int) -> Fitted:
@@ -92,7 +96,7 @@ def best_fit(log_probs_NV: np.ndarray, dim: int, with_bias: bool, steps: int) ->
     ends = np.cumsum([part.size for part in start])[:-1]
     probs_NV = np.exp(log_probs_NV)
 
-    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+    def loss(x: Vector) -> tuple[float, Vector]:
         contexts, words, b = (p.reshape(s) for p, s in zip(np.split(x, ends), shapes, strict=True))
         logits = contexts @ words.T + b
         kl = (probs_NV * (log_probs_NV - log_softmax(logits, axis=1))).sum() / len(logits)
@@ -101,8 +105,13 @@ def best_fit(log_probs_NV: np.ndarray, dim: int, with_bias: bool, steps: int) ->
         parts = (grad @ words, grad.T @ contexts, grad_b)
         return kl, np.concatenate([part.ravel() for part in parts])
 
-    x = np.concatenate([part.ravel() for part in start])
-    options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": 0.0, "gtol": 1e-12}
-    found = minimize(loss, x, jac=True, method="L-BFGS-B", options=options)
+    x: Vector = np.concatenate([part.ravel() for part in start])
+    descended = minimize(
+        loss,
+        x,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": steps, "maxfun": 2 * steps, "ftol": 0.0, "gtol": 1e-12},
+    )
     before = loss(x)[0]
-    return Fitted(max(min(float(found.fun), before), 0.0), max(before, 0.0))
+    return Fitted(max(min(float(descended.fun), before), 0.0), max(before, 0.0))

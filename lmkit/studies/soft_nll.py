@@ -1,7 +1,7 @@
-"""Cross-entropy against whole distributions, exact, in the memory of one chunk.
+"""Cross-entropy with whole distributions as targets, exact, in the memory of one chunk.
 
-The chunked loss of `lmkit.heads.chunked_nll` takes one word a context as its target; here every
-word is one, with its true probability t(x). With q = sum_k prior_k p_k and the responsibilities
+The chunked loss of `lmkit.heads.chunked_nll` takes one word a context as its target. Here every
+word is a target, with its true probability t(x). With q = sum_k prior_k p_k and responsibilities
 r_k(x) = prior_k p_k(x) / q(x), the gradients of -sum_x t(x) log q(x) are
 
     d/d log prior_k = -m_k                  m_k = sum_x t(x) r_k(x)
@@ -14,6 +14,8 @@ Shapes: N contexts, K components, E embedding, V vocabulary, n contexts of a chu
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +37,7 @@ def chunked_cross_entropy(
     Equals that of `head.log_probs`, in value and in every gradient, but for the order of sums.
     """
     log_prior_NK, context_NKE = head.mixture(hidden_ND.unsqueeze(0))
-    return _ChunkedCrossEntropy.apply(
+    loss: Tensor = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
         log_prior_NK,
         context_NKE,
         head.decoder_weight,
@@ -45,12 +47,13 @@ def chunked_cross_entropy(
         chunk_mb,
         *(p for p in head.transform.parameters() if p.requires_grad),
     )
+    return loss
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx,
+        ctx: Any,
         log_prior_NK: Tensor,
         context_NKE: Tensor,
         weight_VE: Tensor,
@@ -84,7 +87,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         grads = [grad * grad_output for grad in ctx.saved_tensors]
         return (*grads[:4], None, None, None, *grads[4:])
 

@@ -40,7 +40,7 @@ class Score(NamedTuple):
 
 
 def score(log_probs_NV: Tensor, target_NV: Tensor) -> Score:
-    """Scores log P against log P*, both in float64."""
+    """How well log P fits log P*, both in float64."""
     probs_NV = target_NV.exp()
     cross_entropy = -(probs_NV * log_probs_NV).sum(1)
     entropy = -(probs_NV * target_NV).sum(1)
@@ -58,4 +58,5 @@ def score(log_probs_NV: Tensor, target_NV: Tensor) -> Score:
 def press_rank(log_probs_NV: Tensor) -> int | None:
     """Press rank of a float64 matrix with the tolerance of the papers, float32's."""
     values = torch.linalg.svdvals(log_probs_NV)
-    return measure(values, *log_probs_NV.shape, log_probs_NV.dtype, "svd").press_rank
+    num_contexts, num_words = log_probs_NV.shape
+    return measure(values, num_contexts, num_words, log_probs_NV.dtype, "svd").press_rank

@@ -1,4 +1,4 @@
-"""The pieces of an experiment's work, under a progress bar, kept so that a killed one goes on."""
+"""The pieces of a study's work, under a progress bar, kept so that a killed study goes on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.progress import (
     BarColumn,
@@ -21,7 +21,7 @@ from rich.progress import (
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import append_whole
 
-Piece = dict[str, object]
+Piece = dict[str, Any]  # plain data, as JSON holds it
 
 
 class _Done(NamedTuple):
@@ -31,7 +31,7 @@ class _Done(NamedTuple):
 
 
 class Work:
-    """Pieces of work by name, each done once: those of an earlier start are read from `path`.
+    """Pieces of work by name, each done once. Those that an earlier start did are read from `path`.
 
     Args:
         path: a file with one JSON object a line; None keeps nothing.
@@ -65,7 +65,12 @@ class Work:
         self._progress.update(self._task, total=total)
 
     def do(self, name: str, compute: Callable[[], Piece]) -> Piece:
-        """The piece of that name: what `compute` returns, or returned when it was done before."""
+        """The piece of that name: what `compute` returns, or returned when it was done before.
+
+        Args:
+            name: tells the piece from all others of the study.
+            compute: returns plain data.
+        """
         self._progress.update(self._task, description=name)
         if name not in self._done:
             self._done[name] = done = _timed(compute)
@@ -90,7 +95,7 @@ def _timed(compute: Callable[[], Piece]) -> _Done:
 
 
 def _read(path: Path) -> dict[str, _Done]:
-    """The pieces in a file; what a kill left of a line at its end is cut off."""
+    """The pieces in a file. A line that a kill left unfinished at its end is cut off."""
     content = path.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
     if len(whole) < len(content):
@@ -98,8 +103,6 @@ def _read(path: Path) -> dict[str, _Done]:
             file.truncate(len(whole))
     try:
         lines = [json.loads(line) for line in whole.splitlines()]
-        return {
-            line["name"]: _Done(*(line[field] for field in _Done._fields)) for line in lines
-        }
+        return {line["name"]: _Done(*(line[field] for field in _Done._fields)) for line in lines}
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error}); remove it to do the work anew") from error

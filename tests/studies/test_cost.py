@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lmkit.cli.entry import compose, plain_config
-from lmkit.studies import cost
-from lmkit.studies.heads import HeadSizes
-from lmkit.studies.live_bytes import LiveBytes
+from lmkit.studies.cost import Cost, LiveBytes
+from lmkit.studies.heads import MONOTONE_MLP, MOS, FreeHead
 
 N, WORDS = 16, 2000
 
@@ -25,22 +23,28 @@ def test_the_peak_is_what_was_alive_at_a_time():
 
 
 @pytest.fixture(scope="module")
-def options() -> cost.Options:
-    section = plain_config(compose("synthetic"))["cost"]
-    small = {"num_contexts": N, "emb_dim": 4, "chunk_mb": 0.02, "repeats": 1}
-    return cost.Options(**section | small)
+def cost(free_heads) -> Cost:
+    return Cost(
+        heads=[free_heads[MOS]],
+        growing_heads=[free_heads[MOS], free_heads[MONOTONE_MLP]],
+        words=[20],
+        counts=[2],
+        counts_words=WORDS,
+        num_contexts=N,
+        emb_dim=4,
+        num_experts=2,
+        knots=20,
+        units=2,
+        chunk_mb=0.02,
+        plain_mb=600,
+        repeats=1,
+    )
 
 
-@pytest.mark.parametrize(
-    ("head", "sizes"),
-    [
-        ("softmaxes+identity", lambda k: HeadSizes(k, 20, 2)),
-        ("none+monotone_mlp", lambda k: HeadSizes(2, 20, k)),
-    ],
-)
-def test_plain_losses_hold_n_m_k_numbers_and_chunked_ones_do_not(head, sizes, options):
+@pytest.mark.parametrize("option", [MOS, MONOTONE_MLP])
+def test_plain_losses_hold_n_m_k_numbers_and_chunked_ones_do_not(option, cost, free_heads):
     def peak(count: int, loss: str) -> float:
-        return cost._measure(options, head, WORDS, sizes(count), loss, 1)["peak_mib"] * 2**20
+        return cost.measure(grown(free_heads[option], count), WORDS, loss, 1)["peak_mib"] * 2**20
 
     many = 4 * N * WORDS * 40
     assert peak(40, "plain") >= many
@@ -48,7 +52,10 @@ def test_plain_losses_hold_n_m_k_numbers_and_chunked_ones_do_not(head, sizes, op
     assert peak(40, "chunked") < many / 2
 
 
-def test_what_would_need_too_much_is_left_out(options):
-    huge = HeadSizes(2, 20, 10**6)
-    found = cost._measure(options, "none+monotone_mlp", WORDS, huge, "plain", 1)
-    assert found == {"seconds": None, "peak_mib": None}
+def test_what_would_need_too_much_is_left_out(cost, free_heads):
+    huge = grown(free_heads[MONOTONE_MLP], 10**6)
+    assert cost.measure(huge, WORDS, "plain", 1) == {"seconds": None, "peak_mib": None}
+
+
+def grown(head: FreeHead, count: int) -> FreeHead:
+    return head.resized(dict.fromkeys(head.sizes, count))

@@ -5,18 +5,15 @@ Shapes: P problems, N contexts, V words.
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
 
 from lmkit.studies import fit as fitting
 from lmkit.studies.fit import Schedule, fit
-from lmkit.studies.heads import HeadSizes, build
 from lmkit.studies.targets import dirichlet_log_probs, score
 
-SIZES = HeadSizes(num_experts=2, knots=50, units=3)
+SIZES = {"num_experts": 2, "knots": 50, "units": 3}
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +22,13 @@ def targets() -> torch.Tensor:
     return torch.from_numpy(np.stack(drawn))
 
 
-@pytest.mark.parametrize("head", ["none+identity", "softmaxes+plif", "contexts+monotone_mlp"])
-def test_problems_are_fitted_alike_side_by_side_and_one_by_one(head, targets, monkeypatch):
+@pytest.mark.parametrize("option", ["none+identity", "softmaxes+plif", "contexts+monotone_mlp"])
+def test_problems_are_fitted_alike_side_by_side_and_one_by_one(
+    option, free_heads, targets, monkeypatch
+):
     def fitted() -> torch.Tensor:
-        made = partial(build, head, 3, 8, SIZES)
-        return torch.stack(fit(made, targets.exp(), Schedule(8, 0.05), seed=5))
+        kind = free_heads[option].resized(SIZES)
+        return torch.stack(fit(kind, 3, targets.exp(), Schedule(8, 0.05), seed=5))
 
     stacked = fitted()
     assert stacked.dtype == torch.float64
@@ -37,16 +36,15 @@ def test_problems_are_fitted_alike_side_by_side_and_one_by_one(head, targets, mo
     torch.testing.assert_close(fitted(), stacked, rtol=0, atol=2e-3)
 
 
-def test_a_softmax_of_full_dimension_finds_the_distributions(targets):
-    made = partial(build, "none+identity", 8, 8, SIZES)
-    fitted = fit(made, targets.exp(), Schedule(400, 0.1), seed=1)
+def test_a_softmax_of_full_dimension_finds_the_distributions(free_heads, targets):
+    fitted = fit(free_heads["none+identity"], 8, targets.exp(), Schedule(400, 0.1), seed=1)
     for log_probs, target in zip(fitted, targets, strict=True):
         found = score(log_probs, target)
         assert found.mode_match == 1
         assert 0 <= found.kl < 0.05
 
 
-def test_large_computations_are_not_stacked():
-    network = build("softmaxes+monotone_mlp", 3, 8, HeadSizes(5, 50, 1000))
-    assert fitting.kept_elements(network, 2, 10, 8) == 2 * 10 * 8 * 5 * 1000
-    assert fitting.kept_elements(build("none+plif", 3, 8, SIZES), 2, 10, 8) == 2 * 10 * 8
+def test_large_computations_are_not_stacked(free_heads):
+    network = free_heads["softmaxes+monotone_mlp"].resized({"num_experts": 5, "units": 1000})
+    assert fitting.kept_elements(network, 160) == 160 * 5 * 1000
+    assert fitting.kept_elements(free_heads["none+plif"], 160) == 160

@@ -10,21 +10,27 @@ import torch
 from torch import Tensor
 
 from lmkit.heads.head import Head
-from lmkit.studies.heads import ALL, HeadSizes, build
+from lmkit.studies.heads import FreeHead
 from lmkit.studies.soft_nll import chunked_cross_entropy
 
 N, V, E = 11, 13, 3
-SIZES = HeadSizes(num_experts=2, knots=9, units=4)
+SIZES = {"num_experts": 2, "knots": 9, "units": 4}
+NAMES = [
+    f"{mixture}+{transform}"
+    for mixture in ("none", "contexts", "softmaxes")
+    for transform in ("identity", "sigsoftmax", "gss", "plif", "monotone_mlp")
+]
 ROWS = 4  # contexts a chunk: the last one is not full
 
 
-def made(name: str, sizes: HeadSizes = SIZES) -> tuple[Head, Tensor, Tensor]:
+def made(kind: FreeHead, **sizes: int) -> tuple[Head, Tensor, Tensor]:
     """A head in float64, context embeddings (N, D) and true probabilities (N, V)."""
     torch.manual_seed(3)
-    head = build(name, E, V, sizes).double()
+    kind = kind.resized(SIZES | sizes)
+    head = kind.build(E, V).double()
     torch.nn.init.normal_(head.decoder_weight)
     torch.nn.init.normal_(head.decoder_bias)
-    hidden_ND = torch.randn(N, head.mixture.in_dim, dtype=torch.float64, requires_grad=True)
+    hidden_ND = torch.randn(N, kind.context_dim(E), dtype=torch.float64, requires_grad=True)
     targets_NV = torch.softmax(3 * torch.randn(N, V, dtype=torch.float64), dim=1)
     targets_NV[0] = 0
     targets_NV[0, 2] = 1  # a probability of 0 is one too
@@ -36,9 +42,9 @@ def chunk_mb(head: Head) -> float:
     return ROWS * 2 * head.mixture.num_experts * V * 8 / 2**20
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_value_and_gradients_are_those_of_the_formula(name):
-    head, hidden_ND, targets_NV = made(name)
+@pytest.mark.parametrize("name", NAMES)
+def test_value_and_gradients_are_those_of_the_formula(name, free_heads):
+    head, hidden_ND, targets_NV = made(free_heads[name])
     plain = -(targets_NV * head.log_probs(hidden_ND.unsqueeze(0))).sum(1).mean()
     chunked = chunked_cross_entropy(head, hidden_ND, targets_NV, chunk_mb(head))
     torch.testing.assert_close(chunked, plain, rtol=1e-12, atol=0)
@@ -50,8 +56,10 @@ def test_value_and_gradients_are_those_of_the_formula(name):
 
 
 @pytest.mark.parametrize("name", ["none+monotone_mlp", "softmaxes+monotone_mlp"])
-def test_a_monotone_network_of_a_thousand_units_makes_no_tensor_of_all(name, largest_numel):
-    head, hidden_ND, targets_NV = made(name, HeadSizes(num_experts=2, knots=9, units=1000))
+def test_a_monotone_network_of_a_thousand_units_makes_no_tensor_of_all(
+    name, free_heads, largest_numel
+):
+    head, hidden_ND, targets_NV = made(free_heads[name], units=1000)
     largest = largest_numel(
         lambda: chunked_cross_entropy(head, hidden_ND, targets_NV, chunk_mb(head)).backward()
     )
@@ -60,8 +68,8 @@ def test_a_monotone_network_of_a_thousand_units_makes_no_tensor_of_all(name, lar
 
 
 @pytest.mark.parametrize("value", [-50.0, 0.0, 3.0])
-def test_the_monotone_network_is_increasing_whatever_its_parameters_are(value):
-    head, _, _ = made("none+monotone_mlp")
+def test_the_monotone_network_is_increasing_whatever_its_parameters_are(value, free_heads):
+    head, _, _ = made(free_heads["none+monotone_mlp"])
     with torch.no_grad():
         for parameter in head.transform.parameters():
             parameter.fill_(value)

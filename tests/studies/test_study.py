@@ -1,89 +1,113 @@
-"""The command, on tiny sizes: its record, its figures, going on after a kill, its errors."""
+"""The command on tiny sizes: records, figures, resuming, a user's own parts, and errors."""
 
 from __future__ import annotations
 
 import json
-import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lmkit.cli import study as command
-from lmkit.cli.entry import compose, plain_config
+from lmkit.cli.entry import CONFIGS
 from lmkit.errors.user_error import UserError
-from lmkit.studies import study
-from lmkit.studies.record import RECORD, read_record
+from lmkit.studies.record import RECORD, Record, read_record
 from lmkit.studies.work import Work
 
 TINY = {
-    "mode_matching": {
-        "alphas": [0.01, 1.0],
-        "seeds": 2,
-        "num_contexts": 12,
-        "num_words": 8,
-        "dims": [1, 2],
-        "more_words": [6],
-        "words_dim": 2,
-        "knots": 20,
-        "units": 2,
-        "steps": 3,
-    },
-    "rank_bounds": {
-        "num_contexts": 14,
-        "num_words": 12,
-        "rank": 3,
-        "dims": [1, 3],
-        "units": 2,
-        "knots": 20,
-        "steps": 60,
-    },
-    "toy_rank": {
-        "ranks": [4, 5],
-        "dims": [2, 3],
-        "num_contexts": 20,
-        "num_words": 10,
-        "knots": 20,
-        "units": 2,
-        "steps": 3,
-    },
-    "degenerate": {
-        "width": 8,
-        "experts": [2, 4],
-        "inputs": 3,
-        "draws": 1,
-        "image_side": 3,
-        "channels": 2,
-        "task_steps": 2,
-        "task_width": 6,
-        "task_seeds": 2,
-    },
-    "cost": {
-        "words": [20, 40],
-        "counts": [2, 4],
-        "counts_words": 20,
-        "num_contexts": 4,
-        "emb_dim": 3,
-        "num_experts": 2,
-        "knots": 20,
-        "units": 2,
-        "repeats": 1,
-    },
+    "mode_matching": (
+        "alphas=[0.01,1.0] seeds=2 num_contexts=12 num_words=8 dims=[1,2] more_words=[6] "
+        "words_dim=2 knots=20 units=2 steps=3"
+    ),
+    "rank_bounds": ("num_contexts=14 num_words=12 rank=3 dims=[1,3] units=2 knots=20 steps=60"),
+    "toy_rank": ("ranks=[4,5] dims=[2,3] num_contexts=20 num_words=10 knots=20 units=2 steps=3"),
+    "degenerate": (
+        "width=8 experts=[2,4] inputs=3 draws=1 image_side=3 channels=2 task_steps=2 "
+        "task_width=6 task_seeds=2"
+    ),
+    "cost": (
+        "words=[20,40] counts=[2,4] counts_words=20 num_contexts=4 emb_dim=3 num_experts=2 "
+        "knots=20 units=2 repeats=1"
+    ),
 }
+STUDIES = sorted(path.stem for path in (CONFIGS / "studies").glob("*.yaml"))
+
+Run = Callable[..., list[Path]]
 
 
-def config_of(name: str, folder: Path, **options: object) -> dict:
-    config = plain_config(compose("synthetic", [f"study={name}", "progress_bar=false"]))
-    section = config[name] | TINY[name] | options
-    return config | {"runs_dir": str(folder), "threads": 1, name: section}
+@pytest.fixture
+def run(tmp_path, monkeypatch) -> Run:
+    """Runs the command in an empty folder; returns the folders of studies that are finished."""
+    monkeypatch.chdir(tmp_path)
+
+    def command_line(*arguments: str) -> list[Path]:
+        name = arguments[0] if arguments else ""
+        tiny = TINY.get(name, "").split()
+        shared = ["threads=1", "progress_bar=false"] if tiny else []
+        line = [*arguments[:1], *shared, *tiny, *arguments[1:]]
+        monkeypatch.setattr(sys, "argv", ["lmkit study", *line])
+        command.main()
+        return sorted(path.parent for path in tmp_path.glob(f"runs/synthetic/*/{RECORD}"))
+
+    return command_line
 
 
-@pytest.mark.parametrize("name", study.EXPERIMENTS)
-def test_each_experiment_writes_its_record_and_figures(name, tmp_path, capsys):
-    path = study.run(config_of(name, tmp_path))
-    record = read_record(path / RECORD)
-    assert (record.schema_version, record.experiment) == (1, name)
-    assert record.config[name]["units" if name != "degenerate" else "width"]
+def without_times(record: Record) -> str:
+    tables = {
+        name: [
+            dict(zip(table["columns"], row, strict=True)) | {"seconds": 0} for row in table["rows"]
+        ]
+        for name, table in record.tables.items()
+    }
+    return json.dumps(tables)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_killed_and_resumed_ends_as_one_that_was_not(name, run, monkeypatch, capsys):
+    (whole,) = run(name)
+    record = read_record(whole / RECORD)
+    check_record(record, whole)
+    assert str(whole.relative_to(Path.cwd()) / RECORD) in capsys.readouterr().out
+    run(name)
+    assert "already finished" in capsys.readouterr().out
+
+    pieces = whole / "pieces.jsonl"
+    lines = pieces.read_text().splitlines()
+    (whole / RECORD).unlink()
+    pieces.unlink()
+    done: list[str] = []
+
+    def do(self, piece, compute, original=Work.do):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(piece)
+        return original(self, piece, compute)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Work, "do", do)
+        with pytest.raises(SystemExit, match="interrupted"):
+            run(name)
+    assert len(pieces.read_text().splitlines()) == 3
+    with pieces.open("a") as file:
+        file.write('{"name": "half')  # what a kill may leave
+    computed: list[str] = []
+
+    def count(self, piece, compute, original=Work.do):
+        return original(self, piece, lambda: computed.append(piece) or compute())
+
+    monkeypatch.setattr(Work, "do", count)
+    assert run(name) == [whole]
+    assert len(computed) == len(lines) - 3
+    assert not set(computed) & set(done)
+    resumed = read_record(whole / RECORD)
+    assert without_times(resumed) == without_times(record)
+    times = [json.loads(line)["seconds"] for line in pieces.read_text().splitlines()]
+    assert resumed.cost["seconds"] == pytest.approx(sum(times), abs=0.06)  # of both starts
+
+
+def check_record(record: Record, folder: Path) -> None:
+    assert record.experiment == folder.name.rpartition("-")[0]
     assert record.claims
     for claim in record.claims:
         assert claim.keys() == {"claim", "source", "holds", "evidence", "figure"}
@@ -91,107 +115,145 @@ def test_each_experiment_writes_its_record_and_figures(name, tmp_path, capsys):
         assert claim["evidence"].endswith(".")
         assert claim["figure"] in record.figures
     for figure in record.figures:
-        assert (path / figure).read_text().startswith("<?xml")
+        assert (folder / figure).read_text().startswith("<?xml")
     for table in record.tables.values():
         assert table["rows"]
         assert all(len(row) == len(table["columns"]) for row in table["rows"])
-    out = capsys.readouterr().out
-    assert str(path / RECORD) in out.replace("\n", "")
-    study.run(config_of(name, tmp_path))
-    assert "already finished" in capsys.readouterr().out
 
 
-def test_a_killed_experiment_goes_on_to_the_same_numbers(tmp_path, monkeypatch):
-    config = config_of("rank_bounds", tmp_path)
-    whole = read_record(study.run(config_of("rank_bounds", tmp_path / "whole")) / RECORD)
-    done: list[str] = []
+CUBE = """
+import torch
+from torch import nn
 
-    def do(self, name, compute, original=Work.do):
-        if len(done) == 5:
-            raise KeyboardInterrupt
-        done.append(name)
-        return original(self, name, compute)
+class Cube(nn.Module):
+    display_name, place = "Cube", {place}
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Work, "do", do)
-        with pytest.raises(KeyboardInterrupt):
-            study.run(config)
-    path = study.define(config).path
-    pieces = path / "pieces.jsonl"
-    assert len(pieces.read_text().splitlines()) == 5
-    with pieces.open("a") as file:
-        file.write('{"name": "half')  # what a kill may leave
-    computed: list[str] = []
+    def __init__(self, start):
+        super().__init__()
+        self.raw = nn.Parameter(torch.tensor(start))
 
-    def count(self, name, compute, original=Work.do):
-        return original(self, name, lambda: computed.append(name) or compute())
-
-    monkeypatch.setattr(Work, "do", count)
-    study.run(config)
-    assert not set(computed) & set(done)
-    record = read_record(path / RECORD)
-    assert json.dumps(record.tables) == json.dumps(whole.tables)
-    times = [json.loads(line)["seconds"] for line in pieces.read_text().splitlines()]
-    assert record.cost["seconds"] == pytest.approx(sum(times), abs=0.06)  # of both starts
+    def forward(self, logits):
+        return logits + self.raw.abs() * logits**3
+"""
 
 
-def test_what_decides_the_numbers_decides_the_folder(tmp_path):
-    def folder(**options: object) -> Path:
-        return study.define(config_of("cost", tmp_path, **options)).path
+def test_a_transform_of_ones_own_takes_part_and_decides_the_folder(run, tmp_path, monkeypatch):
+    ours = run("rank_bounds")
+    monkeypatch.syspath_prepend(tmp_path)
+    source = tmp_path / "own_transforms.py"
+    source.write_text(CUBE.format(place=50))
+    config = tmp_path / "own" / "head" / "transform" / "cube.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text("_target_: own_transforms.Cube\nstart: 0.01\n")
 
-    assert folder() == folder()
-    assert folder(repeats=2) != folder()
-    other = config_of("cost", tmp_path) | {"mode_matching": {}, "progress_bar": True}
-    assert study.define(other).path == folder()
+    (with_cube,) = set(run("rank_bounds", "--config-dir=own")) - set(ours)
+    record = read_record(with_cube / RECORD)
+    heads = {row[0] for row in record.tables["ranks"]["rows"]}
+    assert {"none+cube", "contexts+cube", "softmaxes+cube"} <= heads
+    assert "Of 16 heads" in next(c for c in record.claims if "non-linear" in c["claim"])["evidence"]
+    assert "Cube" in (with_cube / "ranks.svg").read_text()
+    searched = run("rank_bounds", f"hydra.searchpath=[file://{tmp_path}/own]")
+    assert set(searched) == {*ours, with_cube}
+
+    source.write_text(CUBE.format(place=51))  # an edited file is another transform
+    edited = run("rank_bounds", "--config-dir=own")
+    assert len(edited) == 3
+    config.write_text("_target_: own_transforms.Cube\nstart: 0.02\n")
+    assert len(run("rank_bounds", "--config-dir=own")) == 4
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("mode_matching", {"heads": ["none+plip"]}, "there is no head none+plip (did you mean"),
-        ("mode_matching", {"alphas": [0]}, "mode_matching.alphas must be greater than 0"),
-        ("mode_matching", {"dims": 3}, "mode_matching.dims must be a list"),
-        ("mode_matching", {"steps": 0}, "mode_matching.steps must be a whole number"),
-        ("rank_bounds", {"rank": 10}, "rank_bounds.rank must be at most 9"),
-        ("toy_rank", {"ranks": [30]}, "toy_rank.ranks must be at most"),
-        ("degenerate", {"kernel": 2}, "degenerate.kernel must be odd"),
-        ("degenerate", {"channels": 3}, "degenerate.channels must divide width = 8"),
-        ("cost", {"words": []}, "cost.words must be a list"),
-    ],
-)
-def test_bad_options_are_named(name, options, message, tmp_path):
-    with pytest.raises(UserError) as error:
-        study.define(config_of(name, tmp_path, **options))
-    assert message in str(error.value)
+OWN_STUDY = """
+from dataclasses import dataclass
+from lmkit.presentation.style import figure
+from lmkit.studies.study import Claim, Study
+
+@dataclass(kw_only=True)
+class Doubling(Study):
+    count: int
+
+    def run(self, seed, work):
+        return {"sums": [{"sum": work.do("sum", lambda: {"sum": seed * self.count})["sum"]}]}
+
+    def claims(self, tables):
+        return [Claim("it doubles", "me", True, f"{tables['sums'][0]['sum']}.", "sums")]
+
+    def figures(self, tables):
+        return {"sums": figure()[0]}
+"""
+
+
+def test_a_study_of_ones_own_is_listed_and_runs(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_studies.py").write_text(OWN_STUDY)
+    config = tmp_path / "own" / "studies" / "doubling.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text(
+        "# @package _global_\n# Twice the seed.\ndefaults: [/study, _self_]\n"
+        "_target_: own_studies.Doubling\ncount: 2\n"
+    )
+    run("--help", "--config-dir=own")
+    listed = capsys.readouterr().out
+    assert all(f"  {name} " in listed for name in (*STUDIES, "doubling"))
+    assert "Twice the seed." in listed
+    (folder,) = run("doubling", "--config-dir=own", "seed=7", "progress_bar=false")
+    assert read_record(folder / RECORD).claims[0]["evidence"] == "14."
+
+
+def test_options_heads_and_seed_decide_the_folder(run):
+    (first,) = run("cost")
+    lines = (
+        ["repeats=2"],
+        ["seed=2"],
+        ["heads=[none+identity,softmaxes+identity]"],
+        ["runs_dir=runs/synthetic/../synthetic"],  # the same folder
+        ["heads=[softmaxes+identity,none+identity]"],  # the same heads
+    )
+    assert [len(run("cost", *line)) for line in lines] == [2, 3, 4, 4, 4]
+    assert (first / RECORD).exists()
+
+
+def test_several_values_have_a_folder_each(run):
+    folders = run("rank_bounds", "rank=2,4", "--multirun")
+    assert sorted(read_record(f / RECORD).config["options"]["rank"] for f in folders) == [2, 4]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["mode_match"], "study must be one of mode_matching, rank_bounds"),
-        (["cost", "cost.wrods=3"], "there is no option cost.wrods (did you mean cost.words?)"),
+        (["mode_match"], "there is no study mode_match (did you mean mode_matching?)"),
+        (["cost", "wrods=3"], "there is no option wrods (did you mean words?)"),
         (["cost", "seed=x"], "seed must be a number, but is 'x'"),
+        (["cost", "threads=0"], "threads must be a whole number"),
+        (["cost", "_target_=nowhere.Cost"], "cost: "),
+        (["cost", "_target_=lmkit.studies.work.Work"], "lmkit.studies.work.Work is not derived"),
+        (["mode_matching", "heads=[none+plip]"], "heads: there is no head none+plip (did you mean"),
+        (["mode_matching", "alphas=[0]"], "alphas must be greater than 0"),
+        (["mode_matching", "dims=3"], "dims must be a list"),
+        (["mode_matching", "steps=0"], "steps must be a whole number"),
+        (["mode_matching", "knots=1"], "knots must be a whole number of at least 2"),
+        (["rank_bounds", "rank=10"], "rank must be at most 9"),
+        (["toy_rank", "ranks=[30]"], "ranks must be at most"),
+        (["degenerate", "kernel=2"], "kernel must be odd"),
+        (["degenerate", "channels=3"], "channels must divide width = 8"),
+        (["cost", "words=[]"], "words must be a list"),
+        (["cost", "growing_heads=all"], "growing_heads: none+"),
     ],
 )
-def test_a_mistake_on_the_command_line_is_one_line(arguments, message, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["lmkit.studies", *command.with_name(arguments)])
+def test_a_mistake_is_told_in_one_line(arguments, message, run):
     with pytest.raises(SystemExit) as exit_:
-        command.main()
+        run(*arguments)
     assert str(exit_.value.code).startswith(f"error: {message}")
+    assert "\n" not in str(exit_.value.code)
 
 
-def test_a_damaged_record_is_named(tmp_path):
-    (tmp_path / RECORD).write_text("{")
+@pytest.mark.parametrize("content", ["{", '{"schema_version": 1}'])
+def test_a_record_that_cannot_be_read_is_named(content, tmp_path):
+    (tmp_path / RECORD).write_text(content)
     with pytest.raises(UserError, match=RECORD):
         read_record(tmp_path / RECORD)
 
 
-def test_record_is_json_that_others_can_read(tmp_path):
-    path = study.run(config_of("cost", tmp_path))
-    content = json.loads((path / RECORD).read_text())
-    columns, rows = (content["tables"]["costs"][key] for key in ("columns", "rows"))
-    records = [dict(zip(columns, row, strict=True)) for row in rows]
-    measured = [r for r in records if r["seconds"] is not None]
-    assert measured
-    assert all(r["seconds"] > 0 and math.isfinite(r["peak_mib"]) for r in measured)
+def test_names_of_studies_are_completed(run, monkeypatch, capsys):
+    monkeypatch.setenv("COMP_LINE", "lmkit ra")
+    run("-sc", "query=bash")
+    assert capsys.readouterr().out.split() == ["rank_bounds"]

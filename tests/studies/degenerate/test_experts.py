@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError
-from lmkit.studies.experts import GATES, ConvExperts, DenseExperts, NonLocal
-from lmkit.studies.jacobians import average, jacobian_spectrum, jacobians
+from lmkit.studies.degenerate.experts import GATES, ConvExperts, DenseExperts, NonLocal
+from lmkit.studies.degenerate.jacobians import average, jacobian_spectrum, jacobians
 
 S, I, O, K = 4, 6, 5, 3  # noqa: E741
 

@@ -1,9 +1,9 @@
-"""Constant against input-dependent gates, trained on small tasks and scored (Orhan 2018 leaves this
-to speculation: "it seems highly unlikely to me that this version would perform as well").
+"""Constant and input-dependent gates, trained on small tasks and scored.
 
-Inputs are standard normal; the targets are a smooth map (a tanh network with one hidden layer), or
-one that is linear in each of several regions of the input, as if made for gates. Each student is
-one layer and a linear readout.
+Orhan 2018 leaves it to speculation which are better: "it seems highly unlikely to me that this
+version would perform as well". Inputs are standard normal. The targets are a smooth map (a tanh
+network with one hidden layer), or a map that is linear in each of several regions of the input, as
+if made for gates. Each student is one layer and a linear readout.
 
 Shapes: S samples, I inputs, O targets, W width of the layer.
 """
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmkit.studies.experts import DenseExperts
-from lmkit.studies.jacobians import jacobian_spectrum
+from lmkit.studies.degenerate.experts import DenseExperts
+from lmkit.studies.degenerate.jacobians import jacobian_spectrum
 
 IN_DIM, OUT_DIM = 24, 8
 HIDDEN, SHARPNESS = 64, 2.0  # of the smooth teacher, and how far into the bends of tanh it reaches
@@ -46,7 +46,7 @@ class _Smooth(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.inner_HI = torch.randn(HIDDEN, IN_DIM) * (SHARPNESS / IN_DIM**0.5)
-        self.outer_OH = torch.randn(OUT_DIM, HIDDEN) / HIDDEN**0.5
+        self.outer_OH: Tensor = torch.randn(OUT_DIM, HIDDEN) / HIDDEN**0.5
 
     def forward(self, x_SI: Tensor) -> Tensor:
         return torch.tanh(x_SI @ self.inner_HI.T) @ self.outer_OH.T
@@ -73,9 +73,17 @@ def make_student(kind: str, width: int, num_experts: int) -> DenseExperts:
 
 
 def train(
-    task: str, kind: str, width: int, num_experts: int, steps: int, lr: float, seed: int
+    task: str, kind: str, *, width: int, num_experts: int, steps: int, lr: float, seed: int
 ) -> Scored:
-    """Trains a student on a task, the same for all students of a seed, and scores it."""
+    """Trains a student on a task, the same for all students of a seed, and scores it.
+
+    Args:
+        task: one of `TASKS`.
+        kind: one of `STUDENTS`.
+        width, num_experts: of the student's layer.
+        steps, lr: of Adam.
+        seed: of the task, the student and the batches.
+    """
     torch.manual_seed(seed)
     truth = teacher(task)
     x_SI, test_SI = torch.randn(2, SAMPLES, IN_DIM)
@@ -88,7 +96,7 @@ def train(
         chosen = torch.randint(SAMPLES, (BATCH,))
         loss = F.mse_loss(student(x_SI[chosen]), y_SO[chosen])
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         falling.step()
     with torch.no_grad():

@@ -29,9 +29,11 @@ def jacobians(layer: nn.Module, inputs: Tensor) -> Tensor:
     shape = inputs.shape[1:]
 
     def flat(x_I: Tensor) -> Tensor:
-        return layer(x_I.view(1, *shape)).flatten()
+        output: Tensor = layer(x_I.view(1, *shape))
+        return output.flatten()
 
-    return vmap(jacrev(flat), chunk_size=8)(inputs.flatten(1))
+    jacobians_SOI: Tensor = vmap(jacrev(flat), chunk_size=8)(inputs.flatten(1))
+    return jacobians_SOI
 
 
 @torch.no_grad()

@@ -69,7 +69,7 @@ class ConvExperts(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         stacked = F.conv2d(x, self.weight.flatten(0, 1), padding="same")
-        values = F.relu(stacked).unflatten(1, (self.num_experts, -1))
+        values = F.relu(stacked).view(len(x), self.num_experts, -1, *x.shape[2:])
         if self.gate_weight_KI is None:
             return values.mean(1)
         gates = torch.softmax(torch.einsum("bchw,kc->bkhw", x, self.gate_weight_KI), dim=1)

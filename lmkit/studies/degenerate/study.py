@@ -1,0 +1,349 @@
+"""Degenerate layers: the bottleneck of a ReLU layer, and what mixtures of experts do about it.
+
+"The softmax bottleneck is a special case of a more general phenomenon" (Orhan 2018). The study
+takes the singular values of the Jacobians of dense, convolutional and non-local layers, with
+softmax and constant gates, and then trains layers with both kinds of gates.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import mean
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.stats import linregress, spearmanr, ttest_rel
+from torch import Tensor, nn
+
+from lmkit.errors.user_error import UserError, require_count, require_list, require_positive
+from lmkit.presentation.style import MARKERS, SERIES
+from lmkit.studies.degenerate.experts import GATES, ConvExperts, DenseExperts, NonLocal
+from lmkit.studies.degenerate.gate_task import STUDENTS, TASKS, train
+from lmkit.studies.degenerate.jacobians import average, jacobian_spectrum
+from lmkit.studies.drawing import GRAY, legend_under, line_look, log_x, panels
+from lmkit.studies.study import Claim, Row, Study, Tables
+from lmkit.studies.work import Work
+
+ORHAN = "Orhan 2018"
+STRAIGHT_R2 = 0.95  # of a straight line through the first half: "roughly linearly"
+SIGNIFICANT = 0.05
+MENDED = 0.2  # share of the near-zero singular values that is left where degeneracy is dealt with
+MONOTONE = 0.9  # Spearman's correlation of what rises with K
+NEAR_ZERO = "Near-zero singular values (below 1% of their root mean square)"
+NON_LOCAL = ("non-local", "non-local, linear")
+
+MakeLayer = Callable[[], nn.Module]
+
+
+@dataclass(kw_only=True)
+class Degenerate(Study):
+    """Spectra of Jacobians at initialisation, and the test errors of trained layers."""
+
+    width: int  # inputs and outputs of dense layers; of non-local ones positions x channels
+    experts: Sequence[int]  # K
+    inputs: int  # standard normal, averaged over
+    draws: int  # of the weights, averaged over
+    image_side: int  # of the convolutional layers' inputs, pixels
+    channels: int  # of convolutional and non-local layers
+    kernel: int  # side of the convolutions' kernels
+    task_width: int  # of the trained layers
+    task_experts: int
+    task_steps: int  # of Adam
+    task_lr: float
+    task_seeds: int  # layers of each kind that are trained on each task
+
+    def __post_init__(self) -> None:
+        require_list("experts", self.experts)
+        for count in self.experts:
+            require_count("experts", count, 2)
+        for option in ("width", "image_side", "task_experts", "task_seeds"):
+            require_count(option, getattr(self, option), 2)
+        for option in ("inputs", "draws", "channels", "kernel", "task_width", "task_steps"):
+            require_count(option, getattr(self, option))
+        require_positive("task_lr", self.task_lr)
+        if self.kernel % 2 == 0:
+            raise UserError(f"kernel must be odd, but is {self.kernel}")
+        if self.width % self.channels:
+            raise UserError(
+                f"channels must divide width = {self.width}: a non-local layer of that width has "
+                f"width / channels positions"
+            )
+
+    def run(self, seed: int, work: Work) -> Tables:
+        """Spectra of all layers at initialisation, then the trained tasks."""
+        layers = self._layers()
+        trials = list(itertools.product(TASKS, STUDENTS, range(self.task_seeds)))
+        work.plan(len(layers) + len(trials))
+        shares, values = [], []
+        for (layer, gates, count), make in layers.items():
+            piece = work.do(
+                f"{layer}, {gates}, K={count}", partial(self._spectrum, make, layer, seed)
+            )
+            names = {"layer": layer, "gates": gates, "experts": count}
+            shares.append({k: v for k, v in piece.items() if k != "values"} | names)
+            values += [{**names, "index": i, "value": v} for i, v in enumerate(piece["values"], 1)]
+        tasks = []
+        for task, student, number in trials:
+            name = f"{task}, {student}, {number}"
+            piece = work.do(name, partial(self._train, task, student, 1000 * seed + number))
+            tasks.append(piece | {"task": task, "student": student, "seed": number})
+        return {"shares": shares, "singular_values": values, "tasks": tasks}
+
+    def _layers(self) -> dict[tuple[str, str, int], MakeLayer]:
+        """How each layer is made, by its kind, its gates and its number of experts."""
+        width, channels = self.width, self.channels
+
+        def dense(count: int, gates: str) -> MakeLayer:
+            return partial(DenseExperts, width, width, count, gates)
+
+        def conv(count: int, gates: str) -> MakeLayer:
+            return partial(ConvExperts, channels, channels, count, self.kernel, gates)
+
+        layers: dict[tuple[str, str, int], MakeLayer] = {}
+        for kind, layer in (("dense", dense), ("conv", conv)):
+            layers[kind, "none", 1] = layer(1, "constant")
+            for gates, count in itertools.product(GATES, self.experts):
+                layers[kind, gates, count] = layer(count, gates)
+        positions = width // channels
+        layers["non-local", "none", 1] = partial(DenseExperts, channels, channels, 1, "constant")
+        for name, linear in zip(NON_LOCAL, (False, True), strict=True):
+            layers[name, "softmax", positions] = partial(NonLocal, channels, linear)
+        return layers
+
+    def _spectrum(self, make: MakeLayer, layer: str, seed: int) -> Row:
+        """The average over inputs, and over layers drawn anew."""
+        torch.manual_seed(seed)
+        spectra = [jacobian_spectrum(make(), self._inputs(layer)) for _ in range(self.draws)]
+        return average(spectra)._asdict()
+
+    def _inputs(self, layer: str) -> Tensor:
+        if layer == "conv":
+            return torch.randn(self.inputs, self.channels, self.image_side, self.image_side)
+        if layer in NON_LOCAL:
+            return torch.randn(self.inputs, self.width // self.channels, self.channels)
+        return torch.randn(self.inputs, self.width)
+
+    def _train(self, task: str, student: str, seed: int) -> Row:
+        return train(
+            task,
+            student,
+            width=self.task_width,
+            num_experts=self.task_experts,
+            steps=self.task_steps,
+            lr=self.task_lr,
+            seed=seed,
+        )._asdict()
+
+    def claims(self, tables: Tables) -> list[Claim]:
+        """What Orhan says and what it speculates on."""
+        shares = tables["shares"]
+        return [
+            _halves(tables),
+            *(_broken(shares, gates) for gates in ("softmax", "constant")),
+            _better_with_more(shares),
+            _convolutional(shares),
+            _non_local(shares),
+            *(_trained(tables["tasks"], task) for task in TASKS),
+        ]
+
+    def figures(self, tables: Tables) -> dict[str, Figure]:
+        """The blog's figure, with convolutional and non-local layers; and the trained tasks."""
+        return {"jacobians": _jacobians(tables), "gates_trained": _tasks(tables["tasks"])}
+
+
+def _of(shares: Sequence[Row], layer: str, gates: str) -> list[Row]:
+    return [s for s in shares if (s["layer"], s["gates"]) == (layer, gates)]
+
+
+def _values(tables: Tables, share: Row) -> list[float]:
+    """The singular values of the layer of a row of shares, descending."""
+    names = [share[name] for name in ("layer", "gates", "experts")]
+    return [
+        r["value"]
+        for r in tables["singular_values"]
+        if [r["layer"], r["gates"], r["experts"]] == names
+    ]
+
+
+def _jacobians(tables: Tables) -> Figure:
+    figure, grid = panels(2, 3)
+    shares = tables["shares"]
+    places = (grid[0][0], grid[0][1], grid[1][0], grid[1][1])
+    titles = {
+        ("dense", "softmax"): "dense, softmax gates",
+        ("dense", "constant"): "dense, constant gates 1/K",
+        ("conv", "softmax"): "convolutional, softmax gates",
+        ("conv", "constant"): "convolutional, constant gates 1/K",
+    }
+    for axes, ((layer, gates), title) in zip(places, titles.items(), strict=True):
+        own = [_of(shares, layer, "none")[0], *_of(shares, layer, gates)]
+        labels = [layer.capitalize(), *(f"MoE, K = {s['experts']}" for s in own[1:])]
+        _curves(axes, tables, own, labels)
+        axes.set_title(title)
+    own = [_of(shares, "non-local", "none")[0], *(_of(shares, n, "softmax")[0] for n in NON_LOCAL)]
+    positions = own[1]["experts"]
+    labels = ["ReLU at each position", f"non-local, {positions} ReLU experts"]
+    labels += [f"non-local, {positions} linear experts"]
+    _curves(grid[0][2], tables, own, labels)
+    grid[0][2].set_title("non-local layer")
+    _near_zero(grid[1][2], shares)
+    figure.suptitle(
+        "singular values of the Jacobian at initialisation, mean over standard normal inputs"
+    )
+    return figure
+
+
+def _curves(axes: Axes, tables: Tables, shares: Sequence[Row], labels: Sequence[str]) -> None:
+    for i, (share, label) in enumerate(zip(shares, labels, strict=True)):
+        values = _values(tables, share)
+        axes.plot(np.arange(1, len(values) + 1), values, color=SERIES[i % len(SERIES)], label=label)
+    axes.set(xlabel="index of singular value", ylabel="mean singular value")
+    axes.legend(fontsize=7)
+
+
+def _near_zero(axes: Axes, shares: Sequence[Row]) -> None:
+    for i, (layer, gates) in enumerate(itertools.product(("dense", "conv"), GATES)):
+        own = [_of(shares, layer, "none")[0], *_of(shares, layer, gates)]
+        counts = [s["experts"] for s in own]
+        small = [100 * s["small"] for s in own]
+        axes.plot(counts, small, label=f"{layer}, {gates} gates", **line_look(i))
+    axes.plot(counts, [100 * 0.5**k for k in counts], color=GRAY, ls="--", label="$2^{-K}$")
+    for i, layer in enumerate(NON_LOCAL, 4):
+        (own_one,) = _of(shares, layer, "softmax")
+        axes.plot(own_one["experts"], 100 * own_one["small"], ls="", label=layer, **line_look(i))
+    log_x(axes, counts)
+    axes.set(xlabel="experts K", ylabel="values below 1% of their RMS, %")
+    axes.set_title("near-zero singular values")
+    axes.legend(fontsize=7)
+
+
+def _tasks(tasks: Sequence[Row]) -> Figure:
+    figure, grid = panels(1, len(TASKS))
+    for axes, task in zip(grid[0], TASKS, strict=True):
+        for i, student in enumerate(STUDENTS):
+            own = [t for t in tasks if (t["task"], t["student"]) == (task, student)]
+            x, y = ([100 * t[name] for t in own] for name in ("small", "unexplained"))
+            axes.plot(x, y, ls="", label=student, color=SERIES[i], marker=MARKERS[i])
+        axes.set(xlabel="near-zero singular values after training, %")
+        axes.set(ylabel="test error, % of variance")
+        axes.set_ylim(0, 110 * max(t["unexplained"] for t in tasks if t["task"] == task))
+        axes.set_title(f"{task} target, a point a seed")
+        legend_under(axes)
+    return figure
+
+
+def _halves(tables: Tables) -> Claim:
+    (dense,) = _of(tables["shares"], "dense", "none")
+    values = _values(tables, dense)
+    half = len(values) // 2
+    line = linregress(np.arange(half), values[:half])
+    straight = line.rvalue**2
+    edge = round(len(values) * (1 - dense["zero"]))
+    return Claim(
+        "Singular values of a dense ReLU layer fall roughly linearly to the middle one and drop to "
+        "zero after it, since half of the units are off",
+        ORHAN,
+        bool(straight > STRAIGHT_R2) and 0.4 < dense["zero"] < 0.6,
+        f"{dense['zero']:.1%} of the {len(values)} singular values are zero (on average from "
+        f"index {edge} on); a straight line explains {straight:.1%} of the first half.",
+        "jacobians",
+    )
+
+
+def _broken(shares: Sequence[Row], gates: str) -> Claim:
+    dense, own = _of(shares, "dense", "none")[0], _of(shares, "dense", gates)
+    shown = ", ".join(f"{s['small']:.1%} with K = {s['experts']}" for s in own)
+    halves = "; 2^-K of the units are off in all experts" if gates == "constant" else ""
+    text = {
+        "softmax": "A mixture of experts with softmax gates deals with the degeneracy",
+        "constant": "Constant gates, 1/K, already break the degeneracy",
+    }
+    return Claim(
+        text[gates],
+        ORHAN,
+        all(s["small"] < dense["small"] for s in own)
+        and own[-1]["small"] < MENDED * dense["small"],
+        f"{NEAR_ZERO}: {dense['small']:.1%} in the dense layer, "
+        f"{shown}{halves}. Dealt with is taken as: with most experts, less than {MENDED:.0%} of "
+        f"what it was.",
+        "jacobians",
+    )
+
+
+def _better_with_more(shares: Sequence[Row]) -> Claim:
+    parts, holds = [], True
+    for gates in ("softmax", "constant"):
+        own = _of(shares, "dense", gates)
+        smallest = [s["smallest"] for s in own]
+        rising = float(spearmanr([s["experts"] for s in own], smallest).statistic)
+        holds &= rising >= MONOTONE
+        ratios = ", ".join(f"{ratio:.1e}" for ratio in smallest)
+        parts.append(f"{gates} gates: {ratios} (rank correlation with K {rising:.2f})")
+    counts = ", ".join(str(s["experts"]) for s in own)
+    return Claim(
+        "More experts make the layer better conditioned",
+        ORHAN,
+        holds,
+        f"Smallest singular value over the largest for K = {counts}: {'; '.join(parts)}.",
+        "jacobians",
+    )
+
+
+def _convolutional(shares: Sequence[Row]) -> Claim:
+    conv = _of(shares, "conv", "none")[0]
+    mixed = {gates: _of(shares, "conv", gates) for gates in ("softmax", "constant")}
+    parts = "; ".join(
+        f"{gates} gates: " + ", ".join(f"{s['small']:.1%} with K = {s['experts']}" for s in own)
+        for gates, own in mixed.items()
+    )
+    return Claim(
+        "Convolutional layers are degenerate likewise, and mixtures of them less so",
+        f"{ORHAN}, note",
+        conv["small"] > 0.25
+        and all(s["small"] < conv["small"] for own in mixed.values() for s in own),
+        f"{NEAR_ZERO}: {conv['small']:.1%} in the plain layer; {parts}.",
+        "jacobians",
+    )
+
+
+def _non_local(shares: Sequence[Row]) -> Claim:
+    local = _of(shares, "non-local", "none")[0]
+    relu = _of(shares, "non-local", "softmax")[0]
+    linear = _of(shares, "non-local, linear", "softmax")[0]
+    return Claim(
+        "A non-local layer, seen as a mixture of experts, breaks degeneracy",
+        f"{ORHAN}, last remark",
+        max(relu["small"], linear["small"]) < MENDED * local["small"],
+        f"{NEAR_ZERO}: {local['small']:.1%} in a ReLU layer at each "
+        f"of {relu['experts']} positions, {relu['small']:.1%} in the non-local layer with ReLU "
+        f"experts and {linear['small']:.1%} with linear ones (exactly zero: {local['zero']:.1%}, "
+        f"{relu['zero']:.1%}, {linear['zero']:.1%}). Its experts share their weights, and its "
+        f"gates average over positions. Broken is taken as: less than {MENDED:.0%} of the first.",
+        "jacobians",
+    )
+
+
+def _trained(tasks: Sequence[Row], task: str) -> Claim:
+    def column(student: str, name: str) -> list[float]:
+        own = [t for t in tasks if (t["task"], t["student"]) == (task, student)]
+        return [t[name] for t in sorted(own, key=lambda t: t["seed"])]
+
+    errors = {student: column(student, "unexplained") for student in STUDENTS}
+    constant, softmax = errors["constant gates"], errors["softmax gates"]
+    p_value = float(ttest_rel(constant, softmax).pvalue)
+    shown = ", ".join(f"{name} {mean(values):.1%}" for name, values in errors.items())
+    small = ", ".join(f"{name} {mean(column(name, 'small')):.1%}" for name in STUDENTS)
+    return Claim(
+        f"Constant gates perform worse than input-dependent ones (a {task} target)",
+        f"{ORHAN}, speculation",
+        mean(softmax) < mean(constant) and p_value < SIGNIFICANT,
+        f"Unexplained variance of the test targets, mean of {len(softmax)} seeds: {shown} "
+        f"(constant against softmax gates: p = {p_value:.2g}). Near-zero singular values after "
+        f"training: {small}.",
+        "gates_trained",
+    )

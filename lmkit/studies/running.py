@@ -1,0 +1,152 @@
+"""Runs a study to its end: its identity, its folder with a lock, its record, what it prints."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+import yaml
+from hydra.utils import get_object
+from rich.console import Console
+from rich.markup import escape
+
+from lmkit.errors.user_error import require_count
+from lmkit.presentation.figures import save
+from lmkit.presentation.style import house_style
+from lmkit.runs.atomic import remove_leftovers, replace_atomically
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.identity import identity_of
+from lmkit.runs.lock import RunLock
+from lmkit.runs.provenance import provenance
+from lmkit.studies.record import (
+    RECORD,
+    SCHEMA_VERSION,
+    Record,
+    columns_and_rows,
+    publish_record,
+    read_record,
+)
+from lmkit.studies.study import Study
+from lmkit.studies.work import Work
+
+
+class StudyRun:
+    """A study with all that decides its numbers; making one touches no file.
+
+    Args:
+        study: made with the options.
+        name: of the study's YAML file.
+        options: its section, composed and plain, with the sections of its heads.
+        runs_dir: the study's folder is <runs_dir>/<name>-<identity>.
+        seed: of every random draw.
+        threads: of the CPU, which decide the order of sums.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        *,
+        name: str,
+        options: Mapping[str, object],
+        runs_dir: str,
+        seed: int,
+        threads: int,
+    ) -> None:
+        require_count("threads", threads)
+        require_count("seed", seed, 0)
+        self.study, self.name, self.seed, self.threads = study, name, seed, threads
+        self.settings: dict[str, object] = {
+            "study": name,
+            "version": study.version,
+            "seed": seed,
+            "threads": threads,
+            "options": dict(options),
+            "sources": _foreign_sources(options),
+        }
+        self.path = RunFolder.of(runs_dir, name, identity_of(self.settings)).path
+
+    def finish(self, *, progress_bar: bool) -> None:
+        """Runs the study: from its start, from where it stopped, or not at all if it is finished.
+
+        Raises: UserError for a folder that the user can mend.
+        """
+        record = self.path / RECORD
+        if record.exists():
+            print(f"already finished: {self.path}")
+            return
+        with RunLock(self.path.with_name(f"{self.path.name}.lock")) as lock:
+            if not record.exists():  # another process may have finished it just now
+                self._finish(progress_bar, lock)
+
+    def _finish(self, progress_bar: bool, lock: RunLock) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(self.path)
+        text = yaml.safe_dump(self.settings, sort_keys=False)
+        replace_atomically(self.path / "config.yaml", lambda file: file.write(text.encode()))
+        torch.set_num_threads(self.threads)
+        with Work(self.path / "pieces.jsonl", progress_bar) as work:
+            tables = self.study.run(self.seed, work)
+        lock.check()
+        with house_style():
+            figures = self.study.figures(tables)
+            for name, figure in figures.items():
+                save(figure, self.path / f"{name}.svg")
+        made_by = provenance("", self.threads)  # no corpus: all is drawn from the seed
+        record = Record(
+            schema_version=SCHEMA_VERSION,
+            experiment=self.name,
+            config=self.settings,
+            tables={name: columns_and_rows(rows) for name, rows in tables.items()},
+            claims=[
+                claim._asdict() | {"figure": f"{claim.figure}.svg"}
+                for claim in self.study.claims(tables)
+            ],
+            figures=[f"{name}.svg" for name in figures],
+            cost=work.cost(),
+            provenance={key: value for key, value in made_by.items() if key != "data_sha256"},
+        )
+        publish_record(self.path / RECORD, record)
+
+
+def show(path: Path) -> None:
+    """Prints what a finished study says of each claim, and where its figures are."""
+    record = read_record(path / RECORD)
+    console = Console(highlight=False)
+    for claim in record.claims:
+        verdict = "[green]holds[/]" if claim["holds"] else "[red]does not hold[/]"
+        console.print(f"{verdict}: {escape(claim['claim'])} ({escape(claim['source'])})")
+        console.print(f"    {escape(claim['evidence'])}", style="dim")
+    seconds, cpu_seconds = record.cost["seconds"], record.cost["cpu_seconds"]
+    took = f"{seconds:.0f} s, {cpu_seconds:.0f} s of CPU time"
+    console.print(f"record:  {escape(str(path / RECORD))} ({took})", soft_wrap=True)
+    for figure in record.figures:
+        console.print(f"figure:  {escape(str(path / figure))}", soft_wrap=True)
+
+
+def _foreign_sources(options: Mapping[str, object]) -> dict[str, str]:
+    """The hash of the file of each class outside lmkit, which may change under the same name."""
+    outside = [name for name in _targets(options) if not name.startswith("lmkit.")]
+    return {name: _source_sha256(name) for name in sorted(set(outside))}
+
+
+def _targets(value: object) -> Iterator[str]:
+    """Every `_target_` in sections and lists of sections."""
+    if isinstance(value, Mapping):
+        if "_target_" in value:
+            yield str(value["_target_"])
+        for inner in value.values():
+            yield from _targets(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _targets(inner)
+
+
+def _source_sha256(target: str) -> str:
+    try:
+        file = inspect.getsourcefile(get_object(target))
+    except TypeError:  # built into Python, or compiled
+        file = None
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""

@@ -23,7 +23,7 @@ class LoadedRun(NamedTuple):
     """A run as its checkpoint has it."""
 
     folder: RunFolder
-    config: dict
+    config: dict  # with the folder in which the corpus was found this time
     model: HeadModule  # with the weights that the checkpoint's valid perplexity belongs to
     data: pl.LightningDataModule
     averaged: bool  # whether these weights are averages
@@ -59,10 +59,9 @@ def load_run(
         raise UserError(f"{folder.checkpoints / checkpoint}.ckpt is no checkpoint of lmkit")
     config, vocabulary = content["lmkit"]["config"], content["lmkit"]["vocabulary"]
     torch.set_num_threads(threads or config["threads"])
-    source = dict(config["data"])
     if data_root is not None:
-        source["root"] = data_root
-    corpus = create(source, "data").load(vocabulary)
+        config = config | {"data": config["data"] | {"root": data_root}}
+    corpus = create(config["data"], "data").load(vocabulary)
     model = build_model(config, len(vocabulary))
     averaged = load_evaluated_weights(model, content)
     if torch.cuda.is_available():

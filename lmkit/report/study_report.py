@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from lmkit.analyses.embeddings import Embeddings
 from lmkit.analyses.logits import Logits
+from lmkit.analyses.predictions import Predictions
+from lmkit.analyses.samples import Samples
 from lmkit.comparison.groups import Study, studies
 from lmkit.comparison.stored import Files
+from lmkit.dialogue.responses import Responses
 from lmkit.presentation.style import house_style
 from lmkit.report.averaging import averaging
 from lmkit.report.curves import curves
-from lmkit.report.dialogue import dialogue
-from lmkit.report.embeddings import embeddings
 from lmkit.report.findings import findings
 from lmkit.report.isolation import isolation
 from lmkit.report.mixtures import mixtures
 from lmkit.report.page import Chapter, write_report
 from lmkit.report.pairs import pairs
 from lmkit.report.performance import performance
-from lmkit.report.predictions import predictions
 from lmkit.report.rank_and_perplexity import Window, rank_and_perplexity
 from lmkit.report.robustness import robustness
 from lmkit.report.runs_section import runs_section
-from lmkit.report.samples import samples
 from lmkit.report.spectra import spectra
 from lmkit.runs.finished import Collected
 
@@ -68,11 +68,11 @@ def _chapter(study: Study, files: Files, window: Window | None) -> Chapter:
             averaging(study, files),
             mixtures(study, files),
             spectra(study, files),
-            predictions(study, files),
-            embeddings(study, files),
+            *Predictions.sections(study, files),
+            *Embeddings.sections(study, files),
             *Logits.sections(study, files),
-            samples(study, files),
-            *dialogue(study, files),
+            *Samples.sections(study, files),
+            *Responses.sections(study, files),
             curves(study, files),
             robustness(study, files),
             runs_section(study),

@@ -82,6 +82,8 @@ class Embeddings(Analysis):
     order = 80
 
     def __init__(self, *, benchmarks: str | None) -> None:
+        if not isinstance(benchmarks, str | None):
+            raise UserError(f"benchmarks must be a folder, but is {benchmarks!r}")
         self.benchmarks = None if benchmarks is None else Path(benchmarks).expanduser()
 
     def measure(self, run: LoadedRun) -> Content:

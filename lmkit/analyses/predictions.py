@@ -20,12 +20,11 @@ from lmkit.presentation.published import published_contexts
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import PAPER, figure, two_colours
 from lmkit.presentation.tables import Cell, Column, Table, absent, number, whole, word
-from lmkit.runs.selection import select_runs
+from lmkit.runs.selection import SelectedRun, select_runs
 
 if TYPE_CHECKING:  # they bring torch
     from lmkit.evaluation.load import LoadedRun
     from lmkit.evaluation.next_words import NextWords, SplitReader
-    from lmkit.runs.folder import RunFolder
 
 _LAST_WORDS = 12  # of a context that are shown
 _TOP = 5  # likeliest words that are shown
@@ -84,7 +83,7 @@ class Predictions(Analysis):
         self.positions, self.texts = positions, texts
         self.random, self.hits, self.margins, self.seed = random, hits, margins, seed
         self.compared_with = None if compared_with is None else _one_run(compared_with)
-        self._other: tuple[SplitReader, np.ndarray] | None = None  # that run, and its log P
+        self._other: SplitReader | None = None  # of that run
 
     def measure(self, run: LoadedRun) -> Content:
         # brings torch, which the report does without
@@ -113,8 +112,8 @@ class Predictions(Analysis):
                 "top5": [int(rank <= _TOP) for rank in ranks],
             },
         }
-        if better and self._other is not None:
-            other, _ = self._other
+        other = self._other
+        if better and other is not None:
             theirs = other.next_words([*better, *worse])
             content["compared_with"] = {
                 "run": other.run.folder.path.name,
@@ -134,19 +133,19 @@ class Predictions(Analysis):
 
     def _margins(self, reader: SplitReader) -> tuple[list[int], list[int]]:
         """Positions at which the run is much better, and much worse, than the one beside it."""
-        folder = self.compared_with
-        if folder is None or folder.path.resolve() == reader.run.folder.path.resolve():
+        if self.compared_with is None:
+            return [], []
+        path = self.compared_with.folder.path
+        if path.resolve() == reader.run.folder.path.resolve():
             return [], []
         if self._other is None:
             try:
-                other = reader.of_another(folder)
+                self._other = reader.of_another(self.compared_with)
             except UserError as error:
-                raise UserError(f"compared_with={folder.path}: {error}") from None
-            self._other = other, other.log_probs()
-        other, theirs = self._other
-        if not reader.reads_as(other):
-            raise UserError(f"compared_with={folder.path} is a run on another corpus")
-        return largest_margins(reader.log_probs(), theirs, self.margins)
+                raise UserError(f"compared_with={path}: {error}") from None
+        if not reader.reads_as(self._other):
+            raise UserError(f"compared_with={path} is a run on another corpus")
+        return largest_margins(reader.log_probs, self._other.log_probs, self.margins)
 
     def tables(self, found: Mapping[str, Content]) -> list[Table]:
         """Those of a run that was measured alone; of many they would be too long."""
@@ -275,11 +274,11 @@ def last_words(context: Context, tokens: np.ndarray, vocabulary: Sequence[str]) 
     return " ".join(vocabulary[index] for index in words[-_LAST_WORDS:])
 
 
-def _one_run(said: str) -> RunFolder:
+def _one_run(said: str) -> SelectedRun:
     runs = select_runs("compared_with", said).runs
     if len(runs) > 1:
         raise UserError(f"compared_with={said} means {len(runs)} runs; give one run's folder")
-    return runs[0].folder
+    return runs[0]
 
 
 def _entry(context: Context, expected: NextWords, reader: SplitReader) -> Content:

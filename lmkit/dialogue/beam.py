@@ -106,7 +106,7 @@ class BeamSearch:
     def _best(
         self, log_probs_NV: Tensor, scores_BK: Tensor, ended_BK: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores of the best continuations, which hypotheses they go on, and words: (B, K) each."""
+        """The best continuations: scores, the hypotheses that they continue, words; (B, K) each."""
         num_contexts, size = scores_BK.shape
         log_probs_NV[:, self.excluded] = -torch.inf
         log_probs_BKV = log_probs_NV.view(num_contexts, size, -1)

@@ -6,6 +6,7 @@ Shapes: T window length, D trunk output, n places, V vocabulary; the text is one
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from lmkit.data.datamodule import WindowsDataModule
 from lmkit.data.windows import EvalWindows, Window, columns
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.evaluation.load import LoadedRun, load_run
-from lmkit.runs.folder import RunFolder
+from lmkit.runs.selection import SelectedRun
 from lmkit.training.head_module import exact_evaluation
 from lmkit.training.language_model import LanguageModel
 
@@ -70,10 +71,11 @@ class SplitReader:
         self.tokens: np.ndarray = data.corpus._asdict()[split]  # int64, (num_tokens,)
         self._length = data.eval_length  # words read at a time: changes the order of sums only
 
-    def of_another(self, folder: RunFolder) -> SplitReader:
+    def of_another(self, run: SelectedRun) -> SplitReader:
         """The same split read by the best model of another run, loaded as this one was."""
-        data_root = self.run.config["data"].get("root")
-        other = load_run(folder.path, "best", data_root, torch.get_num_threads())
+        has_root = "root" in run.config["data"]
+        data_root = self.run.config["data"].get("root") if has_root else None
+        other = load_run(run.folder.path, "best", data_root, torch.get_num_threads())
         return SplitReader(other, self.split, self.top)
 
     def reads_as(self, other: SplitReader) -> bool:
@@ -99,6 +101,7 @@ class SplitReader:
         found = self._expected(self._windows(tokens), tokens, [len(text)])
         return found[len(text)]._replace(target_prob=None, target_rank=None)
 
+    @cached_property
     def log_probs(self) -> np.ndarray:
         """Log-probabilities (num_tokens - 1,) in nats of all words but the first, with a bar."""
         windows = self._windows(self.tokens)

@@ -89,7 +89,7 @@ def test_words_after_a_text_alone(mos):
 
 def test_log_probs_of_all_words(mos):
     tokens = mos.data.corpus.test
-    found = SplitReader(mos, "test", 5).log_probs()
+    found = SplitReader(mos, "test", 5).log_probs
     rows = plain_log_probs(mos, tokens[:-1])
     plain = rows[torch.arange(599), torch.as_tensor(tokens[1:])]
     np.testing.assert_allclose(found, plain, atol=1e-4)
@@ -121,7 +121,7 @@ def test_predictions_of_a_folder_compared_with_one_of_its_runs(lmkit, tiny_runs,
     assert "compared_with" not in written(tiny_run, "predictions")
     compared = written(other, "predictions")["compared_with"]
     ours, theirs = (
-        SplitReader(load_run(run, "best", None, None), "test", 5).log_probs()
+        SplitReader(load_run(run, "best", None, None), "test", 5).log_probs
         for run in (other, tiny_run)
     )
     margins = ours - theirs

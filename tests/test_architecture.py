@@ -92,20 +92,9 @@ def test_every_file_belongs_to_a_room_that_has_its_place_above():
     assert rooms == {*CHAIN, *OPEN, *BESIDE, *ON_TOP}
 
 
-# what still points to the right: this list only ever gets shorter
-NOT_YET = (
-    "lmkit.presentation.spectrum_figures",
-    "lmkit.report.dialogue",
-    "lmkit.training.callbacks.spectrum",
-    "lmkit.training.run",
-    "lmkit.evaluation.conclusion",
-)
-
-
 @pytest.mark.parametrize("path", FILES, ids=MODULES)
 def test_imports_point_to_the_left(path):
-    found = violations(path.read_text(), module_name(path))
-    assert bool(found) == (module_name(path) in NOT_YET), found
+    assert violations(path.read_text(), module_name(path)) == []
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from lmkit.comparison.groups import Study
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import Table
+from lmkit.runs.folder import RunFolder
 
 if TYPE_CHECKING:  # it brings torch
     from lmkit.evaluation.load import LoadedRun
@@ -35,6 +36,10 @@ class Analysis(ABC):
     order: ClassVar[int] = 1000  # of its section on the page: smaller ones come first
     takes_dialogue: ClassVar[bool] = False  # whether models of dialogue can be measured too
     checkpoint: str = "best"  # which of a run's checkpoints is loaded
+
+    def stored(self, folder: RunFolder) -> Content | None:
+        """What the run's folder holds and need not be measured again; asked before it is loaded."""
+        return None
 
     @abstractmethod
     def measure(self, run: LoadedRun) -> Content:

@@ -45,6 +45,10 @@ def measure_runs(
 def _measure(
     analysis: Analysis, folder: RunFolder, data_root: str | None, threads: int | None
 ) -> Content:
+    stored = analysis.stored(folder)
+    if stored is not None:
+        print(f"measured already: {folder.analysis / analysis.stem(stored)}.json")
+        return stored
     # they bring torch, which options that are wrong must not wait for
     from lmkit.evaluation.load import load_run
     from lmkit.training.language_model import LanguageModel

@@ -1,6 +1,6 @@
 """Pairs of context and response in batches of like length.
 
-Shapes: S words of a context, T of a response, B batch, N predicted words (not padding).
+Shapes: S words of a context, T of a response, B batch, N predicted words (not padding), P pairs.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ SPLITS = DialogueSplits._fields[1:]
 
 
 class PairBatch(NamedTuple):
-    """One batch of pairs; whatever lies behind a context's or response's end is padding."""
+    """One batch of pairs; whatever lies behind the end of a context or a response is padding."""
 
     context_SB: Tensor  # int64; each turn ends with <eos>
-    responder_SB: Tensor  # int64, 1 where the one who responds has said it, else 0
+    responder_SB: Tensor  # int64, 1 for words of the one who responds, else 0
     context_lengths_B: Tensor  # int64
-    inputs_TB: Tensor  # int64, <eos> and then the targets but the last
+    inputs_TB: Tensor  # int64, <eos> and then all targets but the last
     targets_TB: Tensor  # int64, <eos> at the end
-    is_word_TB: Tensor  # bool, no padding
+    is_word_TB: Tensor  # bool, False for padding
     num_targets: int  # N
     sampled_length: int  # T
-    index: int  # of the batch in its epoch, from 0
+    index: int  # type: ignore[assignment]  # of the batch in its epoch, from 0; hides tuple.index
     epoch: int  # from 1; evaluation batches have 0
     is_last: bool  # of its epoch
 
@@ -43,9 +43,9 @@ class Pairs:
 
     Args:
         split: the utterances.
-        turns: how many utterances before a response are its context, at most.
-        context_words: how many words of these, from their end, at most.
-        response_words: where longer responses are cut; None: nowhere.
+        turns: most utterances in a context: those just before the response.
+        context_words: most words in a context; longer ones lose their beginning.
+        response_words: most words in a response; longer ones lose their end. None: no limit.
     """
 
     def __init__(
@@ -76,7 +76,9 @@ class Pairs:
         start = self.split.starts_U[self.responses[pair]]
         return self.split.words_W[start : start + self.lengths[pair]]
 
-    def batch(self, pairs: Sequence[int], index: int, epoch: int, is_last: bool) -> PairBatch:
+    def batch(
+        self, pairs: Sequence[int] | np.ndarray, index: int, epoch: int, is_last: bool
+    ) -> PairBatch:
         """The batch of these pairs."""
         contexts, responder = zip(*(self.context(pair) for pair in pairs), strict=True)
         responses = [self.response(pair) for pair in pairs]
@@ -110,25 +112,25 @@ def _padded(sequences: Sequence[np.ndarray]) -> Tensor:
 def sample_batches(lengths: bytes, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
     """The pairs of each batch of an epoch, a function of the arguments alone.
 
-    Pairs come in a random order; `POOL` batches of them are sorted by the response's length and
-    cut into batches, and these are put into a random order.
+    All pairs are shuffled; the pairs of every `POOL` batches are sorted by the response's length
+    and cut into batches; all batches are shuffled.
 
     Args:
-        lengths: of the responses, int64, as bytes.
+        lengths: of the responses, int64, as bytes, which a cache can take.
     """
-    lengths = np.frombuffer(lengths, np.int64)
+    lengths_P = np.frombuffer(lengths, np.int64)
     # RandomState's stream is fixed for good; numpy may change that of its newer Generator.
     random = np.random.RandomState(np.random.MT19937(np.random.SeedSequence([seed, epoch])))
-    order = random.permutation(len(lengths))
+    order = random.permutation(len(lengths_P))
     batches = []
     for start in range(0, len(order), POOL * batch_size):
         pool = order[start : start + POOL * batch_size]
-        pool = pool[np.argsort(lengths[pool], kind="stable")]
+        pool = pool[np.argsort(lengths_P[pool], kind="stable")]
         batches += [pool[i : i + batch_size] for i in range(0, len(pool), batch_size)]
     return [batches[i] for i in random.permutation(len(batches))]
 
 
-# Every commit asks for the batches of its epoch.
+# every commit asks for the batches of its epoch
 _cached_batches = lru_cache(maxsize=2)(sample_batches)
 
 
@@ -155,7 +157,7 @@ class TrainPairs(EpochBatches):
 
 
 class EvalPairs:
-    """Each pair of a split once, the responses from the shortest to the longest."""
+    """Each pair of a split once, from the shortest response to the longest."""
 
     def __init__(self, pairs: Pairs, batch_size: int) -> None:
         self.pairs = pairs
@@ -182,17 +184,19 @@ class PairsDataModule(pl.LightningDataModule):
     Args:
         corpus: the three splits.
         seed: of the training batches.
-        turns: how many utterances before a response are its context, at most.
-        context_words: how many words of these, from their end, at most.
-        response_words: where responses are cut in training; evaluation has them whole.
+        turns, context_words: see `Pairs`.
+        response_words: see `Pairs`; for training alone, evaluation has responses whole.
         batch_size: pairs in a training batch.
         eval_batch_size: pairs in an evaluation batch.
-        bptt: usual number of words in a batch's responses, at which SGD's lr is the one it is
-            given; see `SGDSettings`.
+        bptt: usual length of a response, at which SGD's lr is the one it is given; see
+            `SGDSettings`.
+
+    Raises: UserError naming the option.
     """
 
     def __init__(
         self,
+        *,
         corpus: DialogueSplits,
         seed: int,
         turns: int,
@@ -223,7 +227,8 @@ class PairsDataModule(pl.LightningDataModule):
     def pairs(self, split: str) -> Pairs:
         """The pairs of `split`, whole. Raises: UserError unless it is train, valid or test."""
         require_choice("split", split, SPLITS)
-        return Pairs(getattr(self.corpus, split), self.turns, self.context_words, None)
+        utterances: Utterances = self.corpus._asdict()[split]
+        return Pairs(utterances, self.turns, self.context_words, None)
 
     def eval_windows(self, split: str) -> EvalPairs:
         """The batches of `split`. Raises: UserError unless it is train, valid or test."""

@@ -1,58 +1,78 @@
 """Beam search over any head's log P, a batch of contexts at a time.
 
-Shapes: B batch, K hypotheses of a beam, V vocabulary, T words so far, D input of the head.
+Shapes: B batch, K hypotheses of a beam, N = B*K, V vocabulary, T words so far, D input of the head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from lmkit.dialogue.batches import PairBatch
+from lmkit.dialogue.batches import PairBatch, Pairs, PairsDataModule
 from lmkit.dialogue.corpus import EOS_ID, UNK_ID
 from lmkit.dialogue.module import DialogueModel
 from lmkit.dialogue.seq2seq import State
-from lmkit.errors.user_error import UserError, require_count
-from lmkit.training.head_module import exact_evaluation, to_device
+from lmkit.errors.user_error import UserError
+from lmkit.evaluation.load import LoadedRun
+from lmkit.presentation.progress import progress_bar
+from lmkit.training.head_module import exact_evaluation, safe_exp, to_device
+
+CONTEXTS_A_BATCH = 32  # a constant, since it changes the last bits
 
 
 class Hypothesis(NamedTuple):
     """A response."""
 
-    words: tuple[int, ...]  # <eos> left out
+    words: tuple[int, ...]  # without <eos>
     log_prob: float  # nats, of the words and of the <eos> where it was reached
+
+
+class Answer(NamedTuple):
+    """The responses to one context."""
+
+    context: list[str]  # one a turn, with "> " before those of the one who responds
+    reference: list[str]
+    responses: list[list[str]]  # the best first
+    log_probs: list[float]  # nats
+
+
+class Answered(NamedTuple):
+    """What a model makes of a split."""
+
+    nll: float  # nats a word, of all its responses
+    perplexity: float
+    num_targets: int  # words of all its responses
+    num_pairs: int
+    answers: list[Answer]
 
 
 class BeamSearch:
     """The responses of the highest log P that a beam of hypotheses finds.
 
-    At each word the `size` best continuations of all hypotheses of a context are kept. One that has
-    ended stays among them with its log P as it is. It is over when the best `n_best` have ended,
-    which nothing can then overtake, or at `max_words`, where what has not ended counts as it is.
+    At each word the search keeps the `size` best continuations of all hypotheses of a context. A
+    hypothesis that has ended stays among them, and its log P stays as it is. The search is over
+    when the best `n_best` have ended, since nothing can overtake them then, or at `max_words`,
+    where what has not ended counts as it is.
 
     Args:
         size: hypotheses kept for each context.
         max_words: of a response.
-        n_best: responses returned for each context.
+        n_best: responses returned for each context, at most `size`.
         excluded: words that are never chosen.
     """
 
     def __init__(
         self, size: int, max_words: int, n_best: int, excluded: Sequence[int] = (UNK_ID,)
     ) -> None:
-        require_count("beam", size)
-        require_count("max_words", max_words)
-        require_count("n_best", n_best)
-        if n_best > size:
-            raise UserError(f"n_best must be at most beam, which is {size}, but is {n_best}")
         self.size, self.max_words, self.n_best = size, max_words, n_best
         self.excluded = list(excluded)
 
     def search(self, model: DialogueModel, batch: PairBatch) -> list[list[Hypothesis]]:
-        """For each context of the batch its responses, the best first."""
+        """The responses to each context of the batch, the best first."""
         with exact_evaluation(model, model.device.type):
             return self._search(model, to_device(batch, model.device))
 
@@ -73,10 +93,10 @@ class BeamSearch:
             last_1N = words_BKT[:, :, -1].reshape(1, -1)
             hidden_1ND, state = model.trunk.decode(last_1N, memory, state)
             log_probs_NV = model.head.log_probs(hidden_1ND)
-            scores_BK, parents_BK, word_BK = self._best(log_probs_NV, scores_BK, ended_BK)
-            parents_N = (contexts.unsqueeze(1) * size + parents_BK).reshape(-1)
-            state = _of(state, parents_N)
-            words_BKT = words_BKT.flatten(0, 1)[parents_N].view(num_contexts, size, -1)
+            scores_BK, kept_BK, word_BK = self._best(log_probs_NV, scores_BK, ended_BK)
+            kept_N = (contexts.unsqueeze(1) * size + kept_BK).reshape(-1)
+            state = _of(state, kept_N)
+            words_BKT = words_BKT.flatten(0, 1)[kept_N].view(num_contexts, size, -1)
             words_BKT = torch.cat([words_BKT, word_BK.unsqueeze(2)], dim=2)
             ended_BK = word_BK == EOS_ID
             if ended_BK[:, : self.n_best].all():
@@ -86,7 +106,7 @@ class BeamSearch:
     def _best(
         self, log_probs_NV: Tensor, scores_BK: Tensor, ended_BK: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores (B, K) of the best continuations, whose they are, and the words (B, K)."""
+        """The best continuations: scores, the hypotheses that they continue, words; (B, K) each."""
         num_contexts, size = scores_BK.shape
         log_probs_NV[:, self.excluded] = -torch.inf
         log_probs_BKV = log_probs_NV.view(num_contexts, size, -1)
@@ -94,21 +114,93 @@ class BeamSearch:
         log_probs_BKV.masked_fill_(ended_BK.unsqueeze(2), -torch.inf)
         log_probs_BKV[..., EOS_ID].masked_fill_(ended_BK, 0.0)
         joint_BN = (scores_BK.unsqueeze(2) + log_probs_BKV).flatten(1)
-        found = joint_BN.topk(size, dim=1)
+        best = joint_BN.topk(size, dim=1)
         num_words = log_probs_BKV.shape[2]
-        return found.values, found.indices // num_words, found.indices % num_words
+        return best.values, best.indices // num_words, best.indices % num_words
 
     def _hypotheses(self, words_BKT: Tensor, scores_BK: Tensor) -> list[list[Hypothesis]]:
         """A context that has fewer responses than `n_best` in all has these."""
-        found = []
+        hypotheses = []
         for words_KT, scores_K in zip(words_BKT.tolist(), scores_BK.tolist(), strict=True):
             best = zip(words_KT[: self.n_best], scores_K[: self.n_best], strict=True)
-            found.append([Hypothesis(_to_end(w), score) for w, score in best if score > -torch.inf])
-        return found
+            hypotheses.append(
+                [Hypothesis(_to_end(w), score) for w, score in best if score > -torch.inf]
+            )
+        return hypotheses
+
+
+def answer(
+    run: LoadedRun, split: str, num_pairs: int | None, search: BeamSearch
+) -> Answered:
+    """Perplexity of a split's responses, and the model's answers to its contexts, with a bar.
+
+    Args:
+        num_pairs: how many contexts are answered, evenly spaced; None: all.
+
+    Raises: UserError when the run is of no dialogue model, or the split has fewer pairs.
+    """
+    model, data = run.model, run.data
+    if not isinstance(model, DialogueModel) or not isinstance(data, PairsDataModule):
+        raise UserError("it is no dialogue run")
+    pairs = data.pairs(split)
+    if num_pairs is not None and num_pairs > len(pairs):
+        raise UserError(
+            f"pairs={num_pairs} is more than the {len(pairs):,} pairs of the {split} split; "
+            f"pairs=all takes these"
+        )
+    windows = data.eval_windows(split)
+    nll = model.mean_nll(windows)
+    chosen = evenly(len(pairs), num_pairs or len(pairs))
+    answers: list[Answer] = []
+    with progress_bar() as progress:
+        task = progress.add_task(f"{run.folder.path.name}: contexts", total=len(chosen))
+        for start in range(0, len(chosen), CONTEXTS_A_BATCH):
+            part = chosen[start : start + CONTEXTS_A_BATCH]
+            answers += _answers(model, search, pairs, part, data.corpus.vocabulary)
+            progress.advance(task, len(part))
+    return Answered(nll, safe_exp(nll), windows.num_targets, len(pairs), answers)
+
+
+def evenly(total: int, number: int) -> list[int]:
+    """`number` of `total` indices, evenly spaced, in order."""
+    return [i * total // number for i in range(number)]
+
+
+def _answers(
+    model: DialogueModel,
+    search: BeamSearch,
+    pairs: Pairs,
+    chosen: Sequence[int],
+    vocabulary: Sequence[str],
+) -> Iterator[Answer]:
+    responses = search.search(model, pairs.batch(chosen, 0, 0, False))
+    for pair, hypotheses in zip(chosen, responses, strict=True):
+        yield Answer(
+            _turns(pairs, pair, vocabulary),
+            _spelt(pairs.response(pair)[:-1].tolist(), vocabulary),
+            [_spelt(hypothesis.words, vocabulary) for hypothesis in hypotheses],
+            [hypothesis.log_prob for hypothesis in hypotheses],
+        )
+
+
+def _turns(pairs: Pairs, pair: int, vocabulary: Sequence[str]) -> list[str]:
+    words, own = pairs.context(pair)
+    turns, start = [], 0
+    for end in np.flatnonzero(words == EOS_ID).tolist():
+        mark = "> " if own[end] else ""
+        turns.append(mark + " ".join(_spelt(words[start:end].tolist(), vocabulary)))
+        start = end + 1
+    return turns
+
+
+def _spelt(indices: Sequence[int], vocabulary: Sequence[str]) -> list[str]:
+    return [vocabulary[i] for i in indices]
 
 
 def _of(state: State, items: Tensor) -> State:
-    return tuple(part.index_select(1, items) for part in state)
+    """The decoder's state of chosen items of the batch."""
+    outputs, cells = (part.index_select(1, items) for part in state)
+    return outputs, cells
 
 
 def _to_end(words: list[int]) -> tuple[int, ...]:

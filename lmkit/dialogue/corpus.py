@@ -4,10 +4,10 @@ A corpus is a folder with train.tsv, valid.tsv and test.tsv in UTF-8: an utteran
 
     dialogue <tab> speaker <tab> utterance
 
-with the utterances of a dialogue one after the other, and further columns left alone. Every
-utterance but a dialogue's first is a response, also when its speaker has just spoken: that is why
-each word of the context says whether its speaker is the one who responds (the conversational floor
-of Zhao et al. 2017).
+The utterances of a dialogue follow one another; further columns are ignored. Every utterance but a
+dialogue's first is a response, even when its speaker has just spoken. This is why each word of the
+context says whether its speaker is the one who responds (the conversational floor of Zhao et al.
+2017).
 
 Shapes: W words of a split, U utterances.
 """
@@ -30,14 +30,25 @@ from lmkit.errors.user_error import UserError, require_choice, require_count
 UNK = "<unk>"
 SPECIAL = (EOS, UNK)  # first in every vocabulary
 EOS_ID, UNK_ID = range(2)
-# Counted up whenever the same bytes would be read as other token ids.
+# raised whenever the same bytes would be read as other token ids
 READER_VERSION = 1
 TOKENIZERS = ("word_punct", "treebank", "spaces")
 
 
+Tokenize = Callable[[str], list[str]]
+
+
+class Utterance(NamedTuple):
+    """A line of a file."""
+
+    dialogue: str
+    speaker: str
+    words: list[str]
+
+
 @dataclass(frozen=True, eq=False)
 class Utterances:
-    """A split: its utterances in the order of the file."""
+    """A split as token ids: its utterances in the order of the file."""
 
     words_W: np.ndarray  # int32 word indices; <eos> ends each utterance
     starts_U: np.ndarray  # int64, first word of each utterance, and W at the end (U + 1)
@@ -50,9 +61,9 @@ class Utterances:
 
     @property
     def responses(self) -> np.ndarray:
-        """Utterances that answer something: all but the first of each dialogue."""
-        utterances = np.arange(len(self.first_U))
-        return utterances[self.first_U < utterances]
+        """Indices of the utterances that answer something: all but the first of each dialogue."""
+        utterances_U = np.arange(len(self.first_U))
+        return utterances_U[self.first_U < utterances_U]
 
 
 class DialogueSplits(NamedTuple):
@@ -72,21 +83,23 @@ class DialogueCorpus:
     """The dialogues in `root`/`folder`/{train,valid,test}.tsv.
 
     Args:
-        name: what the corpus is called in messages and tables.
+        name: of the corpus in messages and tables.
         root: folder that holds the corpora; None where the user has not said it yet.
         folder: the corpus's own folder below `root`, "." where `root` is that folder.
-        tokenizer: "word_punct" (letters and digits, or other signs, as Zhao et al. 2017 have it),
-            "treebank" (Penn Treebank's), both NLTK's, or "spaces" for text that is tokenised.
+        tokenizer: NLTK's "word_punct" (letters and digits, or other signs, as in Zhao et al. 2017)
+            or "treebank" (as in the Penn Treebank), or "spaces" for text that is tokenised already.
         lowercase: whether words are put into lower case.
-        num_words: words in the vocabulary: the most frequent of train, <eos> and <unk> included.
-        train_dialogues: how many dialogues from the start of train are trained on; None for all.
-            The vocabulary is theirs.
+        num_words: size of the vocabulary: the most frequent words of train, <eos> and <unk>
+            included.
+        train_dialogues: number of dialogues, from the start of train, to train on; None: all. The
+            vocabulary comes from these.
 
     Raises: UserError naming the option.
     """
 
     def __init__(
         self,
+        *,
         name: str,
         root: str | None,
         folder: str,
@@ -96,7 +109,8 @@ class DialogueCorpus:
         train_dialogues: int | None,
     ) -> None:
         require_choice("data.tokenizer", tokenizer, TOKENIZERS)
-        require_choice("data.lowercase", lowercase, (True, False))
+        if not isinstance(lowercase, bool):
+            raise UserError(f"data.lowercase must be true or false, but is {lowercase!r}")
         require_count("data.num_words", num_words, len(SPECIAL) + 1)
         if train_dialogues is not None:
             require_count("data.train_dialogues", train_dialogues)
@@ -120,8 +134,8 @@ class DialogueCorpus:
         """Reads and tokenises the splits; some seconds.
 
         Args:
-            vocabulary: that of a finished run, to read the text as that run did. By default it is
-                made here. Words that are not in it are <unk>.
+            vocabulary: of a finished run, to read the text as that run did; None: made from train.
+                Words outside it become <unk>.
 
         Raises: UserError when a file is missing, not UTF-8, has a line that is no utterance, or
             holds no response.
@@ -129,10 +143,10 @@ class DialogueCorpus:
         tokenize = _tokenizer(self.tokenizer)
         read = {split: self._utterances(split, tokenize) for split in SPLITS}
         if vocabulary is None:
-            counts = Counter(chain.from_iterable(words for _, _, words in read["train"]))
-            for word in SPECIAL:  # where a text has been given them already
+            counts = Counter(chain.from_iterable(each.words for each in read["train"]))
+            for word in SPECIAL:  # a text may hold them already
                 counts.pop(word, None)
-            # ties are broken by the word, so that the order of the text does not matter
+            # the word itself breaks ties, so that the order of the text does not matter
             frequent = sorted(counts, key=lambda word: (-counts[word], word))
             vocabulary = (*SPECIAL, *frequent[: self.num_words - len(SPECIAL)])
         index = {word: position for position, word in enumerate(vocabulary)}
@@ -143,12 +157,11 @@ class DialogueCorpus:
                 raise UserError(f"{path} holds no response: no dialogue in it has two utterances")
         return DialogueSplits(tuple(vocabulary), **splits)
 
-    def _utterances(
-        self, split: str, tokenize: Callable[[str], list[str]]
-    ) -> list[tuple[str, str, list[str]]]:
-        """Dialogue, speaker and words of each utterance that has words."""
+    def _utterances(self, split: str, tokenize: Tokenize) -> list[Utterance]:
+        """Those of a split that have words."""
         text = self.files.text(split)
-        found, dialogues, last = [], 0, None
+        utterances: list[Utterance] = []
+        dialogues, last = 0, None
         for number, line in enumerate(text.split("\n"), 1):
             if not line.strip():
                 continue
@@ -159,44 +172,46 @@ class DialogueCorpus:
                     f"a tab between them, dialogue, speaker and words, but this line has "
                     f"{len(columns)}"
                 )
-            dialogue, speaker, words = columns[:3]
+            dialogue, speaker, said = columns[:3]
             dialogues += dialogue != last
             last = dialogue
             if split == "train" and dialogues > (self.train_dialogues or dialogues):
                 break
-            words = tokenize(words.lower() if self.lowercase else words)
+            words = tokenize(said.lower() if self.lowercase else said)
             if words:
-                found.append((dialogue, speaker, words))
+                utterances.append(Utterance(dialogue, speaker, words))
         if split == "train" and dialogues < (self.train_dialogues or 0):
             raise UserError(
                 f"data.train_dialogues={self.train_dialogues} is more than the {dialogues} "
                 f"dialogues of {self.files.path(split)}; null takes all of them"
             )
-        return found
+        return utterances
 
 
-def _tokenizer(name: str) -> Callable[[str], list[str]]:
+def _tokenizer(name: str) -> Tokenize:
     if name == "spaces":
         return str.split
     # takes a second to import
     from nltk.tokenize import NLTKWordTokenizer, WordPunctTokenizer
 
-    return {"word_punct": WordPunctTokenizer, "treebank": NLTKWordTokenizer}[name]().tokenize
+    kinds = {"word_punct": WordPunctTokenizer, "treebank": NLTKWordTokenizer}
+    tokenize: Tokenize = kinds[name]().tokenize
+    return tokenize
 
 
-def _indexed(
-    utterances: Sequence[tuple[str, str, list[str]]], index: Mapping[str, int]
-) -> Utterances:
-    words, starts, first, speakers = [], [0], [], []
-    last, known = None, {}
-    for number, (dialogue, speaker, text) in enumerate(utterances):
-        if dialogue != last:
-            last, known, beginning = dialogue, {}, number
-        words.extend(index.get(word, UNK_ID) for word in text)
+def _indexed(utterances: Sequence[Utterance], index: Mapping[str, int]) -> Utterances:
+    words: list[int] = []
+    starts, first, speakers = [0], [], []
+    last, beginning = None, 0
+    known: dict[str, int] = {}  # speakers of the dialogue
+    for number, utterance in enumerate(utterances):
+        if utterance.dialogue != last:
+            last, known, beginning = utterance.dialogue, {}, number
+        words.extend(index.get(word, UNK_ID) for word in utterance.words)
         words.append(EOS_ID)
         starts.append(len(words))
         first.append(beginning)
-        speakers.append(known.setdefault(speaker, len(known)))
+        speakers.append(known.setdefault(utterance.speaker, len(known)))
     return Utterances(
         np.array(words, np.int32),
         np.array(starts, np.int64),

@@ -13,8 +13,12 @@ from torch import Tensor
 
 from lmkit.dialogue.batches import PairBatch
 from lmkit.dialogue.corpus import Utterances
+from lmkit.dialogue.seq2seq import Seq2Seq
 from lmkit.errors.user_error import UserError
+from lmkit.heads.head import Head
 from lmkit.training.head_module import Contexts, HeadModule
+from lmkit.training.objective import RegularizedNLL
+from lmkit.training.optimizer import OptimizerSettings
 
 
 class Predicted(NamedTuple):
@@ -26,13 +30,24 @@ class Predicted(NamedTuple):
 class DialogueModel(HeadModule):
     """A `Seq2Seq` as trunk, and a head over its outputs where there is a word to predict.
 
-    The head has each batch as one step of N contexts, so that dropout on the latents of a mixture
+    The head gets each batch as one step of N contexts, so that dropout on the latents of a mixture
     has a mask for each word.
 
     Args: see `HeadModule`.
+
+    Raises: UserError when the objective asks for a temporal penalty.
     """
 
-    def __init__(self, trunk, head, objective, optimizer, log_every: int = 50) -> None:
+    trunk: Seq2Seq
+
+    def __init__(
+        self,
+        trunk: Seq2Seq,
+        head: Head,
+        objective: RegularizedNLL,
+        optimizer: OptimizerSettings,
+        log_every: int = 50,
+    ) -> None:
         if objective.tar_weight:
             raise UserError(
                 f"objective.tar_weight must be 0 for responses, which come in batches of many, but "
@@ -41,16 +56,17 @@ class DialogueModel(HeadModule):
         super().__init__(trunk, head, objective, optimizer, log_every)
 
     def setup(self, stage: str) -> None:
-        # before Lightning puts back what a checkpoint holds; a finetuned model has its bias already
+        # Lightning puts back what a checkpoint holds after this; a finetuned model has its bias
         if stage == "fit" and not self.head.decoder_bias.any():
-            self.start_from_frequencies(self.trainer.datamodule.corpus.train)
+            data = self.trainer.datamodule  # type: ignore[attr-defined]  # Lightning sets it
+            self.start_from_frequencies(data.corpus.train)
 
     @torch.no_grad()
     def start_from_frequencies(self, train: Utterances) -> None:
-        """Sets the decoder's bias to the words' log frequencies, each counted once more.
+        """Sets the decoder's bias to the words' log frequencies, with one added to each count.
 
         From a bias of zero Adam first drives all outputs to the same large values, which give the
-        frequencies, and for hundreds of steps finds no way back.
+        frequencies, and finds no way back for hundreds of steps.
         """
         counts = np.bincount(train.words_W, minlength=len(self.head.decoder_bias)) + 1.0
         self.head.decoder_bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))

@@ -60,14 +60,14 @@ def bleu_scores(
     return BleuScores(np.mean(precision, 0).tolist(), np.mean(recall, 0).tolist())
 
 
-def distinct(responses: Sequence[Sequence[str]], order: int) -> float:
+def distinct(responses: Sequence[Sequence[str]], order: int) -> float | None:
     """Distinct n-grams of all responses together, over their number (Li et al. 2016).
 
-    NaN where no response is that long.
+    None where no response is that long.
     """
     grams = [
         tuple(response[i : i + order])
         for response in responses
         for i in range(len(response) - order + 1)
     ]
-    return len(set(grams)) / len(grams) if grams else float("nan")
+    return len(set(grams)) / len(grams) if grams else None

@@ -26,18 +26,18 @@ class Memory(NamedTuple):
     is_word_BS: Tensor  # bool, no padding
 
     def of(self, items: Tensor) -> Memory:
-        """That of chosen items of the batch, in any order and number."""
+        """The memory of chosen items of the batch, in any order and number."""
         return Memory(*(part.index_select(0, items) for part in self))
 
 
 class Seq2Seq(nn.Module):
     """Encoder and decoder LSTMs over one embedding (Sutskever et al. 2014).
 
-    A word of the context is embedded with one of two vectors added, which says whether the one who
-    responds has said it. The encoder's last states, both directions, become the decoder's first
-    through a linear map and tanh. With attention (Luong et al. 2015, equations 5 and 8, "general")
-    the output is tanh(W [c; h]) of the decoder's state h and the mean c of the encoder's states,
-    weighted by softmax(h' W_a s); without, it is tanh(W h).
+    To the embedding of a word of the context one of two vectors is added, which says whether the
+    one who responds has said it. The encoder's last states, of both directions, become the
+    decoder's first state through a linear map and tanh. With attention (Luong et al. 2015,
+    equations 5 and 8, "general") the output is tanh(W [c; h]) of the decoder's state h and the mean
+    c of the encoder's states s, weighted by softmax(h' W_a s); without, it is tanh(W h).
 
     Args:
         num_words: words in the vocabulary.
@@ -47,12 +47,15 @@ class Seq2Seq(nn.Module):
         num_layers: L, of the encoder and of the decoder.
         attention: "general" or "none".
         embed_dropout: on embedded words.
-        hidden_dropout: between layers, of which there must be two then.
+        hidden_dropout: between layers, where there are several.
         output_dropout: on the output.
+
+    Raises: UserError naming the option.
     """
 
     def __init__(
         self,
+        *,
         num_words: int,
         emb_dim: int,
         hidden_dim: int,
@@ -65,21 +68,22 @@ class Seq2Seq(nn.Module):
     ) -> None:
         super().__init__()
         sizes = {"emb_dim": emb_dim, "hidden_dim": hidden_dim, "out_dim": out_dim}
-        for name, value in (sizes | {"num_layers": num_layers}).items():
-            require_count(f"trunk.{name}", value)
+        for name, size in (sizes | {"num_layers": num_layers}).items():
+            require_count(f"trunk.{name}", size)
         require_choice("trunk.attention", attention, ("general", "none"))
         rates = {"embed": embed_dropout, "hidden": hidden_dropout, "output": output_dropout}
-        for name, value in rates.items():
-            require_rate(f"trunk.{name}_dropout", value)
+        for name, rate in rates.items():
+            require_rate(f"trunk.{name}_dropout", rate)
         self.emb_dim, self.out_dim = emb_dim, out_dim
         self.embed_dropout, self.output_dropout = embed_dropout, output_dropout
         self.embedding_weight = nn.Parameter(torch.empty(num_words, emb_dim).uniform_(-0.1, 0.1))
         self.word_map: nn.Module = nn.Identity()  # a head that shares the weight may have another
         self.responder = nn.Parameter(torch.empty(2, emb_dim).uniform_(-0.1, 0.1))
         dropout = hidden_dropout if num_layers > 1 else 0.0  # PyTorch warns of one it cannot use
-        shape = {"num_layers": num_layers, "dropout": dropout}
-        self.encoder = nn.LSTM(emb_dim, hidden_dim, bidirectional=True, **shape)
-        self.decoder = nn.LSTM(emb_dim, hidden_dim, **shape)
+        self.encoder = nn.LSTM(
+            emb_dim, hidden_dim, num_layers, dropout=dropout, bidirectional=True
+        )
+        self.decoder = nn.LSTM(emb_dim, hidden_dim, num_layers, dropout=dropout)
         self.bridge = nn.ModuleList([nn.Linear(2 * hidden_dim, hidden_dim) for _ in range(2)])
         self.attends = attention == "general"
         if self.attends:
@@ -100,10 +104,11 @@ class Seq2Seq(nn.Module):
         keys_BSH = self.keys(states_BSM) if self.attends else states_BSM[..., :0]
         steps_S = torch.arange(len(context_SB), device=context_SB.device)
         memory = Memory(states_BSM, keys_BSH, steps_S < lengths_B.unsqueeze(1))
-        return memory, tuple(
+        outputs, cells = (
             torch.tanh(bridge(_both_directions(state)))
             for bridge, state in zip(self.bridge, last, strict=True)
         )
+        return memory, (outputs, cells)
 
     def decode(self, inputs_TB: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
         """Outputs (T, B, D) after each of the words, and the decoder's state after the last."""

@@ -1,44 +1,15 @@
-"""The same analysis of one run or of many, each leaving a JSON file in its run's folder."""
+"""The same measurement of one run or of many."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeVar
 
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.load import LoadedRun, load_run
-from lmkit.evaluation.rank import FoundRuns, find_runs, require_writable
-from lmkit.runs.atomic import replace_atomically
+from lmkit.evaluation.rank import FoundRuns
 from lmkit.runs.folder import RunFolder
-from lmkit.training.language_model import LanguageModel
 
 Found = TypeVar("Found")
-CHECKPOINT = "best"  # what a run's result is about, so what is said of the run is about it too
-
-
-def each_run(
-    path: str, data_root: str | None, threads: int | None, analyse: Callable[[LoadedRun], Found]
-) -> dict[str, Found]:
-    """What `analyse` finds of the run in `path`, or of each finished one among its folders.
-
-    Runs that cannot be analysed are named and left out, where there are others.
-
-    Args:
-        data_root: where the corpora lie now; None: where the runs found them.
-        threads: of the CPU; None: as many as the run had.
-
-    Raises: UserError when no run is left.
-    """
-
-    def loaded_and_analysed(run: RunFolder) -> Found:
-        require_writable(run.analysis)
-        loaded = load_run(run.path, CHECKPOINT, data_root, threads)
-        if not isinstance(loaded.model, LanguageModel):
-            raise UserError("it is no language model of running text, but a dialogue model")
-        return analyse(loaded)
-
-    return each_of(find_runs(path), path, loaded_and_analysed)
 
 
 def each_of(
@@ -61,19 +32,3 @@ def each_of(
     if not results:
         raise UserError(f"no run of run={path} could be measured")
     return results
-
-
-def write_analysis(run: LoadedRun, kind: str, payload: Mapping[str, object]) -> None:
-    """Writes `analysis/<kind>.json` into the run's folder."""
-    content = {
-        "schema_version": 1,
-        "kind": kind,
-        "checkpoint": CHECKPOINT,
-        "averaged": run.averaged,
-        **payload,
-    }
-    run.folder.analysis.mkdir(exist_ok=True)
-    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
-    path = run.folder.analysis / f"{kind}.json"
-    replace_atomically(path, lambda file: file.write(text.encode()))
-    print(f"written: {path}")

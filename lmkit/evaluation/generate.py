@@ -1,6 +1,6 @@
 """Text drawn word by word from a model.
 
-Shapes: T length of the prompt, B texts, V vocabulary.
+Shapes: T length of the prompt, B texts, V vocabulary, k words to draw from.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from lmkit.training.language_model import LanguageModel
 def generate(
     model: LanguageModel,
     prompt: Sequence[int],
+    *,
     num_texts: int,
     length: int,
     temperature: float,
@@ -25,29 +26,31 @@ def generate(
 ) -> list[list[int]]:
     """Word indices of texts that go on after the prompt, from a zero state, without the prompt.
 
-    Each word is drawn from softmax(log P / temperature) over the `top_k` likeliest words, all if
-    None. Draws are made on the CPU, so that they do not depend on the device.
+    Each word is drawn from softmax(log P / temperature) over the `top_k` likeliest words, over all
+    words if None. Draws are made on the CPU, so that they do not depend on the device.
 
     Args:
         prompt: at least one word.
+        length: words of each text.
         advance: called after each of the `length` words.
     """
     generator = torch.Generator().manual_seed(seed)
     tokens_TB = torch.tensor(prompt, device=model.device).unsqueeze(1).repeat(1, num_texts)
-    hidden, drawn = model.trunk.initial_state(num_texts), []
+    state, drawn = model.trunk.initial_state(num_texts), []
     for _ in range(length):
         with exact_evaluation(model, model.device.type):
-            output = model.trunk(tokens_TB, hidden)
+            output = model.trunk(tokens_TB, state)
             log_p_BV = model.head.log_probs(model.head_input(output)[-1:]).double().cpu()
-        hidden = output.state
+        state = output.state
         scores_BV = log_p_BV / temperature
         if top_k is not None and top_k < scores_BV.shape[1]:
-            kept, words_Bk = scores_BV.topk(top_k)
-            chosen_B1 = torch.multinomial(kept.softmax(1), 1, generator=generator)
+            kept_Bk, words_Bk = scores_BV.topk(top_k)
+            chosen_B1 = torch.multinomial(kept_Bk.softmax(1), 1, generator=generator)
             chosen_B1 = words_Bk.gather(1, chosen_B1)
         else:
             chosen_B1 = torch.multinomial(scores_BV.softmax(1), 1, generator=generator)
         drawn.append(chosen_B1)
         tokens_TB = chosen_B1.t().to(model.device)
         advance()
-    return torch.cat(drawn, dim=1).tolist()
+    texts: list[list[int]] = torch.cat(drawn, dim=1).tolist()
+    return texts

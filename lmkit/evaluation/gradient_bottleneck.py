@@ -9,7 +9,7 @@ from lmkit.evaluation.load import load_run
 from lmkit.evaluation.rank import progress_bar, require_writable, shown_windows
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
-from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.callbacks.gradient_bottleneck import Bottleneck, model_bottleneck
 
 

@@ -19,7 +19,7 @@ from lmkit.data.windows import EvalWindows, Window, columns
 from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import LoadedRun
 from lmkit.runs.atomic import replace_atomically
-from lmkit.training.callbacks.checkpoints import weights_sha256
+from lmkit.training.checkpoint_files import weights_sha256
 from lmkit.training.head_module import exact_evaluation, to_device
 from lmkit.training.language_model import LanguageModel
 from lmkit.trunk.trunk import LayerState

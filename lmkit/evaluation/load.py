@@ -24,7 +24,7 @@ class LoadedRun(NamedTuple):
     """A run as its checkpoint has it."""
 
     folder: RunFolder
-    config: dict[str, Any]
+    config: dict[str, Any]  # with the folder in which the corpus was found this time
     source: Corpus
     model: HeadModule  # with the weights that the checkpoint's valid perplexity belongs to
     data: pl.LightningDataModule
@@ -61,10 +61,9 @@ def load_run(
         raise UserError(f"{folder.checkpoints / checkpoint}.ckpt is no checkpoint of lmkit")
     config, vocabulary = content["lmkit"]["config"], content["lmkit"]["vocabulary"]
     torch.set_num_threads(threads or config["threads"])
-    section = dict(config["data"])
     if data_root is not None:
-        section["root"] = data_root
-    source = make(section, "data")
+        config = config | {"data": config["data"] | {"root": data_root}}
+    source = make(config["data"], "data")
     corpus = source.load(vocabulary)
     model = build_model(config, torch.zeros(len(vocabulary), dtype=torch.long))
     averaged = load_evaluated_weights(model, content)

@@ -13,17 +13,13 @@ from lmkit.presentation.section import Section
 from lmkit.presentation.style import house_style
 from lmkit.report.averaging import averaging
 from lmkit.report.curves import curves
-from lmkit.report.dialogue import dialogue
-from lmkit.report.embeddings import embeddings
 from lmkit.report.mixtures import mixtures
 from lmkit.report.page import Chapter, write_report
 from lmkit.report.pairwise_tests import pairwise_tests
 from lmkit.report.performance import performance
-from lmkit.report.predictions import predictions
 from lmkit.report.rank_and_perplexity import Window, rank_and_perplexity
 from lmkit.report.robustness import robustness
 from lmkit.report.runs_section import runs_section
-from lmkit.report.samples import samples
 from lmkit.report.spectra import spectra
 from lmkit.report.summary import summary
 from lmkit.report.synthetic_studies import synthetic_studies
@@ -33,10 +29,6 @@ from lmkit.runs.finished import FinishedRun, LeftOut
 # analysis comes to conf/analyses/, and all of this with the last of them.
 _NOT_YET_ANALYSES: tuple[tuple[int, Callable[[Study, Files], Sequence[Section]]], ...] = (
     (60, lambda study, files: [spectra(study, files)]),
-    (70, lambda study, files: [predictions(study, files)]),
-    (80, lambda study, files: [embeddings(study, files)]),
-    (100, lambda study, files: [samples(study, files)]),
-    (110, dialogue),
     (130, lambda study, files: [robustness(study, files)]),
 )
 

@@ -9,7 +9,6 @@ import torch
 
 from lmkit.dialogue.beam import BeamSearch
 from lmkit.dialogue.corpus import EOS_ID, UNK_ID
-from lmkit.errors.user_error import UserError
 from tests.dialogue.conftest import MIXTURES, data_module
 
 NUM_WORDS = 5  # <eos>, <unk> and three others
@@ -119,10 +118,3 @@ def test_a_trained_models_mode_is_left_as_it_was(make_model, batch):
     model = make_model(num_words=NUM_WORDS).train()
     BeamSearch(2, 3, 1).search(model, batch)
     assert model.training
-
-
-def test_bad_options_are_named():
-    with pytest.raises(UserError, match="n_best must be at most beam, which is 3, but is 4"):
-        BeamSearch(3, 5, 4)
-    with pytest.raises(UserError, match="max_words must be a whole number of at least 1"):
-        BeamSearch(3, 0, 1)

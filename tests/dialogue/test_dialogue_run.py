@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lmkit.cli.entry import compose, plain_config
-from lmkit.cli.respond import main
+from lmkit.cli.main import main
 from lmkit.runs.folder import RunFolder
 from tests.dialogue.conftest import SMALL
 from tests.integration.test_resume import assert_same_run, kill_after, spawner, to_the_end
@@ -75,8 +75,8 @@ def test_it_learns_and_has_a_result_like_any_run(finished):
     assert result.metrics["switched_after"] == 3
 
 
-def respond(monkeypatch, *arguments: str) -> None:
-    monkeypatch.setattr("sys.argv", ["respond", *arguments])
+def dialogue(monkeypatch, *arguments: str) -> None:
+    monkeypatch.setattr("sys.argv", ["lmkit", "dialogue", *arguments])
     main()
 
 
@@ -84,10 +84,10 @@ def test_responses_are_scored_written_and_shown(finished, monkeypatch, capsys):
     folder, _ = finished
     line = [f"run={folder.path.parent}", "beam=4", "n_best=2", "max_words=7", "samples=5"]
     line.append("shown=2")
-    respond(monkeypatch, *line)
+    dialogue(monkeypatch, *line)
     printed = capsys.readouterr().out
     found = json.loads((folder.analysis / "dialogue.json").read_text())
-    assert found["kind"] == "dialogue"
+    assert (found["kind"], found["experiment"]) == ("dialogue", "dialogue_mos")
     assert found["perplexity"] == pytest.approx(folder.read_result().metrics["test_ppl"], rel=1e-6)
     assert found["answered_pairs"] == found["all_pairs"] == 24
     for n in range(1, 5):
@@ -100,12 +100,21 @@ def test_responses_are_scored_written_and_shown(finished, monkeypatch, capsys):
     assert "dialogue_mos (1)" in printed
     assert f"{found['perplexity']:.2f}" in printed
     assert " ".join(found["responses"][0]["reference"]) in printed
-    # what is known is not measured again, unless it is asked for something else
-    changed = (folder.analysis / "dialogue.json").stat().st_mtime_ns
-    respond(monkeypatch, *line)
-    assert (folder.analysis / "dialogue.json").stat().st_mtime_ns == changed
-    respond(monkeypatch, *line, "pairs=3")
+    # a run that was measured with these options is not even loaded again
+    best = folder.best.read_bytes()
+    folder.best.unlink()
+    dialogue(monkeypatch, *line)
+    again = capsys.readouterr().out
+    assert "measured already" in again
+    assert printed.partition("responses to contexts")[2] in again
+    folder.best.write_bytes(best)
+    dialogue(monkeypatch, *line, "pairs=3")
     assert json.loads((folder.analysis / "dialogue.json").read_text())["answered_pairs"] == 3
+    # neither is one that is damaged or of another best epoch taken for measured
+    for stored in ("{", json.dumps(found | {"best_epoch": 99})):
+        (folder.analysis / "dialogue.json").write_text(stored)
+        dialogue(monkeypatch, *line)
+        assert json.loads((folder.analysis / "dialogue.json").read_text()) == found
 
 
 @pytest.mark.parametrize(
@@ -113,6 +122,7 @@ def test_responses_are_scored_written_and_shown(finished, monkeypatch, capsys):
     [
         (["beam=2"], "n_best must be at most beam, which is 2, but is 5"),
         (["split=dev"], "split must be one of train, valid, test"),
+        (["max_words=0"], "max_words must be a whole number of at least 1, but is 0"),
         (["pairs=0"], "pairs must be a whole number of at least 1, but is 0"),
         (["pairs=25"], "pairs=25 is more than the 24 pairs of the test split"),
         (["baseline=penn"], "baseline=penn has no run here; there are dialogue_mos"),
@@ -120,4 +130,10 @@ def test_responses_are_scored_written_and_shown(finished, monkeypatch, capsys):
 )
 def test_bad_options_are_named(finished, monkeypatch, arguments, expected):
     with pytest.raises(SystemExit, match=expected):
-        respond(monkeypatch, f"run={finished[0].path}", "max_words=2", *arguments)
+        dialogue(monkeypatch, f"run={finished[0].path}", "max_words=2", *arguments)
+
+
+def test_it_is_no_language_model_of_running_text(finished, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["lmkit", "samples", f"run={finished[0].path}"])
+    with pytest.raises(SystemExit, match="it is no language model of running text"):
+        main()

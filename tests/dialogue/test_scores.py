@@ -54,4 +54,4 @@ def test_distinct_counts_across_responses():
     responses = [["a", "b", "a"], ["a", "b"], ["c"]]
     assert distinct(responses, 1) == 3 / 6
     assert distinct(responses, 2) == 2 / 3  # a b, b a, a b
-    assert math.isnan(distinct([["a"]], 2))
+    assert distinct([["a"]], 2) is None

@@ -6,37 +6,53 @@ Shapes: T tokens read, K components, V vocabulary.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
+from lmkit.analyses.embeddings import BENCHMARKS, Embeddings
 from lmkit.analyses.logits import Logits
 from lmkit.analyses.measuring import measure_runs
-from lmkit.analyses.prediction_study import PredictionOptions, Predictor
-from lmkit.analyses.word_similarity import BENCHMARKS
-from lmkit.cli.embeddings import measure as measure_embeddings
-from lmkit.errors.user_error import UserError
-from lmkit.evaluation.each_run import each_run
+from lmkit.cli.main import main
 from lmkit.evaluation.generate import generate
 from lmkit.evaluation.load import load_run
-from lmkit.evaluation.next_words import (
-    known_words,
-    next_words,
-    next_words_after,
-    target_log_probs,
-)
-
-OPTIONS = PredictionOptions("test", True, [90], [], 3, 40, 4, 1, None, None)
+from lmkit.evaluation.next_words import SplitReader
+from lmkit.runs.folder import RunFolder
 
 
 @pytest.fixture(scope="module")
 def mos(trained_runs):
     (path,) = (path for path in trained_runs.glob("mos-*") if path.is_dir())
     return load_run(path, "best", None, None)
+
+
+@pytest.fixture
+def lmkit(monkeypatch, capsys) -> Callable[..., str]:
+    """A command in this process; returns what it prints, or its error."""
+
+    def command(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["lmkit", *arguments])
+        try:
+            main()
+        except SystemExit as failed:
+            return str(failed.code)
+        return capsys.readouterr().out
+
+    return command
+
+
+def written(run: Path, name: str) -> dict:
+    return json.loads((run / "analysis" / f"{name}.json").read_text())
+
+
+def other_of(runs: Path, run: Path) -> Path:
+    (other,) = (path for path in runs.iterdir() if path.is_dir() and path != run)
+    return other
 
 
 def plain_log_probs(run, tokens) -> torch.Tensor:
@@ -52,10 +68,8 @@ def test_next_words_are_those_of_the_whole_text_read_at_once(mos):
     tokens = mos.data.corpus.test
     rows = plain_log_probs(mos, tokens[:-1]).exp()
     positions = [599, 1, 70, 71, 140, 141, 300]  # windows of 70 end and begin among them
-    read = []
-    found = next_words(mos.model, tokens, positions, 70, read.append)
+    found = SplitReader(mos, "test", 5).next_words(positions)
     assert sorted(found) == sorted(positions)
-    assert sum(read) == 599
     for position, words in found.items():
         row = rows[position - 1]
         target = row[tokens[position]]
@@ -67,66 +81,88 @@ def test_next_words_are_those_of_the_whole_text_read_at_once(mos):
 
 
 def test_words_after_a_text_alone(mos):
-    found = next_words_after(mos.model, [3, 1, 4], 2)
+    found = SplitReader(mos, "test", 3).next_words_after([3, 1, 4])
     row = plain_log_probs(mos, [3, 1, 4])[-1].exp()
-    assert found.top[0][1] == pytest.approx(float(row.max()), rel=1e-4)
+    assert [prob for _, prob in found.top] == pytest.approx(row.topk(3).values.tolist(), rel=1e-4)
     assert (found.target_prob, found.target_rank) == (None, None)
 
 
 def test_log_probs_of_all_words(mos):
     tokens = mos.data.corpus.test
-    found = target_log_probs(mos.model, tokens, 70, lambda count: None)
+    found = SplitReader(mos, "test", 5).log_probs
     rows = plain_log_probs(mos, tokens[:-1])
     plain = rows[torch.arange(599), torch.as_tensor(tokens[1:])]
     np.testing.assert_allclose(found, plain, atol=1e-4)
 
 
-def test_predictions_of_a_folder_against_one_of_its_runs(tiny_runs, tiny_run):
+PREDICTIONS = ("positions=[90]", "random=3", "hits=40", "margins=4")
+
+
+def test_predictions_of_a_folder_compared_with_one_of_its_runs(lmkit, tiny_runs, tiny_run):
     loaded = load_run(tiny_run, "best", None, None)
     vocabulary, tokens = loaded.data.corpus.vocabulary, loaded.data.corpus.test
     text = " ".join(vocabulary[word] for word in tokens[200:205])
-    options = OPTIONS._replace(texts=[text, f"{vocabulary[0]} " * 9])
-    predictor = Predictor(options, str(tiny_run))
-    found = each_run(str(tiny_runs), None, None, predictor.predict)
-    assert len(found) == 2
-    for name, content in found.items():
-        stored = json.loads((tiny_runs / name / "analysis" / "predictions.json").read_text())
-        assert stored == {"schema_version": 1, "kind": "predictions", "checkpoint": "best",
-                          "averaged": True, **content}
+    texts = f"texts=['{text}','{vocabulary[1]} {vocabulary[1]} {vocabulary[1]} {vocabulary[1]}']"
+    line = [f"run={tiny_runs}", *PREDICTIONS, texts, f"compared_with={tiny_run}"]
+    printed = lmkit("predictions", *line)
+    other = other_of(tiny_runs, tiny_run)
+    for run in (other, tiny_run):
+        content = written(run, "predictions")
+        head = {"schema_version": 1, "kind": "predictions", "checkpoint": "best", "averaged": True}
+        assert content.items() >= (head | {"split": "test"}).items()
         sources = [context["source"] for context in content["contexts"]]
         assert sources == ["position", "text", "text", "random", "random", "random"]
         assert [c["position"] for c in content["contexts"][:3]] == [90, 205, None]
         assert content["contexts"][1]["context"].endswith(text)
-        assert len(content["hits"]["top1"]) == len(content["hits"]["top5"]) == 40
-        assert all(a <= b for a, b in zip(*list(content["hits"].values())[1:], strict=True))
-    assert "against" not in found[tiny_run.name]
-    (other,) = (content for name, content in found.items() if name != tiny_run.name)
-    (folder,) = (name for name in found if name != tiny_run.name)
-    ours = target_log_probs(
-        load_run(tiny_runs / folder, "best", None, None).model, tokens, 70, lambda count: None
+        top1, top5 = content["hits"]["top1"], content["hits"]["top5"]
+        assert len(top1) == len(top5) == 40
+        assert all(one <= five for one, five in zip(top1, top5, strict=True))
+        assert f"{run.name}: of 40 words at random {100 * sum(top1) / 40:.1f} % are" in printed
+    assert "compared_with" not in written(tiny_run, "predictions")
+    compared = written(other, "predictions")["compared_with"]
+    ours, theirs = (
+        SplitReader(load_run(run, "best", None, None), "test", 5).log_probs
+        for run in (other, tiny_run)
     )
-    margins = ours - target_log_probs(loaded.model, tokens, 70, lambda count: None)
-    better, worse = other["against"]["better"], other["against"]["worse"]
+    margins = ours - theirs
+    better, worse = compared["better"], compared["worse"]
+    assert compared["run"] == tiny_run.name
     assert better[0]["margin_nats"] == pytest.approx(margins.max(), abs=1e-4)
     assert worse[0]["margin_nats"] == pytest.approx(margins.min(), abs=1e-4)
     assert better[0]["position"] == margins.argmax() + 1
     assert len(better) == len(worse) == 4
+    alone = lmkit("predictions", f"run={other}", *PREDICTIONS, f"compared_with={tiny_run}")
+    assert "likeliest next words" in alone
+    assert "where it is worse than" in " ".join(alone.split())
+    assert "likeliest next words" not in printed  # of several runs they would be too long
 
 
-def test_what_cannot_be_predicted_is_named(tiny_run):
-    loaded = load_run(tiny_run, "best", None, None)
-    with pytest.raises(UserError, match="hits=600 is more than the 599"):
-        Predictor(OPTIONS._replace(hits=600), None).predict(loaded)
-    with pytest.raises(UserError, match="against=nowhere"):
-        Predictor(OPTIONS, "nowhere")
-    with pytest.raises(UserError, match="prompt: 'nonsense' is not in"):
-        known_words("prompt", "nonsense", loaded.data.corpus.vocabulary)
+@pytest.mark.parametrize(
+    ("command", "option", "expected"),
+    [
+        ("predictions", "hits=600", "hits=600 is more than the 599"),
+        ("predictions", "margins=-1", "margins must be a whole number of at least 0, but is -1"),
+        ("predictions", "compared_with=nowhere", "compared_with=nowhere means no finished run"),
+        ("predictions", "compared_with={runs}", "means 2 runs; give one run's folder"),
+        ("predictions", "texts=[3]", "texts must be a list such as [the company said], not [3]"),
+        ("predictions", "texts=[nonsense]", "texts: 'nonsense' is not in the run's vocabulary"),
+        ("embeddings", "benchmarks=nowhere", "nowhere/EN-WS-353-ALL.txt does not exist"),
+        ("dialogue", "shown=1", "it is no dialogue run"),
+        ("samples", "prompt=nonsense", "prompt: 'nonsense' is not in the run's vocabulary"),
+        ("samples", "prompt=3", "prompt must be a text, but is 3; quote it"),
+        ("samples", "temperature=0", "temperature must be greater than 0, but is 0"),
+    ],
+)
+def test_what_cannot_be_measured_is_named(lmkit, tiny_runs, tiny_run, command, option, expected):
+    error = lmkit(command, f"run={tiny_run}", option.format(runs=tiny_runs))
+    assert error.startswith("error: ")
+    assert expected in error
 
 
 def test_histogram_of_all_logits_and_curve_of_the_transform(tiny_run):
     run = load_run(tiny_run, "best", None, None)
     analysis = Logits(split="test", contexts=150, bins=20)
-    (found,) = measure_runs(analysis, [run.folder]).found.values()
+    (found,) = measure_runs(analysis, [RunFolder(tiny_run)]).found.values()
     stored = json.loads((tiny_run / "analysis" / "logits.json").read_text())
     assert (stored["kind"], stored["transform"]) == ("logits", "PiecewiseLinear")
     assert found["num_contexts"] == 150
@@ -147,30 +183,59 @@ def test_histogram_of_all_logits_and_curve_of_the_transform(tiny_run):
     torch.testing.assert_close(torch.tensor(found["curve"]["transformed"]), transformed)
 
 
-def test_embeddings_of_runs(tiny_run, tmp_path):
-    run = load_run(tiny_run, "best", None, None)
-    words = run.data.corpus.vocabulary
+def test_embeddings_of_runs(lmkit, tiny_runs, tiny_run, tmp_path):
+    words = load_run(tiny_run, "best", None, None).data.corpus.vocabulary
+    folder = tmp_path / "benchmarks"
+    folder.mkdir()
     for file in BENCHMARKS.values():
         lines = [f"{words[i]}\t{words[i + 1]}\t{i}" for i in range(1, 9)]
-        (tmp_path / file).write_text("\n".join([*lines, "absent word 1"]))
-    assert all(word == word.lower() for word in words)
-    found = measure_embeddings(run, tmp_path)
-    vectors = run.model.trunk.embedding_weight.detach()
-    cosines = torch.cosine_similarity(vectors[1:9], vectors[2:10])
-    rho = stats.spearmanr(range(1, 9), cosines).statistic
-    assert found["word_similarity"]["MEN"] == {
-        "spearman": pytest.approx(rho), "pairs": 9, "skipped": 1
-    }
-    assert found["emb_dim"] == 8
-    without = measure_embeddings(run, None)  # the toy language lies in no folder
-    assert without["word_similarity"] == {}
-    stored = json.loads((tiny_run / "analysis" / "embeddings.json").read_text())
-    assert stored["principal_components"] == without["principal_components"]
+        (folder / file).write_text("\n".join([*lines, "absent word 1"]))
+    printed = lmkit("embeddings", f"run={tiny_runs}", f"benchmarks={folder}")
+    for run in (tiny_run, other_of(tiny_runs, tiny_run)):
+        vectors = load_run(run, "best", None, None).model.trunk.embedding_weight.detach()
+        cosines = torch.cosine_similarity(vectors[1:9], vectors[2:10])
+        rho = stats.spearmanr(range(1, 9), cosines).statistic
+        content = written(run, "embeddings")
+        assert content["word_similarity"]["MEN"] == {
+            "spearman": pytest.approx(rho), "pairs": 9, "skipped": 1
+        }  # fmt: skip
+        assert content["emb_dim"] == 8
+        assert f"{rho:.4f}".replace("-", "−") in printed
+    assert "1 of 9" in printed
+    assert "benchmarks on which the row's run has" in " ".join(printed.split())
+
+
+def test_without_benchmarks_the_components_are_left(lmkit, tiny_run):
+    printed = lmkit("embeddings", f"run={tiny_run}")  # the toy language lies in no folder
+    assert "no word similarity: benchmarks=FOLDER says where" in printed
+    content = written(tiny_run, "embeddings")
+    assert content["word_similarity"] == {}
+    assert "components for 95%" in printed
+    assert 1 <= content["principal_components"]["0.75"] <= content["principal_components"]["0.95"]
+
+
+def test_vectors_are_those_that_the_trunk_reads(mos):
+    """A head that shares the weight may have a map between it and the vectors."""
+    doubled, analysis = torch.nn.Linear(8, 8, bias=False), Embeddings(benchmarks=None)
+    doubled.weight.data.copy_(torch.diag(torch.tensor([1e3] + [1.0] * 7)))
+    before = analysis.measure(mos)["principal_components"]["0.95"]
+    kept, mos.model.trunk.word_map = mos.model.trunk.word_map, doubled
+    after = analysis.measure(mos)["principal_components"]["0.95"]
+    mos.model.trunk.word_map = kept
+    assert before > after == 1
 
 
 def texts(run, num_texts=2, length=8, temperature=1.0, top_k=None, seed=1) -> list[list[int]]:
-    drawn = [run.model, [0, 5], num_texts, length, temperature, top_k, seed]
-    return generate(*drawn, lambda: None)
+    return generate(
+        run.model,
+        [0, 5],
+        num_texts=num_texts,
+        length=length,
+        temperature=temperature,
+        top_k=top_k,
+        seed=seed,
+        advance=lambda: None,
+    )
 
 
 def test_texts_are_those_of_the_seed(mos):
@@ -201,23 +266,26 @@ def test_words_are_drawn_by_their_probability(mos, temperature, top_k):
     assert stats.chisquare(*pooled).pvalue > 1e-4
 
 
-def test_a_folder_with_an_unfinished_run_names_it(tiny_runs, tiny_run, capsys):
-    (tiny_run / "result.json").unlink()
-    assert len(each_run(str(tiny_runs), None, None, lambda run: 1)) == 1
-    assert f"left out: {tiny_run.name}: it has not finished" in capsys.readouterr().out
-    (damaged,) = (path for path in tiny_runs.glob("toy-*") if path.is_dir())
-    (damaged / "checkpoints" / "best.ckpt").write_bytes(b"")
-    with pytest.raises(UserError, match="could be measured"):
-        each_run(str(tiny_runs), None, None, lambda run: 1)
+def test_a_folder_with_an_unfinished_or_damaged_run_names_it(lmkit, tiny_runs, tiny_run):
+    other = other_of(tiny_runs, tiny_run)
+    (tiny_run / "checkpoints" / "best.ckpt").write_bytes(b"")
+    printed = lmkit("samples", f"run={tiny_runs}", "length=2")
+    assert f"left out: {tiny_run.name}: " in printed
+    assert (other / "analysis" / "samples.json").exists()
+    (other / "result.json").unlink()
+    error = lmkit("samples", f"run={tiny_runs}", "length=2")
+    assert error.startswith("error: no run could be measured")
 
 
-def test_the_generate_command_prints_and_writes(tiny_run):
-    line = [sys.executable, "-m", "lmkit", "generate", f"run={tiny_run}", "length=12", "texts=1"]
-    done = subprocess.run(line, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    stored = json.loads((tiny_run / "analysis" / "samples.json").read_text())
-    (text,) = stored["texts"]
-    assert (stored["kind"], stored["seed"], stored["top_k"]) == ("samples", 1, None)
-    assert text.splitlines()[-1] in done.stdout
-    wrong = subprocess.run([*line, "temperature=0"], capture_output=True, text=True)
-    assert wrong.stderr == "error: temperature must be greater than 0, but is 0\n"
+def test_samples_are_printed_and_written(lmkit, tiny_run):
+    words = load_run(tiny_run, "best", None, None).data.corpus.vocabulary
+    prompt = f"prompt={words[1]} {words[2]}"
+    printed = lmkit("samples", f"run={tiny_run}", "length=12", "texts=2", prompt)
+    content = written(tiny_run, "samples")
+    assert (content["kind"], content["seed"], content["top_k"]) == ("samples", 1, None)
+    assert len(content["texts"]) == 2
+    for number, text in enumerate(content["texts"], 1):
+        assert text.startswith(f"{words[1]} {words[2]}")
+        assert f"{tiny_run.name}, text {number}\n{text}\n" in printed
+    lmkit("samples", f"run={tiny_run}", "length=12", "texts=2", prompt)
+    assert written(tiny_run, "samples") == content

@@ -26,7 +26,7 @@ from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.sweeps.status import standings
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
-from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.finetuning import FinetuneOptions, finetuning_config
 
 QUIET = ["logger.mode=disabled", "callbacks.progress_bar=false", "callbacks.spectrum.every=0"]

@@ -27,7 +27,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.spectra.ranks import effective_rank, press_rank, press_tolerance
 from lmkit.spectra.robustness import add_noise, keep_top
-from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.callbacks.gradient_bottleneck import logit_gradients, model_bottleneck
 from lmkit.training.run import run
 

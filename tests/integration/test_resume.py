@@ -18,7 +18,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.leave import ASKING, LEFT
 from lmkit.runs.metrics import MetricsFile
-from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.checkpoint_files import load_checkpoint
 
 SMALL = [
     "threads=1",

@@ -19,7 +19,7 @@ from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.spectra.storage import read_spectrum, write_spectrum
 from lmkit.tracking.spectrum_charts import PLOTTED_EPOCHS, stored_epochs
-from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.model_spectrum import model_spectrum
 from lmkit.training.run import run
 

@@ -48,8 +48,9 @@ def add_analyses(spectrum_measures) -> Callable[[Path], None]:
         hits = {"positions": [1, 2, 3, 4], "top1": [1, 0, 0, 0], "top5": [1, 1, 0, 1]}
         margin = {**context, "name": "margin 9", "source": "margin", "other_prob": 0.001,
                   "margin_nats": 5.5}  # fmt: skip
-        against = {"run": "penn_small-0", "better": [margin], "worse": []}
-        _write(run, "predictions", split="test", contexts=[context], hits=hits, against=against)
+        compared = {"run": "penn_small-0", "better": [margin], "worse": []}
+        _write(run, "predictions", split="test", contexts=[context], hits=hits,
+               compared_with=compared)  # fmt: skip
         sets = {
             name: {"spearman": 0.4 + shift, "pairs": 237, "skipped": 116}
             for name in ("WS-353", "RG-65")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lmkit.training.callbacks.asgd_switch import STATE_KEY, AsgdSwitch, load_evaluated_weights
-from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.triggers import AtEpoch, FromStart, Never, NonMonotone
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmkit.analyses.contexts import (
+from lmkit.analyses.predictions import (
     Context,
     at_positions,
     at_random,

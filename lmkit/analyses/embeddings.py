@@ -1,0 +1,360 @@
+"""Word vectors against human judgement of similarity, and their principal components.
+
+Spearman's rho on 13 benchmarks, and the number of principal components that hold most of the
+variance (Parthiban et al. 2021, figure 4, and supplement, tables 3 and 13).
+
+Shapes: V vocabulary, E embedding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from lmkit.analyses.analysis import Analysis, Content
+from lmkit.comparison.cells import listed, spread_cell
+from lmkit.comparison.groups import Group, Study, spread_of
+from lmkit.comparison.published_runs import corpus_prefix, published_of
+from lmkit.comparison.run_files import Files
+from lmkit.errors.user_error import UserError
+from lmkit.presentation.published import published_section
+from lmkit.presentation.section import Block, Drawing, Section
+from lmkit.presentation.style import figure, heat_map
+from lmkit.presentation.tables import Column, Table, absent, number, whole, word
+
+if TYPE_CHECKING:  # it brings torch
+    from lmkit.evaluation.load import LoadedRun
+
+# as the paper calls them, and the files of Faruqui and Dyer 2014
+BENCHMARKS = {
+    "WS-353": "EN-WS-353-ALL.txt",
+    "WS-353-SIM": "EN-WS-353-SIM.txt",
+    "WS-353-REL": "EN-WS-353-REL.txt",
+    "RG-65": "EN-RG-65.txt",
+    "MC-30": "EN-MC-30.txt",
+    "MTurk-287": "EN-MTurk-287.txt",
+    "MTurk-771": "EN-MTurk-771.txt",
+    "MEN": "EN-MEN-TR-3k.txt",
+    "YP-130": "EN-YP-130.txt",
+    "VERB-143": "EN-VERB-143.txt",
+    "RW-STANFORD": "EN-RW-STANFORD.txt",
+    "SimVerb-3500": "EN-SimVerb-3500.txt",
+    "SimLex-999": "EN-SIMLEX-999.txt",
+}
+_SHARES = ("0.75", "0.95")  # of the variance
+_SHOWN = 8  # heads in the report
+_COMMAND = "lmkit embeddings run=FOLDER"
+_INTRO = "Are the word vectors of a head of higher rank better by any measure of their own?"
+
+Rho = Mapping[str, Mapping[str, float]]  # by run or group, and by benchmark
+
+
+class Pair(NamedTuple):
+    """Two words, in lower case, and how similar people find them."""
+
+    first: str
+    second: str
+    score: float
+
+
+class Similarity(NamedTuple):
+    """How well a benchmark's order of pairs is that of the vectors' cosines."""
+
+    spearman: float | None  # None where fewer than two different values are left
+    pairs: int  # of the benchmark
+    skipped: int  # of these, with a word outside the vocabulary
+
+
+class Embeddings(Analysis):
+    """The input embedding, which is the decoder too where weights are tied, by its geometry.
+
+    Args:
+        benchmarks: folder of the benchmarks; None: word_similarity beside the run's corpus, where
+            there is one.
+    """
+
+    name = "embeddings"
+    order = 80
+
+    def __init__(self, *, benchmarks: str | None) -> None:
+        if not isinstance(benchmarks, str | None):
+            raise UserError(f"benchmarks must be a folder, but is {benchmarks!r}")
+        self.benchmarks = None if benchmarks is None else Path(benchmarks).expanduser()
+
+    def measure(self, run: LoadedRun) -> Content:
+        # they bring torch, which the report does without
+        from lmkit.evaluation.next_words import of_running_text
+        from lmkit.trunk.recurrent_trunk import RecurrentTrunk
+
+        model, data = of_running_text(run)
+        trunk = model.trunk
+        vectors = trunk.embedding_weight
+        if isinstance(trunk, RecurrentTrunk):
+            vectors = trunk.word_map(vectors)  # of a head that shares the weight
+        vectors_VE: np.ndarray = vectors.detach().cpu().numpy()
+        vocabulary = {word: index for index, word in enumerate(data.corpus.vocabulary)}
+        folder = self.benchmarks or _beside_the_corpus(run.config)
+        benchmarks = {} if folder is None else read_benchmarks(folder)
+        return {
+            "emb_dim": vectors_VE.shape[1],
+            "word_similarity": {
+                name: similarity(pairs, vocabulary, vectors_VE)._asdict()
+                for name, pairs in benchmarks.items()
+            },
+            "principal_components": principal_components(vectors_VE, _SHARES),
+        }
+
+    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+        """A column for each run, then who wins how often where there are several."""
+        sets = {name: content["word_similarity"] for name, content in found.items()}
+        rows = []
+        for benchmark in BENCHMARKS:
+            values = [content.get(benchmark) for content in sets.values()]
+            known = next(filter(None, values), None)
+            if known is not None:
+                skipped = word("{skipped} of {pairs}".format(**known))
+                cells = (number(value and value["spearman"], 4) for value in values)
+                rows.append([word(benchmark), skipped, *cells])
+        for share in _SHARES:
+            counts = (whole(c["principal_components"][share]) for c in found.values())
+            rows.append([word(f"components for {float(share):.0%}"), absent(), *counts])
+        columns = [Column("", is_text=True), Column("pairs skipped", is_optional=True)]
+        columns += [Column(name) for name in found]
+        title = "Spearman's ρ of human judgement and cosine; principal components"
+        tables = [Table("embeddings", title, "", columns, rows)]
+        if len(found) > 1 and any(sets.values()):
+            rho = {name: _known_rho(content) for name, content in sets.items()}
+            tables.append(_wins_table(rho))
+        return tables
+
+    def notes(self, found: Mapping[str, Content]) -> list[str]:
+        if any(content["word_similarity"] for content in found.values()):
+            return []
+        return ["no word similarity: benchmarks=FOLDER says where the benchmarks are"]
+
+    @classmethod
+    def sections(cls, study: Study, files: Files) -> list[Section]:
+        having, without = files.having(study, cls.name)
+        groups, note = study.shown(_SHOWN, having)
+        contents = {
+            group: measured
+            for group in groups
+            if (measured := [c for run in group.runs if (c := files.analysis(run, cls.name))])
+        }
+        missing = [f"no embeddings.json: {listed(without)}: {_COMMAND}"] if without else []
+        blocks: list[Block] = []
+        if contents:
+            rho = {group: _all_rho(measured) for group, measured in contents.items()}
+            if all(rho.values()):
+                blocks = [_rho_table(study, contents, rho), *_published_table(study, [*contents])]
+                if len(contents) > 1:
+                    blocks.append(_wins_drawing(study, rho))
+            else:
+                how = f"{_COMMAND} benchmarks=FOLDER"
+                missing.append(f"no benchmarks of word similarity were there: {how}")
+            blocks.append(_components(study, contents))
+        return [Section("embeddings", "Embeddings", _INTRO + note, blocks, missing)]
+
+
+def read_benchmarks(folder: Path) -> dict[str, list[Pair]]:
+    """The benchmarks in a folder, by the paper's names.
+
+    Raises: UserError naming the file that is missing or damaged.
+    """
+    return {name: _read(folder / file) for name, file in BENCHMARKS.items()}
+
+
+def similarity(
+    pairs: Sequence[Pair], vocabulary: Mapping[str, int], vectors_VE: np.ndarray
+) -> Similarity:
+    """Spearman's rho of scores and cosines, over the pairs with both words in the vocabulary."""
+    known = [pair for pair in pairs if pair.first in vocabulary and pair.second in vocabulary]
+    skipped = len(pairs) - len(known)
+    if len(known) < 2:
+        return Similarity(None, len(pairs), skipped)
+    first, second = (
+        vectors_VE[[vocabulary[word] for word in words]].astype(float)
+        for words in ([p.first for p in known], [p.second for p in known])
+    )
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    cosines = (first * second).sum(axis=1) / norms
+    scores = [pair.score for pair in known]
+    if np.ptp(cosines) == 0 or np.ptp(scores) == 0:
+        return Similarity(None, len(pairs), skipped)
+    rho = float(stats.spearmanr(scores, cosines).statistic)
+    return Similarity(rho if math.isfinite(rho) else None, len(pairs), skipped)
+
+
+def principal_components(vectors_VE: np.ndarray, shares: Sequence[str]) -> dict[str, int]:
+    """By share: the least number of principal components with that share of the variance."""
+    centred_VE = vectors_VE.astype(float) - vectors_VE.mean(axis=0, dtype=float)
+    variances = np.linalg.svd(centred_VE, compute_uv=False) ** 2
+    summed = np.cumsum(variances) / variances.sum()
+    return {share: int(np.searchsorted(summed, float(share))) + 1 for share in shares}
+
+
+def win_matrix(rho: Rho) -> np.ndarray:
+    """On how many benchmarks the row's rho is above the column's, NaN on the diagonal.
+
+    Benchmarks of which one of the two has no rho do not count (Parthiban et al. 2021, figure 4).
+    """
+    wins = np.full((len(rho), len(rho)), np.nan)
+    for i, ours in enumerate(rho.values()):
+        for j, theirs in enumerate(rho.values()):
+            if i != j:
+                wins[i, j] = sum(ours[name] > theirs[name] for name in ours.keys() & theirs.keys())
+    return wins
+
+
+def _read(path: Path) -> list[Pair]:
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        raise UserError(
+            f"{path} does not exist: benchmarks must be the folder of the word-similarity "
+            f"benchmarks; `lmkit download word_similarity --root FOLDER` fetches it"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
+    pairs = []
+    for position, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            first, second, score = line.split()
+            pairs.append(Pair(first.lower(), second.lower(), float(score)))
+        except ValueError:
+            raise UserError(f"{path}, line {position}: {line!r} is no `word word score`") from None
+    return pairs
+
+
+def _beside_the_corpus(config: Mapping[str, Any]) -> Path | None:
+    root = config["data"].get("root")
+    folder = None if root is None else Path(root).expanduser() / "word_similarity"
+    return folder if folder is not None and folder.is_dir() else None
+
+
+def _known_rho(word_similarity: Mapping[str, Content]) -> dict[str, float]:
+    """By benchmark, where there is one."""
+    return {
+        name: values["spearman"]
+        for name, values in word_similarity.items()
+        if values.get("spearman") is not None
+    }
+
+
+def _all_rho(contents: Sequence[Content]) -> dict[str, list[float]]:
+    """By benchmark those of all runs that have one."""
+    rho: dict[str, list[float]] = {}
+    for content in contents:
+        for name, value in _known_rho(content["word_similarity"]).items():
+            rho.setdefault(name, []).append(value)
+    return rho
+
+
+def _wins_table(rho: Rho) -> Table:
+    rows = [
+        [word(name), *(whole(None if math.isnan(count) else int(count)) for count in row)]
+        for name, row in zip(rho, win_matrix(rho), strict=True)
+    ]
+    title = "benchmarks on which the row's run has the higher ρ"
+    return Table("wins", title, "", [Column("", is_text=True), *map(Column, rho)], rows)
+
+
+def _wins_drawing(study: Study, rho: Mapping[Group, Mapping[str, Sequence[float]]]) -> Drawing:
+    means = {
+        group.label: {benchmark: float(np.mean(values)) for benchmark, values in found.items()}
+        for group, found in rho.items()
+    }
+    names = list(means)
+    drawn, axes = figure((4.4, 3.6))
+    heat_map(axes, win_matrix(means), names, names, "{:.0f}")
+    axes.invert_yaxis()
+    axes.set_xticklabels(names, rotation=35, ha="right", rotation_mode="anchor")
+    axes.set(xlabel="than this head", ylabel="better: this head")
+    caption = (
+        f"On how many of the {len(means[names[0]])} benchmarks the embeddings of the row's head "
+        f"have a higher Spearman's ρ (mean over seeds) than those of the column's, {study.short}."
+    )
+    return Drawing("wins", "Pairwise wins", caption, drawn)
+
+
+def _rho_table(
+    study: Study,
+    contents: Mapping[Group, Sequence[Content]],
+    rho: Mapping[Group, Mapping[str, Sequence[float]]],
+) -> Table:
+    first = next(iter(contents.values()))[0]["word_similarity"]
+    prefix = corpus_prefix(study.corpus)
+    counts = published_section("word_pairs")
+    rows = []
+    for name, values in first.items():
+        published = counts.get(name, {}) if prefix else {}
+        rows.append(
+            [
+                word(name),
+                whole(values.get("pairs")),
+                whole(values.get("skipped")),
+                whole(published.get(f"{prefix}_skipped")),
+                *(spread_cell(spread_of(rho[group].get(name, [])), 3) for group in contents),
+            ]
+        )
+    columns = [
+        Column("benchmark", is_text=True),
+        Column("pairs"),
+        Column("skipped"),
+        Column("skipped, published", is_optional=True),
+        *(Column(group.label, ("mean", "sd")) for group in contents),
+    ]
+    caption = (
+        "Spearman's ρ between human judgement and the cosine of embeddings trained on "
+        f"{study.short}: mean ± one standard deviation over seeds. Pairs with a word outside the "
+        "vocabulary are skipped."
+    )
+    return Table("word_similarity", "Word similarity", caption, columns, rows)
+
+
+def _published_table(study: Study, groups: Sequence[Group]) -> list[Table]:
+    section = published_section("word_similarity")
+    published = section.get(corpus_prefix(study.corpus) or "", {})
+    shown = [
+        group
+        for group in groups
+        if published_of(group, study.corpus) is not None and group.head.family in section["heads"]
+    ]
+    if not published or not shown:
+        return []
+    at = [section["heads"].index(group.head.family) for group in shown]
+    rows = [
+        [word(name), *(number(values[i], 3) for i in at)] for name, values in published.items()
+    ]
+    columns = [Column("benchmark", is_text=True), *(Column(group.label) for group in shown)]
+    caption = f"Spearman's ρ as published: {section['source']}."
+    title = "Word similarity, published"
+    return [Table("word_similarity_published", title, caption, columns, rows)]
+
+
+def _components(study: Study, contents: Mapping[Group, Sequence[Content]]) -> Table:
+    rows = []
+    for group, measured in contents.items():
+        counts = [
+            spread_of([c["principal_components"].get(share, math.nan) for c in measured])
+            for share in _SHARES
+        ]
+        cells = [spread_cell(count, 1) for count in counts]
+        rows.append([word(group.label), whole(measured[0].get("emb_dim")), *cells])
+    columns = [
+        Column("head", is_text=True),
+        Column("embedding size"),
+        *(Column(f"components for {float(s):.0%}", ("mean", "sd")) for s in _SHARES),
+    ]
+    caption = (
+        f"Number of principal components that hold a share of the variance of the embeddings, "
+        f"{study.short}: mean ± one standard deviation over seeds."
+    )
+    return Table("components", "Principal components", caption, columns, rows)

@@ -1,0 +1,129 @@
+"""Text that runs write, drawn word by word from a state of zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lmkit.analyses.analysis import Analysis, Content
+from lmkit.comparison.cells import listed
+from lmkit.comparison.groups import Study
+from lmkit.comparison.run_files import Files
+from lmkit.data.corpus import EOS
+from lmkit.errors.user_error import UserError, require_count, require_positive
+from lmkit.presentation.progress import progress_bar
+from lmkit.presentation.section import Passage, Section
+from lmkit.presentation.tables import Table
+
+if TYPE_CHECKING:  # it brings torch
+    from lmkit.evaluation.load import LoadedRun
+
+_SHOWN = 8  # heads in the report
+_TEXTS = 2  # of each head there
+
+
+class Samples(Analysis):
+    """Texts that go on from a prompt.
+
+    Args:
+        prompt: words to go on from; None: the start of a sentence.
+        texts: how many.
+        length: words of each.
+        temperature: of the distribution; below 1 the likelier words become likelier still.
+        top_k: how many of the likeliest words are drawn from; None: all.
+        seed: of the draws.
+    """
+
+    name = "samples"
+    order = 100
+
+    def __init__(
+        self,
+        *,
+        prompt: str | None,
+        texts: int,
+        length: int,
+        temperature: float,
+        top_k: int | None,
+        seed: int,
+    ) -> None:
+        if not isinstance(prompt, str | None):
+            raise UserError(f"prompt must be a text, but is {prompt!r}; quote it")
+        require_count("texts", texts)
+        require_count("length", length)
+        require_positive("temperature", temperature)
+        if top_k is not None:
+            require_count("top_k", top_k)
+        require_count("seed", seed, 0)
+        self.prompt, self.num_texts, self.length = prompt, texts, length
+        self.temperature, self.top_k, self.seed = temperature, top_k, seed
+
+    def measure(self, run: LoadedRun) -> Content:
+        # they bring torch, which the report does without
+        from lmkit.evaluation.generate import generate
+        from lmkit.evaluation.next_words import known_words, of_running_text
+
+        model, data = of_running_text(run)
+        vocabulary = data.corpus.vocabulary
+        # the start of a sentence comes after the end of another
+        prompt = known_words("prompt", self.prompt or EOS, vocabulary)
+        with progress_bar() as progress:
+            task = progress.add_task(f"{run.folder.path.name}: words", total=self.length)
+            drawn = generate(
+                model,
+                prompt,
+                num_texts=self.num_texts,
+                length=self.length,
+                temperature=self.temperature,
+                top_k=self.top_k,
+                seed=self.seed,
+                advance=lambda: progress.advance(task),
+            )
+        start = self.prompt.split() if self.prompt else []
+        return {
+            "temperature": self.temperature,
+            "top_k": self.top_k,
+            "seed": self.seed,
+            "length": self.length,
+            "prompt": self.prompt,
+            "texts": [_in_lines([*start, *(vocabulary[word] for word in text)]) for text in drawn],
+        }
+
+    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+        return []
+
+    def notes(self, found: Mapping[str, Content]) -> list[str]:
+        return [
+            f"\n{name}, text {number}\n{text}"
+            for name, content in found.items()
+            for number, text in enumerate(content["texts"], 1)
+        ]
+
+    @classmethod
+    def sections(cls, study: Study, files: Files) -> list[Section]:
+        """The first texts of one run a head."""
+        having, without = files.having(study, cls.name)
+        groups, note = study.shown(_SHOWN, having)
+        passages = []
+        for group in groups:
+            run = files.representative(group.runs, cls.name)
+            content = None if run is None else files.analysis(run, cls.name)
+            if content is not None:
+                title = f"{group.label}: {_how(content)}"
+                passages += [Passage(title, str(text)) for text in content["texts"][:_TEXTS]]
+        how = "lmkit samples run=FOLDER"
+        missing = [f"no samples.json: {listed(without)}: {how}"] if without else []
+        return [Section("samples", "Generated text", f"One run a head.{note}", passages, missing)]
+
+
+def _in_lines(words: Sequence[str]) -> str:
+    """The words, with a line's end where the model ends a sentence."""
+    return " ".join("\n" if word == EOS else word for word in words).replace(" \n ", "\n")
+
+
+def _how(content: Content) -> str:
+    return ", ".join(
+        f"{name.replace('_', ' ')} {content[name]}"
+        for name in ("temperature", "top_k", "seed")
+        if content.get(name) is not None
+    )

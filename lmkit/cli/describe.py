@@ -17,7 +17,7 @@ from rich.table import Table
 from lmkit.cli.entry import entry_point, plain_config
 
 if TYPE_CHECKING:  # both bring torch, and --help must not wait for it
-    from lmkit.data.corpus import Corpus
+    from lmkit.data.corpus import TextSplits
     from lmkit.training.model_size import Part
 
 CHOICES = ("trunk", "head", "head.mixture", "head.transform", "objective", "optimizer", "trigger")
@@ -46,7 +46,7 @@ def main(config: DictConfig) -> None:
     console.print(LEGEND, style="dim")
 
 
-def configuration_table(config: dict, corpus: Corpus) -> Table:
+def configuration_table(config: dict, corpus: TextSplits) -> Table:
     """One row for each choice: the class, its options and their values."""
     table = Table(title=config["name"], show_header=False)
     table.add_column(style="bold")

@@ -113,16 +113,16 @@ def _targets(options: Options, rank: int, seed: int) -> Tensor:
     for number in range(options.seeds):
         tokens = 20 * options.num_contexts
         language = ToyLanguage(
-            "toy",
-            options.num_words,
-            rank,
-            options.context_strength,
-            ZIPF_EXPONENT,
-            SENTENCE_LENGTH,
-            tokens,
-            2,
-            2,
-            1000 * seed + number,
+            name="toy",
+            num_words=options.num_words,
+            rank=rank,
+            context_strength=options.context_strength,
+            zipf_exponent=ZIPF_EXPONENT,
+            sentence_length=SENTENCE_LENGTH,
+            train_tokens=tokens,
+            valid_tokens=2,
+            test_tokens=2,
+            seed=1000 * seed + number,
         )
         # the first different ones, common contexts before rare ones
         _, first = np.unique(language.contexts("train"), axis=0, return_index=True)

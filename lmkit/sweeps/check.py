@@ -123,12 +123,12 @@ def _on_meta(make: Callable[[], object]) -> None:
 def _check_windows(config: dict) -> None:
     import numpy as np
 
-    from lmkit.data.corpus import Corpus
+    from lmkit.data.corpus import TextSplits
     from lmkit.training.build import build_data
 
     def made(num_tokens: int) -> object:
         tokens = np.zeros(num_tokens, np.int64)
-        return build_data(config, Corpus(("a",), tokens, tokens, tokens))
+        return build_data(config, TextSplits(("a",), tokens, tokens, tokens))
 
     data = made(0)  # refuses batch sizes that are no counts
     if "_target_" in config["windows"]:  # of another kind of corpus

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.progress import Progress
 
 from lmkit.cli.download import main
-from lmkit.data import download as download_module
 from lmkit.data.corpus import TextCorpus
 from lmkit.data.download import download
 from lmkit.data.sources import SOURCES, Source, Wanted
@@ -244,7 +243,7 @@ def test_archive_without_the_file_leaves_nothing_behind(host, tmp_path):
 
 
 def test_command_line(host, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(download_module, "SOURCES", plain(host))
+    monkeypatch.setattr("lmkit.cli.download.SOURCES", plain(host))
     main(["penn", "--root", str(tmp_path)])
     assert f"LMKIT_DATA={tmp_path}" in capsys.readouterr().out
     assert (tmp_path / "penn" / "train.txt").read_bytes() == TEXT
@@ -254,7 +253,7 @@ def test_command_line(host, tmp_path, monkeypatch, capsys):
 
 
 def test_command_line_takes_the_root_from_the_environment(host, tmp_path, monkeypatch):
-    monkeypatch.setattr(download_module, "SOURCES", plain(host))
+    monkeypatch.setattr("lmkit.cli.download.SOURCES", plain(host))
     monkeypatch.setenv("LMKIT_DATA", str(tmp_path))
     main(["penn"])
     assert names(tmp_path / "penn") == ["train.txt"]

@@ -1,28 +1,72 @@
-"""Text corpora as token ids: three files in a folder, one sentence or paragraph a line.
+"""What a corpus is; and text corpora: three files in a folder, one sentence or paragraph a line.
 
-The papers' reading (Merity et al. 2018, Yang et al. 2018): words are what white space separates,
+Text is read as in the papers (Merity et al. 2018, Yang et al. 2018): white space separates words,
 `<eos>` follows every line, and the vocabulary is that of all three splits.
+
+Shapes: V vocabulary.
 """
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from lmkit.data.split_files import DOWNLOADABLE, SPLITS, SplitFiles
-from lmkit.errors.user_error import UserError, require_count
+from lmkit.errors.user_error import UserError, require_choice, require_count
 
 EOS = "<eos>"
-# Counted up whenever the same bytes would be read as other token ids.
-READER_VERSION = 1
+READER_VERSION = 1  # raised whenever the same bytes would be read as other token ids
 
 
-class Corpus(NamedTuple):
+class Splits(Protocol):
+    """A corpus in memory, whatever its splits are made of."""
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """The words, in the order of their indices."""
+
+    def train_word_counts(self) -> np.ndarray:
+        """How often each word occurs in the training split, (V,) int64."""
+
+
+class Corpus(ABC):
+    """Where splits come from, and what they are called.
+
+    Args:
+        name: of the corpus in options and messages.
+        title: its name in tables, "Penn Treebank"; None for `name`.
+        short_title: its name where space is short, "PTB"; None for `name`.
+    """
+
+    place = 0  # corpora have no order of their own (`lmkit.runs.names.Named`)
+
+    def __init__(self, name: str, title: str | None, short_title: str | None) -> None:
+        self.name = name
+        self.display_name, self.short_name = title or name, short_title or name
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of all that decides the splits, found without loading them.
+
+        Raises: UserError naming the option that is wrong, or the file that cannot be read.
+        """
+
+    @abstractmethod
+    def load(self, vocabulary: Sequence[str] | None = None) -> Splits:
+        """The splits, as indices into `vocabulary`, a finished run's; if None, into their own.
+
+        Raises: UserError naming the option or file that is wrong, or a word that is not in
+            `vocabulary`.
+        """
+
+
+class TextSplits(NamedTuple):
     """Three splits as word indices into one vocabulary."""
 
     vocabulary: tuple[str, ...]
@@ -31,18 +75,22 @@ class Corpus(NamedTuple):
     test: np.ndarray  # int64, (tokens,)
 
     def train_word_counts(self) -> np.ndarray:
-        """How often each word occurs in the training text, (V,) int64."""
         return np.bincount(self.train, minlength=len(self.vocabulary))
 
+    def tokens(self, split: str) -> np.ndarray:
+        """The tokens of a split. Raises: UserError unless it is train, valid or test."""
+        require_choice("split", split, SPLITS)
+        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 
-class TextCorpus:
+
+class TextCorpus(Corpus):
     """The corpus in `root`/`folder`/{train,valid,test}.txt.
 
     Args:
-        name: what the corpus is called in messages and tables.
+        name, title, short_title: see `Corpus`.
         root: folder that holds the corpora; None where the user has not said it yet.
         folder: the corpus's own folder below `root`, "." where `root` is that folder.
-        train_tokens: how many tokens from the start of the training text are trained on; None for
+        train_tokens: how many tokens to train on, from the start of the training text; None for
             all. The vocabulary is that of the whole text either way.
 
     Raises:
@@ -50,21 +98,25 @@ class TextCorpus:
     """
 
     def __init__(
-        self, name: str, root: str | None, folder: str, train_tokens: int | None = None
+        self,
+        name: str,
+        root: str | None,
+        folder: str,
+        *,
+        train_tokens: int | None = None,
+        title: str | None = None,
+        short_title: str | None = None,
     ) -> None:
+        super().__init__(name, title, short_title)
         if train_tokens is not None:
             require_count("data.train_tokens", train_tokens)
-        self.name = name
         self.train_tokens = train_tokens
         self.files = SplitFiles(root, folder, ".txt", in_environment=folder in DOWNLOADABLE)
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of the three files' bytes and of how they are read, without tokenising.
+        """Of the three files' bytes and of how they are read, without tokenising.
 
         A part of the training text is a corpus of its own.
-
-        Raises:
-            UserError: `data.root` is not set, or a file cannot be read.
         """
         digest = hashlib.sha256(f"text reader {READER_VERSION}".encode())
         for split in SPLITS:
@@ -73,17 +125,12 @@ class TextCorpus:
             digest.update(f"first {self.train_tokens} tokens".encode())
         return digest.hexdigest()
 
-    def load(self, vocabulary: Sequence[str] | None = None) -> Corpus:
-        """Reads the splits.
+    def load(self, vocabulary: Sequence[str] | None = None) -> TextSplits:
+        """Reads the splits. A vocabulary of their own has the words in order of first appearance.
 
-        Args:
-            vocabulary: that of a finished run, to read the text as that run did. By default the
-                vocabulary is made here: all words of train, valid and test, in order of first
-                appearance.
-
-        Raises:
-            UserError: `data.root` is not set; a file is missing, empty or not UTF-8; a word is
-                not in the given `vocabulary`; the training text has fewer than `train_tokens`.
+        Raises: UserError when `data.root` is not set; when a file is missing, empty or not UTF-8;
+            when a word is not in the given `vocabulary`; when the training text has fewer than
+            `train_tokens`.
         """
         index: Mapping[str, int]
         if vocabulary is None:
@@ -94,7 +141,7 @@ class TextCorpus:
         else:
             index = {word: position for position, word in enumerate(vocabulary)}
         train, valid, test = (self._token_ids(split, index) for split in SPLITS)
-        return Corpus(tuple(index), self._first_tokens(train), valid, test)
+        return TextSplits(tuple(index), self._first_tokens(train), valid, test)
 
     def _first_tokens(self, train: np.ndarray) -> np.ndarray:
         if self.train_tokens is not None and self.train_tokens > len(train):
@@ -132,7 +179,7 @@ def _tokens(line: str) -> list[str]:
 
 
 def _split_lines(text: str) -> list[str]:
-    # As Python's text files: \n, \r\n and \r end a line, other separators of Unicode do not (which
-    # str.splitlines would take as line ends too). A last line counts with or without an end.
+    # As in Python's text files, \n, \r\n and \r end a line. Unicode's other separators, at which
+    # str.splitlines would split too, do not. A last line counts with or without an end.
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return text.removesuffix("\n").split("\n")

@@ -1,4 +1,4 @@
-"""The windows of a corpus's three splits, as Lightning takes them."""
+"""The windows of a corpus's three splits, in the form that Lightning takes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from functools import cached_property
 
 import pytorch_lightning as pl
 
-from lmkit.data.corpus import Corpus
+from lmkit.data.corpus import TextSplits
 from lmkit.data.windows import EvalWindows, TrainWindows, columns
-from lmkit.errors.user_error import require_choice, require_count
+from lmkit.errors.user_error import require_count
 
 
 class WindowsDataModule(pl.LightningDataModule):
     """Training windows of random length, validation and test windows of a fixed one.
 
-    Lightning stores the training windows' state in checkpoints by itself, since they have
-    `state_dict` and `load_state_dict`; the LightningModule commits what it has trained on
-    (`trainer.train_dataloader.commit(window)`). Windows keep their plain ints on the way to a
-    device, only their tensors move.
+    Lightning stores the state of the training windows in checkpoints by itself, since they have
+    `state_dict` and `load_state_dict`; after each step `trainer.train_dataloader.commit(window)`
+    must be called. On the way to a device only a window's tensors move.
 
     Args:
         corpus: the token ids of the three splits.
@@ -26,14 +25,15 @@ class WindowsDataModule(pl.LightningDataModule):
         test_batch_size: columns of the test split.
         bptt: usual length of a training window, in tokens of a column.
         max_length_delta: how much longer than `bptt` a training window may be.
-        eval_length: length of a validation or test window. It changes no perplexity but by the
-            order of sums, since state is carried over.
+        eval_length: length of a validation or test window. As state is carried over, it changes a
+            perplexity by the order of sums alone.
         seed: of the training windows' lengths.
     """
 
     def __init__(
         self,
-        corpus: Corpus,
+        *,
+        corpus: TextSplits,
         batch_size: int,
         valid_batch_size: int = 10,
         test_batch_size: int = 1,
@@ -58,7 +58,7 @@ class WindowsDataModule(pl.LightningDataModule):
 
     @cached_property
     def train_windows(self) -> TrainWindows:
-        """The training windows: one object for good, since it knows how far training has come."""
+        """The training windows: always the same object, which knows how far training has come."""
         columns_SB = columns(self.corpus.train, self.batch_size)
         return TrainWindows(columns_SB, self.bptt, self.max_length_delta, self.seed)
 
@@ -68,8 +68,7 @@ class WindowsDataModule(pl.LightningDataModule):
         Raises:
             UserError: `split` is not train, valid or test, or too short for its columns.
         """
-        require_choice("split", split, Corpus._fields[1:])
-        tokens = getattr(self.corpus, split)
+        tokens = self.corpus.tokens(split)
         batch_size = self.test_batch_size if split == "test" else self.valid_batch_size
         return EvalWindows(columns(tokens, batch_size), self.eval_length)
 

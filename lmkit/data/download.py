@@ -1,8 +1,8 @@
 """Fetches a corpus from its public address.
 
-Every file is checked against the SHA-256 of the file that the project's numbers were made with,
-and appears under its name only when it is whole and right. What is there already is kept. A
-download that broke off goes on where it stopped.
+A file must have the SHA-256 of the one that the project's numbers were made with, and appears under
+its name only when it is complete. Files that are there already are kept. A download that broke off
+goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 
-from lmkit.data.sources import SOURCES, Source, Wanted
+from lmkit.data.sources import Source, Wanted
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_atomically
 
 BLOCK_BYTES = 1 << 16
 TIMEOUT_S = 30
-# In a row, without a byte more having come.
-MAX_FAILURES = 3
+MAX_FAILURES = 3  # in a row, without one more byte
 NETWORK_ERRORS = (
     urllib.error.URLError,
     http.client.HTTPException,
     ssl.SSLError,
     ConnectionError,
 )
-# The host of WikiText-2 turns away urllib's own name.
-HEADERS = {"User-Agent": "Mozilla/5.0 (compatible; lmkit)"}
+HEADERS = {"User-Agent": "Mozilla/5.0 (compatible; lmkit)"}  # WikiText-2's host rejects urllib's
 
 
 def download(
     corpus: str,
     root: Path,
     progress: Progress,
-    sources: Mapping[str, Sequence[Source]] = SOURCES,
+    sources: Mapping[str, Sequence[Source]],
 ) -> Path:
     """Puts the files of `corpus` into its folder below `root`, and returns that folder.
 
     Raises:
-        UserError: the address does not answer, sends another file than the published one, or the
-            connection keeps breaking; a file of another content is there already; the disk is
-            full. Files that were there before stay as they were.
+        UserError: the address does not answer, or sends another file than the published one; the
+            connection keeps breaking; another file of that name is there already; the disk is full.
+            Files that were there before stay as they were.
     """
     folder = root / corpus
     missing = [
@@ -86,18 +86,21 @@ def _download_source(source: Source, folder: Path, progress: Progress) -> None:
     try:
         contents = _checked_contents(source, part)
     except UserError:
-        # Whatever it was, going on with it would never make it right.
-        part.unlink()
+        part.unlink()  # nothing that is added to it would make it right
         if not resumed:
             raise
-        # The part that was here may have been damaged, or of an older file: anew from the start.
+        # The part that was here may have been damaged, or part of an older file: from the start.
         _download_source(source, folder, progress)
         return
     for wanted, content in contents.items():
         path = folder / wanted.name
         if not _is_there(path, wanted):
-            replace_atomically(path, lambda file, content=content: file.write(content))
+            replace_atomically(path, partial(_write, content=content))
     part.unlink()
+
+
+def _write(file: BinaryIO, content: bytes) -> None:
+    file.write(content)
 
 
 def _checked_contents(source: Source, part: Path) -> dict[Wanted, bytes]:
@@ -120,7 +123,7 @@ def _content(part: Path, wanted: Wanted, url: str) -> bytes:
     try:
         with zipfile.ZipFile(part) as archive:
             return archive.read(wanted.member)
-    # A damaged archive shows itself in any of these ways.
+    # what zipfile raises for damaged archives
     except (zipfile.BadZipFile, zipfile.LargeZipFile, KeyError, EOFError, OSError) as error:
         raise UserError(
             f"{url} does not send a zip file with {wanted.member} in it ({error}); "
@@ -139,7 +142,7 @@ def _fetch(url: str, part: Path, progress: Progress) -> None:
                 return
             problem = "the connection closed early"
         except urllib.error.HTTPError as error:
-            # An answer, which asking again will not change.
+            # asking again would not change the answer
             raise UserError(f"{url} answers {error.code} {error.reason}; try again later") from None
         except TimeoutError:
             problem = f"nothing came for {TIMEOUT_S} s"
@@ -155,8 +158,8 @@ def _fetch(url: str, part: Path, progress: Progress) -> None:
             )
 
 
-def _fetch_rest(url: str, part: Path, progress: Progress, task: int) -> bool:
-    """Asks once for what `part` lacks. Returns whether it is complete then."""
+def _fetch_rest(url: str, part: Path, progress: Progress, task: TaskID) -> bool:
+    """Asks once for what `part` lacks. Returns whether it is then complete."""
     have = _size(part)
     headers = {**HEADERS, "Range": f"bytes={have}-"} if have else HEADERS
     try:
@@ -165,11 +168,11 @@ def _fetch_rest(url: str, part: Path, progress: Progress, task: int) -> bool:
         )
     except urllib.error.HTTPError as error:
         if have and error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-            # Nothing comes after what is here; the checksum will say whether it is right.
+            # the server has no more than what is here; the checksum will say whether it is right
             return True
         raise
     with answer:
-        # A server that knows no ranges answers 200 with the whole file.
+        # a server without ranges answers 200 with the whole file
         start = have if answer.status == http.client.PARTIAL_CONTENT else 0
         length = answer.headers.get("Content-Length")
         total = start + int(length) if length else None

@@ -1,7 +1,8 @@
-"""Training batches epoch by epoch, of which it is known exactly how far training has come."""
+"""Training batches epoch by epoch, with an exact record of how far training has come."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -9,35 +10,53 @@ from torch import Tensor
 
 
 class Batch(Protocol):
-    """What training asks of a batch, whatever else is in it. Evaluation batches have epoch 0."""
+    """What training asks of a batch, whatever else is in it."""
 
-    targets_TB: Tensor
-    num_targets: int  # predicted tokens
-    sampled_length: int  # by which the lr may be scaled
-    index: int  # in its epoch, from 0
-    epoch: int  # from 1
-    is_last: bool  # of its epoch
+    @property
+    def targets_TB(self) -> Tensor:  # noqa: N802
+        """Word indices, int64."""
+
+    @property
+    def num_targets(self) -> int:
+        """Predicted tokens."""
+
+    @property
+    def sampled_length(self) -> int:
+        """The length by which the lr may be scaled."""
+
+    @property
+    def index(self) -> int:
+        """Of the batch in its epoch, from 0."""
+
+    @property
+    def epoch(self) -> int:
+        """From 1; evaluation batches have 0."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it is the last of its epoch."""
 
 
-class EpochBatches:
-    """Iterating yields what is left of the current epoch; what was trained on is committed.
+class EpochBatches(ABC):
+    """Iterating yields what is left of the current epoch; `commit` records what was trained on.
 
     It has no length: epochs may differ in theirs, and Lightning would take the first one's for all.
-    A loader without length is read one batch ahead, so what was yielded is not what was trained on:
-    the loop calls `commit` after each step, and only committed batches are in `state_dict`.
+    Lightning reads one batch ahead of a loader without length, so that a batch may be yielded and
+    not be trained on: the loop calls `commit` after each step, and `state_dict` has only what was
+    committed.
     """
 
     def __init__(self) -> None:
         self._epoch = 1
-        self._windows_done = 0
+        self._batches_done = 0
 
-    def num_windows(self, epoch: int) -> int:
+    @abstractmethod
+    def num_batches(self, epoch: int) -> int:
         """Number of batches in `epoch` (from 1)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def batches(self, epoch: int, first: int) -> Iterator[Batch]:
         """The batches of `epoch` from the one with index `first` on."""
-        raise NotImplementedError
 
     def commit(self, batch: Batch) -> None:
         """Records that `batch` was trained on.
@@ -48,23 +67,23 @@ class EpochBatches:
         expected = self._next()
         if (batch.epoch, batch.index) != expected:
             raise ValueError(
-                f"window {batch.index} of epoch {batch.epoch} committed, "
-                f"but window {expected[1]} of epoch {expected[0]} is next"
+                f"batch {batch.index} of epoch {batch.epoch} committed, "
+                f"but batch {expected[1]} of epoch {expected[0]} is next"
             )
-        self._epoch, self._windows_done = batch.epoch, batch.index + 1
+        self._epoch, self._batches_done = batch.epoch, batch.index + 1
 
     def state_dict(self) -> dict[str, int]:
         """The epoch of the last committed batch, and how many batches of it are committed."""
-        return {"epoch": self._epoch, "windows_done": self._windows_done}
+        return {"epoch": self._epoch, "windows_done": self._batches_done}  # as in old checkpoints
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Goes on after the last batch committed when `state` was taken."""
-        self._epoch, self._windows_done = state["epoch"], state["windows_done"]
+        self._epoch, self._batches_done = state["epoch"], state["windows_done"]
 
     def __iter__(self) -> Iterator[Batch]:
         return self.batches(*self._next())
 
     def _next(self) -> tuple[int, int]:
-        if self._windows_done < self.num_windows(self._epoch):
-            return self._epoch, self._windows_done
+        if self._batches_done < self.num_batches(self._epoch):
+            return self._epoch, self._batches_done
         return self._epoch + 1, 0

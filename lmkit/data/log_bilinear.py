@@ -20,8 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 EOS_ID = 0
-# How much the word before the last one tells, against the last one.
-BEFORE_WEIGHT = 0.6
+BEFORE_WEIGHT = 0.6  # how much the word before the last one tells, relative to the last one
 # Zipf-Mandelbrot: the r-th word's frequency is proportional to (r + ZIPF_SHIFT) ** -exponent.
 ZIPF_SHIFT = 2.7
 FIT_CONTEXTS, FIT_ROUNDS = 4096, 30
@@ -42,13 +41,14 @@ class LogBilinear(NamedTuple):
         u_ND = self.last_VD[last] + goes_on * self.before_VD[before]
         scores_NV = u_ND @ self.output_VD.T + self.bias_V
         scores_NV -= scores_NV.max(axis=1, keepdims=True)
-        return scores_NV - np.log(np.exp(scores_NV).sum(axis=1, keepdims=True))
+        log_probs_NV: np.ndarray = scores_NV - np.log(np.exp(scores_NV).sum(axis=1, keepdims=True))
+        return log_probs_NV
 
     def sentences(self, num_sentences: int, random: np.random.RandomState) -> np.ndarray:
         """Independent sentences one after the other, each with its `<eos>`: int64 (tokens,)."""
         words: list[np.ndarray] = []
         sentences: list[np.ndarray] = []
-        # All sentences grow in step; those that are not at their end yet are going on.
+        # all sentences grow in step; `going_on` are those that have not ended yet
         going_on = np.arange(num_sentences)
         contexts = np.full((num_sentences, 2), EOS_ID)
         while len(going_on):
@@ -92,8 +92,8 @@ def random_language(
 def _fit_biases(
     language: LogBilinear, frequencies_V: np.ndarray, random: np.random.RandomState
 ) -> LogBilinear:
-    # Each round compares the words' mean probability with the wanted frequencies, over contexts
-    # that the language itself has drawn.
+    # Each round compares the words' mean probabilities with the wanted frequencies, over contexts
+    # drawn from the language itself.
     cumulative_V = frequencies_V.cumsum()
     thresholds = random.random_sample((FIT_CONTEXTS, 2)) * cumulative_V[-1]
     contexts = np.searchsorted(cumulative_V, thresholds)
@@ -108,4 +108,5 @@ def _fit_biases(
 def _draw(probs_NV: np.ndarray, random: np.random.RandomState) -> np.ndarray:
     cumulative_NV = probs_NV.cumsum(axis=1)
     thresholds_N = random.random_sample(len(probs_NV)) * cumulative_NV[:, -1]
-    return (cumulative_NV < thresholds_N[:, None]).sum(axis=1)
+    words_N: np.ndarray = (cumulative_NV < thresholds_N[:, None]).sum(axis=1)
+    return words_N

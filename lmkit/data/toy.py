@@ -1,7 +1,7 @@
-"""A toy language whose distribution is known exactly: a model can be held against the truth.
+"""A toy language whose distribution is known exactly, so that a model can be compared with it.
 
 Its texts are drawn from a log-bilinear distribution (log_bilinear.py) of a chosen rank: a run can
-say how far a model is from the entropy of the language, and whether it found the rank.
+say how far its model is from the entropy of the language, and whether it found the rank.
 
 Shapes: N contexts, V words.
 """
@@ -16,40 +16,38 @@ from functools import cached_property
 
 import numpy as np
 
-from lmkit.data.corpus import EOS, Corpus
+from lmkit.data.corpus import EOS, Corpus, TextSplits
 from lmkit.data.log_bilinear import EOS_ID, LogBilinear, random_language, zipfian_frequencies
 from lmkit.data.split_files import SPLITS
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_number
 
-# Counted up whenever the same parameters would give another language or other texts.
-GENERATOR_VERSION = 1
-# Words would hardly ever come to an `<eos>` in a language of stronger contexts.
-MAX_CONTEXT_STRENGTH = 4.0
+GENERATOR_VERSION = 1  # raised whenever the same parameters would give other texts
+MAX_CONTEXT_STRENGTH = 4.0  # stronger contexts hardly ever lead to an `<eos>`
 MAX_ZIPF_EXPONENT = 4.0
 MAX_SENTENCE_LENGTH = 1000.0
-# Bounds the memory of an (N, V) array, in elements.
-CHUNK_ELEMENTS = 2**21
+CHUNK_ELEMENTS = 2**21  # of an (N, V) array, to bound its memory
 
 
-class ToyLanguage:
+class ToyLanguage(Corpus):
     """Texts of the toy language, and their exact probabilities.
 
     Args:
-        name: what the language is called in messages and tables.
+        name, title, short_title: see `Corpus`.
         num_words: size of the vocabulary, `<eos>` (word 0) included.
         rank: exact rank of the log P matrix over all contexts, at least 3.
-        context_strength: standard deviation of u . B[x] over contexts, in nats; the larger it is,
-            the more the last two words tell about the next. From 0.1 to 4.
-        zipf_exponent: of the words' frequencies, `<eos>` left out. From 0 to 4.
-        sentence_length: mean number of tokens of a sentence, `<eos>` included (approximately). From
+        context_strength: standard deviation of u . B[x] over contexts, in nats, from 0.1 to 4; the
+            larger it is, the more the last two words tell about the next.
+        zipf_exponent: of the frequencies of all words but `<eos>`, from 0 to 4.
+        sentence_length: mean number of tokens of a sentence, `<eos>` included (approximately), from
             2 to 1000.
-        train_tokens: size of the training split, likewise `valid_tokens` and `test_tokens`. A
-            split's last sentence may be cut short.
+        train_tokens, valid_tokens, test_tokens: sizes of the splits. A split's last sentence may be
+            cut short.
         seed: of the language and its texts.
     """
 
     def __init__(
         self,
+        *,
         name: str,
         num_words: int,
         rank: int,
@@ -60,7 +58,10 @@ class ToyLanguage:
         valid_tokens: int,
         test_tokens: int,
         seed: int,
+        title: str | None = None,
+        short_title: str | None = None,
     ) -> None:
+        super().__init__(name, title, short_title)
         require_count("data.num_words", num_words, 5)
         require_count("data.rank", rank, 3)
         if rank > num_words:
@@ -74,7 +75,6 @@ class ToyLanguage:
         require_count("data.valid_tokens", valid_tokens, 2)
         require_count("data.test_tokens", test_tokens, 2)
         require_count("data.seed", seed, 0)
-        self.name = name
         self.num_words = num_words
         self.rank = rank
         self.context_strength = float(context_strength)
@@ -89,7 +89,7 @@ class ToyLanguage:
         return (EOS, *(f"w{rank}" for rank in range(1, self.num_words)))
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of all that decides the texts, without generating them."""
+        """Of all that decides the texts, without generating them."""
         parameters = {
             "generator": GENERATOR_VERSION,
             "num_words": self.num_words,
@@ -102,14 +102,13 @@ class ToyLanguage:
         }
         return hashlib.sha256(json.dumps(parameters, sort_keys=True).encode()).hexdigest()
 
-    def load(self, vocabulary: Sequence[str] | None = None) -> Corpus:
-        """The splits, as indices into `vocabulary` if given (a finished run's), else into its own.
+    def load(self, vocabulary: Sequence[str] | None = None) -> TextSplits:
+        """Draws the splits.
 
-        Raises:
-            UserError: a word of the language is not in the given `vocabulary`.
+        Raises: UserError when a word of the language is not in the given `vocabulary`.
         """
         if vocabulary is None:
-            return Corpus(self.vocabulary, *self._texts.values())
+            return TextSplits(self.vocabulary, *self._texts.values())
         index = {word: position for position, word in enumerate(vocabulary)}
         unknown = next((word for word in self.vocabulary if word not in index), None)
         if unknown is not None:
@@ -118,7 +117,7 @@ class ToyLanguage:
                 f"with; data must be the corpus of that run, with the same data.num_words"
             )
         new_ids = np.array([index[word] for word in self.vocabulary], dtype=np.int64)
-        return Corpus(tuple(vocabulary), *(new_ids[text] for text in self._texts.values()))
+        return TextSplits(tuple(vocabulary), *(new_ids[text] for text in self._texts.values()))
 
     def contexts(self, split: str) -> np.ndarray:
         """The contexts of a split's tokens but the first: int64 (N, 2), the two words before each.

@@ -30,7 +30,7 @@ class Window(NamedTuple):
     targets_TB: torch.Tensor  # int64, the inputs one step on
     # The length drawn for this window, which scales the lr. Where the columns end, T is shorter.
     sampled_length: int
-    index: int  # of the window in its epoch, from 0
+    index: int  # type: ignore[assignment]  # of the window in its epoch, from 0; no tuple.index
     epoch: int  # from 1; evaluation windows have 0
     is_last: bool  # of its epoch
 
@@ -106,8 +106,7 @@ class TrainWindows(EpochBatches):
         self.seed = seed
         super().__init__()
 
-    def num_windows(self, epoch: int) -> int:
-        """Number of windows in `epoch` (from 1)."""
+    def num_batches(self, epoch: int) -> int:
         return len(self._lengths(epoch))
 
     def batches(self, epoch: int, first: int) -> Iterator[Window]:

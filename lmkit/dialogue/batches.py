@@ -142,7 +142,7 @@ class TrainPairs(EpochBatches):
         self.pairs, self.batch_size, self.seed = pairs, batch_size, seed
         self._lengths = pairs.lengths.tobytes()
 
-    def num_windows(self, epoch: int) -> int:
+    def num_batches(self, epoch: int) -> int:
         """Number of batches in `epoch` (from 1)."""
         return len(self._batches(epoch))
 

@@ -1,4 +1,4 @@
-"""What a user got wrong, said in one line: the option or file, what it was, what would be right."""
+"""Mistakes of the user, said in one line: the option or file, what it is, and what it must be."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from collections.abc import Sequence
 
 
 class UserError(Exception):
-    """A mistake that the user can mend. Entry points print it as one line, without a traceback."""
+    """A mistake that the user can correct. Commands print it as one line, without a traceback."""
 
 
-def require_number(option: str, value: object) -> None:
-    """Raises UserError unless `value` is a finite int or float."""
+def require_number(option: str, value: object) -> float:
+    """The value. Raises UserError unless it is a finite int or float."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise UserError(f"{option} must be a number, but is {value!r}")
+    return value
 
 
 def require_positive(option: str, value: object) -> None:
     """Raises UserError unless `value` is a finite number above 0."""
-    require_number(option, value)
-    if not value > 0:
+    if not require_number(option, value) > 0:
         raise UserError(f"{option} must be greater than 0, but is {value!r}")
 
 
 def require_at_least(option: str, value: object, minimum: float) -> None:
     """Raises UserError unless `value` is a finite number of at least `minimum`."""
-    require_number(option, value)
-    if not value >= minimum:
+    if not require_number(option, value) >= minimum:
         raise UserError(f"{option} must be at least {minimum}, but is {value!r}")
 
 
@@ -39,8 +38,7 @@ def require_count(option: str, value: object, minimum: int = 1) -> None:
 
 def require_rate(option: str, value: object) -> None:
     """Raises UserError unless `value` is a probability of dropping, in [0, 1)."""
-    require_number(option, value)
-    if not 0 <= value < 1:
+    if not 0 <= require_number(option, value) < 1:
         raise UserError(f"{option} must be at least 0 and less than 1, but is {value!r}")
 
 

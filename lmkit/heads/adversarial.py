@@ -80,6 +80,6 @@ def worst_noise(context_nKE: Tensor, target_nE: Tensor, epsilon: float) -> Tenso
     """Noise (n, K, E) on the targets' vectors: -epsilon |w| h / |h| where h . w > 0, else 0."""
     target_n1E = target_nE.unsqueeze(1)
     agrees_nK1 = (context_nKE * target_n1E).sum(-1, keepdim=True) > 0
-    length = epsilon * target_n1E.norm(dim=-1, keepdim=True)
+    length: Tensor = epsilon * target_n1E.norm(dim=-1, keepdim=True)
     direction = F.normalize(context_nKE, dim=-1)  # of a context of zeros: zeros
     return -length * direction * agrees_nK1

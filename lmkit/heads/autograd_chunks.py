@@ -9,7 +9,7 @@ Shapes: N contexts, n contexts of a chunk.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,20 +34,24 @@ class Formula(NamedTuple):
 
 def product(rows: Tensor, matrix: Tensor) -> Tensor:
     """rows matrix', computed in the matrix's dtype and returned in that of the rows."""
-    return _Product.apply(rows.to(matrix.dtype), matrix).to(rows.dtype)
+    product: Tensor = _Product.apply(  # type: ignore[no-untyped-call]
+        rows.to(matrix.dtype), matrix
+    )
+    return product.to(rows.dtype)
 
 
 class _Product(torch.autograd.Function):
     """By the library that is the faster for products without gradient, backward as forward."""
 
     @staticmethod
-    def forward(ctx, rows: Tensor, matrix: Tensor) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, matrix: Tensor) -> Tensor:
         ctx.save_for_backward(rows, matrix)
-        return cpu.product(rows.flatten(0, -2), matrix.T).unflatten(0, rows.shape[:-1])
+        products = cpu.product(rows.flatten(0, -2), matrix.T)
+        return torch.unflatten(products, 0, rows.shape[:-1])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
         rows, matrix = ctx.saved_tensors
         grad = grad_output.flatten(0, -2)
         grad_rows = grad_matrix = None
@@ -61,7 +65,8 @@ class _Product(torch.autograd.Function):
 def called(module: nn.Module, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
     """What `module` makes of `x` with these in the place of its parameters, in their order."""
     names = [name for name, _ in module.named_parameters()]
-    return functional_call(module, dict(zip(names, parameters, strict=True)), (x,))
+    values: Tensor = functional_call(module, dict(zip(names, parameters, strict=True)), (x,))
+    return values
 
 
 def autograd_nll(
@@ -82,15 +87,16 @@ def autograd_nll(
     counts = (len(inputs), len(formula.matrices))
     tensors = (*(x.to(dtype) for x in inputs), *formula.matrices, *formula.vectors)
     with torch.autocast(device_type, enabled=False):
-        return _AutogradNLL.apply(
+        nll: Tensor = _AutogradNLL.apply(  # type: ignore[no-untyped-call]
             formula.row_nll, targets_N, rows, product_dtype, counts, *tensors
         )
+    return nll
 
 
 class _AutogradNLL(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx,
+        ctx: Any,
         row_nll: Callable[..., Tensor],
         targets_N: Tensor,
         rows: int,
@@ -117,16 +123,16 @@ class _AutogradNLL(torch.autograd.Function):
             places = [None if x is None else x[part] for x in grads[:num_inputs]]
             _add_gradients(nll, [*chunk, *leaves], [*places, *grads[num_inputs:]])
             total += nll.detach()
-        ctx.found = [i for i, grad in enumerate(grads) if grad is not None]
+        ctx.wanted = [i for i, grad in enumerate(grads) if grad is not None]
         ctx.count = len(grads)
-        ctx.save_for_backward(*(grads[i] for i in ctx.found))
+        ctx.save_for_backward(*(grads[i] for i in ctx.wanted))
         return total
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         grads: list[Tensor | None] = [None] * ctx.count
-        for i, grad in zip(ctx.found, ctx.saved_tensors, strict=True):
+        for i, grad in zip(ctx.wanted, ctx.saved_tensors, strict=True):
             grads[i] = grad * grad_output
         return (None, None, None, None, None, *grads)
 
@@ -138,7 +144,7 @@ def _leaf(x: Tensor, wanted: bool) -> Tensor:
 def _add_gradients(nll: Tensor, of: list[Tensor], to: list[Tensor | None]) -> None:
     """Adds the gradients of a chunk's loss to their sums, where there is one."""
     pairs = [(x, total) for x, total in zip(of, to, strict=True) if total is not None]
-    found = torch.autograd.grad(nll, [x for x, _ in pairs], allow_unused=True)
-    for grad, (_, total) in zip(found, pairs, strict=True):
+    grads = torch.autograd.grad(nll, [x for x, _ in pairs], allow_unused=True)
+    for grad, (_, total) in zip(grads, pairs, strict=True):
         if grad is not None:
             total += grad

@@ -50,7 +50,7 @@ class AutogradHead(Head):
     @torch.no_grad()
     def token_nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
         weights = self._weights()
-        targets = targets_TB.reshape(-1).split(self._rows())
+        targets = torch.split(targets_TB.reshape(-1), self._rows())
         pairs = zip(self._input_chunks(hidden_TBD), targets, strict=True)
         nll = [self._row_nll(inputs, *weights, targets_n) for inputs, targets_n in pairs]
         return torch.cat(nll).view_as(targets_TB)
@@ -60,5 +60,5 @@ class AutogradHead(Head):
         return [x.to(self.decoder_weight.dtype) for x in self.mixture(hidden_TBD)]
 
     def _input_chunks(self, hidden_TBD: Tensor) -> Iterator[tuple[Tensor, ...]]:
-        parts = (x.split(self._rows()) for x in self._inputs(hidden_TBD))
+        parts = (torch.split(x, self._rows()) for x in self._inputs(hidden_TBD))
         return zip(*parts, strict=True)

@@ -14,6 +14,8 @@ Three matrix products, no recomputation, no (N, K, V) and no (N, V) tensor.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -50,7 +52,7 @@ def chunked_nll(
         product_dtype = torch.get_autocast_dtype(device_type)
     parameters = [p for p in transform.parameters() if p.requires_grad]
     with torch.autocast(device_type, enabled=False):
-        return _ChunkedNLL.apply(
+        nll: Tensor = _ChunkedNLL.apply(  # type: ignore[no-untyped-call]
             log_prior_NK.to(weight_VE.dtype),
             context_NKE.to(weight_VE.dtype),
             weight_VE,
@@ -61,12 +63,13 @@ def chunked_nll(
             product_dtype,
             *parameters,
         )
+    return nll
 
 
 class _ChunkedNLL(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx,
+        ctx: Any,
         log_prior_NK: Tensor,
         context_NKE: Tensor,
         weight_VE: Tensor,
@@ -101,7 +104,7 @@ class _ChunkedNLL(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         main, parameters = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
         no_grad = (None, None, None, None)
         if grad_output.is_cuda or grad_output != 1:  # it nearly always is 1: saves a pass over all

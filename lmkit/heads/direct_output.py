@@ -67,7 +67,7 @@ class DirectOutputConnection(Mixture):
         self.latents = nn.ModuleList(nn.Linear(dims[i], experts[i] * emb_dim) for i in self.layers)
 
     def forward(self, hidden_TBD: Tensor) -> MixtureOutput:
-        parts = hidden_TBD.split(self.dims, dim=2)
+        parts = torch.split(hidden_TBD, self.dims, dim=2)
         latents = [latent(part) for latent, part in zip(self.latents, parts, strict=True)]
         latent = torch.tanh(torch.cat(latents, dim=2))
         latent = locked_dropout(latent, self.latent_dropout, self.training)

@@ -43,7 +43,7 @@ class AutogradTape(Tape):
         with torch.enable_grad():
             self.logits = logits.detach().requires_grad_()
             self.outcome: Tensor = self.transform(self.logits)
-        return self.outcome.detach().clone()
+        return torch.clone(self.outcome.detach())
 
     def pull(self, grad: Tensor) -> Tensor:
         inputs = [self.logits, *self.parameters]

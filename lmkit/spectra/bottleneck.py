@@ -30,18 +30,12 @@ def orthonormal_basis(weight_VE: Tensor) -> Tensor:
     """
     left_VE, values_E, _ = torch.linalg.svd(weight_VE.detach().double(), full_matrices=False)
     tolerance = max(weight_VE.shape) * torch.finfo(weight_VE.dtype).eps
-    return left_VE[:, values_E > tolerance * values_E[0]]
-
-
-def gradient_share(gradient_NV: Tensor, basis_VR: Tensor) -> GradientShare:
-    """Share of the gradients with respect to the logits (before any transform) that basis spans."""
-    shares = GradientShares(basis_VR)
-    shares.add(gradient_NV)
-    return shares.result()
+    basis_VR: Tensor = left_VE[:, values_E > tolerance * values_E[0]]
+    return basis_VR
 
 
 class GradientShares:
-    """Gathers the shares of blocks of gradients.
+    """Gathers what a basis spans of gradients with respect to the logits (before any transform).
 
     Args:
         basis_VR: of the decoder's column space, from `orthonormal_basis`.

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lmkit.errors.user_error import UserError, require_at_least, require_count, require_positive
+from lmkit.errors.user_error import require_at_least, require_count, require_positive
 from lmkit.spectra.rows import require_rows
 
 
@@ -31,13 +31,13 @@ class PairwiseDivergence(NamedTuple):
 
 
 class DivergenceAccumulator:
-    """Gathers rows of log P; exact over all pairs, and a sampled estimate beside it.
+    """Gathers rows of log P for the exact mean over all pairs, and a sampled estimate beside it.
 
     Args:
         num_columns: V.
         sample_pairs: number of disjoint pairs of the estimate; its rows, 2 x sample_pairs x V, are
             kept in the dtype in which they came.
-        seed: of the sample. Accumulators to be merged need different seeds.
+        seed: of the sample.
         device: where sums and sample live.
         block_mb: memory for one float64 copy of a part of the rows, in MiB.
     """
@@ -71,7 +71,7 @@ class DivergenceAccumulator:
         """
         log_probs_NV = log_probs_NV.detach()
         require_rows(log_probs_NV, self.num_columns, self.num_rows)
-        for part_NV in log_probs_NV.split(self._block_rows):
+        for part_NV in torch.split(log_probs_NV, self._block_rows):
             part_NV = part_NV.to(self._probs_V)
             probs_NV = part_NV.exp()
             self._negative_entropy += torch.dot(probs_NV.flatten(), part_NV.flatten())
@@ -79,16 +79,6 @@ class DivergenceAccumulator:
             self._log_probs_V += part_NV.sum(0)
         self._sample.offer(log_probs_NV.to(self._probs_V.device))
         self.num_rows += len(log_probs_NV)
-
-    def merge(self, other: DivergenceAccumulator) -> None:
-        """Adds the rows of another accumulator."""
-        if other.num_columns != self.num_columns:
-            raise UserError(f"cannot merge {self.num_columns} and {other.num_columns} columns")
-        self._negative_entropy += other._negative_entropy.to(self._probs_V)
-        self._probs_V += other._probs_V.to(self._probs_V)
-        self._log_probs_V += other._log_probs_V.to(self._probs_V)
-        self._sample.merge(other._sample)
-        self.num_rows += other.num_rows
 
     def result(self) -> PairwiseDivergence:
         """Raises UserError with fewer than two contexts, which have no pair."""
@@ -106,7 +96,7 @@ class DivergenceAccumulator:
 class _Sample:
     """A uniform sample of rows without replacement: those with the smallest random priorities.
 
-    Unlike a reservoir it merges; sorted by priority the rows are also in random order.
+    Sorted by priority, the rows are in random order too.
     """
 
     def __init__(self, size: int, seed: int) -> None:
@@ -124,12 +114,9 @@ class _Sample:
         if len(chosen):
             self._keep_smallest(priorities_N[chosen], rows_NV[chosen.to(rows_NV.device)])
 
-    def merge(self, other: _Sample) -> None:
-        if other._rows_MV is not None:
-            self._keep_smallest(other._priorities_M, other._rows_MV)
-
     def divergences(self) -> Tensor:
         """KL of the first row of each pair from the second, pairs being neighbours."""
+        assert self._rows_MV is not None  # rows were offered
         even_MV = self._rows_MV[: len(self._rows_MV) // 2 * 2].double()
         first_MV, second_MV = even_MV[0::2], even_MV[1::2]
         return (first_MV.exp() * (first_MV - second_MV)).sum(1)

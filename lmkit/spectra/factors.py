@@ -6,12 +6,10 @@ X Y^T are those of the small R_X R_Y^T. R_X is carried from block to block, so t
 grow with the contexts, and nothing is squared: small values keep their digits, unlike in a Gram
 matrix.
 
-Shapes: N contexts, E embedding, V vocabulary, F = E + 2 (E + 1 without a bias) columns of a factor.
+Shapes: N contexts, E embedding, V vocabulary, F = E + 2 columns of a factor.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -22,24 +20,22 @@ BLOCK_ROWS = 4096  # rows of one QR
 
 
 class FactorAccumulator:
-    """Gathers contexts and log normalisers; used like a GramAccumulator.
+    """Gathers contexts and log normalisers, as a `GramAccumulator` gathers rows.
 
     Args:
         weight_VE: decoder weight.
-        bias_V: decoder bias, None for a head without one.
+        bias_V: decoder bias.
     """
 
     method = "factors"
 
-    def __init__(self, weight_VE: Tensor, bias_V: Tensor | None) -> None:
+    def __init__(self, weight_VE: Tensor, bias_V: Tensor) -> None:
         weight_VE = weight_VE.detach().double()
         self.num_columns, self._emb_dim = weight_VE.shape
         self.num_rows = 0
-        ones_V = weight_VE.new_ones(self.num_columns)
-        columns = [ones_V] if bias_V is None else [bias_V.detach().double(), ones_V]
+        columns = [bias_V.detach().double(), weight_VE.new_ones(self.num_columns)]
         right_VF = torch.cat([weight_VE, torch.stack(columns, dim=1)], dim=1)
         _require_finite("decoder weight or bias", right_VF)
-        self._has_bias = bias_V is not None
         self._right_FF = torch.linalg.qr(right_VF, mode="r").R
         self._left_FF = right_VF.new_zeros(0, right_VF.shape[1])
 
@@ -58,19 +54,11 @@ class FactorAccumulator:
         like = self._right_FF
         left_N1 = -log_normaliser_N.detach().to(like).unsqueeze(1)
         ones_N1 = torch.ones_like(left_N1)
-        middle = [ones_N1] if self._has_bias else []
-        left_NF = torch.cat([context_NE.detach().to(like), *middle, left_N1], dim=1)
+        left_NF = torch.cat([context_NE.detach().to(like), ones_N1, left_N1], dim=1)
         _require_finite("contexts or log normalisers", left_NF)
-        for block_NF in left_NF.split(BLOCK_ROWS):
+        for block_NF in torch.split(left_NF, BLOCK_ROWS):
             self._stack(block_NF)
         self.num_rows += len(left_NF)
-
-    def merge(self, other: FactorAccumulator) -> None:
-        """Adds the contexts of another accumulator with the same decoder."""
-        if not torch.equal(self._right_FF, other._right_FF.to(self._right_FF.device)):
-            raise UserError("spectra of different decoders cannot be merged")
-        self._stack(other._left_FF)
-        self.num_rows += other.num_rows
 
     def singular_values(self) -> Tensor:
         """All min(N, V) singular values of log P, descending, float64 on the CPU: at most F of them
@@ -85,16 +73,6 @@ class FactorAccumulator:
     def _stack(self, rows_NF: Tensor) -> None:
         stacked = torch.cat([self._left_FF, rows_NF.to(self._left_FF)])
         self._left_FF = torch.linalg.qr(stacked, mode="r").R
-
-
-def factor_singular_values(
-    blocks: Iterable[tuple[Tensor, Tensor]], weight_VE: Tensor, bias_V: Tensor | None
-) -> Tensor:
-    """Singular values of log P from blocks of (context_NE, log_normaliser_N)."""
-    accumulator = FactorAccumulator(weight_VE, bias_V)
-    for context_NE, log_normaliser_N in blocks:
-        accumulator.add(context_NE, log_normaliser_N)
-    return accumulator.singular_values()
 
 
 def _require_finite(name: str, values: Tensor) -> None:

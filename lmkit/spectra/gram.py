@@ -14,7 +14,7 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from lmkit.errors.user_error import UserError, require_count, require_positive
+from lmkit.errors.user_error import require_count, require_positive
 from lmkit.spectra.rows import require_rows
 
 PANEL_CPU = 512  # columns a panel: the smaller, the less is computed in vain, until products slow
@@ -62,28 +62,9 @@ class GramAccumulator:
         self._require_gram()
         rows_NV = rows_NV.detach()
         require_rows(rows_NV, self.num_columns, self.num_rows)
-        for part_NV in rows_NV.split(self._block_rows):
+        for part_NV in torch.split(rows_NV, self._block_rows):
             self._gather(part_NV)
         self.num_rows += rows_NV.shape[0]
-
-    def merge(self, other: GramAccumulator) -> None:
-        """Adds the rows of another accumulator, which may live on another device."""
-        if other.num_columns != self.num_columns:
-            raise UserError(
-                f"cannot merge spectra of {self.num_columns} and {other.num_columns} columns"
-            )
-        self._flush()
-        other._flush()
-        self._require_gram().add_(other._require_gram().to(self.device))
-        self.num_rows += other.num_rows
-
-    def all_reduce(self) -> None:
-        """Sums over the processes of torch.distributed's default group; all then hold the whole."""
-        self._flush()
-        torch.distributed.all_reduce(self._require_gram())
-        count = torch.tensor(self.num_rows, device=self.device)
-        torch.distributed.all_reduce(count)
-        self.num_rows = int(count)
 
     def singular_values(self, consume: bool = False) -> Tensor:
         """All min(N, V) singular values, descending, float64 on the CPU.
@@ -127,7 +108,7 @@ class GramAccumulator:
             self._gather(rows_NV[taken:])
 
     def _flush(self) -> None:
-        if self._waiting:
+        if self._block_NV is not None and self._waiting:
             block_NV = self._block_NV[: self._waiting]
             panel = PANEL_CPU if self.device.type == "cpu" else PANEL_GPU
             update_upper(self._require_gram(), block_NV, panel)

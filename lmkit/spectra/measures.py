@@ -6,6 +6,7 @@ Shapes: S singular values, descending.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +27,9 @@ THRESHOLDS = tuple(10.0 ** (-step / 10) for step in range(80, -1, -1))
 # The entropy rank weighs values below the resolution too: it is unresolved when it would differ by
 # more than this share between them being 0 and being at the resolution.
 ENTROPY_MARGIN = 0.01
+
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -101,12 +105,11 @@ def measure(
     relative_S = sigma_S / sigma_1 if sigma_1 > 0 else sigma_S
     floor = RESOLUTION[method]
     tolerance = ranks.press_tolerance(num_rows, num_columns, press_dtype)
-    results: dict[str, float | _Unresolved] = {
+    whole = {
         "press_rank": _press_rank(relative_S, tolerance, floor, source_dtype, press_dtype),
         **{f"effective_rank {e:g}": _effective_rank(relative_S, e, floor) for e in EPSILONS},
-        **_real_measures(relative_S, floor),
     }
-    values = {name: None if isinstance(r, _Unresolved) else r for name, r in results.items()}
+    real = _real_measures(relative_S, floor)
     thresholds = [threshold for threshold in THRESHOLDS if threshold >= floor]
     return SpectrumMeasures(
         num_contexts=num_rows,
@@ -117,16 +120,24 @@ def measure(
         sigma_1=sigma_1,
         press_tolerance=tolerance,
         press_tolerance_dtype=_name(press_dtype),
-        press_rank=values["press_rank"],
-        effective_rank={f"{e:g}": values[f"effective_rank {e:g}"] for e in EPSILONS},
-        stable_rank=values["stable_rank"],
-        participation_ratio=values["participation_ratio"],
-        entropy_rank=values["entropy_rank"],
-        condition=values["condition"],
+        press_rank=_resolved(whole["press_rank"]),
+        effective_rank={f"{e:g}": _resolved(whole[f"effective_rank {e:g}"]) for e in EPSILONS},
+        stable_rank=_resolved(real["stable_rank"]),
+        participation_ratio=_resolved(real["participation_ratio"]),
+        entropy_rank=_resolved(real["entropy_rank"]),
+        condition=_resolved(real["condition"]),
         thresholds=thresholds,
         cumulative_shares=ranks.cumulative_shares(relative_S, thresholds),
-        unresolved={n: r.reason for n, r in results.items() if isinstance(r, _Unresolved)},
+        unresolved={
+            name: value.reason
+            for name, value in (*whole.items(), *real.items())
+            if isinstance(value, _Unresolved)
+        },
     )
+
+
+def _resolved(value: Number | _Unresolved) -> Number | None:
+    return None if isinstance(value, _Unresolved) else value
 
 
 def _require_spectrum(sigma_S: Tensor, count: int) -> None:

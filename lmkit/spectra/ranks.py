@@ -20,7 +20,8 @@ from torch import Tensor
 
 def press_tolerance(num_rows: int, num_columns: int, dtype: torch.dtype) -> float:
     """0.5 * sqrt(m + n + 1) * eps of `dtype`: the tolerance in units of sigma_1."""
-    return 0.5 * (num_rows + num_columns + 1) ** 0.5 * torch.finfo(dtype).eps
+    tolerance: float = 0.5 * (num_rows + num_columns + 1) ** 0.5 * torch.finfo(dtype).eps
+    return tolerance
 
 
 def press_rank(sigma_S: Tensor, tolerance: float) -> int:

@@ -65,7 +65,7 @@ class LSTMLayer(RecurrentLayer):
         if torch.is_autocast_enabled("cuda"):
             dtype = torch.get_autocast_dtype("cuda")
         flat = torch.cat([weight.flatten() for weight in weights]).to(dtype)
-        parts = flat.split([weight.numel() for weight in weights])
+        parts = torch.split(flat, [weight.numel() for weight in weights])
         return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
 
 

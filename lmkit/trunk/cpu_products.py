@@ -20,9 +20,14 @@ from torch import Tensor
 def product(a_MK: Tensor, b_KN: Tensor, bias_N: Tensor | None = None) -> Tensor:
     """a b + bias, (M, N), without gradient; operands of one dtype, on any device."""
     if a_MK.dtype == torch.float32 and a_MK.device.type == "cpu" and prefers_onednn():
-        a_MK, b_NK = _dense(a_MK), _dense(b_KN.T)
-        return torch.ops.mkldnn._linear_pointwise(a_MK, b_NK, bias_N, "none", [], "")
+        return _onednn_linear(_dense(a_MK), _dense(b_KN.T), bias_N)
     return a_MK @ b_KN if bias_N is None else torch.addmm(bias_N, a_MK, b_KN)
+
+
+def _onednn_linear(a_MK: Tensor, b_NK: Tensor, bias_N: Tensor | None) -> Tensor:
+    """a b' + bias; b may be laid out by `_reorder_linear_weight`."""
+    total_MN: Tensor = torch.ops.mkldnn._linear_pointwise(a_MK, b_NK, bias_N, "none", [], "")
+    return total_MN
 
 
 def _dense(matrix: Tensor) -> Tensor:
@@ -46,9 +51,7 @@ class NarrowProduct:
     def add_to(self, total_MN: Tensor, rows_MK: Tensor) -> None:
         rows_MK = rows_MK.to(self.matrix.dtype)
         if self.packs:
-            total_MN += torch.ops.mkldnn._linear_pointwise(
-                rows_MK, self.matrix, None, "none", [], ""
-            )
+            total_MN += _onednn_linear(rows_MK, self.matrix, None)
         else:
             total_MN += rows_MK @ self.matrix
 
@@ -56,18 +59,21 @@ class NarrowProduct:
 @cache
 def has_onednn(dtype: torch.dtype) -> bool:
     """Whether oneDNN is there for products of this type."""
-    if not torch.backends.mkldnn.is_available() or dtype not in (torch.float32, torch.bfloat16):
+    if dtype not in (torch.float32, torch.bfloat16):
+        return False
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     ops = torch.ops.mkldnn
     if not hasattr(ops, "_reorder_linear_weight") or not hasattr(ops, "_linear_pointwise"):
         return False
-    return dtype == torch.float32 or ops._is_mkldnn_bf16_supported()
+    return dtype == torch.float32 or bool(ops._is_mkldnn_bf16_supported())
 
 
 @cache
 def prefers_onednn() -> bool:
     """Whether float32 products belong to oneDNN: where MKL would have them and is the slower."""
-    return torch.backends.mkl.is_available() and _is_amd() and has_onednn(torch.float32)
+    has_mkl = bool(torch.backends.mkl.is_available())  # type: ignore[no-untyped-call]
+    return has_mkl and _is_amd() and has_onednn(torch.float32)
 
 
 def _is_amd() -> bool:

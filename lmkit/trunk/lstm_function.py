@@ -12,6 +12,8 @@ the gates are taken for all steps at once. tests/benchmarks/RESULTS.md compares 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -43,13 +45,16 @@ def lstm_layer(
     with torch.autocast("cpu", enabled=False):
         bias = bias_ih + bias_hh
         inputs = [x.to(dtype) for x in (x_TBI, h_BH, c_BH)]
-        return _LSTMLayer.apply(*inputs, weight_ih, weight_hh, bias, product_dtype)
+        outputs: tuple[Tensor, Tensor, Tensor] = _LSTMLayer.apply(  # type: ignore[no-untyped-call]
+            *inputs, weight_ih, weight_hh, bias, product_dtype
+        )
+    return outputs
 
 
 class _LSTMLayer(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx,
+        ctx: Any,
         x_TBI: Tensor,
         h_BH: Tensor,
         c_BH: Tensor,
@@ -70,7 +75,7 @@ class _LSTMLayer(torch.autograd.Function):
         h[0], c[0] = h_BH, c_BH
         tanh_c = torch.empty_like(h[1:])
         recurrent = NarrowProduct(weight_hh.T, batch)
-        per_gate = zip(*(gate.unbind() for gate in gates.split(hidden, dim=2)), strict=True)
+        per_gate = zip(*(gate.unbind() for gate in torch.split(gates, hidden, dim=2)), strict=True)
         steps_of = zip(gates.unbind(), per_gate, h.unbind(), h[1:].unbind(), strict=False)
         for t, (all_gates, (i, f, g, o), h_before, h_after) in enumerate(steps_of):
             recurrent.add_to(all_gates, h_before)
@@ -85,7 +90,7 @@ class _LSTMLayer(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(
-        ctx, grad_TBH: Tensor, grad_h: Tensor, grad_c: Tensor
+        ctx: Any, grad_TBH: Tensor, grad_h: Tensor, grad_c: Tensor
     ) -> tuple[Tensor | None, ...]:
         x, weight_ih, weight_hh, gates, h, c, tanh_c = ctx.saved_tensors
         steps, batch, hidden = tanh_c.shape

@@ -36,7 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lmkit.cli.entry import compose, plain_config
-from lmkit.data.corpus import Corpus
+from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.training.build import build_model, create
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
@@ -57,7 +57,7 @@ class Cost(NamedTuple):
     files: int  # spectra that the callback wrote
 
 
-def corpus() -> Corpus:
+def corpus() -> TextSplits:
     """As many words as PTB has, by Zipf's law."""
     random = np.random.default_rng(0)
     weights = 1 / np.arange(1, NUM_WORDS + 1)
@@ -65,7 +65,7 @@ def corpus() -> Corpus:
         name: random.choice(NUM_WORDS, count, p=weights / weights.sum()).astype(np.int32)
         for name, count in TOKENS.items()
     }
-    return Corpus(tuple(map(str, range(NUM_WORDS))), **splits)
+    return TextSplits(tuple(map(str, range(NUM_WORDS))), **splits)
 
 
 def epoch_seconds(model: LanguageModel, data: WindowsDataModule, num_windows: int) -> float:
@@ -108,13 +108,13 @@ def callback_seconds(
         return time.process_time() - started
 
 
-def measure(experiment: str, words: Corpus, num_windows: int, threads: int) -> Cost:
+def measure(experiment: str, words: TextSplits, num_windows: int, threads: int) -> Cost:
     """One experiment's cost."""
     config = plain_config(compose("train", [f"experiment={experiment}"]))
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     model = build_model(config, torch.zeros(NUM_WORDS, dtype=torch.int64))
-    data = WindowsDataModule(words, seed=1, **config["windows"])
+    data = WindowsDataModule(corpus=words, seed=1, **config["windows"])
     epoch = epoch_seconds(model, data, num_windows)
     with tempfile.TemporaryDirectory() as folder:
         callback = callback_seconds(model, data, config, Path(folder))

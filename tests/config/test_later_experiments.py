@@ -61,6 +61,12 @@ def test_a_later_head_has_the_papers_sizes_and_the_trunk_of_mos(name, head, size
     assert type(built(f"experiment={name}").head) is head
 
 
+def test_mixtape_gives_gates_to_the_most_frequent_words_of_the_text():
+    counts_V = torch.arange(40).roll(7)
+    head = build_model(composed("head=mixtape"), counts_V).head
+    assert head.own_words_R.tolist() == [6, 5, 4, 3]
+
+
 def test_adversarial_softmax_is_trained_by_the_authors_command():
     config = composed("experiment=penn_adversarial")
     trunk = config["trunk"]

@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from lmkit.data.corpus import TextCorpus
 from lmkit.errors.user_error import UserError
+from lmkit.runs.names import name_of
 
 TEXTS = {"train": "the cat sat\nthe dog\n", "valid": "a cat\n\n", "test": "a bird sat\n"}
 
@@ -23,7 +24,7 @@ def write_texts(folder: Path, **texts: str | bytes) -> TextCorpus:
 
 
 def words(corpus, split: str) -> str:
-    return " ".join(corpus.vocabulary[token] for token in getattr(corpus, split))
+    return " ".join(corpus.vocabulary[token] for token in corpus.tokens(split))
 
 
 def test_every_line_ends_in_eos_and_vocabulary_is_in_order_of_first_appearance(tmp_path):
@@ -125,6 +126,22 @@ def test_text_that_is_not_utf8_is_located(tmp_path):
     raw = "erste Zeile\nGrü".encode() + "ße\n".encode("latin-1")
     with pytest.raises(UserError, match=r"train\.txt is not UTF-8.*line 2, byte offset 16.*0xdf"):
         write_texts(tmp_path, train=raw).load()
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "short"),
+    [("penn", "Penn Treebank", "PTB"), ("wikitext-2", "WikiText-2", "WT2"), ("text", "text", "text")],
+)
+def test_configs_say_what_tables_call_a_corpus(name, title, short):
+    corpus = instantiate(OmegaConf.load(Path(__file__).parents[2] / f"conf/data/{name}.yaml"))
+    assert (corpus.display_name, corpus.short_name) == (title, short)
+    assert name_of(corpus) == title
+
+
+def test_words_of_the_training_text_are_counted(tmp_path):
+    corpus = write_texts(tmp_path).load()
+    assert corpus.vocabulary[:3] == ("the", "cat", "sat")
+    assert corpus.train_word_counts().tolist() == [2, 1, 1, 2, 1, 0, 0]
 
 
 @pytest.mark.parametrize("name", ["penn", "wikitext-2"])

@@ -5,20 +5,20 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from lmkit.data.corpus import Corpus
+from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.data.windows import Window
 from lmkit.errors.user_error import UserError
 
 
-def corpus(train: int = 4000, valid: int = 500, test: int = 300) -> Corpus:
+def corpus(train: int = 4000, valid: int = 500, test: int = 300) -> TextSplits:
     words = tuple(f"w{index}" for index in range(50))
     streams = (np.arange(size, dtype=np.int64) % 50 for size in (train, valid, test))
-    return Corpus(words, *streams)
+    return TextSplits(words, *streams)
 
 
 def data_module(seed: int = 3) -> WindowsDataModule:
-    return WindowsDataModule(corpus(), batch_size=5, bptt=20, max_length_delta=10, seed=seed)
+    return WindowsDataModule(corpus=corpus(), batch_size=5, bptt=20, max_length_delta=10, seed=seed)
 
 
 class Recorder(pl.LightningModule):
@@ -70,7 +70,7 @@ def test_lightning_resumes_at_the_window_after_the_last_trained_one(tmp_path):
     whole = Recorder()
     fit(whole, tmp_path)
     windows = data_module().train_windows
-    epochs = [windows.num_windows(epoch) for epoch in (1, 2, 3)]
+    epochs = [windows.num_batches(epoch) for epoch in (1, 2, 3)]
     assert [epoch for epoch, *_ in whole.seen] == np.repeat([1, 2, 3], epochs).tolist()
     assert len(set(epochs)) > 1, "the epochs must differ, or a cached length would not show"
     assert whole.valid_targets == 3 * 490
@@ -106,12 +106,12 @@ def test_seed_decides_the_windows():
 
 def test_bad_options_are_named():
     with pytest.raises(UserError, match=r"^windows\.batch_size must be"):
-        WindowsDataModule(corpus(), batch_size=0)
+        WindowsDataModule(corpus=corpus(), batch_size=0)
     with pytest.raises(UserError, match=r"^windows\.valid_batch_size must be"):
-        WindowsDataModule(corpus(), batch_size=5, valid_batch_size=0)
+        WindowsDataModule(corpus=corpus(), batch_size=5, valid_batch_size=0)
     with pytest.raises(UserError, match=r"^windows\.test_batch_size must be"):
-        WindowsDataModule(corpus(), batch_size=5, test_batch_size=2.5)
+        WindowsDataModule(corpus=corpus(), batch_size=5, test_batch_size=2.5)
     with pytest.raises(UserError, match=r"^windows\.eval_length must be"):
-        WindowsDataModule(corpus(), batch_size=5, eval_length=0)
+        WindowsDataModule(corpus=corpus(), batch_size=5, eval_length=0)
     with pytest.raises(UserError, match=r"^split must be one of train, valid, test"):
         data_module().eval_windows("dev")

@@ -111,7 +111,7 @@ def test_an_epoch_covers_every_target_once_in_order_but_for_a_single_last_one():
         assert epoch[-1].sampled_length >= len(epoch[-1].inputs_TB)
         assert [window.index for window in epoch] == list(range(len(epoch)))
         assert [window.is_last for window in epoch] == [False] * (len(epoch) - 1) + [True]
-        assert windows.num_windows(1) == len(epoch)
+        assert windows.num_batches(1) == len(epoch)
     assert left_out_counts == {0, 1}
 
 
@@ -145,7 +145,7 @@ def test_iterating_without_training_stays_where_it_is():
 def test_resumed_mid_epoch_with_a_window_read_ahead_gives_exactly_the_remaining():
     undisturbed = train_windows(1000)
     expected = [positions(w) for _ in range(3) for w in trained_epoch(undisturbed)]
-    first_epoch_size = undisturbed.num_windows(1)
+    first_epoch_size = undisturbed.num_batches(1)
     for num_trained in range(2 * first_epoch_size):
         windows = train_windows(1000)
         trained = []
@@ -170,7 +170,7 @@ def test_state_holds_committed_windows_only():
     assert windows.state_dict() == {"epoch": 1, "windows_done": 0}
     windows.commit(first)
     assert windows.state_dict() == {"epoch": 1, "windows_done": 1}
-    with pytest.raises(ValueError, match="window 0 of epoch 1 committed, but window 1"):
+    with pytest.raises(ValueError, match="batch 0 of epoch 1 committed, but batch 1"):
         windows.commit(first)
     windows.commit(second)
     assert windows.state_dict() == {"epoch": 1, "windows_done": 2}
@@ -192,7 +192,7 @@ def test_bad_options_are_named(option, arguments):
 def test_training_text_too_short_is_refused():
     with pytest.raises(UserError, match=r"columns of 2 tokens.*windows\.batch_size"):
         train_windows(2)
-    assert train_windows(3).num_windows(1) == 1
+    assert train_windows(3).num_batches(1) == 1
 
 
 @pytest.mark.parametrize(("num_steps", "length"), [(2, 1), (2, 70), (71, 70), (72, 70), (141, 35)])

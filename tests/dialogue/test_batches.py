@@ -79,7 +79,7 @@ def test_training_goes_on_after_the_last_batch_committed(splits):
     assert left.is_last
     second.commit(left)
     assert next(iter(second)).epoch == 2
-    with pytest.raises(ValueError, match="window 1 of epoch 1 committed, but window 2"):
+    with pytest.raises(ValueError, match="batch 1 of epoch 1 committed, but batch 2"):
         first.commit(seen[1])
 
 

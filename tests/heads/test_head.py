@@ -13,9 +13,27 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.errors.user_error import UserError
+from lmkit.heads.adversarial import AdversarialHead
+from lmkit.heads.direct_output import DirectOutputConnection
 from lmkit.heads.head import Head, HeadParts
-from lmkit.heads.mixtures import Mixture, MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
-from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
+from lmkit.heads.mixtape import Mixtape
+from lmkit.heads.mixtures import (
+    Mixture,
+    MixtureOfContexts,
+    MixtureOfSoftmaxes,
+    MixtureOutput,
+    SingleContext,
+)
+from lmkit.heads.multi_facet import MultiFacetSoftmax
+from lmkit.heads.spectrum_control import SpectrumControl
+from lmkit.heads.transforms import (
+    GeneralizedSigSoftmax,
+    Identity,
+    MonotoneMLP,
+    PiecewiseLinear,
+    SigSoftmax,
+)
+from lmkit.runs.names import name_of, place_of
 
 T, B = 5, 4
 
@@ -202,6 +220,52 @@ def test_an_untied_decoder_has_the_contexts_size_and_the_embeddings_initialisati
 def test_tying_unequal_sizes_names_both_options(mixture, names):
     with pytest.raises(UserError, match=names):
         made(mixture, Identity(), 11, embedding_weight=nn.Parameter(torch.randn(11, 6)))
+
+
+def test_a_mixture_from_outside_is_one_by_its_class():
+    with pytest.raises(UserError, match=r"head\.mixture\._target_=torch.*Linear.*derived from"):
+        made(nn.Linear(6, 6), Identity(), 11)
+
+
+class Doubled(Mixture):
+    """A user's mixture: two equal contexts, and a penalty."""
+
+    in_dim = emb_dim = 6
+    num_experts = 2
+
+    def forward(self, hidden_TBD: Tensor) -> MixtureOutput:
+        context_NKE = hidden_TBD.reshape(-1, 1, 6).expand(-1, 2, -1)
+        log_prior_NK = torch.full((len(context_NKE), 2), math.log(0.5))
+        return MixtureOutput(log_prior_NK, context_NKE)
+
+    def penalty(self, hidden_TBD: Tensor) -> Tensor:
+        return hidden_TBD.square().sum()
+
+
+def test_a_mixture_from_outside_says_what_the_head_asks_for():
+    single, doubled = made(SingleContext(6), Identity(), 11), made(Doubled(), Identity(), 11)
+    doubled.load_state_dict(single.state_dict())
+    hidden_TBD, targets_TB = torch.randn(T, B, 6), torch.randint(11, (T, B))
+    torch.testing.assert_close(
+        doubled.nll(hidden_TBD, targets_TB), single.nll(hidden_TBD, targets_TB)
+    )
+    assert doubled.penalty(hidden_TBD) == hidden_TBD.square().sum()
+    assert single.penalty(hidden_TBD) == 0
+    assert doubled.mixture.layers is None
+    assert name_of(doubled.mixture) == "Doubled"
+
+
+def test_kinds_have_names_and_places_of_their_own():
+    slopes = [PiecewiseLinear(4, 1.0, frozen=frozen) for frozen in (False, True)]
+    transforms = [
+        Identity(), SigSoftmax(), GeneralizedSigSoftmax(0.0, 3.0), *slopes, MonotoneMLP(2)
+    ]  # fmt: skip
+    mixtures = [SingleContext, MixtureOfContexts, MixtureOfSoftmaxes, DirectOutputConnection]
+    heads = [Head, Mixtape, MultiFacetSoftmax, AdversarialHead, SpectrumControl]
+    for kinds in (transforms, mixtures, heads):
+        assert [place_of(kind) for kind in kinds] == list(range(len(kinds)))
+        assert kinds[0].display_name == ""
+    assert [name_of(plif) for plif in slopes] == ["LMS-PLIF", "LMS-PLIF†"]
 
 
 def test_impossible_settings_name_the_option():

@@ -12,7 +12,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from lmkit.data.corpus import Corpus
+from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
@@ -28,13 +28,15 @@ V, E, H, D, K = 23, 6, 9, 6, 3
 KNOTS, LIMIT = 40, 4.0
 LR, PLIF_LR, DECAY, CLIP, BPTT, AR, TAR = 10.0, 0.5, 1e-3, 0.25, 12, 2.0, 1.0
 EPOCHS = 3
+WINDOWS = {"batch_size": 4, "valid_batch_size": 2, "test_batch_size": 1}
+WINDOWS |= {"bptt": BPTT, "max_length_delta": 6, "eval_length": 16}
 
 
-def corpus() -> Corpus:
+def corpus() -> TextSplits:
     random = np.random.RandomState(0)
     # a walk that can be learnt: the next word is near the last one
     steps = random.randint(-2, 3, size=1100).cumsum() % V
-    return Corpus(tuple(map(str, range(V))), steps[:840], steps[840:970], steps[970:])
+    return TextSplits(tuple(map(str, range(V))), steps[:840], steps[840:970], steps[970:])
 
 
 class Trace(pl.Callback):
@@ -68,7 +70,7 @@ def lightning(kind: str, trigger) -> tuple[dict, Trace, AsgdSwitch, LanguageMode
     model = LanguageModel(trunk, head, RegularizedNLL(AR, TAR), settings).double()
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
     trace, switch = Trace(), AsgdSwitch(trigger)
-    data = WindowsDataModule(corpus(), 4, 2, 1, BPTT, 6, 16, seed=7)
+    data = WindowsDataModule(corpus=corpus(), **WINDOWS, seed=7)
     trainer = pl.Trainer(
         accelerator="cpu",
         max_epochs=EPOCHS,
@@ -144,7 +146,7 @@ def valid_nll(weights, windows):
 def plain_loop(start, trigger):
     """trigger: "epoch 1", or n of the authors' non-monotone code."""
     weights = {name: p.clone().requires_grad_() for name, p in start.items()}
-    data = WindowsDataModule(corpus(), 4, 2, 1, BPTT, 6, 16, seed=7)
+    data = WindowsDataModule(corpus=corpus(), **WINDOWS, seed=7)
     losses, history, averaging, averages, count = [], [], False, None, 0
     for epoch in range(1, EPOCHS + 1):
         state = zero_state(4)

@@ -5,7 +5,15 @@ import math
 import pytest
 import torch
 
-from lmkit.spectra.bottleneck import gradient_share, orthonormal_basis
+from lmkit.spectra.bottleneck import GradientShare, GradientShares, orthonormal_basis
+
+
+def gradient_share(gradient_NV: torch.Tensor, basis_VR: torch.Tensor) -> GradientShare:
+    """In blocks of two contexts."""
+    shares = GradientShares(basis_VR)
+    for block_NV in gradient_NV.split(2):
+        shares.add(block_NV)
+    return shares.result()
 
 
 def test_share_by_hand() -> None:

@@ -79,15 +79,6 @@ def test_fewer_contexts_than_the_sample_asks_for() -> None:
     assert result.num_pairs == 2
 
 
-def test_merged_equals_whole() -> None:
-    rows = log_probs(30)
-    left, right = accumulate(rows[:11], seed=1), accumulate(rows[11:], seed=2)
-    left.merge(right)
-    result = left.result()
-    assert result.exact == pytest.approx(plain_mean(rows), rel=1e-10)
-    assert (result.num_contexts, result.num_pairs) == (30, 15)
-
-
 def test_one_context_has_no_pair() -> None:
     with pytest.raises(UserError, match="at least 2"):
         accumulate(log_probs(1)).result()

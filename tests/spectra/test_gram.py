@@ -87,19 +87,6 @@ def test_rows_may_be_few_and_results_asked_for_between() -> None:
     assert torch.allclose(accumulator.singular_values(), torch.linalg.svdvals(matrix))
 
 
-def test_merged_equals_whole() -> None:
-    matrix = random_matrix(150, 40, 40)
-    left, right = accumulate(matrix[:70]), accumulate(matrix[70:])
-    left.merge(right)
-    assert left.num_rows == 150
-    assert torch.allclose(left.singular_values(), torch.linalg.svdvals(matrix), rtol=1e-10)
-
-
-def test_merge_refuses_another_width() -> None:
-    with pytest.raises(UserError, match="4 and 5 columns"):
-        GramAccumulator(4).merge(GramAccumulator(5))
-
-
 @pytest.mark.parametrize("bad", [-np.inf, np.nan])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_entries_that_are_not_finite_are_named_and_not_added(bad, dtype) -> None:
@@ -159,13 +146,10 @@ def test_a_consumed_accumulator_refuses_more() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_cuda_equals_cpu_and_merges_into_it() -> None:
+def test_cuda_equals_cpu() -> None:
     matrix = random_matrix(300, 90, 90)
     on_gpu = GramAccumulator(90, device="cuda", block_mb=0.05)
     for rows_NV in matrix.split(37):
         on_gpu.add(rows_NV.cuda())
     expected = torch.linalg.svdvals(matrix)
     assert torch.allclose(on_gpu.singular_values(), expected, rtol=1e-9)
-    on_cpu = GramAccumulator(90)
-    on_cpu.merge(on_gpu)
-    assert torch.allclose(on_cpu.singular_values(), expected, rtol=1e-9)

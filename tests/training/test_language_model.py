@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lmkit.data.corpus import Corpus
+from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import SingleContext
@@ -45,7 +45,15 @@ def model() -> LanguageModel:
 def data() -> WindowsDataModule:
     """2 x 17 targets in windows of 7, 7 and 3."""
     words = np.random.RandomState(0).randint(0, V, 36)
-    return WindowsDataModule(Corpus(tuple("abcdefghijk"), words, words, words), 2, 2, 2, 7, 3, 7)
+    return WindowsDataModule(
+        corpus=TextSplits(tuple("abcdefghijk"), words, words, words),
+        batch_size=2,
+        valid_batch_size=2,
+        test_batch_size=2,
+        bptt=7,
+        max_length_delta=3,
+        eval_length=7,
+    )
 
 
 def by_hand(model, windows) -> float:

@@ -17,7 +17,7 @@ import torch
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor
 
-from lmkit.data.corpus import Corpus
+from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
@@ -73,10 +73,10 @@ def weights(module: torch.nn.Module) -> dict[str, Tensor]:
     return {n: p.detach().clone() for n, p in module.named_parameters() if p.requires_grad}
 
 
-def corpus() -> Corpus:
+def corpus() -> TextSplits:
     random = np.random.RandomState(0)
     steps = random.randint(-2, 3, size=500).cumsum() % V
-    return Corpus(tuple(map(str, range(V))), steps[:360], steps[360:430], steps[430:])
+    return TextSplits(tuple(map(str, range(V))), steps[:360], steps[360:430], steps[430:])
 
 
 @pytest.fixture(scope="session")
@@ -131,7 +131,15 @@ def fit(
         switch, records = AsgdSwitch(trigger), Records()
         metrics = MetricsFile(folder / "metrics.csv")
         checkpoints = Checkpoints(folder, "", {}, [], metrics, every_minutes=1000)
-        data = WindowsDataModule(corpus(), 4, 2, 1, bptt=10, max_length_delta=5, seed=3)
+        data = WindowsDataModule(
+            corpus=corpus(),
+            batch_size=4,
+            valid_batch_size=2,
+            test_batch_size=1,
+            bptt=10,
+            max_length_delta=5,
+            seed=3,
+        )
         trainer = pl.Trainer(
             accelerator=accelerator,
             max_epochs=max_epochs,

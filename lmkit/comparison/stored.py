@@ -29,6 +29,7 @@ _WANTED = {  # what the report reads of each kind
     "dialogue": {"options": dict, "responses": list, "perplexity": float},
     "press_robustness": {"noise": list},
     "gradient_bottleneck": {},
+    "divergence": {"split": str, "num_contexts": int, "exact": float},
 }
 _WITHIN = {  # and what of each entry of a list, or of a mapping, there
     "predictions": {"contexts": ("name", "top")},
@@ -43,7 +44,6 @@ class Measurement(NamedTuple):
     split: str
     num_contexts: int
     spectrum: dict[str, object]  # measures by name
-    divergence: float | None  # expected pairwise KL of the rows, nats
     file: str  # of the singular values
 
 
@@ -67,6 +67,12 @@ class Files:
         path = run.folder.analysis / f"{kind}.json"
         return self._once(run, path, lambda: _read_analysis(path, kind))
 
+    def analyses(self, run: Run, kind: str) -> list[dict]:
+        """The contents of all analysis/<kind>_*.json, without those that are damaged."""
+        paths = sorted(run.folder.analysis.glob(f"{kind}_*.json"))
+        found = [self._once(run, p, lambda p=p: _read_analysis(p, kind)) for p in paths]
+        return [content for content in found if content is not None]
+
     def spectrum(self, run: Run, file: str) -> StoredSpectrum | None:
         """Singular values of spectra/<file>, None where they are missing or damaged."""
         path = run.folder.spectra / file
@@ -87,7 +93,7 @@ class Files:
         own = run.result.metrics.get("test_spectrum")
         found = []
         if isinstance(own, dict) and "num_contexts" in own:
-            found = [Measurement("test", own["num_contexts"], own, None, "test_log_probs.npz")]
+            found = [Measurement("test", own["num_contexts"], own, "test_log_probs.npz")]
         for path in sorted(run.folder.analysis.glob("rank_*_log_probs_*.json")):
             named = re.fullmatch(r"rank_(train|valid|test)_log_probs_(\d+)\.json", path.name)
             if named is None:
@@ -95,9 +101,8 @@ class Files:
             content = self._once(run, path, lambda path=path: _read_rank(path))
             if content is not None:
                 stem = path.name.removeprefix("rank_").removesuffix(".json")
-                divergence = content.get("pairwise_divergence") or {}
-                numbers = (content["spectrum"], divergence.get("exact"), f"{stem}.npz")
-                found.append(Measurement(named[1], int(named[2]), *numbers))
+                count, spectrum = int(named[2]), content["spectrum"]
+                found.append(Measurement(named[1], count, spectrum, f"{stem}.npz"))
         return found
 
     def having(self, study: Study, kind: str) -> tuple[list[Group], list[str]]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from lmkit.analyses.divergence import Divergence
+from lmkit.analyses.gradient_bottleneck import GradientBottleneck
 from lmkit.analyses.logits import Logits
+from lmkit.analyses.press_robustness import PressRobustness
+from lmkit.analyses.rank import Rank
 from lmkit.comparison.groups import Study, studies
 from lmkit.comparison.stored import Files
 from lmkit.presentation.style import house_style
@@ -21,10 +25,8 @@ from lmkit.report.pairs import pairs
 from lmkit.report.performance import performance
 from lmkit.report.predictions import predictions
 from lmkit.report.rank_and_perplexity import Window, rank_and_perplexity
-from lmkit.report.robustness import robustness
 from lmkit.report.runs_section import runs_section
 from lmkit.report.samples import samples
-from lmkit.report.spectra import spectra
 from lmkit.runs.finished import Collected
 
 
@@ -67,14 +69,16 @@ def _chapter(study: Study, files: Files, window: Window | None) -> Chapter:
             rank_and_perplexity(study, files, window),
             averaging(study, files),
             mixtures(study, files),
-            spectra(study, files),
+            *Rank.sections(study, files),
+            *Divergence.sections(study, files),
             predictions(study, files),
             embeddings(study, files),
             *Logits.sections(study, files),
             samples(study, files),
             *dialogue(study, files),
             curves(study, files),
-            robustness(study, files),
+            *PressRobustness.sections(study, files),
+            *GradientBottleneck.sections(study, files),
             runs_section(study),
         ],
     )

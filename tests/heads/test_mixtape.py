@@ -16,7 +16,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.heads.mixtape import Mixtape, tree_priors
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import Identity
-from lmkit.training.callbacks.gradient_bottleneck import model_bottleneck
+from lmkit.training.gradient_bottleneck import model_bottleneck
 
 T, B, D, E, G, V = 7, 3, 6, 5, 4, 23
 

@@ -28,7 +28,7 @@ HEADS = {
 
 def lmkit(folder: Path, command: str, *options: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", f"lmkit.{command}", *options],
+        [sys.executable, "-m", "lmkit", command, *options],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -48,4 +48,4 @@ def test_a_head_trains_and_is_described_and_measured(tmp_path, head):
     metrics = json.loads(result.read_text())["metrics"]
     assert 1 < metrics["test_ppl"] < 45
     lmkit(tmp_path, "rank", f"run={result.parent}", "contexts=200")
-    lmkit(tmp_path, "analysis.logits", f"run={result.parent}", "contexts=100")
+    lmkit(tmp_path, "logits", f"run={result.parent}", "contexts=100")

@@ -209,12 +209,8 @@ def add_analyses() -> Callable[[Path], None]:
             mean_share=0.06,
             isotropic_share=0.04,
         )
-        ranked = {
-            "weights": "averaged",
-            "spectrum": spectrum_measures(82429, 10000, 410),
-            "pairwise_divergence": {"exact": 4.9},
-        }
-        (run / "analysis" / "rank_test_log_probs_82429.json").write_text(json.dumps(ranked))
+        _write(run, "rank_test_log_probs_82429", spectrum=spectrum_measures(82429, 10000, 410))
+        _write(run, "divergence_test_82429", split="test", num_contexts=82429, exact=4.9)
 
     return add
 

@@ -1,16 +1,19 @@
-"""The contract of an analysis: one question asked of finished runs, told in one file.
+"""The contract of an analysis: one question asked of finished runs, answered in one file.
 
 An analysis lives in a module of its own: what it measures, its tables, its section of the report.
-`conf/analyses/<name>.yaml` names its class and holds its options with their defaults. Command line
-and report find it there; nothing lists it. The module imports torch within `measure` alone, since
-the report reads what was measured without it.
+`conf/analyses/<name>.yaml` names its class and holds its options with their defaults. The command
+line and the report find it there; nothing lists it. Its module imports torch only within functions
+that the report does not call, since the report reads what was measured without torch.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from matplotlib.figure import Figure
 
 from lmkit.comparison.groups import Study
 from lmkit.comparison.run_files import Files
@@ -24,11 +27,22 @@ if TYPE_CHECKING:  # it brings torch
 Content = dict[str, Any]  # plain data, as JSON holds it
 
 
+class MeasuredRun(NamedTuple):
+    """A run and what was measured of it, as its folder holds it."""
+
+    folder: RunFolder
+    content: Content
+
+
 class Analysis(ABC):
     """A question, with its options; making one checks them.
 
     The constructor takes the options of its YAML file by their names, and raises UserError for a
     value that is wrong.
+
+    What is stored of a run is what `measure` returns after a head that every analysis has:
+    `schema_version`, `kind` (the analysis's name), `checkpoint` and `averaged` (whether its weights
+    are averages). All other methods are given the whole.
     """
 
     name: ClassVar[str]  # of the command, of conf/analyses/<name>.yaml and analysis/<name>.json
@@ -45,6 +59,8 @@ class Analysis(ABC):
     def measure(self, run: LoadedRun) -> Content:
         """What it finds of one run, to be stored in the run's folder.
 
+        What JSON cannot hold, such as singular values, it writes into that folder itself.
+
         Raises: UserError saying why the run cannot be measured.
         """
 
@@ -59,6 +75,14 @@ class Analysis(ABC):
     def notes(self, found: Mapping[str, Content]) -> list[str]:
         """Lines that follow the tables on the terminal."""
         return []
+
+    def figures(self, measured: Sequence[MeasuredRun], folder: Path) -> dict[Path, Figure]:
+        """Figures of the runs that were just measured, by the SVG files that they become.
+
+        Args:
+            folder: where a figure of several runs belongs.
+        """
+        return {}
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> Sequence[Section]:

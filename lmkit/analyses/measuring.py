@@ -15,7 +15,7 @@ from lmkit.runs.folder import RunFolder
 class Measured(NamedTuple):
     """What was found, and which runs could not be measured."""
 
-    found: dict[str, Content]  # by the run's name
+    found: dict[str, Content]  # by the run's name, as its folder holds it
     left_out: dict[str, str]  # name -> reason
 
 
@@ -47,33 +47,40 @@ def _measure(
 ) -> Content:
     stored = analysis.stored(folder)
     if stored is not None:
-        print(f"measured already: {folder.analysis / analysis.stem(stored)}.json")
+        print(f"measured already: {analysis_files.analysis_file(folder, analysis.stem(stored))}")
         return stored
     # they bring torch, which options that are wrong must not wait for
     from lmkit.evaluation.load import load_run
     from lmkit.training.language_model import LanguageModel
 
-    if folder.analysis.is_dir() and not os.access(folder.analysis, os.W_OK):
-        raise UserError(f"{folder.analysis} cannot be written: the result would be lost")
+    for place in (folder.analysis, folder.spectra):
+        if place.is_dir() and not os.access(place, os.W_OK):
+            raise UserError(f"{place} cannot be written: the result would be lost")
     run = load_run(folder.path, analysis.checkpoint, data_root, threads)
     if not analysis.takes_dialogue and not isinstance(run.model, LanguageModel):
         raise UserError("it is no language model of running text, but a dialogue model")
-    content = analysis.measure(run)
-    write_analysis(folder, analysis, content, averaged=run.averaged)
-    return content
+    return write_analysis(folder, analysis, analysis.measure(run), averaged=run.averaged)
 
 
 def write_analysis(
     folder: RunFolder, analysis: Analysis, content: Content, *, averaged: bool
-) -> None:
-    """Writes `analysis/<stem>.json` into the run's folder, as whole as `content` is."""
-    path = analysis_files.write_analysis(
+) -> Content:
+    """Writes `content` after its head to `analysis/<stem>.json` in the run's folder.
+
+    Args:
+        averaged: whether averages of the weights were measured.
+
+    Returns: what the file holds.
+    """
+    stem = analysis.stem(content)
+    whole = analysis_files.write_analysis(
         folder,
-        analysis.stem(content),
+        stem,
         content,
         kind=analysis.name,
         schema_version=analysis.schema_version,
         checkpoint=analysis.checkpoint,
         averaged=averaged,
     )
-    print(f"written: {path}")
+    print(f"written: {analysis_files.analysis_file(folder, stem)}")
+    return whole

@@ -5,14 +5,19 @@ An analysis is what a file in conf/analyses/, or in that folder of one's own con
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from omegaconf import DictConfig
 from rich.console import Console
 
-from lmkit.analyses.analysis import Analysis
+from lmkit.analyses.analysis import Analysis, MeasuredRun
 from lmkit.analyses.measuring import Measured, measure_runs
 from lmkit.cli.entry import create, entry_point, plain_config
 from lmkit.errors.user_error import UserError, require_count
+from lmkit.presentation.figures import save
 from lmkit.presentation.terminal import to_terminal
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
 
 
@@ -32,6 +37,8 @@ def run_analysis(name: str) -> None:
         folders = [run.folder for run in selected.runs]
         measured = measure_runs(analysis, folders, data_root=data_root, threads=threads)
         show(analysis, Measured(measured.found, selected.left_out | measured.left_out))
+        of_all = Path(said) if Path(said).is_dir() else folders[0].path.parent
+        draw(analysis, measured, folders, of_all)
 
     main()
 
@@ -49,3 +56,19 @@ def show(analysis: Analysis, measured: Measured) -> None:
         console.print(to_terminal(table))
     for note in analysis.notes(measured.found):
         print(note)
+
+
+def draw(
+    analysis: Analysis, measured: Measured, folders: Sequence[RunFolder], of_all: Path
+) -> None:
+    """Draws the runs that were measured.
+
+    Args:
+        folders: of these runs, and maybe of others.
+        of_all: where a figure of several runs belongs.
+    """
+    found = measured.found
+    runs = [MeasuredRun(run, found[run.path.name]) for run in folders if run.path.name in found]
+    for path, figure in analysis.figures(runs, of_all).items():
+        save(figure, path)
+        print(f"written: {path}")

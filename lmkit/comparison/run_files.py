@@ -27,7 +27,6 @@ class Measurement(NamedTuple):
     split: str
     num_contexts: int
     spectrum: Measures
-    divergence: float | None  # expected pairwise KL of the rows, nats
     file: str  # of the singular values
 
 
@@ -50,6 +49,12 @@ class Files:
         """
         return self._analysis(run, kind, kind, schema_version, check)
 
+    def analyses(self, run: FinishedRun, kind: str, schema_version: int = 1) -> list[Content]:
+        """The contents of all analysis/<kind>_*.json, without those that are damaged."""
+        stems = analysis_stems(run.folder, kind)
+        contents = [self._analysis(run, stem, kind, schema_version, None) for stem in stems]
+        return [content for content in contents if content is not None]
+
     def spectrum(self, run: FinishedRun, file: str) -> StoredSpectrum | None:
         """The content of spectra/<file>, None where it is missing or damaged."""
         path = run.folder.spectra / file
@@ -67,14 +72,13 @@ class Files:
         own = run.result.metrics.get("test_spectrum")
         if isinstance(own, dict) and "num_contexts" in own:
             file = final_spectrum(run.folder).name
-            measured.append(Measurement("test", own["num_contexts"], own, None, file))
+            measured.append(Measurement("test", own["num_contexts"], own, file))
         for stem in analysis_stems(run.folder, _RANK):
             named = re.fullmatch(rf"{_RANK}_((train|valid|test)_log_probs_(\d+))", stem)
             content = named and self._analysis(run, stem, _RANK, _RANK_VERSION, _check_rank)
             if named and content:
-                divergence = (content.get("pairwise_divergence") or {}).get("exact")
                 spectrum, file = content["spectrum"], f"{named[1]}.npz"
-                measured.append(Measurement(named[2], int(named[3]), spectrum, divergence, file))
+                measured.append(Measurement(named[2], int(named[3]), spectrum, file))
         return measured
 
     def having(self, study: Study, kind: str) -> tuple[list[Group], list[str]]:

@@ -14,8 +14,8 @@ import numpy as np
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.groups import Group, Study, spread_of
-from lmkit.comparison.significance import compare, holm
 from lmkit.comparison.run_files import Files
+from lmkit.comparison.significance import compare, holm
 from lmkit.dialogue.scores import MAX_ORDER, SMOOTHING, bleu_scores, distinct
 from lmkit.errors.user_error import UserError, require_choice, require_count
 from lmkit.presentation.published import published_dialogue

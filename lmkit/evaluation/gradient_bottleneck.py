@@ -1,79 +1,46 @@
-"""The gradient bottleneck of a run, from each checkpoint that it keeps."""
+"""The gradient bottleneck of a finished run, at each checkpoint that it keeps."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from lmkit.errors.user_error import UserError
-from lmkit.evaluation.load import load_run
-from lmkit.evaluation.rank import progress_bar, require_writable, shown_windows
-from lmkit.runs.folder import RunFolder
-from lmkit.runs.metrics import MetricsFile
-from lmkit.training.checkpoint_files import load_checkpoint
-from lmkit.training.callbacks.gradient_bottleneck import Bottleneck, model_bottleneck
-
-
-class BottleneckOptions(NamedTuple):
-    """What is measured of each checkpoint."""
-
-    split: str
-    contexts: int | None  # the first N of the split; None: all
-    data_root: str | None
-    threads: int | None
+from lmkit.evaluation.load import LoadedRun
+from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
+from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.gradient_bottleneck import Bottleneck
 
 
 class MeasuredCheckpoint(NamedTuple):
-    """What was found of one checkpoint."""
+    """The bottleneck at one checkpoint."""
 
     checkpoint: str  # "best" or "last"
     epoch: int  # from 1
-    averaged: bool
+    averaged: bool  # whether its weights are averages
     bottleneck: Bottleneck
 
 
-def measure_checkpoints(run: RunFolder, options: BottleneckOptions) -> list[MeasuredCheckpoint]:
-    """Measures "best", where there is one, and "last" if it is another.
+def at_each_checkpoint(
+    run: LoadedRun, measure: Callable[[str], Bottleneck]
+) -> list[MeasuredCheckpoint]:
+    """What `measure` finds at the best checkpoint, and at the last where it is another one.
 
-    Raises: UserError when the run has saved none, or there are too few contexts.
+    Args:
+        run: loaded from its best checkpoint; its model is left with the weights of the last one.
+        measure: measures the model of `run`; it is given the checkpoint's name.
+
+    Raises: UserError when a checkpoint is damaged.
     """
-    require_writable(run.analysis)
-    steps = {
-        name: load_checkpoint(path)["global_step"]
-        for name, path in (("best", run.best), ("last", run.last))
-        if path.exists()
-    }
-    if not steps:
-        raise UserError(f"run={run.path} has no checkpoint; give the folder of a run")
-    different = {step: name for name, step in reversed(steps.items())}
-    return [_measure(run, name, options) for name in reversed(different.values())]
-
-
-def logged_epochs(run: RunFolder) -> list[dict[str, float]]:
-    """What training has logged of it: the epoch (from 1) and the shares, a row an epoch."""
-    prefix = "gradient_bottleneck/"
-    found = []
-    for row in MetricsFile(run.metrics).read():
-        shares = {
-            name.removeprefix(prefix): value
-            for name, value in row.items()
-            if name.startswith(prefix)
-        }
-        if shares:
-            found.append({"epoch": row["epoch"], **shares})
+    best = load_checkpoint(run.folder.best)
+    found = [_measured("best", best, run.averaged, measure)]
+    last = load_checkpoint(run.folder.last) if run.folder.last.exists() else best
+    if last["global_step"] != best["global_step"]:
+        averaged = load_evaluated_weights(run.model, last)
+        found.append(_measured("last", last, averaged, measure))
     return found
 
 
-def _measure(run: RunFolder, name: str, options: BottleneckOptions) -> MeasuredCheckpoint:
-    loaded = load_run(run.path, name, options.data_root, options.threads)
-    windows = loaded.data.eval_windows(options.split)
-    contexts = options.contexts or windows.num_targets
-    if contexts > windows.num_targets:
-        raise UserError(
-            f"contexts={contexts} is more than the {windows.num_targets:,} contexts of the "
-            f"{options.split} split; contexts=null takes these"
-        )
-    with progress_bar() as progress:
-        shown = shown_windows(windows, contexts, progress, f"{name}: contexts", "shares")
-        found = model_bottleneck(loaded.model, shown, contexts)
-    epoch = load_checkpoint(run.checkpoints / f"{name}.ckpt")["epoch"] + 1
-    return MeasuredCheckpoint(name, epoch, loaded.averaged, found)
+def _measured(
+    name: str, content: dict[str, int], averaged: bool, measure: Callable[[str], Bottleneck]
+) -> MeasuredCheckpoint:
+    return MeasuredCheckpoint(name, content["epoch"] + 1, averaged, measure(name))

@@ -1,4 +1,4 @@
-"""How far Press's rank of a run's log P can be trusted: rounding and noise on a known rank.
+"""Press's rank of a matrix whose rank is known, under rounding and noise.
 
 Shapes: N contexts, V vocabulary.
 """
@@ -11,9 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lmkit.data.windows import Window
+from lmkit.data.epochs import Batch
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.load import LoadedRun
 from lmkit.evaluation.memory import require_memory
 from lmkit.spectra.measures import EPSILONS
 from lmkit.spectra.ranks import press_tolerance
@@ -40,10 +39,8 @@ LEAST_SHARE = 1e-6
 
 
 class RobustnessOptions(NamedTuple):
-    """What the study does."""
+    """What the study does to the matrix."""
 
-    split: str
-    contexts: int  # the first of the split
     factorisation: str  # "svd" or "qr"
     round_trips: int
     noise: Sequence[float]  # c: the noise's variance is c / V^2
@@ -77,19 +74,23 @@ def num_steps(options: RobustnessOptions) -> int:
     return 1 + options.round_trips + len(options.noise)
 
 
-def study(run: LoadedRun, options: RobustnessOptions, step: Callable[[str], None]) -> Robustness:
-    """Parthiban et al. 2021, supplement, section 5, on the first contexts of a split.
+def study(
+    model: HeadModule,
+    batches: Iterable[Batch],
+    num_contexts: int,
+    options: RobustnessOptions,
+    step: Callable[[str], None],
+) -> Robustness:
+    """Parthiban et al. 2021, supplement, section 5, on log P of the first contexts.
 
     `step` is told what comes next.
 
     Raises: UserError when there are too few contexts or words, log P has no ten singular values, or
         the memory does not suffice.
     """
-    num_words = len(run.model.head.decoder_bias)
-    windows = run.data.eval_windows(options.split)
-    _require_size(options, windows.num_targets, num_words, run.model.device)
+    _require_size(options, num_contexts, len(model.head.decoder_bias), model.device)
     step("log P")
-    return study_matrix(first_rows(run.model, windows, options.contexts), options, step)
+    return study_matrix(first_rows(model, batches, num_contexts), options, step)
 
 
 def study_matrix(
@@ -116,16 +117,19 @@ def study_matrix(
     )
 
 
-def predicted_ranks(found: Robustness, cs: Iterable[float]) -> list[float]:
-    """What random-matrix theory predicts for noise of these c."""
-    return [_predicted(found.num_contexts, found.num_words, c, found.tolerance) for c in cs]
+def predicted_press_rank(
+    num_contexts: int, num_words: int, c: float, tolerance: float
+) -> float:
+    """What random-matrix theory expects of a study's matrix with noise of variance c / V^2."""
+    deviation = noise_deviation(c, num_words)
+    return predicted_rank(num_contexts, num_words, deviation, tolerance, TRUE_RANK)
 
 
-def first_rows(model: HeadModule, windows: Iterable[Window], num_contexts: int) -> Tensor:
+def first_rows(model: HeadModule, batches: Iterable[Batch], num_contexts: int) -> Tensor:
     """Log P of the first contexts, float32."""
     rows_NV = torch.empty(num_contexts, len(model.head.decoder_bias), device=model.device)
     seen = 0
-    for block_NV in model.log_prob_rows(windows):
+    for block_NV in model.log_prob_rows(batches):
         part_NV = block_NV[: num_contexts - seen]
         rows_NV[seen : seen + len(part_NV)] = part_NV
         seen += len(part_NV)
@@ -135,19 +139,17 @@ def first_rows(model: HeadModule, windows: Iterable[Window], num_contexts: int) 
 
 
 def _require_size(
-    options: RobustnessOptions, available: int, num_words: int, device: torch.device
+    options: RobustnessOptions, num_contexts: int, num_words: int, device: torch.device
 ) -> None:
-    if not TRUE_RANK < options.contexts <= available:
+    if min(num_contexts, num_words) <= TRUE_RANK:
         raise UserError(
-            f"contexts must be more than {TRUE_RANK} and at most {available:,}, those of the "
-            f"{options.split} split, but is {options.contexts}"
+            f"the study needs more than {TRUE_RANK} contexts and words, but there are "
+            f"{num_contexts} and {num_words}"
         )
-    if num_words <= TRUE_RANK:
-        raise UserError(f"the study needs more than {TRUE_RANK} words, but there are {num_words}")
     require_memory(
-        COPIES[options.factorisation] * 8 * options.contexts * num_words,
+        COPIES[options.factorisation] * 8 * num_contexts * num_words,
         device,
-        f"the study of {options.contexts:,} contexts x {num_words:,} words in float64",
+        f"the study of {num_contexts:,} contexts x {num_words:,} words in float64",
         "choose a smaller contexts=N" + " or factorisation=qr" * (options.factorisation == "svd"),
     )
 
@@ -179,10 +181,6 @@ def _rank(separated: Separated, tolerance: float) -> int:
 def _noisy(matrix_NV: Tensor, c: float, seed: int, tolerance: float) -> Noisy:
     separated = split_off(add_noise(matrix_NV, c, seed), TRUE_RANK)
     effective = {f"{e:g}": separated_effective_rank(separated, e) for e in EPSILONS}
-    predicted = _predicted(*matrix_NV.shape, c, tolerance)
+    num_contexts, num_words = matrix_NV.shape
+    predicted = predicted_press_rank(num_contexts, num_words, c, tolerance)
     return Noisy(c, _rank(separated, tolerance), predicted, effective)
-
-
-def _predicted(num_contexts: int, num_words: int, c: float, tolerance: float) -> float:
-    deviation = noise_deviation(c, num_words)
-    return predicted_rank(num_contexts, num_words, deviation, tolerance, TRUE_RANK)

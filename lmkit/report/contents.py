@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lmkit.analyses.analysis import Analysis
@@ -18,19 +18,10 @@ from lmkit.report.page import Chapter, write_report
 from lmkit.report.pairwise_tests import pairwise_tests
 from lmkit.report.performance import performance
 from lmkit.report.rank_and_perplexity import Window, rank_and_perplexity
-from lmkit.report.robustness import robustness
 from lmkit.report.runs_section import runs_section
-from lmkit.report.spectra import spectra
 from lmkit.report.summary import summary
 from lmkit.report.synthetic_studies import synthetic_studies
 from lmkit.runs.finished import FinishedRun, LeftOut
-
-# Sections of analyses that are no classes yet, with their order on the page: a line goes when its
-# analysis comes to conf/analyses/, and all of this with the last of them.
-_NOT_YET_ANALYSES: tuple[tuple[int, Callable[[Study, Files], Sequence[Section]]], ...] = (
-    (60, lambda study, files: [spectra(study, files)]),
-    (130, lambda study, files: [robustness(study, files)]),
-)
 
 
 def make_report(
@@ -86,9 +77,7 @@ def _chapter(
 def _of_analyses(
     study: Study, files: Files, analyses: Sequence[type[Analysis]]
 ) -> list[Section]:
-    makers = [*_NOT_YET_ANALYSES, *((each.order, each.sections) for each in analyses)]
-    makers.sort(key=lambda maker: maker[0])
-    return [section for _, sections in makers for section in sections(study, files)]
+    return [section for each in analyses for section in each.sections(study, files)]
 
 
 def _no_run(left_out: Sequence[LeftOut]) -> str:

@@ -39,8 +39,8 @@ def write_analysis(
     schema_version: int,
     checkpoint: str,
     averaged: bool,
-) -> Path:
-    """Writes what was measured, in place of what was there; returns the file.
+) -> Content:
+    """Writes what was measured, in place of what was there; returns what the file holds.
 
     Raises: UserError naming the file when it cannot be written; ValueError when `content` holds a
         number that is not finite.
@@ -51,11 +51,12 @@ def write_analysis(
         "checkpoint": checkpoint,
         "averaged": averaged,
     }
-    text = json.dumps({**head, **content}, indent=1, allow_nan=False) + "\n"
+    whole = {**head, **content}
+    text = json.dumps(whole, indent=1, allow_nan=False) + "\n"
     path = analysis_file(run, stem)
     path.parent.mkdir(exist_ok=True)
     replace_atomically(path, lambda file: file.write(text.encode()))
-    return path
+    return whole
 
 
 def read_analysis(run: RunFolder, stem: str, *, kind: str, schema_version: int) -> Content | None:

@@ -18,7 +18,7 @@ from lmkit.heads.head import HeadParts
 from lmkit.heads.mixtape import Mixtape, tree_priors
 from lmkit.heads.mixtures import Mixture, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import Identity
-from lmkit.training.callbacks.gradient_bottleneck import model_bottleneck
+from lmkit.training.gradient_bottleneck import model_bottleneck
 
 T, B, D, E, G, V = 7, 3, 6, 5, 4, 23
 

@@ -18,7 +18,7 @@ from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.transforms import Identity
-from lmkit.training.callbacks.gradient_bottleneck import model_bottleneck
+from lmkit.training.gradient_bottleneck import model_bottleneck
 
 T, B, D, E, V = 7, 3, 6, 5, 23
 

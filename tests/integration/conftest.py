@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lmkit.cli.entry import compose, plain_config
+from lmkit.cli.main import main
 from lmkit.training.run import run
 
 TINY = [
@@ -47,3 +50,14 @@ def tiny_run(tiny_runs) -> Path:
     """The run of MoS + PLIF alone."""
     (path,) = (path for path in tiny_runs.glob("mos-*") if path.is_dir())
     return path
+
+
+@pytest.fixture
+def lmkit(monkeypatch) -> Callable[..., None]:
+    """Runs a line after `lmkit`, in this process."""
+
+    def run_line(*words: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["lmkit", *words])
+        main()
+
+    return run_line

@@ -15,14 +15,16 @@ import pytest
 import torch
 import yaml
 
+from lmkit.analyses.measuring import measure_runs
+from lmkit.analyses.rank import Rank
 from lmkit.cli import finetune
 from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import load_run
 from lmkit.evaluation.perplexity import perplexity
-from lmkit.evaluation.rank import RankOptions, find_runs, measure_run
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.selection import select_runs
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.sweeps.status import standings
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
@@ -201,9 +203,11 @@ def test_finished_it_is_skipped_and_a_larger_budget_goes_on(toy_run, tmp_path):
 
 
 def test_other_commands_take_it_for_the_run_that_it_is(child, toy_run):
-    assert [run.path for run in find_runs(str(child.path.parent)).runs] == [child.path]
-    measured = measure_run(child, RankOptions("test", 100, "log_probs", "best", True, None, None))
-    assert measured.spectrum.measures.num_contexts == 100
+    rank = Rank(split="test", contexts=100, matrix="log_probs", checkpoint="best")
+    (selected,) = select_runs("run", str(child.path.parent)).runs
+    assert selected.folder.path == child.path
+    ((name, content),) = measure_runs(rank, [selected.folder]).found.items()
+    assert (name, content["spectrum"]["num_contexts"]) == (child.path.name, 100)
     result = child.read_result()
     loaded = load_run(child.path, "best", None, None)
     found = perplexity(loaded.model, loaded.data.eval_windows("test"), "test")

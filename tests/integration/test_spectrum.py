@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-
-from lmkit.cli.entry import compose, plain_config
-from lmkit.cli.rank import runs_in
-from lmkit.errors.user_error import UserError
-from lmkit.evaluation.load import load_run
-from lmkit.evaluation.rank import RankOptions, find_runs, measure_run
-from lmkit.runs.folder import RunFolder
-from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
-from lmkit.spectra.gram import GramAccumulator
 from lmkit.spectra.storage import read_spectrum, write_spectrum
 from lmkit.tracking.spectrum_charts import PLOTTED_EPOCHS, stored_epochs
+
+from lmkit.cli.entry import compose, plain_config
+from lmkit.evaluation.load import load_run
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
+from lmkit.spectra.gram import GramAccumulator
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.model_spectrum import model_spectrum
 from lmkit.training.run import run
@@ -136,37 +131,6 @@ def test_few_epochs_are_plotted_the_last_among_them(runs, tmp_path):
     assert shown[-1] == 30
 
 
-def test_rank_of_all_runs_of_a_folder(runs):
-    options = RankOptions("test", 300, "log_probs", "best", True, None, None)
-    found = find_runs(str(runs))
-    assert len(found.runs) == 3
-    ranks = {}
-    for folder in found.runs:
-        measured = measure_run(folder, options)
-        ranks[measured.experiment] = measured.spectrum.measures.press_rank
-        assert (folder.spectra / "test_log_probs_300.npz").exists()
-        assert (folder.analysis / "rank_test_log_probs_300.json").exists()
-        assert measured.divergence.exact > 0
-        # the same matrix, stacked
-        loaded = load_run(folder.path, "best", None, None)
-        windows = loaded.data.eval_windows("test")
-        rows = torch.cat(list(loaded.model.log_prob_rows(windows)))[:300].double()
-        pairs = (rows.exp() * rows).sum(1, keepdim=True) - rows.exp() @ rows.T
-        exact = float(pairs.sum() / (300 * 299))
-        np.testing.assert_allclose(measured.divergence.exact, exact, rtol=1e-6)
-    assert ranks["toy"] <= 10
-
-
-def test_rank_of_the_runs_of_a_sweep(runs):
-    names = [folder_of(runs, name).path.name for name in ("mos", "toy")]
-    points = [Point(name, [], name, name, 3, None) for name in (*names, "toy-0123456789ab")]
-    sweep = SweepFolder.of(Manifest("mine", str(runs), str(runs), 0, points))
-    sweep.save()
-    found = runs_in(str(sweep.path))
-    assert [run.path.name for run in found.runs] == names
-    assert found.left_out == {"toy-0123456789ab": "it has not finished"}
-
-
 def test_transformed_logits_are_measured_at_the_end(runs):
     stored = read_spectrum(folder_of(runs, "gss").spectra / "test_transformed_logits.npz")
     assert stored.measures.num_contexts == 150
@@ -176,14 +140,3 @@ def test_transformed_logits_are_measured_at_the_end(runs):
     torch.testing.assert_close(found.singular_values, stored.singular_values)
     for name in ("toy", "mos"):  # no transform, and no one context
         assert not list(folder_of(runs, name).spectra.glob("*transformed*"))
-
-
-def test_rank_refuses_what_it_cannot_do(runs, tmp_path):
-    folder = folder_of(runs, "toy")
-    options = RankOptions("test", 10_000, "log_probs", "best", False, None, None)
-    with pytest.raises(UserError, match="contexts=10000 is more than the 599"):
-        measure_run(folder, options)
-    with pytest.raises(UserError, match="transformed logits"):
-        measure_run(folder, options._replace(contexts=100, matrix="transformed_logits"))
-    with pytest.raises(UserError, match="holds no finished run"):
-        find_runs(str(tmp_path))

@@ -1,0 +1,132 @@
+"""How far apart a run's next-word distributions are: the expected pairwise KL divergence.
+
+Yang et al. 2018, table 5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from lmkit.analyses.analysis import Analysis, Content
+from lmkit.analyses.first_contexts import FirstContexts, of_all
+from lmkit.comparison.baseline import spread_cell
+from lmkit.comparison.groups import Study, spread_of
+from lmkit.comparison.published_runs import published_of
+from lmkit.comparison.stored import Files
+from lmkit.presentation.published import Fact, published_run
+from lmkit.presentation.section import Section
+from lmkit.presentation.tables import Column, Table, number, spread, whole, word
+
+if TYPE_CHECKING:  # it brings torch
+    from lmkit.evaluation.load import LoadedRun
+
+_NAME = "pairwise KL, nats"
+
+
+class Divergence(Analysis):
+    """The expected Kullback-Leibler divergence between the rows of log P of two contexts.
+
+    Args:
+        split: train, valid or test.
+        contexts: first contexts of the split; None or "all": all of them.
+    """
+
+    name = "divergence"
+    order = 65
+    takes_dialogue = True
+
+    def __init__(self, *, split: str, contexts: int | str | None) -> None:
+        self.first = FirstContexts(split, contexts, least=2)
+
+    def measure(self, run: LoadedRun) -> Content:
+        # brings torch, which the report does without
+        from lmkit.evaluation.spectrum import pairwise_divergence
+
+        windows, count, available = self.first.of(run)
+        shown = run.with_bar(windows, count, "divergence")
+        found = pairwise_divergence(run.model, shown, count)._asdict()
+        if math.isnan(found["sampled_standard_error"]):  # of a single pair
+            found["sampled_standard_error"] = None
+        whose = {"experiment": run.config["name"], "num_words": len(run.model.head.decoder_bias)}
+        return {"split": self.first.split, "all_contexts": available, **whose, **found}
+
+    def stem(self, content: Content) -> str:
+        return f"{self.name}_{self.first.split}_{content['num_contexts']}"
+
+    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+        rows = []
+        for name, content in found.items():
+            fact = _published(content)
+            rows.append(
+                [
+                    word(name),
+                    word(of_all(content["num_contexts"], content["all_contexts"])),
+                    number(content["exact"], 4),
+                    number(fact.value if fact else None, 3),
+                    spread(content["sampled"], content["sampled_standard_error"]),
+                    whole(content["num_pairs"]),
+                ]
+            )
+        columns = [
+            Column("run", is_text=True),
+            Column("contexts"),
+            Column(_NAME),
+            Column("published, whole split", is_optional=True),
+            Column("of sampled pairs", ("mean", "standard error")),
+            Column("pairs"),
+        ]
+        return [Table(self.name, f"Pairwise divergence of {self.first}", "", columns, rows)]
+
+    def notes(self, found: Mapping[str, Content]) -> list[str]:
+        facts = {name: _published(content) for name, content in found.items()}
+        return [
+            f"{name}: published under its name {found[name]['experiment']}: {fact.source}"
+            for name, fact in facts.items()
+            if fact is not None
+        ]
+
+    @classmethod
+    def sections(cls, study: Study, files: Files) -> list[Section]:
+        table = _table(study, files)
+        missing = [] if table else ["no pairwise divergence: lmkit divergence run=RUNS measures it"]
+        intro = "How much does the expected next word depend on the context?"
+        blocks = [table] if table else []
+        return [Section("divergence", "Pairwise divergence", intro, blocks, missing)]
+
+
+def _published(content: Content) -> Fact | None:
+    facts = published_run(content["experiment"], content["num_words"])
+    return facts.divergence.get(content["split"]) if facts else None
+
+
+def _table(study: Study, files: Files) -> Table | None:
+    """Of each group, on every split and number of contexts; None where nothing was measured."""
+    rows = []
+    for group in study.groups:
+        found: dict[tuple[str, int], list[float]] = {}
+        for run in group.runs:
+            for content in files.analyses(run, Divergence.name):
+                where = content["split"], content["num_contexts"]
+                found.setdefault(where, []).append(content["exact"])
+        published = published_of(group, study.corpus)
+        for (split, contexts), values in sorted(found.items()):
+            fact = published.facts.divergence.get(split) if published else None
+            mine = spread_cell(spread_of(values), 3)
+            fact_cell = number(fact.value if fact else None, 3)
+            rows.append([word(group.label), word(split), whole(contexts), mine, fact_cell])
+    if not rows:
+        return None
+    columns = [
+        Column("head", is_text=True),
+        Column("split", is_text=True),
+        Column("contexts"),
+        Column(_NAME, ("mean", "sd")),
+        Column("published, whole split", is_optional=True),
+    ]
+    caption = (
+        f"Expected Kullback–Leibler divergence between the next-word distributions of two contexts "
+        f"of {study.short}, exact over all ordered pairs. Published: Yang et al. 2018, table 5."
+    )
+    return Table("divergence", "Pairwise divergence", caption, columns, rows)

@@ -1,0 +1,59 @@
+"""Which contexts an analysis measures: the first ones of a split, or all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from lmkit.errors.user_error import UserError, require_choice, require_count
+
+if TYPE_CHECKING:  # they bring torch
+    from lmkit.data.windows import EvalWindows
+    from lmkit.evaluation.load import LoadedRun
+
+
+class ChosenContexts(NamedTuple):
+    """The contexts of one run that are measured."""
+
+    windows: EvalWindows  # of the whole split
+    num_contexts: int  # measured, from its start
+    available: int  # that the split has
+
+
+class FirstContexts:
+    """The options `split` and `contexts`.
+
+    Args:
+        split: train, valid or test.
+        contexts: how many contexts from the split's start; None or "all": all of them.
+        least: the fewest contexts that can be measured.
+    """
+
+    def __init__(self, split: str, contexts: int | str | None, least: int = 1) -> None:
+        require_choice("split", split, ("train", "valid", "test"))
+        self.split = split
+        self.contexts: int | None = None  # all
+        if contexts is not None and contexts != "all":
+            require_count("contexts", contexts, least)
+            self.contexts = int(contexts)
+
+    def of(self, run: LoadedRun) -> ChosenContexts:
+        """Raises: UserError when the run's split has fewer contexts."""
+        windows = run.data.eval_windows(self.split)
+        available = windows.num_targets
+        count = available if self.contexts is None else self.contexts
+        if count > available:
+            raise UserError(
+                f"contexts={count} is more than the {available:,} contexts of the {self.split} "
+                f"split; contexts=null takes all of them"
+            )
+        return ChosenContexts(windows, count, available)
+
+    def __str__(self) -> str:
+        """`the first 2,000 test contexts`, for titles."""
+        which = "all" if self.contexts is None else f"the first {self.contexts:,}"
+        return f"{which} {self.split} contexts"
+
+
+def of_all(count: int, available: int) -> str:
+    """`first 2,000`, for a table's cell."""
+    return f"all {count:,}" if count == available else f"first {count:,}"

@@ -1,0 +1,449 @@
+"""How many dimensions log P of a run spans: its singular values, and its rank by several measures.
+
+Parthiban et al. 2021, figure 7, table 6, supplement, figures 2 to 5; Yang et al. 2018, figure 1.
+Shapes: S singular values, descending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
+from lmkit.analyses.first_contexts import FirstContexts, of_all
+from lmkit.comparison.baseline import listed, rank_contexts, ranks_at, spread_cell
+from lmkit.comparison.groups import Group, Spread, Study, median_run, spread_of
+from lmkit.comparison.published_runs import corpus_prefix, published_of
+from lmkit.comparison.stored import Files, Measurement
+from lmkit.errors.user_error import require_choice
+from lmkit.presentation.published import Fact, PublishedRun, published_run, published_section
+from lmkit.presentation.section import Block, Drawing, Section
+from lmkit.presentation.side_by_side import side_by_side
+from lmkit.presentation.style import figure, legend_below, looks
+from lmkit.presentation.tables import Cell, Column, Table, whole, word
+from lmkit.runs.atomic import replace_atomically
+
+if TYPE_CHECKING:  # it brings torch
+    from lmkit.evaluation.load import LoadedRun
+
+_MATRICES = {"log_probs": "log P", "transformed_logits": "transformed logits"}
+_MEASURES = {
+    "stable_rank": "stable rank",
+    "participation_ratio": "participation ratio",
+    "entropy_rank": "entropy rank",
+    "condition": "condition",
+}
+_PRESS, _TEST_PPL, _PUBLISHED = "Press rank", "test perplexity", "  published"  # rows of a table
+_EPSILONS = {"0.001": "1e−3", "0.0001": "1e−4", "1e-05": "1e−5"}
+_SHOWN = 8
+_FIRST_INDICES, _HIGHEST = 500, 0.2  # of the normalised spectrum, as in figure 7
+
+
+class Rank(Analysis):
+    """The spectrum of log P, or of transformed logits, with every measure of its rank.
+
+    Args:
+        split: train, valid or test.
+        contexts: first contexts of the split; None or "all": all of them.
+        matrix: log_probs or transformed_logits.
+        checkpoint: best or last.
+    """
+
+    name = "rank"
+    order = 60
+    takes_dialogue = True
+
+    def __init__(
+        self, *, split: str, contexts: int | str | None, matrix: str, checkpoint: str
+    ) -> None:
+        require_choice("matrix", matrix, tuple(_MATRICES))
+        require_choice("checkpoint", checkpoint, ("best", "last"))
+        self.first = FirstContexts(split, contexts, least=2)
+        self.matrix, self.checkpoint = matrix, checkpoint
+
+    def measure(self, run: LoadedRun) -> Content:
+        # bring torch, which the report does without
+        from lmkit.evaluation.spectrum import fitting_spectrum
+        from lmkit.spectra.storage import write_spectrum
+
+        windows, count, available = self.first.of(run)
+        shown = run.with_bar(windows, count, "singular values")
+        spectrum = fitting_spectrum(run.model, shown, count, self.matrix)
+        content = {
+            "split": self.first.split,
+            "matrix": self.matrix,
+            "all_contexts": available,
+            "experiment": run.config["name"],
+            "test_ppl": run.folder.read_result().metrics.get("test_ppl"),
+            "spectrum": spectrum.measures.to_dict(),
+        }
+        run.folder.spectra.mkdir(exist_ok=True)
+        path = run.folder.spectra / f"{self._file_stem(count)}.npz"
+        replace_atomically(path, lambda file: write_spectrum(file, *spectrum))
+        return content
+
+    def stem(self, content: Content) -> str:
+        return f"rank_{self._file_stem(content['spectrum']['num_contexts'])}"
+
+    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+        cells = {name: _cells(content) for name, content in found.items()}
+        rows = _row_names(cells.values())
+        names = [_PUBLISHED if row.endswith(_PUBLISHED) else row for row in rows]
+        columns = {name: [of_run.get(row, "") for row in rows] for name, of_run in cells.items()}
+        return side_by_side(self.name, self._title(), names, columns)
+
+    def notes(self, found: Mapping[str, Content]) -> list[str]:
+        return [*_unresolved(found), *_on_published(found)]
+
+    def figures(self, measured: Sequence[MeasuredRun], folder: Path) -> dict[Path, Figure]:
+        # brings torch, which the report does without
+        from lmkit.spectra.storage import read_spectrum
+
+        drawn, spectra = {}, []
+        for run, content in measured:
+            stem = self._file_stem(content["spectrum"]["num_contexts"])
+            values = read_spectrum(run.spectra / f"{stem}.npz").singular_values.numpy()
+            shown = _Shown(run.path.name, values / values[0], content["spectrum"])
+            drawn[run.spectra / f"{stem}.svg"] = _overview([shown], self._title())
+            spectra.append(shown)
+        if len(measured) > 1:
+            stem = self._file_stem(self.first.contexts or "all")
+            drawn[folder / f"spectra_{stem}.svg"] = _overview(spectra, self._title())
+        return drawn
+
+    def _file_stem(self, contexts: int | str) -> str:
+        """Ends the names of a measurement's files."""
+        last = "_last" if self.checkpoint == "last" else ""
+        return f"{self.first.split}_{self.matrix}_{contexts}{last}"
+
+    def _title(self) -> str:
+        return f"{_MATRICES[self.matrix]} of {self.first}, {self.checkpoint} checkpoint"
+
+    @classmethod
+    def sections(cls, study: Study, files: Files) -> list[Section]:
+        contexts = rank_contexts(study, files)
+        groups, note = study.shown(_SHOWN)
+        shown, without = _stored(groups, files, contexts)
+        missing = []
+        if without:
+            at = f" over {contexts:,} test contexts" if contexts else ""
+            missing.append(f"no singular values{at}: {listed(without)}")
+        blocks: list[Block] = []
+        if shown and contexts:
+            blocks += _drawings(study, shown, contexts, note)
+        blocks += [_rank_table(study, files, n) for n in _table_contexts(study, files, contexts)]
+        intro = (
+            "How quickly do the singular values of log P decay, and does Press's rank say anything "
+            "that the decay does not?"
+        )
+        return [Section("spectra", "Spectra and ranks", intro, blocks, missing)]
+
+
+def _cells(content: Content) -> dict[str, str]:
+    """A run's column, by the names of the rows; what was published stands below what it is of."""
+    spectrum = content["spectrum"]
+    cells = {
+        "weights": "averaged" if content["averaged"] else "raw",
+        "contexts": of_all(spectrum["num_contexts"], content["all_contexts"]),
+        "words": f"{spectrum['num_columns']:,}",
+        "method": spectrum["method"],
+        "largest singular value": f"{spectrum['sigma_1']:.6g}",
+        _PRESS: _number(spectrum["press_rank"]),
+    }
+    for epsilon, rank in spectrum["effective_rank"].items():
+        cells[_effective(epsilon)] = _number(rank)
+    for measure, name in _MEASURES.items():
+        cells[name] = _number(spectrum[measure])
+    if _of_result(content) and content["test_ppl"] is not None:
+        cells[_TEST_PPL] = f"{content['test_ppl']:.2f}"
+    facts = _published(content)
+    return cells | {f"{name}{_PUBLISHED}": str(fact) for name, fact in facts.items()}
+
+
+def _row_names(columns: Iterable[Mapping[str, str]]) -> list[str]:
+    """All rows' names, each published figure just below the measured one."""
+    names = list(dict.fromkeys(name for column in columns for name in column))
+    measured = [name for name in names if not name.endswith(_PUBLISHED)]
+    pairs = [(name, name + _PUBLISHED) for name in measured]
+    return [name for pair in pairs for name in pair if name in names]
+
+
+def _unresolved(found: Mapping[str, Content]) -> list[str]:
+    runs: dict[str, list[str]] = {}
+    for name, content in found.items():
+        for measure, why in content["spectrum"]["unresolved"].items():
+            what = measure.replace("_", " ")
+            runs.setdefault(f"{what} is unresolved: {why}", []).append(name)
+    return [f"{', '.join(names)}: {reason}" for reason, names in runs.items()]
+
+
+def _on_published(found: Mapping[str, Content]) -> list[str]:
+    """Where published figures come from, and which do not compare."""
+    notes = []
+    for name, content in found.items():
+        experiment = content["experiment"]
+        facts = published_run(experiment, content["spectrum"]["num_columns"])
+        if facts is None:
+            continue
+        if facts.press_rank is not None and not _ranks_compare(content, facts):
+            notes.append(
+                f"{name}: the published Press rank {facts.press_rank} is of log_probs of the first "
+                f"{facts.rank_contexts:,} test contexts, and compares only there: "
+                f"contexts={facts.rank_contexts}"
+            )
+        sources = dict.fromkeys(fact.source for fact in _published(content).values())
+        if sources:
+            notes.append(f"{name}: published under its name {experiment}: {'; '.join(sources)}")
+    return notes
+
+
+def _published(content: Content) -> dict[str, Fact]:
+    """The published figures that compare with what was measured, by the row's name."""
+    facts = published_run(content["experiment"], content["spectrum"]["num_columns"])
+    if facts is None:
+        return {}
+    found: dict[str, Fact | None] = {}
+    if _ranks_compare(content, facts):
+        found[_PRESS] = facts.press_rank
+        found |= {_effective(epsilon): fact for epsilon, fact in facts.effective_rank.items()}
+    if _of_result(content) and content["test_ppl"] is not None:
+        found[_TEST_PPL] = facts.test_ppl
+    return {name: fact for name, fact in found.items() if fact is not None}
+
+
+def _of_result(content: Content) -> bool:
+    """Whether the run's result is of the same split and checkpoint."""
+    return (content["split"], content["checkpoint"]) == ("test", "best")
+
+
+def _ranks_compare(content: Content, facts: PublishedRun) -> bool:
+    is_log_probs = content["matrix"] == "log_probs"
+    same_size = content["spectrum"]["num_contexts"] == facts.rank_contexts
+    return _of_result(content) and is_log_probs and same_size
+
+
+def _effective(epsilon: str) -> str:
+    return f"{epsilon}-effective rank"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "unresolved"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
+
+
+def _table_contexts(study: Study, files: Files, contexts: int | None) -> list[int]:
+    """The usual number of contexts, and the published one where a run has ranks there."""
+    if contexts is None:
+        return []
+    prefix = corpus_prefix(study.corpus)
+    published = published_section("corpora")[prefix]["rank_contexts"] if prefix else contexts
+    if published == contexts or not any(ranks_at(g, files, published) for g in study.groups):
+        return [contexts]
+    return [contexts, published]
+
+
+def _rank_table(study: Study, files: Files, contexts: int) -> Table:
+    """Parthiban et al. 2021, table 6."""
+    rows = []
+    reasons: dict[str, dict[str, None]] = {}
+    for group in study.groups:
+        measured = [
+            m
+            for run in group.runs
+            for m in files.measurements(run)
+            if (m.split, m.num_contexts) == ("test", contexts)
+        ]
+        if not measured:
+            continue
+        published = published_of(group, study.corpus)
+        facts = published.facts if published else None
+        if facts is not None and facts.rank_contexts != contexts:
+            facts = None
+        rows.append(_rank_row(group, measured, facts))
+        for m in measured:
+            for name, why in _mapping(m.spectrum.get("unresolved")).items():
+                if name != "condition":
+                    what = f"{name.replace('_', ' ')} is unresolved: {why}"
+                    reasons.setdefault(what, {})[group.label] = None
+    columns = [
+        Column("head", is_text=True),
+        Column("Press rank", ("mean", "sd")),
+        Column("Press rank, published", is_optional=True),
+    ]
+    for name in _EPSILONS.values():
+        columns += [
+            Column(f"{name}-effective rank", ("mean", "sd")),
+            Column(f"{name}, published", is_optional=True),
+        ]
+    columns += [Column("entropy rank", ("mean", "sd")), Column("stable rank", ("mean", "sd"))]
+    caption = (
+        f"Ranks of log P over {contexts:,} test contexts of {study.short}. The ε-effective rank is "
+        "the number of singular values that hold all but a share ε of the sum of squares. "
+        "Published ranks stand here when they are of as many contexts."
+    )
+    notes = [f"{listed(labels)}: {reason}" for reason, labels in reasons.items()]
+    key, title = f"ranks_{contexts}", "Press rank and effective ranks"
+    return Table(key, title, caption, columns, rows, notes)
+
+
+def _rank_row(
+    group: Group, measured: Sequence[Measurement], facts: PublishedRun | None
+) -> list[Cell]:
+    def mean(*path: str) -> Spread | None:
+        values = []
+        for m in measured:
+            value: object = m.spectrum
+            for key in path:
+                value = _mapping(value).get(key)
+            if isinstance(value, int | float):
+                values.append(value)
+        return spread_of(values)
+
+    def published(fact: Fact | None) -> Cell:
+        return whole(None if fact is None else int(fact.value))
+
+    cells = [word(group.label), spread_cell(mean("press_rank"), 0)]
+    cells.append(published(facts.press_rank if facts else None))
+    for epsilon in _EPSILONS:
+        cells.append(spread_cell(mean("effective_rank", epsilon), 0))
+        cells.append(published(facts.effective_rank.get(epsilon) if facts else None))
+    return [*cells, spread_cell(mean("entropy_rank"), 1), spread_cell(mean("stable_rank"), 3)]
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+class _Shown(NamedTuple):
+    """A spectrum in a figure."""
+
+    label: str
+    relative_S: np.ndarray
+    measures: Mapping[str, Any]
+
+
+def _stored(
+    groups: Sequence[Group], files: Files, contexts: int | None
+) -> tuple[list[_Shown], list[str]]:
+    """Of each group the spectrum of the run of median test perplexity."""
+    shown, without = [], []
+    for group in groups:
+        found = {}
+        for run in group.runs:
+            for measured in files.measurements(run):
+                if (measured.split, measured.num_contexts) == ("test", contexts):
+                    found[run] = measured.file
+        middle = median_run(list(found)) if found else None
+        stored = files.spectrum(middle, found[middle]) if middle else None
+        if stored is None:
+            without.append(group.label)
+        else:
+            shown.append(_Shown(group.label, stored.relative_S, stored.measures))
+    return shown, without
+
+
+def _drawings(study: Study, shown: Sequence[_Shown], contexts: int, note: str) -> list[Drawing]:
+    of = f"log P over {contexts:,} test contexts of {study.short}, one run a head."
+    return [
+        Drawing(
+            "spectrum_log",
+            "Spectrum, log scale",
+            f"Singular values of {of} Values below what the computation resolves are cut off; "
+            f"the dotted line is the tolerance of Press's rank.{note}",
+            _log_figure(shown),
+        ),
+        Drawing(
+            "spectrum_normalised",
+            "Spectrum, normalised",
+            f"Singular values of {of} The largest, 1 at index 1, lies above the figure; of the "
+            f"others the first {_FIRST_INDICES} are shown.{note}",
+            _normalised_figure(shown),
+        ),
+        Drawing(
+            "spectrum_cumulative",
+            "Spectrum, cumulative",
+            f"Share of singular values at most as large as a threshold, of {of}{note}",
+            _cumulative_figure(shown),
+        ),
+    ]
+
+
+def _overview(shown: Sequence[_Shown], title: str) -> Figure:
+    """Values and their distribution beside each other; the rank is where they cross the line."""
+    drawn = Figure(figsize=(11, 4.6), layout="constrained")
+    values, shares = drawn.subplots(1, 2)
+    _draw_values(values, shown)
+    _draw_shares(shares, shown)
+    values.set_title("dotted: tolerance of Press's rank", fontsize="small")
+    for axes in (values, shares):
+        axes.grid(alpha=0.3)
+    drawn.legend(
+        *values.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=min(3, len(shown)),
+        fontsize="small",
+    )
+    drawn.suptitle(title)
+    return drawn
+
+
+def _log_figure(shown: Sequence[_Shown]) -> Figure:
+    drawn, axes = figure()
+    _draw_values(axes, shown)
+    axes.set_xscale("log")
+    legend_below(axes)
+    return drawn
+
+
+def _normalised_figure(shown: Sequence[_Shown]) -> Figure:
+    drawn, axes = figure()
+    second = max(float(spectrum.relative_S[1]) for spectrum in shown)
+    for spectrum, look in zip(shown, looks(), strict=False):
+        values = spectrum.relative_S[:_FIRST_INDICES]
+        axes.plot(np.arange(1, len(values) + 1), values, label=spectrum.label, **look)
+    top = min(_HIGHEST, 1.1 * second) or _HIGHEST
+    axes.set(xlabel="index of the singular value", ylabel="σ / σ₁", ylim=(0, top))
+    legend_below(axes)
+    return drawn
+
+
+def _cumulative_figure(shown: Sequence[_Shown]) -> Figure:
+    drawn, axes = figure()
+    _draw_shares(axes, shown)
+    legend_below(axes)
+    return drawn
+
+
+def _draw_values(axes: Axes, shown: Sequence[_Shown]) -> None:
+    """Without what drowns in rounding."""
+    for spectrum, look in zip(shown, looks(), strict=False):
+        resolution = spectrum.measures.get("resolution", 0.0)
+        resolved = spectrum.relative_S[spectrum.relative_S >= max(resolution, 1e-300)]
+        index = _thinned(len(resolved))
+        axes.plot(index + 1, resolved[index], label=spectrum.label, **look)
+    for tolerance in {spectrum.measures["press_tolerance"] for spectrum in shown}:
+        axes.axhline(tolerance, color="#7f7f7f", linewidth=0.9, linestyle=":")
+    axes.set(xlabel="index of the singular value", ylabel="σ / σ₁", yscale="log")
+
+
+def _draw_shares(axes: Axes, shown: Sequence[_Shown]) -> None:
+    for spectrum, look in zip(shown, looks(), strict=False):
+        thresholds = spectrum.measures.get("thresholds") or []
+        shares = spectrum.measures.get("cumulative_shares") or []
+        percent = [100 * share for share in shares[::-1]]
+        axes.plot(thresholds[::-1], percent, label=spectrum.label, **look)
+    axes.set(xlabel="threshold on σ / σ₁", ylabel="share of values below, %", xscale="log")
+    axes.set_ylim(-2, 102)
+
+
+def _thinned(count: int, most: int = 800) -> np.ndarray:
+    """Indices of all values, or of many spread evenly on a log scale."""
+    if count <= most:
+        return np.arange(count)
+    return np.unique(np.geomspace(1, count, most).round().astype(int)) - 1

@@ -1,0 +1,50 @@
+"""What log P of a finished run is made of: its spectrum, and how far apart its rows are.
+
+Shapes: N contexts, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from lmkit.data.epochs import Batch
+from lmkit.evaluation.memory import available_bytes, require_memory
+from lmkit.spectra.divergence import DivergenceAccumulator, PairwiseDivergence
+from lmkit.training.context_blocks import context_blocks
+from lmkit.training.head_module import HeadModule, exact_evaluation
+from lmkit.training.model_spectrum import Spectrum, model_spectrum, spectrum_bytes
+
+
+def fitting_spectrum(
+    model: HeadModule, batches: Iterable[Batch], num_contexts: int, matrix: str
+) -> Spectrum:
+    """The spectrum of log P, or of the transformed logits, of the first contexts.
+
+    Raises: UserError when the head has no such matrix, or the memory does not suffice; it says how
+        many contexts would fit.
+    """
+    num_words = len(model.head.decoder_bias)
+    available = available_bytes(model.device)
+    # one more than would fit, as a run of 0 contexts needs something too
+    too_many = bisect_right(
+        range(num_words), available, key=lambda count: spectrum_bytes(model, count, matrix)
+    )
+    require_memory(
+        spectrum_bytes(model, num_contexts, matrix),
+        model.device,
+        f"the spectrum of {num_contexts:,} contexts x {num_words:,} words",
+        f"choose contexts=N with N at most {max(0, too_many - 1)}",
+    )
+    return model_spectrum(model, batches, num_contexts, matrix)
+
+
+def pairwise_divergence(
+    model: HeadModule, batches: Iterable[Batch], num_contexts: int
+) -> PairwiseDivergence:
+    """How far apart the next-word distributions of two of the first contexts are, on average."""
+    found = DivergenceAccumulator(len(model.head.decoder_bias), device=model.device)
+    for hidden_1ND, _ in context_blocks(model, batches, num_contexts):
+        with exact_evaluation(model, model.device.type):
+            found.add(model.head.log_probs(hidden_1ND))
+    return found.result()

@@ -1,0 +1,41 @@
+"""The first contexts of a model's text, in blocks whose logits take a fixed amount of memory.
+
+Shapes: N contexts, n of them in a block, D trunk output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from torch import Tensor
+
+from lmkit.data.epochs import Batch
+from lmkit.heads.chunked_nll import chunk_rows
+from lmkit.training.head_module import HeadModule
+
+BLOCK_MB = 64  # memory of one block's logits; a constant, as it changes the last bits
+
+
+class ContextBlock(NamedTuple):
+    """Contexts as the head takes them, and the words that follow them."""
+
+    hidden_1ND: Tensor
+    targets_1N: Tensor
+
+
+def context_blocks(
+    model: HeadModule, batches: Iterable[Batch], num_contexts: int
+) -> Iterator[ContextBlock]:
+    """The first `num_contexts` contexts of the batches, state carried, as blocks (1, n, D)."""
+    head, seen = model.head, 0
+    itemsize = head.decoder_weight.element_size()
+    rows = chunk_rows(head.mixture.num_experts, len(head.decoder_bias), itemsize, BLOCK_MB)
+    for hidden_TBD, batch in model.outputs(batches):
+        hidden_ND = hidden_TBD.flatten(0, 1)[: num_contexts - seen]
+        targets_N = batch.targets_TB.flatten()[: num_contexts - seen]
+        seen += len(hidden_ND)
+        for hidden, targets in zip(hidden_ND.split(rows), targets_N.split(rows), strict=True):
+            yield ContextBlock(hidden.unsqueeze(0), targets.unsqueeze(0))
+        if seen == num_contexts:
+            return

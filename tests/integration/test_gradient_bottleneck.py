@@ -1,0 +1,146 @@
+"""The gradient bottleneck: while a run is trained, and by its command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmkit.cli.entry import compose, plain_config
+from lmkit.evaluation.load import load_run
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
+from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.gradient_bottleneck import logit_gradients, model_bottleneck
+from lmkit.training.run import run
+
+SMALL = [
+    "threads=1",
+    "logger.mode=disabled",
+    "callbacks.progress_bar=false",
+    "callbacks.spectrum.every=0",
+    "data.train_tokens=8000",
+    "data.valid_tokens=600",
+    "data.test_tokens=600",
+    "trunk.emb_dim=12",
+    "trunk.out_dim=12",
+    "trunk.hidden_dim=12",
+    "head/mixture=softmaxes",
+    "head.mixture.num_experts=3",
+    "head/transform=gss",
+    "switch_epoch=1",
+]
+MEASURED = ["callbacks.gradient_bottleneck.every=2", "callbacks.gradient_bottleneck.contexts=150"]
+
+
+def trained(runs_dir: Path, *overrides: str) -> RunFolder:
+    return run(plain_config(compose("train", [*SMALL, f"runs_dir={runs_dir}", *overrides])))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> RunFolder:
+    """A run that logs the gradient bottleneck of every other epoch."""
+    return trained(tmp_path_factory.mktemp("runs"), "max_epochs=4", *MEASURED)
+
+
+def test_logit_gradients_are_those_of_the_loss(folder):
+    """Through the chain rule they must give the gradients of decoder weight and bias."""
+    loaded = load_run(folder.path, "best", None, None)
+    model, head = loaded.model.eval(), loaded.model.head
+    window = next(iter(loaded.data.eval_windows("valid")))
+    with torch.no_grad():
+        state = model.trunk.initial_state(window.inputs_TB.shape[1])
+        hidden = model.trunk(window.inputs_TB, state).dropped_TBD
+        contexts = head.mixture(hidden).context_NKE
+        gradients = logit_gradients(head, hidden, window.targets_TB)
+    nll = head.log_probs(hidden).gather(1, window.targets_TB.reshape(-1, 1)).sum().neg()
+    by_weight, by_bias = torch.autograd.grad(nll, [head.decoder_weight, head.decoder_bias])
+    torch.testing.assert_close(gradients.sum((0, 1)), by_bias, rtol=1e-4, atol=1e-4)
+    found = torch.einsum("nkv,nke->ve", gradients, contexts)
+    torch.testing.assert_close(found, by_weight, rtol=1e-4, atol=1e-4)
+
+
+def test_the_share_is_that_of_the_projection(folder):
+    loaded = load_run(folder.path, "best", None, None)
+    model = loaded.model.eval()
+    found = model_bottleneck(model, loaded.data.eval_windows("valid"), 100)
+    (hidden, window), *_ = model.outputs(loaded.data.eval_windows("valid"))
+    with torch.no_grad():
+        flat = hidden.flatten(0, 1)[:100].unsqueeze(0)
+        gradients = logit_gradients(
+            model.head, flat, window.targets_TB.flatten()[:100].unsqueeze(0)
+        )
+    gradients = gradients.flatten(0, 1).double()
+    weight = model.head.decoder_weight.detach().double()
+    projection = weight @ torch.linalg.pinv(weight)
+    assert found.share == pytest.approx(float((gradients @ projection).norm() / gradients.norm()))
+    shares = (gradients @ projection).norm(dim=1) / gradients.norm(dim=1)
+    assert found.mean_share == pytest.approx(float(shares.mean()))
+    assert (found.num_components, found.decoder_rank, found.num_words) == (3, 12, 200)
+    assert found.low_share < found.mean_share < found.high_share <= 1
+
+
+def test_epochs_are_logged_and_training_is_undisturbed(folder, tmp_path):
+    rows = [row for row in MetricsFile(folder.metrics).read() if "valid/ppl" in row]
+    name = "gradient_bottleneck/valid_share"
+    assert [name in row for row in rows] == [False, True, False, True]
+    last = load_run(folder.path, "last", None, None)
+    found = model_bottleneck(last.model, last.data.eval_windows("valid"), 150)
+    assert rows[-1][name] == pytest.approx(found.share, rel=1e-6)
+    # resumed after the second epoch, and measured in no other
+    trained(tmp_path, "max_epochs=2", *MEASURED)
+    resumed = trained(tmp_path, "max_epochs=4", "callbacks.gradient_bottleneck.contexts=150")
+    measured = [r for r in MetricsFile(resumed.metrics).read() if name in r]
+    assert [row["epoch"] for row in measured] == [2]
+    assert measured[0][name] == rows[1][name]
+    first, second = load_checkpoint(folder.last), load_checkpoint(resumed.last)
+    for key, weight in first["state_dict"].items():
+        assert torch.equal(weight, second["state_dict"][key]), key
+    assert torch.equal(first["lmkit_progress"]["cpu_rng"], second["lmkit_progress"]["cpu_rng"])
+
+
+def test_the_command_measures_every_checkpoint(folder, lmkit, capsys):
+    lmkit("gradient_bottleneck", f"run={folder.path}", "split=test", "contexts=null")
+    assert "share of all gradients" in capsys.readouterr().out
+    content = json.loads((folder.analysis / "gradient_bottleneck.json").read_text())
+    assert (content["kind"], content["split"]) == ("gradient_bottleneck", "test")
+    epochs = {found["checkpoint"]: found["epoch"] for found in content["checkpoints"]}
+    assert epochs["best"] == folder.read_result().metrics["best_epoch"]
+    assert epochs.get("last", 4) == 4
+    assert content["num_contexts"] == 599
+    assert [row["epoch"] for row in content["epochs"]] == [2, 4]
+    loaded = load_run(folder.path, "best", None, None)
+    found = model_bottleneck(loaded.model, loaded.data.eval_windows("test"), 599)
+    assert content["share"] == pytest.approx(found.share, rel=1e-6)
+
+
+def test_the_last_checkpoint_is_measured_where_it_is_not_the_best(tmp_path, lmkit):
+    first_epoch = trained(tmp_path, "max_epochs=1").best.read_bytes()
+    folder = trained(tmp_path, "max_epochs=2")
+    folder.best.unlink()
+    folder.best.write_bytes(first_epoch)
+    lmkit("gradient_bottleneck", f"run={folder.path}", "contexts=100")
+    content = json.loads((folder.analysis / "gradient_bottleneck.json").read_text())
+    best, last = content["checkpoints"]
+    assert (best["checkpoint"], last["checkpoint"]) == ("best", "last")
+    assert (best["epoch"], last["epoch"]) == (1, 2)
+    assert (best["averaged"], last["averaged"]) == (False, True)
+    assert content["checkpoint"] == "best"
+    assert content["share"] == best["share"]
+    assert content["epochs"] == []
+    for measured in (best, last):
+        loaded = load_run(folder.path, measured["checkpoint"], None, None)
+        found = model_bottleneck(loaded.model, loaded.data.eval_windows("valid"), 100)
+        assert measured["share"] == found.share
+
+
+def test_the_command_names_what_is_wrong(folder, lmkit, tmp_path):
+    for words, message in (
+        ((f"run={tmp_path}",), "means no finished run"),
+        ((f"run={folder.path}", "contexts=5000"), "contexts=5000 is more than the"),
+        ((f"run={folder.path}", "contexts=0"), "contexts must be a whole number"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            lmkit("gradient_bottleneck", *words)

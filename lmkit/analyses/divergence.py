@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.first_contexts import FirstContexts, of_all
-from lmkit.comparison.baseline import spread_cell
+from lmkit.comparison.cells import spread_cell
 from lmkit.comparison.groups import Study, spread_of
 from lmkit.comparison.published_runs import published_of
-from lmkit.comparison.stored import Files
-from lmkit.presentation.published import Fact, published_run
+from lmkit.comparison.run_files import Files
+from lmkit.presentation.published import PublishedNumber, published_run
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import Column, Table, number, spread, whole, word
 

@@ -38,7 +38,7 @@ class FirstContexts:
 
     def of(self, run: LoadedRun) -> ChosenContexts:
         """Raises: UserError when the run's split has fewer contexts."""
-        windows = run.data.eval_windows(self.split)
+        windows = run.data.eval_batches(self.split)
         available = windows.num_targets
         count = available if self.contexts is None else self.contexts
         if count > available:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.first_contexts import FirstContexts
-from lmkit.comparison.baseline import listed, spread_cell
+from lmkit.comparison.cells import listed, spread_cell
 from lmkit.comparison.groups import Study, spread_of
-from lmkit.comparison.stored import Files
+from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Section
 from lmkit.presentation.side_by_side import side_by_side
 from lmkit.presentation.tables import Column, Table, whole, word

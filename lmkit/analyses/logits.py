@@ -47,7 +47,7 @@ class Logits(Analysis):
         # brings torch, which the report does without
         from lmkit.evaluation.logits import model_logits
 
-        windows = run.data.eval_windows(self.split)
+        windows = run.data.eval_batches(self.split)
         count = min(self.contexts, windows.num_targets)
         found = model_logits(run.model, run.with_bar(windows, count, "histogram"), count, self.bins)
         return {

@@ -20,7 +20,8 @@ from lmkit.presentation.published import published_contexts
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import PAPER, figure, two_colours
 from lmkit.presentation.tables import Cell, Column, Table, absent, number, whole, word
-from lmkit.runs.selection import SelectedRun, select_runs
+from lmkit.runs.finished import FinishedRun
+from lmkit.runs.selection import select_runs
 
 if TYPE_CHECKING:  # they bring torch
     from lmkit.evaluation.load import LoadedRun
@@ -274,7 +275,7 @@ def last_words(context: Context, tokens: np.ndarray, vocabulary: Sequence[str]) 
     return " ".join(vocabulary[index] for index in words[-_LAST_WORDS:])
 
 
-def _one_run(said: str) -> SelectedRun:
+def _one_run(said: str) -> FinishedRun:
     runs = select_runs("compared_with", said).runs
     if len(runs) > 1:
         raise UserError(f"compared_with={said} means {len(runs)} runs; give one run's folder")

@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.comparison.groups import Study
-from lmkit.comparison.stored import Files
+from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import require_choice, require_count, require_list, require_positive
 from lmkit.presentation.progress import progress_bar
 from lmkit.presentation.published import PublishedRobustness, published_robustness

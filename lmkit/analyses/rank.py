@@ -16,17 +16,18 @@ from matplotlib.figure import Figure
 
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts, of_all
-from lmkit.comparison.baseline import listed, rank_contexts, ranks_at, spread_cell
+from lmkit.comparison.cells import listed, spread_cell
+from lmkit.comparison.ranks import rank_contexts, ranks_at
 from lmkit.comparison.groups import Group, Spread, Study, median_run, spread_of
 from lmkit.comparison.published_runs import corpus_prefix, published_of
-from lmkit.comparison.stored import Files, Measurement
+from lmkit.comparison.run_files import Files, Measurement
 from lmkit.errors.user_error import require_choice
-from lmkit.presentation.published import Fact, PublishedRun, published_run, published_section
+from lmkit.presentation.published import PublishedNumber, PublishedRun, published_run, published_section
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.side_by_side import side_by_side
 from lmkit.presentation.style import figure, legend_below, looks
 from lmkit.presentation.tables import Cell, Column, Table, whole, word
-from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.spectrum_files import read_spectrum, write_spectrum
 
 if TYPE_CHECKING:  # it brings torch
     from lmkit.evaluation.load import LoadedRun
@@ -67,9 +68,8 @@ class Rank(Analysis):
         self.matrix, self.checkpoint = matrix, checkpoint
 
     def measure(self, run: LoadedRun) -> Content:
-        # bring torch, which the report does without
+        # brings torch, which the report does without
         from lmkit.evaluation.spectrum import fitting_spectrum
-        from lmkit.spectra.storage import write_spectrum
 
         windows, count, available = self.first.of(run)
         shown = run.with_bar(windows, count, "singular values")
@@ -82,9 +82,9 @@ class Rank(Analysis):
             "test_ppl": run.folder.read_result().metrics.get("test_ppl"),
             "spectrum": spectrum.measures.to_dict(),
         }
-        run.folder.spectra.mkdir(exist_ok=True)
+        values = spectrum.singular_values.cpu().numpy()
         path = run.folder.spectra / f"{self._file_stem(count)}.npz"
-        replace_atomically(path, lambda file: write_spectrum(file, *spectrum))
+        write_spectrum(path, values, spectrum.measures.to_dict())
         return content
 
     def stem(self, content: Content) -> str:
@@ -101,14 +101,11 @@ class Rank(Analysis):
         return [*_unresolved(found), *_on_published(found)]
 
     def figures(self, measured: Sequence[MeasuredRun], folder: Path) -> dict[Path, Figure]:
-        # brings torch, which the report does without
-        from lmkit.spectra.storage import read_spectrum
-
         drawn, spectra = {}, []
         for run, content in measured:
             stem = self._file_stem(content["spectrum"]["num_contexts"])
-            values = read_spectrum(run.spectra / f"{stem}.npz").singular_values.numpy()
-            shown = _Shown(run.path.name, values / values[0], content["spectrum"])
+            stored = read_spectrum(run.spectra / f"{stem}.npz")
+            shown = _Shown(run.path.name, stored.relative_S, content["spectrum"])
             drawn[run.spectra / f"{stem}.svg"] = _overview([shown], self._title())
             spectra.append(shown)
         if len(measured) > 1:

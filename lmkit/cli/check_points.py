@@ -78,7 +78,7 @@ def _check_windows(config: Config) -> None:
         longest = max(data.batch_size, data.valid_batch_size, data.test_batch_size)
         data = data_of(4 * longest)
         assert isinstance(data, WindowsDataModule)
-        data.train_windows, data.eval_windows("valid"), data.eval_windows("test")
+        data.train_batches, data.eval_batches("valid"), data.eval_batches("test")
 
 
 def main() -> None:

@@ -46,6 +46,8 @@ class EpochBatches(ABC):
     committed.
     """
 
+    limit: int | None = None  # batches of an epoch, at most
+
     def __init__(self) -> None:
         self._epoch = 1
         self._batches_done = 0

@@ -121,7 +121,8 @@ class TrainWindows(EpochBatches):
 
     def _lengths(self, epoch: int) -> list[int]:
         num_steps = len(self.columns_SB)
-        return _cached_lengths(num_steps, self.bptt, self.max_length_delta, self.seed, epoch)
+        lengths = _cached_lengths(num_steps, self.bptt, self.max_length_delta, self.seed, epoch)
+        return lengths[: self.limit]
 
 
 class EvalWindows:

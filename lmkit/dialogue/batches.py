@@ -153,7 +153,8 @@ class TrainPairs(EpochBatches):
             yield self.pairs.batch(batches[index], index, epoch, index == len(batches) - 1)
 
     def _batches(self, epoch: int) -> list[np.ndarray]:
-        return _cached_batches(self._lengths, self.batch_size, self.seed, epoch)
+        batches = _cached_batches(self._lengths, self.batch_size, self.seed, epoch)
+        return batches[: self.limit]
 
 
 class EvalPairs:

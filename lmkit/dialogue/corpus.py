@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmkit.data.corpus import EOS
+from lmkit.data.corpus import EOS, Corpus
 from lmkit.data.split_files import SPLITS, SplitFiles
 from lmkit.errors.user_error import UserError, require_choice, require_count
 
@@ -79,11 +79,11 @@ class DialogueSplits(NamedTuple):
         return np.bincount(self.train.words_W, minlength=len(self.vocabulary))
 
 
-class DialogueCorpus:
+class DialogueCorpus(Corpus):
     """The dialogues in `root`/`folder`/{train,valid,test}.tsv.
 
     Args:
-        name: of the corpus in messages and tables.
+        name, title, short_title: see `Corpus`.
         root: folder that holds the corpora; None where the user has not said it yet.
         folder: the corpus's own folder below `root`, "." where `root` is that folder.
         tokenizer: NLTK's "word_punct" (letters and digits, or other signs, as in Zhao et al. 2017)
@@ -107,14 +107,16 @@ class DialogueCorpus:
         lowercase: bool,
         num_words: int,
         train_dialogues: int | None,
+        title: str | None = None,
+        short_title: str | None = None,
     ) -> None:
+        super().__init__(name, title, short_title)
         require_choice("data.tokenizer", tokenizer, TOKENIZERS)
         if not isinstance(lowercase, bool):
             raise UserError(f"data.lowercase must be true or false, but is {lowercase!r}")
         require_count("data.num_words", num_words, len(SPECIAL) + 1)
         if train_dialogues is not None:
             require_count("data.train_dialogues", train_dialogues)
-        self.name = name
         self.files = SplitFiles(root, folder, ".tsv", in_environment=True)
         self.tokenizer, self.lowercase = tokenizer, lowercase
         self.num_words, self.train_dialogues = num_words, train_dialogues

@@ -18,7 +18,8 @@ from lmkit.errors.user_error import UserError
 from lmkit.heads.head import Head
 from lmkit.training.head_module import Contexts, HeadModule
 from lmkit.training.objective import RegularizedNLL
-from lmkit.training.optimizer import OptimizerSettings
+from lmkit.training.optimizer import OptimizerFactory
+from lmkit.training.schedule import Schedule
 
 
 class Predicted(NamedTuple):
@@ -42,18 +43,27 @@ class DialogueModel(HeadModule):
 
     def __init__(
         self,
+        *,
         trunk: Seq2Seq,
         head: Head,
         objective: RegularizedNLL,
-        optimizer: OptimizerSettings,
-        log_every: int = 50,
+        optimizer: OptimizerFactory,
+        schedule: Schedule,
+        transform_lr: float,
     ) -> None:
         if objective.tar_weight:
             raise UserError(
                 f"objective.tar_weight must be 0 for responses, which come in batches of many, but "
                 f"is {objective.tar_weight}"
             )
-        super().__init__(trunk, head, objective, optimizer, log_every)
+        super().__init__(
+            trunk=trunk,
+            head=head,
+            objective=objective,
+            optimizer=optimizer,
+            schedule=schedule,
+            transform_lr=transform_lr,
+        )
 
     def setup(self, stage: str) -> None:
         # Lightning puts back what a checkpoint holds after this; a finetuned model has its bias

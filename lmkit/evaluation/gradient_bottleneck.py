@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from lmkit.evaluation.load import LoadedRun
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
-from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.gradient_bottleneck import Bottleneck
 
 

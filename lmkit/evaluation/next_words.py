@@ -17,7 +17,7 @@ from lmkit.data.datamodule import WindowsDataModule
 from lmkit.data.windows import EvalWindows, Window, columns
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.evaluation.load import LoadedRun, load_run
-from lmkit.runs.selection import SelectedRun
+from lmkit.runs.finished import FinishedRun
 from lmkit.training.head_module import exact_evaluation
 from lmkit.training.language_model import LanguageModel
 
@@ -71,7 +71,7 @@ class SplitReader:
         self.tokens: np.ndarray = data.corpus._asdict()[split]  # int64, (num_tokens,)
         self._length = data.eval_length  # words read at a time: changes the order of sums only
 
-    def of_another(self, run: SelectedRun) -> SplitReader:
+    def of_another(self, run: FinishedRun) -> SplitReader:
         """The same split read by the best model of another run, loaded as this one was."""
         has_root = "root" in run.config["data"]
         data_root = self.run.config["data"].get("root") if has_root else None

@@ -73,7 +73,7 @@ def epoch_seconds(model: LanguageModel, data: WindowsDataModule, num_windows: in
     model.on_train_start()
     optimizer = model.configure_optimizers()
     tokens = 0
-    for index, window in zip(range(num_windows + 1), data.train_windows, strict=False):
+    for index, window in zip(range(num_windows + 1), data.train_batches, strict=False):
         if index == 1:
             started = time.process_time()
         model.on_train_batch_start(window, index)

@@ -69,7 +69,7 @@ def fit(module: Recorder, folder, checkpoint: str | None = None) -> None:
 def test_lightning_resumes_at_the_window_after_the_last_trained_one(tmp_path):
     whole = Recorder()
     fit(whole, tmp_path)
-    windows = data_module().train_windows
+    windows = data_module().train_batches
     epochs = [windows.num_batches(epoch) for epoch in (1, 2, 3)]
     assert [epoch for epoch, *_ in whole.seen] == np.repeat([1, 2, 3], epochs).tolist()
     assert len(set(epochs)) > 1, "the epochs must differ, or a cached length would not show"
@@ -88,7 +88,7 @@ def test_splits_have_their_own_batch_sizes():
     assert module.train_dataloader().columns_SB.shape == (800, 5)
     assert module.val_dataloader().columns_SB.shape == (50, 10)
     assert module.test_dataloader().columns_SB.shape == (300, 1)
-    assert module.eval_windows("train").columns_SB.shape == (400, 10)
+    assert module.eval_batches("train").columns_SB.shape == (400, 10)
 
 
 def test_train_windows_are_one_object():
@@ -98,7 +98,7 @@ def test_train_windows_are_one_object():
 
 def test_seed_decides_the_windows():
     def lengths(seed: int) -> list[int]:
-        return [window.sampled_length for window in data_module(seed).train_windows]
+        return [window.sampled_length for window in data_module(seed).train_batches]
 
     assert lengths(3) == lengths(3)
     assert lengths(3) != lengths(4)
@@ -114,4 +114,4 @@ def test_bad_options_are_named():
     with pytest.raises(UserError, match=r"^windows\.eval_length must be"):
         WindowsDataModule(corpus=corpus(), batch_size=5, eval_length=0)
     with pytest.raises(UserError, match=r"^split must be one of train, valid, test"):
-        data_module().eval_windows("dev")
+        data_module().eval_batches("dev")

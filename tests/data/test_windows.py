@@ -15,7 +15,7 @@ from lmkit.data.windows import (
 from lmkit.errors.user_error import UserError
 
 
-def train_windows(num_steps: int, batch_size: int = 3, seed: int = 7) -> TrainWindows:
+def train_batches(num_steps: int, batch_size: int = 3, seed: int = 7) -> TrainWindows:
     return TrainWindows(columns(np.arange(num_steps * batch_size), batch_size), 70, 40, seed)
 
 
@@ -98,7 +98,7 @@ def test_lengths_depend_on_seed_and_epoch_alone():
 def test_an_epoch_covers_every_target_once_in_order_but_for_a_single_last_one():
     left_out_counts = set()
     for num_steps in range(60, 160):
-        windows = train_windows(num_steps, batch_size=2)
+        windows = train_batches(num_steps, batch_size=2)
         epoch = list(windows)
         inputs_SB = torch.cat([window.inputs_TB for window in epoch])
         targets_SB = torch.cat([window.targets_TB for window in epoch])
@@ -117,17 +117,17 @@ def test_an_epoch_covers_every_target_once_in_order_but_for_a_single_last_one():
 
 def test_the_shorter_last_window_keeps_its_sampled_length():
     # 75 tokens: a window of about 70, then one of a few tokens that was drawn as a whole one.
-    windows = list(train_windows(75))
+    windows = list(train_batches(75))
     assert len(windows[-1].inputs_TB) < 20
     assert windows[-1].sampled_length > 20
 
 
 def test_train_windows_have_no_length():
-    assert not hasattr(train_windows(100), "__len__")
+    assert not hasattr(train_batches(100), "__len__")
 
 
 def test_epochs_follow_one_another_and_differ():
-    windows = train_windows(1000)
+    windows = train_batches(1000)
     first, second = trained_epoch(windows), trained_epoch(windows)
     assert {window.epoch for window in first} == {1}
     assert {window.epoch for window in second} == {2}
@@ -137,17 +137,17 @@ def test_epochs_follow_one_another_and_differ():
 
 
 def test_iterating_without_training_stays_where_it_is():
-    windows = train_windows(1000)
+    windows = train_batches(1000)
     once = [positions(window) for window in windows]
     assert [positions(window) for window in windows] == once
 
 
 def test_resumed_mid_epoch_with_a_window_read_ahead_gives_exactly_the_remaining():
-    undisturbed = train_windows(1000)
+    undisturbed = train_batches(1000)
     expected = [positions(w) for _ in range(3) for w in trained_epoch(undisturbed)]
     first_epoch_size = undisturbed.num_batches(1)
     for num_trained in range(2 * first_epoch_size):
-        windows = train_windows(1000)
+        windows = train_batches(1000)
         trained = []
         while len(trained) < num_trained:
             reading = iter(windows)
@@ -156,7 +156,7 @@ def test_resumed_mid_epoch_with_a_window_read_ahead_gives_exactly_the_remaining(
                 current, ahead = ahead, next(reading, None)
                 trained.append(positions(current))
                 windows.commit(current)
-        resumed = train_windows(1000)
+        resumed = train_batches(1000)
         resumed.load_state_dict(windows.state_dict())
         while resumed.state_dict()["epoch"] < 3 or len(trained) < len(expected):
             trained += [positions(window) for window in trained_epoch(resumed)]
@@ -164,7 +164,7 @@ def test_resumed_mid_epoch_with_a_window_read_ahead_gives_exactly_the_remaining(
 
 
 def test_state_holds_committed_windows_only():
-    windows = train_windows(1000)
+    windows = train_batches(1000)
     reading = iter(windows)
     first, second = next(reading), next(reading)
     assert windows.state_dict() == {"epoch": 1, "windows_done": 0}
@@ -191,8 +191,8 @@ def test_bad_options_are_named(option, arguments):
 
 def test_training_text_too_short_is_refused():
     with pytest.raises(UserError, match=r"columns of 2 tokens.*windows\.batch_size"):
-        train_windows(2)
-    assert train_windows(3).num_batches(1) == 1
+        train_batches(2)
+    assert train_batches(3).num_batches(1) == 1
 
 
 @pytest.mark.parametrize(("num_steps", "length"), [(2, 1), (2, 70), (71, 70), (72, 70), (141, 35)])

@@ -85,7 +85,7 @@ def test_training_goes_on_after_the_last_batch_committed(splits):
 
 def test_evaluation_has_whole_responses_from_short_to_long(folder):
     data = data_module(folder, "windows.response_words=2")
-    windows = data.eval_windows("test")
+    windows = data.eval_batches("test")
     batches = list(windows)
     assert len(batches) == len(windows) == 1
     assert windows.num_targets == sum(batch.num_targets for batch in batches) == 4 + 5

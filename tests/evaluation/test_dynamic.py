@@ -20,7 +20,7 @@ KINDS += ["qrnn", "mogrifier"]
 
 
 @pytest.fixture
-def train_windows() -> EvalWindows:
+def train_batches() -> EvalWindows:
     words = torch.randint(0, 13, (23, TRAIN_BATCH), generator=torch.Generator().manual_seed(2))
     return EvalWindows(words, LENGTH)
 
@@ -94,11 +94,11 @@ def found_nlls(model, windows, statistics, rates: Rates) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_equals_a_loop_over_segments(kind, small_model, text, windows_of, train_windows):
-    statistics = gradient_statistics(small_model(kind), train_windows)
+def test_equals_a_loop_over_segments(kind, small_model, text, windows_of, train_batches):
+    statistics = gradient_statistics(small_model(kind), train_batches)
     found = found_nlls(small_model(kind), windows_of(text, LENGTH), statistics, RATES)
     model = small_model(kind).eval()
-    expected = by_the_paper(model, text, train_windows.columns_SB, RATES)
+    expected = by_the_paper(model, text, train_batches.columns_SB, RATES)
     torch.testing.assert_close(found.tolist(), expected, rtol=1e-8, atol=1e-10)
     static = [float(nll.sum()) for nll in small_model(kind).token_nlls(windows_of(text, LENGTH))]
     assert found[0] == pytest.approx(static[0], rel=1e-12)
@@ -106,31 +106,31 @@ def test_equals_a_loop_over_segments(kind, small_model, text, windows_of, train_
 
 
 @pytest.mark.parametrize("kind", ["softmax", "mos"])
-def test_both_conventions_agree(kind, small_model, text, windows_of, train_windows):
-    statistics = gradient_statistics(small_model(kind), train_windows)
+def test_both_conventions_agree(kind, small_model, text, windows_of, train_batches):
+    statistics = gradient_statistics(small_model(kind), train_batches)
     assert statistics.num_batches == math.ceil(22 / LENGTH)
     printed = Rates(lr=0.05, decay=2.0, epsilon=0.03)
     model = small_model(kind).eval()
-    expected = by_the_code(model, text, train_windows.columns_SB, printed)
+    expected = by_the_code(model, text, train_batches.columns_SB, printed)
     rates = printed.from_code(statistics)
     found = found_nlls(small_model(kind), windows_of(text, LENGTH), statistics, rates)
     torch.testing.assert_close(found.tolist(), expected, rtol=1e-8, atol=1e-10)
 
 
-def test_statistics_are_the_rms_of_the_gradients(small_model, train_windows):
-    found = gradient_statistics(small_model("mos"), train_windows)
+def test_statistics_are_the_rms_of_the_gradients(small_model, train_batches):
+    found = gradient_statistics(small_model("mos"), train_batches)
     model = small_model("mos").eval()
-    total, num_batches = squares(model, train_windows.columns_SB)
+    total, num_batches = squares(model, train_batches.columns_SB)
     for (name, _), sum_of_squares in zip(model.named_parameters(), total, strict=True):
         expected = torch.sqrt(sum_of_squares / num_batches)
         torch.testing.assert_close(found.rms[name], expected, rtol=1e-9, atol=1e-12)
 
 
 def test_a_segment_is_scored_before_the_weights_see_it(
-    small_model, text, windows_of, train_windows
+    small_model, text, windows_of, train_batches
 ):
     """Other words from the eighth segment on change no score before it, not by a bit."""
-    statistics = gradient_statistics(small_model("mos"), train_windows)
+    statistics = gradient_statistics(small_model("mos"), train_batches)
     changed = text.clone()
     changed[36:] = (changed[36:] + 1) % 13  # position 35, the first of segment 8, predicts word 36
     first, second = (
@@ -141,10 +141,10 @@ def test_a_segment_is_scored_before_the_weights_see_it(
     assert (first[7:] != second[7:]).all()
 
 
-def test_the_model_is_left_as_it_was(small_model, text, windows_of, train_windows):
+def test_the_model_is_left_as_it_was(small_model, text, windows_of, train_batches):
     model = small_model("plif").train()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    adaptation = Adaptation(model, gradient_statistics(model, train_windows), RATES)
+    adaptation = Adaptation(model, gradient_statistics(model, train_batches), RATES)
     segment_nlls(model, windows_of(text, LENGTH), adaptation)
 
     def interrupted():
@@ -158,10 +158,10 @@ def test_the_model_is_left_as_it_was(small_model, text, windows_of, train_window
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_frozen_parameters_stay(small_model, text, windows_of, train_windows):
+def test_frozen_parameters_stay(small_model, text, windows_of, train_batches):
     model = small_model("plif")
     model.head.transform.raw_slopes.requires_grad_(False)
-    statistics = gradient_statistics(model, train_windows)
+    statistics = gradient_statistics(model, train_batches)
     assert statistics.rms.keys() == trainable(model).keys()
     assert "head.transform.raw_slopes" not in statistics.rms
     assert len(found_nlls(model, windows_of(text, LENGTH), statistics, RATES)) == 17

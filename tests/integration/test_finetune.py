@@ -210,7 +210,7 @@ def test_other_commands_take_it_for_the_run_that_it_is(child, toy_run):
     assert (name, content["spectrum"]["num_contexts"]) == (child.path.name, 100)
     result = child.read_result()
     loaded = load_run(child.path, "best", None, None)
-    found = perplexity(loaded.model, loaded.data.eval_windows("test"), "test")
+    found = perplexity(loaded.model, loaded.data.eval_batches("test"), "test")
     assert found.perplexity == result.metrics["test_ppl"]
     content = load_checkpoint(child.best)
     assert load_evaluated_weights(loaded.model, content) is loaded.averaged

@@ -47,7 +47,7 @@ class Trace(pl.Callback):
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
         self.losses.append(float(outputs["loss"]))
-        trainer.datamodule.train_windows.commit(batch)
+        trainer.datamodule.train_batches.commit(batch)
 
 
 def lightning(kind: str, trigger) -> tuple[dict, Trace, AsgdSwitch, LanguageModel]:
@@ -150,7 +150,7 @@ def plain_loop(start, trigger):
     losses, history, averaging, averages, count = [], [], False, None, 0
     for epoch in range(1, EPOCHS + 1):
         state = zero_state(4)
-        for window in data.train_windows:
+        for window in data.train_batches:
             state = [(h.detach(), c.detach()) for h, c in state]
             nll, raw, state = forward(weights, window.inputs_TB, window.targets_TB, state)
             tar = (raw[1:] - raw[:-1]).pow(2).mean() if len(raw) > 1 else 0.0
@@ -167,9 +167,9 @@ def plain_loop(start, trigger):
                 count += 1
                 sums = averages or {name: torch.zeros_like(p) for name, p in weights.items()}
                 averages = {name: sums[name] + p.detach() for name, p in weights.items()}
-            data.train_windows.commit(window)
+            data.train_batches.commit(window)
         with torch.no_grad():
-            loss = valid_nll(weights, data.eval_windows("valid"))
+            loss = valid_nll(weights, data.eval_batches("valid"))
         if trigger == "epoch 1":
             averaging = averaging or epoch == 1
         elif len(history) > trigger and loss > min(history[:-trigger]):

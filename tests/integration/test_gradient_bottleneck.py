@@ -12,7 +12,7 @@ from lmkit.cli.entry import compose, plain_config
 from lmkit.evaluation.load import load_run
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
-from lmkit.training.callbacks.checkpoints import load_checkpoint
+from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.gradient_bottleneck import logit_gradients, model_bottleneck
 from lmkit.training.run import run
 
@@ -49,7 +49,7 @@ def test_logit_gradients_are_those_of_the_loss(folder):
     """Through the chain rule they must give the gradients of decoder weight and bias."""
     loaded = load_run(folder.path, "best", None, None)
     model, head = loaded.model.eval(), loaded.model.head
-    window = next(iter(loaded.data.eval_windows("valid")))
+    window = next(iter(loaded.data.eval_batches("valid")))
     with torch.no_grad():
         state = model.trunk.initial_state(window.inputs_TB.shape[1])
         hidden = model.trunk(window.inputs_TB, state).dropped_TBD
@@ -65,8 +65,8 @@ def test_logit_gradients_are_those_of_the_loss(folder):
 def test_the_share_is_that_of_the_projection(folder):
     loaded = load_run(folder.path, "best", None, None)
     model = loaded.model.eval()
-    found = model_bottleneck(model, loaded.data.eval_windows("valid"), 100)
-    (hidden, window), *_ = model.outputs(loaded.data.eval_windows("valid"))
+    found = model_bottleneck(model, loaded.data.eval_batches("valid"), 100)
+    (hidden, window), *_ = model.outputs(loaded.data.eval_batches("valid"))
     with torch.no_grad():
         flat = hidden.flatten(0, 1)[:100].unsqueeze(0)
         gradients = logit_gradients(
@@ -87,7 +87,7 @@ def test_epochs_are_logged_and_training_is_undisturbed(folder, tmp_path):
     name = "gradient_bottleneck/valid_share"
     assert [name in row for row in rows] == [False, True, False, True]
     last = load_run(folder.path, "last", None, None)
-    found = model_bottleneck(last.model, last.data.eval_windows("valid"), 150)
+    found = model_bottleneck(last.model, last.data.eval_batches("valid"), 150)
     assert rows[-1][name] == pytest.approx(found.share, rel=1e-6)
     # resumed after the second epoch, and measured in no other
     trained(tmp_path, "max_epochs=2", *MEASURED)
@@ -112,7 +112,7 @@ def test_the_command_measures_every_checkpoint(folder, lmkit, capsys):
     assert content["num_contexts"] == 599
     assert [row["epoch"] for row in content["epochs"]] == [2, 4]
     loaded = load_run(folder.path, "best", None, None)
-    found = model_bottleneck(loaded.model, loaded.data.eval_windows("test"), 599)
+    found = model_bottleneck(loaded.model, loaded.data.eval_batches("test"), 599)
     assert content["share"] == pytest.approx(found.share, rel=1e-6)
 
 
@@ -132,7 +132,7 @@ def test_the_last_checkpoint_is_measured_where_it_is_not_the_best(tmp_path, lmki
     assert content["epochs"] == []
     for measured in (best, last):
         loaded = load_run(folder.path, measured["checkpoint"], None, None)
-        found = model_bottleneck(loaded.model, loaded.data.eval_windows("valid"), 100)
+        found = model_bottleneck(loaded.model, loaded.data.eval_batches("valid"), 100)
         assert measured["share"] == found.share
 
 

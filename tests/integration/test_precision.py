@@ -48,14 +48,14 @@ def press_rank(rows, num_words: int) -> int:
 
 
 def test_softmax_trained_in_bf16_has_rank_of_at_most_e_plus_2(trained):
-    windows = trained.data.eval_windows("test")
+    windows = trained.data.eval_batches("test")
     rank = press_rank(trained.model.log_prob_rows(windows), 200)
     assert 3 < rank <= 12 + 2
 
 
 def test_bf16_evaluation_would_have_raised_the_rank(trained):
     # what the exact evaluation is for: the same weights under autocast
-    model, windows = trained.model, trained.data.eval_windows("test")
+    model, windows = trained.model, trained.data.eval_batches("test")
     model.eval()
 
     def rows():
@@ -69,7 +69,7 @@ def test_bf16_evaluation_would_have_raised_the_rank(trained):
 
 def test_evaluation_is_float32_even_inside_autocast(trained):
     model = trained.model
-    windows = list(trained.data.eval_windows("valid"))
+    windows = list(trained.data.eval_batches("valid"))
     alone = model.mean_nll(windows)
     with torch.autocast("cpu", torch.bfloat16):
         assert model.mean_nll(windows) == alone
@@ -77,7 +77,7 @@ def test_evaluation_is_float32_even_inside_autocast(trained):
 
 def test_the_loss_under_autocast_is_float32(trained):
     model = trained.model
-    window: Window = next(iter(trained.data.eval_windows("valid")))
+    window: Window = next(iter(trained.data.eval_batches("valid")))
     model.train()
     with torch.autocast("cpu", torch.bfloat16):
         output = model.trunk(window.inputs_TB, model.trunk.initial_state(10))

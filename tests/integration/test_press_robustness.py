@@ -100,7 +100,7 @@ def test_the_command_leaves_table_file_and_figure(tiny_run, lmkit, capsys):
     assert (content["checkpoint"], content["averaged"]) == ("best", True)
     assert content["published"] is None
     loaded = load_run(tiny_run, "best", None, None)
-    rows = first_rows(loaded.model, loaded.data.eval_windows("test"), 300)
+    rows = first_rows(loaded.model, loaded.data.eval_batches("test"), 300)
     chosen = OPTIONS._replace(factorisation="qr", noise=[1e-22, 1e-30])
     expected = study_matrix(rows, chosen, lambda name: None)
     assert content["round_trip_ranks"] == expected.round_trip_ranks

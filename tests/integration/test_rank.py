@@ -38,7 +38,7 @@ def test_rank_of_all_runs_of_a_folder(tiny_runs, lmkit, capsys):
         assert (found["kind"], found["checkpoint"], found["averaged"]) == ("rank", "best", True)
         assert found["test_ppl"] == run.read_result().metrics["test_ppl"]
         loaded = load_run(run.path, "best", None, None)
-        expected = model_spectrum(loaded.model, loaded.data.eval_windows("test"), 300)
+        expected = model_spectrum(loaded.model, loaded.data.eval_batches("test"), 300)
         assert found["spectrum"] == json.loads(json.dumps(expected.measures.to_dict()))
         stored = read_spectrum(run.spectra / "test_log_probs_300.npz")
         assert torch.equal(stored.singular_values, expected.singular_values)
@@ -153,7 +153,7 @@ def test_divergence_is_that_of_all_pairs(tiny_runs, lmkit, capsys):
         assert (found["kind"], found["split"], found["num_contexts"]) == ("divergence", "test", 300)
         # the same matrix, stacked
         loaded = load_run(run.path, "best", None, None)
-        windows = loaded.data.eval_windows("test")
+        windows = loaded.data.eval_batches("test")
         rows = torch.cat(list(loaded.model.log_prob_rows(windows)))[:300].double()
         pairs = (rows.exp() * rows).sum(1, keepdim=True) - rows.exp() @ rows.T
         assert found["exact"] > 0

@@ -84,7 +84,7 @@ def test_the_weights_that_count_are_measured(runs):
     stored = read_spectrum(folder.spectra / "epoch_0003_valid_log_probs.npz").singular_values
     content = load_checkpoint(folder.last)
     averaged = load_run(folder.path, "last", None, None)
-    windows = averaged.data.eval_windows("valid")
+    windows = averaged.data.eval_batches("valid")
     found = model_spectrum(averaged.model, windows, 150).singular_values
     torch.testing.assert_close(found, stored, rtol=1e-6, atol=1e-6)
     averaged.model.load_state_dict(content["state_dict"])
@@ -94,7 +94,7 @@ def test_the_weights_that_count_are_measured(runs):
 
 def test_softmax_has_rank_of_at_most_e_plus_2_by_both_ways(runs):
     loaded = load_run(folder_of(runs, "toy").path, "best", None, None)
-    model, windows = loaded.model, loaded.data.eval_windows("test")
+    model, windows = loaded.model, loaded.data.eval_batches("test")
     factors = model_spectrum(model, windows, 500)
     gram = GramAccumulator(200)
     for rows in model.log_prob_rows(windows):
@@ -112,7 +112,7 @@ def test_softmax_has_rank_of_at_most_e_plus_2_by_both_ways(runs):
 def test_the_smaller_side_gives_the_same_spectrum(runs):
     # 150 contexts of 200 words: the Gram matrix is that of the contexts
     loaded = load_run(folder_of(runs, "mos").path, "best", None, None)
-    model, windows = loaded.model, loaded.data.eval_windows("test")
+    model, windows = loaded.model, loaded.data.eval_batches("test")
     found = model_spectrum(model, windows, 150)
     rows = torch.cat(list(model.log_prob_rows(windows)))[:150]
     plain = torch.linalg.svdvals(rows.double())
@@ -135,7 +135,7 @@ def test_transformed_logits_are_measured_at_the_end(runs):
     stored = read_spectrum(folder_of(runs, "gss").spectra / "test_transformed_logits.npz")
     assert stored.measures.num_contexts == 150
     loaded = load_run(folder_of(runs, "gss").path, "best", None, None)
-    windows = loaded.data.eval_windows("test")
+    windows = loaded.data.eval_batches("test")
     found = model_spectrum(loaded.model, windows, 150, "transformed_logits")
     torch.testing.assert_close(found.singular_values, stored.singular_values)
     for name in ("toy", "mos"):  # no transform, and no one context

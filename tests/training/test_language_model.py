@@ -70,19 +70,19 @@ def by_hand(model, windows) -> float:
 
 
 def test_evaluation(model, data):
-    windows = data.eval_windows("valid")
+    windows = data.eval_batches("valid")
     assert model.mean_nll(windows) == pytest.approx(by_hand(model, windows), rel=1e-12)
 
 
 def test_validation(model, data):
-    windows = data.eval_windows("valid")
+    windows = data.eval_batches("valid")
     for window in windows:
         model.validation_step(window, window.index)
     assert float(model.valid_nll.compute()) == pytest.approx(by_hand(model, windows), rel=1e-12)
 
 
 def test_training(model, data):
-    windows = list(data.train_windows)
+    windows = list(data.train_batches)
     model.bad_window = torch.tensor(-1)
     for window in windows:
         model.on_train_batch_start(window, window.index)
@@ -96,7 +96,7 @@ def test_on_a_gpu_a_window_makes_the_host_wait_for_nothing(model, data):
     model.cuda()
     optimizer = model.configure_optimizers()
     model.bad_window = torch.tensor(-1, device="cuda")
-    windows = [to_device(window, model.device) for window in data.train_windows]
+    windows = [to_device(window, model.device) for window in data.train_batches]
     for window in windows:
         torch.cuda.set_sync_debug_mode("error" if window.index else "default")
         try:

@@ -34,7 +34,7 @@ def valid_ppl(run, state: dict) -> float:
     """Valid perplexity of these weights, the model's own put back."""
     own = weights(run.model)
     run.model.load_state_dict(state, strict=False)
-    ppl = math.exp(run.model.mean_nll(run.data.eval_windows("valid")))
+    ppl = math.exp(run.model.mean_nll(run.data.eval_batches("valid")))
     run.model.load_state_dict(own, strict=False)
     return ppl
 

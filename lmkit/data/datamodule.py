@@ -57,12 +57,12 @@ class WindowsDataModule(pl.LightningDataModule):
         self.seed = seed
 
     @cached_property
-    def train_windows(self) -> TrainWindows:
+    def train_batches(self) -> TrainWindows:
         """The training windows: always the same object, which knows how far training has come."""
         columns_SB = columns(self.corpus.train, self.batch_size)
         return TrainWindows(columns_SB, self.bptt, self.max_length_delta, self.seed)
 
-    def eval_windows(self, split: str) -> EvalWindows:
+    def eval_batches(self, split: str) -> EvalWindows:
         """Fixed windows over `split`; train is laid out as valid is.
 
         Raises:
@@ -73,10 +73,10 @@ class WindowsDataModule(pl.LightningDataModule):
         return EvalWindows(columns(tokens, batch_size), self.eval_length)
 
     def train_dataloader(self) -> TrainWindows:
-        return self.train_windows
+        return self.train_batches
 
     def val_dataloader(self) -> EvalWindows:
-        return self.eval_windows("valid")
+        return self.eval_batches("valid")
 
     def test_dataloader(self) -> EvalWindows:
-        return self.eval_windows("test")
+        return self.eval_batches("test")

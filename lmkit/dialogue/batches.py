@@ -220,7 +220,7 @@ class PairsDataModule(pl.LightningDataModule):
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
 
     @cached_property
-    def train_windows(self) -> TrainPairs:
+    def train_batches(self) -> TrainPairs:
         """The training batches: one object for good, since it knows how far training has come."""
         pairs = Pairs(self.corpus.train, self.turns, self.context_words, self.response_words)
         return TrainPairs(pairs, self.batch_size, self.seed)
@@ -231,15 +231,15 @@ class PairsDataModule(pl.LightningDataModule):
         utterances: Utterances = self.corpus._asdict()[split]
         return Pairs(utterances, self.turns, self.context_words, None)
 
-    def eval_windows(self, split: str) -> EvalPairs:
+    def eval_batches(self, split: str) -> EvalPairs:
         """The batches of `split`. Raises: UserError unless it is train, valid or test."""
         return EvalPairs(self.pairs(split), self.eval_batch_size)
 
     def train_dataloader(self) -> TrainPairs:
-        return self.train_windows
+        return self.train_batches
 
     def val_dataloader(self) -> EvalPairs:
-        return self.eval_windows("valid")
+        return self.eval_batches("valid")
 
     def test_dataloader(self) -> EvalPairs:
-        return self.eval_windows("test")
+        return self.eval_batches("test")

@@ -148,7 +148,7 @@ def answer(
             f"pairs={num_pairs} is more than the {len(pairs):,} pairs of the {split} split; "
             f"pairs=all takes these"
         )
-    windows = data.eval_windows(split)
+    windows = data.eval_batches(split)
     nll = model.mean_nll(windows)
     chosen = evenly(len(pairs), num_pairs or len(pairs))
     answers: list[Answer] = []

@@ -48,7 +48,7 @@ class Conclusion:
     def conclude(self, defined: RunDefinition, trained: Trained) -> None:
         """For who holds the run's lock."""
         folder, check_lock = defined.folder, trained.run.check_lock
-        test = perplexity(trained.model, trained.data.eval_windows("test"), "test perplexity")
+        test = perplexity(trained.model, trained.data.eval_batches("test"), "test perplexity")
         with Console().status("spectrum of log P"):
             spectra = self._spectra(trained, test.num_tokens)
         for matrix, spectrum in spectra.items():
@@ -75,10 +75,10 @@ class Conclusion:
         """Of log P, and of transformed logits where the head has them."""
         model, data = trained.model, trained.data
         contexts = min(self.contexts or available, available)
-        spectra = {"log_probs": model_spectrum(model, data.eval_windows("test"), contexts)}
+        spectra = {"log_probs": model_spectrum(model, data.eval_batches("test"), contexts)}
         if has_transformed_logits(model):
             matrix, sample = "transformed_logits", min(self.sample, available)
-            windows = data.eval_windows("test")
+            windows = data.eval_batches("test")
             spectra[matrix] = model_spectrum(model, windows, sample, matrix)
         return spectra
 

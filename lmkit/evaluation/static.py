@@ -16,4 +16,4 @@ class Static(Method):
         return {}
 
     def measure(self, run: LoadedRun, split: str) -> Perplexity:
-        return perplexity(run.model, run.data.eval_windows(split), f"{split} perplexity")
+        return perplexity(run.model, run.data.eval_batches(split), f"{split} perplexity")

@@ -114,7 +114,7 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
     torch.set_num_threads(config["threads"])
     corpus = defined.source.load()
     data = build_data(config, corpus)
-    data.train_windows, data.eval_windows("valid"), data.eval_windows("test")  # refuse early
+    data.train_batches, data.eval_batches("valid"), data.eval_batches("test")  # refuse early
     folder.prepare(yaml.safe_dump(config, sort_keys=False), defined.identity, names)
     pl.seed_everything(config["seed"], verbose=False)
     model = build_model(config, torch.from_numpy(corpus.train_word_counts()))
@@ -140,7 +140,7 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
         if isinstance(callback, RunCallback):
             callback.attach(run)
     trainer = _trainer(defined, callbacks, loggers, AtomicCheckpointIO(lock.check))
-    data.train_windows.limit = trainer.windows_per_epoch
+    data.train_batches.limit = trainer.windows_per_epoch
     resumed = _checkpoint_to_resume(folder, defined.identity)
     if resumed is None and "finetuned_from" in config:
         start_from(config["finetuned_from"], model, checkpoints, lock.check)

@@ -94,7 +94,7 @@ class AsgdSwitch(pl.Callback):
         self._swap(pl_module)
         nll_raw = nll
         if self.averages:
-            nll_raw = pl_module.mean_nll(trainer.datamodule.eval_windows("valid"))
+            nll_raw = pl_module.mean_nll(trainer.datamodule.eval_batches("valid"))
         self.valid_nll_raw = nll_raw
         pl_module.report("valid/ppl", safe_exp(nll))
         pl_module.report("valid/ppl_raw", safe_exp(nll_raw))

@@ -49,7 +49,7 @@ class Checkpoints(RunCallback, Checkpoint):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # Lightning restores a loader's state within an epoch, but not at the end of one
         if self.batches is not None:
-            trainer.datamodule.train_windows.load_state_dict(self.batches)
+            trainer.datamodule.train_batches.load_state_dict(self.batches)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.run.metrics.cut_back(trainer.global_step)
@@ -67,7 +67,7 @@ class Checkpoints(RunCallback, Checkpoint):
         batch: Batch,
         batch_idx: int,
     ) -> None:
-        train_batches = trainer.datamodule.train_windows
+        train_batches = trainer.datamodule.train_batches
         train_batches.commit(batch)
         self.batches = train_batches.state_dict()
         # the end of an epoch has a checkpoint of its own, after validation

@@ -28,7 +28,7 @@ class GradientBottleneck(RunCallback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: HeadModule) -> None:  # type: ignore[override]
         if (trainer.current_epoch + 1) % self.every:
             return
-        windows = trainer.datamodule.eval_windows(self.split)
+        windows = trainer.datamodule.eval_batches(self.split)
         contexts = min(self.contexts, windows.num_targets)
         with self.run.switch.averaged(pl_module):
             found = model_bottleneck(pl_module, windows, contexts)

@@ -10,7 +10,7 @@ class EpochProgress(TQDMProgressBar):
 
     @property
     def total_train_batches(self) -> int:
-        return self.trainer.datamodule.train_windows.num_batches(self.trainer.current_epoch + 1)
+        return self.trainer.datamodule.train_batches.num_batches(self.trainer.current_epoch + 1)
 
     def on_train_epoch_start(self, trainer, *args) -> None:
         super().on_train_epoch_start(trainer, *args)

@@ -49,7 +49,7 @@ class SpectrumCallback(RunCallback):
     def _measure(
         self, trainer: pl.Trainer, module: HeadModule, epoch: int, split: str, matrix: str
     ) -> None:
-        windows = trainer.datamodule.eval_windows(split)
+        windows = trainer.datamodule.eval_batches(split)
         contexts = min(self.contexts, windows.num_targets)
         if self.weights == "evaluated":
             with self.run.switch.averaged(module):

@@ -5,8 +5,8 @@ After the words w, v the next word is x with (the form of Mnih and Hinton 2007)
     log P(x | w, v) = u(w, v) . B[x] + bias[x] - log Z(w, v),   u(w, v) = A1[v] + A2[w],
 
 where A2 is left out when v is `<eos>`, so that sentences are independent. Over all contexts log P
-is a product U B^T, plus the same bias in every row, plus log Z in every column: with u in rank - 2
-dimensions, log P has exactly rank `rank`.
+is a product U B^T, plus the same bias in every row, less a row's log Z in every column: with u in
+rank - 2 dimensions, log P has exactly rank `rank`.
 
 Shapes: N contexts, V words, D = rank - 2 dimensions of u. Contexts are pairs (N, 2) of word
 indices in the order of the text: the word before the last one, the last one. All in float64.

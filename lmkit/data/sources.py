@@ -1,4 +1,4 @@
-"""Where the public corpora lie, and the SHA-256 of each of their files."""
+"""The public addresses of the corpora, and the SHA-256 of each of their files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Wanted(NamedTuple):
-    """A file that a download gives."""
+    """A file that a download provides."""
 
     name: str  # in the corpus's folder
     sha256: str  # hex

@@ -1,4 +1,4 @@
-"""The three files of a corpus on disk: where they are, and what is wrong with them in one line."""
+"""The three files of a corpus on disk, and one-line errors that say what is wrong with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SplitFiles:
         root: folder that holds the corpora; None where the user has not said it yet.
         folder: the corpus's own folder below `root`, "." where `root` is that folder.
         suffix: of the files, with its dot.
-        in_environment: whether the configuration takes `root` from LMKIT_DATA too.
+        in_environment: whether the configuration also takes `root` from LMKIT_DATA.
     """
 
     def __init__(self, root: str | None, folder: str, suffix: str, in_environment: bool) -> None:
@@ -25,7 +25,7 @@ class SplitFiles:
         self.folder, self.suffix, self.in_environment = folder, suffix, in_environment
 
     def read(self, split: str) -> bytes:
-        """The bytes of a split. Raises: UserError when `data.root` is unset or misses the file."""
+        """The bytes of a split. Raises: UserError when `data.root` is unset or lacks the file."""
         path = self.path(split)
         try:
             return path.read_bytes()

@@ -1,7 +1,7 @@
 """A token stream cut into columns, and the columns into windows for truncated backpropagation.
 
-Training windows have random lengths and are cut as by the AWD-LSTM authors' code (Merity et al.
-2018, section 5, and Yang et al. 2018 for the maximum length); evaluation windows all have the same.
+Training windows have random lengths, drawn as in the AWD-LSTM authors' code (Merity et al. 2018,
+section 5, and Yang et al. 2018 for the maximum length). Evaluation windows all have one length.
 
 Shapes: S steps of a column, T window length, B batch (columns).
 """
@@ -28,7 +28,7 @@ class Window(NamedTuple):
 
     inputs_TB: torch.Tensor  # int64
     targets_TB: torch.Tensor  # int64, the inputs one step on
-    # The length drawn for this window, which scales the lr. Where the columns end, T is shorter.
+    # The length drawn for this window, which scales the lr. At the end of the columns T is shorter.
     sampled_length: int
     index: int  # type: ignore[assignment]  # of the window in its epoch, from 0; no tuple.index
     epoch: int  # from 1; evaluation windows have 0
@@ -43,10 +43,10 @@ class Window(NamedTuple):
 def columns(tokens: np.ndarray, batch_size: int) -> torch.Tensor:
     """Folds a stream (tokens,) into `batch_size` contiguous columns: int64 (S, B).
 
-    What does not fill a row of the columns is trimmed off the stream's end.
+    Tokens at the stream's end that do not fill a row of the columns are left out.
 
     Raises:
-        UserError: the stream is too short for a single input and target in every column.
+        UserError: the stream is too short for one input and one target in every column.
     """
     require_count("windows.batch_size", batch_size)
     num_steps = len(tokens) // batch_size
@@ -64,10 +64,11 @@ def sample_lengths(
 ) -> list[int]:
     """The sampled lengths of one epoch's windows, a function of the arguments alone.
 
-    A base of `bptt` with probability 0.95, else `bptt` / 2; then N(base, 5), rounded down, at least
-    5 and at most `bptt` + `max_length_delta`. As in the authors' code no window starts at the last
-    target, so a target left over alone is not trained on. The lengths' sum may pass the columns'
-    end: the last window then is shorter than its sampled length.
+    The base is `bptt` with probability 0.95, else `bptt` / 2. The length is drawn from N(base, 5),
+    rounded down, and is at least 5 and at most `bptt` + `max_length_delta`. As in the authors' code
+    no window starts at the last target, so that a single target left over is not trained on. The
+    sum of the lengths may pass the end of the columns: then the last window is shorter than its
+    sampled length.
     """
     # RandomState's stream is fixed for good; numpy may change that of its newer Generator.
     seeds = np.random.SeedSequence([seed, epoch])
@@ -82,12 +83,12 @@ def sample_lengths(
     return lengths
 
 
-# Every commit asks for the lengths of its epoch.
+# every commit asks for the lengths of its epoch
 _cached_lengths = lru_cache(maxsize=4)(sample_lengths)
 
 
 class TrainWindows(EpochBatches):
-    """The training windows; each epoch's are cut anew."""
+    """The training windows, cut anew in each epoch."""
 
     def __init__(
         self, columns_SB: torch.Tensor, bptt: int, max_length_delta: int, seed: int
@@ -126,7 +127,7 @@ class TrainWindows(EpochBatches):
 
 
 class EvalWindows:
-    """Windows of one length, in which every target of the columns comes once, in order."""
+    """Windows of one length, in which every target of the columns occurs once, in order."""
 
     def __init__(self, columns_SB: torch.Tensor, length: int) -> None:
         require_count("windows.eval_length", length)
@@ -135,7 +136,7 @@ class EvalWindows:
 
     @property
     def num_targets(self) -> int:
-        """Number of predicted tokens: one fewer than the tokens of a column, times B."""
+        """Predicted tokens: one fewer than a column has tokens, times B."""
         return (len(self.columns_SB) - 1) * self.columns_SB.shape[1]
 
     def __len__(self) -> int:

@@ -1,13 +1,13 @@
-"""Adversarial maximum likelihood: in training the target's word vector is moved the worst way.
+"""Adversarial maximum likelihood: training moves the target's word vector in the worst direction.
 
-Wang, Gong and Liu 2019, "Improving Neural Language Modeling via Adversarial Training": of all
-vectors within a distance of the target's, the one that makes the target least likely is known in
-closed form, w - radius h / |h|, whatever the other words are. So a target's logit loses
-radius |h|, in every component of a mixture. As in the authors' code the radius is a part `epsilon`
-of the length of w, only words with h . w > 0 are moved, and the noise is taken as given by the
-gradient: in h and w the logit's slopes are those of (w + noise) . h at fixed noise.
+Wang, Gong and Liu 2019, "Improving Neural Language Modeling via Adversarial Training". Among all
+vectors within a distance of the target's, the one that makes the target least likely has a closed
+form, w - radius h / |h|, whatever the other words are. So a target's logit loses radius |h|, in
+every component of a mixture. As in the authors' code the radius is a part `epsilon` of the length
+of w, only words with h . w > 0 are moved, and the gradient takes the noise as constant: the logit's
+slopes in h and w are those of (w + noise) . h at fixed noise.
 
-Evaluation, and whatever else has no gradient, is that of the head without noise.
+Evaluation, and every other call without gradient, uses the head without noise.
 
 Shapes: n contexts of a chunk, E embedding, K components, V vocabulary.
 """
@@ -42,7 +42,7 @@ class AdversarialHead(Head):
         self.epsilon = epsilon
 
     def nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
-        """As of every head; in training mode of the moved vectors, chunked or plain."""
+        """As of every head; in training mode, of the moved vectors."""
         if not self.training or not torch.is_grad_enabled():
             return super().nll(hidden_TBD, targets_TB)
         log_prior_NK, context_NKE = self.contexts(hidden_TBD)

@@ -1,7 +1,7 @@
 """The chunked loss of a head whose gradients nobody has written out: autograd, chunk by chunk.
 
-A chunk's loss is differentiated while its logits are alive, and the graph is thrown away with them:
-what is kept are gradients, each of the size of what it is the gradient of.
+A chunk's loss is differentiated while its logits are alive, and its graph is thrown away with them.
+Only gradients are kept, each as large as what it is the gradient of.
 
 Shapes: N contexts, n contexts of a chunk.
 """
@@ -22,9 +22,9 @@ from lmkit.trunk import cpu_products as cpu
 class Formula(NamedTuple):
     """What a chunk's loss is made of.
 
-    `row_nll` maps rows of the inputs, matrices, vectors and targets to (n,), nats. It is given
-    matrices in autocast's dtype where autocast is on, all else in the parameters', and finds
-    autocast off; `product` multiplies by such a matrix.
+    `row_nll` maps rows of the inputs, the matrices, the vectors and the targets to (n,), nats. It
+    runs with autocast off: where autocast was on, the matrices have its dtype, and everything else
+    has the parameters'. `product` multiplies by such a matrix.
     """
 
     row_nll: Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor], Tensor], Tensor]
@@ -41,7 +41,7 @@ def product(rows: Tensor, matrix: Tensor) -> Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """By the library that is the faster for products without gradient, backward as forward."""
+    """A product whose forward and backward use the faster library."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, matrix: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class _Product(torch.autograd.Function):
 
 
 def called(module: nn.Module, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-    """What `module` makes of `x` with these in the place of its parameters, in their order."""
+    """`module` applied to `x`, with `parameters` in place of its own, in the order of these."""
     names = [name for name, _ in module.named_parameters()]
     values: Tensor = functional_call(module, dict(zip(names, parameters, strict=True)), (x,))
     return values
@@ -76,7 +76,7 @@ def autograd_nll(
 
     Args:
         formula: the loss of a chunk.
-        inputs: what each context has of its own, (N, ...).
+        inputs: tensors with a row for each context, (N, ...).
         targets_N: word indices.
         rows: contexts of a chunk.
     """

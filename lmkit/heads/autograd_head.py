@@ -1,4 +1,4 @@
-"""Heads whose loss has gradients that nobody has written out: what they share.
+"""What heads share that leave the gradients of their loss to autograd.
 
 Shapes: T window length, B batch, N = T*B contexts, n contexts of a chunk, D trunk output.
 """
@@ -15,13 +15,13 @@ from lmkit.heads.head import Head
 
 
 class AutogradHead(Head):
-    """A head by its formula: `_row_nll` of what `mixture` returns and of `_weights`.
+    """A head given by its formula: `_row_nll` of what `mixture` returns and of `_weights`.
 
-    In chunks of `_rows` contexts, in training by autograd, otherwise without gradient.
+    It takes chunks of `_rows` contexts, with gradients by autograd in training, else without.
     """
 
     def _weights(self) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """Matrices and vectors of the formula, made once a call and not once a chunk."""
+        """Matrices and vectors of the formula, which all chunks of a call share."""
         raise NotImplementedError
 
     def _row_nll(

@@ -3,9 +3,9 @@
 Shapes: N contexts, K components, E embedding, V vocabulary, n contexts of a chunk.
 
 A target's log-probability under a mixture needs K log-normalisers and K target logits a context.
-So the contexts are taken in chunks; a chunk's loss *and* gradients are computed while its logits
-are alive, and the logits are thrown away. With r_k = softmax_k(log prior_k + log p_k(target)),
-the responsibilities, the gradients of -log sum_k prior_k p_k(target) are
+So the loss goes through the contexts in chunks: it computes a chunk's loss *and* gradients while
+the chunk's logits are alive, and then throws the logits away. With the responsibilities
+r_k = softmax_k(log prior_k + log p_k(target)), the gradients of -log sum_k prior_k p_k(target) are
 
     d/d log prior_k = -r_k        d/d logits_k = r_k (softmax(f(z_k)) - onehot(target)) f'(z_k)
 
@@ -42,9 +42,9 @@ def chunked_nll(
 ) -> Tensor:
     """Mean of -log sum_k exp(log_prior + log softmax(transform(context W' + b)))[target], nats.
 
-    Equals the mean of the gathered `log_probs`, in value and in every gradient, but for the order
-    of sums. Matrix products run in the autocast dtype where autocast is on; everything else in
-    the parameters' dtype.
+    It equals the mean of the gathered `log_probs`, in value and in every gradient, but for the order
+    of sums. Where autocast is on, matrix products run in its dtype; everything else runs in the
+    parameters' dtype.
     """
     device_type = context_NKE.device.type
     product_dtype = weight_VE.dtype
@@ -107,16 +107,16 @@ class _ChunkedNLL(torch.autograd.Function):
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         main, parameters = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
         no_grad = (None, None, None, None)
-        if grad_output.is_cuda or grad_output != 1:  # it nearly always is 1: saves a pass over all
+        if grad_output.is_cuda or grad_output != 1:  # it is nearly always 1, which saves a pass over all
             main, parameters = ([g * grad_output for g in grads] for grads in (main, parameters))
         return (*main, *no_grad, *parameters)
 
 
 class _Chunks:
-    """Decoder and gradient sums, which all chunks share.
+    """The decoder and the sums of gradients, which all chunks share.
 
-    A context's share of the gradient, r_k over the number of contexts, is multiplied into small
-    tensors, the contexts and their gradients, unless parameters of the transform need the
+    A context's share of the gradient is r_k over the number of contexts. It is multiplied into the
+    contexts and their gradients, which are small, unless parameters of the transform need the
     gradient of the logits itself.
     """
 

@@ -1,7 +1,7 @@
 """Direct output connection: a mixture of softmaxes fed by several layers of the trunk.
 
-Takase, Suzuki and Nagata 2018, "Direct Output Connection for a High-Rank Language Model": with h^l
-the output of layer l (0: the embedding), after its dropout,
+Takase, Suzuki and Nagata 2018, "Direct Output Connection for a High-Rank Language Model". With h^l
+the output of layer l after its dropout (l = 0 is the embedding),
 
     latent_k = tanh(W_k h^l(k) + b_k)        log prior = log softmax(U h^L)
 
@@ -30,8 +30,8 @@ class DirectOutputConnection(Mixture):
 
     Args:
         emb_dim, hidden_dim, out_dim, num_layers: as of the trunk.
-        experts: components of the embedding and of each layer; of the last one at least 1.
-        latent_dropout: locked, on all latents.
+        experts: components of the embedding and of each layer; the last layer has at least 1.
+        latent_dropout: locked dropout on all latents.
         balance_weight: of the penalty on unequal use of the components.
     """
 

@@ -6,7 +6,7 @@ trunk's output, a word's logit is
     z_v = sum_k prior_kv h_k . w_v + b_v        h_k = tanh(H_k g + c_k)
     score_jv = v_v . tanh(U_j g) + u_j . g + d_jv        gate_jv = sigmoid(score_jv)
 
-and the K priors are products of K - 1 gates down a binary tree, which needs no normaliser: for
+and the K priors are products of K - 1 gates down a binary tree, which need no normaliser: for
 K = 4 gate_1 gate_2, gate_1 (1 - gate_2), (1 - gate_1) gate_3, (1 - gate_1) (1 - gate_3). A share of
 the vocabulary, its most frequent words, has gates of its own; all others share one v and d, so that
 their logits are products with one context sum_k prior_k h_k. One softmax, not K.
@@ -37,7 +37,7 @@ from lmkit.trunk.dropout import locked_dropout
 
 
 class Latents(NamedTuple):
-    """What Mixtape makes of the trunk's output."""
+    """What Mixtape computes from the trunk's output."""
 
     latent_NKE: Tensor
     gate_NJG: Tensor  # tanh(U g)
@@ -77,7 +77,7 @@ class MixtapeLatents(Mixture):
 def tree_priors(score_nJS: Tensor) -> Tensor:
     """Priors (n, K, S), summing to one over K, of the gates of a complete binary tree.
 
-    Gate j's children are gates 2j + 1 and 2j + 2, the first where the sigmoid is large.
+    Gate j leads to gate 2j + 1 where its sigmoid is large, else to gate 2j + 2.
     """
     open_nJS, shut_nJS = torch.sigmoid(score_nJS), torch.sigmoid(-score_nJS)
     num_gates = score_nJS.shape[1]

@@ -17,7 +17,7 @@ from lmkit.trunk.dropout import locked_dropout
 
 
 class MixtureOutput(NamedTuple):
-    """What a mixture makes of the trunk's output."""
+    """The contexts that a mixture computes from the trunk's output, and their weights."""
 
     log_prior_NK: Tensor  # log of the components' weights; each row's exponentials sum to one
     context_NKE: Tensor

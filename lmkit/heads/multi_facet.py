@@ -7,11 +7,11 @@ v mod J, and the first softmax takes each partition's logits from a context of i
     z_1v = f_{v mod J} . w_v + b_v        z_kv = f_{J + k - 2} . w_v + b_v    for k = 2 .. K
     log P = logsumexp_k(log prior_k + log softmax_v(transform(z_k)))
 
-The partitions by v mod J in the first softmax alone, K = 3 and J = 4 are theirs, as in their code.
-There facets and prior are linear maps of many states of GPT-2, of its last layers at the last
-words, and the decoder has no bias. What the maps take and make is ours: the trunk's output alone,
-as MoS has it (Yang et al. 2018), tanh facets under locked dropout, a prior without bias. So J = 1
-is MoS. For K = 1 and no transform the rank of log P is at most J E + 2.
+The partitions by v mod J in the first softmax alone, K = 3 and J = 4 are those of their code. There
+facets and prior are linear maps of many states of GPT-2, of its last layers at the last words, and
+the decoder has no bias. Here, as in MoS (Yang et al. 2018), the maps take the trunk's output alone,
+the facets are tanh under locked dropout, and the prior has no bias, so that J = 1 is MoS. For K = 1
+and no transform the rank of log P is at most J E + 2.
 
 Shapes: T window length, B batch, N = T*B contexts, n contexts of a chunk, D trunk output,
 E embedding, K softmaxes, J partitions, F = J + K - 1 facets, V vocabulary.
@@ -130,7 +130,7 @@ class MultiFacetSoftmax(AutogradHead):
             yield product(facet_nE, weight_VE) + bias_V
 
     def _places(self, words: Tensor) -> Tensor:
-        """Where words are in the logits of the first softmax: behind all of lower partitions."""
+        """The words' places in the logits of the first softmax, which are ordered by partition."""
         size, longer = divmod(len(self.decoder_bias), self.num_partitions)
         part = words % self.num_partitions
         return part * size + part.clamp(max=longer) + words // self.num_partitions

@@ -6,26 +6,26 @@ small ones. So the weight is learnt as the factors of its singular value decompo
 
     W = U diag(sigma) V'
 
-and the loss of training has two penalties more, on U and V that are not orthonormal and on singular
+and the training loss has two more penalties, on U and V that are not orthonormal and on singular
 values that are not those of a prior:
 
     |U'U - I|^2 + |V'V - I|^2        sum_k (sigma_k - prior_k)^2
 
-with priors that fall exponentially, c exp(-a k^gamma), or as a polynomial, c - a k^gamma. Of the
-paper's text only the abstract was at hand. The factors and the kinds of priors are its; how the
-penalties are written could not be checked against it, and what it learns of a prior, and its values
-of gamma and of the penalties' weights, are not known here. Ours is that a prior is given by gamma
-and by the ratio r of its last value to its first, on x_k = (k - 1) / (E - 1):
+with priors that fall exponentially, c exp(-a k^gamma), or as a polynomial, c - a k^gamma. Only the
+paper's abstract was at hand. The factors and the kinds of priors come from it. Not known here are
+how the paper writes the penalties, what it learns of a prior, and its values of gamma and of the
+penalties' weights. Our own choice is to give a prior by gamma and by the ratio r of its last value
+to its first, on x_k = (k - 1) / (E - 1):
 
     prior_k = c r^(x_k^gamma)        prior_k = c (1 - (1 - r) x_k^gamma)
 
-The c is at all times that which is nearest to sigma by least squares: how the values fall is
-prescribed, how large they are is learnt. The k-th value is the k-th parameter, which starts as the
-k-th largest; nothing sorts them later.
+At any time c is the one that brings the prior nearest to sigma by least squares: how the values
+fall is prescribed, how large they are is learnt. The k-th value is the k-th parameter, which starts
+as the k-th largest; nothing sorts them later.
 
-W itself is computed nowhere. A context's logits are those of the context V diag(sigma) with U, and
-a word's vector is its row of U times diag(sigma) V': so U is the weight that decoder and embedding
-share as they always do, and any mixture, transform and loss goes with it.
+W itself is computed nowhere. A context h has the logits of the context h V diag(sigma) with U, and a
+word's vector is its row of U times diag(sigma) V'. So U is the weight that decoder and embedding
+share, and any mixture, transform and loss goes with it.
 
 Shapes: T window length, B batch, D trunk output, E embedding, K components, V vocabulary. The
 factors U (V x E) and V (E x E) are `left` and `right` in the code.
@@ -48,9 +48,9 @@ PRIORS = ("exponential", "polynomial")
 class WordMap(nn.Module):
     """diag(sigma) V', between rows of U and word vectors.
 
-    U and V are held times u, the root mean square of the singular values at the start. Were their
-    columns of length 1, a step of SGD on them would move W by u^2 times as much as one on W itself,
-    and rates that are right for plain softmax would be far too high.
+    The parameters are u U and u V, with u the root mean square of the singular values at the start.
+    If columns had length 1, a step of SGD on them would move W by u^2 times as much as a step on W
+    itself, and rates that are right for plain softmax would be far too high.
     """
 
     unit: Tensor  # u; with the weights in every checkpoint
@@ -82,7 +82,7 @@ class SpectrumControl(Head):
         parts: as of every head.
         prior: how the singular values are to fall, "exponential" or "polynomial".
         gamma: the prior's power of k.
-        ratio: its last value over its first, above 0 and at most 1.
+        ratio: the prior's last value over its first, above 0 and at most 1.
         spectrum_weight: of the penalty on singular values off the prior.
         orthogonality_weight: of the penalties on U and V.
     """
@@ -148,7 +148,7 @@ class SpectrumControl(Head):
         return (sigma_E - self.prior_of(sigma_E)).square().sum()
 
     def prior_of(self, sigma_E: Tensor) -> Tensor:
-        """The prior (E,) that is nearest to singular values, of the shape that is asked for."""
+        """The prior (E,) of the chosen shape that is nearest to the singular values."""
         shape_E = prior_shape(self.prior, self.gamma, self.ratio, sigma_E)
         return shape_E * (sigma_E @ shape_E) / (shape_E @ shape_E)
 

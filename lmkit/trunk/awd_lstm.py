@@ -16,7 +16,8 @@ from lmkit.trunk.lstm_function import lstm_layer
 from lmkit.trunk.recurrent_trunk import RecurrentLayer, RecurrentTrunk
 from lmkit.trunk.trunk import LayerState
 
-# Where `lstm_layer` gains more than its steps in Python cost, see tests/benchmarks/RESULTS.md.
+# From these sizes on `lstm_layer` gains more than its loop in Python costs, as
+# tests/benchmarks/RESULTS.md shows.
 FUNCTION_FROM_UNITS = 512  # in float32
 FUNCTION_FROM_WEIGHTS = 1_500_000  # in bf16, where the backward of `torch.lstm` is slow
 
@@ -52,15 +53,15 @@ class LSTMLayer(RecurrentLayer):
         return output, (h, c)
 
     def _gains_by_function(self) -> bool:
-        """Whether `lstm_layer` is the faster in training: in large layers, but where oneDNN, which
-        `torch.lstm` uses, outruns the library of single float32 products."""
+        """Whether `lstm_layer` is faster in training: in large layers, except in float32 where oneDNN,
+        which `torch.lstm` uses, outruns the library of single products."""
         if torch.is_autocast_enabled("cpu"):
             return self.weight_ih.numel() + self.weight_hh.numel() >= FUNCTION_FROM_WEIGHTS
         return self.hidden_dim >= FUNCTION_FROM_UNITS and not prefers_onednn()
 
     @staticmethod
     def _flat(weights: list[Tensor], x_TBD: Tensor) -> list[Tensor]:
-        """Views of one buffer in cuDNN's order, which then neither copies nor warns."""
+        """Views of one buffer in cuDNN's order, so that cuDNN neither copies nor warns."""
         dtype = x_TBD.dtype
         if torch.is_autocast_enabled("cuda"):
             dtype = torch.get_autocast_dtype("cuda")

@@ -1,8 +1,8 @@
-"""Matrix products on a CPU by the faster of the two libraries that PyTorch brings.
+"""Matrix products on a CPU by the faster of the two libraries that come with PyTorch.
 
-PyTorch gives float32 products to MKL, which runs at half of oneDNN's rate on AMD's processors and
-at no less than it on Intel's (tests/benchmarks/RESULTS.md). The choice is the processor's, not a
-measurement's, so that a run that goes on elsewhere on the same kind of machine has the same bits.
+PyTorch gives float32 products to MKL. On AMD's processors MKL runs at half the rate of oneDNN, on
+Intel's at no less (tests/benchmarks/RESULTS.md). The choice depends on the processor alone and on no
+measurement, so that a run that goes on elsewhere on the same kind of machine has the same bits.
 
 Shapes: M rows, K summed over, N columns.
 """
@@ -31,16 +31,16 @@ def _onednn_linear(a_MK: Tensor, b_NK: Tensor, bias_N: Tensor | None) -> Tensor:
 
 
 def _dense(matrix: Tensor) -> Tensor:
-    """The matrix without gaps: given a part of one, oneDNN takes some hundred times as long."""
+    """The matrix without gaps: with gaps oneDNN takes some hundred times as long."""
     return matrix if matrix.is_contiguous() or matrix.T.is_contiguous() else matrix.contiguous()
 
 
 class NarrowProduct:
     """total += rows matrix, for few rows and a large matrix that is used again and again.
 
-    The matrix is laid out once as oneDNN wants it, by the operators with which torch.compile does
-    so: measured 1.2 to 2.5 times as fast as a plain product in float32, 1.6 times in bfloat16.
-    Without them (float64, other builds) it is a plain product.
+    The matrix is laid out once as oneDNN needs it, by the operators that torch.compile uses. That
+    was measured to be 1.2 to 2.5 times as fast as a plain product in float32, and 1.6 times in
+    bfloat16. Where these operators are missing (float64, other builds), it is a plain product.
     """
 
     def __init__(self, matrix_KN: Tensor, num_rows: int) -> None:
@@ -58,7 +58,7 @@ class NarrowProduct:
 
 @cache
 def has_onednn(dtype: torch.dtype) -> bool:
-    """Whether oneDNN is there for products of this type."""
+    """Whether oneDNN can multiply matrices of this type."""
     if dtype not in (torch.float32, torch.bfloat16):
         return False
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
@@ -71,7 +71,7 @@ def has_onednn(dtype: torch.dtype) -> bool:
 
 @cache
 def prefers_onednn() -> bool:
-    """Whether float32 products belong to oneDNN: where MKL would have them and is the slower."""
+    """Whether oneDNN is to take float32 products from MKL, because it is the faster."""
     has_mkl = bool(torch.backends.mkl.is_available())  # type: ignore[no-untyped-call]
     return has_mkl and _is_amd() and has_onednn(torch.float32)
 

@@ -23,7 +23,7 @@ def embedding_dropout(
 ) -> Tensor:
     """Embeddings (T, B, E) with whole words dropped, each word everywhere in the window or nowhere.
 
-    The mask belongs to the lookup only: a tied decoder sees the undropped weight.
+    The mask applies to the lookup alone: a tied decoder uses the whole weight.
     """
     embedded_TBE = F.embedding(tokens_TB, weight_VE)
     if not training or p == 0:
@@ -33,7 +33,7 @@ def embedding_dropout(
 
 
 def drop_connect(weight: Tensor, p: float, training: bool) -> Tensor:
-    """Dropout on single connections of a recurrent weight; call it once a window."""
+    """Dropout on single connections of a recurrent weight, to be drawn once a window."""
     if not training or p == 0 or weight.is_cuda:
         return F.dropout(weight, p, training)
     return weight * (_random_int16(weight) >= round(p * 2**16) - 2**15).to(weight.dtype).div_(1 - p)
@@ -42,8 +42,8 @@ def drop_connect(weight: Tensor, p: float, training: bool) -> Tensor:
 def _random_int16(like: Tensor) -> Tensor:
     """Uniform int16, four from each 64 random bits of the generator.
 
-    On a CPU, which draws one after the other, `bernoulli_` on recurrent weights would take a tenth
-    of a training step. A rate is met to 2^-17.
+    A CPU draws one number after the other, so that `bernoulli_` on recurrent weights would take a
+    tenth of a training step. Rates are exact to 2^-17.
     """
     bits = torch.empty((like.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     return bits.view(torch.int16)[: like.numel()].view_as(like)

@@ -1,10 +1,10 @@
-"""One LSTM layer over a window on a CPU, with a backward that batches what does not recur.
+"""One LSTM layer over a window on a CPU, whose backward takes all steps at once where it can.
 
 Shapes: T window length, B batch, I input, H hidden.
 
-Only the product with the hidden-to-hidden weight has to wait for the step before. The input's
-product, its gradient and both weights' gradients are one large product each, and the derivatives of
-the gates are taken for all steps at once. tests/benchmarks/RESULTS.md compares it with torch.lstm.
+Only the product with the hidden-to-hidden weight has to wait for the step before. The product with
+the input, its gradient and the gradients of both weights are one large product each, and the gates'
+derivatives are taken for all steps at once. tests/benchmarks/RESULTS.md compares it with torch.lstm.
 
     i, f, g, o = sigmoid, sigmoid, tanh, sigmoid of (W_ih x_t + b_ih + W_hh h_{t-1} + b_hh)
     c_t = f c_{t-1} + i g        h_t = o tanh(c_t)
@@ -35,10 +35,9 @@ def lstm_layer(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Outputs (T, B, H) and the state h, c after the window, each (B, H).
 
-    Weights (4H, I) and (4H, H) and biases (4H,) hold the gates i, f, g, o one after the other, as
-    those of `torch.lstm`, and values are as its, but for the order of sums. Matrix products take
-    operands of the autocast dtype where autocast is on; gates, states and outputs have the
-    parameters' dtype.
+    Weights (4H, I) and (4H, H) and biases (4H,) hold the gates i, f, g, o one after the other, as in
+    `torch.lstm`, whose values these are but for the order of sums. Where autocast is on, matrix
+    products take operands of its dtype; gates, states and outputs have the parameters' dtype.
     """
     dtype = weight_ih.dtype
     product_dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else dtype
@@ -117,8 +116,8 @@ class _LSTMLayer(torch.autograd.Function):
 
 
 def _slopes(gates: Tensor, c_before: Tensor, tanh_c: Tensor) -> tuple[Tensor, Tensor]:
-    """Derivatives of c_t by the inputs of i, f and g beside that of h_t by the input of o, all
-    (T, B, 4H), and of h_t by c_t, (T, B, H): of all steps at once."""
+    """Derivatives at all steps: of c_t by the inputs of i, f and g and of h_t by that of o, side by
+    side (T, B, 4H); and of h_t by c_t, (T, B, H)."""
     i, f, g, o = gates.chunk(4, dim=2)
     slopes = torch.empty_like(gates)
     by_i, by_f, by_g, by_o = slopes.chunk(4, dim=2)

@@ -1,12 +1,12 @@
 """The Mogrifier LSTM trunk (Melis et al. 2020) under the dropouts of AWD-LSTM.
 
-Before each step input and state gate one another in turn, r times (their section 2), with
-h^0 = h_{t-1}, x^{-1} = x_t, and Q and R products of two factors where `rank` says so:
+Before each step, input and state gate one another in turn, r times (their section 2). With
+h^0 = h_{t-1} and x^{-1} = x_t, and with Q and R as products of two factors where `rank` is given:
 
     x^i = 2 sigmoid(Q^i h^{i-1}) x^{i-2}  for odd i
     h^i = 2 sigmoid(R^i x^{i-1}) h^{i-2}  for even i
 
-The last of each go through an LSTM step.
+The last x and the last h then go through an LSTM step.
 
 Shapes: T window length, B batch, I input, H hidden, D features of a layer's input.
 """
@@ -29,9 +29,9 @@ from lmkit.trunk.trunk import LayerState
 class MogrifierLayer(RecurrentLayer):
     """One Mogrifier LSTM layer with DropConnect on its hidden-to-hidden weight.
 
-    LSTM parameters are named, laid out and initialised as those of `nn.LSTM`; Q and R are drawn as
-    `nn.Linear` draws its weight, and their outcome of 0 makes a gate of 1. Steps run one by one:
-    no library has this recurrence as one operation.
+    LSTM parameters are named, laid out and initialised as those of `nn.LSTM`. Q and R are drawn as
+    `nn.Linear` draws its weight; where their product is 0 the gate is 1. Steps run one by one, as no
+    library has this recurrence as one operation.
 
     Args:
         in_dim, hidden_dim: I, H.

@@ -1,8 +1,8 @@
 """The AWD-QRNN trunk: quasi-recurrent layers under the dropouts of AWD-LSTM.
 
 Bradbury et al. 2017, section 2, with fo-pooling; as a language model Merity et al. 2018, "An
-Analysis of Neural Language Modeling at Multiple Scales". With x_t the input, and the one before
-beside it in the first layer:
+Analysis of Neural Language Modeling at Multiple Scales". With x_t the input, beside which the first
+layer also has x_{t-1}:
 
     z_t, f_t, o_t = tanh, sigmoid, sigmoid of (W x_t + b)
     c_t = f_t c_{t-1} + (1 - f_t) z_t        h_t = o_t c_t
@@ -30,7 +30,7 @@ class QRNNLayer(RecurrentLayer):
 
     Args:
         in_dim, hidden_dim: I, H.
-        width: inputs that a step sees, 2 or 1: its own, and the one before.
+        width: inputs that a step sees: 1, its own, or 2, with the one before.
         weight_dropout: DropConnect on the weight.
     """
 
@@ -60,8 +60,8 @@ class QRNNLayer(RecurrentLayer):
 def linear_recurrence(factor_TBH: Tensor, term_TBH: Tensor, start_1BH: Tensor) -> Tensor:
     """c_t = factor_t c_{t-1} + term_t for all t, (T, B, H), from c before the window.
 
-    By doubling: after round r each step has gathered 2^r of them, so that T steps take log2(T)
-    passes over whole tensors and no work of their own, on any device.
+    It doubles: after round r each step has gathered 2^r terms, so that T steps take log2(T) passes
+    over whole tensors and no loop over steps, on any device.
     """
     factor = factor_TBH
     term = torch.cat([term_TBH[:1] + factor[:1] * start_1BH, term_TBH[1:]])

@@ -130,7 +130,11 @@ def test_text_that_is_not_utf8_is_located(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "title", "short"),
-    [("penn", "Penn Treebank", "PTB"), ("wikitext-2", "WikiText-2", "WT2"), ("text", "text", "text")],
+    [
+        ("penn", "Penn Treebank", "PTB"),
+        ("wikitext-2", "WikiText-2", "WT2"),
+        ("text", "text", "text"),
+    ],
 )
 def test_configs_say_what_tables_call_a_corpus(name, title, short):
     corpus = instantiate(OmegaConf.load(Path(__file__).parents[2] / f"conf/data/{name}.yaml"))

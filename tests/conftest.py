@@ -76,14 +76,14 @@ def data_root() -> Path:
 def toy_run(tmp_path_factory: pytest.TempPathFactory):
     """The folder of a finished run of four epochs on the toy language: MoS with trained slopes."""
     from lmkit.cli.entry import compose, plain_config
-    from lmkit.training.run import run
+    from lmkit.evaluation.full_run import run
 
     overrides = [
         "threads=1",
-        "logger.mode=disabled",
-        "callbacks.progress_bar=false",
-        "callbacks.spectrum.every=0",
-        "callbacks.checkpoint_minutes=0.002",
+        "logger=csv",
+        "callbacks.progress_bar=null",
+        "callbacks.spectrum=null",
+        "callbacks.checkpoints.every_minutes=0.002",
         "data.num_words=50",
         "data.train_tokens=6000",
         "data.valid_tokens=400",

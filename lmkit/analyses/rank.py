@@ -17,12 +17,16 @@ from matplotlib.figure import Figure
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts, of_all
 from lmkit.comparison.cells import listed, spread_cell
-from lmkit.comparison.ranks import rank_contexts, ranks_at
 from lmkit.comparison.groups import Group, Spread, Study, median_run, spread_of
 from lmkit.comparison.published_runs import corpus_prefix, published_of
+from lmkit.comparison.ranks import rank_contexts, ranks_at
 from lmkit.comparison.run_files import Files, Measurement
 from lmkit.errors.user_error import require_choice
-from lmkit.presentation.published import PublishedNumber, PublishedRun, published_run, published_section
+from lmkit.presentation.published import (
+    PublishedRun,
+    published_run,
+    published_section,
+)
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.side_by_side import side_by_side
 from lmkit.presentation.style import figure, legend_below, looks

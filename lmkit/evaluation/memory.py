@@ -1,4 +1,4 @@
-"""Memory that is there to be had, asked before work that takes much of it."""
+"""How much memory is available, for work that takes much of it to ask before it begins."""
 
 from __future__ import annotations
 
@@ -15,18 +15,24 @@ GB = 1e9
 def require_memory(needed: int, device: torch.device, what: str, remedy: str) -> None:
     """Raises UserError unless `device` has `needed` bytes left.
 
-    `what` needs them, and `remedy` says what would need fewer.
+    Args:
+        what: the work that needs them, for the message.
+        remedy: what would need fewer.
     """
-    found = available_bytes(device)
-    if needed > found:
+    available = available_bytes(device)
+    if needed > available:
         raise UserError(
-            f"{what} needs {needed / GB:.1f} GB of memory, but only {found / GB:.1f} GB are "
+            f"{what} needs {needed / GB:.1f} GB of memory, but only {available / GB:.1f} GB are "
             f"available: {remedy}"
         )
 
 
 def available_bytes(device: torch.device, root: Path = Path("/")) -> int:
-    """Bytes that can be had without swapping, within the limits of the process's control groups."""
+    """Bytes that can be had without swapping, within the limits of the process's control groups.
+
+    Args:
+        root: of the file system that holds proc/ and sys/.
+    """
     if device.type == "cuda":
         torch.cuda.empty_cache()  # else what PyTorch keeps for later counts as taken
         return torch.cuda.mem_get_info(device)[0]
@@ -34,7 +40,7 @@ def available_bytes(device: torch.device, root: Path = Path("/")) -> int:
 
 
 def _of_machine(root: Path) -> int:
-    """What the kernel expects to be available, files it has cached included."""
+    """What the kernel says is available; files that it has cached count as free."""
     try:
         for line in (root / "proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -46,12 +52,12 @@ def _of_machine(root: Path) -> int:
 
 
 def _of_control_groups(root: Path) -> list[int]:
-    """What is left in each group that holds this process: a scheduler's jobs have such limits."""
+    """What is left in each group that holds this process: schedulers limit their jobs so."""
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return []
-    found = []
+    left = []
     for group in groups:
         _, controllers, path = group.split(":", 2)
         if controllers == "":
@@ -63,14 +69,14 @@ def _of_control_groups(root: Path) -> list[int]:
             continue
         folder = base / path.lstrip("/")
         for group_folder in (folder, *folder.parents):
-            found += _left(group_folder, *names)
+            left += _left(group_folder, *names)
             if group_folder == base:
                 break
-    return found
+    return left
 
 
 def _left(folder: Path, limit_name: str, used_name: str) -> list[int]:
-    """Limit less what is used, without file caches that can be dropped; [] without a limit."""
+    """The limit less what is used, of which file caches can be dropped; [] without a limit."""
     try:
         limit = (folder / limit_name).read_text().strip()
         used = int((folder / used_name).read_text())

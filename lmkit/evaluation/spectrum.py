@@ -1,4 +1,4 @@
-"""What log P of a finished run is made of: its spectrum, and how far apart its rows are.
+"""The spectrum of a finished run's log P, and how far apart its rows are.
 
 Shapes: N contexts, V vocabulary.
 """
@@ -19,14 +19,13 @@ from lmkit.training.model_spectrum import Spectrum, model_spectrum, spectrum_byt
 def fitting_spectrum(
     model: HeadModule, batches: Iterable[Batch], num_contexts: int, matrix: str
 ) -> Spectrum:
-    """The spectrum of log P, or of the transformed logits, of the first contexts.
+    """The spectrum of log P, or of the transformed logits, over the first contexts.
 
-    Raises: UserError when the head has no such matrix, or the memory does not suffice; it says how
-        many contexts would fit.
+    Raises: UserError when the head has no such matrix, or when the memory does not suffice, with
+        the number of contexts for which it would.
     """
     num_words = len(model.head.decoder_bias)
     available = available_bytes(model.device)
-    # one more than would fit, as a run of 0 contexts needs something too
     too_many = bisect_right(
         range(num_words), available, key=lambda count: spectrum_bytes(model, count, matrix)
     )

@@ -5,25 +5,24 @@ Shapes: N contexts, D trunk output, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lmkit.data.windows import Window
+from lmkit.data.epochs import Batch
 from lmkit.errors.user_error import UserError, require_choice
-from lmkit.heads.chunked_nll import chunk_rows
 from lmkit.heads.transforms import Identity
 from lmkit.spectra.factors import FactorAccumulator
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.spectra.measures import SpectrumMeasures, measure
 from lmkit.spectra.rows import require_rows
+from lmkit.training.context_blocks import context_blocks
 from lmkit.training.head_module import HeadModule, exact_evaluation
 
 MATRICES = ("log_probs", "transformed_logits")
 WORKING_BYTES = 2**29  # for blocks of contexts, and what else does not grow
-BLOCK_MB = 64  # memory of one block's logits; a constant, as it changes the last bits
 
 
 class Spectrum(NamedTuple):
@@ -35,16 +34,14 @@ class Spectrum(NamedTuple):
 
 def model_spectrum(
     model: HeadModule,
-    windows: Iterable[Window],
+    windows: Iterable[Batch],
     num_contexts: int,
     matrix: str = "log_probs",
-    watch_rows: Callable[[Tensor], None] | None = None,
 ) -> Spectrum:
     """The spectrum of log P, or of the transformed logits, over the first `num_contexts` contexts.
 
     log P of a head that has factors comes from these. Otherwise rows stream into a Gram matrix of
     the smaller side: of the words, or of the contexts, whose rows are then held (N x V float32).
-    `watch_rows` is handed each block of rows (n, V); a head with factors makes them for it alone.
 
     Raises: UserError when the head has no one matrix of transformed logits.
     """
@@ -52,18 +49,15 @@ def model_spectrum(
     head = model.head
     if matrix == "transformed_logits" and not has_transformed_logits(model):
         raise UserError("only a head with one context and a transform has transformed logits")
-    blocks = _first(model, windows, num_contexts)
+    blocks = (block.hidden_1ND for block in context_blocks(model, windows, num_contexts))
     with exact_evaluation(model, model.device.type):
         if has_factors(model, matrix):
             factors = FactorAccumulator(head.decoder_weight, head.decoder_bias)
             for hidden_1ND in blocks:
                 factors.add(*head.factors(hidden_1ND))
-                if watch_rows is not None:
-                    watch_rows(head.log_probs(hidden_1ND))
             return _measured(factors.singular_values(), factors.num_rows, model, factors.method)
         rows_of = head.log_probs if matrix == "log_probs" else head.transformed_logits
-        rows = _watched(map(rows_of, blocks), watch_rows)
-        gram = _gram(rows, num_contexts, len(head.decoder_bias), model.device)
+        gram = _gram(map(rows_of, blocks), num_contexts, len(head.decoder_bias), model.device)
         values = gram.singular_values(consume=True)
     return _measured(values, num_contexts, model, gram.method)
 
@@ -113,27 +107,3 @@ def _gram(
 def _measured(values: Tensor, num_rows: int, model: HeadModule, method: str) -> Spectrum:
     num_words = len(model.head.decoder_bias)
     return Spectrum(values, measure(values, num_rows, num_words, torch.float32, method))
-
-
-def _watched(
-    rows: Iterable[Tensor], watch: Callable[[Tensor], None] | None
-) -> Iterator[Tensor]:
-    for rows_NV in rows:
-        if watch is not None:
-            watch(rows_NV)
-        yield rows_NV
-
-
-def _first(
-    model: HeadModule, windows: Iterable[Window], num_contexts: int
-) -> Iterator[Tensor]:
-    """The first `num_contexts` contexts, as blocks (1, N, D) of BLOCK_MB of logits."""
-    head, seen = model.head, 0
-    itemsize = head.decoder_weight.element_size()
-    rows = chunk_rows(head.mixture.num_experts, len(head.decoder_bias), itemsize, BLOCK_MB)
-    for hidden_TBD in model.contexts(windows):
-        hidden_ND = hidden_TBD.flatten(0, 1)[: num_contexts - seen]
-        seen += len(hidden_ND)
-        yield from (block_ND.unsqueeze(0) for block_ND in hidden_ND.split(rows))
-        if seen == num_contexts:
-            return

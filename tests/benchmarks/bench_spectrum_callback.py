@@ -33,11 +33,12 @@ import torch
 import wandb
 from pytorch_lightning.loggers import WandbLogger
 from rich.console import Console
-from rich.table import Table
 
 from lmkit.cli.entry import compose, plain_config
 from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
+from lmkit.presentation.tables import Column, Table, number, whole, word
+from lmkit.presentation.terminal import to_terminal
 from lmkit.training.build import build_model, create
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.callbacks.spectrum import SpectrumCallback
@@ -132,22 +133,23 @@ def main() -> int:
     args = parser.parse_args()
     warnings.filterwarnings("ignore", message=".*self.log.*")  # there is no trainer
     title = f"seconds of CPU, {args.threads} threads; an epoch from {args.windows} windows"
-    table = Table(title=title)
-    for column in ("experiment", "a window", "an epoch", "callback", "spectra", "share"):
-        table.add_column(column, justify="right")
-    words, shares = corpus(), []
+    columns = [Column("experiment", is_text=True)]
+    columns += map(Column, ("a window", "an epoch", "callback", "spectra", "share, %"))
+    words, shares, rows = corpus(), [], []
     for experiment in args.experiments:
         cost = measure(experiment, words, args.windows, args.threads)
         shares.append(cost.callback / cost.epoch)
-        table.add_row(
-            experiment,
-            f"{cost.window:.3f}",
-            f"{cost.epoch:.0f}",
-            f"{cost.callback:.2f}",
-            str(cost.files),
-            f"{shares[-1]:.2%}",
+        rows.append(
+            [
+                word(experiment),
+                number(cost.window, 3),
+                number(cost.epoch, 0),
+                number(cost.callback),
+                whole(cost.files),
+                number(100 * shares[-1]),
+            ]
         )
-    Console().print(table)
+    Console().print(to_terminal(Table("callback", title, "", columns, rows)))
     return 0 if max(shares) < TARGET else 1
 
 

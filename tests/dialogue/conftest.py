@@ -38,8 +38,8 @@ SMALL = (
     "trunk.emb_dim=6",
     "trunk.hidden_dim=5",
     "trunk.out_dim=6",
-    "logger.mode=disabled",
-    "callbacks.progress_bar=false",
+    "logger=csv",
+    "callbacks.progress_bar=null",
     "trainer.accelerator=cpu",
     "threads=1",
 )

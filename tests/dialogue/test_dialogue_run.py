@@ -19,7 +19,7 @@ WORDS = list("abcdefgh.?")
 
 
 def overrides(folder: Path, runs_dir: Path) -> list[str]:
-    options = [*SMALL, f"data.root={folder}", f"runs_dir={runs_dir}", "callbacks.log_every=5"]
+    options = [*SMALL, f"data.root={folder}", f"runs_dir={runs_dir}", "trainer.log_every_n_steps=5"]
     options += ["windows.batch_size=8", "windows.eval_batch_size=16", "optimizer.lr=0.01"]
     return [*options, "switch_epoch=3", "max_epochs=5", "callbacks.spectrum.contexts=50"]
 
@@ -57,7 +57,7 @@ def finished(dialogues, tmp_path_factory) -> tuple[RunFolder, float]:
 def test_kills_change_no_bit(finished, dialogues, tmp_path):
     reference, seconds = finished
     resumed = config(
-        dialogues, tmp_path, "experiment=dialogue_mos", "callbacks.checkpoint_minutes=0.002"
+        dialogues, tmp_path, "experiment=dialogue_mos", "callbacks.checkpoints.every_minutes=0.002"
     )
     moments = random.Random(7)
     kills = sum(kill_after(resumed, moments.uniform(0.1, 0.6) * seconds) for _ in range(4))

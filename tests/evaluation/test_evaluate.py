@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from lmkit.evaluation.after_training import EvaluateOptions
+from lmkit.evaluation.after_training import evaluate as evaluate_run
 
 from lmkit.cli import evaluate
 from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.after_training import EvaluateOptions
-from lmkit.evaluation.after_training import evaluate as evaluate_run
 from lmkit.runs.folder import RunFolder
 
 DYNAMIC = ("method=dynamic", "method.batch_size=20", "method.lr_grid=[0.0,1e-3]")

@@ -11,13 +11,13 @@ import pytest
 
 from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
-from lmkit.training.run import run
+from lmkit.evaluation.full_run import run
 
 TINY = [
     "threads=1",
-    "logger.mode=disabled",
-    "callbacks.progress_bar=false",
-    "callbacks.spectrum.every=0",
+    "logger=csv",
+    "callbacks.progress_bar=null",
+    "callbacks.spectrum=null",
     "data.train_tokens=8000",
     "data.valid_tokens=600",
     "data.test_tokens=600",

@@ -31,11 +31,11 @@ from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.finetuning import FinetuneOptions, finetuning_config
 
-QUIET = ["logger.mode=disabled", "callbacks.progress_bar=false", "callbacks.spectrum.every=0"]
+QUIET = ["logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null"]
 COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mb"}
 
 spawner = multiprocessing.get_context("forkserver")
-spawner.set_forkserver_preload(["lmkit.training.run", "lmkit.training.finetuning"])
+spawner.set_forkserver_preload(["lmkit.evaluation.full_run", "lmkit.training.finetuning"])
 
 
 def options(*overrides: str) -> FinetuneOptions:
@@ -45,7 +45,7 @@ def options(*overrides: str) -> FinetuneOptions:
 
 
 def finetuned(parent: RunFolder, *overrides: str) -> RunFolder:
-    from lmkit.training.run import run
+    from lmkit.evaluation.full_run import run
 
     return run(finetuning_config(parent, options(*overrides)))
 
@@ -129,7 +129,7 @@ def test_its_identity_is_of_the_parent_and_the_options(parent, toy_run, tmp_path
     own = digest(toy_run)
     assert own == digest(parent)  # the same run elsewhere
     assert own == digest(toy_run, "max_epochs=9", "n=7")  # budget
-    assert own == digest(toy_run, f"runs_dir={tmp_path}", "callbacks.log_every=7")
+    assert own == digest(toy_run, f"runs_dir={tmp_path}", "trainer.log_every_n_steps=7")
     assert own == digest(toy_run, "lr=3")  # the parent's
     assert own != digest(toy_run, "lr=4")
     assert own != found_identity(toy_run)
@@ -140,7 +140,7 @@ def test_its_identity_is_of_the_parent_and_the_options(parent, toy_run, tmp_path
 
 
 def train(config: dict) -> None:
-    from lmkit.training.run import run
+    from lmkit.evaluation.full_run import run
 
     run(config)
 
@@ -159,7 +159,7 @@ def started(config: dict, seconds: float | None) -> bool:
 
 
 def test_kills_change_no_bit(toy_run, tmp_path):
-    frequent = ("callbacks.checkpoint_minutes=0.002", "max_epochs=5")
+    frequent = ("callbacks.checkpoints.every_minutes=0.002", "max_epochs=5")
     configs = [
         finetuning_config(toy_run, options(f"runs_dir={tmp_path / name}", *frequent))
         for name in ("undisturbed", "killed")
@@ -231,7 +231,7 @@ def test_an_unfinished_parent_is_refused(parent, monkeypatch):
 
 
 def test_weights_that_change_under_way_are_refused(parent):
-    from lmkit.training.run import run
+    from lmkit.evaluation.full_run import run
 
     config = finetuning_config(parent, options())
     content = load_checkpoint(parent.best)

@@ -9,18 +9,18 @@ import pytest
 import torch
 
 from lmkit.cli.entry import compose, plain_config
+from lmkit.evaluation.full_run import run
 from lmkit.evaluation.load import load_run
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.gradient_bottleneck import logit_gradients, model_bottleneck
-from lmkit.training.run import run
 
 SMALL = [
     "threads=1",
-    "logger.mode=disabled",
-    "callbacks.progress_bar=false",
-    "callbacks.spectrum.every=0",
+    "logger=csv",
+    "callbacks.progress_bar=null",
+    "callbacks.spectrum=null",
     "data.train_tokens=8000",
     "data.valid_tokens=600",
     "data.test_tokens=600",

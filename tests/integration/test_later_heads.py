@@ -15,7 +15,7 @@ TINY = (
     *("trunk.emb_dim=6", "trunk.out_dim=6", "trunk.hidden_dim=8", "trunk.num_layers=2"),
     *("windows.bptt=20", "optimizer.lr=5", "data.num_words=40", "data.train_tokens=4000"),
     *("data.valid_tokens=500", "data.test_tokens=500", "max_epochs=2", "switch_epoch=1"),
-    *("threads=1", "trainer.accelerator=cpu", "logger.mode=disabled"),
+    *("threads=1", "trainer.accelerator=cpu", "logger=csv"),
 )
 HEADS = {
     "mixtape": ("head=mixtape", "head.gate_dim=3", "head.own_share=0.25"),
@@ -43,7 +43,7 @@ def lmkit(folder: Path, command: str, *options: str) -> str:
 def test_a_head_trains_and_is_described_and_measured(tmp_path, head):
     options = (*TINY, *HEADS[head])
     assert "total" in lmkit(tmp_path, "describe", *options)
-    lmkit(tmp_path, "train", *options, "callbacks.progress_bar=false")
+    lmkit(tmp_path, "train", *options, "callbacks.progress_bar=null")
     (result,) = (tmp_path / "runs").glob("*/result.json")
     metrics = json.loads(result.read_text())["metrics"]
     assert 1 < metrics["test_ppl"] < 45

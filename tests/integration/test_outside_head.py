@@ -42,7 +42,7 @@ def test_a_transform_from_outside_trains_and_breaks_the_bottleneck(tmp_path):
             # enough to learn of the contexts in one epoch: the cube bends only logits that differ
             *("data.num_words=50", "data.context_strength=3", "data.train_tokens=50000"),
             *("data.valid_tokens=2000", "data.test_tokens=2000", "max_epochs=1", "threads=1"),
-            *("trainer.accelerator=cpu", "logger.mode=disabled", "callbacks.progress_bar=false"),
+            *("trainer.accelerator=cpu", "logger=csv", "callbacks.progress_bar=null"),
         ],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},

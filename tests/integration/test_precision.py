@@ -17,8 +17,8 @@ from lmkit.training.run import define, run
 
 SMALL = [
     "threads=1",
-    "logger.mode=disabled",
-    "callbacks.progress_bar=false",
+    "logger=csv",
+    "callbacks.progress_bar=null",
     "data.train_tokens=20000",
     "data.valid_tokens=1000",
     "data.test_tokens=2000",

@@ -14,8 +14,8 @@ from lmkit.runs.folder import RunFolder
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 SMALL = [
     "threads=1",
-    "logger.mode=disabled",
-    "callbacks.progress_bar=false",
+    "logger=csv",
+    "callbacks.progress_bar=null",
     "data.train_tokens=4000",
     "data.valid_tokens=500",
     "data.test_tokens=500",

@@ -22,9 +22,9 @@ from lmkit.training.checkpoint_files import load_checkpoint
 
 SMALL = [
     "threads=1",
-    "logger.mode=disabled",
-    "callbacks.progress_bar=false",
-    "callbacks.log_every=5",
+    "logger=csv",
+    "callbacks.progress_bar=null",
+    "trainer.log_every_n_steps=5",
     "data.train_tokens=12000",
     "data.valid_tokens=600",
     "data.test_tokens=600",
@@ -49,7 +49,7 @@ SMALL = [
 COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mb"}
 
 spawner = multiprocessing.get_context("forkserver")
-spawner.set_forkserver_preload(["lmkit.training.run"])
+spawner.set_forkserver_preload(["lmkit.evaluation.full_run"])
 
 
 def composed(runs_dir: Path, *overrides: str) -> dict:
@@ -58,7 +58,7 @@ def composed(runs_dir: Path, *overrides: str) -> dict:
 
 
 def train(config: dict) -> None:
-    from lmkit.training.run import run
+    from lmkit.evaluation.full_run import run
 
     run(config)
 
@@ -140,7 +140,7 @@ def test_ten_kills_change_no_bit(undisturbed, tmp_path):
     seed = random.randrange(2**32)
     print(f"kill moments from seed {seed}")
     moments = random.Random(seed)
-    config = composed(tmp_path, "callbacks.checkpoint_minutes=0.002")
+    config = composed(tmp_path, "callbacks.checkpoints.every_minutes=0.002")
     kills = sum(kill_after(config, moments.uniform(0.02, 0.4) * seconds) for _ in range(10))
     assert kills >= 5, "the run ended before it could be killed often"
     assert_same_run(reference, to_the_end(config))
@@ -148,7 +148,7 @@ def test_ten_kills_change_no_bit(undisturbed, tmp_path):
 
 def test_kills_change_no_bit_of_a_head_with_a_part_in_the_trunk(tmp_path):
     options = ("head=spectrum_control", "trigger.epoch=4", "max_epochs=8")
-    config = composed(tmp_path / "killed", *options, "callbacks.checkpoint_minutes=0.002")
+    config = composed(tmp_path / "killed", *options, "callbacks.checkpoints.every_minutes=0.002")
     started = time.monotonic()
     reference = to_the_end(composed(tmp_path / "undisturbed", *options))
     seconds = time.monotonic() - started
@@ -185,7 +185,7 @@ def test_a_finished_run_is_skipped(undisturbed):
 
 
 def test_a_checkpoint_of_another_configuration_is_refused(undisturbed, tmp_path):
-    from lmkit.training.run import run
+    from lmkit.evaluation.full_run import run
 
     folder, _ = undisturbed
     config = composed(tmp_path, "max_epochs=1", "optimizer.lr=5")
@@ -197,7 +197,7 @@ def test_a_checkpoint_of_another_configuration_is_refused(undisturbed, tmp_path)
 
 
 def test_a_damaged_checkpoint_is_named(undisturbed, tmp_path):
-    from lmkit.training.run import run
+    from lmkit.evaluation.full_run import run
 
     config = composed(tmp_path, "max_epochs=1")
     folder = to_the_end(config)
@@ -208,9 +208,9 @@ def test_a_damaged_checkpoint_is_named(undisturbed, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
-    from lmkit.training.run import run
+    from lmkit.evaluation.full_run import run
 
-    config = composed(tmp_path, "optimizer.lr=1e38", "optimizer.clip=1e38", "max_epochs=3")
+    config = composed(tmp_path, "optimizer.lr=1e38", "trainer.gradient_clip_val=1e38", "max_epochs=3")
     with pytest.raises(UserError, match=r"window \d+ of epoch \d+ is not finite.*optimizer\.lr"):
         run(config)
     (folder,) = (RunFolder(f.parent) for f in tmp_path.glob("*/config.yaml"))

@@ -10,18 +10,22 @@ from lmkit.spectra.storage import read_spectrum, write_spectrum
 from lmkit.tracking.spectrum_charts import PLOTTED_EPOCHS, stored_epochs
 
 from lmkit.cli.entry import compose, plain_config
+from lmkit.errors.user_error import UserError
+from lmkit.evaluation import memory, spectrum
+from lmkit.evaluation.full_run import run
 from lmkit.evaluation.load import load_run
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.spectra.gram import GramAccumulator
+from lmkit.training import context_blocks as context_blocks_module
 from lmkit.training.checkpoint_files import load_checkpoint
-from lmkit.training.model_spectrum import model_spectrum
-from lmkit.training.run import run
+from lmkit.training.context_blocks import context_blocks
+from lmkit.training.model_spectrum import model_spectrum, spectrum_bytes
 
 SMALL = [
     "threads=1",
-    "logger.mode=disabled",
-    "callbacks.progress_bar=false",
+    "logger=csv",
+    "callbacks.progress_bar=null",
     "data.train_tokens=8000",
     "data.valid_tokens=600",
     "data.test_tokens=600",
@@ -71,7 +75,7 @@ def test_epochs_without_a_measurement_have_none(tmp_path):
 
 def test_measuring_changes_no_weight(runs, tmp_path):
     with_spectrum = folder_of(runs, "gss")
-    without = trained(tmp_path, "name=gss", "head/transform=gss", "callbacks.spectrum.every=0")
+    without = trained(tmp_path, "name=gss", "head/transform=gss", "callbacks.spectrum=null")
     assert not list(without.spectra.glob("epoch_*"))
     first, second = load_checkpoint(with_spectrum.last), load_checkpoint(without.last)
     for name, weight in first["state_dict"].items():
@@ -140,3 +144,28 @@ def test_transformed_logits_are_measured_at_the_end(runs):
     torch.testing.assert_close(found.singular_values, stored.singular_values)
     for name in ("toy", "mos"):  # no transform, and no one context
         assert not list(folder_of(runs, name).spectra.glob("*transformed*"))
+
+
+def test_blocks_of_contexts_are_the_first_ones_with_their_targets(runs, monkeypatch):
+    monkeypatch.setattr(context_blocks_module, "BLOCK_MB", 0.05)
+    loaded = load_run(folder_of(runs, "mos").path, "best", None, None)
+    model, windows = loaded.model, loaded.data.eval_batches("valid")
+    blocks = list(context_blocks(model, windows, 150))
+    assert [len(block.targets_1N[0]) for block in blocks] == 15 * [10]  # of 3 x 200 logits each
+    hidden = torch.cat([block.hidden_1ND[0] for block in blocks])
+    targets = torch.cat([block.targets_1N[0] for block in blocks])
+    contexts = torch.cat([hidden_TBD.flatten(0, 1) for hidden_TBD in model.contexts(windows)])
+    assert torch.equal(hidden, contexts[:150])
+    assert torch.equal(targets, torch.cat([w.targets_TB.flatten() for w in windows])[:150])
+
+
+def test_a_spectrum_that_does_not_fit_says_how_many_contexts_would(runs, monkeypatch):
+    loaded = load_run(folder_of(runs, "mos").path, "best", None, None)
+    windows = loaded.data.eval_batches("test")
+    least = spectrum_bytes(loaded.model, 57, "log_probs")
+    monkeypatch.setattr(memory, "available_bytes", lambda device: least)
+    monkeypatch.setattr(spectrum, "available_bytes", lambda device: least)
+    with pytest.raises(UserError, match="contexts=N with N at most 57"):
+        spectrum.fitting_spectrum(loaded.model, windows, 300, "log_probs")
+    found = spectrum.fitting_spectrum(loaded.model, windows, 57, "log_probs")
+    assert found.measures.num_contexts == 57

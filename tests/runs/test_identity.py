@@ -75,7 +75,7 @@ IRRELEVANT = {
     "experiment": "another_name",
     "data.root": "/elsewhere",
     "data.name": "penn-copy",
-    "logger.mode": "online",
+    "logger.wandb.mode": "online",
     "callbacks.progress.refresh": 1,
     "paths.runs": "/scratch/runs",
     "some_new_section": {"option": 1},

@@ -27,9 +27,9 @@ SMOKE = [
     "head/transform=identity,plif",
     "head/mixture=softmaxes",
     "max_epochs=6",
-    "callbacks.spectrum.every=0",
-    "callbacks.spectrum.final_contexts=200",
-    "logger.mode=disabled",
+    "callbacks.spectrum=null",
+    "conclusion.contexts=200",
+    "logger=csv",
 ]
 # Two of them, as Hydra's own sweeper is told them.
 BY_HYDRA = [

@@ -48,7 +48,7 @@ def test_each_point_is_a_job_of_one_array(sweep, undisturbed):
 def test_every_job_runs_out_of_time(sweep, undisturbed):
     """Each has two minutes when it trains, no more, and plenty before and when it goes on."""
     times = ["hydra.launcher.time_min=1", "hydra.launcher.signal_delay_s=110"]
-    process = sweep.on_slurm(*times, "logger.mode=offline", "sweep.sample=2")
+    process = sweep.on_slurm(*times, "logger=wandb", "sweep.sample=2")
     limits: dict[str, int] = {}
 
     def limit(job: str, minutes: int) -> None:

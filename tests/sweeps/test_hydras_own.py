@@ -24,10 +24,10 @@ TINY = [
     "data.valid_tokens=500",
     "data.test_tokens=500",
     "trigger.epoch=1",
-    "logger.mode=disabled",
-    "callbacks.spectrum.every=0",
-    "callbacks.spectrum.final_contexts=50",
-    "callbacks.progress_bar=false",
+    "logger=csv",
+    "callbacks.spectrum=null",
+    "conclusion.contexts=50",
+    "callbacks.progress_bar=null",
 ]
 BASIC = "hydra/sweeper=basic"
 FLAT = os.environ | {"OMP_NUM_THREADS": "1"}

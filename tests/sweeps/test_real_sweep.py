@@ -26,9 +26,9 @@ TINY = [
     "data.valid_tokens=500",
     "data.test_tokens=500",
     "trigger.epoch=1",
-    "logger.mode=disabled",
-    "callbacks.spectrum.every=0",
-    "callbacks.spectrum.final_contexts=50",
+    "logger=csv",
+    "callbacks.spectrum=null",
+    "conclusion.contexts=50",
 ]
 FLAT = os.environ | {"OMP_NUM_THREADS": "1"}
 

@@ -24,7 +24,7 @@ SMALL = [
     "trunk.hidden_dim=12",
     "head/transform=gss",
     "callbacks.spectrum.contexts=60",
-    "callbacks.log_every=5",
+    "trainer.log_every_n_steps=5",
     "max_epochs=6",
 ]
 

@@ -96,7 +96,7 @@ class Divergence(Analysis):
         return [Section("divergence", "Pairwise divergence", intro, blocks, missing)]
 
 
-def _published(content: Content) -> Fact | None:
+def _published(content: Content) -> PublishedNumber | None:
     facts = published_run(content["experiment"], content["num_words"])
     return facts.divergence.get(content["split"]) if facts else None
 

@@ -203,12 +203,12 @@ def _on_published(found: Mapping[str, Content]) -> list[str]:
     return notes
 
 
-def _published(content: Content) -> dict[str, Fact]:
+def _published(content: Content) -> dict[str, PublishedNumber]:
     """The published figures that compare with what was measured, by the row's name."""
     facts = published_run(content["experiment"], content["spectrum"]["num_columns"])
     if facts is None:
         return {}
-    found: dict[str, Fact | None] = {}
+    found: dict[str, PublishedNumber | None] = {}
     if _ranks_compare(content, facts):
         found[_PRESS] = facts.press_rank
         found |= {_effective(epsilon): fact for epsilon, fact in facts.effective_rank.items()}
@@ -306,7 +306,7 @@ def _rank_row(
                 values.append(value)
         return spread_of(values)
 
-    def published(fact: Fact | None) -> Cell:
+    def published(fact: PublishedNumber | None) -> Cell:
         return whole(None if fact is None else int(fact.value))
 
     cells = [word(group.label), spread_cell(mean("press_rank"), 0)]

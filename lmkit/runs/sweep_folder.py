@@ -1,8 +1,8 @@
 """A sweep's folder, which any node that sees it can work from:
 
 <runs_dir>/sweeps/<name>/
-    manifest.json              the points, each with the line that trains it
-    logs/<run>.log             what its process printed, all attempts one after another
+    manifest.json              the points, each with its overrides
+    logs/<run>.log             what the run's process printed, one attempt after another
     failures/<run>.json        the last failure of a point that has not finished since
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.result import Budget
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # of manifest.json
 MANIFEST = "manifest.json"
 
 
@@ -28,7 +28,7 @@ class Point:
     """One run of a sweep."""
 
     label: str  # what tells it from the sweep's other points
-    overrides: list[str]  # the line after `lmkit train`
+    overrides: list[str]  # each as option=value
     run: str  # name of its run folder in `runs_dir`
     experiment: str
     max_epochs: int | None
@@ -36,6 +36,7 @@ class Point:
 
     @property
     def budget(self) -> Budget:
+        """How far the run may go."""
         return Budget(self.max_epochs, self.patience)
 
 
@@ -53,10 +54,16 @@ class Manifest:
     """What a sweep is."""
 
     name: str
-    runs_dir: str  # as the option of the runs has it
+    runs_dir: str  # as the runs are told it
     started_in: str  # the folder that relative paths start from
     retries: int  # how often a point that failed is tried again
     points: list[Point]
+    # before the overrides of every point: where the user's own configs are, in absolute folders
+    config_arguments: list[str] = field(default_factory=list)
+
+    def arguments(self, point: Point) -> list[str]:
+        """The line after `lmkit train` that trains a point."""
+        return [*self.config_arguments, *point.overrides]
 
 
 class SweepFolder:
@@ -64,7 +71,7 @@ class SweepFolder:
 
     Args:
         path: `<runs_dir>/sweeps/<name>`.
-        manifest: its content, written or still to be written.
+        manifest: its content, whether saved yet or not.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
@@ -80,7 +87,7 @@ class SweepFolder:
 
     @classmethod
     def find(cls, name_or_folder: str, runs_dir: str) -> SweepFolder:
-        """The sweep of that name in `runs_dir`, or the sweep in that folder.
+        """The sweep of that name in `runs_dir`, or in that folder.
 
         Raises: UserError when there is none, or its manifest is damaged.
         """
@@ -90,9 +97,9 @@ class SweepFolder:
                 return cls(path.resolve(), _read(path / MANIFEST))
         there = sorted(p.parent.name for p in sweeps.glob(f"*/{MANIFEST}"))
         near = did_you_mean(name_or_folder, there)
-        others = "there are " + ", ".join(there) if there else "there are none"
+        names = "there are " + ", ".join(there) if there else "there are none"
         raise UserError(
-            f"{name_or_folder} is no sweep in {sweeps} and no sweep's folder{near}; {others}; "
+            f"{name_or_folder} is no sweep in {sweeps} and no sweep's folder{near}; {names}; "
             f"--runs-dir says where the runs are"
         )
 
@@ -107,9 +114,11 @@ class SweepFolder:
         _replace_json(self.path / MANIFEST, content)
 
     def run_folder(self, point: Point) -> RunFolder:
+        """The folder of a point's run."""
         return RunFolder(self.runs_dir / point.run)
 
     def log(self, point: Point) -> Path:
+        """The file with what a point's process printed."""
         return self.path / "logs" / f"{point.run}.log"
 
     def record_failure(self, point: Point, failure: Failure) -> None:
@@ -117,6 +126,7 @@ class SweepFolder:
         _replace_json(self._failure(point), asdict(failure))
 
     def forget_failure(self, point: Point) -> None:
+        """Removes the record of a point's failure, if there is one."""
         self._failure(point).unlink(missing_ok=True)
 
     def failure(self, point: Point) -> Failure | None:
@@ -140,20 +150,19 @@ def require_name(name: str) -> None:
 
 
 def _read(path: Path) -> Manifest:
+    mend = "start the sweep again with its line to write it anew"
     try:
         content = json.loads(path.read_bytes())
         version = content.pop("schema_version")
-        if version > SCHEMA_VERSION:
-            raise UserError(
-                f"{path} has schema version {version}, this lmkit reads up to {SCHEMA_VERSION}"
-            )
-        content = {field.name: content[field.name] for field in fields(Manifest)}
         content["points"] = [Point(**point) for point in content["points"]]
-        return Manifest(**content)
+        manifest = Manifest(**{each.name: content[each.name] for each in fields(Manifest)})
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{path} is damaged or of another version ({error}); {mend}") from None
+    if version != SCHEMA_VERSION:
         raise UserError(
-            f"{path} is damaged ({error}); start the sweep again with its line to mend it"
-        ) from None
+            f"{path} has schema version {version}, and this lmkit reads {SCHEMA_VERSION}; {mend}"
+        )
+    return manifest
 
 
 def _replace_json(path: Path, content: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import pytorch_lightning as pl
 from hydra.errors import InstantiationException
@@ -19,7 +19,6 @@ from lmkit.training.context import RunCallback
 from lmkit.training.head_module import HeadModule
 
 Section = Mapping[str, Any]
-Kind = TypeVar("Kind")
 
 
 def make(section: object, option: str, **parts: object) -> Any:
@@ -72,8 +71,8 @@ def build_model(config: Section, word_counts_V: Tensor) -> HeadModule:
             model whose weights are loaded afterwards.
     """
     trunk = make(config["trunk"], "trunk", num_words=len(word_counts_V))
-    _required(nn.Module, trunk, config["trunk"], "trunk")
-    module = make(
+    _require(nn.Module, trunk, config["trunk"], "trunk")
+    module: HeadModule = make(
         config["module"],
         "module",
         trunk=trunk,
@@ -82,13 +81,15 @@ def build_model(config: Section, word_counts_V: Tensor) -> HeadModule:
         optimizer=factory_of(config["optimizer"], "optimizer"),
         schedule=make(config["schedule"], "schedule"),
     )
-    return _required(HeadModule, module, config["module"], "module")
+    _require(HeadModule, module, config["module"], "module")
+    return module
 
 
 def build_data(config: Section, corpus: object) -> DataModule:
     """The batches of a corpus. Raises: UserError naming the option that is wrong."""
-    data = make(config["windows"], "windows", corpus=corpus, seed=config["seed"])
-    return _required(DataModule, data, config["windows"], "windows")
+    data: DataModule = make(config["windows"], "windows", corpus=corpus, seed=config["seed"])
+    _require(DataModule, data, config["windows"], "windows")
+    return data
 
 
 def build_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
@@ -96,12 +97,13 @@ def build_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
 
     Raises: UserError naming the option that is wrong, or one that does not go with the module.
     """
-    callbacks = []
+    callbacks: list[pl.Callback] = []
     for name, section in config["callbacks"].items():
         if section is None:
             continue
         option = f"callbacks.{name}"
-        callback = _required(pl.Callback, make(section, option), section, option)
+        callback = make(section, option)
+        _require(pl.Callback, callback, section, option)
         if isinstance(callback, RunCallback):
             callback.check(module)
         callbacks.append(callback)
@@ -110,8 +112,8 @@ def build_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
 
 def _head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
     mixture, transform = (make(section[part], f"head.{part}") for part in ("mixture", "transform"))
-    _required(nn.Module, mixture, section["mixture"], "head.mixture")
-    _required(nn.Module, transform, section["transform"], "head.transform")
+    _require(nn.Module, mixture, section["mixture"], "head.mixture")
+    _require(nn.Module, transform, section["transform"], "head.transform")
     embedding_weight = trunk.embedding_weight if section["tie_weights"] else None
     assert embedding_weight is None or isinstance(embedding_weight, nn.Parameter)
     parts = HeadParts(
@@ -124,17 +126,17 @@ def _head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
     )
     shared = ("mixture", "transform", "tie_weights", "loss", "chunk_mb")
     own = {key: value for key, value in section.items() if key not in shared}
-    return _required(Head, make(own, "head", parts=parts), section, "head")
+    head: Head = make(own, "head", parts=parts)
+    _require(Head, head, section, "head")
+    return head
 
 
-def _required(kind: type[Kind], made: object, section: Section, option: str) -> Kind:
-    """`made`. Raises: UserError unless it is of that kind."""
+def _require(kind: type, made: object, section: Section, option: str) -> None:
     if not isinstance(made, kind):
         raise UserError(
             f"{option}._target_={section['_target_']} must be a {kind.__module__}.{kind.__name__}, "
             f"but makes a {type(made).__name__}"
         )
-    return made
 
 
 def _in_one_line(error: InstantiationException, option: str) -> UserError:

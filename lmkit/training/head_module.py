@@ -25,7 +25,6 @@ from lmkit.training.optimizer import OptimizerFactory, learning_rate, make_optim
 from lmkit.training.schedule import Schedule
 from lmkit.training.token_mean import TokenMean
 
-
 AnyBatch = TypeVar("AnyBatch", bound=Batch)
 
 

@@ -11,9 +11,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ProgressBar
 from pytorch_lightning.loggers import Logger
-from pytorch_lightning.plugins.environments import (
-    LightningEnvironment,  # type: ignore[attr-defined]  # public, but the package has no __all__
-)
+from pytorch_lightning.plugins import environments
 from pytorch_lightning.plugins.io import CheckpointIO
 
 from lmkit.errors.user_error import UserError, require_choice, require_count
@@ -86,7 +84,7 @@ class Trainer(pl.Trainer):
         by_tf32 = precision == "tf32"
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = by_tf32
         # one process, whatever a scheduler started: Lightning would find SLURM and requeue the job
-        plugins: list[Any] = [LightningEnvironment()]
+        plugins: list[Any] = [environments.LightningEnvironment()]  # type: ignore[attr-defined]  # it has no __all__
         super().__init__(
             accelerator=accelerator,
             devices=1,

@@ -55,6 +55,7 @@ class Requeue(Checkpoint):
             self._go(trainer)
 
     def _go(self, trainer: pl.Trainer) -> None:
+        assert self.leave.asked is not None
         name = signal.Signals(self.leave.asked).name
         print(
             f"asked to leave by {name}: saved at step {trainer.global_step}; the same command "

@@ -1,6 +1,6 @@
-"""Any analysis as a command: `lmkit rank run=RUNS` measures finished runs and shows what it found.
+"""Any analysis as a command: `lmkit rank run=RUNS` measures finished runs and shows the outcome.
 
-An analysis is what a file in conf/analyses/, or in that folder of one's own configs, names.
+A file in conf/analyses/, or in that folder of one's own configs, names an analysis.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lmkit.runs.selection import select_runs
 
 
 def run_analysis(name: str) -> None:
-    """The command of that name."""
+    """Runs the analysis of that name as a command."""
 
     @entry_point(f"analyses/{name}")
     def main(config: DictConfig) -> None:
@@ -67,8 +67,10 @@ def draw(
         folders: of these runs, and maybe of others.
         of_all: where a figure of several runs belongs.
     """
-    found = measured.found
-    runs = [MeasuredRun(run, found[run.path.name]) for run in folders if run.path.name in found]
+    contents = measured.found
+    runs = [
+        MeasuredRun(run, contents[run.path.name]) for run in folders if run.path.name in contents
+    ]
     for path, figure in analysis.figures(runs, of_all).items():
         save(figure, path)
         print(f"written: {path}")

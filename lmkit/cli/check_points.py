@@ -1,9 +1,8 @@
 """Checks the points of a sweep for `lmkit.sweeps.check`: `python -m lmkit.cli.check_points`.
 
-As JSON, stdin holds a device and configurations, stdout what the check says of each.
-
-What points have in common is checked once. Models are made on the meta device, which computes
-nothing, one for each trunk and head that differ.
+It reads JSON from stdin, whether there is a GPU and the configurations, and writes the outcome of
+each as JSON to stdout. What points have in common is checked once. Models are made on the meta
+device, which computes nothing, once for all points that have the same one.
 """
 
 from __future__ import annotations
@@ -22,7 +21,10 @@ _MADE = (
     *("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger", "stopping"),
     *("callbacks", "conclusion", "trainer"),
 )
-_NOT_SHARED = ("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger", "windows")
+_NOT_SHARED = (
+    *("trunk", "head", "module", "objective"),
+    *("optimizer", "schedule", "trigger", "windows"),
+)
 
 
 class Checker:

@@ -38,7 +38,7 @@ def main(config: DictConfig) -> None:
         "kind": "comparison",
         **{name: [run.name for run in runs] for name, runs in groups.items()},
         "rank_contexts": contexts,
-        "comparisons": {measure: found._asdict() for measure, found in comparisons.items()},
+        "comparisons": {measure: each._asdict() for measure, each in comparisons.items()},
     }
     text = to_csv(table) if out.suffix == ".csv" else json.dumps(content, indent=2) + "\n"
     replace_atomically(out, lambda file: file.write(text.encode()))
@@ -46,7 +46,7 @@ def main(config: DictConfig) -> None:
 
 
 def _runs(option: str, said: object, runs_dir: str) -> list[FinishedRun]:
-    """The runs that an option means; says which they are, and which are left out."""
+    """The runs that an option selects; prints which they are, and which are left out."""
     selection = select_runs(option, said, runs_dir)
     runs, diverged = without_diverged(selection.runs)
     for name, reason in (*selection.left_out.items(), *diverged):

@@ -1,7 +1,7 @@
-"""Writes a sweep's W&B workspace as a file, and sends it when asked: `lmkit dashboard`.
+"""Writes a sweep's W&B workspace to a file, and sends it when asked: `lmkit dashboard`.
 
-Curves, test perplexity over rank, spectra over each other, heat maps over the axes, parallel
-coordinates. The runs in it are those that `lmkit sweep sync` has brought to W&B.
+It has curves, test perplexity over rank, all spectra in one chart, heat maps over the axes, and
+parallel coordinates. Its runs are those that `lmkit sweep sync` has sent to W&B.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UNKNOWN = "ENTITY"  # until the workspace is sent
 
 
 def dashboard(sweep: SweepFolder, target: str | None, out: Path | None, online: bool) -> None:
-    """Writes, and with `online` sends, the workspace of a sweep.
+    """Writes the workspace of a sweep, and sends it where `online` is set.
 
     Args:
         target: ENTITY/PROJECT in W&B.
@@ -30,7 +30,7 @@ def dashboard(sweep: SweepFolder, target: str | None, out: Path | None, online: 
         raise UserError("--online needs to know where to: add ENTITY/PROJECT after the sweep")
     if target is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", target):
         raise UserError(f"ENTITY/PROJECT must be two names with a / between, but is {target!r}")
-    # slow to import: the arguments are known to be good
+    # slow to import, so only once the arguments are known to be good
     from lmkit.tracking.publish import send, write_workspace
     from lmkit.tracking.summary import axes_of, project_of
     from lmkit.tracking.workspace import workspace

@@ -1,8 +1,8 @@
 """Shows what would be trained, without training: `lmkit describe experiment=NAME`.
 
-Parameters by part, trainable and in all, their bytes, and the FLOPs of the matrix products a token,
-forward and with the backward pass (the formulas stand in lmkit/training/model_size.py). The corpus
-is read for the size of its vocabulary; the model is made without memory for its weights.
+It shows each part's parameters, trainable and in all, their bytes, and the FLOPs of its matrix
+products for one token, forward and with the backward pass (lmkit/training/model_size.py has the
+formulas). The corpus is read for the size of its vocabulary; the model's weights take no memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lmkit.cli.entry import entry_point, plain_config
 from lmkit.presentation.tables import Row, Table, key_values, number, plain_table
 from lmkit.presentation.terminal import to_terminal
 
-if TYPE_CHECKING:  # both bring torch, and --help must not wait for it
+if TYPE_CHECKING:  # both import torch, which --help must not wait for
     from lmkit.data.corpus import TextSplits
     from lmkit.training.model_size import Part
 

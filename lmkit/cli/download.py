@@ -1,6 +1,6 @@
-"""Fetches a corpus from its public address, checked: `lmkit download penn --root data`.
+"""Downloads a corpus from its public address and checks it: `lmkit download penn --root data`.
 
-A download that broke off goes on where it stopped; what is there already is kept.
+A download that broke off goes on where it stopped; files that are there already are kept.
 """
 
 from __future__ import annotations

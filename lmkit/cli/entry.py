@@ -1,7 +1,7 @@
-"""Entry points with Hydra: errors in one line, no torch before it is needed.
+"""Entry points with Hydra: errors are one line, and torch is imported only where it is needed.
 
-Hydra reports mistakes over several lines or as a traceback of its own; here each becomes one line
-that names the option and what would be right. Anything else is a defect of lmkit and keeps its
+Hydra reports a mistake over several lines or as a traceback of its own. Here it becomes one line
+that names the option and says what would be right. Anything else is a defect of lmkit and keeps its
 traceback.
 """
 
@@ -71,7 +71,7 @@ def entry_point(config_name: str) -> Callable[[Task], Callable[[], None]]:
 
 
 def config_reader(config_name: str) -> ConfigReader:
-    """How the command reads what Hydra has composed, for the points of a sweep."""
+    """How a command reads a composed configuration, for the points of a sweep."""
     return ConfigReader(
         to_plain=plain_config,
         explain=lambda error, line: in_one_line(error, line, config_name, CONFIGS) or str(error),
@@ -110,7 +110,7 @@ def create(section: Mapping[str, Any], option: str) -> object:
 
 
 def _set_up_hydra() -> None:
-    # makes Hydra hand its exceptions on instead of printing them
+    # Hydra then raises its exceptions instead of printing them
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     options.register()
     # imported after Hydra's search for plugins, which loads this module anew where it finds it; an

@@ -16,7 +16,10 @@ NON_MONOTONE = "lmkit.training.callbacks.stopping.NonMonotoneStop"
 
 @entry_point("finetune")
 def main(config: DictConfig) -> float:
-    """Checks the options and the run, then trains, goes on, or finds it finished."""
+    """Trains the run that finetunes, continues it, or finds it finished.
+
+    Returns: the best valid perplexity, for sweepers that search.
+    """
     plain = plain_config(config)
     if plain["lr"] is not None:
         require_positive("lr", plain["lr"])
@@ -33,7 +36,7 @@ def main(config: DictConfig) -> float:
         "callbacks": plain["callbacks"],
         "logger": plain["logger"],
     }
-    # they bring torch, and --help must not wait for it
+    # these import torch, which --help must not wait for
     from lmkit.evaluation.full_run import run
     from lmkit.training.finetuning import finetuning_config
 

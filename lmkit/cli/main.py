@@ -1,7 +1,7 @@
 """The command `lmkit`: finds the subcommand, and leaves the rest of the line to it.
 
-A subcommand is a module of this package with a function `main`; its first line of documentation
-is what `lmkit --help` says of it.
+A subcommand is a module of this package with a function `main`; `lmkit --help` shows the first line
+of its docstring.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _commands() -> dict[str, str]:
 
 
 def _analyses() -> list[Path]:
-    """The files of our own analyses, and of those in the user's own folder of configs."""
+    """The files of lmkit's analyses, and of those in the user's own folder of configs."""
     folders = [ANALYSES]
     for argument, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=True):
         flag, _, value = argument.partition("=")

@@ -1,4 +1,4 @@
-"""What Hydra and OmegaConf say of a mistake, in one line that says what would be right."""
+"""Turns errors of Hydra and OmegaConf into one line that says what would be right."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def in_one_line(
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error of OmegaConf, after the option it is about."""
+    """The first line of an error of OmegaConf, headed by its option."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     option = _full_key(str(error))
     if option and isinstance(error, MissingMandatoryValue):
@@ -90,7 +90,7 @@ def _full_key(text: str) -> str:
 
 
 def _instantiation(error: InstantiationException, option: str) -> str:
-    """The complaint of the object that could not be made, or the reason that Hydra gives."""
+    """The complaint of the object that could not be made, or Hydra's reason."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -103,7 +103,7 @@ def _instantiation(error: InstantiationException, option: str) -> str:
 
 
 def _of_a_number(arguments: Sequence[str], configs: Path) -> str | None:
-    """Hydra's ValueError about group=NUMBER does not say where."""
+    """Finds the argument group=NUMBER, which Hydra's ValueError does not name."""
     for argument in arguments:
         group, _, name = argument.partition("=")
         choices = sorted(path.stem for path in (configs / group).glob("*.yaml")) if group else []

@@ -1,4 +1,4 @@
-"""The options of commands that have a form of their own: their names and types, which Hydra checks.
+"""The options of training commands: their names and types, which Hydra checks.
 
 Sections that name a class (`_target_`) are open here: the class knows its options.
 """
@@ -16,7 +16,7 @@ Section = Dict[str, Any]  # noqa: UP006
 
 @dataclass
 class SweepOptions:
-    """Of a sweep, not of the runs in it."""
+    """Options of a sweep, not of the runs in it."""
 
     name: Optional[str] = None  # noqa: UP045
     sample: Optional[int] = None  # noqa: UP045
@@ -27,7 +27,7 @@ class SweepOptions:
 
 @dataclass
 class TrainOptions:
-    """Of `lmkit train`; conf/train.yaml has the defaults and says what they mean."""
+    """Options of `lmkit train`; conf/train.yaml holds the defaults and explains them."""
 
     name: str = MISSING
     runs_dir: str = MISSING
@@ -56,7 +56,7 @@ class TrainOptions:
 
 @dataclass
 class FinetuneOptions:
-    """Of `lmkit finetune`."""
+    """Options of `lmkit finetune`."""
 
     run: str = MISSING
     lr: Optional[float] = None  # noqa: UP045
@@ -70,7 +70,7 @@ class FinetuneOptions:
 
 
 def register() -> None:
-    """Makes the forms known to Hydra, for the defaults lists of the configurations."""
+    """Registers the options with Hydra, for the defaults lists of the configurations."""
     store = ConfigStore.instance()
     store.store("train_options", TrainOptions)
     store.store("finetune_options", FinetuneOptions)

@@ -11,9 +11,9 @@ from lmkit.cli.entry import entry_point, plain_config
 
 @entry_point("report")
 def main(config: DictConfig) -> None:
-    """Reads the runs, writes the page with its tables and figures, says what was left out."""
+    """Writes the page of the selected runs, and prints what was left out."""
     plain = plain_config(config)
-    # they bring matplotlib and scipy, and --help must not wait for them
+    # these import matplotlib and scipy, which --help must not wait for
     from rich.console import Console
 
     from lmkit.analyses.finding import find_analyses

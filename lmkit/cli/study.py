@@ -1,6 +1,6 @@
 """Runs an experiment that needs no language model: `lmkit study mode_matching`.
 
-A study is what a file in conf/studies/, or in that folder of one's own configs, names.
+A file in conf/studies/, or in that folder of one's own configs, names a study.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ usage: lmkit study STUDY [option=value ...]      lmkit study STUDY --help lists 
 
 
 def main() -> None:
-    """Reads the first word as the study's name, and leaves the rest of the line to Hydra."""
+    """Takes the first word as the study's name, and leaves the rest of the line to Hydra."""
     arguments = sys.argv[1:]
     studies = _studies(arguments)
     if arguments[:1] == ["-sc"]:
@@ -49,7 +49,7 @@ def _run(name: str) -> None:
         options = plain_config(config)
         shared = {key: options.pop(key) for key in ("runs_dir", "seed", "threads")}
         progress_bar = options.pop("progress_bar")
-        # they bring torch, which --help must not wait for
+        # these import torch, which --help must not wait for
         from lmkit.studies.head_options import head_sections
         from lmkit.studies.running import StudyRun, show
         from lmkit.studies.study import Study

@@ -1,4 +1,4 @@
-"""Looks after sweeps, from any node that sees their runs: `lmkit sweep`."""
+"""Shows, works on or uploads a sweep, from any node that sees its runs: `lmkit sweep`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lmkit.sweeps.status import estimate, standings
 
 
 def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
-    """Prints where the sweep stands; True when no point has failed."""
+    """Prints the state of the points. Returns: whether none has failed."""
     every = standings(sweep)
     is_short = shows_all or len(every) <= 40
     shown = every if is_short else [each for each in every if each.state not in ("done", "new")]
@@ -29,7 +29,7 @@ def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
 
 
 def work(sweep: SweepFolder, console: Console) -> bool:
-    """Trains points one by one until none is left; True when none failed here."""
+    """Trains points one by one until none is left. Returns: whether none failed here."""
     left = [each.point for each in standings(sweep) if each.state != "done"]
     # workers that start together begin at different points
     start = random.randrange(len(left)) if left else 0
@@ -45,8 +45,8 @@ def work(sweep: SweepFolder, console: Console) -> bool:
 
 
 def sync(sweep: SweepFolder, console: Console, online: bool) -> bool:
-    """Rebuilds the sweep's W&B runs from its run folders; True when none is damaged."""
-    from lmkit.tracking.sync import sync  # slow: only now that the arguments are known good
+    """Rebuilds the sweep's W&B runs from its run folders. Returns: whether none is damaged."""
+    from lmkit.tracking.sync import sync  # slow, so only once the arguments are known to be good
 
     return sync(sweep, online, console)
 

@@ -1,4 +1,4 @@
-"""Trains one configuration, or goes on with it, or finds it finished: `lmkit train`."""
+"""Trains one configuration, continues it, or finds it finished: `lmkit train`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from lmkit.runs.names import name_with_head
 
 @entry_point("train")
 def main(config: DictConfig) -> float:
-    """Composes, then hands over; returns the best valid perplexity, for sweepers that search."""
+    """Trains the configuration.
+
+    Returns: the best valid perplexity, for sweepers that search.
+    """
     if config.dry_run:
         raise UserError("dry_run=true is for sweeps: say multirun_sweeps=NAME or --multirun")
     plain = plain_config(config)
     plain["name"] = name_with_head(plain["name"], HydraConfig.get().overrides.task)
-    from lmkit.evaluation.full_run import run  # brings torch, and --help must not wait for it
+    from lmkit.evaluation.full_run import run  # imports torch, which --help must not wait for
 
     return float(run(plain).read_result().metrics["valid_ppl"])

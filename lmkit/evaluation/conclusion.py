@@ -46,7 +46,7 @@ class Conclusion:
         self.contexts, self.sample = contexts, sample
 
     def conclude(self, defined: RunDefinition, trained: Trained) -> None:
-        """For who holds the run's lock."""
+        """The caller holds the run's lock."""
         folder, check_lock = defined.folder, trained.run.check_lock
         test = perplexity(trained.model, trained.data.eval_batches("test"), "test perplexity")
         with Console().status("spectrum of log P"):
@@ -98,7 +98,7 @@ def _metrics(trained: Trained, test: Perplexity, spectrum: Spectrum) -> Metrics:
 
 
 def _truth(language: ToyLanguage) -> Metrics:
-    """What only the toy language knows: its floor of perplexity on test, and its true rank."""
+    """What is known of the toy language alone: its true rank, and the floor of test perplexity."""
     return {
         "floor_ppl": math.exp(language.floor("test")),
         "entropy_ppl": math.exp(language.entropy("test")),
@@ -125,8 +125,8 @@ def _origin(defined: RunDefinition, model: HeadModule) -> dict[str, Any]:
 
 
 def _log(trained: Trained, metrics: Metrics, spectrum: Spectrum) -> None:
-    """The test row: one step after the last, where going on with a larger budget cuts it off."""
-    trained.run.metrics.cut_back(trained.steps)  # a conclusion that was killed
+    """Logs the test row, one step after the last: a run that goes on cuts it off again."""
+    trained.run.metrics.cut_back(trained.steps)  # drops the row of a conclusion that was killed
     row = {
         "epoch": trained.epochs - 1,
         "test/ppl": metrics["test_ppl"],

@@ -1,4 +1,4 @@
-"""A run from its lock to its result: trained, then concluded, under one lock."""
+"""A whole run: training and conclusion under one lock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lmkit.training.run import check, define, train
 
 
 def run(config: dict[str, Any]) -> RunFolder:
-    """Trains a configuration to its end: anew, from where it stopped, or not at all if it is done.
+    """Trains a configuration to its end: from its start, from where it stopped, or not at all.
 
     Raises: UserError for whatever the user can mend; what was there before is kept.
     """

@@ -1,4 +1,4 @@
-"""Text drawn word by word from a model.
+"""Text, drawn word by word from a model.
 
 Shapes: T length of the prompt, B texts, V vocabulary, k words to draw from.
 """
@@ -24,13 +24,13 @@ def generate(
     seed: int,
     advance: Callable[[], object],
 ) -> list[list[int]]:
-    """Word indices of texts that go on after the prompt, from a zero state, without the prompt.
+    """Texts, as word indices, that continue the prompt, which is read from a zero state.
 
     Each word is drawn from softmax(log P / temperature) over the `top_k` likeliest words, over all
     words if None. Draws are made on the CPU, so that they do not depend on the device.
 
     Args:
-        prompt: at least one word.
+        prompt: at least one word; the texts do not include it.
         length: words of each text.
         advance: called after each of the `length` words.
     """

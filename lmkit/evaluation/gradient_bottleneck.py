@@ -23,21 +23,21 @@ class MeasuredCheckpoint(NamedTuple):
 def at_each_checkpoint(
     run: LoadedRun, measure: Callable[[str], Bottleneck]
 ) -> list[MeasuredCheckpoint]:
-    """What `measure` finds at the best checkpoint, and at the last where it is another one.
+    """Measures the best checkpoint, and the last one where that is another.
 
     Args:
-        run: loaded from its best checkpoint; its model is left with the weights of the last one.
-        measure: measures the model of `run`; it is given the checkpoint's name.
+        run: loaded from its best checkpoint. Its model is left with the weights of the last one.
+        measure: measures the model of `run`, given the checkpoint's name.
 
     Raises: UserError when a checkpoint is damaged.
     """
     best = load_checkpoint(run.folder.best)
-    found = [_measured("best", best, run.averaged, measure)]
+    measured = [_measured("best", best, run.averaged, measure)]
     last = load_checkpoint(run.folder.last) if run.folder.last.exists() else best
     if last["global_step"] != best["global_step"]:
         averaged = load_evaluated_weights(run.model, last)
-        found.append(_measured("last", last, averaged, measure))
-    return found
+        measured.append(_measured("last", last, averaged, measure))
+    return measured
 
 
 def _measured(

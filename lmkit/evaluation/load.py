@@ -30,9 +30,7 @@ class LoadedRun(NamedTuple):
     data: DataModule
     averaged: bool  # whether these weights are averages
 
-    def with_bar(
-        self, batches: Iterable[AnyBatch], contexts: int, then: str
-    ) -> Iterator[AnyBatch]:
+    def with_bar(self, batches: Iterable[AnyBatch], contexts: int, then: str) -> Iterator[AnyBatch]:
         """The batches, with a bar over their contexts; at the end it says what comes `then`."""
         name = self.folder.path.name
         with progress_bar() as progress:

@@ -70,9 +70,7 @@ def model_logits(
     )
 
 
-def _first_contexts(
-    model: HeadModule, batches: Iterable[Batch], num_contexts: int
-) -> Tensor:
+def _first_contexts(model: HeadModule, batches: Iterable[Batch], num_contexts: int) -> Tensor:
     parts, seen = [], 0
     for hidden_TBD, _ in model.head_inputs(batches):
         parts.append(hidden_TBD.flatten(0, 1))

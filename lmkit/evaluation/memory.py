@@ -1,4 +1,4 @@
-"""How much memory is available, for work that takes much of it to ask before it begins."""
+"""How much memory is available: work that needs much of it asks before it begins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def require_memory(needed: int, device: torch.device, what: str, remedy: str) ->
 
     Args:
         what: the work that needs them, for the message.
-        remedy: what would need fewer.
+        remedy: what would need fewer bytes, for the message.
     """
     available = available_bytes(device)
     if needed > available:
@@ -28,13 +28,13 @@ def require_memory(needed: int, device: torch.device, what: str, remedy: str) ->
 
 
 def available_bytes(device: torch.device, root: Path = Path("/")) -> int:
-    """Bytes that can be had without swapping, within the limits of the process's control groups.
+    """Bytes that are free without swapping, within the limits of the process's control groups.
 
     Args:
         root: of the file system that holds proc/ and sys/.
     """
     if device.type == "cuda":
-        torch.cuda.empty_cache()  # else what PyTorch keeps for later counts as taken
+        torch.cuda.empty_cache()  # what PyTorch keeps for later would count as taken
         return torch.cuda.mem_get_info(device)[0]
     return min([_of_machine(root), *_of_control_groups(root)])
 
@@ -52,7 +52,7 @@ def _of_machine(root: Path) -> int:
 
 
 def _of_control_groups(root: Path) -> list[int]:
-    """What is left in each group that holds this process: schedulers limit their jobs so."""
+    """What is left in each group of this process; schedulers limit their jobs by these."""
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -76,7 +76,7 @@ def _of_control_groups(root: Path) -> list[int]:
 
 
 def _left(folder: Path, limit_name: str, used_name: str) -> list[int]:
-    """The limit less what is used, of which file caches can be dropped; [] without a limit."""
+    """The limit less what is used, not counting file caches; [] without a limit."""
     try:
         limit = (folder / limit_name).read_text().strip()
         used = int((folder / used_name).read_text())

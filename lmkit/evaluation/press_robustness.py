@@ -32,14 +32,14 @@ from lmkit.spectra.separated import (
 from lmkit.training.head_module import HeadModule
 
 TRUE_RANK = 10
-# of float64 matrices at the peak, LAPACK's work among them
+# how many float64 matrices there are at the peak, LAPACK's workspace included
 COPIES = {"svd": 9, "qr": 6}
-# What float32 rows hold of log P's tenth singular value is rounding below this share of the first
+# below this share of the first singular value, the tenth is nothing but the rows' float32 rounding
 LEAST_SHARE = 1e-6
 
 
 class RobustnessOptions(NamedTuple):
-    """What the study does to the matrix."""
+    """What is done to the matrix."""
 
     factorisation: str  # "svd" or "qr"
     round_trips: int
@@ -57,12 +57,12 @@ class Noisy(NamedTuple):
 
 
 class Robustness(NamedTuple):
-    """The study of one matrix of rank `true_rank`; tolerance in units of sigma_1, of float64."""
+    """The study of one matrix of rank `true_rank`."""
 
     num_contexts: int
     num_words: int
     true_rank: int
-    tolerance: float
+    tolerance: float  # Press's for float64, relative to the first singular value
     singular_values: list[float]  # the ones that are kept, relative to the first
     round_trip_ranks: list[int]  # before the first, and after each
     round_trip_errors: list[float]  # of each: ||product - matrix|| / ||matrix||, Frobenius
@@ -70,7 +70,7 @@ class Robustness(NamedTuple):
 
 
 def num_steps(options: RobustnessOptions) -> int:
-    """How often `study` says what it does."""
+    """How often `study` calls `step`."""
     return 1 + options.round_trips + len(options.noise)
 
 
@@ -83,10 +83,11 @@ def study(
 ) -> Robustness:
     """Parthiban et al. 2021, supplement, section 5, on log P of the first contexts.
 
-    `step` is told what comes next.
+    Args:
+        step: called with a description of each step before it starts.
 
-    Raises: UserError when there are too few contexts or words, log P has no ten singular values, or
-        the memory does not suffice.
+    Raises: UserError when there are too few contexts or words, when log P has fewer than ten
+        singular values above its rounding, or when the memory does not suffice.
     """
     _require_size(options, num_contexts, len(model.head.decoder_bias), model.device)
     step("log P")
@@ -96,7 +97,7 @@ def study(
 def study_matrix(
     rows_NV: Tensor, options: RobustnessOptions, step: Callable[[str], None]
 ) -> Robustness:
-    """The study of any matrix, of which the ten largest singular values are kept."""
+    """The study of any matrix, cut down to its ten largest singular values."""
     num_contexts, num_words = rows_NV.shape
     matrix_NV = keep_top(rows_NV, TRUE_RANK)
     values = split_off(matrix_NV, TRUE_RANK).top_C.tolist()

@@ -21,8 +21,8 @@ def fitting_spectrum(
 ) -> Spectrum:
     """The spectrum of log P, or of the transformed logits, over the first contexts.
 
-    Raises: UserError when the head has no such matrix, or when the memory does not suffice, with
-        the number of contexts for which it would.
+    Raises: UserError when the head has no such matrix; when the memory does not suffice, with the
+        number of contexts for which it would.
     """
     num_words = len(model.head.decoder_bias)
     available = available_bytes(model.device)
@@ -41,9 +41,9 @@ def fitting_spectrum(
 def pairwise_divergence(
     model: HeadModule, batches: Iterable[Batch], num_contexts: int
 ) -> PairwiseDivergence:
-    """How far apart the next-word distributions of two of the first contexts are, on average."""
-    found = DivergenceAccumulator(len(model.head.decoder_bias), device=model.device)
+    """How far apart the next-word distributions of two of the first contexts are on average."""
+    divergences = DivergenceAccumulator(len(model.head.decoder_bias), device=model.device)
     for hidden_1ND, _ in context_blocks(model, batches, num_contexts):
         with exact_evaluation(model, model.device.type):
-            found.add(model.head.log_probs(hidden_1ND))
-    return found.result()
+            divergences.add(model.head.log_probs(hidden_1ND))
+    return divergences.result()

@@ -30,8 +30,8 @@ class Bottleneck(NamedTuple):
     decoder_rank: int
     share: float  # of all gradients as one vector
     mean_share: float  # mean over contexts and components
-    low_share: float  # of which 5 % are lower
-    high_share: float  # of which 5 % are higher
+    low_share: float  # 5 % of them are lower
+    high_share: float  # 5 % of them are higher
     isotropic_share: float  # sqrt(R / V): what a gradient of random direction would have
 
 
@@ -55,16 +55,16 @@ def model_bottleneck(
     for hidden_1ND, targets_1N in context_blocks(model, windows, num_contexts):
         with exact_evaluation(model, model.device.type):
             shares.add(logit_gradients(head, hidden_1ND, targets_1N).flatten(0, 1))
-    found = shares.result()
-    finite = found.per_context_N[found.per_context_N.isfinite()]  # NaN: a gradient of 0
-    num_components = len(found.per_context_N) // num_contexts
+    result = shares.result()
+    finite = result.per_context_N[result.per_context_N.isfinite()]  # NaN: a gradient of 0
+    num_components = len(result.per_context_N) // num_contexts
     num_words, rank = basis_VR.shape
     return Bottleneck(
         num_contexts,
         num_components,
         num_words,
         rank,
-        found.total,
+        result.total,
         float(finite.mean()),
         float(finite.quantile(0.05)),
         float(finite.quantile(0.95)),
@@ -73,8 +73,7 @@ def model_bottleneck(
 
 
 def logit_gradients(head: Head, hidden_1ND: Tensor, targets_1N: Tensor) -> Tensor:
-    """Gradients (N, K, V) of the targets' summed nll with respect to the logits, before the
-    transform."""
+    """Gradients (N, K, V) of the targets' summed nll with respect to the untransformed logits."""
     targets_N1 = targets_1N.reshape(-1, 1)
     log_prior_NK, context_NKE = head.contexts(hidden_1ND)
     logits_NKV = head.logits(context_NKE).detach().requires_grad_()

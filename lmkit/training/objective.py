@@ -13,8 +13,8 @@ from lmkit.errors.user_error import require_at_least, require_positive
 class RegularizedNLL:
     """nll + ar_weight mean(dropped^2) + tar_weight mean((raw_t+1 - raw_t)^2).
 
-    AR acts on the last layer's output after dropout, TAR on the one before it (Merity, McCann and
-    Socher 2017, sections 2.1 and 2.2, as in the AWD-LSTM authors' code). Both in float32.
+    AR acts on the last layer's output after dropout, TAR on that before it (Merity, McCann and
+    Socher 2017, sections 2.1 and 2.2, as in the AWD-LSTM authors' code). Both are in float32.
     """
 
     def __init__(self, ar_weight: float, tar_weight: float) -> None:
@@ -36,7 +36,8 @@ class FloodedNLL(RegularizedNLL):
     """|nll - level| + level, and regularisation as above (Ishida et al. 2020, equation 1).
 
     Where a window's nll is below the level, the step goes uphill: training hovers about the level
-    instead of fitting the text ever closer. The regularisers stand outside, as weight decay does.
+    instead of fitting the text ever more closely. Regularisers are not flooded, as weight decay is
+    not.
 
     Args:
         level: b, nats a token. A perplexity p is the level log p.

@@ -1,4 +1,4 @@
-"""From the configured optimizer to one over a model's parameters. Averaging is a callback's."""
+"""Makes the configured optimizer over a model's parameters. A callback does the averaging."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch.optim import Optimizer
 from lmkit.errors.user_error import UserError, require_at_least, require_positive
 from lmkit.heads.head import Head
 
-# What `optimizer` in the configuration makes: its class with its options, still without parameters.
+# what the section `optimizer` makes: a class with its options, still without parameters
 OptimizerFactory = Callable[[list[dict[str, Any]]], Optimizer]
 
 
 def make_optimizer(
     factory: OptimizerFactory, head: Head, parameters: Iterable[nn.Parameter], transform_lr: float
 ) -> Optimizer:
-    """The optimizer over all trainable `parameters`, the head's transform at an lr of its own."""
+    """The optimizer over all trainable `parameters`; the head's transform has an lr of its own."""
     transform = [p for p in head.transform.parameters() if p.requires_grad]
     own = {id(p) for p in transform}
     groups: list[dict[str, Any]] = [

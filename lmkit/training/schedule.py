@@ -1,4 +1,4 @@
-"""What the learning rate of a step is multiplied by."""
+"""Schedules of the learning rate."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from lmkit.errors.user_error import require_count
 
 
 class Schedule(ABC):
-    """Asked before each training step; the same factor goes to every parameter group."""
+    """Scales the lr of each training step, in every parameter group alike."""
 
     @abstractmethod
     def factor(self, batch: Batch) -> float:
-        """What the lr is multiplied by for this batch."""
+        """What to multiply the lr by for this batch."""
 
 
 class WindowLength(Schedule):
-    """length / bptt, as the AWD-LSTM authors' code has it: a longer window takes a larger step.
+    """length / bptt, as in the AWD-LSTM authors' code: a longer window takes a larger step.
 
     Args:
-        bptt: the window length at which the lr is the optimizer's.
+        bptt: the window length at which the lr is the optimizer's own.
     """
 
     def __init__(self, bptt: int) -> None:

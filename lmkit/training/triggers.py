@@ -10,7 +10,7 @@ from lmkit.errors.user_error import require_count
 
 
 class Trigger(ABC):
-    """Asked once an epoch, after validation. Epochs count from 1."""
+    """Is asked once an epoch, after validation. Epochs count from 1."""
 
     from_start = False  # whether weights are averaged from the first step on, without asking
     place = 0  # among triggers in tables
@@ -25,18 +25,18 @@ class Trigger(ABC):
         """Whether averaging starts with the next epoch."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What must survive a restart."""
+        """The state that must survive a restart."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027  (not all have any)
-        """Restores `state_dict`'s outcome."""
+        """Restores what `state_dict` returned."""
 
 
 def is_non_monotone(losses: Sequence[float], n: int) -> bool:
     """Whether the last of the valid losses exceeds the best of all but the last `n` before it.
 
-    As the AWD-LSTM authors' code does, `len(history) > n and loss > min(history[:-n])` with the
-    history before this epoch (Merity et al. 2018, algorithm 1, says it differently).
+    This is `len(history) > n and loss > min(history[:-n])` in the AWD-LSTM authors' code, whose
+    history ends before this epoch (Merity et al. 2018, algorithm 1, says it differently).
     """
     return len(losses) > n + 1 and losses[-1] > min(losses[: -n - 1])
 

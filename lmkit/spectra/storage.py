@@ -28,7 +28,7 @@ class StoredSpectrum(NamedTuple):
 
 
 def write_spectrum(file: BinaryIO, singular_values: Tensor, measures: SpectrumMeasures) -> None:
-    """Writes into an open binary file, so that the caller decides how the file is replaced."""
+    """Writes into an open binary file; how the file is replaced is the caller's choice."""
     np.savez(
         file,
         format_version=np.int64(FORMAT_VERSION),

@@ -116,10 +116,10 @@ class PiecewiseLinear(Transform):
     """`plif`: a learned increasing piecewise linear function (LMS-PLIF; Ganea et al. 2019).
 
     `knots` knots begin at -limit and lie `step` = 2 limit / knots apart. Right of knot i, and
-    beyond the first and last, the slope is softplus(w_i) > 0, initialised as softplus(softplus^-1(1) +
-    N(0, 1)). As softmax does not see a constant, f is zero at the middle knot, where float32 is
-    finest. `frozen` keeps the random slopes as they are (LMS-PLIF with a dagger; Parthiban et al.
-    2021, Table 3).
+    beyond the first and last, the slope is softplus(w_i) > 0, initialised as
+    softplus(softplus^-1(1) + N(0, 1)). As softmax does not see a constant, f is zero at the middle
+    knot, where float32 is finest. `frozen` keeps the random slopes as they are (LMS-PLIF with a
+    dagger; Parthiban et al. 2021, Table 3).
     """
 
     def __init__(self, knots: int, limit: float, frozen: bool) -> None:

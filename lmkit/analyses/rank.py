@@ -23,6 +23,7 @@ from lmkit.comparison.ranks import rank_contexts, ranks_at
 from lmkit.comparison.run_files import Files, Measurement
 from lmkit.errors.user_error import require_choice
 from lmkit.presentation.published import (
+    PublishedNumber,
     PublishedRun,
     published_run,
     published_section,
@@ -31,6 +32,7 @@ from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.side_by_side import side_by_side
 from lmkit.presentation.style import figure, legend_below, looks
 from lmkit.presentation.tables import Cell, Column, Table, whole, word
+from lmkit.runs.finished import FinishedRun
 from lmkit.runs.spectrum_files import read_spectrum, write_spectrum
 
 if TYPE_CHECKING:  # it brings torch
@@ -323,7 +325,7 @@ def _rank_row(
 
 def _test_measurements(
     group: Group, files: Files, contexts: int | None
-) -> list[tuple[Run, Measurement]]:
+) -> list[tuple[FinishedRun, Measurement]]:
     """What was measured of the group's runs over so many contexts of test."""
     return [
         (run, measured)

@@ -18,11 +18,8 @@ from lmkit.errors.user_error import UserError
 Config = dict[str, Any]
 _Made = TypeVar("_Made")
 
-_MADE = (
-    *("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger", "stopping"),
-    *("callbacks", "conclusion", "trainer"),
-)
-_NOT_SHARED = ("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger", "windows")
+_KINDS = ("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger")
+_MADE = (*_KINDS, "stopping", "callbacks", "conclusion", "trainer")
 
 
 class Checker:
@@ -42,7 +39,7 @@ class Checker:
         from lmkit.training.run import check, define
 
         # one point stands for all that differ from it in what is made apart
-        others = {key: value for key, value in config.items() if key not in _NOT_SHARED}
+        others = {key: value for key, value in config.items() if key not in (*_KINDS, "windows")}
         run = self._once("others", others, lambda: define(config, self._has_gpu))
 
         def make_all() -> None:

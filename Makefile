@@ -22,6 +22,7 @@ run: setup
 
 test: setup
 	$(BIN)/ruff check lmkit tests
+	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
 # Sweeps on a SLURM of one node, which it installs (root and apt-get), starts and ends; or it says
@@ -35,3 +36,4 @@ bench: setup
 
 lint: setup
 	$(BIN)/ruff check --fix lmkit tests
+	$(BIN)/mypy

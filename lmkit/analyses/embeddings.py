@@ -88,7 +88,7 @@ class Embeddings(Analysis):
 
     def measure(self, run: LoadedRun) -> Content:
         # they bring torch, which the report does without
-        from lmkit.evaluation.next_words import of_running_text
+        from lmkit.evaluation.load import of_running_text
         from lmkit.trunk.recurrent_trunk import RecurrentTrunk
 
         model, data = of_running_text(run)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from lmkit.errors.user_error import UserError, require_choice, require_count
 
 if TYPE_CHECKING:  # they bring torch
-    from lmkit.data.windows import EvalWindows
+    from lmkit.data.epochs import EvalBatches
     from lmkit.evaluation.load import LoadedRun
 
 
 class ChosenContexts(NamedTuple):
     """The contexts of one run that are measured."""
 
-    windows: EvalWindows  # of the whole split
+    batches: EvalBatches  # of the whole split
     num_contexts: int  # measured, from its start
     available: int  # that the split has
 
@@ -38,15 +38,15 @@ class FirstContexts:
 
     def of(self, run: LoadedRun) -> ChosenContexts:
         """Raises: UserError when the run's split has fewer contexts."""
-        windows = run.data.eval_batches(self.split)
-        available = windows.num_targets
+        batches = run.data.eval_batches(self.split)
+        available = batches.num_targets
         count = available if self.contexts is None else self.contexts
         if count > available:
             raise UserError(
                 f"contexts={count} is more than the {available:,} contexts of the {self.split} "
                 f"split; contexts=null takes all of them"
             )
-        return ChosenContexts(windows, count, available)
+        return ChosenContexts(batches, count, available)
 
     def __str__(self) -> str:
         """`the first 2,000 test contexts`, for titles."""

@@ -81,8 +81,9 @@ class Logits(Analysis):
         found = []
         for group in groups:
             run = files.representative(group.runs, cls.name)
-            if run is not None:
-                found.append(_curve(group.label, files.analysis(run, cls.name)))
+            content = None if run is None else files.analysis(run, cls.name)
+            if content is not None:
+                found.append(_curve(group.label, content))
         missing = []
         if without or not found:
             whose = ", ".join(without) or "any head"

@@ -61,7 +61,8 @@ class Samples(Analysis):
     def measure(self, run: LoadedRun) -> Content:
         # they bring torch, which the report does without
         from lmkit.evaluation.generate import generate
-        from lmkit.evaluation.next_words import known_words, of_running_text
+        from lmkit.evaluation.load import of_running_text
+        from lmkit.evaluation.next_words import known_words
 
         model, data = of_running_text(run)
         vocabulary = data.corpus.vocabulary

@@ -1,22 +1,52 @@
-"""The windows of a corpus's three splits, in the form that Lightning takes."""
+"""The batches of a corpus's three splits, in the form that Lightning takes."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import cached_property
 
 import pytorch_lightning as pl
 
-from lmkit.data.corpus import TextSplits
+from lmkit.data.corpus import Splits, TextSplits
+from lmkit.data.epochs import EpochBatches, EvalBatches
 from lmkit.data.windows import EvalWindows, TrainWindows, columns
 from lmkit.errors.user_error import require_count
 
 
-class WindowsDataModule(pl.LightningDataModule):
-    """Training windows of random length, validation and test windows of a fixed one.
+class DataModule(pl.LightningDataModule, ABC):
+    """Batches of a corpus's splits.
 
-    Lightning stores the state of the training windows in checkpoints by itself, since they have
-    `state_dict` and `load_state_dict`; after each step `trainer.train_dataloader.commit(window)`
-    must be called. On the way to a device only a window's tensors move.
+    Lightning stores the state of the training batches in checkpoints by itself, since they have
+    `state_dict` and `load_state_dict`; after each step `train_batches.commit(batch)` must be
+    called. On the way to a device only a batch's tensors move.
+    """
+
+    corpus: Splits
+
+    @property
+    @abstractmethod
+    def train_batches(self) -> EpochBatches:
+        """The training batches: always the same object, which knows how far training has come."""
+
+    @abstractmethod
+    def eval_batches(self, split: str) -> EvalBatches:
+        """The batches that evaluate `split`.
+
+        Raises: UserError unless it is train, valid or test, or when it is too short.
+        """
+
+    def train_dataloader(self) -> EpochBatches:
+        return self.train_batches
+
+    def val_dataloader(self) -> EvalBatches:
+        return self.eval_batches("valid")
+
+    def test_dataloader(self) -> EvalBatches:
+        return self.eval_batches("test")
+
+
+class WindowsDataModule(DataModule):
+    """Training windows of random length, validation and test windows of a fixed one.
 
     Args:
         corpus: the token ids of the three splits.
@@ -47,7 +77,7 @@ class WindowsDataModule(pl.LightningDataModule):
         require_count("windows.valid_batch_size", valid_batch_size)
         require_count("windows.test_batch_size", test_batch_size)
         require_count("windows.eval_length", eval_length)
-        self.corpus = corpus
+        self.corpus: TextSplits = corpus
         self.batch_size = batch_size
         self.valid_batch_size = valid_batch_size
         self.test_batch_size = test_batch_size
@@ -58,7 +88,6 @@ class WindowsDataModule(pl.LightningDataModule):
 
     @cached_property
     def train_batches(self) -> TrainWindows:
-        """The training windows: always the same object, which knows how far training has come."""
         columns_SB = columns(self.corpus.train, self.batch_size)
         return TrainWindows(columns_SB, self.bptt, self.max_length_delta, self.seed)
 
@@ -71,12 +100,3 @@ class WindowsDataModule(pl.LightningDataModule):
         tokens = self.corpus.tokens(split)
         batch_size = self.test_batch_size if split == "test" else self.valid_batch_size
         return EvalWindows(columns(tokens, batch_size), self.eval_length)
-
-    def train_dataloader(self) -> TrainWindows:
-        return self.train_batches
-
-    def val_dataloader(self) -> EvalWindows:
-        return self.eval_batches("valid")
-
-    def test_dataloader(self) -> EvalWindows:
-        return self.eval_batches("test")

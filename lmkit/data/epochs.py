@@ -1,4 +1,4 @@
-"""Training batches epoch by epoch, with an exact record of how far training has come."""
+"""What batches are: of training, with an exact record of how far it has come, and of evaluation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Batch(Protocol):
-    """What training asks of a batch, whatever else is in it."""
+    """What training asks of a batch, a named tuple, whatever else is in it."""
 
     @property
     def targets_TB(self) -> Tensor:  # noqa: N802
@@ -35,6 +35,20 @@ class Batch(Protocol):
     @property
     def is_last(self) -> bool:
         """Whether it is the last of its epoch."""
+
+
+class EvalBatches(Protocol):
+    """The batches of a split, in order, each of its targets once."""
+
+    @property
+    def num_targets(self) -> int:
+        """Predicted tokens."""
+
+    def __len__(self) -> int:
+        """Number of batches."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches."""
 
 
 class EpochBatches(ABC):

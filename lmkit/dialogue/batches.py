@@ -10,10 +10,10 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from lmkit.data.datamodule import DataModule
 from lmkit.data.epochs import EpochBatches
 from lmkit.dialogue.corpus import EOS_ID, DialogueSplits, Utterances
 from lmkit.errors.user_error import require_choice, require_count
@@ -179,7 +179,7 @@ class EvalPairs:
             yield self.pairs.batch(pairs, index, 0, index == len(self) - 1)
 
 
-class PairsDataModule(pl.LightningDataModule):
+class PairsDataModule(DataModule):
     """Training pairs in random batches, validation and test pairs in order.
 
     Args:
@@ -214,7 +214,8 @@ class PairsDataModule(pl.LightningDataModule):
         require_count("windows.batch_size", batch_size)
         require_count("windows.eval_batch_size", eval_batch_size)
         require_count("windows.bptt", bptt)
-        self.corpus, self.seed = corpus, seed
+        self.corpus: DialogueSplits = corpus
+        self.seed = seed
         self.turns, self.context_words = turns, context_words
         self.response_words = response_words
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
@@ -234,12 +235,3 @@ class PairsDataModule(pl.LightningDataModule):
     def eval_batches(self, split: str) -> EvalPairs:
         """The batches of `split`. Raises: UserError unless it is train, valid or test."""
         return EvalPairs(self.pairs(split), self.eval_batch_size)
-
-    def train_dataloader(self) -> TrainPairs:
-        return self.train_batches
-
-    def val_dataloader(self) -> EvalPairs:
-        return self.eval_batches("valid")
-
-    def test_dataloader(self) -> EvalPairs:
-        return self.eval_batches("test")

@@ -5,27 +5,19 @@ Shapes: T words of a response, B batch, N predicted words (not padding), D input
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from lmkit.dialogue.batches import PairBatch
-from lmkit.dialogue.corpus import Utterances
 from lmkit.dialogue.seq2seq import Seq2Seq
 from lmkit.errors.user_error import UserError
 from lmkit.heads.head import Head
-from lmkit.training.head_module import Contexts, HeadModule
+from lmkit.training.context import data_of
+from lmkit.training.head_module import HeadInput, HeadModule
 from lmkit.training.objective import RegularizedNLL
 from lmkit.training.optimizer import OptimizerFactory
 from lmkit.training.schedule import Schedule
-
-
-class Predicted(NamedTuple):
-    """The words that a batch's outputs predict, without padding."""
-
-    targets_TB: Tensor  # (1, N)
 
 
 class DialogueModel(HeadModule):
@@ -68,18 +60,17 @@ class DialogueModel(HeadModule):
     def setup(self, stage: str) -> None:
         # Lightning puts back what a checkpoint holds after this; a finetuned model has its bias
         if stage == "fit" and not self.head.decoder_bias.any():
-            data = self.trainer.datamodule  # type: ignore[attr-defined]  # Lightning sets it
-            self.start_from_frequencies(data.corpus.train)
+            self.start_from_frequencies(data_of(self.trainer).corpus.train_word_counts())
 
     @torch.no_grad()
-    def start_from_frequencies(self, train: Utterances) -> None:
+    def start_from_frequencies(self, word_counts_V: np.ndarray) -> None:
         """Sets the decoder's bias to the words' log frequencies, with one added to each count.
 
         From a bias of zero Adam first drives all outputs to the same large values, which give the
         frequencies, and finds no way back for hundreds of steps.
         """
-        counts = np.bincount(train.words_W, minlength=len(self.head.decoder_bias)) + 1.0
-        self.head.decoder_bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+        counts_V = word_counts_V + 1.0
+        self.head.decoder_bias.copy_(torch.from_numpy(np.log(counts_V / counts_V.sum())))
 
     def decoded(self, batch: PairBatch) -> Tensor:
         """The decoder's outputs (1, N, D) where there is a word to predict."""
@@ -93,9 +84,9 @@ class DialogueModel(HeadModule):
         hidden_1ND = self.decoded(batch)
         nll = self.head.nll(hidden_1ND, batch.targets_TB[batch.is_word_TB].unsqueeze(0))
         loss = self.objective(nll, hidden_1ND, hidden_1ND) + self.head.penalty(hidden_1ND)
-        self.track(batch, nll, loss, hidden_1ND)
+        self.log_step(batch, nll, loss, hidden_1ND)
         return loss
 
-    def evaluated(self, batch: PairBatch, state: None) -> Contexts:
+    def read(self, batch: PairBatch, state: None) -> HeadInput:
         targets_1N = batch.targets_TB[batch.is_word_TB].unsqueeze(0)
-        return Contexts(self.decoded(batch), Predicted(targets_1N), None)
+        return HeadInput(self.decoded(batch), targets_1N, None)

@@ -8,8 +8,8 @@ to h_t it predicts
 
     p_cache(w | t) ~ sum_{i < t} 1{x_{i+1} = w} exp(theta h_t . h_i)
 
-and is mixed with the model: p = (1 - weight) p_model + weight p_cache. It needs the trunk's output
-and p_model of the targets alone, so that it goes with any head.
+and is mixed with the model: p = (1 - weight) p_model + weight p_cache. It needs the head's input
+and p_model of the targets alone, so it goes with any head.
 """
 
 from __future__ import annotations
@@ -23,23 +23,31 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
-from lmkit.data.windows import EvalWindows, Window
+from lmkit.data.epochs import Batch
+from lmkit.data.windows import EvalWindows
 from lmkit.errors.user_error import require_count, require_positive, require_rate
 from lmkit.evaluation.load import LoadedRun
 from lmkit.evaluation.method import Method, Point, as_perplexity, one_column
 from lmkit.evaluation.perplexity import Perplexity
-from lmkit.training.head_module import exact_evaluation
-from lmkit.training.language_model import LanguageModel
+from lmkit.training.head_module import HeadModule, exact_evaluation
 
 BLOCK = 70  # contexts that are predicted at once; changes nothing but the order of sums
 
 
 class Setting(NamedTuple):
-    """What the cache is told."""
+    """The values with which the cache predicts."""
 
     window: int
     theta: float
     weight: float
+
+
+class Grids(NamedTuple):
+    """The values that a search tries."""
+
+    window: list[int]
+    theta: list[float]
+    weight: list[float]
 
 
 class Cache(Method):
@@ -49,13 +57,14 @@ class Cache(Method):
         window: contexts that are remembered.
         theta: inverse temperature of the likeness.
         weight: lambda, of the cache in the mixture; 0 is the model alone.
-        window_grid, theta_grid, weight_grid: what a search tries, each with each.
+        window_grid, theta_grid, weight_grid: the values that a search tries, each with each.
     """
 
     kind = "cache"
 
     def __init__(
         self,
+        *,
         window: int,
         theta: float,
         weight: float,
@@ -64,13 +73,13 @@ class Cache(Method):
         weight_grid: Sequence[float],
     ) -> None:
         self.setting = Setting(window, theta, weight)
-        self.grids = Setting(list(window_grid), list(theta_grid), list(weight_grid))
-        for value in (window, *window_grid):
-            require_count("method.window", value)
-        for value in (theta, *theta_grid):
-            require_positive("method.theta", value)
-        for value in (weight, *weight_grid):
-            require_rate("method.weight", value)
+        self.grids = Grids(list(window_grid), list(theta_grid), list(weight_grid))
+        for each_window in (window, *window_grid):
+            require_count("method.window", each_window)
+        for each_theta in (theta, *theta_grid):
+            require_positive("method.theta", each_theta)
+        for each_weight in (weight, *weight_grid):
+            require_rate("method.weight", each_weight)
 
     def options(self) -> dict[str, object]:
         return self.setting._asdict()
@@ -79,7 +88,14 @@ class Cache(Method):
         return self.grids._asdict()
 
     def at(self, options: Mapping[str, float]) -> Cache:
-        return Cache(**options, **{f"{name}_grid": found for name, found in self.grid().items()})
+        return Cache(
+            window=int(options["window"]),
+            theta=options["theta"],
+            weight=options["weight"],
+            window_grid=self.grids.window,
+            theta_grid=self.grids.theta,
+            weight_grid=self.grids.weight,
+        )
 
     def search_length(self) -> int:
         return BLOCK
@@ -99,17 +115,18 @@ class Cache(Method):
 
 
 def mean_nlls(
-    model: LanguageModel, windows: EvalWindows, settings: Sequence[Setting], name: str
+    model: HeadModule, windows: EvalWindows, settings: Sequence[Setting], name: str
 ) -> list[float]:
-    """Mean negative log-likelihood of all targets in each setting, nats: one pass, with a bar."""
+    """Mean negative log-likelihood of all targets in each setting, nats; one pass with a bar."""
     total = torch.zeros(len(settings), dtype=torch.float64)
     for nll_Sn in token_nlls(model, track(windows, name, transient=True), settings):
         total += nll_Sn.double().sum(1).cpu()
-    return (total / windows.num_targets).tolist()
+    means: list[float] = (total / windows.num_targets).tolist()
+    return means
 
 
 def token_nlls(
-    model: LanguageModel, windows: Iterable[Window], settings: Sequence[Setting]
+    model: HeadModule, windows: Iterable[Batch], settings: Sequence[Setting]
 ) -> Iterator[Tensor]:
     """Negative log-likelihoods (S, n) of each window's targets in each setting, nats.
 
@@ -117,13 +134,13 @@ def token_nlls(
     """
     longest = max(setting.window for setting in settings)
     keys_MD = words_M = None
-    for hidden_TBD, window in model.outputs(windows):
-        hidden_nD, targets_n = hidden_TBD[:, 0], window.targets_TB[:, 0]
+    for hidden_TBD, targets_TB in model.head_inputs(windows):
+        hidden_nD, targets_n = hidden_TBD[:, 0], targets_TB[:, 0]
         known = 0 if keys_MD is None else len(keys_MD)
         keys_MD = hidden_nD if keys_MD is None else torch.cat([keys_MD, hidden_nD])
         words_M = targets_n if words_M is None else torch.cat([words_M, targets_n])
         with exact_evaluation(model, hidden_TBD.device.type):
-            log_model_n = -model.head.token_nll(hidden_TBD, window.targets_TB)[:, 0]
+            log_model_n = -model.head.token_nll(hidden_TBD, targets_TB)[:, 0]
             scores_nM = hidden_nD @ keys_MD.T
         age_nM = known + torch.arange(len(hidden_nD), device=scores_nM.device).unsqueeze(1)
         age_nM = age_nM - torch.arange(len(keys_MD), device=scores_nM.device)
@@ -141,7 +158,7 @@ def _mixed(
 ) -> Tensor:
     """log p (S, n) of the targets. `age_nM` counts contexts back: the cache's are 1 to window."""
     log_cache: dict[tuple[int, float], Tensor] = {}
-    is_empty_n = (age_nM < 1).all(dim=1)  # before the first word nothing is known
+    is_empty_n = (age_nM < 1).all(dim=1)  # nothing is known before the first word
     rows = []
     for window, theta, weight in settings:
         if (window, theta) not in log_cache:

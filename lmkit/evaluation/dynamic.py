@@ -2,18 +2,18 @@
 
 Shapes: T segment length, B batch (here 1).
 
-The text is predicted segment by segment, each with the weights that the ones before have left:
+The text is predicted segment by segment, each with the weights that those before it have left:
 
     theta <- theta + decay (theta_0 - theta) RMS / mean(RMS) - lr grad / (RMS + epsilon)
 
-theta_0 are the trained weights, grad is that of the segment's mean loss, RMS that of the gradients
-on the training text (`gradient_statistics`), mean(RMS) the mean over tensors of their means. As in
-the authors' code no decay passes 1: a weight then goes all the way back.
+theta_0 are the trained weights, grad is the gradient of the segment's mean loss, RMS that of the
+gradients on the training text (`gradient_statistics`), mean(RMS) the mean over tensors of their
+means. As in the authors' code no decay exceeds 1: a weight then goes all the way back.
 
-The first version of that code, which Yang et al. 2018 used (their table 8), had the root of the sum
-of grad^2 for RMS, which is sqrt(num_batches) times as much, and divided by the sum over tensors in
-place of their mean. So its lr and epsilon are sqrt(num_batches) times the formula's, its decay
-num_tensors times.
+The first version of that code, which Yang et al. 2018 used (their table 8), took the root of the
+sum of grad^2 as RMS, which is sqrt(num_batches) times as much, and divided by the sum over tensors
+instead of the mean. So its lr and epsilon are sqrt(num_batches) times the formula's, and its decay
+is num_tensors times the formula's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from lmkit.evaluation.gradient_statistics import (
     stored_statistics,
     trainable,
 )
-from lmkit.evaluation.load import LoadedRun
+from lmkit.evaluation.load import LoadedRun, of_running_text
 from lmkit.evaluation.method import Method, Point, as_perplexity, one_column
 from lmkit.evaluation.perplexity import Perplexity
 from lmkit.training.language_model import LanguageModel
@@ -53,7 +53,7 @@ class Rates(NamedTuple):
     epsilon: float
 
     def from_code(self, statistics: GradientStatistics) -> Rates:
-        """The formula's, if these are in the convention of the code's first version."""
+        """The formula's rates, where these are in the convention of the code's first version."""
         root = math.sqrt(statistics.num_batches)
         return Rates(self.lr / root, self.decay / len(statistics.rms), self.epsilon / root)
 
@@ -74,7 +74,7 @@ class Adaptation:
     def update(self, grads: Sequence[torch.Tensor]) -> None:
         """One step of the formula."""
         torch._foreach_lerp_(self.values, self.trained, self.decays)
-        torch._foreach_addcmul_(self.values, grads, self.steps, value=-1)
+        torch._foreach_addcmul_(self.values, list(grads), self.steps, value=-1)
 
     def reset(self) -> None:
         """Back to the trained weights."""
@@ -89,13 +89,14 @@ class Dynamic(Method):
         convention: "paper", the formula; "code", that of the code's first version.
         length: tokens of a segment, between two steps, and of the statistics' windows.
         batch_size: columns of the training text, for the statistics.
-        lr_grid, decay_grid: what a search tries, each with each, in the same convention.
+        lr_grid, decay_grid: the values that a search tries, each with each, in the same convention.
     """
 
     kind = "dynamic"
 
     def __init__(
         self,
+        *,
         lr: float,
         decay: float,
         epsilon: float,
@@ -125,21 +126,31 @@ class Dynamic(Method):
         return {"lr": self.lr_grid, "decay": self.decay_grid}
 
     def at(self, options: Mapping[str, float]) -> Dynamic:
-        grids = {f"{name}_grid": found for name, found in self.grid().items()}
-        return Dynamic(**self.options() | dict(options) | grids)
+        return Dynamic(
+            lr=options["lr"],
+            decay=options["decay"],
+            epsilon=self.rates.epsilon,
+            convention=self.convention,
+            length=self.length,
+            batch_size=self.batch_size,
+            lr_grid=self.lr_grid,
+            decay_grid=self.decay_grid,
+        )
 
     def search_length(self) -> int:
         return self.length
 
     def measure(self, run: LoadedRun, split: str) -> Perplexity:
+        model, _ = of_running_text(run)
         windows = one_column(run, split, self.length)
         statistics = stored_statistics(run, self.length, self.batch_size)
-        adaptation = self._adaptation(run.model, statistics, self.rates)
+        adaptation = self._adaptation(model, statistics, self.rates)
         shown = track(windows, f"{split} perplexity", transient=True)
-        nll = float(segment_nlls(run.model, shown, adaptation).sum())
+        nll = float(segment_nlls(model, shown, adaptation).sum())
         return as_perplexity(nll / windows.num_targets, windows.num_targets)
 
     def search(self, run: LoadedRun, windows: EvalWindows) -> list[Point]:
+        model, _ = of_running_text(run)
         statistics = stored_statistics(run, self.length, self.batch_size)
         points = []
         grid = list(product(self.lr_grid, self.decay_grid))
@@ -147,11 +158,11 @@ class Dynamic(Method):
             task = progress.add_task("search on valid", total=len(grid) * len(windows))
             for lr, decay in grid:
                 rates = self.rates._replace(lr=lr, decay=decay)
-                adaptation = self._adaptation(run.model, statistics, rates)
+                adaptation = self._adaptation(model, statistics, rates)
                 shown = _advancing(windows, progress, task)
-                nll = float(segment_nlls(run.model, shown, adaptation).sum())
-                found = as_perplexity(nll / windows.num_targets, windows.num_targets)
-                points.append(Point({"lr": lr, "decay": decay}, found.perplexity))
+                nll = float(segment_nlls(model, shown, adaptation).sum())
+                measured = as_perplexity(nll / windows.num_targets, windows.num_targets)
+                points.append(Point({"lr": lr, "decay": decay}, measured.perplexity))
         return points
 
     def _adaptation(

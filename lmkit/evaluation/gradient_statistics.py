@@ -1,4 +1,4 @@
-"""How large a model's gradients are on its training text: the RMS of each weight's.
+"""How large a model's gradients are on its training text: the RMS for each weight.
 
 Shapes: T window length, B batch.
 """
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lmkit.data.windows import EvalWindows, Window, columns
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.load import LoadedRun
+from lmkit.evaluation.load import LoadedRun, of_running_text
 from lmkit.runs.atomic import replace_atomically
 from lmkit.training.checkpoint_files import weights_sha256
 from lmkit.training.head_module import exact_evaluation, to_device
@@ -53,7 +53,7 @@ def gradient_step(
 ) -> Step:
     """Loss and gradients of a window as evaluation predicts it: no dropout, true float32.
 
-    The trunk's LSTMs leave what cuDNN's backward needs in evaluation mode too.
+    The trunk's LSTMs keep what cuDNN's backward needs in evaluation mode too.
     """
     window = to_device(window, model.device)
     with exact_evaluation(model, model.device.type), torch.enable_grad():
@@ -61,7 +61,7 @@ def gradient_step(
         output = model.trunk(window.inputs_TB, state)
         nll = model.head.nll(model.head_input(output), window.targets_TB)
         grads = torch.autograd.grad(nll, parameters, materialize_grads=True)
-    return Step(nll.detach(), grads, [tuple(s.detach() for s in layer) for layer in output.state])
+    return Step(nll.detach(), grads, [(a.detach(), b.detach()) for a, b in output.state])
 
 
 def gradient_statistics(model: LanguageModel, windows: EvalWindows) -> GradientStatistics:
@@ -77,14 +77,15 @@ def gradient_statistics(model: LanguageModel, windows: EvalWindows) -> GradientS
 
 
 def stored_statistics(run: LoadedRun, length: int, batch_size: int) -> GradientStatistics:
-    """The statistics of a run's weights, from its folder if they were gathered before.
+    """The statistics of a run's weights, read from its folder if they were gathered before.
 
-    They are kept in `analysis/gradients_<key>.pt`; the key is of the weights, the training text
-    and both sizes.
+    They are kept in `analysis/gradients_<key>.pt`; the key is a digest of the weights, the training
+    text and both sizes.
 
     Raises: UserError naming `method.batch_size` when the training text is too short for it.
     """
-    train = run.data.corpus.train
+    model, data = of_running_text(run)
+    train = data.corpus.train
     if len(train) < 2 * batch_size:
         raise UserError(
             f"a training text of {len(train)} tokens is too short for {batch_size} columns; choose "
@@ -92,21 +93,21 @@ def stored_statistics(run: LoadedRun, length: int, batch_size: int) -> GradientS
         )
     digest = hashlib.sha256(f"1 {length} {batch_size}".encode())
     digest.update(train.tobytes())
-    digest.update(weights_sha256(trainable(run.model)).encode())
+    digest.update(weights_sha256(trainable(model)).encode())
     key = digest.hexdigest()
     path = run.folder.analysis / f"gradients_{key[:12]}.pt"
-    found = _read(path, key)
-    if found is None:
+    statistics = _read(path, key)
+    if statistics is None:
         windows = EvalWindows(columns(train, batch_size), length)
-        found = gradient_statistics(run.model, windows)
-        content = {"key": key} | found._asdict()
+        statistics = gradient_statistics(model, windows)
+        content = {"key": key, **statistics._asdict()}
         replace_atomically(path, lambda file: torch.save(content, file))
-    rms = {name: value.to(run.model.device) for name, value in found.rms.items()}
-    return found._replace(rms=rms)
+    rms = {name: value.to(model.device) for name, value in statistics.rms.items()}
+    return statistics._replace(rms=rms)
 
 
 def _read(path: Path, key: str) -> GradientStatistics | None:
-    """What was kept under that key; None when there is nothing, or nothing that can be read."""
+    """What was kept under that key; None when there is nothing that can be read."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if content.pop("key") != key:

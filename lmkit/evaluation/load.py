@@ -1,4 +1,4 @@
-"""A trained model and its data, from the checkpoint of a run alone."""
+"""A trained model and its data, rebuilt from the checkpoint of a run alone."""
 
 from __future__ import annotations
 
@@ -6,41 +6,50 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytorch_lightning as pl
 import torch
 
 from lmkit.data.corpus import Corpus
-from lmkit.data.windows import Window
+from lmkit.data.datamodule import DataModule, WindowsDataModule
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.progress import progress_bar
 from lmkit.runs.folder import RunFolder
 from lmkit.training.build import build_data, build_model, make
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
-from lmkit.training.head_module import HeadModule
+from lmkit.training.head_module import AnyBatch, HeadModule
+from lmkit.training.language_model import LanguageModel
 
 
 class LoadedRun(NamedTuple):
-    """A run as its checkpoint has it."""
+    """A run as its checkpoint holds it."""
 
     folder: RunFolder
-    config: dict[str, Any]  # with the folder in which the corpus was found this time
+    config: dict[str, Any]  # data.root is where the corpus was found this time
     source: Corpus
     model: HeadModule  # with the weights that the checkpoint's valid perplexity belongs to
-    data: pl.LightningDataModule
+    data: DataModule
     averaged: bool  # whether these weights are averages
 
-    def with_bar(self, windows: Iterable[Window], contexts: int, then: str) -> Iterator[Window]:
-        """The windows, with a bar over their contexts; at the end it says what comes `then`."""
+    def with_bar(
+        self, batches: Iterable[AnyBatch], contexts: int, then: str
+    ) -> Iterator[AnyBatch]:
+        """The batches, with a bar over their contexts; at the end it says what comes `then`."""
         name = self.folder.path.name
         with progress_bar() as progress:
             task = progress.add_task(f"{name}: contexts", total=contexts)
-            for window in windows:
+            for batch in batches:
                 left = progress.tasks[task].remaining or 0
-                progress.advance(task, min(window.targets_TB.numel(), left))
+                progress.advance(task, min(batch.targets_TB.numel(), left))
                 if progress.finished:
                     progress.update(task, description=f"{name}: {then}")
-                yield window
+                yield batch
+
+
+def of_running_text(run: LoadedRun) -> tuple[LanguageModel, WindowsDataModule]:
+    """The run's model and data. Raises: UserError when they are of something else."""
+    if not isinstance(run.model, LanguageModel) or not isinstance(run.data, WindowsDataModule):
+        raise UserError("it is no language model of running text")
+    return run.model, run.data
 
 
 def load_run(
@@ -48,7 +57,9 @@ def load_run(
 ) -> LoadedRun:
     """Rebuilds model and data of the run in `path` from `checkpoint`, "best" or "last".
 
-    `data_root` replaces the folder in which the run found its corpus.
+    Args:
+        data_root: the folder of the corpora; None: where the run found its own.
+        threads: of the CPU; None: as many as the run had.
 
     Raises: UserError when there is no such run, its checkpoint is damaged, or the text holds words
         that the model does not know.

@@ -1,4 +1,4 @@
-"""What a run's transform does to the logits that it meets.
+"""What a run's transform does to the logits that it is given.
 
 Shapes: T window length, B batch, N = T*B contexts, D trunk output, E embedding, K components,
 V vocabulary.
@@ -12,19 +12,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lmkit.data.windows import Window
-from lmkit.training.head_module import exact_evaluation
-from lmkit.training.language_model import LanguageModel
+from lmkit.data.epochs import Batch
+from lmkit.training.head_module import HeadModule, exact_evaluation
 
 CURVE_POINTS = 401
 _CHUNK = 2**22  # logits at once; float32 counts them exactly up to 2^24
 
 
 class Histogram(NamedTuple):
-    """Of the logits of all contexts, components and words; densities integrate to 1."""
+    """The logits of all contexts, components and words; densities integrate to 1."""
 
     edges: list[float]
-    density: list[float]  # a unit of logit
+    density: list[float]  # per unit of logit
 
 
 class Curve(NamedTuple):
@@ -43,13 +42,13 @@ class Logits(NamedTuple):
 
 
 def model_logits(
-    model: LanguageModel, windows: Iterable[Window], num_contexts: int, num_bins: int
+    model: HeadModule, batches: Iterable[Batch], num_contexts: int, num_bins: int
 ) -> Logits:
-    """Of the first `num_contexts` contexts of the windows, state carried from their start.
+    """The logits of the first `num_contexts` contexts, state carried from the first batch on.
 
-    Contexts (N, D) are kept, their N*K*V logits made twice: for the range, then for the counts.
+    The contexts (N, D) are kept, and their N*K*V logits made twice: for the range, then to count.
     """
-    hidden_ND = _first_contexts(model, windows, num_contexts)
+    hidden_ND = _first_contexts(model, batches, num_contexts)
     low, high = torch.inf, -torch.inf
     for logits in _chunks(model, hidden_ND):
         smallest, largest = map(float, torch.aminmax(logits))
@@ -72,21 +71,21 @@ def model_logits(
 
 
 def _first_contexts(
-    model: LanguageModel, windows: Iterable[Window], num_contexts: int
+    model: HeadModule, batches: Iterable[Batch], num_contexts: int
 ) -> Tensor:
-    parts, found = [], 0
-    for hidden_TBD in model.contexts(windows):
+    parts, seen = [], 0
+    for hidden_TBD, _ in model.head_inputs(batches):
         parts.append(hidden_TBD.flatten(0, 1))
-        found += len(parts[-1])
-        if found >= num_contexts:
+        seen += len(parts[-1])
+        if seen >= num_contexts:
             break
     return torch.cat(parts)[:num_contexts]
 
 
-def _chunks(model: LanguageModel, hidden_ND: Tensor) -> Iterator[Tensor]:
+def _chunks(model: HeadModule, hidden_ND: Tensor) -> Iterator[Tensor]:
     """Logits (..., V) before the transform, of a few contexts at a time."""
     head = model.head
     rows = max(1, _CHUNK // (head.mixture.num_experts * len(head.decoder_bias)))
-    for part_nD in hidden_ND.split(rows):
+    for part_nD in torch.split(hidden_ND, rows):
         with exact_evaluation(model, model.device.type):
             yield from head.logit_chunks(part_nD.unsqueeze(1))

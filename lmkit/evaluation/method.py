@@ -1,7 +1,7 @@
 """What predicts a text after training: one contract for every method of `lmkit evaluate`.
 
-A method that a part of the model cannot do is refused by that part: its class names the method and
-the reason in `cannot_evaluate`, such as `cannot_evaluate = {"dynamic": "it has no gradient"}`.
+A part of a model refuses a method that it cannot be used with: its class names the method and the
+reason, as in `cannot_evaluate = {"dynamic": "it has no gradient"}`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 from lmkit.data.windows import EvalWindows, columns
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.load import LoadedRun
+from lmkit.evaluation.load import LoadedRun, of_running_text
 from lmkit.evaluation.perplexity import Perplexity
 
 
 class Point(NamedTuple):
-    """What a search found at one point of its grid."""
+    """A point of a search's grid, and the perplexity there."""
 
     options: dict[str, float]
     perplexity: float
 
 
 class Searched(NamedTuple):
-    """What a search found on valid."""
+    """The outcome of a search on valid."""
 
     tokens: int  # predicted, from the start of valid
     points: list[Point]  # the best first
@@ -34,7 +34,7 @@ class Searched(NamedTuple):
 class Method(ABC):
     """A way to predict a text with a trained model. Making one checks its options."""
 
-    kind: ClassVar[str]  # names the method, whatever its values
+    kind: ClassVar[str]  # the method's name, whatever its values
 
     @abstractmethod
     def options(self) -> dict[str, object]:
@@ -53,16 +53,16 @@ class Method(ABC):
         raise NotImplementedError
 
     def grid(self) -> dict[str, Sequence[float]]:
-        """The values that are searched, by option; empty where there is nothing to search."""
+        """The values that a search tries, by option; empty where there is nothing to search."""
         return {}
 
     def search_length(self) -> int:
-        """Length of the windows that `search` wants."""
+        """Length of the windows that `search` takes."""
         raise NotImplementedError
 
 
 def search_on_valid(run: LoadedRun, method: Method, num_tokens: int | None) -> Searched:
-    """Tries all values of the method's grids with one another on the start of valid."""
+    """Tries each point of the method's grid on the start of valid."""
     windows = one_column(run, "valid", method.search_length(), num_tokens)
     points = method.search(run, windows)
     return Searched(windows.num_targets, sorted(points, key=lambda point: point.perplexity))
@@ -71,13 +71,15 @@ def search_on_valid(run: LoadedRun, method: Method, num_tokens: int | None) -> S
 def one_column(
     run: LoadedRun, split: str, length: int, num_targets: int | None = None
 ) -> EvalWindows:
-    """A split, or so many predicted tokens from its start, as one stream in windows of `length`.
+    """A split, or its first `num_targets` predicted tokens, as one stream in windows of `length`.
 
-    All that comes before a word is known when it is predicted: valid is not laid out in columns.
+    A word is predicted from all that comes before it: valid is not laid out in columns here.
 
-    Raises: UserError naming `search_tokens` when the split has fewer.
+    Raises: UserError naming `search_tokens` when the split has fewer tokens; when the model is of
+        something else than running text.
     """
-    tokens = getattr(run.data.corpus, split)
+    _, data = of_running_text(run)
+    tokens = data.corpus.tokens(split)
     if num_targets is not None and num_targets > len(tokens) - 1:
         raise UserError(
             f"search_tokens={num_targets} is more than the {len(tokens) - 1:,} predicted tokens of "
@@ -95,13 +97,13 @@ def as_perplexity(nll: float, num_tokens: int) -> Perplexity:
 
 @runtime_checkable
 class LimitsEvaluation(Protocol):
-    """A part of a model that some methods cannot be used with: why, by the method's kind."""
+    """A part of a model that some methods cannot be used with."""
 
-    cannot_evaluate: Mapping[str, str]
+    cannot_evaluate: Mapping[str, str]  # why, by the method's kind
 
 
 def refuse_what_cannot(run: LoadedRun, kind: str) -> None:
-    """Raises UserError when a part of the run's model cannot be evaluated by that method."""
+    """Raises UserError when that method cannot be used with a part of the run's model."""
     head = run.model.head
     parts = {"trunk": run.model.trunk, "head.mixture": head.mixture}
     for option, part in (parts | {"head.transform": head.transform}).items():

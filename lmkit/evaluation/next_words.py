@@ -1,4 +1,4 @@
-"""Which words a model expects next, at any places of a text.
+"""Which words a model expects next, at any place of a text.
 
 Shapes: T window length, D trunk output, n places, V vocabulary; the text is one column, B = 1.
 """
@@ -13,17 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lmkit.data.datamodule import WindowsDataModule
 from lmkit.data.windows import EvalWindows, Window, columns
 from lmkit.errors.user_error import UserError, did_you_mean
-from lmkit.evaluation.load import LoadedRun, load_run
+from lmkit.evaluation.load import LoadedRun, load_run, of_running_text
 from lmkit.runs.finished import FinishedRun
 from lmkit.training.head_module import exact_evaluation
-from lmkit.training.language_model import LanguageModel
 
 
 class NextWords(NamedTuple):
-    """The likeliest next words at a place, and what the model thinks of the true one."""
+    """The likeliest next words at a place, and how likely the true one is."""
 
     target_prob: float | None  # None where no word follows
     target_rank: int | None  # 1: the likeliest
@@ -44,22 +42,15 @@ def known_words(option: str, text: str, vocabulary: Sequence[str]) -> list[int]:
     return [index[word] for word in words]
 
 
-def of_running_text(run: LoadedRun) -> tuple[LanguageModel, WindowsDataModule]:
-    """The run's model and data. Raises: UserError when they are of something else."""
-    if not isinstance(run.model, LanguageModel) or not isinstance(run.data, WindowsDataModule):
-        raise UserError("it is no language model of running text")
-    return run.model, run.data
-
-
 class SplitReader:
     """A run's model that reads a split of its corpus in one column, its state carried along.
 
-    A position is the index in the split of the word that is to be predicted, so at least 1.
+    A position is the index in the split of the word to be predicted; it is at least 1.
 
     Args:
         run: of a language model.
         split: train, valid or test.
-        top: how many of the likeliest words are named at each place.
+        top: how many of the likeliest words are given at each place.
 
     Raises: UserError when the run is of something else.
     """
@@ -68,12 +59,12 @@ class SplitReader:
         self.model, data = of_running_text(run)
         self.run, self.split, self.top = run, split, top
         self.vocabulary = data.corpus.vocabulary
-        self.tokens: np.ndarray = data.corpus._asdict()[split]  # int64, (num_tokens,)
+        self.tokens: np.ndarray = data.corpus.tokens(split)  # int64, (num_tokens,)
         self._length = data.eval_length  # words read at a time: changes the order of sums only
 
     def of_another(self, run: FinishedRun) -> SplitReader:
         """The same split read by the best model of another run, loaded as this one was."""
-        has_root = "root" in run.config["data"]
+        has_root = "root" in run.config()["data"]
         data_root = self.run.config["data"].get("root") if has_root else None
         other = load_run(run.folder.path, "best", data_root, torch.get_num_threads())
         return SplitReader(other, self.split, self.top)
@@ -84,7 +75,7 @@ class SplitReader:
         return self.vocabulary == other.vocabulary and same_words
 
     def known_words(self, option: str, text: str) -> list[int]:
-        """As the function `known_words`, of the run's vocabulary."""
+        """The words of a text as indices into the run's vocabulary; see the function."""
         return known_words(option, text, self.vocabulary)
 
     def next_words(self, positions: Sequence[int]) -> dict[int, NextWords]:
@@ -96,10 +87,10 @@ class SplitReader:
         return self._expected(shown, self.tokens, positions)
 
     def next_words_after(self, text: Sequence[int]) -> NextWords:
-        """What the model expects after a text of its own, read from a state of zeros."""
+        """What the model expects after any other text, read from a state of zeros."""
         tokens = np.array([*text, 0])  # a word to be predicted, whatever it is
-        found = self._expected(self._windows(tokens), tokens, [len(text)])
-        return found[len(text)]._replace(target_prob=None, target_rank=None)
+        expected = self._expected(self._windows(tokens), tokens, [len(text)])
+        return expected[len(text)]._replace(target_prob=None, target_rank=None)
 
     @cached_property
     def log_probs(self) -> np.ndarray:
@@ -119,7 +110,7 @@ class SplitReader:
         wanted = np.unique(positions)
         expected: dict[int, NextWords] = {}
         first = 1  # position of the window's first target
-        for hidden_TBD in self.model.contexts(windows):
+        for hidden_TBD, _ in self.model.head_inputs(windows):
             here = wanted[(wanted >= first) & (wanted < first + len(hidden_TBD))]
             if len(here):
                 at = torch.from_numpy(here - first).to(hidden_TBD.device)

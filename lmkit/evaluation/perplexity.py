@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from rich.progress import track
 
-from lmkit.data.windows import EvalWindows
+from lmkit.data.epochs import EvalBatches
 from lmkit.training.head_module import HeadModule
 
 
 class Perplexity(NamedTuple):
-    """How well a split is predicted, over all its targets, state carried from window to window."""
+    """How well a split is predicted, over all of its targets."""
 
     nll: float  # nats a token
     perplexity: float  # exp(nll)
@@ -20,8 +20,7 @@ class Perplexity(NamedTuple):
     num_tokens: int
 
 
-def perplexity(model: HeadModule, windows: EvalWindows, name: str) -> Perplexity:
-    """Exp of the mean over all predicted tokens, in float32 without autocast; with a bar."""
-    bar = track(windows, description=name, transient=True)
-    nll = model.mean_nll(bar)
-    return Perplexity(nll, math.exp(nll), nll / math.log(2), windows.num_targets)
+def perplexity(model: HeadModule, batches: EvalBatches, name: str) -> Perplexity:
+    """Predicts all batches, state carried, in float32 without autocast; shows a bar."""
+    nll = model.mean_nll(track(batches, description=name, transient=True))
+    return Perplexity(nll, math.exp(nll), nll / math.log(2), batches.num_targets)

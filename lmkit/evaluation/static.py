@@ -8,7 +8,7 @@ from lmkit.evaluation.perplexity import Perplexity, perplexity
 
 
 class Static(Method):
-    """Windows as in training's validation and test: state is carried, nothing else is."""
+    """Predicts batches as training's validation does: state is carried, nothing else is."""
 
     kind = "static"
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import publish
@@ -58,9 +58,9 @@ class Result:
     schema_version: int
     experiment: str
     identity: str  # digest
-    metrics: dict[str, object]
-    cost: dict[str, object]
-    provenance: dict[str, object]
+    metrics: dict[str, Any]
+    cost: dict[str, Any]
+    provenance: dict[str, Any]
     budget: Spent
 
 
@@ -105,7 +105,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "int | None": (int, type(None)),
     "str": (str,),
-    "dict[str, object]": (dict,),
+    "dict[str, Any]": (dict,),
     "Spent": (dict,),
 }
 

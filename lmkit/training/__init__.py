@@ -1,1 +1,1 @@
-"""A run from its lock to its best checkpoint."""
+"""Trains a run, to its best checkpoint."""

@@ -1,5 +1,4 @@
-"""From a composed configuration to the objects it describes: Hydra makes them, errors in one line.
-"""
+"""Makes the objects that a configuration describes, with Hydra; errors are one line."""
 
 from __future__ import annotations
 
@@ -13,6 +12,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from torch import Tensor, nn
 
+from lmkit.data.datamodule import DataModule
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.heads.head import Head, HeadParts
 from lmkit.training.context import RunCallback
@@ -27,7 +27,7 @@ def make(section: object, option: str, **parts: object) -> Any:
     Args:
         section: `_target_` and the options that the configuration gives.
         option: where the section stands in the configuration, for messages.
-        parts: what the configuration cannot know. They are not copied.
+        parts: further arguments, which the configuration cannot know. They are not copied.
 
     Raises: UserError with the object's own complaint, or the reason why it cannot be made.
     """
@@ -43,9 +43,9 @@ def make(section: object, option: str, **parts: object) -> Any:
 
 
 def factory_of(section: object, option: str) -> Callable[..., Any]:
-    """What makes the object, once it is given what the configuration cannot know.
+    """The class that `section` names, with its options; a call adds the arguments that are missing.
 
-    Raises: UserError as `make`.
+    Raises: UserError as `make` does.
     """
     if not isinstance(section, Mapping):
         group = option.replace(".", "/")
@@ -67,12 +67,12 @@ def build_model(config: Section, word_counts_V: Tensor) -> HeadModule:
     Parameters are drawn from torch's global generator, in a fixed order.
 
     Args:
-        word_counts_V: int64, how often each word is in the training text; zeros for a model whose
-            weights are then loaded.
+        word_counts_V: int64, how often each word occurs in the training text; zeros will do for a
+            model whose weights are loaded afterwards.
     """
     trunk = make(config["trunk"], "trunk", num_words=len(word_counts_V))
     _require(nn.Module, trunk, config["trunk"], "trunk")
-    module = make(
+    module: HeadModule = make(
         config["module"],
         "module",
         trunk=trunk,
@@ -85,34 +85,42 @@ def build_model(config: Section, word_counts_V: Tensor) -> HeadModule:
     return module
 
 
-def build_data(config: Section, corpus: object) -> pl.LightningDataModule:
+def build_data(config: Section, corpus: object) -> DataModule:
     """The batches of a corpus. Raises: UserError naming the option that is wrong."""
-    return make(config["windows"], "windows", corpus=corpus, seed=config["seed"])
+    data: DataModule = make(config["windows"], "windows", corpus=corpus, seed=config["seed"])
+    _require(DataModule, data, config["windows"], "windows")
+    return data
 
 
 def build_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
-    """The configured callbacks in their order, each checked against the module."""
-    found = []
+    """The configured callbacks, in their order.
+
+    Raises: UserError naming the option that is wrong, or one that does not go with the module.
+    """
+    callbacks: list[pl.Callback] = []
     for name, section in config["callbacks"].items():
         if section is None:
             continue
-        callback = make(section, f"callbacks.{name}")
-        _require(pl.Callback, callback, section, f"callbacks.{name}")
+        option = f"callbacks.{name}"
+        callback = make(section, option)
+        _require(pl.Callback, callback, section, option)
         if isinstance(callback, RunCallback):
             callback.check(module)
-        found.append(callback)
-    return found
+        callbacks.append(callback)
+    return callbacks
 
 
-def _head(section: Section, word_counts_V: Tensor, trunk: Any) -> Head:
+def _head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
     mixture, transform = (make(section[part], f"head.{part}") for part in ("mixture", "transform"))
     _require(nn.Module, mixture, section["mixture"], "head.mixture")
     _require(nn.Module, transform, section["transform"], "head.transform")
+    embedding_weight = trunk.embedding_weight if section["tie_weights"] else None
+    assert embedding_weight is None or isinstance(embedding_weight, nn.Parameter)
     parts = HeadParts(
         mixture=mixture,
         transform=transform,
         word_counts_V=word_counts_V,
-        embedding_weight=trunk.embedding_weight if section["tie_weights"] else None,
+        embedding_weight=embedding_weight,
         loss=section["loss"],
         chunk_mb=section["chunk_mb"],
     )
@@ -132,7 +140,7 @@ def _require(kind: type, made: object, section: Section, option: str) -> None:
 
 
 def _in_one_line(error: InstantiationException, option: str) -> UserError:
-    """What Hydra says over several lines and causes."""
+    """In one line, what Hydra says over several lines and causes."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -148,7 +156,7 @@ def _in_one_line(error: InstantiationException, option: str) -> UserError:
 def _misfit(
     error: TypeError, factory: Callable[..., Any], option: str, parts: Mapping[str, object]
 ) -> str:
-    """What is wrong with the options of a call, with the name that may have been meant."""
+    """What is wrong with the options of a call, and the name that may have been meant."""
     text = " ".join(str(error).split())
     target = getattr(factory, "func", factory)
     takes = [name for name in inspect.signature(target).parameters if name not in parts]

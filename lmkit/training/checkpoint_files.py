@@ -1,6 +1,6 @@
-"""Checkpoint files: written under a temporary name, synced and renamed while the lock is held.
+"""Checkpoint files: written under a temporary name, synced, and renamed while the lock is held.
 
-They are loaded with `weights_only=True`: no pickle is run.
+They are loaded with `weights_only=True`, which runs no pickle.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lmkit.runs.atomic import replace_atomically
 
 
 def load_checkpoint(path: Path | str) -> dict[str, Any]:
-    """A checkpoint's content, tensors on the CPU.
+    """The content of a checkpoint, with its tensors on the CPU.
 
     Raises: UserError naming the file when it is missing, damaged or holds more than plain data.
     """
@@ -59,7 +59,7 @@ class AtomicCheckpointIO(CheckpointIO):
             Path(path), lambda file: torch.save(checkpoint, file), before_rename=self.check_lock
         )
 
-    def load_checkpoint(  # type: ignore[override]
+    def load_checkpoint(
         self, path: Path | str, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         return load_checkpoint(path)

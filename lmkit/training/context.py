@@ -1,4 +1,4 @@
-"""What callbacks are told of the run that they belong to."""
+"""What callbacks know of the run, the model and the data that they belong to."""
 
 from __future__ import annotations
 
@@ -8,14 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 
+from lmkit.data.datamodule import DataModule
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity
 from lmkit.runs.leave import Leave
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames
+from lmkit.training.head_module import HeadModule
 
-if TYPE_CHECKING:  # it is a callback that takes a context itself
+if TYPE_CHECKING:  # a callback imports this module
     from lmkit.training.callbacks.asgd_switch import AsgdSwitch
+
+
+def model_of(module: pl.LightningModule) -> HeadModule:
+    """The model that Lightning hands to a callback's hook, as what it is."""
+    assert isinstance(module, HeadModule)
+    return module
+
+
+def data_of(trainer: pl.Trainer) -> DataModule:
+    """The data that a Trainer fits a model to."""
+    data: DataModule = trainer.datamodule  # type: ignore[attr-defined]  # set by `Trainer.fit` alone
+    return data
 
 
 @dataclass(frozen=True)
@@ -28,9 +42,9 @@ class RunContext:
     config: Mapping[str, Any]  # composed, as plain data
     vocabulary: Sequence[str]  # words by index
     metrics: MetricsFile
-    switch: AsgdSwitch  # owner of the averages
+    switch: AsgdSwitch  # holds the averages
     leave: Leave  # hears the signals that ask the process to end
-    check_lock: Callable[[], None]  # raises LockLost: to be called before a file gets its name
+    check_lock: Callable[[], None]  # raises LockLost; called before a file is renamed
 
 
 class RunCallback(pl.Callback):

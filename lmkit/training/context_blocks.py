@@ -1,4 +1,4 @@
-"""The first contexts of a model's text, in blocks whose logits take a fixed amount of memory.
+"""The first contexts of a text, in blocks whose logits take a fixed amount of memory.
 
 Shapes: N contexts, n of them in a block, D trunk output.
 """
@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from lmkit.data.epochs import Batch
 from lmkit.heads.chunked_nll import chunk_rows
 from lmkit.training.head_module import HeadModule
 
-BLOCK_MB = 64  # memory of one block's logits; a constant, as it changes the last bits
+BLOCK_MB = 64  # of one block's logits; no option, since it changes the last bits
 
 
 class ContextBlock(NamedTuple):
@@ -27,15 +28,16 @@ class ContextBlock(NamedTuple):
 def context_blocks(
     model: HeadModule, batches: Iterable[Batch], num_contexts: int
 ) -> Iterator[ContextBlock]:
-    """The first `num_contexts` contexts of the batches, state carried, as blocks (1, n, D)."""
+    """The first `num_contexts` contexts of the batches, state carried, in blocks."""
     head, seen = model.head, 0
     itemsize = head.decoder_weight.element_size()
     rows = chunk_rows(head.mixture.num_experts, len(head.decoder_bias), itemsize, BLOCK_MB)
-    for hidden_TBD, batch in model.outputs(batches):
+    for hidden_TBD, targets_TB in model.head_inputs(batches):
         hidden_ND = hidden_TBD.flatten(0, 1)[: num_contexts - seen]
-        targets_N = batch.targets_TB.flatten()[: num_contexts - seen]
+        targets_N = targets_TB.flatten()[: num_contexts - seen]
         seen += len(hidden_ND)
-        for hidden, targets in zip(hidden_ND.split(rows), targets_N.split(rows), strict=True):
-            yield ContextBlock(hidden.unsqueeze(0), targets.unsqueeze(0))
+        parts = zip(torch.split(hidden_ND, rows), torch.split(targets_N, rows), strict=True)
+        for hidden_nD, targets_n in parts:
+            yield ContextBlock(hidden_nD.unsqueeze(0), targets_n.unsqueeze(0))
         if seen == num_contexts:
             return

@@ -1,8 +1,8 @@
 """AWD-LSTM's second stage: a run that begins with the best weights of a finished one.
 
 Averaging starts with the first step, and the run ends when the averages' valid loss exceeds the
-best of all but the last n (Merity et al. 2018, section 5, and `finetune.py` in their code). The
-weights that it began with stay the best until an epoch beats their valid perplexity, as there.
+best of all but the last n (Merity et al. 2018, section 5, and `finetune.py` in their code). As
+there, the weights that it began with stay the best until an epoch beats their valid perplexity.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_atomically
@@ -29,9 +30,9 @@ def finetuning_config(
 
     Args:
         start: the finished run.
-        changes: sections and options that differ from that run's.
+        changes: sections and options that replace that run's.
         lr: of the optimizer; None: that run's.
-        data_root: where the corpora lie; None: where that run found its own.
+        data_root: the folder of the corpora; None: that run's.
 
     Raises: UserError when the run's result or checkpoint is damaged.
     """
@@ -60,11 +61,12 @@ def start_from(
     checkpoints: Checkpoints,
     check_lock: Callable[[], None],
 ) -> None:
-    """Gives `model` the best weights of a finished run, and makes them the best, as of epoch 0.
+    """Gives `model` the best weights of a finished run, which are this run's best, as of epoch 0.
 
-    `source` is the section finetuned_from of the configuration.
+    Args:
+        source: the section finetuned_from of the configuration.
 
-    Raises: UserError when that run's weights are no longer those that it names.
+    Raises: UserError when that run's weights are no longer those that the section names.
     """
     best = RunFolder(Path(source["folder"])).best
     content = load_checkpoint(best)
@@ -83,6 +85,7 @@ def start_from(
     replace_atomically(path, lambda file: torch.save(start, file), check_lock)
 
 
-def _weights_that_count(content: dict[str, Any]) -> dict[str, torch.Tensor]:
-    weights: dict[str, torch.Tensor] = content["state_dict"]
-    return weights | content["callbacks"][STATE_KEY]["averages"]
+def _weights_that_count(content: dict[str, Any]) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = content["state_dict"]
+    averages: dict[str, Tensor] = content["callbacks"][STATE_KEY]["averages"]
+    return weights | averages

@@ -1,4 +1,4 @@
-"""What LightningModules with a head share: steps, metrics, evaluation, exact resume.
+"""What LightningModules with a head share: steps, metrics, evaluation, exact resuming.
 
 Shapes: T window length, B batch, N = T*B contexts, D input of the head, V vocabulary.
 """
@@ -6,13 +6,16 @@ Shapes: T window length, B batch, N = T*B contexts, D input of the head, V vocab
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.core.optimizer import LightningOptimizer
+from pytorch_lightning.utilities import move_data_to_device
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from lmkit.data.epochs import Batch
 from lmkit.errors.user_error import UserError, require_positive
@@ -22,26 +25,28 @@ from lmkit.training.optimizer import OptimizerFactory, learning_rate, make_optim
 from lmkit.training.schedule import Schedule
 from lmkit.training.token_mean import TokenMean
 
-
-class Contexts(NamedTuple):
-    """What a batch gives the head in evaluation."""
-
-    hidden_TBD: Tensor  # the head's input
-    batch: NamedTuple  # with the targets_TB (int64) of these, whatever else is in it
-    state: object  # for the batch after it, None where nothing is carried
+AnyBatch = TypeVar("AnyBatch", bound=Batch)
 
 
-def to_device(batch: NamedTuple, device: torch.device) -> NamedTuple:
+class HeadInput(NamedTuple):
+    """What a model hands to its head for a batch, in evaluation."""
+
+    hidden_TBD: Tensor
+    targets_TB: Tensor  # int64, the words that follow these contexts
+    state: object  # for the next batch; None where nothing is carried
+
+
+def to_device(batch: AnyBatch, device: torch.device) -> AnyBatch:
     """The batch with its tensors on `device`."""
-    fields = batch._asdict().items()
-    return batch._replace(**{k: v.to(device) for k, v in fields if isinstance(v, Tensor)})
+    moved: AnyBatch = move_data_to_device(batch, device)
+    return moved
 
 
 @contextmanager
 def exact_evaluation(module: nn.Module, device_type: str) -> Iterator[None]:
     """Evaluation mode in true float32: no dropout, no gradient, no autocast, no TF32.
 
-    bfloat16 logits alone raise the Press rank of a rank-102 matrix past 1,000.
+    Logits in bfloat16 would be enough to raise the Press rank of a rank-102 matrix past 1,000.
     """
     training = module.training
     tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
@@ -58,17 +63,17 @@ def exact_evaluation(module: nn.Module, device_type: str) -> Iterator[None]:
 class HeadModule(pl.LightningModule):
     """A model that ends in a head, trained batch by batch.
 
-    Subclasses say what a batch is: `training_step`, which calls `track`, and `evaluated`.
+    A subclass knows its batches: it defines `training_step`, which calls `log_step`, and
+    `read`. Losses and norms are read from the device every `trainer.log_every_n_steps`
+    batches.
 
     Args:
-        trunk: what makes the head's input.
-        head: context vectors to distributions over words.
-        objective: what is minimised.
-        optimizer: makes the optimizer of groups of parameters.
-        schedule: what the lr of a step is multiplied by.
+        trunk: makes the head's input.
+        head: maps the trunk's output to distributions over words.
+        objective: is minimised.
+        optimizer: makes the optimizer from groups of parameters.
+        schedule: scales the lr of each step.
         transform_lr: lr of the transform's own parameters (LMS-PLIF's slopes: 0.02).
-
-    Losses and norms are read from the device every `trainer.log_every_n_steps` batches.
     """
 
     def __init__(
@@ -88,14 +93,20 @@ class HeadModule(pl.LightningModule):
         self.make_optimizer, self.schedule, self.transform_lr = optimizer, schedule, transform_lr
         self.lr = learning_rate(optimizer)
         self.train_nll, self.valid_nll = TokenMean(), TokenMean()
-        self.restored: dict | None = None
-        self.bad_window: Tensor | None = None
-        self.grad_norm: Tensor | None = None
+        self.restored: dict[str, Any] | None = None
+        self.bad_window = torch.full((), -1)  # index of the first one whose loss is not finite
+        self.grad_norm = torch.full((), torch.nan)  # of the last step, before clipping
         self.window_metrics: dict[str, Tensor | float] | None = None
         self.epoch_metrics: dict[str, float] = {}
+        self._valid_state: object = None
 
-    def evaluated(self, batch: Batch, state: object) -> Contexts:
-        """The head's input for a batch, in evaluation mode; `state` is None for the first one."""
+    def read(self, batch: Any, state: Any) -> HeadInput:
+        """The head's input for a batch, in evaluation mode.
+
+        Args:
+            batch: of the subclass's kind.
+            state: what the batch before it left; None for the first one.
+        """
         raise NotImplementedError
 
     def report(self, name: str, value: float) -> None:
@@ -115,21 +126,30 @@ class HeadModule(pl.LightningModule):
             self.restore(self.restored)
             self.restored = None
 
-    def track(self, batch: Batch, nll: Tensor, loss: Tensor, hidden_TBD: Tensor) -> None:
-        """Takes a training step's loss into the metrics, and notices one that is not finite."""
+    def log_step(self, batch: Batch, nll: Tensor, loss: Tensor, hidden_TBD: Tensor) -> None:
+        """Adds a training step to the metrics.
+
+        Raises: UserError, at once or some steps later, when the loss is not finite.
+        """
         if batch.index == 0:
             self.train_nll.reset()
             self.epoch_metrics = {}  # what is reported in some epochs must not stay in others
         self.train_nll.update(nll.detach(), batch.num_targets)
         bad = (self.bad_window < 0) & ~torch.isfinite(loss.detach())
         self.bad_window = torch.where(bad, batch.index, self.bad_window)
-        if batch.index % self.trainer.log_every_n_steps == 0 or not loss.is_cuda:
+        is_logged = batch.index % self._log_every_n_steps == 0
+        if is_logged or not loss.is_cuda:
             self.check_finite()
-        if batch.index % self.trainer.log_every_n_steps == 0:
+        if is_logged:
             self.window_metrics = self._measure_window(nll.detach(), hidden_TBD.detach())
 
+    @property
+    def _log_every_n_steps(self) -> int:
+        steps: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by a connector
+        return steps
+
     def check_finite(self) -> None:
-        """Raises UserError if a window since the start had a loss that is not finite."""
+        """Raises UserError if the loss of any window so far was not finite."""
         window = int(self.bad_window)
         if window >= 0:
             raise UserError(
@@ -146,19 +166,31 @@ class HeadModule(pl.LightningModule):
             **{f"range/{name}": value for name, value in ranges.items()},
         }
 
-    def _write_row(self, values: dict[str, Tensor | float], step: int) -> None:
-        # written here and not by Lightning, which would write an epoch's row after its checkpoint
+    def _write_row(self, values: Mapping[str, Tensor | float], step: int) -> None:
+        # Lightning itself would write an epoch's row after its checkpoint
         row = {"epoch": self.current_epoch} | {name: float(v) for name, v in values.items()}
         for logger in self.loggers:
             logger.log_metrics(row, step)
 
-    def configure_gradient_clipping(self, optimizer, gradient_clip_val, gradient_clip_algorithm):
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clips the norm of the whole gradient, and keeps what it was."""
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         limit = math.inf if gradient_clip_val is None else gradient_clip_val
         self.grad_norm = nn.utils.clip_grad_norm_(parameters, limit)
 
-    def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure) -> None:
-        """A step at the lr that the batch's length asks for, in every group."""
+    def optimizer_step(
+        self,
+        epoch: int,
+        batch_idx: int,
+        optimizer: Optimizer | LightningOptimizer,
+        optimizer_closure: Callable[[], Any] | None = None,
+    ) -> None:
+        """A step at the scheduled lr, in every group."""
         base = [group["lr"] for group in optimizer.param_groups]
         try:
             for group, lr in zip(optimizer.param_groups, base, strict=True):
@@ -169,18 +201,18 @@ class HeadModule(pl.LightningModule):
                 group["lr"] = lr
         if self.window_metrics is not None:
             row = self.window_metrics | {"grad_norm": self.grad_norm}
-            self._write_row(row, self.global_step + 1)  # of the step that is being completed
+            self._write_row(row, self.global_step + 1)  # the step that is being completed
             self.window_metrics = None
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         self._lr_scale = self.schedule.factor(batch)
 
     def train_perplexity(self) -> float:
-        """Of the epoch's windows as trained: dropout on, raw weights."""
+        """Perplexity of the epoch's batches as they were trained: dropout on, raw weights."""
         return safe_exp(float(self.train_nll.compute()))
 
     def on_train_epoch_end(self) -> None:
-        """Runs after all callbacks but the one that saves, and writes what they reported."""
+        """Writes what callbacks reported: Lightning runs only the one that saves after this."""
         self.report("train/ppl", self.train_perplexity())
         self.report("lr", self.lr)
         self._write_row(self.epoch_metrics, self.global_step)
@@ -191,36 +223,30 @@ class HeadModule(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         with exact_evaluation(self, self.device.type):
-            found = self.evaluated(batch, self._valid_state if batch.index else None)
-            self._valid_state = found.state
-            nll_TB = self.head.token_nll(found.hidden_TBD, found.batch.targets_TB)
+            seen = self.read(batch, self._valid_state if batch.index else None)
+            self._valid_state = seen.state
+            nll_TB = self.head.token_nll(seen.hidden_TBD, seen.targets_TB)
         self.valid_nll.update(nll_TB.double().mean(), nll_TB.numel())
 
-    def outputs(self, batches: Iterable[Batch]) -> Iterator[tuple[Tensor, NamedTuple]]:
-        """Inputs of the head (T, B, D) and what holds their targets (T, B), state carried."""
+    def head_inputs(self, batches: Iterable[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
+        """The head's input (T, B, D) and its targets (T, B) for each batch, state carried."""
         state = None
         for batch in batches:
-            # anew for each batch: a generator must leave no mode switched while it waits
+            # entered for each batch: a generator must leave no mode switched while it waits
             with exact_evaluation(self, self.device.type):
-                found = self.evaluated(to_device(batch, self.device), state)
-            state = found.state
-            yield found.hidden_TBD, found.batch
-
-    def contexts(self, batches: Iterable[Batch]) -> Iterator[Tensor]:
-        """Inputs of the head (T, B, D) for all batches, in order."""
-        for hidden_TBD, _ in self.outputs(batches):
-            yield hidden_TBD
+                hidden_TBD, targets_TB, state = self.read(to_device(batch, self.device), state)
+            yield hidden_TBD, targets_TB
 
     def token_nlls(self, batches: Iterable[Batch]) -> Iterator[Tensor]:
-        """(T, B) negative log-likelihoods of each batch's targets, nats."""
-        for hidden_TBD, batch in self.outputs(batches):
+        """Negative log-likelihoods (T, B) of each batch's targets, nats."""
+        for hidden_TBD, targets_TB in self.head_inputs(batches):
             with exact_evaluation(self, self.device.type):
-                nll_TB = self.head.token_nll(hidden_TBD, batch.targets_TB)
+                nll_TB = self.head.token_nll(hidden_TBD, targets_TB)
             yield nll_TB
 
     def log_prob_rows(self, batches: Iterable[Batch]) -> Iterator[Tensor]:
-        """Blocks (n, V) of log P over all contexts, in order; the whole exists nowhere."""
-        for hidden_TBD, _ in self.outputs(batches):
+        """Log P of all contexts, in order, batch by batch: (N, V)."""
+        for hidden_TBD, _ in self.head_inputs(batches):
             with exact_evaluation(self, self.device.type):
                 rows_NV = self.head.log_probs(hidden_TBD)
             yield rows_NV
@@ -232,24 +258,24 @@ class HeadModule(pl.LightningModule):
             mean.update(nll_TB.double().mean(), nll_TB.numel())
         return float(mean.compute())
 
-    def on_save_checkpoint(self, checkpoint: dict) -> None:
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["lmkit_progress"] = {
             "cpu_rng": torch.get_rng_state(),
             "cuda_rng": torch.cuda.get_rng_state() if self.device.type == "cuda" else None,
-            "train_nll": (self.train_nll.mean_value, self.train_nll.weight),
+            "train_nll": (self.train_nll.total, self.train_nll.num_tokens),
         }
 
-    def on_load_checkpoint(self, checkpoint: dict) -> None:
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.restored = checkpoint["lmkit_progress"]
 
-    def restore(self, progress: dict) -> None:
+    def restore(self, progress: Mapping[str, Any]) -> None:
         """Puts back what `on_save_checkpoint` kept."""
         torch.set_rng_state(progress["cpu_rng"])
         if progress["cuda_rng"] is not None:
             torch.cuda.set_rng_state(progress["cuda_rng"])
-        value, weight = progress["train_nll"]
-        self.train_nll.mean_value = value.to(self.device)
-        self.train_nll.weight = weight.to(self.device)
+        total, num_tokens = progress["train_nll"]
+        self.train_nll.total = total.to(self.device)
+        self.train_nll.num_tokens = num_tokens.to(self.device)
 
 
 def safe_exp(nll: float) -> float:

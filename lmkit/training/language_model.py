@@ -1,18 +1,20 @@
-"""The language model's LightningModule: hidden state carried from window to window.
+"""The language model's LightningModule, whose state is carried from window to window.
 
 Shapes: T window length, B batch, D trunk output.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from lmkit.data.windows import Window
-from lmkit.training.head_module import Contexts, HeadModule
-from lmkit.trunk.trunk import TrunkOutput
-
-State = list[tuple[Tensor, Tensor]]
+from lmkit.training.head_module import HeadInput, HeadModule
+from lmkit.training.recorded_step import Step
+from lmkit.trunk.trunk import LayerState, State, Trunk, TrunkOutput
 
 
 class LanguageModel(HeadModule):
@@ -21,22 +23,26 @@ class LanguageModel(HeadModule):
     Args: those of `HeadModule`; `trunk` maps token ids (T, B) and a state to a `TrunkOutput`.
     """
 
-    hidden: State | None = None  # after the last window trained on
+    trunk: Trunk
+    hidden: list[LayerState] | None = None  # after the last window trained on
+    replayed_step: Step | None = None  # stands in for `step` where it is recorded
 
     def training_step(self, window: Window, batch_idx: int) -> Tensor:
         if window.index == 0:
             self.hidden = self.trunk.initial_state(window.inputs_TB.shape[1])
+        assert self.hidden is not None  # restored where a run goes on within an epoch
+        step = self.replayed_step or self.step
         tensors = [x for layer in self.hidden for x in layer]
-        loss, nll, hidden_TBD, *tensors = self.step(window.inputs_TB, window.targets_TB, *tensors)
+        loss, nll, hidden_TBD, *tensors = step(window.inputs_TB, window.targets_TB, *tensors)
         self.hidden = list(zip(tensors[::2], tensors[1::2], strict=True))
-        self.track(window, nll, loss, hidden_TBD)
+        self.log_step(window, nll, loss, hidden_TBD)
         return loss
 
     def step(self, inputs_TB: Tensor, targets_TB: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
-        """A window's work: tensors to tensors, and nothing on the way that a host must know.
+        """The loss of a window, from tensors to tensors, without waiting for the device.
 
-        Takes and returns the layers' states one tensor after the other. Returns the loss, which
-        alone has a gradient, the mean nll, the head's input (T, B, D), then the states.
+        The layers' states come and go one tensor after the other. Returns the loss, which alone has
+        a gradient, the mean nll, the head's input (T, B, D), then the states.
         """
         output = self.trunk(inputs_TB, list(zip(state[::2], state[1::2], strict=True)))
         hidden_TBD = self.head_input(output)
@@ -46,10 +52,10 @@ class LanguageModel(HeadModule):
         carried = [x.detach() for layer in output.state for x in layer]
         return loss, nll.detach(), hidden_TBD.detach(), *carried
 
-    def evaluated(self, window: Window, state: State | None) -> Contexts:
+    def read(self, window: Window, state: State | None) -> HeadInput:
         state = state or self.trunk.initial_state(window.inputs_TB.shape[1])
         output = self.trunk(window.inputs_TB, state)
-        return Contexts(self.head_input(output), window, output.state)
+        return HeadInput(self.head_input(output), window.targets_TB, output.state)
 
     def head_input(self, output: TrunkOutput) -> Tensor:
         """The last layer's output, or those of all layers that the mixture names, side by side."""
@@ -58,11 +64,11 @@ class LanguageModel(HeadModule):
             return output.dropped_TBD
         return torch.cat([output.layers_TBD[i] for i in layers], dim=2)
 
-    def on_save_checkpoint(self, checkpoint: dict) -> None:
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
         checkpoint["lmkit_progress"]["hidden"] = self.hidden
 
-    def restore(self, progress: dict) -> None:
+    def restore(self, progress: Mapping[str, Any]) -> None:
         super().restore(progress)
         if progress["hidden"] is not None:
             device = self.device

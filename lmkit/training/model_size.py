@@ -15,8 +15,8 @@ FLOPs are those of the matrix products for one token, two for each multiply-add:
     word map            2 E E             of spectrum control: K times, and once more if tied
 
 A lookup is no product. Gates, dropout, transforms and softmax are left out. The gradients of a
-product are two products of its size, one for its input and one for its weight, so forward and
-backward together take three times these. The chunked loss takes the same: it recomputes nothing.
+product are two products of its size, one for its input and one for its weight: forward and backward
+together take three times these FLOPs. So does the chunked loss, which recomputes nothing.
 """
 
 from __future__ import annotations
@@ -41,29 +41,36 @@ class Part(NamedTuple):
 
 
 def parts(model: HeadModule) -> list[Part]:
-    """The parts in which parameters or matrix products are, each parameter in one of them.
+    """The parts that hold parameters or take matrix products; each parameter is in one of them.
 
-    In trunks and mixtures from outside, every matrix is taken to be used once a token.
+    Trunks and mixtures from outside are taken to use every matrix once a token.
     """
-    found: dict[str, list[Part]] = {}
+    by_name: dict[str, list[Part]] = {}
     head = model.head
     tied = head.decoder_weight is model.trunk.embedding_weight
     for path, parameter in model.named_parameters():
         name, uses = _part_and_uses(path, tied, head.decoder_uses)
-        found.setdefault(name, []).append(_of_parameter(name, parameter, uses))
+        by_name.setdefault(name, []).append(_of_parameter(name, parameter, uses))
     if isinstance(head.mixture, MixtureOfContexts):
         flops = 2 * head.mixture.num_latents * head.mixture.emb_dim
-        found["mixture.sum"] = [Part("mixture.sum", 0, 0, 0, flops, 3 * flops)]
-    return [total(of_part, name) for name, of_part in found.items()]
+        by_name["mixture.sum"] = [Part("mixture.sum", 0, 0, 0, flops, 3 * flops)]
+    return [total(same, name) for name, same in by_name.items()]
 
 
-def total(found: list[Part], name: str = "total") -> Part:
+def total(some: list[Part], name: str = "total") -> Part:
     """The sum of parts."""
-    return Part(name, *(sum(part[i] for part in found) for i in range(1, len(Part._fields))))
+    return Part(
+        name,
+        trainable=sum(part.trainable for part in some),
+        parameters=sum(part.parameters for part in some),
+        num_bytes=sum(part.num_bytes for part in some),
+        forward_flops=sum(part.forward_flops for part in some),
+        training_flops=sum(part.training_flops for part in some),
+    )
 
 
 def _part_and_uses(path: str, tied: bool, decoder_uses: float) -> tuple[str, float]:
-    """The part that a parameter belongs to, and how often a token is multiplied with it."""
+    """The part that a parameter belongs to, and how many products with it a token takes."""
     if path == "trunk.embedding_weight":
         return ("embedding = decoder", decoder_uses) if tied else ("embedding", 0)
     if path == "head.decoder_weight":

@@ -22,7 +22,7 @@ from lmkit.training.context_blocks import context_blocks
 from lmkit.training.head_module import HeadModule, exact_evaluation
 
 MATRICES = ("log_probs", "transformed_logits")
-WORKING_BYTES = 2**29  # for blocks of contexts, and what else does not grow
+WORKING_BYTES = 2**29  # for blocks of contexts and all else that does not grow
 
 
 class Spectrum(NamedTuple):
@@ -40,8 +40,9 @@ def model_spectrum(
 ) -> Spectrum:
     """The spectrum of log P, or of the transformed logits, over the first `num_contexts` contexts.
 
-    log P of a head that has factors comes from these. Otherwise rows stream into a Gram matrix of
-    the smaller side: of the words, or of the contexts, whose rows are then held (N x V float32).
+    Where a head has factors, the spectrum of log P comes from them. Otherwise rows stream into a
+    Gram matrix of the smaller side: of the words, or of the contexts, whose rows are then held
+    (N x V float32).
 
     Raises: UserError when the head has no one matrix of transformed logits.
     """
@@ -63,7 +64,7 @@ def model_spectrum(
 
 
 def spectrum_bytes(model: HeadModule, num_contexts: int, matrix: str) -> int:
-    """What `model_spectrum` takes at its peak, in bytes: about 0 from factors."""
+    """The memory that `model_spectrum` takes at its peak, in bytes: about 0 from factors."""
     if has_factors(model, matrix):
         return 0
     num_words = len(model.head.decoder_bias)
@@ -99,7 +100,7 @@ def _gram(
         rows_NV[seen : seen + len(block_NV)] = block_NV
         seen += len(block_NV)
     gram = GramAccumulator(num_contexts, device)
-    for columns_NV in rows_NV.split(max(1, 2**24 // num_contexts), dim=1):
+    for columns_NV in torch.split(rows_NV, max(1, 2**24 // num_contexts), dim=1):
         gram.add(columns_NV.T)
     return gram
 

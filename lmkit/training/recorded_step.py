@@ -1,13 +1,13 @@
 """A training step that is recorded once for each shape, and then replayed.
 
 On a GPU the record is a CUDA graph: one launch in place of a few hundred. A graph has fixed shapes
-and fixed memory, so what goes in is copied to where it reads.
+and fixed memory, so inputs are copied to where it reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +18,12 @@ Record = Callable[[Callable[[], None]], Callable[[], None]]
 
 
 def cuda_recorder() -> Record:
-    """What records a function's launches on the GPU; its graphs share a pool of memory."""
+    """Makes a recorder of a function's launches on the GPU; its graphs share a pool of memory."""
     pool = torch.cuda.graph_pool_handle()
 
     def record(run: Callable[[], None]) -> Callable[[], None]:
-        # libraries prepare themselves in a first run; it must not be on the default stream
-        stream = torch.cuda.Stream()
+        # libraries set themselves up in a first run, which must not be on the default stream
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             run()
@@ -43,14 +43,15 @@ class _Recording(NamedTuple):
 
 
 class RecordedStep:
-    """A step that is recorded for each shape of its first input, and replayed.
+    """Records a step for each shape of its first input, and replays it.
 
-    What it returns is overwritten by the next call, but for the loss.
+    The next call overwrites what a call returns, but for the loss.
 
     Args:
-        step: tensors to tensors, of which the first is the loss and alone has a gradient.
-        parameters: what the loss is differentiated by; their memory must stay where it is.
-        record: a function without arguments to one that repeats its work on the same memory.
+        step: maps tensors to tensors; the first is the loss, and it alone has a gradient.
+        parameters: the loss is differentiated by these; their memory must stay where it is.
+        record: takes a function without arguments, and returns one that repeats its work on the
+            same memory.
     """
 
     def __init__(self, step: Step, parameters: Sequence[nn.Parameter], record: Record) -> None:
@@ -67,15 +68,19 @@ class RecordedStep:
             place.copy_(x)
         recording.replay()
         loss, *rest = recording.outputs
-        return _Differentiated.apply(loss, self.grads, *self.parameters), *rest
+        differentiated: Tensor = _Differentiated.apply(  # type: ignore[no-untyped-call]
+            loss, self.grads, *self.parameters
+        )
+        return differentiated, *rest
 
     def _recording(self, inputs: Sequence[Tensor]) -> _Recording:
-        places, outputs = [x.clone() for x in inputs], []
+        places = [x.clone() for x in inputs]
+        outputs: list[Tensor] = []
         device = places[0].device
 
         def run() -> None:
             outputs.clear()  # before the work, which may then take their memory
-            # without its cache, in which casts of weights would outlive the step they belong to
+            # in autocast's cache, casts of weights would outlive the step that they belong to
             with torch.autocast(
                 device.type,
                 torch.get_autocast_dtype(device.type),
@@ -84,16 +89,17 @@ class RecordedStep:
             ):
                 loss, *rest = self.step(*places)
             with torch.autocast(device.type, enabled=False):  # as a trainer's backward
-                found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+                grads = torch.autograd.grad(loss, self.parameters, allow_unused=True)
             if not self.grads:
-                self.grads = [None if grad is None else torch.empty_like(grad) for grad in found]
-            for place, grad in zip(self.grads, found, strict=True):
+                self.grads = [None if grad is None else torch.empty_like(grad) for grad in grads]
+            for place, grad in zip(self.grads, grads, strict=True):
                 if grad is not None:
+                    assert place is not None  # every shape uses the same parameters
                     place.copy_(grad)
             outputs.extend([loss.detach(), *rest])
 
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            replay = self.record(run)  # draws dropout masks that are no window's
+            replay = self.record(run)  # its dropout masks are no window's
         return _Recording(replay, places, outputs)
 
 
@@ -101,12 +107,12 @@ class _Differentiated(torch.autograd.Function):
     """The loss, with gradients that are there already."""
 
     @staticmethod
-    def forward(ctx, loss: Tensor, grads: list[Tensor | None], *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, loss: Tensor, grads: list[Tensor | None], *parameters: Tensor) -> Tensor:
         ctx.grads = grads
         return loss.clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         grads = (None if grad is None else grad * grad_output for grad in ctx.grads)
         return None, None, *grads

@@ -1,4 +1,4 @@
-"""One run, from its definition to its best checkpoint."""
+"""A run, from its definition to its best checkpoint."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import yaml
 from pytorch_lightning.loggers import Logger
 
 from lmkit.data.corpus import Corpus
+from lmkit.data.datamodule import DataModule
 from lmkit.errors.user_error import UserError, require_choice, require_count
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity, identity
@@ -35,7 +36,7 @@ from lmkit.training.trainer import ACCELERATORS, Trainer, check_options
 
 @dataclass(frozen=True)
 class RunDefinition:
-    """What a run is, before anything of it is built."""
+    """What a run is, before any of its objects is made."""
 
     config: dict[str, Any]
     source: Corpus  # not yet read
@@ -50,7 +51,7 @@ class Trained(NamedTuple):
     """What training leaves to be measured."""
 
     model: HeadModule  # with the best weights
-    data: pl.LightningDataModule
+    data: DataModule
     run: RunContext
     checkpoints: Checkpoints
     loggers: list[Logger]
@@ -81,9 +82,11 @@ def define(config: dict[str, Any], has_gpu: bool | None = None) -> RunDefinition
 
 
 def check(config: dict[str, Any], source: Corpus) -> RunNames:
-    """Makes everything that training will make, over two words; returns what the kinds are called.
+    """Makes all that training will make, with a vocabulary of two words, before a run has a folder.
 
-    Raises: UserError for what training would refuse, before the run has a folder.
+    Returns: what the kinds are called.
+
+    Raises: UserError for what training would refuse.
     """
     model = build_model(config, torch.zeros(2, dtype=torch.long))
     build_callbacks(config, model)
@@ -106,7 +109,7 @@ def check(config: dict[str, Any], source: Corpus) -> RunNames:
 
 
 def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) -> Trained:
-    """Trains to the end of the budget, from where the run stopped, for who holds its lock.
+    """Trains to the end of the budget, from where the run stopped; the caller holds its lock.
 
     Raises: UserError for whatever the user can mend; what was there before is kept.
     """
@@ -114,7 +117,7 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
     torch.set_num_threads(config["threads"])
     corpus = defined.source.load()
     data = build_data(config, corpus)
-    data.train_batches, data.eval_batches("valid"), data.eval_batches("test")  # refuse early
+    data.train_batches, data.eval_batches("valid"), data.eval_batches("test")  # may refuse
     folder.prepare(yaml.safe_dump(config, sort_keys=False), defined.identity, names)
     pl.seed_everything(config["seed"], verbose=False)
     model = build_model(config, torch.from_numpy(corpus.train_word_counts()))
@@ -179,7 +182,7 @@ def _checkpoints(callbacks: list[pl.Callback]) -> Checkpoints:
 
 
 def _loggers(sections: Mapping[str, Any], run: RunContext) -> list[Logger]:
-    """The configured loggers beside metrics.csv, each told whose they are."""
+    """The configured loggers beside metrics.csv, which are told which run they are of."""
     loggers: list[Logger] = []
     for name, section in sections.items():
         if section is None:
@@ -207,7 +210,7 @@ def _trainer(
 
 
 def _fit(
-    trainer: Trainer, model: HeadModule, data: pl.LightningDataModule, resumed: Path | None
+    trainer: Trainer, model: HeadModule, data: DataModule, resumed: Path | None
 ) -> None:
     try:
         trainer.fit(model, datamodule=data, ckpt_path=resumed, weights_only=True)

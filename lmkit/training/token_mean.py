@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torchmetrics import MeanMetric
+from torchmetrics import Metric
 
 
-class TokenMean(MeanMetric):
-    """Mean over tokens in float64, without a check for NaN, which would wait for the device.
+class TokenMean(Metric):
+    """Mean over tokens in float64, with which nothing waits for the device."""
 
-    Without it torchmetrics 1.9 takes every weight for 1, and moved to a device it adds in float32.
-    """
+    total: Tensor  # sum over tokens
+    num_tokens: Tensor
 
     def __init__(self) -> None:
-        super().__init__(nan_strategy="disable")
-        self.set_dtype(torch.float64)
+        super().__init__()
+        for state in ("total", "num_tokens"):
+            self.add_state(state, torch.zeros((), dtype=torch.float64))
 
     def update(self, mean: Tensor, num_tokens: int) -> None:
-        self.mean_value += num_tokens * mean.double()
-        self.weight += num_tokens
+        """Adds `num_tokens` tokens with that mean."""
+        self.total += num_tokens * mean.double()
+        self.num_tokens += num_tokens
+
+    def compute(self) -> Tensor:
+        """The mean over all tokens added since the last reset."""
+        return self.total / self.num_tokens

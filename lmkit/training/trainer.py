@@ -1,4 +1,4 @@
-"""Lightning's Trainer with what a run's semantics need, and without what they cannot honour."""
+"""Lightning's Trainer, without the options that a run cannot honour."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ProgressBar
 from pytorch_lightning.loggers import Logger
-from pytorch_lightning.plugins.environments import LightningEnvironment
+from pytorch_lightning.plugins import environments
 from pytorch_lightning.plugins.io import CheckpointIO
 
 from lmkit.errors.user_error import UserError, require_choice, require_count
@@ -56,7 +56,7 @@ class Trainer(pl.Trainer):
         accelerator: "cpu", "gpu" or "auto".
         precision: "32-true", "bf16-mixed", or on a GPU "tf32".
         limit_train_batches: windows of an epoch, at most; None: all.
-        options: further ones of Lightning's Trainer.
+        options: further options of Lightning's Trainer.
 
     Raises: UserError naming an option that a run cannot honour.
     """
@@ -80,11 +80,11 @@ class Trainer(pl.Trainer):
         if limit_train_batches is not None:
             require_count("trainer.limit_train_batches", limit_train_batches)
         _quiet()
-        # said in full: PyTorch's own default is TF32 in cuDNN and not in other products
+        # both are set: PyTorch's default is TF32 in cuDNN, but not in other products
         by_tf32 = precision == "tf32"
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = by_tf32
-        # one process whatever the scheduler started: Lightning would find SLURM and requeue itself
-        plugins: list[Any] = [LightningEnvironment()]
+        # one process, whatever a scheduler started: Lightning would find SLURM and requeue the job
+        plugins: list[Any] = [environments.LightningEnvironment()]  # type: ignore[attr-defined]  # it has no __all__
         super().__init__(
             accelerator=accelerator,
             devices=1,
@@ -100,7 +100,7 @@ class Trainer(pl.Trainer):
 
 
 def check_options(options: dict[str, Any]) -> None:
-    """Raises UserError naming an option of the Trainer's that a run cannot honour."""
+    """Raises UserError naming an option of the Trainer that a run cannot honour."""
     for name in sorted(options.keys() & _ELSEWHERE.keys()):
         raise UserError(f"trainer.{name} cannot be set: {_ELSEWHERE[name]}")
     require_choice("trainer.precision", options["precision"], PRECISIONS)
@@ -108,7 +108,7 @@ def check_options(options: dict[str, Any]) -> None:
 
 
 def _quiet() -> None:
-    # state is carried from window to window, so there is one stream of batches and no workers
+    # state is carried from window to window: there is one stream of batches, and no workers
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
     warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # one process

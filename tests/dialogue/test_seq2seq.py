@@ -93,7 +93,7 @@ def test_who_has_spoken_matters(make_model, data):
 def test_the_bias_starts_at_the_words_frequencies(make_model, data):
     model = make_model()
     words = data.corpus.train.words_W
-    model.start_from_frequencies(data.corpus.train)
+    model.start_from_frequencies(data.corpus.train_word_counts())
     model.head.decoder_weight.zero_()
     log_probs = model.head.log_probs(torch.randn(1, 1, 6))[0]
     assert float(log_probs[0].exp()) == pytest.approx(((words == 0).sum() + 1) / (len(words) + 12))
@@ -121,7 +121,7 @@ def test_a_controlled_spectrum_starts_as_the_same_function_and_has_its_penalty(f
         model = build_model(config(folder, *options), torch.zeros(12)).eval()
         hidden_1ND = model.decoded(batch)
         nlls.append(model.head.nll(hidden_1ND, batch.targets_TB[batch.is_word_TB].unsqueeze(0)))
-        model.track = lambda *seen: None
+        model.log_step = lambda *seen: None
         objective = model.objective(nlls[-1], hidden_1ND, hidden_1ND)
         expected = objective + model.head.penalty(hidden_1ND)
         torch.testing.assert_close(model.training_step(batch, 0), expected)

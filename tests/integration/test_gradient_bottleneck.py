@@ -66,11 +66,11 @@ def test_the_share_is_that_of_the_projection(folder):
     loaded = load_run(folder.path, "best", None, None)
     model = loaded.model.eval()
     found = model_bottleneck(model, loaded.data.eval_batches("valid"), 100)
-    (hidden, window), *_ = model.outputs(loaded.data.eval_batches("valid"))
+    (hidden, targets), *_ = model.head_inputs(loaded.data.eval_batches("valid"))
     with torch.no_grad():
         flat = hidden.flatten(0, 1)[:100].unsqueeze(0)
         gradients = logit_gradients(
-            model.head, flat, window.targets_TB.flatten()[:100].unsqueeze(0)
+            model.head, flat, targets.flatten()[:100].unsqueeze(0)
         )
     gradients = gradients.flatten(0, 1).double()
     weight = model.head.decoder_weight.detach().double()

@@ -59,7 +59,7 @@ def test_bf16_evaluation_would_have_raised_the_rank(trained):
     model.eval()
 
     def rows():
-        for context in model.contexts(windows):
+        for context, _ in model.head_inputs(windows):
             with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
                 logits = model.head.logits(context.flatten(0, 1))
                 yield torch.log_softmax(logits.bfloat16().float(), dim=1)

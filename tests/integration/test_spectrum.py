@@ -154,7 +154,7 @@ def test_blocks_of_contexts_are_the_first_ones_with_their_targets(runs, monkeypa
     assert [len(block.targets_1N[0]) for block in blocks] == 15 * [10]  # of 3 x 200 logits each
     hidden = torch.cat([block.hidden_1ND[0] for block in blocks])
     targets = torch.cat([block.targets_1N[0] for block in blocks])
-    contexts = torch.cat([hidden_TBD.flatten(0, 1) for hidden_TBD in model.contexts(windows)])
+    contexts = torch.cat([hidden_TBD.flatten(0, 1) for hidden_TBD, _ in model.head_inputs(windows)])
     assert torch.equal(hidden, contexts[:150])
     assert torch.equal(targets, torch.cat([w.targets_TB.flatten() for w in windows])[:150])
 

@@ -1,18 +1,21 @@
 """Averaged SGD as SGD with a running average of its weights from the switch on.
 
 With lambda = 0 and alpha unused, ASGD (Polyak and Juditsky 1992) is SGD plus the mean of the
-weights after each step since the switch. So the optimizer stays, and this callback owns the means.
+weights after each step since the switch. So the optimizer stays, and this callback keeps the mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
+from lmkit.data.epochs import Batch
+from lmkit.training.context import data_of, model_of
 from lmkit.training.head_module import safe_exp
 from lmkit.training.triggers import Trigger
 
@@ -20,11 +23,12 @@ STATE_KEY = "AsgdSwitch"
 
 
 @torch.no_grad()
-def load_evaluated_weights(module: nn.Module, checkpoint: dict) -> bool:
+def load_evaluated_weights(module: nn.Module, checkpoint: Mapping[str, Any]) -> bool:
     """Loads the weights that a checkpoint's valid perplexity belongs to.
 
-    `state_dict` always holds the raw weights; from the switch on the averages count. Returns
-    whether these are averages.
+    `state_dict` always holds the raw weights; from the switch on the averages count.
+
+    Returns: whether the loaded weights are averages.
     """
     module.load_state_dict(checkpoint["state_dict"])
     averages = checkpoint["callbacks"][STATE_KEY]["averages"]
@@ -58,7 +62,12 @@ class AsgdSwitch(pl.Callback):
 
     @torch.no_grad()
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs, batch, batch_idx: int
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: object,
+        batch: Batch,
+        batch_idx: int,
     ) -> None:
         if not self.switched:
             return
@@ -90,22 +99,23 @@ class AsgdSwitch(pl.Callback):
     def on_validation_epoch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule
     ) -> None:
-        nll = float(pl_module.valid_nll.compute())
-        self._swap(pl_module)
+        model = model_of(pl_module)
+        nll = float(model.valid_nll.compute())
+        self._swap(model)
         nll_raw = nll
         if self.averages:
-            nll_raw = pl_module.mean_nll(trainer.datamodule.eval_batches("valid"))
+            nll_raw = model.mean_nll(data_of(trainer).eval_batches("valid"))
         self.valid_nll_raw = nll_raw
-        pl_module.report("valid/ppl", safe_exp(nll))
-        pl_module.report("valid/ppl_raw", safe_exp(nll_raw))
-        pl_module.report("averaging", float(bool(self.averages)))
+        model.report("valid/ppl", safe_exp(nll))
+        model.report("valid/ppl_raw", safe_exp(nll_raw))
+        model.report("averaging", float(bool(self.averages)))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         epoch = trainer.current_epoch + 1
         if not self.switched and self.trigger.fires(epoch, self.valid_nll_raw):
             self.switched_after = epoch
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         return {
             "switched_after": self.switched_after,
             "averages": self.averages,
@@ -113,7 +123,7 @@ class AsgdSwitch(pl.Callback):
             "trigger": self.trigger.state_dict(),
         }
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.switched_after, self.count = state["switched_after"], state["count"]
         self.averages = state["averages"]
         self.trigger.load_state_dict(state["trigger"])

@@ -13,15 +13,15 @@ from pytorch_lightning.callbacks import Checkpoint
 from lmkit.data.epochs import Batch
 from lmkit.errors.user_error import require_positive
 from lmkit.runs.atomic import sync_folder
-from lmkit.training.context import RunCallback
+from lmkit.training.context import RunCallback, data_of, model_of
 from lmkit.training.head_module import HeadModule
 
 
 class Checkpoints(RunCallback, Checkpoint):
     """Saves `last.ckpt` after each epoch and every `every_minutes`; `best.ckpt` links to the best.
 
-    Lightning runs it after all other callbacks, so that what it saves is complete. It also tells
-    the training batches which of them are done, as a checkpoint counts them.
+    Lightning runs it after all other callbacks, so that what it saves is complete. It also commits
+    each training batch, which a checkpoint then counts as done.
 
     Args:
         every_minutes: time between two checkpoints within an epoch.
@@ -39,7 +39,7 @@ class Checkpoints(RunCallback, Checkpoint):
 
     @property
     def contents(self) -> dict[str, Any]:
-        """What each checkpoint says of its run: evaluation needs nothing else."""
+        """What each checkpoint holds of its run; evaluation needs nothing else."""
         return {
             "identity": self.run.identity.digest,
             "config": self.run.config,
@@ -49,7 +49,7 @@ class Checkpoints(RunCallback, Checkpoint):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # Lightning restores a loader's state within an epoch, but not at the end of one
         if self.batches is not None:
-            trainer.datamodule.train_batches.load_state_dict(self.batches)
+            data_of(trainer).train_batches.load_state_dict(self.batches)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.run.metrics.cut_back(trainer.global_step)
@@ -59,36 +59,37 @@ class Checkpoints(RunCallback, Checkpoint):
     ) -> None:
         checkpoint["lmkit"] = self.contents
 
-    def on_train_batch_end(  # type: ignore[override]
+    def on_train_batch_end(
         self,
         trainer: pl.Trainer,
-        pl_module: HeadModule,
+        pl_module: pl.LightningModule,
         outputs: object,
         batch: Batch,
         batch_idx: int,
     ) -> None:
-        train_batches = trainer.datamodule.train_batches
+        train_batches = data_of(trainer).train_batches
         train_batches.commit(batch)
         self.batches = train_batches.state_dict()
         # the end of an epoch has a checkpoint of its own, after validation
         if time.monotonic() - self.saved_at >= self.every_s and not batch.is_last:
-            self.save(trainer, pl_module)
+            self.save(trainer, model_of(pl_module))
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: HeadModule) -> None:  # type: ignore[override]
-        ppl = pl_module.epoch_metrics["valid/ppl"]
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        model = model_of(pl_module)
+        ppl = model.epoch_metrics["valid/ppl"]
         self.last_is_best = ppl < self.best_ppl
         if self.last_is_best:
             self.best_ppl, self.best_epoch = ppl, trainer.current_epoch + 1
-            self.train_ppl_at_best = pl_module.train_perplexity()
-        self.save(trainer, pl_module)
+            self.train_ppl_at_best = model.train_perplexity()
+        self.save(trainer, model)
         if self.last_is_best:
             self._link_best()
         self.last_is_best = False
 
-    def save(self, trainer: pl.Trainer, pl_module: HeadModule) -> None:
+    def save(self, trainer: pl.Trainer, model: HeadModule) -> None:
         """Writes `last.ckpt`. Raises: UserError for a loss that is not finite, or a full disk."""
-        pl_module.check_finite()
-        # optimizer and loops too
+        model.check_finite()
+        # with the optimizer and the loops
         trainer.save_checkpoint(self.run.folder.last, weights_only=False)
         self.saved_at = time.monotonic()
 

@@ -9,6 +9,10 @@ import time
 import pytorch_lightning as pl
 import torch
 
+from lmkit.data.epochs import Batch
+from lmkit.training.context import model_of
+from lmkit.training.head_module import HeadModule
+
 
 def peak_memory_mb(device: torch.device) -> float:
     """Peak memory since the process began: the allocator's on a GPU, the process's on a CPU."""
@@ -19,9 +23,9 @@ def peak_memory_mb(device: torch.device) -> float:
 
 
 class Cost(pl.Callback):
-    """Reports `seconds_per_epoch` (training windows alone), `tokens_per_second`, `peak_memory_mb`.
+    """Reports `seconds_per_epoch` (training alone), `tokens_per_second` and `peak_memory_mb`.
 
-    A resumed epoch's time is that of its part since the restart, scaled to the whole.
+    An epoch that was resumed counts as its part since the restart, scaled to the whole.
     """
 
     def __init__(self) -> None:
@@ -34,23 +38,30 @@ class Cost(pl.Callback):
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.started, self.tokens, self.windows = time.perf_counter(), 0, 0
 
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: object,
+        batch: Batch,
+        batch_idx: int,
+    ) -> None:
         self.tokens += batch.num_targets
         self.windows += 1
         if batch.is_last:
             if pl_module.device.type == "cuda":
                 torch.cuda.synchronize()
             elapsed = time.perf_counter() - self.started
-            self._report(pl_module, elapsed, (batch.index + 1) / self.windows)
+            self._report(model_of(pl_module), elapsed, (batch.index + 1) / self.windows)
 
-    def _report(self, pl_module: pl.LightningModule, elapsed: float, scale: float) -> None:
+    def _report(self, model: HeadModule, elapsed: float, scale: float) -> None:
         self.seconds.append(elapsed * scale)
-        pl_module.report("seconds_per_epoch", elapsed * scale)
-        pl_module.report("tokens_per_second", self.tokens / elapsed)
-        pl_module.report("peak_memory_mb", peak_memory_mb(pl_module.device))
+        model.report("seconds_per_epoch", elapsed * scale)
+        model.report("tokens_per_second", self.tokens / elapsed)
+        model.report("peak_memory_mb", peak_memory_mb(model.device))
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, list[float]]:
         return {"seconds": list(self.seconds)}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[str, list[float]]) -> None:
         self.seconds = list(state["seconds"])

@@ -1,6 +1,6 @@
-"""Forward and backward of each window length as one CUDA graph, recorded when it first comes.
+"""Forward and backward as one CUDA graph for each window length, recorded when it first comes.
 
-Clipping, the optimizer and averaging stay as they are.
+Clipping, the optimizer and averaging stay outside the graph.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lmkit.training.recorded_step import RecordedStep, cuda_recorder
 
 
 class CudaGraphs(RunCallback):
-    """Has a `LanguageModel` that trains on a GPU replay its steps."""
+    """Makes a `LanguageModel` that trains on a GPU replay its steps."""
 
     def check(self, module: pl.LightningModule) -> None:
         if not isinstance(module, LanguageModel):
@@ -23,10 +23,12 @@ class CudaGraphs(RunCallback):
                 f"shapes, but the module is a {type(module).__name__}"
             )
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: LanguageModel) -> None:  # type: ignore[override]
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, LanguageModel)  # checked before
         if pl_module.device.type == "cuda":
             parameters = [p for p in pl_module.parameters() if p.requires_grad]
-            pl_module.step = RecordedStep(pl_module.step, parameters, cuda_recorder())  # type: ignore[method-assign]
+            pl_module.replayed_step = RecordedStep(pl_module.step, parameters, cuda_recorder())
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        vars(pl_module).pop("step", None)
+        assert isinstance(pl_module, LanguageModel)
+        pl_module.replayed_step = None

@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytorch_lightning as pl
 
 from lmkit.errors.user_error import require_choice, require_count
-from lmkit.training.context import RunCallback
+from lmkit.training.context import RunCallback, data_of, model_of
 from lmkit.training.gradient_bottleneck import model_bottleneck
-from lmkit.training.head_module import HeadModule
 
 
 class GradientBottleneck(RunCallback):
-    """Reports the bottleneck every `every` epochs, of the weights that count, into their rows.
+    """Measures the bottleneck of the weights that count, for every `every`-th epoch's row.
 
     Args:
         every: epochs between two measurements.
-        contexts: first contexts of the split that are taken.
+        contexts: how many contexts are measured, from the split's start.
         split: train, valid or test.
     """
 
@@ -25,12 +24,12 @@ class GradientBottleneck(RunCallback):
         require_choice("callbacks.gradient_bottleneck.split", split, ("train", "valid", "test"))
         self.every, self.contexts, self.split = every, contexts, split
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: HeadModule) -> None:  # type: ignore[override]
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if (trainer.current_epoch + 1) % self.every:
             return
-        windows = trainer.datamodule.eval_batches(self.split)
-        contexts = min(self.contexts, windows.num_targets)
-        with self.run.switch.averaged(pl_module):
-            found = model_bottleneck(pl_module, windows, contexts)
-        for name in ("share", "mean_share"):
-            pl_module.report(f"gradient_bottleneck/{self.split}_{name}", getattr(found, name))
+        model, batches = model_of(pl_module), data_of(trainer).eval_batches(self.split)
+        contexts = min(self.contexts, batches.num_targets)
+        with self.run.switch.averaged(model):
+            bottleneck = model_bottleneck(model, batches, contexts)
+        model.report(f"gradient_bottleneck/{self.split}_share", bottleneck.share)
+        model.report(f"gradient_bottleneck/{self.split}_mean_share", bottleneck.mean_share)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pytorch_lightning.loggers.logger import Logger
 
@@ -10,7 +11,7 @@ from lmkit.runs.metrics import MetricsFile
 
 
 class MetricsLogger(Logger):
-    """One row a logging moment; on resume cut back to the checkpoint's step."""
+    """Appends a row whenever something is logged; a run that resumes cuts the file back."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -28,5 +29,5 @@ class MetricsLogger(Logger):
         values = {name: float(value) for name, value in metrics.items() if name != "epoch"}
         self.file.append(step or 0, int(metrics.get("epoch", 0)) + 1, values)
 
-    def log_hyperparams(self, params, *args) -> None:
-        """The run folder's `config.yaml` holds them."""
+    def log_hyperparams(self, params: object, *args: Any, **kwargs: Any) -> None:
+        """Nothing: the run folder's `config.yaml` holds them."""

@@ -1,4 +1,4 @@
-"""Saves and leaves when a scheduler asks: the run goes on, to the same bits, when started again."""
+"""Saves and leaves when a scheduler asks; started again, the run goes on to the same bits."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ import signal
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
+from lmkit.data.epochs import Batch
 from lmkit.runs.leave import LEFT, Leave
 from lmkit.runs.observer import tell
 from lmkit.training.callbacks.checkpoints import Checkpoints
+from lmkit.training.context import model_of
 
 
 class Requeue(Checkpoint):
-    """Ends the process with status LEFT, after the window in which it was asked to.
+    """Ends the process with status LEFT, after the batch in which it was asked to.
 
-    Asked in the last window of an epoch or in validation, it leaves after the epoch's own
-    checkpoint: Lightning cannot go on from between. Stands behind `Checkpoints` in the list of
-    callbacks: of their kind Lightning runs all after the others, in order.
+    If that is the last batch of an epoch, or validation, it leaves after the epoch's own
+    checkpoint, since Lightning cannot go on from between the two. It comes after `Checkpoints` in
+    the list of callbacks: Lightning runs callbacks that save after all others, in their order.
 
     Args:
         leave: hears the signals; before and after training it ends the process at once.
-        checkpoints: saves.
+        checkpoints: writes the checkpoint.
     """
 
     def __init__(self, leave: Leave, checkpoints: Checkpoints) -> None:
@@ -31,9 +33,16 @@ class Requeue(Checkpoint):
         self.leave.at_once = False
         self.leave.listen()  # in place of Lightning's handler, which leaves without saving
 
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: object,
+        batch: Batch,
+        batch_idx: int,
+    ) -> None:
         if self.leave.asked and not batch.is_last:
-            self.checkpoints.save(trainer, pl_module)
+            self.checkpoints.save(trainer, model_of(pl_module))
             self._go(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -46,6 +55,7 @@ class Requeue(Checkpoint):
             self._go(trainer)
 
     def _go(self, trainer: pl.Trainer) -> None:
+        assert self.leave.asked is not None
         name = signal.Signals(self.leave.asked).name
         print(
             f"asked to leave by {name}: saved at step {trainer.global_step}; the same command "

@@ -9,15 +9,14 @@ from typing import Any
 import pytorch_lightning as pl
 
 from lmkit.errors.user_error import require_count
-from lmkit.training.context import RunCallback
-from lmkit.training.head_module import HeadModule
+from lmkit.training.context import RunCallback, model_of
 from lmkit.training.triggers import is_non_monotone
 
 
 class Stopping(RunCallback):
     """Ends the run once it is `exhausted`.
 
-    Its state says what was seen, not that it stopped: a run that is resumed with more patience
+    Its state holds what was seen, not that it stopped: a run that is resumed with more patience
     goes on.
     """
 
@@ -30,12 +29,12 @@ class Stopping(RunCallback):
     def see(self, valid_ppl: float) -> None:
         """Takes in an epoch's valid perplexity, of the weights that count."""
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: HeadModule) -> None:  # type: ignore[override]
-        self.see(pl_module.epoch_metrics["valid/ppl"])
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.see(model_of(pl_module).epoch_metrics["valid/ppl"])
         trainer.should_stop = trainer.should_stop or self.exhausted
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        # killed after the last epoch, before the result: nothing is left to train
+        # a run that was killed between its last epoch and its result has nothing left to train
         trainer.should_stop = self.exhausted
 
 
@@ -69,8 +68,8 @@ class Patience(Stopping):
 class NonMonotoneStop(Stopping):
     """Stops when the valid perplexity exceeds the best of all but the last `n` epochs before.
 
-    So finetuning ends in the AWD-LSTM authors' code (`finetune.py`, `nonmono`), which compares
-    losses: perplexities are in the same order.
+    Finetuning ends so in the AWD-LSTM authors' code (`finetune.py`, `nonmono`). It compares losses,
+    which have the same order.
     """
 
     def __init__(self, n: int) -> None:

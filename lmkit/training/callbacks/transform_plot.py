@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.runs.observer import tell
-from lmkit.training.head_module import HeadModule
+from lmkit.training.context import model_of
 
 PLOT_LIMIT = 20.0  # the published PLIF's knots lie on [-20, 20]
 
@@ -22,8 +22,8 @@ def sample_transform(transform: nn.Module, device: torch.device) -> tuple[Tensor
 class TransformPlot(pl.Callback):
     """Hands the curve of a transform that has parameters to the loggers after each epoch."""
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: HeadModule) -> None:  # type: ignore[override]
-        transform = pl_module.head.transform
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        transform = model_of(pl_module).head.transform
         if any(p.requires_grad for p in transform.parameters()):
             logits, transformed = sample_transform(transform, pl_module.device)
             curve = logits.tolist(), transformed.tolist()

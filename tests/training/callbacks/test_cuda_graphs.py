@@ -37,7 +37,7 @@ class Recorded(pl.Callback):
 
     def on_train_start(self, trainer, pl_module) -> None:
         parameters = [p for p in pl_module.parameters() if p.requires_grad]
-        pl_module.step = RecordedStep(pl_module.step, parameters, self.recorder)
+        pl_module.replayed_step = RecordedStep(pl_module.step, parameters, self.recorder)
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx) -> None:
         self.lengths.add(len(batch.inputs_TB))

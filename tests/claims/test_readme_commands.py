@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +14,6 @@ from typing import Any
 import hydra
 import pytest
 from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
 
 import lmkit
 from lmkit.cli import entry, main
@@ -65,38 +65,33 @@ def config_of(command: str, arguments: Sequence[str]) -> tuple[str, list[str]]:
     """The primary configuration of a command, and the rest of its line."""
     if command == "study":
         return f"studies/{arguments[0]}", list(arguments[1:])
-    is_analysis = (CONFIGS / "analyses" / f"{command}.yaml").exists()
+    is_analysis = not (CONFIGS / f"{command}.yaml").exists()
     return f"analyses/{command}" if is_analysis else command, list(arguments)
 
 
-def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Flags, and overrides; a folder of configurations becomes an override too."""
-    flags, overrides = [], []
-    words = iter(arguments)
-    for word in words:
-        if word == "--config-dir":
-            overrides.append(f"hydra.searchpath=[file://{Path(next(words)).absolute()}]")
-        elif word.startswith("-"):
-            flags.append(word)
-        else:
-            overrides.append(word)
-    return flags, overrides
+def with_own(arguments: Sequence[str], folder: Path) -> tuple[Path, list[str]]:
+    """Where the configurations are, those of --config-dir among ours, and the rest of the line."""
+    if "--config-dir" not in arguments:
+        return CONFIGS, list(arguments)
+    at = arguments.index("--config-dir")
+    shutil.copytree(CONFIGS, folder)
+    shutil.copytree(arguments[at + 1], folder, dirs_exist_ok=True)
+    return folder, [*arguments[:at], *arguments[at + 2 :]]
 
 
-def compose_all(config_name: str, overrides: Sequence[str], is_multirun: bool) -> None:
+def compose_all(configs: Path, name: str, overrides: Sequence[str], is_multirun: bool) -> None:
     """Composes what the line asks for: one configuration, or a point of each part of a sweep."""
-    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+    with hydra.initialize_config_dir(str(configs), version_base="1.3"):
         if not is_multirun and not any(each.startswith(f"{axes.GROUP}=") for each in overrides):
-            entry.plain_config(hydra.compose(config_name, list(overrides)))
+            entry.plain_config(hydra.compose(name, list(overrides)))
             return
-        loader = GlobalHydra.instance().config_loader()
-        whole = loader.load_configuration(config_name, list(overrides), RunMode.MULTIRUN)
-        sweeper = whole.hydra.sweeper
         of_hydra = [each for each in overrides if each.startswith("hydra")]
+        of_sweep = [each for each in overrides if axes.option_of(each) in axes.OF_SWEEPS]
+        sweeper = hydra.compose(name, [*of_hydra, *of_sweep], return_hydra_config=True).hydra.sweeper
         typed = [each for each in axes.of_runs(overrides) if each not in of_hydra]
         for part in sweeper.get("parts") or [{}]:
             point, *_ = axes.expand(sweeper.get("params") or {}, [part], typed)
-            entry.plain_config(hydra.compose(config_name, [*of_hydra, *point]))
+            entry.plain_config(hydra.compose(name, [*of_hydra, *point]))
 
 
 class Parsed(Exception):  # noqa: N818  (it is no error)
@@ -131,7 +126,7 @@ def plugins() -> None:
 
 @pytest.mark.usefixtures("files_of_readme")
 @pytest.mark.parametrize("line", COMMANDS)
-def test_the_command_is_taken(line, monkeypatch):
+def test_the_command_is_taken(line, monkeypatch, tmp_path):
     _, command, *arguments = shlex.split(line, comments=True)
     monkeypatch.setattr(sys, "argv", ["lmkit", command, *arguments])
     if command == "--help":
@@ -143,7 +138,9 @@ def test_the_command_is_taken(line, monkeypatch):
         parse(command, arguments, monkeypatch)
         return
     config_name, rest = config_of(command, arguments)
-    flags, overrides = split_flags(rest)
+    configs, rest = with_own(rest, tmp_path / "configs")
+    flags = [each for each in rest if each.startswith("-")]
     require_known_flags(flags)
     GlobalHydra.instance().clear()
-    compose_all(config_name, overrides, "--multirun" in flags)
+    overrides = [each for each in rest if each not in flags]
+    compose_all(configs, config_name, overrides, "--multirun" in flags)

@@ -85,12 +85,13 @@ def compose_all(configs: Path, name: str, overrides: Sequence[str], is_multirun:
         if not is_multirun and not any(each.startswith(f"{axes.GROUP}=") for each in overrides):
             entry.plain_config(hydra.compose(name, list(overrides)))
             return
+        typed = axes.for_sweeper(["--multirun", *overrides])[1:]
+        single = [each for each in typed if not axes.read(each).is_sweep_override()]
+        sweeper = hydra.compose(name, single, return_hydra_config=True).hydra.sweeper
         of_hydra = [each for each in overrides if each.startswith("hydra")]
-        of_sweep = [each for each in overrides if axes.option_of(each) in axes.OF_SWEEPS]
-        sweeper = hydra.compose(name, [*of_hydra, *of_sweep], return_hydra_config=True).hydra.sweeper
-        typed = [each for each in axes.of_runs(overrides) if each not in of_hydra]
+        of_runs = [each for each in axes.of_runs(typed) if each not in of_hydra]
         for part in sweeper.get("parts") or [{}]:
-            point, *_ = axes.expand(sweeper.get("params") or {}, [part], typed)
+            point, *_ = axes.expand(sweeper.get("params") or {}, [part], of_runs)
             entry.plain_config(hydra.compose(name, [*of_hydra, *point]))
 
 

@@ -53,10 +53,8 @@ def _as_choice(argument: str) -> str:
     is_of_runs = not option.startswith(("-", "~")) and not (
         section.startswith("hydra") or section in OF_SWEEPS
     )
-    if not value or not is_of_runs:
-        return argument
-    parsed = read(argument)
-    if parsed.is_sweep_override() or parsed.value() is None:  # null cannot be a choice
+    is_quoted = "'" in value or '"' in value  # a choice would lose the quotes, and null is none
+    if not is_of_runs or is_quoted or value in ("", "null") or read(argument).is_sweep_override():
         return argument
     return f"{option}=choice({value})"
 

@@ -75,15 +75,21 @@ def test_a_sample_of_no_size_is_refused(size):
 
 def test_single_values_of_a_sweeps_line_are_left_to_the_sweeper():
     line = ["multirun_sweeps=gss_grid_penn", "k=2.5", "+callbacks.mine.by=[1,2]", "seed=1,2"]
-    line += ["sweep.sample=3", "hydra/launcher=workers", "dry_run=true", "--config-dir", "mine"]
+    line += [
+        "sweep.sample=3",
+        "patience=null",
+        "name='a b'",
+        "hydra/launcher=workers",
+        "dry_run=true",
+        "--config-dir",
+        "mine",
+    ]
     assert for_sweeper(line) == [
         "multirun_sweeps=gss_grid_penn",
         "k=choice(2.5)",
         "+callbacks.mine.by=choice([1,2])",
         *line[3:],
     ]
-    typed = for_sweeper(["-m", "name='a b'", "patience=null"])[1:]
-    assert expand({}, [], typed) == [("name='a b'", "patience=null")]
 
 
 @pytest.mark.parametrize("line", [["k=2"], ["-m", "k=2", "hydra/sweeper=basic"]])

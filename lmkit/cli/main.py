@@ -17,7 +17,7 @@ from lmkit.errors.user_error import did_you_mean
 
 FOLDER = Path(__file__).parent
 ANALYSES = FOLDER.parent / "conf" / "analyses"
-NOT_COMMANDS = ("__init__", "main", "analysis", "check_points", "entry", "one_line")
+NOT_COMMANDS = ("main", "check_points")  # programs of their own
 USAGE = """\
 lmkit trains language models with interchangeable output heads, and measures the spectrum of log P.
 
@@ -60,10 +60,13 @@ def _run(name: str, arguments: Sequence[str]) -> None:
 
 def _commands() -> dict[str, str]:
     """What each subcommand does, by its name; none of them is imported."""
-    modules = {file.stem: file for file in FOLDER.glob("*.py") if file.stem not in NOT_COMMANDS}
-    analyses = {file.stem: file for file in _analyses()}
-    found = {name: _first_line(file) for name, file in modules.items()}
-    found |= {name: _first_sentence(file) for name, file in analyses.items()}
+    modules = {
+        file.stem: ast.parse(file.read_bytes())
+        for file in FOLDER.glob("*.py")
+        if file.stem not in NOT_COMMANDS
+    }
+    found = {name: _first_line(module) for name, module in modules.items() if _has_main(module)}
+    found |= {file.stem: _first_sentence(file) for file in _analyses()}
     return dict(sorted(found.items()))
 
 
@@ -83,9 +86,12 @@ def _first_sentence(file: Path) -> str:
     return next((line for line in lines if line and not line.startswith("@package")), "")
 
 
-def _first_line(file: Path) -> str:
-    documentation = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
-    return documentation.partition("\n")[0]
+def _has_main(module: ast.Module) -> bool:
+    return any(isinstance(each, ast.FunctionDef) and each.name == "main" for each in module.body)
+
+
+def _first_line(module: ast.Module) -> str:
+    return (ast.get_docstring(module) or "").partition("\n")[0]
 
 
 def _listed(commands: dict[str, str]) -> str:

@@ -22,7 +22,16 @@ _MADE = (
     *("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger", "stopping"),
     *("callbacks", "conclusion", "trainer"),
 )
-_NOT_SHARED = ("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger", "windows")
+_NOT_SHARED = (
+    "trunk",
+    "head",
+    "module",
+    "objective",
+    "optimizer",
+    "schedule",
+    "trigger",
+    "windows",
+)
 
 
 class Checker:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from lmkit.cli.own_configs import config_folders, first_sentence
 from lmkit.errors.user_error import did_you_mean
 
 FOLDER = Path(__file__).parent
@@ -66,24 +67,14 @@ def _commands() -> dict[str, str]:
         if file.stem not in NOT_COMMANDS
     }
     found = {name: _first_line(module) for name, module in modules.items() if _has_main(module)}
-    found |= {file.stem: _first_sentence(file) for file in _analyses()}
+    found |= {file.stem: first_sentence(file) for file in _analyses()}
     return dict(sorted(found.items()))
 
 
 def _analyses() -> list[Path]:
     """The files of our own analyses, and of those in the user's own folder of configs."""
-    folders = [ANALYSES]
-    for argument, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=True):
-        flag, _, value = argument.partition("=")
-        if flag in ("--config-dir", "-cd"):
-            folders.append(Path(value or following) / "analyses")
-    return [file for folder in folders for file in folder.glob("*.yaml")]
-
-
-def _first_sentence(file: Path) -> str:
-    """What an analysis says of itself in its file, the lines that are not about Hydra."""
-    lines = [line.lstrip("# ") for line in file.read_text("utf-8").splitlines()]
-    return next((line for line in lines if line and not line.startswith("@package")), "")
+    own = [folder / "analyses" for folder in config_folders(sys.argv[1:])]
+    return [file for folder in [ANALYSES, *own] for file in folder.glob("*.yaml")]
 
 
 def _has_main(module: ast.Module) -> bool:

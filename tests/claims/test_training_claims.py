@@ -112,7 +112,13 @@ def test_any_option_of_lightnings_trainer_is_added_with_a_plus(lmkit, run):
 
 @pytest.mark.parametrize(
     "option",
-    ["devices=2", "accumulate_grad_batches=2", "fast_dev_run=true", "barebones=true", "max_steps=3"],
+    [
+        "devices=2",
+        "accumulate_grad_batches=2",
+        "fast_dev_run=true",
+        "barebones=true",
+        "max_steps=3",
+    ],
 )
 def test_a_trainer_option_that_a_run_cannot_honour_is_refused_by_name(refused, tmp_path, option):
     assert refused("train", *TINY, f"+trainer.{option}").startswith(

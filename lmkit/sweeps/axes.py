@@ -117,13 +117,6 @@ def labels(lines: Sequence[Line]) -> list[str]:
     return [" ".join(o for o in line if o not in common) or "no overrides" for line in lines]
 
 
-def varying_options(lines: Sequence[Line]) -> list[str]:
-    """The options and groups that not all lines override alike, in order."""
-    common = _common(lines)
-    varying = (option_of(o) for line in lines for o in line if o not in common)
-    return list(dict.fromkeys(varying))
-
-
 def _common(lines: Sequence[Line]) -> set[str]:
     return set(lines[0]).intersection(*lines[1:])
 

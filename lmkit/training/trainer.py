@@ -74,11 +74,8 @@ class Trainer(pl.Trainer):
         checkpoint_io: CheckpointIO | None = None,
         **options: Any,
     ) -> None:
-        check_options({"accelerator": accelerator, "precision": precision} | options)
-        if devices != 1:
-            raise UserError(f"trainer.devices must be 1: a run is one process, not {devices!r}")
-        if limit_train_batches is not None:
-            require_count("trainer.limit_train_batches", limit_train_batches)
+        named = {"accelerator": accelerator, "precision": precision, "devices": devices}
+        check_options(named | {"limit_train_batches": limit_train_batches} | options)
         _quiet()
         # both are set: PyTorch's default is TF32 in cuDNN, but not in other products
         by_tf32 = precision == "tf32"
@@ -105,6 +102,12 @@ def check_options(options: dict[str, Any]) -> None:
         raise UserError(f"trainer.{name} cannot be set: {_ELSEWHERE[name]}")
     require_choice("trainer.precision", options["precision"], PRECISIONS)
     require_choice("trainer.accelerator", options["accelerator"], ACCELERATORS)
+    if options.get("devices", 1) != 1:
+        raise UserError(
+            f"trainer.devices must be 1: a run is one process, not {options['devices']!r}"
+        )
+    if options.get("limit_train_batches") is not None:
+        require_count("trainer.limit_train_batches", options["limit_train_batches"])
 
 
 def _quiet() -> None:

@@ -1,4 +1,4 @@
-"""The methods of lmkit.cli.evaluate: every file makes one, with the published values."""
+"""The methods of `lmkit evaluate`: every file makes one, with the published values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 import torch
 import yaml
 
-from lmkit.cli.entry import CONFIGS, compose, plain_config
+from lmkit.cli.entry import CONFIGS, compose, create, plain_config
 from lmkit.evaluation.dynamic import Rates
 from lmkit.evaluation.gradient_statistics import GradientStatistics, trainable
 from lmkit.evaluation.method import Method
-from lmkit.training.build import build_model, create
+from lmkit.training.build import build_model
 
 METHODS = sorted(path.stem for path in (CONFIGS / "method").glob("*.yaml"))
 

@@ -73,11 +73,12 @@ def test_the_first_run_is_not_written_to_and_pointed_at(first):
     result, config = child.read_result(), yaml.safe_load(child.config.read_text())
     digest = first.read_result().identity
     settings = child.read_identity().settings
-    for found in (result.provenance["finetuned_from"], config["finetuned_from"], settings["finetuned_from"]):
+    start = result.provenance["finetuned_from"]
+    for found in (start, config["finetuned_from"], settings["finetuned_from"]):
         assert found["identity"] == digest
-    assert Path(config["finetuned_from"]["folder"]) == first.path
-    assert result.provenance["finetuned_from"]["test_ppl"] == first.read_result().metrics["test_ppl"]
-    # what is not finetuning's is the parent's
+    assert Path(start["folder"]) == first.path
+    assert start["test_ppl"] == first.read_result().metrics["test_ppl"]
+    # what is not finetuning's is as in that run
     theirs = yaml.safe_load(first.config.read_text())
     for section in ("data", "trunk", "head", "objective", "optimizer", "windows", "seed"):
         assert config[section] == theirs[section]
@@ -92,8 +93,8 @@ def test_averages_from_the_first_step_on_beginning_with_the_best_weights(child, 
     assert [row["averaging"] for row in rows] == [1.0, 1.0, 1.0]
     assert [row["lr"] for row in rows] == [5.0, 5.0, 5.0]
     best = min(row["valid/ppl"] for row in rows)
-    parents = toy_run.read_result().metrics["valid_ppl"]
-    assert child.read_result().metrics["valid_ppl"] == min(best, parents)
+    at_first = toy_run.read_result().metrics["valid_ppl"]
+    assert child.read_result().metrics["valid_ppl"] == min(best, at_first)
     # near where it began, and not there
     untrained = toy_run.read_result().metrics["train_ppl"]
     assert rows[0]["train/ppl"] < 1.2 * untrained
@@ -110,16 +111,17 @@ def test_a_start_that_is_never_beaten_stays_the_best(toy_run, tmp_path):
     assert ours.averaged == theirs.averaged
     for name, weight in ours.model.state_dict().items():
         assert torch.equal(weight, theirs.model.state_dict()[name]), name
-    # and can be a parent itself
+    # and it can be finetuned itself
     grandchild = finetuned(child, "max_epochs=1")
-    assert grandchild.read_result().provenance["finetuned_from"]["identity"] == found_identity(child)
+    start = grandchild.read_result().provenance["finetuned_from"]
+    assert start["identity"] == found_identity(child)
 
 
 def found_identity(folder: RunFolder) -> str:
     return folder.read_result().identity
 
 
-def test_its_identity_is_of_the_parent_and_the_options(first, toy_run, tmp_path):
+def test_its_identity_is_of_the_first_run_and_the_options(first, toy_run, tmp_path):
     from lmkit.training.run import define
 
     def digest(folder: RunFolder, *overrides: str) -> str:
@@ -128,8 +130,8 @@ def test_its_identity_is_of_the_parent_and_the_options(first, toy_run, tmp_path)
     own = digest(toy_run)
     assert own == digest(first)  # the same run elsewhere
     assert own == digest(toy_run, "max_epochs=9", "n=7")  # budget
-    assert own == digest(toy_run, f"runs_dir={tmp_path}", "trainer.log_every_n_steps=7")
-    assert own == digest(toy_run, "lr=3")  # the parent's
+    assert own == digest(toy_run, f"runs_dir={tmp_path}", "callbacks.checkpoints.every_minutes=7")
+    assert own == digest(toy_run, "lr=3")  # as in that run
     assert own != digest(toy_run, "lr=4")
     assert own != found_identity(toy_run)
     content = load_checkpoint(first.best)
@@ -159,10 +161,8 @@ def started(config: dict, seconds: float | None) -> bool:
 
 def test_kills_change_no_bit(toy_run, tmp_path):
     frequent = ("callbacks.checkpoints.every_minutes=0.002", "max_epochs=5")
-    configs = [
-        composed(toy_run, f"runs_dir={tmp_path / name}", *frequent)
-        for name in ("undisturbed", "killed")
-    ]
+    names = ("undisturbed", "killed")
+    configs = [composed(toy_run, f"runs_dir={tmp_path / name}", *frequent) for name in names]
     warm_up = spawner.Process(target=time.sleep, args=(0,))  # imports, once for all
     warm_up.start()
     warm_up.join()
@@ -221,7 +221,7 @@ def test_other_commands_take_it_for_the_run_that_it_is(child, toy_run):
     assert standing.test_ppl == result.metrics["test_ppl"]
 
 
-def test_an_unfinished_parent_is_refused(first, monkeypatch):
+def test_an_unfinished_run_is_refused(first, monkeypatch):
     first.reopen()
     monkeypatch.setattr(sys, "argv", ["lmkit", f"run={first.path}"])
     with pytest.raises(SystemExit) as exit_:

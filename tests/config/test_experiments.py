@@ -29,10 +29,13 @@ PUBLISHED = [
 CHOICES = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))
     for path in CONFIGS.glob("*/**/*.yaml")
-    if path.parent.name not in ("method", "analyses")  # of other commands than train
+    if path.parent.name not in ("method", "analyses", "studies")  # of other commands than train
 )
-ANALYSES = sorted(f"analyses/{path.stem}" for path in (CONFIGS / "analyses").glob("*.yaml"))
-PRIMARY = [*sorted(path.stem for path in CONFIGS.glob("*.yaml")), *ANALYSES]
+PRIMARY = sorted(
+    str(path.relative_to(CONFIGS).with_suffix(""))
+    for pattern in ("*.yaml", "analyses/*.yaml", "studies/*.yaml")
+    for path in CONFIGS.glob(pattern)
+)
 
 # Trainable parameters in millions, truncated to two decimals (Parthiban et al. 2021, tables 2 and
 # 5; supplement, tables 4 and 5). Ours where nothing is printed: the two with 10^6 knots.

@@ -19,7 +19,7 @@ METHODS = sorted(path.stem for path in (CONFIGS / "method").glob("*.yaml"))
 
 
 def method(name: str) -> Method:
-    config = plain_config(compose("evaluate", ["run=r", f"method={name}"]))
+    config = plain_config(compose("analyses/evaluate", ["run=r", f"method={name}"]))
     return create(config["method"], "method")
 
 

@@ -14,7 +14,6 @@ from lmkit.errors.user_error import UserError
 from lmkit.evaluation.full_run import run
 from lmkit.runs.folder import RunFolder
 from lmkit.training.checkpoint_files import load_checkpoint
-from lmkit.training.run import check
 from lmkit.training.trainer import Trainer
 
 TINY = (

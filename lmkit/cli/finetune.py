@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -17,7 +19,16 @@ NON_MONOTONE = "lmkit.training.callbacks.stopping.NonMonotoneStop"
 @entry_point("finetune")
 def main(config: DictConfig) -> float:
     """Checks the options and the run, then trains, goes on, or finds it finished."""
-    plain = plain_config(config)
+    from lmkit.evaluation.full_run import run  # brings torch, and --help must not wait for it
+
+    return float(run(run_config(plain_config(config))).read_result().metrics["valid_ppl"])
+
+
+def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of the run that the options of `lmkit finetune` ask for.
+
+    Raises: UserError for an option that is wrong, or a run that cannot be finetuned.
+    """
     if plain["lr"] is not None:
         require_positive("lr", plain["lr"])
     require_count("n", plain["n"])
@@ -33,12 +44,9 @@ def main(config: DictConfig) -> float:
         "callbacks": plain["callbacks"],
         "logger": plain["logger"],
     }
-    # they bring torch, and --help must not wait for it
-    from lmkit.evaluation.full_run import run
-    from lmkit.training.finetuning import finetuning_config
+    from lmkit.training.finetuning import finetuning_config  # brings torch
 
-    finetuning = finetuning_config(start, changes, plain["lr"], plain["data_root"])
-    return float(run(finetuning).read_result().metrics["valid_ppl"])
+    return finetuning_config(start, changes, plain["lr"], plain["data_root"])
 
 
 def _finished(path: str) -> RunFolder:

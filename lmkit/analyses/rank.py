@@ -32,6 +32,7 @@ from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.side_by_side import side_by_side
 from lmkit.presentation.style import figure, legend_below, looks
 from lmkit.presentation.tables import Cell, Column, Table, whole, word
+from lmkit.runs.finished import FinishedRun
 from lmkit.runs.spectrum_files import read_spectrum, write_spectrum
 
 if TYPE_CHECKING:  # it brings torch
@@ -103,7 +104,9 @@ class Rank(Analysis):
         return side_by_side(self.name, self._title(), names, columns)
 
     def notes(self, found: Mapping[str, Content]) -> list[str]:
-        return [*_unresolved(found), *_on_published(found)]
+        unresolved = _unresolved((name, c["spectrum"]["unresolved"]) for name, c in found.items())
+        lines = [f"{', '.join(names)}: {line}" for line, names in unresolved.items()]
+        return lines + _on_published(found)
 
     def figures(self, measured: Sequence[MeasuredRun], folder: Path) -> dict[Path, Figure]:
         drawn, spectra = {}, []
@@ -175,13 +178,18 @@ def _row_names(columns: Iterable[Mapping[str, str]]) -> list[str]:
     return [name for pair in pairs for name in pair if name in names]
 
 
-def _unresolved(found: Mapping[str, Content]) -> list[str]:
-    runs: dict[str, list[str]] = {}
-    for name, content in found.items():
-        for measure, why in content["spectrum"]["unresolved"].items():
-            what = measure.replace("_", " ")
-            runs.setdefault(f"{what} is unresolved: {why}", []).append(name)
-    return [f"{', '.join(names)}: {reason}" for reason, names in runs.items()]
+def _unresolved(whose: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, dict[str, None]]:
+    """Which measures are unresolved and why; with each line those (a set in order) it is said of.
+
+    Args:
+        whose: names, and from each one's unresolved measures to the reasons.
+    """
+    lines: dict[str, dict[str, None]] = {}
+    for name, reasons in whose:
+        for measure, why in reasons.items():
+            line = f"{measure.replace('_', ' ')} is unresolved: {why}"
+            lines.setdefault(line, {})[name] = None
+    return lines
 
 
 def _on_published(found: Mapping[str, Content]) -> list[str]:
@@ -252,27 +260,15 @@ def _table_contexts(study: Study, files: Files, contexts: int | None) -> list[in
 
 def _rank_table(study: Study, files: Files, contexts: int) -> Table:
     """Parthiban et al. 2021, table 6."""
+    measured = {group: _test_measurements(group, files, contexts) for group in study.groups}
     rows = []
-    reasons: dict[str, dict[str, None]] = {}
-    for group in study.groups:
-        measured = [
-            m
-            for run in group.runs
-            for m in files.measurements(run)
-            if (m.split, m.num_contexts) == ("test", contexts)
-        ]
-        if not measured:
-            continue
+    for group, of_group in measured.items():
         published = published_of(group, study.corpus)
         facts = published.facts if published else None
         if facts is not None and facts.rank_contexts != contexts:
             facts = None
-        rows.append(_rank_row(group, measured, facts))
-        for m in measured:
-            for name, why in _mapping(m.spectrum.get("unresolved")).items():
-                if name != "condition":
-                    what = f"{name.replace('_', ' ')} is unresolved: {why}"
-                    reasons.setdefault(what, {})[group.label] = None
+        if of_group:
+            rows.append(_rank_row(group, [m for _, m in of_group], facts))
     columns = [
         Column("head", is_text=True),
         Column("Press rank", ("mean", "sd")),
@@ -289,7 +285,16 @@ def _rank_table(study: Study, files: Files, contexts: int) -> Table:
         "the number of singular values that hold all but a share ε of the sum of squares. "
         "Published ranks stand here when they are of as many contexts."
     )
-    notes = [f"{listed(labels)}: {reason}" for reason, labels in reasons.items()]
+    unresolved = _unresolved(
+        (group.label, _mapping(m.spectrum.get("unresolved")))
+        for group, of_group in measured.items()
+        for _, m in of_group
+    )
+    notes = [
+        f"{listed(labels)}: {line}"
+        for line, labels in unresolved.items()
+        if not line.startswith("condition ")
+    ]
     key, title = f"ranks_{contexts}", "Press rank and effective ranks"
     return Table(key, title, caption, columns, rows, notes)
 
@@ -318,6 +323,18 @@ def _rank_row(
     return [*cells, spread_cell(mean("entropy_rank"), 1), spread_cell(mean("stable_rank"), 3)]
 
 
+def _test_measurements(
+    group: Group, files: Files, contexts: int | None
+) -> list[tuple[FinishedRun, Measurement]]:
+    """What was measured of the group's runs over so many contexts of test."""
+    return [
+        (run, measured)
+        for run in group.runs
+        for measured in files.measurements(run)
+        if (measured.split, measured.num_contexts) == ("test", contexts)
+    ]
+
+
 def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -336,13 +353,9 @@ def _stored(
     """Of each group the spectrum of the run of median test perplexity."""
     shown, without = [], []
     for group in groups:
-        found = {}
-        for run in group.runs:
-            for measured in files.measurements(run):
-                if (measured.split, measured.num_contexts) == ("test", contexts):
-                    found[run] = measured.file
-        middle = median_run(list(found)) if found else None
-        stored = files.spectrum(middle, found[middle]) if middle else None
+        measured = dict(_test_measurements(group, files, contexts))
+        middle = median_run(list(measured)) if measured else None
+        stored = files.spectrum(middle, measured[middle].file) if middle else None
         if stored is None:
             without.append(group.label)
         else:

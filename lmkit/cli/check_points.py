@@ -1,6 +1,6 @@
 """Checks the points of a sweep for `lmkit.sweeps.check`: `python -m lmkit.cli.check_points`.
 
-It reads JSON from stdin, whether there is a GPU and the configurations, and writes the outcome of
+It reads JSON from stdin (whether there is a GPU, and the configurations) and writes the outcome of
 each as JSON to stdout. What points have in common is checked once. Models are made on the meta
 device, which computes nothing, once for all points that have the same one.
 """
@@ -12,19 +12,22 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
+import torch
+
+from lmkit.data.corpus import TextSplits
+from lmkit.data.datamodule import WindowsDataModule
 from lmkit.errors.user_error import UserError
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.identity import identity
+from lmkit.training.build import build_data
+from lmkit.training.run import check, define
 
 Config = dict[str, Any]
 _Made = TypeVar("_Made")
 
-_MADE = (
-    *("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger", "stopping"),
-    *("callbacks", "conclusion", "trainer"),
-)
-_NOT_SHARED = (
-    *("trunk", "head", "module", "objective"),
-    *("optimizer", "schedule", "trigger", "windows"),
-)
+_KINDS = ("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger")
+_MADE = (*_KINDS, "stopping", "callbacks", "conclusion", "trainer")
 
 
 class Checker:
@@ -36,15 +39,8 @@ class Checker:
 
     def check(self, config: Config) -> str:
         """The name of the run's folder. Raises: UserError for what training would refuse."""
-        # they bring torch, which must not be in the process of the sweep
-        import torch
-
-        from lmkit.runs.folder import RunFolder
-        from lmkit.runs.identity import identity
-        from lmkit.training.run import check, define
-
         # one point stands for all that differ from it in what is made apart
-        others = {key: value for key, value in config.items() if key not in _NOT_SHARED}
+        others = {key: value for key, value in config.items() if key not in (*_KINDS, "windows")}
         run = self._once("others", others, lambda: define(config, self._has_gpu))
 
         def make_all() -> None:
@@ -65,12 +61,6 @@ class Checker:
 
 
 def _check_windows(config: Config) -> None:
-    import numpy as np
-
-    from lmkit.data.corpus import TextSplits
-    from lmkit.data.datamodule import WindowsDataModule
-    from lmkit.training.build import build_data
-
     def data_of(num_tokens: int) -> object:
         tokens = np.zeros(num_tokens, np.int64)
         return build_data(config, TextSplits(("a",), tokens, tokens, tokens))

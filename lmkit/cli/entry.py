@@ -26,7 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 from lmkit.cli import options
 from lmkit.cli.one_line import first_line, in_one_line, require_known_flags
 from lmkit.errors.user_error import UserError
-from lmkit.sweeps.axes import OF_SWEEPS
+from lmkit.sweeps.axes import OF_SWEEPS, for_sweeper
 from lmkit.sweeps.points import ConfigReader
 
 CONFIGS = (Path(__file__).parents[1] / "conf").resolve()
@@ -54,6 +54,8 @@ def entry_point(config_name: str) -> Callable[[Task], Callable[[], None]]:
             _set_up_hydra()
             try:
                 require_known_flags(sys.argv[1:])
+                if config_name == "train":
+                    sys.argv[1:] = for_sweeper(sys.argv[1:])
                 hydra.main(str(CONFIGS), config_name, version_base="1.3")(reporting)()
             except KeyboardInterrupt:
                 sys.exit("interrupted: the same command again goes on from the last checkpoint")

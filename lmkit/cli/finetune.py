@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -20,7 +22,16 @@ def main(config: DictConfig) -> float:
 
     Returns: the best valid perplexity, for sweepers that search.
     """
-    plain = plain_config(config)
+    from lmkit.evaluation.full_run import run  # imports torch, which --help must not wait for
+
+    return float(run(run_config(plain_config(config))).read_result().metrics["valid_ppl"])
+
+
+def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of the run that the options of `lmkit finetune` ask for.
+
+    Raises: UserError for an option that is wrong, or a run that cannot be finetuned.
+    """
     if plain["lr"] is not None:
         require_positive("lr", plain["lr"])
     require_count("n", plain["n"])
@@ -36,12 +47,9 @@ def main(config: DictConfig) -> float:
         "callbacks": plain["callbacks"],
         "logger": plain["logger"],
     }
-    # these import torch, which --help must not wait for
-    from lmkit.evaluation.full_run import run
-    from lmkit.training.finetuning import finetuning_config
+    from lmkit.training.finetuning import finetuning_config  # imports torch
 
-    finetuning = finetuning_config(start, changes, plain["lr"], plain["data_root"])
-    return float(run(finetuning).read_result().metrics["valid_ppl"])
+    return finetuning_config(start, changes, plain["lr"], plain["data_root"])
 
 
 def _finished(path: str) -> RunFolder:

@@ -13,11 +13,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from lmkit.cli.own_configs import config_folders, first_sentence
 from lmkit.errors.user_error import did_you_mean
 
 FOLDER = Path(__file__).parent
 ANALYSES = FOLDER.parent / "conf" / "analyses"
-NOT_COMMANDS = ("__init__", "main", "analysis", "check_points", "entry", "one_line")
+NOT_COMMANDS = ("main", "check_points")  # programs of their own
 USAGE = """\
 lmkit trains language models with interchangeable output heads, and measures the spectrum of log P.
 
@@ -60,32 +61,28 @@ def _run(name: str, arguments: Sequence[str]) -> None:
 
 def _commands() -> dict[str, str]:
     """What each subcommand does, by its name; none of them is imported."""
-    modules = {file.stem: file for file in FOLDER.glob("*.py") if file.stem not in NOT_COMMANDS}
-    analyses = {file.stem: file for file in _analyses()}
-    found = {name: _first_line(file) for name, file in modules.items()}
-    found |= {name: _first_sentence(file) for name, file in analyses.items()}
+    modules = {
+        file.stem: ast.parse(file.read_bytes())
+        for file in FOLDER.glob("*.py")
+        if file.stem not in NOT_COMMANDS
+    }
+    found = {name: _first_line(module) for name, module in modules.items() if _has_main(module)}
+    found |= {file.stem: first_sentence(file) for file in _analyses()}
     return dict(sorted(found.items()))
 
 
 def _analyses() -> list[Path]:
     """The files of lmkit's analyses, and of those in the user's own folder of configs."""
-    folders = [ANALYSES]
-    for argument, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=True):
-        flag, _, value = argument.partition("=")
-        if flag in ("--config-dir", "-cd"):
-            folders.append(Path(value or following) / "analyses")
-    return [file for folder in folders for file in folder.glob("*.yaml")]
+    own = [folder / "analyses" for folder in config_folders(sys.argv[1:])]
+    return [file for folder in [ANALYSES, *own] for file in folder.glob("*.yaml")]
 
 
-def _first_sentence(file: Path) -> str:
-    """What an analysis says of itself in its file, the lines that are not about Hydra."""
-    lines = [line.lstrip("# ") for line in file.read_text("utf-8").splitlines()]
-    return next((line for line in lines if line and not line.startswith("@package")), "")
+def _has_main(module: ast.Module) -> bool:
+    return any(isinstance(each, ast.FunctionDef) and each.name == "main" for each in module.body)
 
 
-def _first_line(file: Path) -> str:
-    documentation = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
-    return documentation.partition("\n")[0]
+def _first_line(module: ast.Module) -> str:
+    return (ast.get_docstring(module) or "").partition("\n")[0]
 
 
 def _listed(commands: dict[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -18,6 +19,7 @@ from hydra.errors import (
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from lmkit.cli.own_configs import config_folders
 from lmkit.errors.user_error import UserError, did_you_mean
 
 FLAGS = (
@@ -49,6 +51,9 @@ def in_one_line(
     if isinstance(error, InstantiationException):
         return _instantiation(error, config_name)
     text = str(error)
+    there = re.search(r"Could not append to config\. An item is already at '([^']+)'", text)
+    if there:
+        return f"{there[1]} is an option already: set it with {there[1]}=VALUE, without a +"
     unknown = re.search(r"Could not (?:override|append to config[^']*) '([^']+)'", text)
     if unknown:
         return _unknown_option(unknown[1], arguments, config_name, configs)
@@ -134,19 +139,24 @@ def _no_choice(group: str, name: str, choices: list[str]) -> str:
 
 
 def _unknown_option(option: str, arguments: Sequence[str], config_name: str, configs: Path) -> str:
-    others = [a for a in arguments if "=" in a and a.split("=")[0].lstrip("+~") != option]
+    folders = [configs, *(folder.resolve() for folder in config_folders(arguments))]
+    primary = next(each for each in folders if (each / f"{config_name}.yaml").is_file())
+    search = [f"hydra.searchpath={json.dumps([f'file://{folder}' for folder in folders])}"]
+    others = [
+        a for a in arguments if re.match("[^-].*=", a) and a.split("=")[0].lstrip("+~") != option
+    ]
     has_hydra = GlobalHydra.instance().is_initialized()  # while a sweep's points are composed
     with (
         nullcontext()
         if has_hydra
-        else hydra.initialize_config_dir(str(configs), version_base="1.3")
+        else hydra.initialize_config_dir(str(primary), version_base="1.3")
     ):
         try:
-            config = hydra.compose(config_name, others)
+            config = hydra.compose(config_name, [*search, *others])
         except (HydraException, OmegaConfBaseException):  # the next mistake
-            config = hydra.compose(config_name)
-    folders = [str(path.relative_to(configs)) for path in configs.rglob("*") if path.is_dir()]
-    groups = [group for group in folders if group != option]  # else it is another command's
+            config = hydra.compose(config_name, search)
+    every = [str(path.relative_to(configs)) for path in configs.rglob("*") if path.is_dir()]
+    groups = [group for group in every if group != option]  # else it is another command's
     options = list(_options(config, ""))
     near = did_you_mean(option, groups if "/" in option else [*options, *groups])
     add = "" if near or "." not in option else f" (a new one is written +{option}=VALUE)"

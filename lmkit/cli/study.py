@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
-from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from lmkit.cli.entry import CONFIGS, create, entry_point, plain_config
+from lmkit.cli.own_configs import config_folders, first_sentence
 from lmkit.errors.user_error import UserError, did_you_mean
 
 USAGE = """\
@@ -73,18 +73,9 @@ def _run(name: str) -> None:
 
 def _studies(arguments: list[str]) -> dict[str, str]:
     """What each study says of itself in its file, by its name: ours and the user's own."""
-    folders = []
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        flag, _, value = argument.partition("=")
-        if flag in ("--config-dir", "-cd"):
-            folders.append(Path(value or following))
-    files = [file for folder in [*folders, CONFIGS] for file in folder.glob("studies/*.yaml")]
-    return {file.stem: _first_sentence(file) for file in sorted(files, key=lambda file: file.stem)}
-
-
-def _first_sentence(file: Path) -> str:
-    lines = [line.lstrip("# ") for line in file.read_text("utf-8").splitlines()]
-    return next((line for line in lines if line and not line.startswith("@package")), "")
+    folders = [*config_folders(arguments), CONFIGS]
+    files = [file for folder in folders for file in folder.glob("studies/*.yaml")]
+    return {file.stem: first_sentence(file) for file in sorted(files, key=lambda file: file.stem)}
 
 
 def _complete(studies: dict[str, str]) -> None:

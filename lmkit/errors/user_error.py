@@ -55,6 +55,6 @@ def require_list(option: str, values: object) -> None:
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str:
-    """" (did you mean X?)" with the choice X that is spelt most like `word`; "" if none is near."""
+    """" (did you mean X?)" with X the choice spelt most like `word`; "" if none is near."""
     close = difflib.get_close_matches(word, choices, n=1)
     return f" (did you mean {close[0]}?)" if close else ""

@@ -42,9 +42,9 @@ def chunked_nll(
 ) -> Tensor:
     """Mean of -log sum_k exp(log_prior + log softmax(transform(context W' + b)))[target], nats.
 
-    It equals the mean of the gathered `log_probs`, in value and in every gradient, but for the order
-    of sums. Where autocast is on, matrix products run in its dtype; everything else runs in the
-    parameters' dtype.
+    It equals the mean of the gathered `log_probs`, in value and in every gradient, but for the
+    order of sums. Where autocast is on, matrix products run in its dtype; everything else runs in
+    the parameters' dtype.
     """
     device_type = context_NKE.device.type
     product_dtype = weight_VE.dtype
@@ -107,7 +107,7 @@ class _ChunkedNLL(torch.autograd.Function):
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         main, parameters = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
         no_grad = (None, None, None, None)
-        if grad_output.is_cuda or grad_output != 1:  # it is nearly always 1, which saves a pass over all
+        if grad_output.is_cuda or grad_output != 1:  # nearly always 1, which saves a pass
             main, parameters = ([g * grad_output for g in grads] for grads in (main, parameters))
         return (*main, *no_grad, *parameters)
 

@@ -23,8 +23,8 @@ At any time c is the one that brings the prior nearest to sigma by least squares
 fall is prescribed, how large they are is learnt. The k-th value is the k-th parameter, which starts
 as the k-th largest; nothing sorts them later.
 
-W itself is computed nowhere. A context h has the logits of the context h V diag(sigma) with U, and a
-word's vector is its row of U times diag(sigma) V'. So U is the weight that decoder and embedding
+W itself is computed nowhere. A context h has the logits of the context h V diag(sigma) with U, and
+a word's vector is its row of U times diag(sigma) V'. So U is the weight that decoder and embedding
 share, and any mixture, transform and loss goes with it.
 
 Shapes: T window length, B batch, D trunk output, E embedding, K components, V vocabulary. The

@@ -115,11 +115,11 @@ class _SigmoidTape(Tape):
 class PiecewiseLinear(Transform):
     """`plif`: a learned increasing piecewise linear function (LMS-PLIF; Ganea et al. 2019).
 
-    `knots` knots lie `step` = 2 limit / knots apart from -limit on; right of knot i, and beyond
-    the first and last, the slope is softplus(w_i) > 0, initialised as softplus(softplus^-1(1) +
-    N(0, 1)). f is zero at the middle knot, where float32 is finest; softmax does not see a
-    constant. `frozen` keeps the random slopes as they are (LMS-PLIF with a dagger; Parthiban et al.
-    2021, Table 3).
+    `knots` knots begin at -limit and lie `step` = 2 limit / knots apart. Right of knot i, and
+    beyond the first and last, the slope is softplus(w_i) > 0, initialised as
+    softplus(softplus^-1(1) + N(0, 1)). As softmax does not see a constant, f is zero at the middle
+    knot, where float32 is finest. `frozen` keeps the random slopes as they are (LMS-PLIF with a
+    dagger; Parthiban et al. 2021, Table 3).
     """
 
     def __init__(self, knots: int, limit: float, frozen: bool) -> None:
@@ -148,7 +148,7 @@ class PiecewiseLinear(Transform):
         return slopes, heights - slopes * (positions * self.step - self.limit)
 
     def pieces(self, logits: Tensor) -> Tensor:
-        """Index of each logit's piece, int64; a NaN gets a valid one, and stays NaN in its line."""
+        """Index of each logit's piece, int64. A NaN gets a valid one, whose line keeps it NaN."""
         scaled = (logits.detach() + self.limit).mul_(1 / self.step)
         return scaled.clamp_(0, self.knots - 1).nan_to_num_(0.0).long()
 
@@ -162,7 +162,7 @@ class PiecewiseLinear(Transform):
 
 
 class _PiecewiseLinearTape(Tape):
-    """Two histograms over the pieces, sum of g and sum of g z, hold all that the slopes need."""
+    """Holds two histograms over the pieces, sum of g and sum of g z: all that the slopes need."""
 
     def __init__(self, plif: PiecewiseLinear) -> None:
         self.plif = plif
@@ -210,14 +210,13 @@ class _PiecewiseLinearTape(Tape):
 
 
 def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """The same few entries of each, flat: on a CPU, what is made of them stays in its cache."""
+    """The same few entries of each tensor, flat, so that a CPU's cache holds the work on them."""
     block = tensors[0].numel() if tensors[0].is_cuda else 2**16
     return zip(*(torch.split(x.view(-1), block) for x in tensors), strict=True)
 
 
 def _sums_before(x_K: Tensor) -> Tensor:
-    """Sum of all entries before each; by matrix products on a GPU, where cumsum is not
-    deterministic."""
+    """Sum of all entries before each; on a GPU, where cumsum is not deterministic, by products."""
     return _sums_before_in_blocks(x_K) if x_K.is_cuda else torch.cumsum(x_K, 0) - x_K
 
 
@@ -258,7 +257,7 @@ class MonotoneMLP(Transform):
 
 
 class _MonotoneMLPTape(Tape):
-    """Recomputes each unit in `pull`: memory stays at two chunks whatever the number of units."""
+    """Recomputes each unit in `pull`, so that memory does not grow with the number of units."""
 
     def __init__(self, mlp: MonotoneMLP) -> None:
         self.mlp = mlp

@@ -33,7 +33,6 @@ _SECTIONS = (
 )
 # Trainer options that change no number
 _HARMLESS_OPTIONS = (
-    "_target_",
     "accelerator",  # device_kind says what computes
     "devices",
     "log_every_n_steps",
@@ -94,9 +93,9 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> I
         if key not in _HARMLESS_OPTIONS
     }
     callbacks = {
-        key: _canonical(value, f"callbacks.{key}")
-        for key, value in _section(config, "callbacks").items()
-        if value is not None and value.get("_target_") not in _ONLOOKERS
+        key: _canonical(section, f"callbacks.{key}")
+        for key, section in _section(config, "callbacks").items()
+        if section is not None and not _only_looks_on(section, f"callbacks.{key}")
     }
     if callbacks:
         settings["callbacks"] = callbacks
@@ -136,6 +135,12 @@ def _without_defaults(value: object) -> object:
         for key, inner in value.items()
         if key not in defaults or _canonical(defaults[key], key) != inner
     }
+
+
+def _only_looks_on(section: object, option: str) -> bool:
+    if not isinstance(section, Mapping):
+        raise UserError(f"{option} must be a section, or null to leave it out, but is {section!r}")
+    return section.get("_target_") in _ONLOOKERS
 
 
 def _targets(value: object) -> Iterator[str]:

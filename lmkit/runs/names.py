@@ -21,8 +21,9 @@ class Named(Protocol):
 
 
 def name_of(kind: object) -> str:
-    """The kind's own name, or that of its class."""
-    return kind.display_name if isinstance(kind, Named) else type(kind).__name__
+    """The name that the kind says itself, or that of its class; a base's name is not its own."""
+    own = "display_name" in {**vars(type(kind)), **vars(kind)}
+    return kind.display_name if own and isinstance(kind, Named) else type(kind).__name__
 
 
 def place_of(kind: object) -> int:

@@ -31,16 +31,22 @@ def find_source(target: str) -> Source | None:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
         return None
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+    if spec is None:
         return None
-    file = Path(spec.origin)
+    file = Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
     for i, part in enumerate(rest):
-        folder = file.parent if file.name == "__init__.py" else None
-        inner = [folder / part / "__init__.py", folder / f"{part}.py"] if folder else []
+        packages = [folder / part for folder in folders if (folder / part).is_dir()]
+        inner = [package / "__init__.py" for package in packages]
+        inner += [folder / f"{part}.py" for folder in folders]
         existing = next((path for path in inner if path.is_file()), None)
-        if existing is None:
-            return Source(file, ".".join(rest[i:]))
-        file = existing
+        if existing is not None:
+            file = existing
+            folders = [file.parent] if file.name == "__init__.py" else []
+        elif packages:  # without an __init__.py
+            file, folders = None, packages
+        else:
+            return None if file is None else Source(file, ".".join(rest[i:]))
     return None  # a module, no class
 
 
@@ -63,7 +69,10 @@ def option_defaults(target: str) -> dict[str, object]:
     Only defaults that are written out (numbers, texts, None, lists of these) are told.
     """
     source = find_source(target)
-    return {} if source is None else _defaults_in(source)
+    try:
+        return {} if source is None else _defaults_in(source)
+    except SyntaxError:  # told when the class is imported
+        return {}
 
 
 @cache
@@ -90,9 +99,10 @@ def _of_class(node: ast.ClassDef, source: Source) -> dict[str, object]:
     for base in reversed(node.bases):
         if isinstance(base, ast.Name):
             defaults |= _defaults_in(Source(source.file, base.id))
-    for inner in node.body:  # the fields of a dataclass
-        if isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):
-            defaults |= dict(_literal(inner.target.id, inner.value))
+    if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
+        for inner in node.body:
+            if isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):
+                defaults |= dict(_literal(inner.target.id, inner.value))
     return defaults
 
 
@@ -108,9 +118,11 @@ def _of_function(node: ast.FunctionDef) -> Iterator[tuple[str, object]]:
 def _literal(name: str, value: ast.expr | None) -> Iterator[tuple[str, object]]:
     if value is not None:
         try:
-            yield name, ast.literal_eval(value)
+            default = ast.literal_eval(value)
         except (ValueError, TypeError, SyntaxError):
             return
+        if default is None or isinstance(default, bool | int | float | str | list | tuple):
+            yield name, default
 
 
 def _imported_from(module: ast.Module, name: str) -> str | None:

@@ -3,7 +3,7 @@
 log P = [C, 1, -l] [W, b, 1]^T with contexts C, decoder weight W and bias b, log normalisers l: its
 rank is at most E + 2. With QR of both factors, X = Q_X R_X and Y = Q_Y R_Y, the singular values of
 X Y^T are those of the small R_X R_Y^T. R_X is carried from block to block, so that memory does not
-grow with the contexts, and nothing is squared: small values keep their digits, unlike in a Gram
+grow with the contexts. Nothing is squared, so that small values keep their digits, unlike in a Gram
 matrix.
 
 Shapes: N contexts, E embedding, V vocabulary, F = E + 2 columns of a factor.

@@ -2,8 +2,8 @@
 
 The Gram matrix A^T A is summed in float64 over blocks of rows; the square roots of its eigenvalues
 are the singular values of A. Forming A^T A squares the condition, so that values below about
-sqrt(eps of float64) * sigma_1 drown in rounding: `measures.RESOLUTION["gram"]`. What was measured
-against it, at equal answers, is in tests/benchmarks/bench_gram.py.
+sqrt(eps of float64) * sigma_1 drown in rounding: `measures.RESOLUTION["gram"]`.
+tests/benchmarks/bench_gram.py compares it with other ways to the same values.
 
 Shapes: N contexts (rows), V vocabulary (columns).
 """
@@ -17,10 +17,10 @@ from torch import Tensor
 from lmkit.errors.user_error import require_count, require_positive
 from lmkit.spectra.rows import require_rows
 
-PANEL_CPU = 512  # columns a panel: the smaller, the less is computed in vain, until products slow
+# Columns a panel. Smaller panels compute less in vain, until the products become slow.
+PANEL_CPU = 512
 PANEL_GPU = 2048
-# Columns. PyTorch's LAPACK is the faster for many, but takes half a second to start.
-SCIPY_UP_TO = 4096
+SCIPY_UP_TO = 4096  # columns; PyTorch's LAPACK is faster beyond, but takes half a second to start
 
 
 class GramAccumulator:

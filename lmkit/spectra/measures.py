@@ -1,4 +1,4 @@
-"""All measures of one spectrum; what its computation cannot resolve is None, with a reason.
+"""All measures of one spectrum; one that the computation cannot resolve is None, with a reason.
 
 Shapes: S singular values, descending.
 """
@@ -16,16 +16,16 @@ from lmkit.spectra import ranks
 
 EPSILONS = (1e-3, 1e-4, 1e-5)
 
-# What each way of computing tells from rounding, relative to sigma_1. A Gram matrix holds sigma^2
-# with errors near eps of float64 times sigma_1^2, so sigma itself down to about sqrt(eps): exact
-# zeros come out at up to 2e-8. The other two work on sigma itself, in float64.
+# The smallest values that each method can tell from rounding, relative to sigma_1. A Gram matrix
+# holds sigma^2 with errors near eps of float64 times sigma_1^2, so sigma itself down to about
+# sqrt(eps): exact zeros come out at up to 2e-8. The other two work on sigma itself, in float64.
 RESOLUTION = {"gram": 5e-8, "factors": 1e-13, "svd": 2e-16}
 
 # Grid of the cumulative distribution, from 1 down to at most 1e-8 and never below the resolution.
 THRESHOLDS = tuple(10.0 ** (-step / 10) for step in range(80, -1, -1))
 
-# The entropy rank weighs values below the resolution too: it is unresolved when it would differ by
-# more than this share between them being 0 and being at the resolution.
+# The entropy rank depends on values below the resolution too. It is unresolved when it differs by
+# more than this share between taking them as 0 and as the resolution.
 ENTROPY_MARGIN = 0.01
 
 

@@ -32,8 +32,8 @@ def press_rank(sigma_S: Tensor, tolerance: float) -> int:
 def effective_rank(sigma_S: Tensor, epsilon: float) -> int:
     """Smallest k with sum_{i<=k} sigma_i^2 >= (1 - epsilon) sum_i sigma_i^2.
 
-    Found as the smallest k that leaves at most epsilon of the sum behind: summed from the small
-    end, the tail keeps its digits.
+    It is the smallest k that leaves at most epsilon of the sum behind. Sums run from the small end,
+    where the tail keeps its digits.
     """
     tails_S = sigma_S.square().flip(0).cumsum(0).flip(0)  # tails_S[k]: all but the k largest
     return int((tails_S > epsilon * tails_S[0]).sum())

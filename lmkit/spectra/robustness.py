@@ -1,8 +1,8 @@
-"""How Press's rank answers to rounding and noise: a matrix of known rank, factorised or disturbed.
+"""How Press's rank responds to rounding and noise: a matrix of known rank, factorised or disturbed.
 
 Parthiban et al. 2021, supplement, section 5: the top 10 singular values of log P are kept and
-scaled to sigma_1 = 1, so that the true rank is 10; in float64, with float64's eps in the tolerance,
-the matrix is (a) factorised and multiplied back again and again, (b) given Gaussian noise of
+scaled to sigma_1 = 1, so that the true rank is 10. In float64, with float64's eps in the tolerance,
+the matrix is (a) factorised and multiplied back again and again, or (b) given Gaussian noise of
 variance c / n^2.
 
 Shapes: N contexts, V vocabulary.
@@ -35,7 +35,7 @@ def keep_top(matrix_NV: Tensor, count: int) -> Tensor:
     """The best approximation of rank `count` over sigma_1: float64, shape and device kept."""
     require_count("count", count)
     matrix = matrix_NV.detach().double().cpu().numpy()
-    start = np.ones(min(matrix.shape))  # fixed, so that the result is
+    start = np.ones(min(matrix.shape))  # fixed, so that the result is fixed
     left, values, right = svds(matrix, k=count, v0=start)
     product = (left * (values / values.max())) @ right
     return torch.from_numpy(product).to(matrix_NV.device)
@@ -44,7 +44,7 @@ def keep_top(matrix_NV: Tensor, count: int) -> Tensor:
 def round_trip(matrix_NV: Tensor, factorisation: str) -> RoundTrip:
     """A matrix factorised and multiplied back, in its dtype and on its device.
 
-    "svd" is the one that was published. "qr", Householder's, is as complete, in a part of the time;
+    "svd" is the published one. "qr", Householder's, is as complete and takes a part of the time;
     its rounding is of the same order.
     """
     require_choice("factorisation", factorisation, FACTORISATIONS)
@@ -66,7 +66,8 @@ def noise_deviation(c: float, num_columns: int) -> float:
 
 
 def add_noise(matrix_NV: Tensor, c: float, seed: int) -> Tensor:
-    """Adds independent Gaussian noise of variance c / V^2, drawn on the CPU for the seed's sake."""
+    """Adds independent Gaussian noise of variance c / V^2, drawn on the CPU: a seed then means the
+    same noise on every device."""
     generator = torch.Generator().manual_seed(seed)
     noise_NV = torch.randn(matrix_NV.shape, generator=generator, dtype=matrix_NV.dtype)
     noise_NV *= noise_deviation(c, matrix_NV.shape[1])

@@ -15,7 +15,7 @@ def require_rows(rows_NV: Tensor, num_columns: int, first_row: int) -> None:
     """Raises UserError unless the block is N x `num_columns`, floating and finite.
 
     `first_row` is the block's place in the stream, so that the message names the row of the whole
-    matrix. A sum is finite only if all its terms are, which makes the usual case one cheap pass.
+    matrix. As a sum is finite only if all its terms are, the usual case is one cheap pass.
     """
     if rows_NV.ndim != 2 or rows_NV.shape[1] != num_columns:
         raise UserError(

@@ -1,10 +1,10 @@
 """Ranks of a matrix whose first few singular values stand far above all others.
 
-Decomposed directly, its small values come with errors near eps sigma_1. But with U the first left
-singular vectors, the other values are exactly those of the rest A - U U^T A, which is small itself:
-its entries keep their digits. How many of them lie above a limit is the number of positive
-eigenvalues of rest^T rest - limit^2, and one L D L^T factorisation tells it (Sylvester's law of
-inertia), at a small part of the cost of a singular value decomposition.
+A direct decomposition gives the small values errors near eps sigma_1. But with U the first left
+singular vectors, the other values are exactly those of the rest A - U U^T A, which is small itself,
+so that its entries keep their digits. The number of values above a limit is the number of positive
+eigenvalues of rest^T rest - limit^2, which one L D L^T factorisation gives (Sylvester's law of
+inertia) at a small part of the cost of a singular value decomposition.
 
 Shapes: N contexts, V vocabulary, C values split off, M = min(N, V).
 """

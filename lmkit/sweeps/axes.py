@@ -31,6 +31,34 @@ def read(override: str) -> Override:
     return _parser.parse_override(override)
 
 
+def for_sweeper(arguments: Sequence[str]) -> list[str]:
+    """A command line as it is; of a sweep with its single values as choices, `k=choice(2.5)`.
+
+    Hydra composes the sweep itself with each single value, and refuses an option that only the
+    points have, such as a transform's. Choices it leaves to the sweeper.
+    """
+    is_sweep = any(
+        argument in ("--multirun", "-m")
+        or (option_of(argument) == GROUP and argument != f"{GROUP}=null")
+        for argument in arguments
+    )
+    if not is_sweep or any(option_of(argument) == "hydra/sweeper" for argument in arguments):
+        return list(arguments)
+    return [_as_choice(argument) for argument in arguments]
+
+
+def _as_choice(argument: str) -> str:
+    option, _, value = argument.partition("=")
+    section = option_of(argument).split(".")[0]
+    is_of_runs = not option.startswith(("-", "~")) and not (
+        section.startswith("hydra") or section in OF_SWEEPS
+    )
+    is_quoted = "'" in value or '"' in value  # a choice would lose the quotes, and null is none
+    if not is_of_runs or is_quoted or value in ("", "null") or read(argument).is_sweep_override():
+        return argument
+    return f"{option}=choice({value})"
+
+
 def of_runs(typed: Sequence[str]) -> list[str]:
     """The overrides that are about the runs of a sweep, without those about the sweep itself.
 
@@ -87,13 +115,6 @@ def labels(lines: Sequence[Line]) -> list[str]:
     """What tells each point from the others: the overrides that not all of them have."""
     common = _common(lines) if len(lines) > 1 else set()
     return [" ".join(o for o in line if o not in common) or "no overrides" for line in lines]
-
-
-def varying_options(lines: Sequence[Line]) -> list[str]:
-    """The options and groups that not all lines override alike, in order."""
-    common = _common(lines)
-    varying = (option_of(o) for line in lines for o in line if o not in common)
-    return list(dict.fromkeys(varying))
 
 
 def _common(lines: Sequence[Line]) -> set[str]:

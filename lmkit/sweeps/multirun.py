@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from lmkit.errors.user_error import UserError, require_count
+from lmkit.runs.sweep_axes import varied_options
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
 from lmkit.sweeps import axes, tables
 from lmkit.sweeps.axes import GROUP, Line, option_of
@@ -131,11 +132,11 @@ def _checked(
     if len({config["runs_dir"] for config in configs}) != 1:
         raise UserError("runs_dir must be the same for all points of a sweep")
     points: dict[str, Point] = {}
-    varying = axes.varying_options(lines)
+    varied = list(varied_options(lines))
     for i, checked in enumerate(check(configs, has_gpu)):
         if checked.error is not None:
             raise _of_point(i, labels[i], checked.error)
-        config, line = configs[i], _with_bookkeeping(lines[i], name, varying)
+        config, line = configs[i], _with_bookkeeping(lines[i], name, varied)
         budget = config["max_epochs"], config["patience"]
         points.setdefault(checked.run, Point(labels[i], line, checked.run, config["name"], *budget))
     if len(points) < len(lines):
@@ -168,11 +169,11 @@ def _of_point(index: int, label: str, message: str) -> UserError:
     return UserError(f"point {index + 1} ({label}): {message}")
 
 
-def _with_bookkeeping(line: Line, name: str, varying: Sequence[str]) -> list[str]:
+def _with_bookkeeping(line: Line, name: str, varied: Sequence[str]) -> list[str]:
     """The line with the sweep's name and axes for loggers, and a short log, unless it says so."""
     extra = {
         "sweep.name": name,
-        "sweep.axes": f"[{','.join(varying)}]",
+        "sweep.axes": f"[{','.join(varied)}]",
         "callbacks.progress_bar": "null",
     }
     given = {option_of(override) for override in line}

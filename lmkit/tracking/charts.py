@@ -29,7 +29,8 @@ def epoch_charts(run: RunFolder, split: str, matrix: str) -> Charts:
 
     Raises: UserError naming a file that is missing or damaged.
     """
-    spectra = {epoch: read_spectrum(path) for epoch, path in _epochs_shown(run, split, matrix).items()}
+    shown = _epochs_shown(run, split, matrix)
+    spectra = {epoch: read_spectrum(path) for epoch, path in shown.items()}
     columns = list(dict.fromkeys(n for s in spectra.values() for n in rank_fields(s.measures)))
     rows = []
     for epoch, spectrum in spectra.items():

@@ -163,13 +163,14 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
 
 
 def _accelerator(trainer: Mapping[str, Any], has_gpu: bool | None) -> str:
-    require_choice("trainer.accelerator", trainer["accelerator"], ACCELERATORS)
+    wanted = trainer.get("accelerator", "auto")
+    require_choice("trainer.accelerator", wanted, ACCELERATORS)
     if has_gpu is None:
         has_gpu = torch.cuda.is_available()
-    if trainer["accelerator"] == "gpu" and not has_gpu:
+    if wanted == "gpu" and not has_gpu:
         raise UserError("trainer.accelerator=gpu needs a CUDA device, and there is none here")
-    on_gpu = has_gpu and trainer["accelerator"] != "cpu"
-    if trainer["precision"] == "tf32" and not on_gpu:
+    on_gpu = has_gpu and wanted != "cpu"
+    if trainer.get("precision") == "tf32" and not on_gpu:
         raise UserError("trainer.precision=tf32 is a GPU's; on a CPU take 32-true or bf16-mixed")
     return "gpu" if on_gpu else "cpu"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
@@ -14,7 +15,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins import environments
 from pytorch_lightning.plugins.io import CheckpointIO
 
-from lmkit.errors.user_error import UserError, require_choice, require_count
+from lmkit.errors.user_error import UserError, did_you_mean, require_choice, require_count
 
 PRECISIONS = ("32-true", "tf32", "bf16-mixed")
 ACCELERATORS = ("auto", "cpu", "gpu")
@@ -74,11 +75,8 @@ class Trainer(pl.Trainer):
         checkpoint_io: CheckpointIO | None = None,
         **options: Any,
     ) -> None:
-        check_options({"accelerator": accelerator, "precision": precision} | options)
-        if devices != 1:
-            raise UserError(f"trainer.devices must be 1: a run is one process, not {devices!r}")
-        if limit_train_batches is not None:
-            require_count("trainer.limit_train_batches", limit_train_batches)
+        own = {"accelerator": accelerator, "precision": precision, "devices": devices}
+        check_options(own | {"limit_train_batches": limit_train_batches} | options)
         _quiet()
         # both are set: PyTorch's default is TF32 in cuDNN, but not in other products
         by_tf32 = precision == "tf32"
@@ -99,12 +97,22 @@ class Trainer(pl.Trainer):
         self.windows_per_epoch = limit_train_batches
 
 
-def check_options(options: dict[str, Any]) -> None:
-    """Raises UserError naming an option of the Trainer that a run cannot honour."""
-    for name in sorted(options.keys() & _ELSEWHERE.keys()):
-        raise UserError(f"trainer.{name} cannot be set: {_ELSEWHERE[name]}")
-    require_choice("trainer.precision", options["precision"], PRECISIONS)
-    require_choice("trainer.accelerator", options["accelerator"], ACCELERATORS)
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raises UserError naming an option that Lightning's Trainer lacks or a run cannot honour."""
+    known = inspect.signature(pl.Trainer.__init__).parameters.keys() - {"self"}
+    for name in sorted(options):
+        if name in _ELSEWHERE:
+            raise UserError(f"trainer.{name} cannot be set: {_ELSEWHERE[name]}")
+        if name not in known:
+            near = did_you_mean(name, sorted(known - _ELSEWHERE.keys()))
+            raise UserError(f"there is no option trainer.{name}{near}")
+    require_choice("trainer.precision", options.get("precision", "32-true"), PRECISIONS)
+    require_choice("trainer.accelerator", options.get("accelerator", "auto"), ACCELERATORS)
+    devices, limit = options.get("devices", 1), options.get("limit_train_batches")
+    if devices != 1:
+        raise UserError(f"trainer.devices must be 1: a run is one process, not {devices!r}")
+    if limit is not None:
+        require_count("trainer.limit_train_batches", limit)
 
 
 def _quiet() -> None:

@@ -53,8 +53,8 @@ class LSTMLayer(RecurrentLayer):
         return output, (h, c)
 
     def _gains_by_function(self) -> bool:
-        """Whether `lstm_layer` is faster in training: in large layers, except in float32 where oneDNN,
-        which `torch.lstm` uses, outruns the library of single products."""
+        """Whether `lstm_layer` is faster in training: in large layers, except in float32 where
+        oneDNN, which `torch.lstm` uses, outruns the library of single products."""
         if torch.is_autocast_enabled("cpu"):
             return self.weight_ih.numel() + self.weight_hh.numel() >= FUNCTION_FROM_WEIGHTS
         return self.hidden_dim >= FUNCTION_FROM_UNITS and not prefers_onednn()

@@ -1,7 +1,7 @@
 """Matrix products on a CPU by the faster of the two libraries that come with PyTorch.
 
 PyTorch gives float32 products to MKL. On AMD's processors MKL runs at half the rate of oneDNN, on
-Intel's at no less (tests/benchmarks/RESULTS.md). The choice depends on the processor alone and on no
+Intel's at no less (tests/benchmarks/RESULTS.md). The processor decides which is used, and not a
 measurement, so that a run that goes on elsewhere on the same kind of machine has the same bits.
 
 Shapes: M rows, K summed over, N columns.

@@ -30,8 +30,8 @@ class MogrifierLayer(RecurrentLayer):
     """One Mogrifier LSTM layer with DropConnect on its hidden-to-hidden weight.
 
     LSTM parameters are named, laid out and initialised as those of `nn.LSTM`. Q and R are drawn as
-    `nn.Linear` draws its weight; where their product is 0 the gate is 1. Steps run one by one, as no
-    library has this recurrence as one operation.
+    `nn.Linear` draws its weight; where their product is 0 the gate is 1. Steps run one by one, as
+    no library has this recurrence as one operation.
 
     Args:
         in_dim, hidden_dim: I, H.

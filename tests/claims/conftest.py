@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,21 +26,27 @@ Lmkit = Callable[..., None]
 
 
 @pytest.fixture
-def lmkit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Lmkit:
+def lmkit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Lmkit]:
     """Runs `lmkit ARGUMENTS` in the test's folder, whose own modules it can import."""
     monkeypatch.chdir(tmp_path)
-    before = set(sys.modules)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # which tells edits by the second
 
     def run(*arguments: str) -> None:
         monkeypatch.setattr(sys, "argv", ["lmkit", *arguments])
-        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
         GlobalHydra.instance().clear()
-        for name in set(sys.modules) - before:  # a file that was edited is imported anew
-            if (tmp_path / f"{name}.py").exists():
-                del sys.modules[name]
+        forget_modules_in(tmp_path)  # a file that was edited is imported anew
         main()
 
-    return run
+    yield run
+    forget_modules_in(tmp_path)
+
+
+def forget_modules_in(folder: Path) -> None:
+    importlib.invalidate_caches()
+    for name, module in list(sys.modules.items()):
+        if Path(getattr(module, "__file__", None) or "/").parent == folder:
+            del sys.modules[name]
 
 
 @pytest.fixture

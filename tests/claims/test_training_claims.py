@@ -78,7 +78,7 @@ def test_mixtape_gives_gates_of_their_own_to_the_most_frequent_words(lmkit, run,
 def test_a_callback_of_ones_own_takes_part_and_decides_the_identity(lmkit, runs, tmp_path):
     (tmp_path / "mine.py").write_text(CALLBACKS)
     lmkit("train", *TINY)
-    own = ("+callbacks.mine._target_=mine.Shrink", "+callbacks.mine.by=0.5")
+    own = ("+callbacks.mine._target_=mine.Shrink", "+callbacks.mine.by=0.01")
     lmkit("train", *TINY, *own)
     plain, shrunk = sorted(runs(), key=lambda run: "callbacks" in run.read_identity().settings)
     largest = max(float(value.abs().max()) for value in weights(shrunk).values())
@@ -96,7 +96,7 @@ def test_harmless_options_are_no_part_of_the_identity(lmkit, runs):
     lmkit("train", *TINY, "trainer.log_every_n_steps=3")
     lmkit("train", *TINY, "+callbacks.rate._target_=pytorch_lightning.callbacks.ModelSummary")
     lmkit("train", *TINY, "conclusion.contexts=50", "callbacks.checkpoints.every_minutes=1")
-    lmkit("train", *TINY, "trunk.embedding_noise=0", "+trunk.embedding_noise=0.0")
+    lmkit("train", *TINY, "trunk.embedding_noise=0", "trunk.embedding_noise=-0.0")
     assert len(runs()) == 1
     lmkit("train", *TINY, "trunk.embedding_noise=0.1")
     lmkit("train", *TINY, "trainer.gradient_clip_val=0.1")
@@ -112,7 +112,13 @@ def test_any_option_of_lightnings_trainer_is_added_with_a_plus(lmkit, run):
 
 @pytest.mark.parametrize(
     "option",
-    ["devices=2", "accumulate_grad_batches=2", "fast_dev_run=true", "barebones=true", "max_steps=3"],
+    [
+        "devices=2",
+        "accumulate_grad_batches=2",
+        "fast_dev_run=true",
+        "barebones=true",
+        "max_steps=3",
+    ],
 )
 def test_a_trainer_option_that_a_run_cannot_honour_is_refused_by_name(refused, tmp_path, option):
     assert refused("train", *TINY, f"+trainer.{option}").startswith(

@@ -14,7 +14,7 @@ from lmkit.cli.entry import CONFIGS, compose, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
-from lmkit.training.build import build_model, create
+from lmkit.training.build import build_model, make
 from lmkit.training.language_model import LanguageModel
 
 CORPORA = {"penn": ("penn", 10_000), "wt2": ("wikitext-2", 33_278)}
@@ -29,10 +29,13 @@ PUBLISHED = [
 CHOICES = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))
     for path in CONFIGS.glob("*/**/*.yaml")
-    if path.parent.name not in ("method", "analyses")  # of other commands than train
+    if path.parent.name not in ("method", "analyses", "studies")  # of other commands than train
 )
-ANALYSES = sorted(f"analyses/{path.stem}" for path in (CONFIGS / "analyses").glob("*.yaml"))
-PRIMARY = [*sorted(path.stem for path in CONFIGS.glob("*.yaml")), *ANALYSES]
+PRIMARY = sorted(
+    str(path.relative_to(CONFIGS).with_suffix(""))
+    for pattern in ("*.yaml", "analyses/*.yaml", "studies/*.yaml")
+    for path in CONFIGS.glob(pattern)
+)
 
 # Trainable parameters in millions, truncated to two decimals (Parthiban et al. 2021, tables 2 and
 # 5; supplement, tables 4 and 5). Ours where nothing is printed: the two with 10^6 knots.
@@ -137,7 +140,7 @@ def test_parameters_grow_with_num_experts_as_published(experiment, num_experts, 
 def test_a_corpus_has_as_many_words_as_the_models(corpus, data_root, monkeypatch):
     monkeypatch.setenv("LMKIT_DATA", str(data_root))
     section = plain_config(compose("train", [f"experiment={corpus}_softmax"]))["data"]
-    assert len(create(section, "data").load().vocabulary) == CORPORA[corpus][1]
+    assert len(make(section, "data").load().vocabulary) == CORPORA[corpus][1]
 
 
 @pytest.fixture(scope="module")
@@ -151,12 +154,13 @@ def published(data_root: Path) -> dict:
 
 def hyperparameters(config: dict) -> dict:
     """Under the names of the published file."""
-    trunk, windows, optimizer = config["trunk"], config["windows"], config["optimizer"]
+    trunk, windows = config["trunk"], config["windows"]
     found = {key: value for key, value in trunk.items() if key != "_target_"}
     found |= {"batch_size": windows["batch_size"], "bptt": windows["bptt"]}
     found |= {"max_seq_len_delta": windows["max_length_delta"], "seed": config["seed"]}
-    found |= {key: optimizer[key] for key in ("lr", "weight_decay", "clip")}
+    found |= {key: config["optimizer"][key] for key in ("lr", "weight_decay")}
     return found | {
+        "clip": config["trainer"]["gradient_clip_val"],
         "ar": config["objective"]["ar_weight"],
         "tar": config["objective"]["tar_weight"],
     }
@@ -198,7 +202,7 @@ def test_heads_are_as_published(corpus, published):
         transform = config["head"]["transform"]
         assert (transform["knots"], transform["limit"]) == (plif["knots"], plif["T"])
         assert transform["frozen"] is frozen
-        assert config["optimizer"]["transform_lr"] == plif["lr"]
+        assert config["module"]["transform_lr"] == plif["lr"]
     chosen = published["gss"]["chosen"][CORPORA[corpus][0]]
     transform = composed(f"experiment={corpus}_gss")["head"]["transform"]
     assert {key: transform[key] for key in ("c", "k")} == chosen
@@ -243,7 +247,7 @@ def test_any_trigger_goes_with_any_experiment(experiment, trigger):
     if trigger == "at_epoch":
         expected["epoch"] = config["switch_epoch"]
     assert section == expected
-    create(section, "trigger")
+    make(section, "trigger")
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)

@@ -33,7 +33,7 @@ def test_qrnn_is_as_the_authors_code_trains_it(name):
     penn = {"clip": 0.2, "batch": 20, "hidden_dropout": 0.3, "epochs": 550, "seed": 9001}
     wt2 = {"clip": 0.25, "batch": 40, "hidden_dropout": 0.2, "epochs": 500, "seed": 4002}
     found = {
-        "clip": config["optimizer"]["clip"],
+        "clip": config["trainer"]["gradient_clip_val"],
         "batch": config["windows"]["batch_size"],
         "hidden_dropout": trunk["hidden_dropout"],
         "epochs": config["max_epochs"],
@@ -55,7 +55,7 @@ def test_a_later_head_has_the_papers_sizes_and_the_trunk_of_mos(name, head, size
     config, mos = composed(f"experiment={name}"), composed("experiment=penn_mos")
     assert {option: config["head"][option] for option in sizes} == sizes
     assert config["head"]["latent_dropout"] == mos["head"]["mixture"]["latent_dropout"]
-    for section in ("trunk", "optimizer", "windows", "seed"):
+    for section in ("trunk", "optimizer", "schedule", "trainer", "windows", "seed"):
         assert config[section] == mos[section]
     assert config["name"] == name
     assert type(built(f"experiment={name}").head) is head

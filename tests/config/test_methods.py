@@ -1,4 +1,4 @@
-"""The methods of lmkit.cli.evaluate: every file makes one, with the published values."""
+"""The methods of `lmkit evaluate`: every file makes one, with the published values."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import pytest
 import torch
 import yaml
 
-from lmkit.cli.entry import CONFIGS, compose, plain_config
+from lmkit.cli.entry import CONFIGS, compose, create, plain_config
 from lmkit.evaluation.dynamic import Rates
 from lmkit.evaluation.gradient_statistics import GradientStatistics, trainable
 from lmkit.evaluation.method import Method
-from lmkit.training.build import build_model, create
+from lmkit.training.build import build_model
 
 METHODS = sorted(path.stem for path in (CONFIGS / "method").glob("*.yaml"))
 
 
 def method(name: str) -> Method:
-    config = plain_config(compose("evaluate", ["run=r", f"method={name}"]))
+    config = plain_config(compose("analyses/evaluate", ["run=r", f"method={name}"]))
     return create(config["method"], "method")
 
 

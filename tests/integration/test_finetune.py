@@ -29,7 +29,6 @@ from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.sweeps.status import standings
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
-from lmkit.training.finetuning import FinetuneOptions, finetuning_config
 
 QUIET = ["logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null"]
 COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mb"}
@@ -38,26 +37,26 @@ spawner = multiprocessing.get_context("forkserver")
 spawner.set_forkserver_preload(["lmkit.evaluation.full_run", "lmkit.training.finetuning"])
 
 
-def options(*overrides: str) -> FinetuneOptions:
-    plain = plain_config(compose("finetune", ["run=r", *QUIET, "max_epochs=3", *overrides]))
-    plain.pop("run")
-    return FinetuneOptions(**plain)
+def composed(start: RunFolder, *overrides: str) -> dict:
+    """The configuration of the run that finetunes another."""
+    options = [f"run={start.path}", *QUIET, "max_epochs=3", *overrides]
+    return finetune.run_config(plain_config(compose("finetune", options)))
 
 
-def finetuned(parent: RunFolder, *overrides: str) -> RunFolder:
+def finetuned(start: RunFolder, *overrides: str) -> RunFolder:
     from lmkit.evaluation.full_run import run
 
-    return run(finetuning_config(parent, options(*overrides)))
+    return run(composed(start, *overrides))
 
 
 @pytest.fixture
-def parent(toy_run, tmp_path) -> RunFolder:
+def first(toy_run, tmp_path) -> RunFolder:
     return RunFolder(shutil.copytree(toy_run.path, tmp_path / toy_run.path.name))
 
 
 @pytest.fixture(scope="module")
 def child(toy_run, tmp_path_factory) -> RunFolder:
-    """Finetuned for three epochs, elsewhere than its parent is."""
+    """Finetuned for three epochs, elsewhere than its start is."""
     return finetuned(toy_run, f"runs_dir={tmp_path_factory.mktemp('finetuned')}", "lr=5")
 
 
@@ -65,21 +64,22 @@ def content_of(folder: Path) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def test_the_parent_is_not_written_to_and_pointed_at(parent):
-    before = content_of(parent.path)
-    child = finetuned(parent, "max_epochs=1")
-    assert content_of(parent.path) == before
-    assert child.path.parent == parent.path.parent
+def test_the_first_run_is_not_written_to_and_pointed_at(first):
+    before = content_of(first.path)
+    child = finetuned(first, "max_epochs=1")
+    assert content_of(first.path) == before
+    assert child.path.parent == first.path.parent
     assert child.path.name.startswith("toy_finetune-")
     result, config = child.read_result(), yaml.safe_load(child.config.read_text())
-    digest = parent.read_result().identity
+    digest = first.read_result().identity
     settings = child.read_identity().settings
-    for found in (result.provenance["parent"], config["parent"], settings["parent"]):
+    start = result.provenance["finetuned_from"]
+    for found in (start, config["finetuned_from"], settings["finetuned_from"]):
         assert found["identity"] == digest
-    assert Path(config["parent"]["folder"]) == parent.path
-    assert result.provenance["parent"]["test_ppl"] == parent.read_result().metrics["test_ppl"]
-    # what is not finetuning's is the parent's
-    theirs = yaml.safe_load(parent.config.read_text())
+    assert Path(start["folder"]) == first.path
+    assert start["test_ppl"] == first.read_result().metrics["test_ppl"]
+    # what is not finetuning's is as in that run
+    theirs = yaml.safe_load(first.config.read_text())
     for section in ("data", "trunk", "head", "objective", "optimizer", "windows", "seed"):
         assert config[section] == theirs[section]
 
@@ -93,8 +93,8 @@ def test_averages_from_the_first_step_on_beginning_with_the_best_weights(child, 
     assert [row["averaging"] for row in rows] == [1.0, 1.0, 1.0]
     assert [row["lr"] for row in rows] == [5.0, 5.0, 5.0]
     best = min(row["valid/ppl"] for row in rows)
-    parents = toy_run.read_result().metrics["valid_ppl"]
-    assert child.read_result().metrics["valid_ppl"] == min(best, parents)
+    at_first = toy_run.read_result().metrics["valid_ppl"]
+    assert child.read_result().metrics["valid_ppl"] == min(best, at_first)
     # near where it began, and not there
     untrained = toy_run.read_result().metrics["train_ppl"]
     assert rows[0]["train/ppl"] < 1.2 * untrained
@@ -111,32 +111,33 @@ def test_a_start_that_is_never_beaten_stays_the_best(toy_run, tmp_path):
     assert ours.averaged == theirs.averaged
     for name, weight in ours.model.state_dict().items():
         assert torch.equal(weight, theirs.model.state_dict()[name]), name
-    # and can be a parent itself
+    # and it can be finetuned itself
     grandchild = finetuned(child, "max_epochs=1")
-    assert grandchild.read_result().provenance["parent"]["identity"] == found_identity(child)
+    start = grandchild.read_result().provenance["finetuned_from"]
+    assert start["identity"] == found_identity(child)
 
 
 def found_identity(folder: RunFolder) -> str:
     return folder.read_result().identity
 
 
-def test_its_identity_is_of_the_parent_and_the_options(parent, toy_run, tmp_path):
+def test_its_identity_is_of_the_first_run_and_the_options(first, toy_run, tmp_path):
     from lmkit.training.run import define
 
     def digest(folder: RunFolder, *overrides: str) -> str:
-        return define(finetuning_config(folder, options(*overrides))).identity.digest
+        return define(composed(folder, *overrides)).identity.digest
 
     own = digest(toy_run)
-    assert own == digest(parent)  # the same run elsewhere
+    assert own == digest(first)  # the same run elsewhere
     assert own == digest(toy_run, "max_epochs=9", "n=7")  # budget
-    assert own == digest(toy_run, f"runs_dir={tmp_path}", "trainer.log_every_n_steps=7")
-    assert own == digest(toy_run, "lr=3")  # the parent's
+    assert own == digest(toy_run, f"runs_dir={tmp_path}", "callbacks.checkpoints.every_minutes=7")
+    assert own == digest(toy_run, "lr=3")  # as in that run
     assert own != digest(toy_run, "lr=4")
     assert own != found_identity(toy_run)
-    content = load_checkpoint(parent.best)
+    content = load_checkpoint(first.best)
     content["callbacks"]["AsgdSwitch"]["averages"]["head.decoder_bias"][0] += 1e-3
-    torch.save(content, parent.best)
-    assert own != digest(parent)  # other weights, as after more epochs
+    torch.save(content, first.best)
+    assert own != digest(first)  # other weights, as after more epochs
 
 
 def train(config: dict) -> None:
@@ -160,10 +161,8 @@ def started(config: dict, seconds: float | None) -> bool:
 
 def test_kills_change_no_bit(toy_run, tmp_path):
     frequent = ("callbacks.checkpoints.every_minutes=0.002", "max_epochs=5")
-    configs = [
-        finetuning_config(toy_run, options(f"runs_dir={tmp_path / name}", *frequent))
-        for name in ("undisturbed", "killed")
-    ]
+    names = ("undisturbed", "killed")
+    configs = [composed(toy_run, f"runs_dir={tmp_path / name}", *frequent) for name in names]
     warm_up = spawner.Process(target=time.sleep, args=(0,))  # imports, once for all
     warm_up.start()
     warm_up.join()
@@ -222,21 +221,21 @@ def test_other_commands_take_it_for_the_run_that_it_is(child, toy_run):
     assert standing.test_ppl == result.metrics["test_ppl"]
 
 
-def test_an_unfinished_parent_is_refused(parent, monkeypatch):
-    parent.reopen()
-    monkeypatch.setattr(sys, "argv", ["lmkit", f"run={parent.path}"])
+def test_an_unfinished_run_is_refused(first, monkeypatch):
+    first.reopen()
+    monkeypatch.setattr(sys, "argv", ["lmkit", f"run={first.path}"])
     with pytest.raises(SystemExit) as exit_:
         finetune.main()
     assert "has not finished: the line that trains it goes on with it" in exit_.value.code
 
 
-def test_weights_that_change_under_way_are_refused(parent):
+def test_weights_that_change_under_way_are_refused(first):
     from lmkit.evaluation.full_run import run
 
-    config = finetuning_config(parent, options())
-    content = load_checkpoint(parent.best)
+    config = composed(first)
+    content = load_checkpoint(first.best)
     content["state_dict"]["head.transform.raw_slopes"] += 1
     content["callbacks"]["AsgdSwitch"]["averages"] = {}
-    torch.save(content, parent.best)
+    torch.save(content, first.best)
     with pytest.raises(UserError, match=r"best\.ckpt has changed meanwhile"):
         run(config)

@@ -7,6 +7,8 @@ both sides compute in float64.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import pytorch_lightning as pl
@@ -20,7 +22,7 @@ from lmkit.heads.transforms import Identity, PiecewiseLinear
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.objective import RegularizedNLL
-from lmkit.training.optimizer import SGDSettings
+from lmkit.training.schedule import WindowLength
 from lmkit.training.triggers import AtEpoch, NonMonotone
 from lmkit.trunk.awd_lstm import AWDLSTM
 
@@ -66,8 +68,14 @@ def lightning(kind: str, trigger) -> tuple[dict, Trace, AsgdSwitch, LanguageMode
         chunk_mb=0.01,
     )
     head = Head(parts)
-    settings = SGDSettings(LR, PLIF_LR, DECAY, CLIP, BPTT)
-    model = LanguageModel(trunk, head, RegularizedNLL(AR, TAR), settings).double()
+    model = LanguageModel(
+        trunk=trunk,
+        head=head,
+        objective=RegularizedNLL(AR, TAR),
+        optimizer=partial(torch.optim.SGD, lr=LR, weight_decay=DECAY, fused=True),
+        schedule=WindowLength(BPTT),
+        transform_lr=PLIF_LR,
+    ).double()
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
     trace, switch = Trace(), AsgdSwitch(trigger)
     data = WindowsDataModule(corpus=corpus(), **WINDOWS, seed=7)
@@ -75,6 +83,7 @@ def lightning(kind: str, trigger) -> tuple[dict, Trace, AsgdSwitch, LanguageMode
         accelerator="cpu",
         max_epochs=EPOCHS,
         callbacks=[trace, switch],
+        gradient_clip_val=CLIP,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 
-from lmkit.cli.entry import CONFIGS, plain_config
+from lmkit.cli.entry import compose, plain_config
 from lmkit.data.windows import Window
 from lmkit.errors.user_error import UserError
+from lmkit.evaluation.full_run import run
 from lmkit.evaluation.load import load_run
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.spectra.measures import measure
 from lmkit.training.head_module import exact_evaluation
-from lmkit.training.run import define, run
+from lmkit.training.run import define
 
 SMALL = [
     "threads=1",
@@ -29,8 +29,7 @@ SMALL = [
 
 
 def composed(*overrides: str) -> dict:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return plain_config(compose("train", [*SMALL, *overrides]))
+    return plain_config(compose("train", [*SMALL, *overrides]))
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +113,7 @@ def test_tf32_is_a_gpus_alone():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("precision", ["32-true", "tf32", "bf16-mixed"])
 def test_on_a_gpu_each_precision_trains(tmp_path, precision):
-    config = composed(f"trainer.precision={precision}", f"runs_dir={tmp_path}")
-    config["callbacks"]["cuda_graphs"] = True
-    folder = run(config)
+    graphs = "callbacks=[default,cuda_graphs]"
+    folder = run(composed(f"trainer.precision={precision}", f"runs_dir={tmp_path}", graphs))
     assert torch.backends.cudnn.allow_tf32 == (precision == "tf32")
     assert 1 < folder.read_result().metrics["test_ppl"] < 150

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 
-from lmkit.cli.entry import CONFIGS, plain_config
+from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.leave import ASKING, LEFT
@@ -53,8 +52,7 @@ spawner.set_forkserver_preload(["lmkit.evaluation.full_run"])
 
 
 def composed(runs_dir: Path, *overrides: str) -> dict:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return plain_config(compose("train", [*SMALL, f"runs_dir={runs_dir}", *overrides]))
+    return plain_config(compose("train", [*SMALL, f"runs_dir={runs_dir}", *overrides]))
 
 
 def train(config: dict) -> None:
@@ -210,7 +208,8 @@ def test_a_damaged_checkpoint_is_named(undisturbed, tmp_path):
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
     from lmkit.evaluation.full_run import run
 
-    config = composed(tmp_path, "optimizer.lr=1e38", "trainer.gradient_clip_val=1e38", "max_epochs=3")
+    exploding = ("optimizer.lr=1e38", "trainer.gradient_clip_val=1e38")
+    config = composed(tmp_path, *exploding, "max_epochs=3")
     with pytest.raises(UserError, match=r"window \d+ of epoch \d+ is not finite.*optimizer\.lr"):
         run(config)
     (folder,) = (RunFolder(f.parent) for f in tmp_path.glob("*/config.yaml"))

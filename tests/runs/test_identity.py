@@ -3,34 +3,53 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.identity import IDENTITY_VERSION, differences, identity
 
+OURS = "lmkit.training.callbacks"
+TRUNK = "lmkit.trunk.awd_lstm.AWDLSTM"
+
 
 def config() -> dict:
     return {
         "experiment": "penn_softmax",
         "data": {"_target_": "lmkit.data.corpus.TextCorpus", "root": "/data", "name": "penn"},
-        "trunk": {"num_layers": 3, "hidden_dropout": 0.225, "tie_weights": True},
+        "trunk": {"_target_": TRUNK, "num_layers": 3, "hidden_dropout": 0.225, "tie_weights": True},
         "head": {"mixture": {"num_experts": 15}, "transform": {"k": 0.5, "knots": [-1.0, 2]}},
         "objective": {"ar_weight": 2.0, "tar_weight": 1.0},
-        "optimizer": {"lr": 20.0, "weight_decay": 1.2e-6},
+        "module": {"transform_lr": 0.02},
+        "optimizer": {"_target_": "torch.optim.SGD", "lr": 20.0, "weight_decay": 1.2e-6},
+        "schedule": {"bptt": 70},
         "trigger": {"n": 5},
         "windows": {"bptt": 70, "eval_length": 70},
         "seed": 141,
         "threads": 2,
-        "trainer": {"precision": "32-true", "deterministic": True, "max_epochs": 500},
+        "trainer": {
+            "_target_": "lmkit.training.trainer.Trainer",
+            "accelerator": "auto",
+            "precision": "32-true",
+            "deterministic": True,
+            "gradient_clip_val": 0.25,
+            "log_every_n_steps": 50,
+        },
+        "max_epochs": 500,
         "patience": 30,
-        "logger": {"mode": "offline"},
-        "callbacks": {"progress": {"refresh": 10}},
-        "paths": {"runs": "runs"},
+        "logger": {"wandb": {"mode": "offline"}},
+        "callbacks": {
+            "checkpoints": {"_target_": f"{OURS}.checkpoints.Checkpoints", "every_minutes": 10},
+            "spectrum": {"_target_": f"{OURS}.spectrum.SpectrumCallback", "every": 1},
+            "progress_bar": None,
+        },
+        "runs_dir": "runs",
     }
 
 
@@ -67,17 +86,37 @@ RELEVANT = {
     "threads": 1,
     "trainer.precision": "bf16-mixed",
     "trainer.deterministic": False,
+    "trainer.gradient_clip_val": 0.3,
+    "trainer.limit_train_batches": 10,
+    "trainer._target_": "my_code.Trainer",
+    "module.transform_lr": 0.03,
+    "schedule.bptt": 35,
+    "schedule": {},
+    "optimizer.momentum": 0.9,
+    "optimizer._target_": "torch.optim.Adam",
+    "callbacks.graphs": {"_target_": f"{OURS}.cuda_graphs.CudaGraphs"},
+    "callbacks.swa": {"_target_": "pytorch_lightning.callbacks.StochasticWeightAveraging"},
+    "callbacks.mine": {"_target_": "my_code.Shrink", "by": 0.5},
+    "callbacks.other": {"_target_": "my_code.Shrink", "by": 0.6},
 }
 IRRELEVANT = {
-    "trainer.max_epochs": 501,
+    "trainer.accelerator": "cpu",
     "trainer.log_every_n_steps": 7,
+    "trainer.profiler": "simple",
+    "trainer.limit_train_batches": None,
+    "max_epochs": 501,
     "patience": 31,
     "experiment": "another_name",
     "data.root": "/elsewhere",
     "data.name": "penn-copy",
     "logger.wandb.mode": "online",
-    "callbacks.progress.refresh": 1,
-    "paths.runs": "/scratch/runs",
+    "callbacks.checkpoints.every_minutes": 1,
+    "callbacks.checkpoints": None,
+    "callbacks.spectrum": None,
+    "callbacks.spectrum.every": 2,
+    "callbacks.progress_bar": {"_target_": f"{OURS}.progress.EpochProgress"},
+    "callbacks.lr": {"_target_": "pytorch_lightning.callbacks.LearningRateMonitor"},
+    "runs_dir": "/scratch/runs",
     "some_new_section": {"option": 1},
 }
 
@@ -117,6 +156,56 @@ def test_equal_numbers_are_equal_however_written(option: str, value: object) -> 
     assert digest(set_at(option, value)) == digest(config())
 
 
+@pytest.mark.parametrize(
+    ("option", "default", "other"),
+    [
+        ("optimizer.momentum", 0, 0.9),
+        ("trunk.embedding_noise", 0.0, 0.1),
+        ("trainer.precision", "32-true", "bf16-mixed"),
+        ("trainer.limit_train_batches", None, 5),
+    ],
+)
+def test_an_option_at_its_default_is_as_if_not_given(
+    option: str, default: object, other: object
+) -> None:
+    section, name = option.split(".")
+    absent = config()
+    absent[section].pop(name, None)
+    assert digest(set_at(option, default)) == digest(absent)
+    assert digest(set_at(option, other)) != digest(absent)
+    settings = identity(set_at(option, default), "d", "cpu").settings
+    assert settings[section][name] == default  # what a run's folder says is said in full
+
+
+def test_an_option_without_a_default_counts() -> None:
+    assert digest(set_at("module.unheard_of", None)) != digest(config())
+
+
+@pytest.fixture
+def my_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's file, on the path."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "my_own_code.py"
+    file.write_text("class Mine:\n    pass\n")
+    return file
+
+
+@pytest.mark.parametrize(
+    "option", ["trunk", "head.transform", "optimizer", "callbacks.mine", "data", "trainer"]
+)
+def test_the_source_of_a_users_class_counts(my_code: Path, option: str) -> None:
+    changed = set_at(option, {"_target_": "my_own_code.Mine"})
+    before = identity(changed, "d", "cpu")
+    sha256 = hashlib.sha256(my_code.read_bytes()).hexdigest()
+    assert before.settings["sources"]["my_own_code.Mine"] == sha256
+    my_code.write_text("class Mine:\n    changed = True\n")
+    assert identity(changed, "d", "cpu").digest != before.digest
+
+
+def test_the_sources_of_lmkit_and_of_packages_do_not_count() -> None:
+    assert "sources" not in identity(config(), "d", "cpu").settings
+
+
 def test_zero_has_no_sign() -> None:
     assert digest(set_at("seed", -0.0)) == digest(set_at("seed", 0))
 
@@ -144,7 +233,7 @@ def test_config_is_left_alone() -> None:
 
 def test_digest_is_pinned() -> None:
     """A folder on disk keeps its name: a change here needs a new IDENTITY_VERSION."""
-    assert digest(config()) == "5834cbbbfefe"
+    assert digest(config()) == "807a6782bd2e"
 
 
 def test_same_in_another_process() -> None:
@@ -155,7 +244,11 @@ def test_same_in_another_process() -> None:
     assert out.stdout.strip() == identity(config(), "d", "cpu").digest
 
 
-@pytest.mark.parametrize("section", ["trunk", "head", "windows", "seed", "threads", "trainer"])
+NEEDED = ["trunk", "head", "module", "optimizer", "schedule", "trigger", "windows", "seed"]
+NEEDED += ["threads", "trainer", "callbacks"]
+
+
+@pytest.mark.parametrize("section", NEEDED)
 def test_missing_section_is_named(section: str) -> None:
     incomplete = config()
     del incomplete[section]
@@ -168,8 +261,8 @@ def test_bad_values_are_named() -> None:
         identity(set_at("optimizer.lr", float("nan")), "d", "cpu")
     with pytest.raises(UserError, match=r"head\.transform\.knots\[1\] .* is a object"):
         identity(set_at("head.transform.knots", [1, object()]), "d", "cpu")
-    with pytest.raises(UserError, match=r"trainer\.precision is missing"):
-        identity(set_at("trainer", {"deterministic": True}), "d", "cpu")
+    with pytest.raises(UserError, match=r"callbacks\.progress_bar must be a section, or null"):
+        identity(set_at("callbacks.progress_bar", False), "d", "cpu")
     with pytest.raises(UserError, match="trainer must be a mapping"):
         identity(set_at("trainer", 3), "d", "cpu")
 

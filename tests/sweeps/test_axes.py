@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lmkit.errors.user_error import UserError
-from lmkit.sweeps.axes import expand, labels, sample
+from lmkit.sweeps.axes import expand, for_sweeper, labels, sample
 
 PARTS = [{"experiment": "a,b", "seed": "1,2"}, {"experiment": "c", "k": "range(0,3)"}]
 
@@ -71,3 +71,27 @@ def test_a_sample_is_the_same_each_time_and_part_of_every_larger_one():
 def test_a_sample_of_no_size_is_refused(size):
     with pytest.raises(UserError, match=r"sweep\.sample"):
         sample(10, size, 1)
+
+
+def test_single_values_of_a_sweeps_line_are_left_to_the_sweeper():
+    line = ["multirun_sweeps=gss_grid_penn", "k=2.5", "+callbacks.mine.by=[1,2]", "seed=1,2"]
+    line += [
+        "sweep.sample=3",
+        "patience=null",
+        "name='a b'",
+        "hydra/launcher=workers",
+        "dry_run=true",
+        "--config-dir",
+        "mine",
+    ]
+    assert for_sweeper(line) == [
+        "multirun_sweeps=gss_grid_penn",
+        "k=choice(2.5)",
+        "+callbacks.mine.by=choice([1,2])",
+        *line[3:],
+    ]
+
+
+@pytest.mark.parametrize("line", [["k=2"], ["-m", "k=2", "hydra/sweeper=basic"]])
+def test_other_lines_stay_as_they_are(line):
+    assert for_sweeper(line) == line

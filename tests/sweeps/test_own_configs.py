@@ -20,9 +20,10 @@ FILES = {
         threads: 1
         max_epochs: 1
         data: {train_tokens: 4000, valid_tokens: 500, test_tokens: 500}
-        trigger: {epoch: 1}
-        logger: {mode: disabled}
-        callbacks: {spectrum: {every: 0, final_contexts: 50}}
+        switch_epoch: 1
+        logger: {wandb: null}
+        callbacks: {spectrum: null}
+        conclusion: {contexts: 50}
     """,
     "mine/multirun_sweeps/two_seeds.yaml": """
         # @package _global_
@@ -93,7 +94,7 @@ def test_own_sweeps_experiments_and_heads_reach_the_runs_and_the_workers(folder)
     assert worked.returncode == 0, worked.stdout
     sweep = SweepFolder.find("two_seeds", str(folder / "runs"))
     (point,) = sweep.manifest.points
-    assert sweep.run_folder(point).path.name.startswith("own-")
+    assert sweep.run_folder(point).path.name.startswith("own_doubled-")
     assert "own_code.Doubled" in sweep.run_folder(point).config.read_text()
     again = typed(folder, "train", *OWN, "multirun_sweeps=two_seeds", "dry_run=true")
     assert "2 runs: 1 done, 1 new" in again.stdout

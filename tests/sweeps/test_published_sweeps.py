@@ -15,7 +15,7 @@ from lmkit.runs.identity import identity
 from lmkit.sweeps import axes
 from lmkit.sweeps.check import check
 from lmkit.sweeps.points import Composer
-from lmkit.training.build import create
+from lmkit.training.build import make
 
 FOLDER = cli.CONFIGS / axes.GROUP
 NUM_RUNS = {
@@ -154,5 +154,5 @@ def test_a_point_of_every_kind_composes_as_hydra_would(composer, tmp_path):
 def test_runs_for_a_gpu_elsewhere_are_called_as_they_will_be_there(composer):
     config = composer.compose(lines_of("smoke")[0])
     (found,) = check([config], has_gpu=True)
-    sha256 = create(config["data"], "data").fingerprint()
+    sha256 = make(config["data"], "data").fingerprint()
     assert found.run == f"toy-{identity(config, sha256, 'cuda').digest}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from lmkit.heads.transforms import Identity
 from lmkit.training.head_module import to_device
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.objective import RegularizedNLL
-from lmkit.training.optimizer import SGDSettings
+from lmkit.training.schedule import WindowLength
+from lmkit.training.trainer import Trainer
 from lmkit.trunk.awd_lstm import AWDLSTM
 
 V = 11
@@ -33,8 +35,14 @@ def model() -> LanguageModel:
         embedding_weight=trunk.embedding_weight,
     )
     head = Head(parts)
-    settings = SGDSettings(1.0, 1.0, 0.0, 1.0, 10)
-    model = LanguageModel(trunk, head, RegularizedNLL(0, 0), settings).double()
+    model = LanguageModel(
+        trunk=trunk,
+        head=head,
+        objective=RegularizedNLL(0, 0),
+        optimizer=partial(torch.optim.SGD, lr=1.0, fused=True),
+        schedule=WindowLength(10),
+        transform_lr=1.0,
+    ).double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(5)
@@ -83,7 +91,7 @@ def test_validation(model, data):
 
 def test_training(model, data):
     windows = list(data.train_batches)
-    model.bad_window = torch.tensor(-1)
+    model.trainer, model.bad_window = Trainer(), torch.tensor(-1)
     for window in windows:
         model.on_train_batch_start(window, window.index)
         model.training_step(window, window.index)
@@ -95,7 +103,7 @@ def test_training(model, data):
 def test_on_a_gpu_a_window_makes_the_host_wait_for_nothing(model, data):
     model.cuda()
     optimizer = model.configure_optimizers()
-    model.bad_window = torch.tensor(-1, device="cuda")
+    model.trainer, model.bad_window = Trainer(), torch.tensor(-1, device="cuda")
     windows = [to_device(window, model.device) for window in data.train_batches]
     for window in windows:
         torch.cuda.set_sync_debug_mode("error" if window.index else "default")

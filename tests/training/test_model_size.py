@@ -5,6 +5,8 @@ Shapes: T window length, B batch, N = T*B contexts, V vocabulary.
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -18,7 +20,7 @@ from lmkit.heads.transforms import Identity, PiecewiseLinear
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.model_size import Part, parts, total
 from lmkit.training.objective import RegularizedNLL
-from lmkit.training.optimizer import SGDSettings
+from lmkit.training.schedule import WindowLength
 from lmkit.trunk.awd_lstm import AWDLSTM
 
 V, E, H, D, K = 13, 5, 7, 6, 3
@@ -51,8 +53,14 @@ def model(
     if control:
         strengths = {"spectrum_weight": 0.1, "orthogonality_weight": 0.1}
         head = SpectrumControl(made_of, prior="exponential", gamma=1.0, ratio=0.5, **strengths)
-    settings = SGDSettings(20.0, 0.02, 0.0, 0.25, 70)
-    return LanguageModel(trunk, head, RegularizedNLL(2.0, 1.0), settings)
+    return LanguageModel(
+        trunk=trunk,
+        head=head,
+        objective=RegularizedNLL(2.0, 1.0),
+        optimizer=partial(torch.optim.SGD, lr=20.0),
+        schedule=WindowLength(70),
+        transform_lr=0.02,
+    )
 
 
 def by_name(found: list[Part]) -> dict[str, Part]:

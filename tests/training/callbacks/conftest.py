@@ -6,8 +6,9 @@ Shapes: V vocabulary.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +23,18 @@ from lmkit.data.datamodule import WindowsDataModule
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
 from lmkit.heads.transforms import PiecewiseLinear
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.identity import Identity
+from lmkit.runs.leave import Leave
 from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.names import RunNames
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.callbacks.checkpoints import Checkpoints
+from lmkit.training.context import RunCallback, RunContext
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.objective import RegularizedNLL
-from lmkit.training.optimizer import SGDSettings
+from lmkit.training.schedule import WindowLength
+from lmkit.training.trainer import Trainer
 from lmkit.training.triggers import Trigger
 from lmkit.trunk.awd_lstm import AWDLSTM
 
@@ -64,8 +71,7 @@ class Finished:
     trainer: pl.Trainer
     data: WindowsDataModule
     records: Records
-    checkpoint: Path
-    """After the last epoch."""
+    checkpoint: Path  # after the last epoch
 
 
 def weights(module: torch.nn.Module) -> dict[str, Tensor]:
@@ -77,6 +83,20 @@ def corpus() -> TextSplits:
     random = np.random.RandomState(0)
     steps = random.randint(-2, 3, size=500).cumsum() % V
     return TextSplits(tuple(map(str, range(V))), steps[:360], steps[360:430], steps[430:])
+
+
+def run_context(folder: RunFolder, switch: AsgdSwitch) -> RunContext:
+    return RunContext(
+        folder=folder,
+        identity=Identity({}, ""),
+        names=RunNames("Softmax", "Softmax", (0, 0, 0), "AWD-LSTM", "SGD", "walk", "walk"),
+        config={},
+        vocabulary=[],
+        metrics=MetricsFile(folder.metrics),
+        switch=switch,
+        leave=Leave(),
+        check_lock=lambda: None,
+    )
 
 
 @pytest.fixture(scope="session")
@@ -105,8 +125,14 @@ def build_model() -> Callable[[], LanguageModel]:
             embedding_weight=trunk.embedding_weight,
         )
         head = Head(parts)
-        settings = SGDSettings(5.0, 0.5, 1e-5, 0.5, bptt=10)
-        return LanguageModel(trunk, head, RegularizedNLL(1.0, 1.0), settings).double()
+        return LanguageModel(
+            trunk=trunk,
+            head=head,
+            objective=RegularizedNLL(1.0, 1.0),
+            optimizer=partial(torch.optim.SGD, lr=5.0, weight_decay=1e-5, fused=True),
+            schedule=WindowLength(10),
+            transform_lr=0.5,
+        ).double()
 
     return build
 
@@ -115,7 +141,7 @@ def build_model() -> Callable[[], LanguageModel]:
 def fit(
     build_model: Callable[[], LanguageModel], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Finished]:
-    """Trains for `max_epochs`; `more` callbacks are made from the switch and run after it.
+    """Trains for `max_epochs`; `more` callbacks run after the switch, and know the run.
 
     `resume` is a checkpoint to go on from, which is left as it is.
     """
@@ -123,14 +149,18 @@ def fit(
     def train(
         trigger: Trigger,
         max_epochs: int,
-        more: Callable[[AsgdSwitch], Sequence[Callback]] = lambda switch: (),
+        *more: Callback,
         resume: Path | None = None,
         accelerator: str = "cpu",
     ) -> Finished:
-        folder = tmp_path_factory.mktemp("run")
+        folder = RunFolder(tmp_path_factory.mktemp("run"))
+        folder.checkpoints.mkdir()
         switch, records = AsgdSwitch(trigger), Records()
-        metrics = MetricsFile(folder / "metrics.csv")
-        checkpoints = Checkpoints(folder, "", {}, [], metrics, every_minutes=1000)
+        callbacks = [switch, *more, records, Checkpoints(every_minutes=1000)]
+        context = run_context(folder, switch)
+        for callback in callbacks:
+            if isinstance(callback, RunCallback):
+                callback.attach(context)
         data = WindowsDataModule(
             corpus=corpus(),
             batch_size=4,
@@ -140,21 +170,17 @@ def fit(
             max_length_delta=5,
             seed=3,
         )
-        trainer = pl.Trainer(
+        trainer = Trainer(
             accelerator=accelerator,
             max_epochs=max_epochs,
-            callbacks=[switch, *more(switch), records, checkpoints],
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-            default_root_dir=folder,
+            callbacks=callbacks,
+            gradient_clip_val=0.5,
         )
         model = build_model()
         if resume is not None:
-            shutil.copy(resume, checkpoints.last)
-        start = checkpoints.last if resume is not None else None
+            shutil.copy(resume, folder.last)
+        start = folder.last if resume is not None else None
         trainer.fit(model, datamodule=data, ckpt_path=start, weights_only=True)
-        return Finished(model, switch, trainer, data, records, checkpoints.last)
+        return Finished(model, switch, trainer, data, records, folder.last)
 
     return train

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lmkit.errors.user_error import UserError
-from lmkit.training.callbacks.cuda_graphs import CudaGraphs, require_recordable
+from lmkit.training.callbacks.cuda_graphs import CudaGraphs
 from lmkit.training.head_module import HeadModule
 from lmkit.training.recorded_step import RecordedStep
 from lmkit.training.triggers import AtEpoch
@@ -45,7 +45,7 @@ class Recorded(pl.Callback):
 
 def test_a_run_is_the_same_bit_for_bit_and_each_length_recorded_once(fit):
     recorded = Recorded()
-    found = fit(AtEpoch(1), 3, more=lambda _: [recorded])
+    found = fit(AtEpoch(1), 3, recorded)
     expected = fit(AtEpoch(1), 3)
     assert recorded.recorder.recorded == len(recorded.lengths) > 2
     windows = zip(found.records.weights, expected.records.weights, strict=True)
@@ -55,8 +55,8 @@ def test_a_run_is_the_same_bit_for_bit_and_each_length_recorded_once(fit):
 
 
 def test_a_run_that_goes_on_is_the_same_too(fit):
-    first = fit(AtEpoch(1), 2, more=lambda _: [Recorded()])
-    found = fit(AtEpoch(1), 3, more=lambda _: [Recorded()], resume=first.checkpoint)
+    first = fit(AtEpoch(1), 2, Recorded())
+    found = fit(AtEpoch(1), 3, Recorded(), resume=first.checkpoint)
     expected = fit(AtEpoch(1), 3)
     last = expected.records.weights[-1]
     assert all(torch.equal(found.records.weights[-1][name], last[name]) for name in last)
@@ -133,14 +133,14 @@ def test_a_module_of_another_kind_is_refused_by_name():
         def __init__(self) -> None:
             nn.Module.__init__(self)
 
-    with pytest.raises(UserError, match=r"callbacks\.cuda_graphs=true needs module.*Other"):
-        require_recordable(Other())
+    with pytest.raises(UserError, match=r"callbacks\.cuda_graphs needs module.*Other"):
+        CudaGraphs().check(Other())
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_a_run_by_graphs_is_as_one_without(fit):
-    found = fit(AtEpoch(1), 3, more=lambda _: [CudaGraphs()], accelerator="gpu")
+    found = fit(AtEpoch(1), 3, CudaGraphs(), accelerator="gpu")
     expected = fit(AtEpoch(1), 3, accelerator="gpu")
     for after, without in zip(found.records.weights, expected.records.weights, strict=True):
         for name in without:  # atomic sums on a GPU differ in their order

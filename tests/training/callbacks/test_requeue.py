@@ -1,30 +1,30 @@
-"""A run that was asked to leave: saved, W&B told, the process ended, in that order."""
+"""A run that was asked to leave: saved, observers told, the process ended, in that order."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
 import pytest
-from pytorch_lightning.loggers import WandbLogger
 
 from lmkit.runs.leave import LEFT
 from lmkit.training.callbacks.requeue import Requeue
 
 
-class Recorder(WandbLogger):
-    """A logger of W&B's that notes how it is finished, or fails to be."""
+class Recorder:
+    """An observer that notes that it is told, and may fail."""
 
     def __init__(self, events: list[str], failure: Exception | None) -> None:
         self.events, self.failure = events, failure
 
-    @property
-    def experiment(self) -> Recorder:
-        return self
-
-    def finish(self, exit_code: int) -> None:
-        self.events.append(f"finished {exit_code}")
+    def leaving(self) -> None:
+        self.events.append("told")
         if self.failure:
             raise self.failure
+
+    def never(self, *told: object) -> None:
+        raise AssertionError(told)
+
+    begin = epoch_spectrum = transform = concluded = never
 
 
 def requeue(asked: int | None, events: list[str]) -> Requeue:
@@ -34,17 +34,17 @@ def requeue(asked: int | None, events: list[str]) -> Requeue:
 
 
 @pytest.mark.parametrize("failure", [None, ConnectionResetError("Connection lost")])
-def test_after_a_window_it_saves_and_leaves_whatever_has_become_of_wandb(failure, capsys):
+def test_after_a_window_it_saves_and_leaves_whatever_an_observer_does(failure, capsys):
     events: list[str] = []
     trainer = SimpleNamespace(loggers=[Recorder(events, failure)], global_step=7)
     window, callback = SimpleNamespace(is_last=False), requeue(15, events)
     with pytest.raises(SystemExit) as end:
         callback.on_train_batch_end(trainer, None, None, window, 0)
     assert end.value.code == LEFT
-    assert events == ["saved", "finished 1"]
+    assert events == ["saved", "told"]
     said = capsys.readouterr().out
     assert "asked to leave by SIGTERM: saved at step 7" in said
-    assert ("ends early (Connection lost)" in said) == (failure is not None)
+    assert ("failed, the run goes on: Connection lost" in said) == (failure is not None)
 
 
 def test_after_the_last_window_of_an_epoch_it_waits_for_the_epochs_own_checkpoint():

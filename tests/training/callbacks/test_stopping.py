@@ -7,17 +7,17 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from lmkit.training.callbacks.patience import NonMonotoneStop, Patience
 
 from lmkit.errors.user_error import UserError
+from lmkit.training.callbacks.stopping import NonMonotoneStop, Patience
 from lmkit.training.triggers import AtEpoch, FromStart, Never
 
 
 class Script(Patience):
     """Patience that is told valid perplexities instead of measuring them."""
 
-    def __init__(self, switch, epochs: int | None, ppls: list[float]) -> None:
-        super().__init__(switch, epochs)
+    def __init__(self, epochs: int | None, ppls: list[float]) -> None:
+        super().__init__(epochs)
         self.ppls = ppls
 
     def on_train_epoch_end(self, trainer, pl_module) -> None:
@@ -27,7 +27,8 @@ class Script(Patience):
 
 def epochs_run(patience: int | None, ppls: list[float]) -> int:
     """Epochs until a switched run stops, without training."""
-    callback = Patience(SimpleNamespace(averages={"w": 0}), patience)
+    callback = Patience(patience)
+    callback.attach(SimpleNamespace(switch=SimpleNamespace(averages={"w": 0})))
     trainer = SimpleNamespace(should_stop=False)
     for epoch, ppl in enumerate(ppls, start=1):
         callback.on_train_epoch_end(trainer, SimpleNamespace(epoch_metrics={"valid/ppl": ppl}))
@@ -54,42 +55,42 @@ def test_without_a_number_it_never_stops():
 def test_perplexities_before_the_switch_do_not_count(fit):
     """Averages tell from epoch 3 on: its 9 is the best so far, whatever was before."""
     ppls = [1, 1, 9, 9.5, 9.6, 1]
-    run = fit(AtEpoch(2), 6, lambda switch: [Script(switch, 2, ppls)])
+    run = fit(AtEpoch(2), 6, Script(2, ppls))
     assert max(run.records.epochs) == 5
 
 
 def test_a_run_without_switch_goes_to_its_end(fit):
-    run = fit(Never(), 4, lambda switch: [Script(switch, 1, [1.0] * 4)])
+    run = fit(Never(), 4, Script(1, [1.0] * 4))
     assert max(run.records.epochs) == 4
 
 
 def test_a_resumed_run_stops_when_the_undisturbed_one_does(fit):
     ppls = [9, 8, 8.2, 8.3, 8.4, 1]
-    whole = fit(AtEpoch(1), 6, lambda switch: [Script(switch, 3, ppls)])
-    first = fit(AtEpoch(1), 3, lambda switch: [Script(switch, 3, ppls)])
-    resumed = fit(AtEpoch(1), 6, lambda switch: [Script(switch, 3, ppls)], resume=first.checkpoint)
+    whole = fit(AtEpoch(1), 6, Script(3, ppls))
+    first = fit(AtEpoch(1), 3, Script(3, ppls))
+    resumed = fit(AtEpoch(1), 6, Script(3, ppls), resume=first.checkpoint)
     assert resumed.records.epochs[0] == 4
     assert max(resumed.records.epochs) == max(whole.records.epochs) == 5
 
 
 def test_stopped_it_trains_no_more_but_goes_on_with_more_patience(fit):
     ppls = [9, 8, 8.2, 8.3, 8.4, 8.5, 1]
-    stopped = fit(AtEpoch(1), 7, lambda switch: [Script(switch, 2, ppls)])
+    stopped = fit(AtEpoch(1), 7, Script(2, ppls))
     path = stopped.checkpoint
     assert max(stopped.records.epochs) == 4
-    again = fit(AtEpoch(1), 7, lambda switch: [Script(switch, 2, ppls)], resume=path)
+    again = fit(AtEpoch(1), 7, Script(2, ppls), resume=path)
     assert again.records.epochs == []
-    patient = fit(AtEpoch(1), 7, lambda switch: [Script(switch, 4, ppls)], resume=path)
+    patient = fit(AtEpoch(1), 7, Script(4, ppls), resume=path)
     assert patient.records.epochs[0] == 5
     assert max(patient.records.epochs) == 6
-    unending = fit(AtEpoch(1), 7, lambda switch: [Script(switch, None, ppls)], resume=path)
+    unending = fit(AtEpoch(1), 7, Script(None, ppls), resume=path)
     assert max(unending.records.epochs) == 7
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, True])
 def test_impossible_patience_names_the_option(value):
     with pytest.raises(UserError, match="patience must be"):
-        Patience(SimpleNamespace(averages={}), value)
+        Patience(value)
 
 
 class ScriptedStop(NonMonotoneStop):
@@ -130,11 +131,11 @@ def test_finetuning_stops_as_the_authors_code_does(n):
 
 def test_a_finetuning_run_goes_on_after_a_stop_if_n_is_larger(fit):
     ppls = [9, 8, 8.2, 8.3, 8.4, 8.5, 1]
-    stopped = fit(FromStart(), 7, lambda switch: [ScriptedStop(1, ppls)])
+    stopped = fit(FromStart(), 7, ScriptedStop(1, ppls))
     assert max(stopped.records.epochs) == 4
-    again = fit(FromStart(), 7, lambda s: [ScriptedStop(1, ppls)], resume=stopped.checkpoint)
+    again = fit(FromStart(), 7, ScriptedStop(1, ppls), resume=stopped.checkpoint)
     assert again.records.epochs == []
-    more = fit(FromStart(), 7, lambda s: [ScriptedStop(3, ppls)], resume=stopped.checkpoint)
+    more = fit(FromStart(), 7, ScriptedStop(3, ppls), resume=stopped.checkpoint)
     assert more.records.epochs[0] == 5
     assert max(more.records.epochs) == 6
 

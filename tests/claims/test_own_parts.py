@@ -1,0 +1,273 @@
+"""Parts of a user's own: a module, YAML files in a folder beside it, and no change to lmkit."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmkit.runs.sweep_folder import SweepFolder
+from tests.claims.conftest import TINY, Lmkit
+
+MODULE = """
+import torch
+from torch import nn
+
+from lmkit.heads.mixtures import Mixture, MixtureOutput
+from lmkit.heads.transforms import Transform
+from lmkit.trunk.trunk import Trunk, TrunkOutput
+
+
+class Cube(Transform):
+    display_name, place = "Cubed", 50
+
+    def __init__(self, start):
+        super().__init__()
+        self.raw = nn.Parameter(torch.tensor(start))
+
+    def forward(self, logits):
+        return logits + self.raw.abs() * logits**3
+
+
+class Views(Mixture):
+    display_name, place = "Two views", 50
+
+    def __init__(self, in_dim, emb_dim):
+        super().__init__()
+        self.in_dim, self.emb_dim, self.num_experts = in_dim, emb_dim, 2
+        self.view = nn.Linear(in_dim, 2 * emb_dim)
+
+    def forward(self, hidden_TBD):
+        context_NKE = self.view(hidden_TBD).reshape(-1, 2, self.emb_dim)
+        return MixtureOutput(torch.full(context_NKE.shape[:2], 0.5).log(), context_NKE)
+
+
+class Bigram(Trunk):
+    display_name, place = "Bigram net", 50
+
+    def __init__(self, num_words, emb_dim, out_dim):
+        super().__init__(num_words, emb_dim, out_dim)
+        self.layer = nn.Linear(emb_dim, out_dim)
+
+    def initial_state(self, batch_size):
+        return []
+
+    def forward(self, tokens_TB, state):
+        x_TBE = self.word_map(self.embedding_weight[tokens_TB])
+        out_TBD = torch.tanh(self.layer(x_TBE))
+        return TrunkOutput(out_TBD, out_TBD, [], [x_TBE, out_TBD])
+"""
+FILES = {
+    "parts.py": MODULE,
+    "configs/head/transform/cube.yaml": "_target_: parts.Cube\nstart: 0.02\n",
+    "configs/head/mixture/views.yaml": (
+        "_target_: parts.Views\nin_dim: ${trunk.out_dim}\nemb_dim: ${trunk.emb_dim}\n"
+    ),
+    "configs/trunk/bigram.yaml": "_target_: parts.Bigram\nemb_dim: 6\nout_dim: 6\n",
+    "configs/experiment/mine.yaml": (
+        "# @package _global_\ndefaults:\n- override /trunk: bigram\nname: mine\nseed: 7\n"
+        "switch_epoch: 1\n"
+    ),
+}
+OWN = ("--config-dir", "configs")
+MINE = (*OWN, "experiment=mine", *(option for option in TINY if not option.startswith("trunk.")))
+HEAD = ("head/mixture=views", "head/transform=cube")
+
+
+@pytest.fixture(autouse=True)
+def own_parts(tmp_path: Path) -> None:
+    """A folder of a user's."""
+    for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+
+
+def listed(file: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(file.read_text("utf-8").splitlines()))
+
+
+def test_describe_shows_them(lmkit: Lmkit, capsys, tmp_path):
+    lmkit("describe", *MINE, *HEAD)
+    shown = capsys.readouterr().out
+    assert "Bigram(emb_dim=6, out_dim=6)" in shown
+    assert "Views(in_dim=6, emb_dim=6)" in shown
+    assert "Cube(start=0.02)" in shown
+    # tied words and biases, a layer of the trunk, two views, the transform
+    parameters = 40 * 6 + 40 + 7 * 6 + 7 * 12 + 1
+    assert re.search(rf"total\W+{parameters}\b", shown)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_and_the_report_call_them_by_their_names(lmkit, runs, tmp_path):
+    lmkit("train", *MINE)
+    lmkit("train", *MINE, *HEAD)
+    lmkit("train", *TINY, "name=other")
+    assert [run.path.name.rpartition("-")[0] for run in runs()] == [
+        "mine", "mine_views_cube", "other",
+    ]  # fmt: skip
+    own = runs()[1]
+    names = own.read_names()
+    assert (names.head, names.trunk) == ("Two views + Cubed", "Bigram net")
+    assert names.family == "two_views_cubed"
+    assert own.read_result().metrics["test_ppl"] < 40  # it has learnt: there are 40 words
+    # of the run's folder alone: the report needs no code of the user's
+    (tmp_path / "parts.py").unlink()
+    lmkit("report", "runs=runs")
+    page = (tmp_path / "report" / "index.html").read_text("utf-8")
+    assert "Two views + Cubed" in page
+    tables = [listed(file) for file in sorted((tmp_path / "report/tables").glob("*.csv"))]
+    with_head = [
+        rows
+        for rows in tables
+        if "Two views + Cubed" in {value for row in rows for value in row.values()}
+    ]
+    assert len(with_head) >= 2
+    softmaxes = {row["head"] for row in listed(tmp_path / "report/tables/toy_runs.csv")}
+    assert any(head.startswith("Softmax (Bigram net") for head in softmaxes)
+    assert any(head.startswith("Softmax (AWD-LSTM") for head in softmaxes)
+    # as a baseline it is named as an option would write it
+    lmkit("report", "runs=runs", "baseline=two_views_cubed", "out=other")
+
+
+def test_a_study_of_all_heads_has_them(lmkit, tmp_path):
+    sizes = (
+        *("alphas=[0.1]", "seeds=1", "num_contexts=6", "num_words=6", "dims=[1]", "more_words=[]"),
+        *("words_dim=1", "knots=10", "units=2", "steps=2", "num_experts=2"),
+    )
+    lmkit("study", "mode_matching", *OWN, "heads=all", "progress_bar=false", "threads=1", *sizes)
+    (record,) = tmp_path.glob("runs/synthetic/mode_matching-*/synthetic.json")
+    options = json.loads(record.read_text())["config"]["options"]
+    heads = {head["option"] for head in options["heads"]}
+    mixtures, transforms = ({part.split("+")[i] for part in heads} for i in (0, 1))
+    assert mixtures == {"none", "contexts", "softmaxes", "views"}
+    assert {"identity", "sigsoftmax", "gss", "plif", "monotone_mlp", "cube"} == transforms
+    assert len(heads) == len(mixtures) * len(transforms)
+    figure = record.with_name("mode_match.svg").read_text()
+    assert "Two views" in figure
+    assert "Cubed" in figure
+
+
+def test_the_runs_of_a_sweep_find_them(lmkit, runs, capsys):
+    lmkit(
+        "train", "--multirun", *MINE, "sweep.name=heads", "head/mixture=views",
+        "head/transform=identity,cube",
+    )  # fmt: skip
+    names = [run.path.name.rpartition("-")[0] for run in runs()]
+    assert names == ["mine_views", "mine_views_cube"]
+    assert [run.state() for run in runs()] == ["finished", "finished"]
+    assert [run.read_names().head for run in runs()] == ["Two views", "Two views + Cubed"]
+    points = SweepFolder.find("heads", "runs").manifest.points
+    assert {point.run for point in points} == {run.path.name for run in runs()}
+    assert all("sweep.axes=[head/transform]" in point.overrides for point in points)
+
+
+def test_an_edited_source_trains_anew(lmkit, runs, capsys, tmp_path):
+    lmkit("train", *MINE, *HEAD)
+    lmkit("train", *MINE, *HEAD)
+    assert "already finished" in capsys.readouterr().out
+    (tmp_path / "parts.py").write_text(MODULE.replace("logits**3", "logits**5"))
+    lmkit("train", *MINE, *HEAD)
+    first, second = runs()
+    ppls = {run.read_result().metrics["valid_ppl"] for run in (first, second)}
+    assert len(ppls) == 2
+
+
+ANALYSIS = """
+from lmkit.analyses.analysis import Analysis
+from lmkit.presentation.section import Section
+from lmkit.presentation.tables import plain_table
+
+
+class Longest(Analysis):
+    name = "longest"
+
+    def __init__(self, *, letters):
+        self.letters = letters
+
+    def measure(self, run):
+        words = [word for word in run.data.corpus.vocabulary if len(word) >= self.letters]
+        return {"words": len(words), "parameters": sum(p.numel() for p in run.model.parameters())}
+
+    def tables(self, found):
+        rows = [[name, content["words"]] for name, content in found.items()]
+        return [plain_table("Long words", ["run", "words"], rows)]
+
+    @classmethod
+    def sections(cls, study, files):
+        rows = []
+        for group in study.groups:
+            run = files.representative(group.runs, cls.name)
+            if run is not None:
+                rows.append([group.label, files.analysis(run, cls.name)["parameters"]])
+        table = plain_table("Sizes of heads", ["head", "parameters"], rows)
+        return [Section("longest", "How long the words are", "An own section.", [table])]
+"""
+ANALYSIS_YAML = """\
+# @package _global_
+# Counts the long words that a run knows.
+defaults:
+  - /analysis
+  - _self_
+_target_: own_analyses.Longest
+letters: 2 # of a long word
+hydra:
+  help:
+    app_name: lmkit longest
+    header: lmkit longest run=RUNS counts long words.
+"""
+
+
+@pytest.fixture
+def own_analysis(tmp_path: Path) -> Callable[[str], None]:
+    """Writes an analysis into the user's folder."""
+    (tmp_path / "own_analyses.py").write_text(ANALYSIS)
+    (tmp_path / "configs" / "analyses").mkdir()
+    (tmp_path / "configs" / "analyses" / "longest.yaml").write_text(ANALYSIS_YAML)
+
+
+@pytest.mark.usefixtures("own_analysis")
+def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, capsys, tmp_path):
+    lmkit("--help", *OWN)
+    assert "longest" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as end:
+        lmkit("longest", "--help", *OWN)
+    assert end.value.code in (0, None)
+    shown = capsys.readouterr().out
+    assert shown.startswith("lmkit longest run=RUNS counts long words.")
+    assert "letters: 2" in shown
+
+    lmkit("train", *TINY)
+    lmkit("train", *TINY, "head/transform=plif", "head.transform.knots=30")
+    capsys.readouterr()
+    lmkit("longest", *OWN, "run=runs", "letters=3")
+    assert "Long words" in capsys.readouterr().out
+    for run in runs():
+        content = json.loads((run.analysis / "longest.json").read_text())
+        assert (content["kind"], content["checkpoint"]) == ("longest", "best")
+        assert content["words"] > 0
+
+    lmkit("report", *OWN, "runs=runs")
+    page = (tmp_path / "report" / "index.html").read_text("utf-8")
+    assert "How long the words are" in page
+    assert "Sizes of heads" in page
+    # one whose class cannot be had is named and ends no report
+    (tmp_path / "own_analyses.py").write_text("1 / 0\n")
+    capsys.readouterr()
+    lmkit("report", *OWN, "runs=runs")
+    assert "left out: analyses/longest: no analysis can be made of it" in capsys.readouterr().out
+    assert "How long the words are" not in (tmp_path / "report" / "index.html").read_text("utf-8")
+
+
+@pytest.mark.usefixtures("own_analysis")
+def test_what_an_analysis_cannot_take_is_one_line(refused, lmkit, tmp_path):
+    lmkit("train", *TINY)
+    assert "there is no option leters (did you mean letters?)" in refused(
+        "longest", *OWN, "run=runs", "leters=3"
+    )
+    configs = tmp_path / "configs" / "analyses" / "longest.yaml"
+    configs.write_text(ANALYSIS_YAML.replace("own_analyses.Longest", "types.SimpleNamespace"))
+    assert "types.SimpleNamespace is not derived from Analysis" in refused("longest", *OWN, "run=runs")

@@ -1,0 +1,147 @@
+"""Every command that README and the help texts show is one that lmkit takes."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+
+import lmkit
+from lmkit.cli import entry, main
+from lmkit.cli.one_line import require_known_flags
+from lmkit.sweeps import axes
+
+ROOT = Path(lmkit.__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+CONFIGS = entry.CONFIGS
+
+
+def shell_lines(text: str) -> Iterator[str]:
+    """The lines of its sh blocks, continued ones joined."""
+    for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
+        yield from block.replace("\\\n", " ").splitlines()
+
+
+def commands_of_readme() -> Iterator[str]:
+    for line in shell_lines(README):
+        found = re.search(r"(?:^|PYTHONPATH=\S+ |srun \S+ |exec )(lmkit .*?)\"?$", line.strip())
+        if found:
+            yield found[1]
+    prose = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
+    for code in re.findall(r"`(lmkit [^`]+)`", prose):
+        yield " ".join(code.split())
+
+
+def examples_of_help() -> Iterator[str]:
+    """The indented lines of the help texts in conf/."""
+    for file in sorted(CONFIGS.rglob("*.yaml")):
+        yield from re.findall(r"^ {8}(lmkit .*)", file.read_text("utf-8"), re.MULTILINE)
+
+
+COMMANDS = list(dict.fromkeys([*commands_of_readme(), *examples_of_help()]))
+
+
+@pytest.fixture
+def files_of_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with the files that README shows whole; the first line of each says its name."""
+    for name, content in re.findall(r"```(?:yaml|python)\n# (\S+)\n(.*?)```", README, re.DOTALL):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LMKIT_DATA", "data")
+
+
+def config_of(command: str, arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """The primary configuration of a command, and the rest of its line."""
+    if command == "study":
+        return f"studies/{arguments[0]}", list(arguments[1:])
+    is_analysis = not (CONFIGS / f"{command}.yaml").exists()
+    return f"analyses/{command}" if is_analysis else command, list(arguments)
+
+
+def with_own(arguments: Sequence[str], folder: Path) -> tuple[Path, list[str]]:
+    """Where the configurations are, those of --config-dir among ours, and the rest of the line."""
+    if "--config-dir" not in arguments:
+        return CONFIGS, list(arguments)
+    at = arguments.index("--config-dir")
+    shutil.copytree(CONFIGS, folder)
+    shutil.copytree(arguments[at + 1], folder, dirs_exist_ok=True)
+    return folder, [*arguments[:at], *arguments[at + 2 :]]
+
+
+def compose_all(configs: Path, name: str, overrides: Sequence[str], is_multirun: bool) -> None:
+    """Composes what the line asks for: one configuration, or a point of each part of a sweep."""
+    with hydra.initialize_config_dir(str(configs), version_base="1.3"):
+        if not is_multirun and not any(each.startswith(f"{axes.GROUP}=") for each in overrides):
+            entry.plain_config(hydra.compose(name, list(overrides)))
+            return
+        typed = axes.for_sweeper(["--multirun", *overrides])[1:]
+        single = [each for each in typed if not axes.read(each).is_sweep_override()]
+        sweeper = hydra.compose(name, single, return_hydra_config=True).hydra.sweeper
+        of_hydra = [each for each in overrides if each.startswith("hydra")]
+        of_runs = [each for each in axes.of_runs(typed) if each not in of_hydra]
+        for part in sweeper.get("parts") or [{}]:
+            point, *_ = axes.expand(sweeper.get("params") or {}, [part], of_runs)
+            entry.plain_config(hydra.compose(name, [*of_hydra, *point]))
+
+
+class Parsed(Exception):  # noqa: N818  (it is no error)
+    """The parser took the line."""
+
+
+def parse(command: str, arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the command's own parser read the line, and goes no further."""
+    original = argparse.ArgumentParser.parse_args
+
+    def parse_args(self: argparse.ArgumentParser, *given: Any) -> None:
+        original(self, *given)
+        raise Parsed
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
+    monkeypatch.setattr(sys, "argv", ["lmkit", command, *arguments])
+    with pytest.raises(Parsed):
+        main.main()
+
+
+def test_there_are_commands_to_check():
+    assert len(COMMANDS) > 60
+    assert sum("multirun_sweeps=" in command for command in COMMANDS) >= 5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plugins() -> None:
+    """Hydra knows our sweeper and our forms once anything was composed."""
+    GlobalHydra.instance().clear()
+    entry.compose("compare")
+
+
+@pytest.mark.usefixtures("files_of_readme")
+@pytest.mark.parametrize("line", COMMANDS)
+def test_the_command_is_taken(line, monkeypatch, tmp_path):
+    _, command, *arguments = shlex.split(line, comments=True)
+    monkeypatch.setattr(sys, "argv", ["lmkit", command, *arguments])
+    if command == "--help":
+        return
+    assert command in main._commands()
+    if arguments in ([], ["--help"]):
+        return
+    if command in ("download", "dashboard", "sweep"):
+        parse(command, arguments, monkeypatch)
+        return
+    config_name, rest = config_of(command, arguments)
+    configs, rest = with_own(rest, tmp_path / "configs")
+    flags = [each for each in rest if each.startswith("-")]
+    require_known_flags(flags)
+    GlobalHydra.instance().clear()
+    overrides = [each for each in rest if each not in flags]
+    compose_all(configs, config_name, overrides, "--multirun" in flags)

@@ -1,0 +1,113 @@
+"""Options of Lightning's Trainer: passed on, refused by name, or honoured by the run itself."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from lmkit.cli.entry import compose, plain_config
+from lmkit.errors.user_error import UserError
+from lmkit.evaluation.full_run import run
+from lmkit.runs.folder import RunFolder
+from lmkit.training.checkpoint_files import load_checkpoint
+from lmkit.training.trainer import Trainer
+
+TINY = (
+    *("threads=1", "logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null"),
+    *("data.num_words=40", "data.train_tokens=3000", "data.valid_tokens=300"),
+    *("data.test_tokens=300", "conclusion.contexts=60", "windows.batch_size=10"),
+    *("trunk.emb_dim=6", "trunk.hidden_dim=8", "trunk.out_dim=6", "trunk.num_layers=2"),
+    *("windows.bptt=20", "optimizer.lr=5", "max_epochs=2", "switch_epoch=1"),
+)
+MADE_BY_THE_RUN = {"callbacks", "logger", "max_epochs"}
+PASSED_ON = {
+    *("accelerator", "devices", "precision", "limit_train_batches", "log_every_n_steps"),
+    *("num_sanity_val_steps", "enable_model_summary", "gradient_clip_val", "deterministic"),
+    *("benchmark", "inference_mode", "profiler", "detect_anomaly", "model_registry"),
+    "enable_autolog_hparams",
+}
+REFUSED = sorted(set(inspect.signature(pl.Trainer.__init__).parameters) - PASSED_ON - {"self"})
+
+
+def composed(runs_dir: Path, *overrides: str) -> dict:
+    return plain_config(compose("train", [*TINY, f"runs_dir={runs_dir}", *overrides]))
+
+
+@pytest.mark.parametrize("option", REFUSED)
+def test_an_option_that_a_run_cannot_honour_is_refused_by_name(tmp_path, option):
+    config = composed(tmp_path)
+    config["trainer"][option] = 1
+    with pytest.raises(UserError, match=rf"^trainer\.{option} cannot be set: "):
+        run(config)
+    assert not list(tmp_path.iterdir())
+    if option not in MADE_BY_THE_RUN:
+        with pytest.raises(UserError, match=rf"^trainer\.{option} cannot be set: "):
+            Trainer(**{option: 1})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "complaint"),
+    [
+        ("devices", 2, r"trainer\.devices must be 1"),
+        ("precision", "16-mixed", r"trainer\.precision must be one of"),
+        ("accelerator", "tpu", r"trainer\.accelerator must be one of"),
+        ("limit_train_batches", 0, r"trainer\.limit_train_batches must be"),
+        ("limit_train_batches", 0.5, r"trainer\.limit_train_batches must be"),
+        ("log_evry_n_steps", 5, r"no option trainer\.log_evry_n_steps.*log_every_n_steps"),
+    ],
+)
+def test_a_wrong_value_or_name_is_refused_before_the_run_has_a_folder(
+    tmp_path, option, value, complaint
+):
+    config = composed(tmp_path)
+    config["trainer"][option] = value
+    with pytest.raises(UserError, match=complaint):
+        run(config)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_option_that_is_left_out_has_its_default(tmp_path):
+    config = composed(tmp_path, "~trainer.accelerator", "~trainer.precision")
+    assert run(config).path == run(composed(tmp_path)).path
+
+
+def test_every_other_option_is_lightnings_own():
+    trainer = Trainer(accelerator="cpu", log_every_n_steps=7, detect_anomaly=True, max_epochs=3)
+    assert (trainer.log_every_n_steps, trainer.max_epochs) == (7, 3)
+    assert trainer._detect_anomaly
+    assert Trainer(accelerator="cpu").max_epochs == -1  # without end
+    assert Trainer(accelerator="cpu", precision="bf16-mixed").precision == "bf16-mixed"
+
+
+def last(folder: RunFolder) -> dict:
+    return load_checkpoint(folder.last)
+
+
+def test_a_limit_ends_each_epoch_early_and_the_run_is_another(tmp_path):
+    limited = run(composed(tmp_path, "+trainer.limit_train_batches=3"))
+    whole = run(composed(tmp_path))
+    assert last(limited)["global_step"] == 2 * 3
+    assert last(whole)["global_step"] > 2 * 3
+    assert limited.path != whole.path
+    assert limited.read_result().budget.epochs == 2
+
+
+def test_a_limit_above_the_number_of_windows_changes_no_number(tmp_path):
+    limited = run(composed(tmp_path, "+trainer.limit_train_batches=1000"))
+    whole = run(composed(tmp_path))
+    assert limited.read_result().metrics == whole.read_result().metrics
+
+
+def test_a_limited_run_that_goes_on_equals_one_that_was_never_stopped(tmp_path):
+    limit = "+trainer.limit_train_batches=3"
+    run(composed(tmp_path / "stopped", limit, "max_epochs=1"))
+    resumed = run(composed(tmp_path / "stopped", limit, "max_epochs=3"))
+    whole = run(composed(tmp_path / "whole", limit, "max_epochs=3"))
+    assert last(resumed)["global_step"] == 9
+    assert resumed.read_result().metrics == whole.read_result().metrics
+    ours, theirs = last(resumed)["state_dict"], last(whole)["state_dict"]
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)

@@ -87,7 +87,9 @@ def compose_all(configs: Path, name: str, overrides: Sequence[str], is_multirun:
             return
         typed = axes.for_sweeper(["--multirun", *overrides])[1:]
         single = [each for each in typed if not axes.read(each).is_sweep_override()]
-        sweeper = hydra.compose(name, single, return_hydra_config=True).hydra.sweeper
+        of_sweep = hydra.compose(name, single, return_hydra_config=True).hydra
+        assert of_sweep.sweep.dir  # what it interpolates is there
+        sweeper = of_sweep.sweeper
         of_hydra = [each for each in overrides if each.startswith("hydra")]
         of_runs = [each for each in axes.of_runs(typed) if each not in of_hydra]
         for part in sweeper.get("parts") or [{}]:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from lmkit.spectra.storage import read_spectrum, write_spectrum
-from lmkit.tracking.spectrum_charts import PLOTTED_EPOCHS, stored_epochs
 
 from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
@@ -16,6 +14,7 @@ from lmkit.evaluation.full_run import run
 from lmkit.evaluation.load import load_run
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.spectrum_files import epoch_spectrum, final_spectrum, read_spectrum
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.training import context_blocks as context_blocks_module
 from lmkit.training.checkpoint_files import load_checkpoint
@@ -46,7 +45,8 @@ def runs(tmp_path_factory) -> Path:
     """A folder with a Softmax, a GSS and a MoS run."""
     path = tmp_path_factory.mktemp("runs")
     trained(path, "callbacks.spectrum.contexts=150")
-    trained(path, "name=gss", "head/transform=gss", "callbacks.spectrum.contexts=150")
+    sample = ("callbacks.spectrum.contexts=150", "conclusion.sample=150")
+    trained(path, "name=gss", "head/transform=gss", *sample)
     trained(path, "name=mos", "head/mixture=softmaxes", "head.mixture.num_experts=3")
     return path
 
@@ -60,11 +60,11 @@ def test_spectra_and_rows_of_every_epoch(runs):
     folder = folder_of(runs, "gss")
     for matrix in ("log_probs", "transformed_logits"):
         for epoch in (1, 2, 3):
-            stored = read_spectrum(folder.spectra / f"epoch_{epoch:04d}_valid_{matrix}.npz")
-            assert stored.measures.num_contexts == 150
+            stored = read_spectrum(epoch_spectrum(folder, epoch, "valid", matrix))
+            assert stored.measures["num_contexts"] == 150
         rows = [r for r in MetricsFile(folder.metrics).read() if "valid/ppl" in r]
         ranks = [row[f"spectrum/valid_{matrix}/press_rank"] for row in rows]
-        assert ranks[-1] == stored.measures.press_rank
+        assert ranks[-1] == stored.measures["press_rank"]
 
 
 def test_epochs_without_a_measurement_have_none(tmp_path):
@@ -85,7 +85,8 @@ def test_measuring_changes_no_weight(runs, tmp_path):
 
 def test_the_weights_that_count_are_measured(runs):
     folder = folder_of(runs, "gss")
-    stored = read_spectrum(folder.spectra / "epoch_0003_valid_log_probs.npz").singular_values
+    path = epoch_spectrum(folder, 3, "valid", "log_probs")
+    stored = torch.from_numpy(read_spectrum(path).singular_values_S)
     content = load_checkpoint(folder.last)
     averaged = load_run(folder.path, "last", None, None)
     windows = averaged.data.eval_batches("valid")
@@ -124,24 +125,14 @@ def test_the_smaller_side_gives_the_same_spectrum(runs):
                                rtol=0, atol=1e-7)
 
 
-def test_few_epochs_are_plotted_the_last_among_them(runs, tmp_path):
-    stored = read_spectrum(folder_of(runs, "gss").spectra / "epoch_0003_valid_log_probs.npz")
-    for epoch in range(1, 31):
-        with (tmp_path / f"epoch_{epoch:04d}_valid_log_probs.npz").open("wb") as file:
-            write_spectrum(file, *stored)
-    shown = list(stored_epochs(tmp_path, "valid", "log_probs"))
-    assert len(shown) == PLOTTED_EPOCHS
-    assert shown[0] == 1
-    assert shown[-1] == 30
-
-
 def test_transformed_logits_are_measured_at_the_end(runs):
-    stored = read_spectrum(folder_of(runs, "gss").spectra / "test_transformed_logits.npz")
-    assert stored.measures.num_contexts == 150
+    stored = read_spectrum(final_spectrum(folder_of(runs, "gss"), "transformed_logits"))
+    assert stored.measures["num_contexts"] == 150
     loaded = load_run(folder_of(runs, "gss").path, "best", None, None)
     windows = loaded.data.eval_batches("test")
     found = model_spectrum(loaded.model, windows, 150, "transformed_logits")
-    torch.testing.assert_close(found.singular_values, stored.singular_values)
+    expected = torch.from_numpy(stored.singular_values_S)
+    torch.testing.assert_close(found.singular_values, expected)
     for name in ("toy", "mos"):  # no transform, and no one context
         assert not list(folder_of(runs, name).spectra.glob("*transformed*"))
 

@@ -15,7 +15,7 @@ from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import listed
 from lmkit.comparison.groups import Study
 from lmkit.comparison.run_files import Files
-from lmkit.errors.user_error import UserError, require_choice, require_count
+from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
 from lmkit.presentation.published import published_contexts
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import PAPER, figure, two_colours
@@ -75,6 +75,7 @@ class Predictions(Analysis):
         seed: int,
     ) -> None:
         require_choice("split", split, ("train", "valid", "test"))
+        require_flag("published", published)
         counts = {"random": random, "hits": hits, "margins": margins, "seed": seed}
         for option, count in counts.items():
             require_count(option, count, 0)

@@ -17,7 +17,7 @@ from lmkit.errors.user_error import did_you_mean
 
 FOLDER = Path(__file__).parent
 ANALYSES = FOLDER.parent / "conf" / "analyses"
-NOT_COMMANDS = ("__init__", "main", "analysis", "check_points", "entry", "one_line")
+NOT_COMMANDS = ("__init__", "main", "analysis", "check_points", "entry", "one_line", "options")
 USAGE = """\
 lmkit trains language models with interchangeable output heads, and measures the spectrum of log P.
 

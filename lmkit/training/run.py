@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ from lmkit.training.checkpoint_files import AtomicCheckpointIO, load_checkpoint
 from lmkit.training.context import RunCallback, RunContext
 from lmkit.training.finetuning import start_from
 from lmkit.training.head_module import HeadModule
-from lmkit.training.trainer import ACCELERATORS, Trainer, check_options
+from lmkit.training.trainer import ACCELERATORS, Trainer
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,9 @@ def check(config: dict[str, Any], source: Corpus) -> RunNames:
     trigger = make(config["trigger"], "trigger")
     make(config["stopping"], "stopping")
     make(config["conclusion"], "conclusion")
-    check_options({key: v for key, v in config["trainer"].items() if key != "_target_"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a GPU that is not used
+        make({**config["trainer"], "accelerator": "cpu"}, "trainer")
     head = model.head
     kinds = (head, head.mixture, head.transform)
     name = head_name([name_of(kind) for kind in kinds])
@@ -160,13 +163,14 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
 
 
 def _accelerator(trainer: Mapping[str, Any], has_gpu: bool | None) -> str:
-    require_choice("trainer.accelerator", trainer["accelerator"], ACCELERATORS)
+    accelerator = trainer.get("accelerator", "auto")
+    require_choice("trainer.accelerator", accelerator, ACCELERATORS)
     if has_gpu is None:
         has_gpu = torch.cuda.is_available()
-    if trainer["accelerator"] == "gpu" and not has_gpu:
+    if accelerator == "gpu" and not has_gpu:
         raise UserError("trainer.accelerator=gpu needs a CUDA device, and there is none here")
-    on_gpu = has_gpu and trainer["accelerator"] != "cpu"
-    if trainer["precision"] == "tf32" and not on_gpu:
+    on_gpu = has_gpu and accelerator != "cpu"
+    if trainer.get("precision") == "tf32" and not on_gpu:
         raise UserError("trainer.precision=tf32 is a GPU's; on a CPU take 32-true or bf16-mixed")
     return "gpu" if on_gpu else "cpu"
 

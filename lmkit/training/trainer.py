@@ -14,7 +14,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins.environments import LightningEnvironment
 from pytorch_lightning.plugins.io import CheckpointIO
 
-from lmkit.errors.user_error import UserError, require_choice, require_count
+from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
 
 PRECISIONS = ("32-true", "tf32", "bf16-mixed")
 ACCELERATORS = ("auto", "cpu", "gpu")
@@ -105,6 +105,8 @@ def check_options(options: dict[str, Any]) -> None:
         raise UserError(f"trainer.{name} cannot be set: {_ELSEWHERE[name]}")
     require_choice("trainer.precision", options["precision"], PRECISIONS)
     require_choice("trainer.accelerator", options["accelerator"], ACCELERATORS)
+    require_flag("trainer.deterministic", options.get("deterministic", False))
+    require_count("trainer.log_every_n_steps", options.get("log_every_n_steps", 1))
 
 
 def _quiet() -> None:

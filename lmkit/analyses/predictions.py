@@ -185,8 +185,8 @@ class Predictions(Analysis):
         groups, note = study.shown(_SHOWN, having)
         contents: dict[str, Content] = {}
         for group in groups:
-            run = files.representative(group.runs, cls.name)
-            content = None if run is None else files.analysis(run, cls.name)
+            run = files.representative(group.runs, cls.name, check=_check)
+            content = None if run is None else files.analysis(run, cls.name, check=_check)
             if content is not None:
                 contents[group.label] = content
         missing = [f"no predictions.json: {listed(without)}: {_COMMAND}"] if without else []
@@ -353,6 +353,18 @@ def _top_table(study: Study, contents: Mapping[str, Content]) -> Table:
     ]
     caption = f"The five likeliest next words at contexts of {study.short}."
     return Table("predictions", "Top-5 predictions", caption, _TOP_COLUMNS, rows)
+
+
+def _check(content: Content) -> None:
+    """Raises an error of Python's where something is missing that the report reads."""
+    for context in content["contexts"]:
+        _top_row(absent(), context)
+    content["hits"].get("positions")
+    other = content.get("compared_with")
+    if other is not None:
+        word(other["run"])
+        for context in [*other["better"], *other["worse"]]:
+            _words(context)
 
 
 def _top_row(head: Cell, context: Content) -> list[Cell]:

@@ -107,11 +107,12 @@ def _require_form(config: DictConfig) -> None:
         if form is None or not is_dataclass(form):
             continue
         names = [field.name for field in fields(form)]
-        there = [str(key) for key in section.keys()]  # noqa: SIM118  (these too that are not set)
+        there = list(map(str, section.keys()))  # with those that are not set yet
         for name in there:
             if name not in names:
                 near = did_you_mean(name, names, prefix)
-                raise UserError(f"there is no option {prefix}{name}{near}; --help lists all options")
+                unknown = f"there is no option {prefix}{name}{near}"
+                raise UserError(f"{unknown}; --help lists all options")
         for name in names:
             if name not in there:
                 raise UserError(f"{prefix}{name} is missing: options can be set, not removed")

@@ -196,7 +196,7 @@ def test_a_text_that_cannot_be_read_is_refused(content, expected, refused, tmp_p
         ("head.transform._target_=outside.Power", "head.transform.power is missing: set it with +"),
         (
             "head.transform._target_=outside.Power +head.transform.powr=2",
-            "there is no option head.transform.powr (did you mean head.transform.power?); it takes power",
+            "head.transform.powr (did you mean head.transform.power?); it takes power",
         ),
         (
             "head/transform=gss head.transform._target_=outside.Cube",

@@ -101,13 +101,18 @@ def _published(content: Content) -> PublishedNumber | None:
     return facts.divergence.get(content["split"]) if facts else None
 
 
+def _check(content: Content) -> None:
+    """Raises an error of Python's where something is missing that the report reads."""
+    word(content["split"]), whole(content["num_contexts"]), number(content["exact"])
+
+
 def _table(study: Study, files: Files) -> Table | None:
     """Of each group, on every split and number of contexts; None where nothing was measured."""
     rows = []
     for group in study.groups:
         found: dict[tuple[str, int], list[float]] = {}
         for run in group.runs:
-            for content in files.analyses(run, Divergence.name):
+            for content in files.analyses(run, Divergence.name, check=_check):
                 where = content["split"], content["num_contexts"]
                 found.setdefault(where, []).append(content["exact"])
         published = published_of(group, study.corpus)

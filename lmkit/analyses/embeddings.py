@@ -144,7 +144,7 @@ class Embeddings(Analysis):
         contents = {
             group: measured
             for group in groups
-            if (measured := [c for run in group.runs if (c := files.analysis(run, cls.name))])
+            if (measured := _measured(group, files))
         }
         missing = [f"no embeddings.json: {listed(without)}: {_COMMAND}"] if without else []
         blocks: list[Block] = []
@@ -246,6 +246,19 @@ def _known_rho(word_similarity: Mapping[str, Content]) -> dict[str, float]:
         for name, values in word_similarity.items()
         if values.get("spearman") is not None
     }
+
+
+def _measured(group: Group, files: Files) -> list[Content]:
+    found = (files.analysis(run, Embeddings.name, check=_check) for run in group.runs)
+    return [content for content in found if content is not None]
+
+
+def _check(content: Content) -> None:
+    """Raises an error of Python's where something is missing that the report reads."""
+    for rho in _known_rho(content["word_similarity"]).values():
+        number(rho)
+    for share in _SHARES:
+        number(content["principal_components"].get(share))
 
 
 def _all_rho(contents: Sequence[Content]) -> dict[str, list[float]]:

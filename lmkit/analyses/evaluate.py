@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lmkit.analyses.analysis import Analysis, Content
-from lmkit.errors.user_error import UserError, require_choice, require_count
+from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
 from lmkit.presentation.tables import Table, decimal, key_values
 
 if TYPE_CHECKING:  # they bring torch
@@ -44,6 +44,7 @@ class Evaluate(Analysis):
     ) -> None:
         require_choice("split", split, ("train", "valid", "test"))
         require_choice("checkpoint", checkpoint, ("best", "last"))
+        require_flag("search", search)
         if search_tokens is not None:
             require_count("search_tokens", search_tokens)
         if search and not method.grid():

@@ -15,7 +15,7 @@ from lmkit.comparison.groups import Study, spread_of
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Section
 from lmkit.presentation.side_by_side import side_by_side
-from lmkit.presentation.tables import Column, Table, whole, word
+from lmkit.presentation.tables import Column, Table, number, whole, word
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 
@@ -118,6 +118,13 @@ def _column(measured: Content) -> list[str]:
     ]
 
 
+def _check(content: Content) -> None:
+    """Raises an error of Python's where something is missing that the report reads."""
+    for name in _IN_REPORT:
+        number(content[name])
+    whole(content["decoder_rank"]), whole(content["num_contexts"])
+
+
 def _table(study: Study, files: Files) -> tuple[Table | None, list[str]]:
     """Means over seeds, and the groups without a measurement."""
     rows, without = [], []
@@ -125,7 +132,7 @@ def _table(study: Study, files: Files) -> tuple[Table | None, list[str]]:
         found = [
             content
             for run in group.runs
-            if (content := files.analysis(run, GradientBottleneck.name)) is not None
+            if (content := files.analysis(run, GradientBottleneck.name, check=_check)) is not None
         ]
         if not found:
             without.append(group.label)

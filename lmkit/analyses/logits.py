@@ -80,8 +80,8 @@ class Logits(Analysis):
         groups, note = study.shown(_SHOWN, having)
         found = []
         for group in groups:
-            run = files.representative(group.runs, cls.name)
-            content = None if run is None else files.analysis(run, cls.name)
+            run = files.representative(group.runs, cls.name, check=_check)
+            content = None if run is None else files.analysis(run, cls.name, check=_check)
             if content is not None:
                 found.append(_curve(group.label, content))
         missing = []
@@ -119,6 +119,11 @@ def _curve(label: str, content: Content) -> _Curve:
     shifted = transformed - np.interp(0.0, logits, transformed)
     edges, density = (np.array(histogram[name], float) for name in ("edges", "density"))
     return _Curve(label, logits, shifted, edges, density)
+
+
+def _check(content: Content) -> None:
+    """Raises an error of Python's where something is missing that the report reads."""
+    _curve("", content)
 
 
 def _curves_drawing(study: Study, found: list[_Curve]) -> Drawing:

@@ -15,7 +15,7 @@ from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import listed
 from lmkit.comparison.groups import Study
 from lmkit.comparison.run_files import Files
-from lmkit.errors.user_error import UserError, require_choice, require_count
+from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
 from lmkit.presentation.published import published_contexts
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import PAPER, figure, two_colours
@@ -75,6 +75,7 @@ class Predictions(Analysis):
         seed: int,
     ) -> None:
         require_choice("split", split, ("train", "valid", "test"))
+        require_flag("published", published)
         counts = {"random": random, "hits": hits, "margins": margins, "seed": seed}
         for option, count in counts.items():
             require_count(option, count, 0)
@@ -184,8 +185,8 @@ class Predictions(Analysis):
         groups, note = study.shown(_SHOWN, having)
         contents: dict[str, Content] = {}
         for group in groups:
-            run = files.representative(group.runs, cls.name)
-            content = None if run is None else files.analysis(run, cls.name)
+            run = files.representative(group.runs, cls.name, check=_check)
+            content = None if run is None else files.analysis(run, cls.name, check=_check)
             if content is not None:
                 contents[group.label] = content
         missing = [f"no predictions.json: {listed(without)}: {_COMMAND}"] if without else []
@@ -352,6 +353,18 @@ def _top_table(study: Study, contents: Mapping[str, Content]) -> Table:
     ]
     caption = f"The five likeliest next words at contexts of {study.short}."
     return Table("predictions", "Top-5 predictions", caption, _TOP_COLUMNS, rows)
+
+
+def _check(content: Content) -> None:
+    """Raises an error of Python's where something is missing that the report reads."""
+    for context in content["contexts"]:
+        _top_row(absent(), context)
+    content["hits"].get("positions")
+    other = content.get("compared_with")
+    if other is not None:
+        word(other["run"])
+        for context in [*other["better"], *other["worse"]]:
+            _words(context)
 
 
 def _top_row(head: Cell, context: Content) -> list[Cell]:

@@ -269,11 +269,18 @@ def _noisy(study: Study, files: Files) -> dict[str, Content]:
     found = {}
     groups, _ = files.having(study, PressRobustness.name)
     for group in study.shown(_SHOWN, groups)[0]:
-        run = files.representative(group.runs, PressRobustness.name)
-        content = files.analysis(run, PressRobustness.name) if run else None
+        run = files.representative(group.runs, PressRobustness.name, check=_check)
+        content = files.analysis(run, PressRobustness.name, check=_check) if run else None
         if content is not None and content.get("noise"):
             found[group.label] = content
     return found
+
+
+def _check(content: Content) -> None:
+    """Raises an error of Python's where something is missing that the report reads."""
+    _comparable(content)
+    for noisy in content.get("noise") or []:
+        number(noisy["c"]), whole(noisy["press_rank"])
 
 
 def _report_table(study: Study, noisy: Mapping[str, Content]) -> Table:

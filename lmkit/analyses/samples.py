@@ -107,8 +107,8 @@ class Samples(Analysis):
         groups, note = study.shown(_SHOWN, having)
         passages = []
         for group in groups:
-            run = files.representative(group.runs, cls.name)
-            content = None if run is None else files.analysis(run, cls.name)
+            run = files.representative(group.runs, cls.name, check=_check)
+            content = None if run is None else files.analysis(run, cls.name, check=_check)
             if content is not None:
                 title = f"{group.label}: {_how(content)}"
                 passages += [Passage(title, str(text)) for text in content["texts"][:_TEXTS]]
@@ -120,6 +120,12 @@ class Samples(Analysis):
 def _in_lines(words: Sequence[str]) -> str:
     """The words, with a line's end where the model ends a sentence."""
     return " ".join("\n" if word == EOS else word for word in words).replace(" \n ", "\n")
+
+
+def _check(content: Content) -> None:
+    """Raises an error of Python's where something is missing that the report reads."""
+    if not isinstance(content["texts"], list):
+        raise TypeError("texts")
 
 
 def _how(content: Content) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lmkit.cli import options
 from lmkit.cli.one_line import first_line, in_one_line, require_known_flags
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.sweeps.axes import OF_SWEEPS, for_sweeper
 from lmkit.sweeps.points import ConfigReader
 
@@ -90,14 +91,33 @@ def compose(config_name: str, overrides: Sequence[str] = ()) -> DictConfig:
 def plain_config(config: DictConfig) -> dict[str, Any]:
     """The composed configuration as plain data, every interpolation resolved.
 
-    Raises: UserError naming the option that cannot be resolved.
+    Raises: UserError naming the option that cannot be resolved, or that the command does not know.
     """
+    _require_form(config)
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise UserError(first_line(error)) from None
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items() if key not in OF_SWEEPS}
+
+
+def _require_form(config: DictConfig) -> None:
+    """Hydra adds and removes whatever the command line asks it to."""
+    for section, prefix in ((config, ""), (config.get("sweep"), "sweep.")):
+        form = OmegaConf.get_type(section) if section is not None else None
+        if form is None or not is_dataclass(form):
+            continue
+        names = [field.name for field in fields(form)]
+        there = list(map(str, section.keys()))  # with those that are not set yet
+        for name in there:
+            if name not in names:
+                near = did_you_mean(name, names, prefix)
+                unknown = f"there is no option {prefix}{name}{near}"
+                raise UserError(f"{unknown}; --help lists all options")
+        for name in names:
+            if name not in there:
+                raise UserError(f"{prefix}{name} is missing: options can be set, not removed")
 
 
 def create(section: Mapping[str, Any], option: str) -> object:

@@ -47,7 +47,7 @@ def in_one_line(
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override)
     if isinstance(error, MissingConfigException):
-        return _missing_choice(error)
+        return _missing_choice(error, configs)
     if isinstance(error, InstantiationException):
         return _instantiation(error, config_name)
     text = str(error)
@@ -82,6 +82,8 @@ def in_one_line(
 
 def first_line(error: Exception) -> str:
     """The first line of an error of OmegaConf, headed by its option."""
+    while isinstance(error.__cause__, OmegaConfBaseException):  # Hydra's does not say what is wrong
+        error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     option = _full_key(str(error))
     if option and isinstance(error, MissingMandatoryValue):
@@ -111,9 +113,9 @@ def _of_a_number(arguments: Sequence[str], configs: Path) -> str | None:
     """Finds the argument group=NUMBER, which Hydra's ValueError does not name."""
     for argument in arguments:
         group, _, name = argument.partition("=")
-        choices = sorted(path.stem for path in (configs / group).glob("*.yaml")) if group else []
         if not group:
             return _unreadable(argument)
+        choices = _choices(group, configs)
         if choices and name not in choices:
             return _no_choice(group, name, choices)
     return None
@@ -126,11 +128,16 @@ def _unreadable(argument: str) -> str:
     )
 
 
-def _missing_choice(error: MissingConfigException) -> str:
+def _missing_choice(error: MissingConfigException, configs: Path) -> str:
     group, _, name = str(error.missing_cfg_file or "").rpartition("/")
     if not group:
         return first_line(error)
-    return _no_choice(group, name, sorted(error.options or []))
+    # of a list of choices Hydra does not say the others
+    return _no_choice(group, name, sorted(error.options or _choices(group, configs)))
+
+
+def _choices(group: str, configs: Path) -> list[str]:
+    return sorted(path.stem for path in (configs / group).glob("*.yaml"))
 
 
 def _no_choice(group: str, name: str, choices: list[str]) -> str:
@@ -155,10 +162,12 @@ def _unknown_option(option: str, arguments: Sequence[str], config_name: str, con
             config = hydra.compose(config_name, [*search, *others])
         except (HydraException, OmegaConfBaseException):  # the next mistake
             config = hydra.compose(config_name, search)
-    every = [str(path.relative_to(configs)) for path in configs.rglob("*") if path.is_dir()]
-    groups = [group for group in every if group != option]  # else it is another command's
-    options = list(_options(config, ""))
-    near = did_you_mean(option, groups if "/" in option else [*options, *groups])
+    folders = [str(path.relative_to(configs)) for path in configs.rglob("*") if path.is_dir()]
+    groups = [group for group in folders if group != option]  # else it is another command's
+    names = groups if "/" in option else [*_options(config, ""), *groups]
+    section, dot, name = option.rpartition(".")
+    beside = [each.removeprefix(section + dot) for each in names if each.startswith(section + dot)]
+    near = did_you_mean(name, beside, section + dot) if beside else did_you_mean(option, names)
     add = "" if near or "." not in option else f" (a new one is written +{option}=VALUE)"
     return f"there is no option {option}{near}{add}; --help lists all options"
 

@@ -49,10 +49,12 @@ class Files:
         """
         return self._analysis(run, kind, kind, schema_version, check)
 
-    def analyses(self, run: FinishedRun, kind: str, schema_version: int = 1) -> list[Content]:
+    def analyses(
+        self, run: FinishedRun, kind: str, schema_version: int = 1, check: Check | None = None
+    ) -> list[Content]:
         """The contents of all analysis/<kind>_*.json, without those that are damaged."""
         stems = analysis_stems(run.folder, kind)
-        contents = [self._analysis(run, stem, kind, schema_version, None) for stem in stems]
+        contents = [self._analysis(run, stem, kind, schema_version, check) for stem in stems]
         return [content for content in contents if content is not None]
 
     def spectrum(self, run: FinishedRun, file: str) -> StoredSpectrum | None:

@@ -25,7 +25,7 @@ import numpy as np
 
 from lmkit.data.corpus import EOS, Corpus
 from lmkit.data.split_files import SPLITS, SplitFiles
-from lmkit.errors.user_error import UserError, require_choice, require_count
+from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
 
 UNK = "<unk>"
 SPECIAL = (EOS, UNK)  # first in every vocabulary
@@ -112,8 +112,7 @@ class DialogueCorpus(Corpus):
     ) -> None:
         super().__init__(name, title, short_title)
         require_choice("data.tokenizer", tokenizer, TOKENIZERS)
-        if not isinstance(lowercase, bool):
-            raise UserError(f"data.lowercase must be true or false, but is {lowercase!r}")
+        require_flag("data.lowercase", lowercase)
         require_count("data.num_words", num_words, len(SPECIAL) + 1)
         if train_dialogues is not None:
             require_count("data.train_dialogues", train_dialogues)

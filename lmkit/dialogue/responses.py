@@ -221,7 +221,7 @@ class Responses(Analysis):
         answers = {
             group: contents
             for group in study.groups
-            if (contents := [c for run in group.runs if (c := files.analysis(run, cls.name))])
+            if (contents := _of_group(group, files))
         }
         if not answers:
             return []
@@ -234,6 +234,20 @@ class Responses(Analysis):
         )
         blocks: list[Block] = [_scores_table(study, answers), *_passages(answers)]
         return [Section("dialogue", "Responses", intro, blocks, missing)]
+
+
+def _of_group(group: Group, files: Files) -> list[Content]:
+    found = (files.analysis(run, Responses.name, check=_check) for run in group.runs)
+    return [content for content in found if content is not None]
+
+
+def _check(content: Content) -> None:
+    """Raises an error of Python's where something is missing that the report reads."""
+    for measure, _, decimals in MEASURES:
+        number(content[measure], decimals)
+    whole(content["options"]["n_best"]), whole(content["answered_pairs"])
+    for each in content["responses"]:
+        " ".join([*each["context"], *each["reference"], *each["responses"][0]])
 
 
 class _Tested(NamedTuple):

@@ -42,6 +42,12 @@ def require_rate(option: str, value: object) -> None:
         raise UserError(f"{option} must be at least 0 and less than 1, but is {value!r}")
 
 
+def require_flag(option: str, value: object) -> None:
+    """Raises UserError unless `value` is true or false."""
+    if not isinstance(value, bool):
+        raise UserError(f"{option} must be true or false, but is {value!r}")
+
+
 def require_choice(option: str, value: object, choices: Sequence[str]) -> None:
     """Raises UserError unless `value` is one of `choices`."""
     if value not in choices:
@@ -54,7 +60,10 @@ def require_list(option: str, values: object) -> None:
         raise UserError(f"{option} must be a list such as [1,2], but is {values!r}")
 
 
-def did_you_mean(word: str, choices: Sequence[str]) -> str:
-    """" (did you mean X?)" with X the choice spelt most like `word`; "" if none is near."""
+def did_you_mean(word: str, choices: Sequence[str], prefix: str = "") -> str:
+    """" (did you mean X?)" with the choice X that is spelt most like `word`; "" if none is near.
+
+    Before X stands a prefix that word and choices have in common.
+    """
     close = difflib.get_close_matches(word, choices, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    return f" (did you mean {prefix}{close[0]}?)" if close else ""

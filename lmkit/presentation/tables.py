@@ -8,7 +8,7 @@ table; `table_files.py` writes it as HTML, CSV and LaTeX.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -100,14 +100,6 @@ def key_values(title: str, rows: Iterable[tuple[str, Entry]], rules: Collection[
     """A table of names and their values, without a header."""
     columns = [Column("", is_text=True), Column("", is_text=True)]
     return plain_table(title, columns, rows, rules)
-
-
-def side_by_side(title: str, columns: Mapping[str, Mapping[str, Entry]]) -> Table:
-    """A column for each run, say; a row for each name under which one of them has an entry."""
-    names = dict.fromkeys(name for entries in columns.values() for name in entries)
-    rows = [[name, *(entries.get(name, "") for entries in columns.values())] for name in names]
-    values = [Column(name, is_text=False) for name in columns]
-    return plain_table(title, [Column("", is_text=True), *values], rows)
 
 
 def _settled(column: Heading, cells: Sequence[Cell]) -> Column | None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import wandb
 from pytorch_lightning.loggers.logger import Logger
 
-from lmkit.errors.user_error import require_choice
+from lmkit.errors.user_error import UserError, require_choice
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import RunNames
 from lmkit.tracking.charts import epoch_charts, final_charts, transform_charts
@@ -41,6 +41,8 @@ class WandbLogger(Logger):
     ) -> None:
         super().__init__()
         require_choice("logger.wandb.mode", mode, ("offline", "online"))
+        if isinstance(tags, str):
+            raise UserError(f"logger.wandb.tags must be a list such as [a,b], but is {tags!r}")
         self._mode: Literal["offline", "online"] = mode
         self._filing = Filing(project, group, tags, axes)
         self._record: RunRecord | None = None

@@ -85,9 +85,13 @@ def _read(folder: RunFolder) -> _Run:
     result = None
     if folder.state() == "finished":
         result = folder.read_result().metrics, final_charts(folder)
+    config = folder.read_config()
+    for option in ("name", "seed"):
+        if option not in config:
+            raise UserError(f"{folder.config} is damaged: {option} is missing")
     return _Run(
         folder,
-        folder.read_config(),
+        config,
         folder.read_names(),
         MetricsFile(folder.metrics).read(),
         all_epoch_charts(folder),

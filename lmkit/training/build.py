@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,10 +12,11 @@ from hydra.utils import instantiate
 from torch import Tensor, nn
 
 from lmkit.data.datamodule import DataModule
-from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.errors.user_error import UserError, require_flag
 from lmkit.heads.head import Head, HeadParts
 from lmkit.training.context import RunCallback
 from lmkit.training.head_module import HeadModule
+from lmkit.training.misfit import misfit
 
 Section = Mapping[str, Any]
 
@@ -36,10 +36,8 @@ def make(section: object, option: str, **parts: object) -> Any:
         return factory(**parts)
     except InstantiationException as error:
         raise _in_one_line(error, option) from error
-    except TypeError as error:
-        raise UserError(_misfit(error, factory, option, parts)) from error
-    except ValueError as error:
-        raise UserError(f"{option}: {' '.join(str(error).split())}") from error
+    except (TypeError, ValueError) as error:
+        raise misfit(error, factory, option, parts) from error
 
 
 def factory_of(section: object, option: str) -> Callable[..., Any]:
@@ -111,9 +109,12 @@ def build_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
 
 
 def _head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
-    mixture, transform = (make(section[part], f"head.{part}") for part in ("mixture", "transform"))
+    mixture, transform = (
+        make(section.get(part), f"head.{part}") for part in ("mixture", "transform")
+    )
     _require(nn.Module, mixture, section["mixture"], "head.mixture")
     _require(nn.Module, transform, section["transform"], "head.transform")
+    require_flag("head.tie_weights", section.get("tie_weights"))
     embedding_weight = trunk.embedding_weight if section["tie_weights"] else None
     assert embedding_weight is None or isinstance(embedding_weight, nn.Parameter)
     parts = HeadParts(
@@ -121,8 +122,8 @@ def _head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
         transform=transform,
         word_counts_V=word_counts_V,
         embedding_weight=embedding_weight,
-        loss=section["loss"],
-        chunk_mb=section["chunk_mb"],
+        loss=section.get("loss", "chunked"),
+        chunk_mb=section.get("chunk_mb"),
     )
     shared = ("mixture", "transform", "tie_weights", "loss", "chunk_mb")
     own = {key: value for key, value in section.items() if key not in shared}
@@ -150,22 +151,10 @@ def _in_one_line(error: InstantiationException, option: str) -> UserError:
     within = re.search(r"^full_key: (.+)$", text, re.MULTILINE)
     where = f"{option}.{within[1]}" if within and within[1] != option else option
     reason = " ".join(str(cause).split("full_key:")[0].split())
+    target = re.search(r"Error locating target '([^']+)'", text)
+    if target:
+        return UserError(
+            f"{where}._target_={target[1]} cannot be imported: {reason}; it must be module.Class, "
+            f"with the module's folder on PYTHONPATH"
+        )
     return UserError(f"{where}: {reason}")
-
-
-def _misfit(
-    error: TypeError, factory: Callable[..., Any], option: str, parts: Mapping[str, object]
-) -> str:
-    """What is wrong with the options of a call, and the name that may have been meant."""
-    text = " ".join(str(error).split())
-    target = getattr(factory, "func", factory)
-    takes = [name for name in inspect.signature(target).parameters if name not in parts]
-    unknown = re.search(r"unexpected keyword argument '(\w+)'", text)
-    if unknown:
-        near = did_you_mean(unknown[1], takes)
-        return f"there is no option {option}.{unknown[1]}{near}; it takes {', '.join(takes)}"
-    missing = re.search(r"missing \d+ required .*arguments?: '(\w+)'", text)
-    if missing:
-        name = missing[1]
-        return f"{option}.{name} is missing: set it with +{option}.{name}=VALUE"
-    return f"{option}: {text}"

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from lmkit.errors.user_error import UserError, require_at_least, require_positive
+from lmkit.errors.user_error import require_at_least, require_positive
 from lmkit.heads.head import Head
+from lmkit.training.misfit import misfit
 
 # what the section `optimizer` makes: a class with its options, still without parameters
 OptimizerFactory = Callable[[list[dict[str, Any]]], Optimizer]
@@ -39,7 +40,7 @@ def learning_rate(factory: OptimizerFactory) -> float:
     try:
         (group,) = factory([{"params": [one]}]).param_groups
     except (TypeError, ValueError) as error:
-        raise UserError(f"optimizer: {' '.join(str(error).split())}") from None
+        raise misfit(error, factory, "optimizer", ["params"]) from None
     require_positive("optimizer.lr", group["lr"])
     require_at_least("optimizer.weight_decay", group.get("weight_decay", 0), 0)
     return float(group["lr"])

@@ -15,7 +15,13 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins import environments
 from pytorch_lightning.plugins.io import CheckpointIO
 
-from lmkit.errors.user_error import UserError, did_you_mean, require_choice, require_count
+from lmkit.errors.user_error import (
+    UserError,
+    did_you_mean,
+    require_choice,
+    require_count,
+    require_flag,
+)
 
 PRECISIONS = ("32-true", "tf32", "bf16-mixed")
 ACCELERATORS = ("auto", "cpu", "gpu")
@@ -113,6 +119,8 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise UserError(f"trainer.devices must be 1: a run is one process, not {devices!r}")
     if limit is not None:
         require_count("trainer.limit_train_batches", limit)
+    require_flag("trainer.deterministic", options.get("deterministic", False))
+    require_count("trainer.log_every_n_steps", options.get("log_every_n_steps", 1))
 
 
 def _quiet() -> None:

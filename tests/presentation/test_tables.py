@@ -9,6 +9,7 @@ import re
 import pytest
 from rich.console import Console
 
+from lmkit.presentation.side_by_side import side_by_side
 from lmkit.presentation.table_files import latex_text, to_csv, to_html, to_latex
 from lmkit.presentation.tables import (
     DASH,
@@ -21,7 +22,6 @@ from lmkit.presentation.tables import (
     number,
     p_value,
     plain_table,
-    side_by_side,
     spread,
     whole,
     word,
@@ -136,19 +136,18 @@ def test_names_with_values_have_no_header():
 
 
 @pytest.mark.parametrize("width", [30, 60, 100, 400])
-def test_many_runs_side_by_side_keep_their_numbers_whole_on_any_terminal(width):
-    names = [f"penn_softmax-{i:012x}" for i in range(7)]
-    table = side_by_side("ranks", {name: {"rank": 123456, "words": "10,000"} for name in names})
-    lines = printed(table, width)
+def test_many_runs_side_by_side_keep_their_numbers_whole_on_any_terminal(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    names = [f"softmax-{i:07x}" for i in range(7)]
+    runs = {name: ["123,456", f"{i}"] for i, name in enumerate(names)}
+    tables = side_by_side("ranks", "Ranks", ["rank", "order"], runs)
+    assert len(tables) == {30: 7, 60: 4, 100: 2, 400: 1}[width]
+    lines = [line for table in tables for line in printed(table, width)]
     assert max(map(len, lines)) <= width
     ranks = [line for line in lines if "rank " in line]
     assert sum(line.count("123,456") for line in ranks) == 7
-    assert len(ranks) == {30: 7, 60: 3, 100: 2, 400: 1}[width]
-
-
-def test_side_by_side_leaves_a_cell_empty_where_a_run_has_nothing():
-    table = side_by_side("t", {"a": {"x": 1}, "b": {"y": 2, "x": 3}})
-    assert [[cell.text for cell in row] for row in table.rows] == [["x", "1", "3"], ["y", "", "2"]]
+    orders = [cell.text for table in tables for cell in table.rows[1][1:]]
+    assert orders == ["0", "1", "2", "3", "4", "5", "6"]
 
 
 def test_html_escapes_sorts_by_values_and_folds_up_many_rows():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -17,15 +18,16 @@ def run(tmp_path) -> RunFolder:
     return RunFolder(tmp_path / "run")
 
 
-def write(run: RunFolder, stem: str, kind: str, **content: object):
-    return write_analysis(
+def write(run: RunFolder, stem: str, kind: str, **content: object) -> Path:
+    write_analysis(
         run, stem, content, kind=kind, schema_version=3, checkpoint="best", averaged=True
     )
+    return run.path / "analysis" / f"{stem}.json"
 
 
 def test_what_is_written_is_read(run):
-    path = write(run, "rank_test_300", "rank", press_rank=7)
-    assert path == run.path / "analysis" / "rank_test_300.json"
+    write(run, "rank_test_300", "rank", press_rank=7)
+    assert (run.path / "analysis" / "rank_test_300.json").exists()
     assert read_analysis(run, "rank_test_300", kind="rank", schema_version=3) == {
         "schema_version": 3,
         "kind": "rank",

@@ -12,21 +12,13 @@ ROOM = Path(lmkit.runs.__file__).parent
 MODULES = sorted(path.stem for path in ROOM.glob("[!_]*.py") if path.stem != "spectrum_files")
 
 
-def test_light_and_quick() -> None:
+def test_entering_brings_nothing_heavy() -> None:
+    heavy = ["torch", "pytorch_lightning", "numpy", "pandas", "wandb", "hydra", "omegaconf"]
+    heavy += ["matplotlib", "scipy", "rich"]
     imports = "".join(f"import lmkit.runs.{name}\n" for name in MODULES)
-    heavy = "{'torch', 'pytorch_lightning', 'numpy', 'pandas', 'wandb', 'hydra', 'omegaconf'}"
-    code = (
-        "import sys, time\nbefore = time.perf_counter()\n"
-        + imports
-        + f"print(time.perf_counter() - before, *(sys.modules.keys() & {heavy}))"
-    )
-    best_s = float("inf")
-    for _ in range(5):  # the machine may be busy: the quickest is what the code itself takes
-        command = [sys.executable, "-c", code]
-        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-        assert out[1:] == []
-        best_s = min(best_s, float(out[0]))
-    assert best_s < 0.1
+    code = f"import sys\n{imports}print(*(sys.modules.keys() & {heavy}))"
+    command = [sys.executable, "-c", code]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "\n"
 
 
 def test_room_imports_nothing_of_the_others() -> None:

@@ -33,6 +33,7 @@ def train(runs_dir: Path, kill: bool) -> RunFolder:
     """A run at its end; with `kill` after it was killed once, two epochs in."""
     line = [sys.executable, "-m", "lmkit", "train", *SMALL, f"runs_dir={runs_dir}"]
     environment = os.environ | {"WANDB_DATA_DIR": str(runs_dir / "tables")}
+    environment.pop("WANDB_SERVICE", None)  # of this process, which would hold what is killed
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL, env=environment)
     while kill and process.poll() is None:
         files = list(runs_dir.glob("*/metrics.csv"))

@@ -28,6 +28,8 @@ FLAGS = (
     "--config-name", "-cn", "--config-dir", "-cd", "--experimental-rerun", "--info", "-i",
 )  # fmt: skip
 
+WHOLE = ("experiment", "multirun_sweeps")  # groups whose files set options of any section
+
 
 def require_known_flags(arguments: Sequence[str]) -> None:
     """Raises UserError for an argument with dashes that is no flag of Hydra's."""
@@ -60,6 +62,9 @@ def in_one_line(
     not_in_form = re.search(r"Key '([^']+)' (?:is )?not in '(\w+)'", text)
     if not_in_form:
         option = _full_key(text) or not_in_form[1]
+        if option in WHOLE:
+            chosen = next((a for a in arguments if a.startswith(f"{option}=")), option)
+            return f"the file of {chosen} must begin with the line # @package _global_"
         return _unknown_option(option, arguments, config_name, configs)
     several = re.search(r"Ambiguous value for argument '([^']+)'", text)
     if several:

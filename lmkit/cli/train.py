@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.runs.names import name_with_head
+from lmkit.sweeps.axes import GROUP
 
 
 @entry_point("train")
@@ -16,10 +18,16 @@ def main(config: DictConfig) -> float:
 
     Returns: the best valid perplexity, for sweepers that search.
     """
+    hydra = HydraConfig.get()
+    sweep = hydra.runtime.choices.get(GROUP)
+    if sweep is not None and hydra.mode != RunMode.MULTIRUN:
+        raise UserError(
+            f"{GROUP}/{sweep}.yaml is no sweep: add hydra.mode: MULTIRUN to it, or --multirun here"
+        )
     if config.dry_run:
         raise UserError("dry_run=true is for sweeps: say multirun_sweeps=NAME or --multirun")
     plain = plain_config(config)
-    plain["name"] = name_with_head(plain["name"], HydraConfig.get().overrides.task)
+    plain["name"] = name_with_head(plain["name"], hydra.overrides.task)
     from lmkit.evaluation.full_run import run  # imports torch, which --help must not wait for
 
     return float(run(plain).read_result().metrics["valid_ppl"])

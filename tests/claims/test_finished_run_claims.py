@@ -1,0 +1,112 @@
+"""What README promises of the commands on finished runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
+from tests.claims.conftest import TINY, Lmkit
+
+
+@pytest.fixture
+def three(lmkit: Lmkit, runs: Callable[[], list[RunFolder]]) -> list[RunFolder]:
+    """Two runs of plain softmax and one of GSS, the points of the sweep `mine`."""
+    lmkit("train", *TINY, "head/transform=gss", "seed=1")
+    for seed in (1, 2):
+        lmkit("train", *TINY, f"seed={seed}")
+    found = sorted(runs(), key=lambda run: (run.path.name[:7], run.read_config()["seed"]))
+    points = [Point(run.path.name, [], run.path.name, "toy", 2, None) for run in found]
+    SweepFolder.of(Manifest("mine", "runs", str(Path.cwd()), 0, points)).save()
+    return found
+
+
+@pytest.fixture
+def measured(
+    lmkit: Lmkit, three: list[RunFolder], capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., set[str]]]:
+    """The runs that `lmkit logits run=SAID` measures, by their names."""
+
+    def names(said: str) -> set[str]:
+        capsys.readouterr()
+        lmkit("logits", f"run={said}", "contexts=20", "bins=4")
+        written = [run for run in three if (run.analysis / "logits.json").exists()]
+        for run in written:
+            (run.analysis / "logits.json").unlink()
+        return {run.path.name for run in written}
+
+    yield names
+
+
+def test_which_runs_an_analysis_takes(measured, three, tmp_path):
+    names = [run.path.name for run in three]
+    one, two, gss = names if "gss" in names[2] else (*names[1:], names[0])
+    for said, expected in (
+        (f"runs/{one}", {one}),
+        ("runs", {one, two, gss}),
+        ("mine", {one, two, gss}),
+        ("runs/sweeps/mine", {one, two, gss}),
+        ("'runs/toy_gss-*'", {gss}),
+        ("'runs head:gss'", {gss}),
+        ("'mine head:softmax seed:2'", {two}),
+        ("'runs name:toy_*'", {gss}),
+        (f"['runs/toy_gss-*','runs/{one}']", {one, gss}),
+    ):
+        assert measured(said) == expected, said
+
+
+def test_other_commands_take_runs_in_the_same_words(lmkit, refused, three, capsys, tmp_path):
+    capsys.readouterr()
+    lmkit("report", "runs=mine", "out=of_sweep")
+    assert "3 runs: of_sweep/index.html" in " ".join(capsys.readouterr().out.split())
+    lmkit("report", "runs='runs head:softmax'", "out=filtered")
+    assert "2 runs: filtered/index.html" in " ".join(capsys.readouterr().out.split())
+    assert "means no run" in refused("report", "runs=nowhere")
+
+    lmkit("compare", "a='mine head:softmax'", "b='runs/toy_gss-*'", "out=c.json")
+    printed = capsys.readouterr().out
+    assert "a: 2 runs" in printed
+    assert "b: 1 runs" in printed
+    assert len(json.loads((tmp_path / "c.json").read_text())["a"]) == 2
+    assert "a=nowhere means no run" in refused("compare", "a=nowhere", "b=runs")
+    assert "none of the 3 runs of runs" in refused("compare", "a='runs seed:9'", "b=runs")
+
+
+def test_evaluation_of_several_runs(lmkit, three, capsys):
+    capsys.readouterr()
+    lmkit("evaluate", "run=runs")
+    printed = capsys.readouterr().out
+    for run in three:
+        content = json.loads((run.analysis / "evaluate_static_test.json").read_text())
+        assert content["kind"] == "evaluate"
+        assert content["perplexity"] == pytest.approx(run.read_result().metrics["test_ppl"])
+        assert f"{content['perplexity']:.2f}" in printed
+    lmkit("evaluate", "run='runs head:gss'", "method=cache", "method.window=20", "split=valid")
+    assert len(list(Path("runs").glob("*/analysis/evaluate_cache_valid.json"))) == 1
+
+
+FINETUNE = ("logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null", "lr=2")
+
+
+def test_finetuning_is_a_run_that_is_skipped_and_goes_on(lmkit, run, runs, capsys):
+    lmkit("train", *TINY)
+    before = {file: file.read_bytes() for file in run().path.rglob("*") if file.is_file()}
+    line = ("finetune", f"run={run().path}", *FINETUNE)
+    lmkit(*line, "max_epochs=1")
+    assert {file: file.read_bytes() for file in before} == before
+    start, finetuned = runs()
+    assert finetuned.path.name.rpartition("-")[0] == "toy_finetune"
+    assert finetuned.read_identity().settings["finetuned_from"]["identity"] in start.path.name
+    assert finetuned.read_result().budget.epochs == 1
+    capsys.readouterr()
+    lmkit(*line, "max_epochs=1")
+    assert "already finished" in capsys.readouterr().out
+    lmkit(*line, "max_epochs=2")
+    assert len(runs()) == 2
+    assert finetuned.read_result().budget.epochs == 2
+    lmkit("finetune", f"run={start.path}", *FINETUNE, "lr=1", "max_epochs=1")
+    assert len(runs()) == 3

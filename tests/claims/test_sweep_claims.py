@@ -1,0 +1,161 @@
+"""What README promises of sweeps, as typed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmkit.runs.sweep_folder import SweepFolder
+from tests.claims.conftest import TINY, Lmkit
+
+SWEEP = ("--multirun", *TINY, "sweep.name=mine")
+
+
+@pytest.fixture
+def planned(lmkit: Lmkit) -> Callable[..., SweepFolder]:
+    """A sweep that waits for workers, whose points can be trained one by one."""
+
+    def plan(*overrides: str) -> SweepFolder:
+        lmkit("train", *SWEEP, "hydra/launcher=workers", *overrides)
+        return SweepFolder.find("mine", "runs")
+
+    return plan
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    """What was printed, on one line: tables and terminals break lines anywhere."""
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_a_dry_run_shows_the_points_and_writes_nothing(lmkit, capsys, tmp_path):
+    lmkit("train", *SWEEP, "seed=1,2", "head/transform=gss", "dry_run=true")
+    printed = said(capsys)
+    assert "seed=1 │ new" in printed
+    assert "2 runs: 2 new" in printed
+    assert "no estimate of the time" in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_is_a_sweeps(refused):
+    assert "dry_run=true is for sweeps" in refused("train", *TINY, "dry_run=true")
+
+
+def test_points_know_their_sweep_and_carry_the_name_of_their_head(planned, lmkit, runs, capsys):
+    """The line of a point is one that could be typed: the run is the same."""
+    sweep = planned("head/transform=gss,identity", "seed=3")
+    assert [point.run.rpartition("-")[0] for point in sweep.manifest.points] == ["toy_gss", "toy"]
+    for point in sweep.manifest.points:
+        assert point.overrides[-2:] == ["sweep.name=mine", "sweep.axes=[head/transform]"]
+    lmkit("train", *TINY, "seed=3", "head/transform=gss")
+    assert [run.path.name for run in runs()] == [sweep.manifest.points[0].run]
+    capsys.readouterr()
+    lmkit("sweep", "status", "mine")
+    assert "2 runs: 1 done, 1 new" in said(capsys)
+    lmkit("sweep", "work", "mine")  # trains the other, in a process of its own
+    lmkit("sweep", "status", "mine")
+    assert "2 runs: 2 done" in said(capsys)
+    assert {run.path.name for run in runs()} == {point.run for point in sweep.manifest.points}
+
+
+def test_unfinished_points_of_a_sweep_are_named_and_left_out(planned, lmkit, refused, capsys):
+    sweep = planned("seed=1,2")
+    first, second = (point.run for point in sweep.manifest.points)
+    assert f"{first}: it has not been started (and 1 more)" in refused("logits", "run=mine")
+    lmkit("train", *TINY, "seed=1")
+    capsys.readouterr()
+    lmkit("logits", "run=mine", "contexts=50")
+    printed = said(capsys)
+    assert f"left out: {second}: it has not been started" in printed
+    assert f"{first}/analysis/logits.json" in printed
+    lmkit("report", "runs=mine")
+    assert f"left out: {second}: it has not been started" in said(capsys)
+
+
+def test_two_axes_that_mean_one_run_are_one_point(planned, capsys):
+    sweep = planned("trainer.log_every_n_steps=10,20")
+    assert len(sweep.manifest.points) == 1
+    assert "1 of them are the same as others" in said(capsys)
+
+
+TOLD = """
+from hydra.experimental.callback import Callback
+
+
+class Told(Callback):
+    def on_job_end(self, config, job_return, **rest):
+        with open("told.txt", "a") as file:
+            print(job_return.return_value, file=file)
+"""
+
+
+def test_a_sweeper_of_hydras_is_told_the_valid_perplexity(lmkit, runs, tmp_path):
+    (tmp_path / "mine.py").write_text(TOLD)
+    own = "+hydra.callbacks.told._target_=mine.Told"
+    hydras = ("hydra/sweeper=basic", "hydra/launcher=basic", own)
+    lmkit("train", "--multirun", *TINY, "seed=1,2", *hydras)
+    told = [float(line) for line in (tmp_path / "told.txt").read_text().splitlines()]
+    assert sorted(told) == sorted(run.read_result().metrics["valid_ppl"] for run in runs())
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize(
+    ("pair", "expected"),
+    [
+        (("hydra/launcher=basic",), "hydra/launcher=basic does not go with hydra/sweeper=lmkit"),
+        (("hydra/sweeper=basic",), "the launchers local, packed, slurm and workers go with hydra/"),
+        (("hydra/sweeper=basic", "hydra/launcher=packed"), "the launchers local, packed, slurm an"),
+        (("hydra/launcher=nowhere",), "hydra/launcher=nowhere does not exist"),
+    ],
+)
+def test_sweepers_and_launchers_that_do_not_go_together_are_one_line(refused, pair, expected):
+    assert expected in refused("train", "--multirun", *TINY, "seed=1,2", *pair)
+
+
+GLOBAL = "# @package _global_\n"
+SEEDS = 'hydra:\n  mode: MULTIRUN\n  sweeper:\n    params: {seed: "1,2"}\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (SEEDS, "the file of multirun_sweeps=mine must begin with the line # @package _global_"),
+        (
+            GLOBAL + SEEDS.replace("  mode: MULTIRUN\n", ""),
+            "multirun_sweeps/mine.yaml is no sweep: add hydra.mode: MULTIRUN to it",
+        ),
+        (
+            GLOBAL + SEEDS + "max_epochs: 3\n",
+            "mine.yaml: max_epochs must stand under hydra.sweeper.params, as max_epochs: value",
+        ),
+        (
+            GLOBAL + "defaults:\n- override /head/transform: gss\n" + SEEDS,
+            "mine.yaml: the choice of head/transform must stand under hydra.sweeper.params, as "
+            "head/transform: gss",
+        ),
+    ],
+)
+def test_a_file_that_is_no_sweep_is_refused_with_the_line_to_add(
+    refused, tmp_path, content, expected
+):
+    file = tmp_path / "configs" / "multirun_sweeps" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    assert expected in refused("train", "--config-dir", "configs", "multirun_sweeps=mine", *TINY)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_file_of_ones_own_is_a_sweep_by_its_name(lmkit, capsys, tmp_path):
+    file = tmp_path / "configs" / "multirun_sweeps" / "two_seeds.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(GLOBAL + SEEDS)
+    line = ("--config-dir", "configs", "multirun_sweeps=two_seeds", *TINY)
+    lmkit("train", *line, "hydra/launcher=workers")
+    manifest = json.loads(Path("runs/sweeps/two_seeds/manifest.json").read_text())
+    assert manifest["config_arguments"] == ["--config-dir", str(tmp_path / "configs")]
+    assert [point["label"] for point in manifest["points"]] == ["seed=1", "seed=2"]
+    assert f"lmkit sweep work {tmp_path}/runs/sweeps/two_seeds" in capsys.readouterr().out
+    lmkit("train", *line, "seed=2,3,4", "sweep.sample=2", "dry_run=true")
+    assert "2 runs: 2 new" in said(capsys)

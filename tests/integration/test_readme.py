@@ -30,7 +30,7 @@ def test_the_head_of_the_readme_trains_by_its_command(tmp_path):
     subprocess.run(
         [sys.executable, "-m", "lmkit", *shlex.split(command), *SMALL],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": "."},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([".", *sys.path])},
         check=True,
     )
     (folder,) = (RunFolder(path.parent) for path in (tmp_path / "runs").glob("*/config.yaml"))

@@ -37,7 +37,8 @@ def run_analysis(name: str) -> None:
         folders = [run.folder for run in selected.runs]
         measured = measure_runs(analysis, folders, data_root=data_root, threads=threads)
         show(analysis, Measured(measured.found, selected.left_out | measured.left_out))
-        of_all = Path(said) if Path(said).is_dir() else folders[0].path.parent
+        is_folder = isinstance(said, str) and Path(said).is_dir()
+        of_all = Path(said) if is_folder else folders[0].path.parent
         draw(analysis, measured, folders, of_all)
 
     main()

@@ -24,13 +24,13 @@ SMALL = [
 
 
 def test_the_head_of_the_readme_trains_by_its_command(tmp_path):
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (code,) = re.findall(r"```python\n# heads.py\n(.*?)```", README, re.DOTALL)
     (command,) = re.findall(r"PYTHONPATH=\. lmkit (train .*)", README)
     (tmp_path / "heads.py").write_text(code)
     subprocess.run(
         [sys.executable, "-m", "lmkit", *shlex.split(command), *SMALL],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": "."},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([".", *sys.path])},
         check=True,
     )
     (folder,) = (RunFolder(path.parent) for path in (tmp_path / "runs").glob("*/config.yaml"))

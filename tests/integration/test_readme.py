@@ -11,7 +11,8 @@ from pathlib import Path
 
 from lmkit.runs.folder import RunFolder
 
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+REPOSITORY = Path(__file__).parents[2]
+README = (REPOSITORY / "README.md").read_text("utf-8")
 SMALL = [
     "threads=1",
     "logger=csv",
@@ -30,7 +31,7 @@ def test_the_head_of_the_readme_trains_by_its_command(tmp_path):
     subprocess.run(
         [sys.executable, "-m", "lmkit", *shlex.split(command), *SMALL],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": "."},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([".", str(REPOSITORY)])},
         check=True,
     )
     (folder,) = (RunFolder(path.parent) for path in (tmp_path / "runs").glob("*/config.yaml"))

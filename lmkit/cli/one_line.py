@@ -167,8 +167,8 @@ def _unknown_option(option: str, arguments: Sequence[str], config_name: str, con
             config = hydra.compose(config_name, [*search, *others])
         except (HydraException, OmegaConfBaseException):  # the next mistake
             config = hydra.compose(config_name, search)
-    folders = [str(path.relative_to(configs)) for path in configs.rglob("*") if path.is_dir()]
-    groups = [group for group in folders if group != option]  # else it is another command's
+    every = [str(path.relative_to(configs)) for path in configs.rglob("*") if path.is_dir()]
+    groups = [group for group in every if group != option]  # else it is another command's
     names = groups if "/" in option else [*_options(config, ""), *groups]
     section, dot, name = option.rpartition(".")
     beside = [each.removeprefix(section + dot) for each in names if each.startswith(section + dot)]

@@ -39,7 +39,7 @@ def measured(
             (run.analysis / "logits.json").unlink()
         return {run.path.name for run in written}
 
-    yield names
+    return names
 
 
 def test_which_runs_an_analysis_takes(measured, three, tmp_path):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from lmkit.runs.folder import RunFolder
 
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+REPOSITORY = Path(__file__).parents[2]
+README = (REPOSITORY / "README.md").read_text("utf-8")
 SMALL = [
     "threads=1",
     "logger=csv",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ def three(lmkit: Lmkit, runs: Callable[[], list[RunFolder]]) -> list[RunFolder]:
 @pytest.fixture
 def measured(
     lmkit: Lmkit, three: list[RunFolder], capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., set[str]]]:
+) -> Callable[..., set[str]]:
     """The runs that `lmkit logits run=SAID` measures, by their names."""
 
     def names(said: str) -> set[str]:
@@ -39,7 +39,7 @@ def measured(
             (run.analysis / "logits.json").unlink()
         return {run.path.name for run in written}
 
-    yield names
+    return names
 
 
 def test_which_runs_an_analysis_takes(measured, three, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -38,7 +39,8 @@ def main(config: DictConfig) -> float:
     from lmkit.training.finetuning import finetuning_config
 
     finetuning = finetuning_config(start, changes, plain["lr"], plain["data_root"])
-    return float(run(finetuning).read_result().metrics["valid_ppl"])
+    metrics: dict[str, Any] = run(finetuning).read_result().metrics
+    return float(metrics["valid_ppl"])
 
 
 def _finished(path: str) -> RunFolder:

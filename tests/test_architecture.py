@@ -47,7 +47,6 @@ SLOW = ("lmkit.cli.check_points", "lmkit.cli.analysis")
 HEAVY = {"torch", "pytorch_lightning", "torchmetrics", "wandb", "matplotlib"}
 
 
-
 def module_name(path: Path) -> str:
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -141,11 +141,7 @@ class Embeddings(Analysis):
     def sections(cls, study: Study, files: Files) -> list[Section]:
         having, without = files.having(study, cls.name)
         groups, note = study.shown(_SHOWN, having)
-        contents = {
-            group: measured
-            for group in groups
-            if (measured := _measured(group, files))
-        }
+        contents = {group: measured for group in groups if (measured := _measured(group, files))}
         missing = [f"no embeddings.json: {listed(without)}: {_COMMAND}"] if without else []
         blocks: list[Block] = []
         if contents:
@@ -343,9 +339,7 @@ def _published_table(study: Study, groups: Sequence[Group]) -> list[Table]:
     if not published or not shown:
         return []
     at = [section["heads"].index(group.head.family) for group in shown]
-    rows = [
-        [word(name), *(number(values[i], 3) for i in at)] for name, values in published.items()
-    ]
+    rows = [[word(name), *(number(values[i], 3) for i in at)] for name, values in published.items()]
     columns = [Column("benchmark", is_text=True), *(Column(group.label) for group in shown)]
     caption = f"Spearman's ρ as published: {section['source']}."
     title = "Word similarity, published"

@@ -126,9 +126,7 @@ def _steps(run: str, count: int) -> Iterator[Callable[[str], None]]:
     with progress_bar() as progress:
         task = progress.add_task(run, total=count)
         done = iter(range(count))
-        yield lambda name: progress.update(
-            task, completed=next(done), description=f"{run}: {name}"
-        )
+        yield lambda name: progress.update(task, completed=next(done), description=f"{run}: {name}")
 
 
 def _comparable(content: Content) -> PublishedRobustness | None:

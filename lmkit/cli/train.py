@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -30,4 +32,5 @@ def main(config: DictConfig) -> float:
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)
     from lmkit.evaluation.full_run import run  # imports torch, which --help must not wait for
 
-    return float(run(plain).read_result().metrics["valid_ppl"])
+    metrics: dict[str, Any] = run(plain).read_result().metrics
+    return float(metrics["valid_ppl"])

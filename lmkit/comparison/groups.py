@@ -140,9 +140,7 @@ class Study:
         return [replace(group, label=group.head.name) for group in chosen], said + note
 
 
-def studies(
-    runs: Sequence[FinishedRun], baseline: str
-) -> tuple[list[Study], list[LeftOut]]:
+def studies(runs: Sequence[FinishedRun], baseline: str) -> tuple[list[Study], list[LeftOut]]:
     """Groups the runs of each corpus. Runs that diverged or repeat a seed are left out.
 
     Args:
@@ -189,9 +187,7 @@ def without_diverged(
     return compared, left_out
 
 
-def group_runs(
-    runs: Sequence[FinishedRun], baseline: str
-) -> tuple[list[Group], list[LeftOut]]:
+def group_runs(runs: Sequence[FinishedRun], baseline: str) -> tuple[list[Group], list[LeftOut]]:
     """Groups in the order of tables, and runs with the head and seed of another run."""
     members: dict[str, list[FinishedRun]] = {}
     for run in sorted(runs, key=lambda run: (run.seed, run.name)):

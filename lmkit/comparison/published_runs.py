@@ -26,7 +26,7 @@ class Published:
 
 
 def corpus_prefix(corpus: Corpus) -> str | None:
-    """"penn" or "wt2" by the sizes of vocabulary and test split, None for another corpus."""
+    """ "penn" or "wt2" by the sizes of vocabulary and test split, None for another corpus."""
     for prefix, sizes in published_section("corpora").items():
         if (corpus.num_words, corpus.test_contexts) == (sizes["num_words"], sizes["test_contexts"]):
             return str(prefix)
@@ -61,9 +61,7 @@ def deviation(mine: Spread | None, fact: PublishedNumber | None) -> float | None
     return (mine.mean - fact.value) / fact.std
 
 
-def _differences(
-    group: Group, corpus: Corpus, facts: PublishedRun, trigger: str
-) -> list[str]:
+def _differences(group: Group, corpus: Corpus, facts: PublishedRun, trigger: str) -> list[str]:
     """`22.50M parameters (28.60M)`: what is so here, and in brackets what was published."""
     differences = []
     parameters = group.cost("parameters")

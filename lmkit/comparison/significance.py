@@ -92,9 +92,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _hedges_g(
-    mean_a: float, sd_a: float, n_a: int, mean_b: float, sd_b: float, n_b: int
-) -> float:
+def _hedges_g(mean_a: float, sd_a: float, n_a: int, mean_b: float, sd_b: float, n_b: int) -> float:
     """The difference in pooled deviations, freed of the bias of small samples (Hedges 1981)."""
     freedom = n_a + n_b - 2
     pooled = math.sqrt(((n_a - 1) * sd_a**2 + (n_b - 1) * sd_b**2) / freedom)

@@ -129,9 +129,7 @@ class BeamSearch:
         return hypotheses
 
 
-def answer(
-    run: LoadedRun, split: str, num_pairs: int | None, search: BeamSearch
-) -> Answered:
+def answer(run: LoadedRun, split: str, num_pairs: int | None, search: BeamSearch) -> Answered:
     """Perplexity of a split's responses, and the model's answers to its contexts, with a bar.
 
     Args:

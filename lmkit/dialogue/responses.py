@@ -219,9 +219,7 @@ class Responses(Analysis):
     def sections(cls, study: Study, files: Files) -> list[Section]:
         """The scores and some responses; nothing where no run was asked for responses."""
         answers = {
-            group: contents
-            for group in study.groups
-            if (contents := _of_group(group, files))
+            group: contents for group in study.groups if (contents := _of_group(group, files))
         }
         if not answers:
             return []

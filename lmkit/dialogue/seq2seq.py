@@ -80,9 +80,7 @@ class Seq2Seq(nn.Module):
         self.word_map: nn.Module = nn.Identity()  # a head that shares the weight may have another
         self.responder = nn.Parameter(torch.empty(2, emb_dim).uniform_(-0.1, 0.1))
         dropout = hidden_dropout if num_layers > 1 else 0.0  # PyTorch warns of one it cannot use
-        self.encoder = nn.LSTM(
-            emb_dim, hidden_dim, num_layers, dropout=dropout, bidirectional=True
-        )
+        self.encoder = nn.LSTM(emb_dim, hidden_dim, num_layers, dropout=dropout, bidirectional=True)
         self.decoder = nn.LSTM(emb_dim, hidden_dim, num_layers, dropout=dropout)
         self.bridge = nn.ModuleList([nn.Linear(2 * hidden_dim, hidden_dim) for _ in range(2)])
         self.attends = attention == "general"

@@ -61,7 +61,7 @@ def require_list(option: str, values: object) -> None:
 
 
 def did_you_mean(word: str, choices: Sequence[str], prefix: str = "") -> str:
-    """" (did you mean X?)" with the choice X that is spelt most like `word`; "" if none is near.
+    """ " (did you mean X?)" with the choice X that is spelt most like `word`; "" if none is near.
 
     Before X stands a prefix that word and choices have in common.
     """

@@ -113,14 +113,10 @@ def study_matrix(
         noise.append(_noisy(matrix_NV, c, options.seed + index, tolerance))
     ranks, errors = _round_trips(matrix_NV, tolerance, options, step)
     relative = [value / values[0] for value in values]
-    return Robustness(
-        num_contexts, num_words, TRUE_RANK, tolerance, relative, ranks, errors, noise
-    )
+    return Robustness(num_contexts, num_words, TRUE_RANK, tolerance, relative, ranks, errors, noise)
 
 
-def predicted_press_rank(
-    num_contexts: int, num_words: int, c: float, tolerance: float
-) -> float:
+def predicted_press_rank(num_contexts: int, num_words: int, c: float, tolerance: float) -> float:
     """What random-matrix theory expects of a study's matrix with noise of variance c / V^2."""
     deviation = noise_deviation(c, num_words)
     return predicted_rank(num_contexts, num_words, deviation, tolerance, TRUE_RANK)

@@ -29,9 +29,7 @@ def side_by_side(
     return tables
 
 
-def _fitting(
-    columns: Mapping[str, Sequence[str]], free: int
-) -> Iterator[dict[str, Sequence[str]]]:
+def _fitting(columns: Mapping[str, Sequence[str]], free: int) -> Iterator[dict[str, Sequence[str]]]:
     """The columns in parts that are at most `free` wide, where that can be."""
     part: dict[str, Sequence[str]] = {}
     left = free

@@ -31,11 +31,7 @@ _BUDGET = ("max_epochs", "patience")  # a trigger needs a budget of its own
 def averaging(study: Study, files: Files) -> Section:
     """A row for each trigger of each head that was trained with several."""
     sets = sets_but_for(study.groups, lambda o: o.startswith("trigger.") or o in _BUDGET)
-    several = [
-        groups
-        for groups in sets
-        if len({group.trigger for group in groups}) > 1
-    ]
+    several = [groups for groups in sets if len({group.trigger for group in groups}) > 1]
     missing = [] if several else ["no head was trained with two triggers (trigger=...)"]
     return Section(
         "averaging",

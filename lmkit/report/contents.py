@@ -74,9 +74,7 @@ def _chapter(
     return Chapter(study.key, study.title, summary(study, files), sections)
 
 
-def _of_analyses(
-    study: Study, files: Files, analyses: Sequence[type[Analysis]]
-) -> list[Section]:
+def _of_analyses(study: Study, files: Files, analyses: Sequence[type[Analysis]]) -> list[Section]:
     return [section for each in analyses for section in each.sections(study, files)]
 
 

@@ -154,9 +154,7 @@ def _drawings(
     return drawings
 
 
-def _drawing(
-    axis: Axis, sets: Sets, label: str, value: Callable[[Group], float | None]
-) -> Figure:
+def _drawing(axis: Axis, sets: Sets, label: str, value: Callable[[Group], float | None]) -> Figure:
     drawn, axes = figure((4.0, 3.0))
     for i, groups in enumerate(sets):
         points = [(number_of(group, axis.option), value(group)) for group in groups]

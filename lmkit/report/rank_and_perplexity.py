@@ -163,9 +163,7 @@ def _correlations(
     return [Table("correlation", "Correlation", caption, columns, rows, notes)]
 
 
-def _correlation_row(
-    name: str, span: str, points: Sequence[Point], published: float | None
-) -> Row:
+def _correlation_row(name: str, span: str, points: Sequence[Point], published: float | None) -> Row:
     found = correlate([p.rank for p in points], [p.test_ppl for p in points])
     return [
         name,

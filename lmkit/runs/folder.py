@@ -91,7 +91,7 @@ class RunFolder:
         return self.path / "result.json"
 
     def state(self) -> State:
-        """"finished" with a result, "unfinished" once it is prepared, else "new"."""
+        """ "finished" with a result, "unfinished" once it is prepared, else "new"."""
         if self.result.exists():
             return "finished"
         return "unfinished" if self.config.exists() else "new"

@@ -72,9 +72,10 @@ def name_with_head(name: str, overrides: Sequence[str]) -> str:
             return name
         if option in _PARTS:
             chosen[option] = value
-        elif option.endswith("._target_") and option.removesuffix("._target_").replace(
-            ".", "/"
-        ) in _PARTS:
+        elif (
+            option.endswith("._target_")
+            and option.removesuffix("._target_").replace(".", "/") in _PARTS
+        ):
             chosen[option] = value.rpartition(".")[2].lower()
     said = [value for value in chosen.values() if value not in _UNSAID]
     return "_".join([name, *said])

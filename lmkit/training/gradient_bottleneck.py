@@ -35,9 +35,7 @@ class Bottleneck(NamedTuple):
     isotropic_share: float  # sqrt(R / V): what a gradient of random direction would have
 
 
-def model_bottleneck(
-    model: HeadModule, windows: Iterable[Batch], num_contexts: int
-) -> Bottleneck:
+def model_bottleneck(model: HeadModule, windows: Iterable[Batch], num_contexts: int) -> Bottleneck:
     """The gradient bottleneck over the first `num_contexts` contexts, without dropout.
 
     Draws no random number and leaves every gradient of the parameters as it is.

@@ -115,9 +115,7 @@ class HeadModule(pl.LightningModule):
         self.log(name, value, logger=False, prog_bar=name.endswith("ppl"))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return make_optimizer(
-            self.make_optimizer, self.head, self.parameters(), self.transform_lr
-        )
+        return make_optimizer(self.make_optimizer, self.head, self.parameters(), self.transform_lr)
 
     def on_train_start(self) -> None:
         self.bad_window = torch.full((), -1, device=self.device)
@@ -281,4 +279,3 @@ class HeadModule(pl.LightningModule):
 def safe_exp(nll: float) -> float:
     """exp(nll), infinity where that overflows."""
     return math.exp(nll) if nll < 700 else math.inf
-

@@ -210,9 +210,7 @@ def _trainer(
     return trainer
 
 
-def _fit(
-    trainer: Trainer, model: HeadModule, data: DataModule, resumed: Path | None
-) -> None:
+def _fit(trainer: Trainer, model: HeadModule, data: DataModule, resumed: Path | None) -> None:
     try:
         trainer.fit(model, datamodule=data, ckpt_path=resumed, weights_only=True)
     except SystemExit as end:

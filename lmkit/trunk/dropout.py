@@ -18,9 +18,7 @@ def locked_dropout(x_TBD: Tensor, p: float, training: bool) -> Tensor:
     return x_TBD * keep
 
 
-def embedding_dropout(
-    tokens_TB: Tensor, weight_VE: Tensor, p: float, training: bool
-) -> Tensor:
+def embedding_dropout(tokens_TB: Tensor, weight_VE: Tensor, p: float, training: bool) -> Tensor:
     """Embeddings (T, B, E) with whole words dropped, each word everywhere in the window or nowhere.
 
     The mask applies to the lookup alone: a tied decoder uses the whole weight.

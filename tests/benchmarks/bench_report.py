@@ -1,6 +1,6 @@
 """Seconds that a report takes over a thousand runs made by hand.
 
-    python tests/benchmarks/bench_report.py [RUNS]
+python tests/benchmarks/bench_report.py [RUNS]
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ def main() -> None:
         read = time.perf_counter()
         with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
             analyses = find_analyses().classes
-        make_report(
-            runs, analyses=analyses, baseline="softmax", window=None, out=root / "report"
-        )
+        make_report(runs, analyses=analyses, baseline="softmax", window=None, out=root / "report")
         end = time.perf_counter()
     print(
         f"{num_runs:,} runs: {end - start:.1f} s ({read - start:.1f} s to read them), "

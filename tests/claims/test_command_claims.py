@@ -55,3 +55,27 @@ def test_a_misspelt_command_is_one_line_with_what_was_meant():
 def test_completion_is_of_commands_and_then_hydras(line, expected):
     done = lmkit("-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line)))
     assert sorted(done.stdout.split()) == sorted(expected.split()), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("lmkit study mode", "mode_matching"),
+        ("lmkit study cost repe", "repeats="),
+        ("lmkit train head/transform=si", "head/transform=sigsoftmax"),
+        ("lmkit evaluate method=dynamic_", "method=dynamic_mos\nmethod=dynamic_mos_wt2"),
+    ],
+)
+def test_completion_knows_studies_and_choices(line, expected):
+    done = lmkit("-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line)))
+    assert sorted(done.stdout.split()) == sorted(expected.split()), done.stderr
+
+
+def test_help_lists_no_module_that_is_no_command():
+    listed = {line.split()[0] for line in lmkit("--help").stdout.splitlines() if line[:2] == "  "}
+    assert not listed & {"options", "entry", "analysis", "main", "own_configs", "check_points"}
+
+
+def test_an_option_that_is_there_needs_no_plus():
+    done = lmkit("train", "+seed=3")
+    assert done.stderr == "error: seed is an option already: set it with seed=VALUE, without a +\n"

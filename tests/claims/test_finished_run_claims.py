@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ def three(lmkit: Lmkit, runs: Callable[[], list[RunFolder]]) -> list[RunFolder]:
 @pytest.fixture
 def measured(
     lmkit: Lmkit, three: list[RunFolder], capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., set[str]]]:
+) -> Callable[..., set[str]]:
     """The runs that `lmkit logits run=SAID` measures, by their names."""
 
     def names(said: str) -> set[str]:
@@ -83,8 +83,8 @@ def test_evaluation_of_several_runs(lmkit, three, capsys):
     for run in three:
         content = json.loads((run.analysis / "evaluate_static_test.json").read_text())
         assert content["kind"] == "evaluate"
-        assert content["perplexity"] == pytest.approx(run.read_result().metrics["test_ppl"])
-        assert f"{content['perplexity']:.2f}" in printed
+        assert content["ppl"] == pytest.approx(run.read_result().metrics["test_ppl"])
+        assert f"{content['ppl']:.2f}" in printed
     lmkit("evaluate", "run='runs head:gss'", "method=cache", "method.window=20", "split=valid")
     assert len(list(Path("runs").glob("*/analysis/evaluate_cache_valid.json"))) == 1
 

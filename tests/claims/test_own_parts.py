@@ -270,4 +270,6 @@ def test_what_an_analysis_cannot_take_is_one_line(refused, lmkit, tmp_path):
     )
     configs = tmp_path / "configs" / "analyses" / "longest.yaml"
     configs.write_text(ANALYSIS_YAML.replace("own_analyses.Longest", "types.SimpleNamespace"))
-    assert "types.SimpleNamespace is not derived from Analysis" in refused("longest", *OWN, "run=runs")
+    assert "types.SimpleNamespace is not derived from Analysis" in refused(
+        "longest", *OWN, "run=runs"
+    )

@@ -137,6 +137,12 @@ def test_a_callback_is_left_out_by_null(lmkit, run):
     assert not list(run().spectra.glob("epoch_*.npz"))
 
 
+def test_callbacks_are_added_by_the_name_of_their_file(lmkit, run):
+    lmkit("train", *TINY, "callbacks=[default,gradient_bottleneck]", "trigger=never")
+    assert "gradient" in run().metrics.read_text().splitlines()[0]
+    assert run().read_names().trigger == "SGD"  # although the experiment sets switch_epoch
+
+
 def test_checkpoints_cannot_be_left_out(refused):
     assert "callbacks.checkpoints" in refused("train", *TINY, "callbacks.checkpoints=null")
 

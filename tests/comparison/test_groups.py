@@ -111,9 +111,7 @@ def test_a_figure_shows_one_group_of_each_head(runs, study_of):
     study, _ = study_of(runs)
     groups, note = study.shown(3)
     assert [group.label for group in groups] == ["Softmax", "GSS", "Cube"]
-    assert note == (
-        " Shown: Softmax (ET 200), GSS (c=−1.5). 5 further groups are not among them."
-    )
+    assert note == (" Shown: Softmax (ET 200), GSS (c=−1.5). 5 further groups are not among them.")
 
 
 def test_a_baseline_that_no_run_has_is_named_with_those_there_are(runs, study_of):

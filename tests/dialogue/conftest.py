@@ -69,9 +69,7 @@ def config(folder: Path, *overrides: str, mixture: str = "none") -> dict:
     chosen = [f"head/mixture={mixture}"]
     if mixture != "none":
         chosen.append("head.mixture.num_experts=3")
-    return plain_config(
-        compose("train", [*SMALL, f"data.root={folder}", *chosen, *overrides])
-    )
+    return plain_config(compose("train", [*SMALL, f"data.root={folder}", *chosen, *overrides]))
 
 
 def data_module(folder: Path, *overrides: str) -> PairsDataModule:
@@ -85,9 +83,7 @@ def make_model(folder) -> Callable[..., DialogueModel]:
 
     def make(mixture: str = "none", *overrides: str, num_words: int = 12) -> DialogueModel:
         torch.manual_seed(3)
-        model = build_model(
-            config(folder, *overrides, mixture=mixture), torch.zeros(num_words)
-        )
+        model = build_model(config(folder, *overrides, mixture=mixture), torch.zeros(num_words))
         for parameter in model.parameters():
             parameter.data.uniform_(-1, 1)
         return model.eval()

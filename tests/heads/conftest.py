@@ -173,9 +173,9 @@ def assert_formula(
         head: Head, batch: tuple[Tensor, Tensor], plain_log_probs: Callable[[Head, Tensor], Tensor]
     ) -> None:
         found = loss_and_grads(head, *batch)
-        head.nll = lambda hidden_TBD, targets_TB: -plain_log_probs(head, hidden_TBD).gather(
-            1, targets_TB.view(-1, 1)
-        ).mean()
+        head.nll = lambda hidden_TBD, targets_TB: (
+            -plain_log_probs(head, hidden_TBD).gather(1, targets_TB.view(-1, 1)).mean()
+        )
         expected = loss_and_grads(head, *batch)
         assert found.keys() == expected.keys()
         for name, value in found.items():

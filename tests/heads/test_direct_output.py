@@ -107,9 +107,7 @@ def test_the_module_hands_over_the_layers_side_by_side():
         hidden_dropout=0.3,
         output_dropout=0.3,
     )
-    parts = HeadParts(
-        mixture=doc(EXPERTS), transform=nn.Identity(), word_counts_V=torch.zeros(V)
-    )
+    parts = HeadParts(mixture=doc(EXPERTS), transform=nn.Identity(), word_counts_V=torch.zeros(V))
     head = Head(parts)
     model = LanguageModel(trunk, head, RegularizedNLL(0, 0), SGDSettings(1, 1, 0, 1, 70))
     tokens = torch.randint(V, (T, B))

@@ -177,9 +177,7 @@ def test_logit_range_is_that_of_all_logits(make_facets, batch, num_experts):
 
 
 def test_what_cannot_be_is_refused_by_name():
-    parts = HeadParts(
-        mixture=SingleContext(D), transform=Identity(), word_counts_V=torch.zeros(V)
-    )
+    parts = HeadParts(mixture=SingleContext(D), transform=Identity(), word_counts_V=torch.zeros(V))
     with pytest.raises(UserError, match=r"head=multi_facet.*head/mixture=none.*MixtureOfSoftmaxes"):
         multi_facet(replace(parts, mixture=MixtureOfSoftmaxes(D, E, 2, 0.0)))
     with pytest.raises(UserError, match=r"head\.num_experts.*0"):

@@ -69,9 +69,7 @@ def test_the_share_is_that_of_the_projection(folder):
     (hidden, targets), *_ = model.head_inputs(loaded.data.eval_batches("valid"))
     with torch.no_grad():
         flat = hidden.flatten(0, 1)[:100].unsqueeze(0)
-        gradients = logit_gradients(
-            model.head, flat, targets.flatten()[:100].unsqueeze(0)
-        )
+        gradients = logit_gradients(model.head, flat, targets.flatten()[:100].unsqueeze(0))
     gradients = gradients.flatten(0, 1).double()
     weight = model.head.decoder_weight.detach().double()
     projection = weight @ torch.linalg.pinv(weight)

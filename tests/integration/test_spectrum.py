@@ -110,8 +110,9 @@ def test_softmax_has_rank_of_at_most_e_plus_2_by_both_ways(runs):
     assert factors.measures.method == "factors"
     assert factors.measures.press_rank <= 8 + 2
     largest = values[0]
-    torch.testing.assert_close(factors.singular_values / largest, values / largest,
-                               rtol=0, atol=1e-6)  # float32 rows against float64 factors
+    torch.testing.assert_close(
+        factors.singular_values / largest, values / largest, rtol=0, atol=1e-6
+    )  # float32 rows against float64 factors
 
 
 def test_the_smaller_side_gives_the_same_spectrum(runs):
@@ -121,8 +122,9 @@ def test_the_smaller_side_gives_the_same_spectrum(runs):
     found = model_spectrum(model, windows, 150)
     rows = torch.cat(list(model.log_prob_rows(windows)))[:150]
     plain = torch.linalg.svdvals(rows.double())
-    torch.testing.assert_close(found.singular_values / plain[0], plain / plain[0],
-                               rtol=0, atol=1e-7)
+    torch.testing.assert_close(
+        found.singular_values / plain[0], plain / plain[0], rtol=0, atol=1e-7
+    )
 
 
 def test_transformed_logits_are_measured_at_the_end(runs):

@@ -44,9 +44,7 @@ def model(
     loss: str = "plain",
     control: bool = False,
 ):
-    trunk = AWDLSTM(
-        num_words=V, emb_dim=E, hidden_dim=H, out_dim=mixture.in_dim, num_layers=2
-    )
+    trunk = AWDLSTM(num_words=V, emb_dim=E, hidden_dim=H, out_dim=mixture.in_dim, num_layers=2)
     weight = trunk.embedding_weight if tied else None
     made_of = head_parts(mixture, transform or Identity(), weight, loss)
     head = Head(made_of)

@@ -1,5 +1,4 @@
-"""Checkpoints from which a killed run goes on exactly: `last.ckpt`, and the best one's link to it.
-"""
+"""Checkpoints from which a killed run goes on exactly: `last.ckpt`, and the best one's link to it."""
 
 from __future__ import annotations
 

@@ -39,8 +39,7 @@ class Stopping(RunCallback):
 
 
 class Patience(Stopping):
-    """Stops after `epochs` epochs since the switch without a better valid perplexity; None: never.
-    """
+    """Stops after `epochs` epochs since the switch without a better valid perplexity; None: never."""
 
     def __init__(self, epochs: int | None) -> None:
         if epochs is not None:

@@ -1,4 +1,4 @@
-"""Checkpoints from which a killed run goes on exactly: `last.ckpt`, and the best one's link to it."""
+"""Checkpoints from which a killed run goes on exactly: `last.ckpt`, and a link to the best one."""
 
 from __future__ import annotations
 

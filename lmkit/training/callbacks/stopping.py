@@ -39,7 +39,7 @@ class Stopping(RunCallback):
 
 
 class Patience(Stopping):
-    """Stops `epochs` epochs after the last better valid perplexity since the switch; None: never."""
+    """Stops `epochs` epochs after the last best valid perplexity since the switch; None: never."""
 
     def __init__(self, epochs: int | None) -> None:
         if epochs is not None:

@@ -15,7 +15,7 @@ from lmkit.comparison.cells import spread_cell
 from lmkit.comparison.groups import Study, spread_of
 from lmkit.comparison.published_runs import published_of
 from lmkit.comparison.run_files import Files
-from lmkit.presentation.published import published_run
+from lmkit.presentation.published import PublishedNumber, published_run
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import Column, Table, number, spread, whole, word
 

@@ -23,6 +23,7 @@ from lmkit.comparison.ranks import rank_contexts, ranks_at
 from lmkit.comparison.run_files import Files, Measurement
 from lmkit.errors.user_error import require_choice
 from lmkit.presentation.published import (
+    PublishedNumber,
     PublishedRun,
     published_run,
     published_section,

@@ -133,7 +133,8 @@ def test_two_layers_and_optimizers(folder, data):
     for optimizer in ("adam", "sgd"):
         found = config(folder, "trunk.num_layers=2", f"optimizer={optimizer}")
         model = build_model(found, torch.zeros(12))
-        scale = model.settings.lr_scale(6)
-        assert scale == (1.0 if optimizer == "adam" else 6 / found["windows"]["bptt"])
-        hidden_1ND = model.decoded(data.pairs("train").batch([0], 0, 0, True))
+        batch = data.pairs("train").batch([0], 0, 0, True)
+        expected = 1.0 if optimizer == "adam" else batch.sampled_length / found["windows"]["bptt"]
+        assert model.schedule.factor(batch) == expected
+        hidden_1ND = model.decoded(batch)
         assert hidden_1ND.shape == (1, 3, 6)

@@ -73,7 +73,7 @@ class SplitReader:
 
     def of_another(self, run: FinishedRun) -> SplitReader:
         """The same split read by the best model of another run, loaded as this one was."""
-        has_root = "root" in run.config["data"]
+        has_root = "root" in run.config()["data"]
         data_root = self.run.config["data"].get("root") if has_root else None
         other = load_run(run.folder.path, "best", data_root, torch.get_num_threads())
         return SplitReader(other, self.split, self.top)

@@ -22,7 +22,7 @@ from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
 from lmkit.training.objective import RegularizedNLL
-from lmkit.training.optimizer import SGDSettings
+from lmkit.training.optimizer import make_optimizer
 from lmkit.training.recorded_step import RecordedStep, cuda_recorder
 from lmkit.trunk.awd_lstm import AWDLSTM
 
@@ -181,11 +181,12 @@ def lmkit_step(
 ) -> Callable[[], None]:
     """A step of lmkit: what its LightningModule does in a window, without Lightning.
 
-    With `graphs`, forward and backward as a CUDA graph (`callbacks.cuda_graphs=true`).
+    With `graphs`, forward and backward as a CUDA graph (`callbacks=[default,cuda_graphs]`).
     """
     model = _Model(case, head).to(device)
     objective = RegularizedNLL(AR, TAR)
-    optimizer = SGDSettings(LR, LR, DECAY, CLIP, case.window).build(model.head, model.parameters())
+    sgd = partial(torch.optim.SGD, lr=LR, weight_decay=DECAY, fused=True)
+    optimizer = make_optimizer(sgd, model.head, model.parameters(), LR)
     words_TB, targets_TB = windows(case, device)
     state = [x for layer in model.trunk.initial_state(case.batch) for x in layer]
 

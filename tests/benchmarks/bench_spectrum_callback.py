@@ -39,9 +39,9 @@ from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.presentation.tables import Column, Table, number, whole, word
 from lmkit.presentation.terminal import to_terminal
-from lmkit.training.build import build_model, create
+from lmkit.runs.folder import RunFolder
+from lmkit.training.build import build_data, build_model, make
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
-from lmkit.training.callbacks.spectrum import SpectrumCallback
 from lmkit.training.language_model import LanguageModel
 
 EXPERIMENTS = ("penn_softmax", "penn_gss", "penn_lms_plif", "penn_mos")
@@ -69,8 +69,12 @@ def corpus() -> TextSplits:
     return TextSplits(tuple(map(str, range(NUM_WORDS))), **splits)
 
 
-def epoch_seconds(model: LanguageModel, data: WindowsDataModule, num_windows: int) -> float:
+def epoch_seconds(
+    model: LanguageModel, data: WindowsDataModule, config: dict, num_windows: int
+) -> float:
     """Of the first windows but the very first, scaled to the tokens of an epoch."""
+    options = config["trainer"]
+    model.trainer = SimpleNamespace(log_every_n_steps=options["log_every_n_steps"])
     model.on_train_start()
     optimizer = model.configure_optimizers()
     tokens = 0
@@ -79,7 +83,7 @@ def epoch_seconds(model: LanguageModel, data: WindowsDataModule, num_windows: in
             started = time.process_time()
         model.on_train_batch_start(window, index)
         model.training_step(window, index).backward()
-        model.configure_gradient_clipping(optimizer, None, None)
+        model.configure_gradient_clipping(optimizer, options["gradient_clip_val"], None)
         optimizer.step()
         optimizer.zero_grad()
         tokens += window.targets_TB.numel() if index else 0
@@ -90,19 +94,15 @@ def callback_seconds(
     model: LanguageModel, data: WindowsDataModule, config: dict, folder: Path
 ) -> float:
     """Of what the callback does at an epoch's end."""
-    options = config["callbacks"]["spectrum"]
-    callback = SpectrumCallback(
-        folder,
-        AsgdSwitch(create(config["trigger"], "trigger")),
-        1,
-        options["contexts"],
-        options["splits"],
-        options["weights"],
-        lambda: None,
-    )
+    callback = make(config["callbacks"]["spectrum"] | {"every": 1}, "callbacks.spectrum")
+    switch = AsgdSwitch(make(config["trigger"], "trigger"))
+    run = RunFolder(folder)
+    run.spectra.mkdir()
+    callback.attach(SimpleNamespace(folder=run, switch=switch, check_lock=lambda: None))
     settings = wandb.Settings(silent=True)
     with wandb.init(mode="offline", dir=folder, settings=settings) as run:
         loggers = [WandbLogger(experiment=run)]
+        model.trainer = None  # there is none to report to
         trainer = SimpleNamespace(current_epoch=0, datamodule=data, loggers=loggers)
         started = time.process_time()
         callback.on_train_epoch_end(trainer, model)
@@ -115,11 +115,11 @@ def measure(experiment: str, words: TextSplits, num_windows: int, threads: int) 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     model = build_model(config, torch.zeros(NUM_WORDS, dtype=torch.int64))
-    data = WindowsDataModule(corpus=words, seed=1, **config["windows"])
-    epoch = epoch_seconds(model, data, num_windows)
+    data = build_data(config, words)
+    epoch = epoch_seconds(model, data, config, num_windows)
     with tempfile.TemporaryDirectory() as folder:
         callback = callback_seconds(model, data, config, Path(folder))
-        files = len(list(Path(folder).glob("*.npz")))
+        files = len(list(Path(folder).glob("spectra/*.npz")))
     full_window = config["windows"]["bptt"] * config["windows"]["batch_size"]
     return Cost(epoch / TOKENS["train"] * full_window, epoch, callback, files)
 

@@ -130,10 +130,13 @@ def test_a_controlled_spectrum_starts_as_the_same_function_and_has_its_penalty(f
 
 
 def test_two_layers_and_optimizers(folder, data):
-    for optimizer in ("adam", "sgd"):
-        found = config(folder, "trunk.num_layers=2", f"optimizer={optimizer}")
+    for optimizer, schedule in (("adam", "constant"), ("sgd", "window_length")):
+        choices = f"optimizer={optimizer}", f"schedule={schedule}"
+        found = config(folder, "trunk.num_layers=2", *choices)
         model = build_model(found, torch.zeros(12))
-        scale = model.settings.lr_scale(6)
-        assert scale == (1.0 if optimizer == "adam" else 6 / found["windows"]["bptt"])
-        hidden_1ND = model.decoded(data.pairs("train").batch([0], 0, 0, True))
+        batch = data.pairs("train").batch([0], 0, 0, True)
+        length = batch.sampled_length / found["windows"]["bptt"]
+        expected = 1.0 if schedule == "constant" else length
+        assert model.schedule.factor(batch) == expected
+        hidden_1ND = model.decoded(batch)
         assert hidden_1ND.shape == (1, 3, 6)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity
 from lmkit.training.callbacks.asgd_switch import STATE_KEY, AsgdSwitch, load_evaluated_weights
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.objective import RegularizedNLL
-from lmkit.training.optimizer import SGDSettings
+from lmkit.training.schedule import WindowLength
 from lmkit.training.triggers import FromStart
 from lmkit.trunk.awd_lstm import AWDLSTM
 
@@ -67,8 +68,15 @@ def language_model(
     if prior is not None:  # of the weight as it was drawn, in float64
         weight = head.decoder_weight if tied else nn.Parameter(head.decoder_weight.data.double())
         head = controlled(*made, weight, prior)
-    settings = SGDSettings(5.0, 0.5, 0.0, 1.0, bptt=T)
-    return LanguageModel(trunk, head, RegularizedNLL(0.0, 0.0), settings).double()
+    model = LanguageModel(
+        trunk=trunk,
+        head=head,
+        objective=RegularizedNLL(0.0, 0.0),
+        optimizer=partial(torch.optim.SGD, lr=5.0, weight_decay=0.0),
+        schedule=WindowLength(T),
+        transform_lr=0.5,
+    )
+    return model.double()
 
 
 def moved(model: LanguageModel) -> LanguageModel:

@@ -32,7 +32,11 @@ SMALL = [
     "head/transform=gss",
     "switch_epoch=1",
 ]
-MEASURED = ["callbacks.gradient_bottleneck.every=2", "callbacks.gradient_bottleneck.contexts=150"]
+MEASURED = [
+    "callbacks=[default,gradient_bottleneck]",
+    "callbacks.gradient_bottleneck.every=2",
+    "callbacks.gradient_bottleneck.contexts=150",
+]
 
 
 def trained(runs_dir: Path, *overrides: str) -> RunFolder:

@@ -222,7 +222,7 @@ def test_several_values_have_a_folder_each(run):
     [
         (["mode_match"], "there is no study mode_match (did you mean mode_matching?)"),
         (["cost", "wrods=3"], "there is no option wrods (did you mean words?)"),
-        (["cost", "seed=x"], "seed must be a number, but is 'x'"),
+        (["cost", "seed=x"], "seed must be a whole number of at least 0, but is 'x'"),
         (["cost", "threads=0"], "threads must be a whole number"),
         (["cost", "_target_=nowhere.Cost"], "cost: "),
         (["cost", "_target_=lmkit.studies.work.Work"], "lmkit.studies.work.Work is not derived"),

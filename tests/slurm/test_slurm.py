@@ -166,7 +166,6 @@ def test_a_job_of_hydras_own_launcher_that_loses_its_node_goes_on(sweep, undistu
     process = sweep.by_hydra(
         "hydra/launcher=submitit_slurm",
         "hydra.launcher.cpus_per_task=1",
-        "hydra.launcher.additional_parameters={requeue: true}",
     )
     pinned = sweep.pinned_to(2)
     sweep.slurm("sbatch", "--partition=high", "--ntasks=2", "--output=/dev/null", "--wrap=sleep 2")
@@ -177,7 +176,7 @@ def test_a_job_of_hydras_own_launcher_that_loses_its_node_goes_on(sweep, undistu
     assert process.returncode == 0, text
     logs = "".join(log.read_text() for log in sweep.folder.rglob("*_log.*"))
     assert logs.count("asked to leave by SIGUSR2: saved at step") == 2
-    assert logs.count("this job is preempted") == 2
+    assert "this job is preempted" in logs
     metrics = sweep.metrics()
     assert len(metrics) == 2
     assert metrics == {run: undisturbed[run] for run in metrics}

@@ -189,8 +189,8 @@ class PairsDataModule(DataModule):
         response_words: see `Pairs`; for training alone, evaluation has responses whole.
         batch_size: pairs in a training batch.
         eval_batch_size: pairs in an evaluation batch.
-        bptt: usual length of a response, at which SGD's lr is the one it is given; see
-            `SGDSettings`.
+        bptt: usual length of a response, at which the lr is the one it is given; see
+            `WindowLength`.
 
     Raises: UserError naming the option.
     """

@@ -23,7 +23,7 @@ from lmkit.heads.transforms import (
 )
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.objective import RegularizedNLL
-from lmkit.training.optimizer import SGDSettings
+from lmkit.training.schedule import WindowLength
 from lmkit.trunk.awd_lstm import AWDLSTM
 from lmkit.trunk.mogrifier import MogrifierLSTM
 from lmkit.trunk.qrnn import AWDQRNN
@@ -70,8 +70,14 @@ def small_model() -> Callable[[str], LanguageModel]:
             chunk_mb=0.001,
         )
         head = Head(parts)
-        settings = SGDSettings(1.0, 0.1, 0.0, 1.0, 10)
-        model = LanguageModel(trunk, head, RegularizedNLL(0, 0), settings).double()
+        model = LanguageModel(
+            trunk,
+            head,
+            RegularizedNLL(0, 0),
+            optimizer=partial(torch.optim.SGD, lr=1.0),
+            schedule=WindowLength(10),
+            transform_lr=0.1,
+        ).double()
         with torch.no_grad():  # of a size at which much depends on the words
             for parameter in model.parameters():
                 parameter.mul_(3)

@@ -49,6 +49,9 @@ def in_one_line(
     if isinstance(error, InstantiationException):
         return _instantiation(error, config_name)
     text = str(error)
+    there = re.search(r"An item is already at '([^']+)'", text)
+    if there:
+        return f"{there[1]} is an option already: set it without the +"
     unknown = re.search(r"Could not (?:override|append to config[^']*) '([^']+)'", text)
     if unknown:
         return _unknown_option(unknown[1], arguments, config_name, configs)

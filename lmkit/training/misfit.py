@@ -54,7 +54,7 @@ def _takes(made: Callable[..., Any], given: Collection[str]) -> list[str]:
     for kind in inspect.getmro(made):
         if "__init__" not in vars(kind):
             continue
-        parameters = list(inspect.signature(kind.__init__).parameters.values())[1:]
+        parameters = list(inspect.signature(vars(kind)["__init__"]).parameters.values())[1:]
         names |= {each.name: None for each in parameters if each.kind not in _VARIADIC}
         if not any(each.kind in _VARIADIC for each in parameters):
             break

@@ -93,7 +93,7 @@ def test_epochs_are_logged_and_training_is_undisturbed(folder, tmp_path):
     assert rows[-1][name] == pytest.approx(found.share, rel=1e-6)
     # resumed after the second epoch, and measured in no other
     trained(tmp_path, "max_epochs=2", *MEASURED)
-    resumed = trained(tmp_path, "max_epochs=4", "callbacks.gradient_bottleneck.contexts=150")
+    resumed = trained(tmp_path, "max_epochs=4")
     measured = [r for r in MetricsFile(resumed.metrics).read() if name in r]
     assert [row["epoch"] for row in measured] == [2]
     assert measured[0][name] == rows[1][name]
@@ -140,7 +140,7 @@ def test_the_last_checkpoint_is_measured_where_it_is_not_the_best(tmp_path, lmki
 
 def test_the_command_names_what_is_wrong(folder, lmkit, tmp_path):
     for words, message in (
-        ((f"run={tmp_path}",), "means no finished run"),
+        ((f"run={tmp_path}",), "means no run"),
         ((f"run={folder.path}", "contexts=5000"), "contexts=5000 is more than the"),
         ((f"run={folder.path}", "contexts=0"), "contexts must be a whole number"),
     ):

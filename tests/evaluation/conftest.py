@@ -71,9 +71,9 @@ def small_model() -> Callable[[str], LanguageModel]:
         )
         head = Head(parts)
         model = LanguageModel(
-            trunk,
-            head,
-            RegularizedNLL(0, 0),
+            trunk=trunk,
+            head=head,
+            objective=RegularizedNLL(0, 0),
             optimizer=partial(torch.optim.SGD, lr=1.0),
             schedule=WindowLength(10),
             transform_lr=0.1,

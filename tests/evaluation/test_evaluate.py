@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
-import yaml
-from lmkit.evaluation.after_training import EvaluateOptions
-from lmkit.evaluation.after_training import evaluate as evaluate_run
 
-from lmkit.cli import evaluate
-from lmkit.cli.entry import compose, plain_config
+from lmkit.analyses.analysis import Analysis
+from lmkit.analyses.measuring import measure_runs
+from lmkit.cli.entry import compose, create, plain_config
 from lmkit.errors.user_error import UserError
+from lmkit.evaluation.load import load_run
+from lmkit.evaluation.method import refuse_what_cannot
 from lmkit.runs.folder import RunFolder
 
 DYNAMIC = ("method=dynamic", "method.batch_size=20", "method.lr_grid=[0.0,1e-3]")
@@ -28,19 +27,21 @@ def folder(toy_run, tmp_path) -> RunFolder:
 
 
 def evaluated(folder: RunFolder, *overrides: str) -> dict:
-    """Runs it as the command does, and reads what it wrote."""
-    options = plain_config(compose("evaluate", [f"run={folder.path}", *overrides]))
-    path, method = options.pop("run"), options.pop("method")
-    found = evaluate_run(path, method, EvaluateOptions(**options))
-    kind = method["_target_"].rpartition(".")[2].lower()
+    """Measures it as the command does, and reads what was written."""
+    options = plain_config(compose("analyses/evaluate", [f"run={folder.path}", *overrides]))
+    del options["run"]
+    data_root, threads = options.pop("data_root"), options.pop("threads")
+    analysis = create(options, "evaluate")
+    assert isinstance(analysis, Analysis)
+    found, left_out = measure_runs(analysis, [folder], data_root=data_root, threads=threads)
+    for reason in left_out.values():
+        raise UserError(reason)
+    kind = options["method"]["_target_"].rpartition(".")[2].lower()
     last = "_last" if options["checkpoint"] == "last" else ""
     file = folder.analysis / f"evaluate_{kind}_{options['split']}{last}.json"
     content = json.loads(file.read_text())
-    assert (content["kind"], content["method"], content["ppl"]) == (
-        "evaluation",
-        kind,
-        found.perplexity,
-    )
+    assert (content["kind"], content["method"]) == ("evaluate", kind)
+    assert content == found[folder.path.name]
     return content
 
 
@@ -115,37 +116,10 @@ def test_what_is_more_than_there_is_gets_refused(folder):
         evaluated(folder, "method=dynamic", "method.batch_size=5000")
 
 
-OUTSIDE = """
-from torch import nn
-
-class Table(nn.Module):
-    cannot_evaluate = {"dynamic": "it has no gradient"}
-"""
-
-
-def test_what_a_part_cannot_do_is_refused_before_anything_is_loaded(
-    toy_run, tmp_path, monkeypatch, capsys
-):
-    """The folder has a configuration and no checkpoint."""
-    config = yaml.safe_load(toy_run.config.read_text())
-    config["trunk"] = {"_target_": "table_of_words.Table"}
-    folder = tmp_path / "run"
-    (folder / "analysis").mkdir(parents=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    (tmp_path / "table_of_words.py").write_text(OUTSIDE)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("sys.argv", ["lmkit", f"run={folder}", "method=dynamic"])
-    with pytest.raises(SystemExit) as exit_:
-        evaluate.main()
-    reason = "method=dynamic cannot be done with trunk=Table: it has no gradient"
-    assert exit_.value.code == f"error: {reason}"
-    monkeypatch.setattr("sys.argv", ["lmkit", f"run={folder}", "method=cache"])
-    with pytest.raises(SystemExit) as exit_:
-        evaluate.main()
-    assert "best.ckpt does not exist" in exit_.value.code
-    assert capsys.readouterr().out == ""
-
-
-def test_a_folder_without_a_run_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"config\.yaml cannot be read .*give a run's folder"):
-        evaluated(RunFolder(Path(tmp_path)))
+def test_what_a_part_cannot_do_is_refused(folder):
+    run = load_run(folder.path, "best", None, None)
+    run.model.trunk.cannot_evaluate = {"dynamic": "it has no gradient"}
+    reason = "method=dynamic cannot be done with trunk=AWDLSTM: it has no gradient"
+    with pytest.raises(UserError, match=reason):
+        refuse_what_cannot(run, "dynamic")
+    refuse_what_cannot(run, "cache")

@@ -30,9 +30,9 @@ def settings_of(run: FinishedRun) -> dict[str, object]:
     settings = {
         option: value
         for option, value in _leaves(run.settings, "")
-        if option not in _IGNORED and not option.startswith("parent.")
+        if option not in _IGNORED and not option.startswith("finetuned_from.")
     }
-    settings["finetuned"] = "parent" in run.settings  # its parent differs from seed to seed
+    settings["finetuned"] = "finetuned_from" in run.settings  # from another run each seed
     budget = run.result.budget
     return settings | {"max_epochs": budget.max_epochs, "patience": budget.patience}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -110,3 +111,16 @@ def test_finetuning_is_a_run_that_is_skipped_and_goes_on(lmkit, run, runs, capsy
     assert finetuned.read_result().budget.epochs == 2
     lmkit("finetune", f"run={start.path}", *FINETUNE, "lr=1", "max_epochs=1")
     assert len(runs()) == 3
+
+
+def test_finetuned_runs_of_several_seeds_are_one_row_of_the_report(lmkit, runs):
+    for seed in (1, 2):
+        lmkit("train", *TINY, f"seed={seed}")
+    for run in list(runs()):
+        lmkit("finetune", f"run={run.path}", *FINETUNE, "max_epochs=1")
+    lmkit("report", "runs=runs", "out=page")
+    (table,) = Path("page/tables").glob("*_performance.csv")
+    with table.open(newline="") as lines:
+        rows = [row for row in csv.reader(lines) if "finetuned" in row[0]]
+    assert ["not finetuned" in row[0] for row in rows] in ([True, False], [False, True])
+    assert [row[1] for row in rows] == ["2", "2"]

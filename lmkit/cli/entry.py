@@ -26,6 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lmkit.cli import options
 from lmkit.cli.one_line import first_line, in_one_line, require_known_flags
+from lmkit.cli.own_configs import config_folders
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.sweeps.axes import OF_SWEEPS, for_sweeper
 from lmkit.sweeps.points import ConfigReader
@@ -56,7 +57,8 @@ def entry_point(config_name: str) -> Callable[[Task], Callable[[], None]]:
             try:
                 require_known_flags(sys.argv[1:])
                 if config_name == "train":
-                    sys.argv[1:] = for_sweeper(sys.argv[1:])
+                    folders = [CONFIGS, *config_folders(sys.argv[1:])]
+                    sys.argv[1:] = for_sweeper(sys.argv[1:], folders)
                 hydra.main(str(CONFIGS), config_name, version_base="1.3")(reporting)()
             except KeyboardInterrupt:
                 sys.exit("interrupted: the same command again goes on from the last checkpoint")

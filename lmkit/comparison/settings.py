@@ -22,6 +22,7 @@ _SHORT = {
     "head.num_experts": "K",
     "head.num_partitions": "J",
 }
+_SOURCES = "sources."  # hashes, by the classes of a user
 _MOST_TOLD = 4  # differences in a label
 
 
@@ -58,13 +59,19 @@ def labels(names: Sequence[RunNames], settings: Sequence[Settings]) -> list[str]
 
 
 def differing_settings(settings: Iterable[Settings]) -> list[str]:
-    """The options whose value is not the same in all of them, those of the head first."""
+    """The options whose value is not the same in all of them, those of the head first.
+
+    The source of a class tells apart what has this class; else its `_target_` does.
+    """
     first, *others = list(settings)
     options = dict.fromkeys(option for each in (first, *others) for option in each)
     differing = [
         option
         for option in options
         if any(each.get(option) != first.get(option) for each in others)
+        and not (
+            option.startswith(_SOURCES) and any(option not in each for each in (first, *others))
+        )
     ]
     return sorted(differing, key=lambda option: not option.startswith("head."))
 
@@ -78,6 +85,8 @@ def _told(option: str, settings: Settings, names: RunNames) -> str:
     value = settings.get(option)
     if option == "finetuned":
         return "finetuned" if value else "not finetuned"
+    if option.startswith(_SOURCES):
+        return f"source {str(value)[:8]}"
     name = _SHORT.get(option, option.rpartition(".")[2].strip("_").replace("_", " "))
     if isinstance(value, float | int):
         return f"{name}={f'{value}'.replace('-', '−')}"

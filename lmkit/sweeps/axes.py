@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import product
+from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -31,20 +33,34 @@ def read(override: str) -> Override:
     return _parser.parse_override(override)
 
 
-def for_sweeper(arguments: Sequence[str]) -> list[str]:
+def for_sweeper(arguments: Sequence[str], folders: Sequence[Path]) -> list[str]:
     """A command line as it is; of a sweep with its single values as choices, `k=choice(2.5)`.
 
     Hydra composes the sweep itself with each single value, and refuses an option that only the
     points have, such as a transform's. Choices it leaves to the sweeper.
+
+    Args:
+        folders: of configurations, where the files of sweeps lie.
     """
     is_sweep = any(
-        argument in ("--multirun", "-m")
-        or (option_of(argument) == GROUP and argument != f"{GROUP}=null")
+        argument in ("--multirun", "-m") or _names_sweep(argument, folders)
         for argument in arguments
     )
     if not is_sweep or any(option_of(argument) == "hydra/sweeper" for argument in arguments):
         return list(arguments)
     return [_as_choice(argument) for argument in arguments]
+
+
+def _names_sweep(argument: str, folders: Sequence[Path]) -> bool:
+    option, _, name = argument.partition("=")
+    if option != GROUP:
+        return False
+    files = (folder / GROUP / f"{name}.yaml" for folder in folders)
+    texts = [file.read_text("utf-8", errors="replace") for file in files if file.is_file()]
+    return any(
+        "# @package _global_" in text and re.search(r"^\s+mode: *MULTIRUN", text, re.MULTILINE)
+        for text in texts
+    )
 
 
 def _as_choice(argument: str) -> str:

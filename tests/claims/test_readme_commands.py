@@ -85,7 +85,7 @@ def compose_all(configs: Path, name: str, overrides: Sequence[str], is_multirun:
         if not is_multirun and not any(each.startswith(f"{axes.GROUP}=") for each in overrides):
             entry.plain_config(hydra.compose(name, list(overrides)))
             return
-        typed = axes.for_sweeper(["--multirun", *overrides])[1:]
+        typed = axes.for_sweeper(["--multirun", *overrides], [])[1:]
         single = [each for each in typed if not axes.read(each).is_sweep_override()]
         of_sweep = hydra.compose(name, single, return_hydra_config=True).hydra
         assert of_sweep.sweep.dir  # what it interpolates is there

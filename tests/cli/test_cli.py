@@ -138,7 +138,7 @@ def test_help_lists_every_group(tmp_path):
         ("trainer.deterministic=maybe", "trainer.deterministic must be true or false"),
         ("trainer.log_every_n_steps=0", "trainer.log_every_n_steps must be a whole number of at"),
         ("trainer.gradient_clip_val=abc", "trainer: `gradient_clip_val` should be an int or a"),
-        ("+trainer.max_step=3", "no option trainer.max_step (did you mean trainer.max_steps?)"),
+        ("+trainer.max_step=3", "there is no option trainer.max_step"),
         ("+trainer.max_steps=3", "trainer.max_steps cannot be set: the budget is the option max"),
         ("logger.wandb.tags=a", "logger.wandb.tags must be a list such as [a,b], but is 'a'"),
         ("sweep=3", "sweep: Invalid type assigned: int is not a subclass of SweepOptions"),

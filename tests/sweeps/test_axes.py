@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lmkit.cli.entry import CONFIGS
 from lmkit.errors.user_error import UserError
 from lmkit.sweeps.axes import expand, for_sweeper, labels, sample
 
@@ -84,7 +85,7 @@ def test_single_values_of_a_sweeps_line_are_left_to_the_sweeper():
         "--config-dir",
         "mine",
     ]
-    assert for_sweeper(line) == [
+    assert for_sweeper(line, [CONFIGS]) == [
         "multirun_sweeps=gss_grid_penn",
         "k=choice(2.5)",
         "+callbacks.mine.by=choice([1,2])",
@@ -92,6 +93,8 @@ def test_single_values_of_a_sweeps_line_are_left_to_the_sweeper():
     ]
 
 
-@pytest.mark.parametrize("line", [["k=2"], ["-m", "k=2", "hydra/sweeper=basic"]])
+@pytest.mark.parametrize(
+    "line", [["k=2"], ["multirun_sweeps=no_such", "k=2"], ["-m", "k=2", "hydra/sweeper=basic"]]
+)
 def test_other_lines_stay_as_they_are(line):
-    assert for_sweeper(line) == line
+    assert for_sweeper(line, [CONFIGS]) == line

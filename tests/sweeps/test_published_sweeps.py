@@ -12,6 +12,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from lmkit.cli import entry as cli
 from lmkit.runs.identity import identity
+from lmkit.runs.names import name_with_head
 from lmkit.sweeps import axes
 from lmkit.sweeps.check import check
 from lmkit.sweeps.points import Composer
@@ -147,7 +148,12 @@ def test_a_point_of_every_kind_composes_as_hydra_would(composer, tmp_path):
     lines = [line for name in published for line in lines_of(name, *typed)[::13]]
     lines += lines_of("smoke")[::5]
     composed = [composer.compose(line) for line in lines]
-    assert composed == [cli.plain_config(hydra.compose("train", list(line))) for line in lines]
+    plain = [cli.plain_config(hydra.compose("train", list(line))) for line in lines]
+    named = [
+        config | {"name": name_with_head(config["name"], line)}
+        for config, line in zip(plain, lines, strict=True)
+    ]
+    assert composed == named
     assert not any(point.error for point in check(composed))
 
 

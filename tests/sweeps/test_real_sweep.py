@@ -145,7 +145,7 @@ def test_the_same_line_after_kills_finishes_with_the_bits_of_a_sweep_left_alone(
     ("overrides", "message"),
     [
         (["trunk.input_dropout=0.1,1.5"], r"point 2 \(trunk.input_dropout=1.5\): trunk.input_"),
-        (["threads=1,two"], r"point 2 \(threads=two\): threads must be a number"),
+        (["threads=1,two"], r"point 2 \(threads=two\): threads must be a whole number"),
         (["head/transform=gss,gsss"], r"point 2 \(head/transform=gsss\): .*did you mean gss"),
         (["trunk.input_dropot=0.1,0.2"], r"point 1 \(.*\): there is no option trunk.input_dropot"),
         (["sweep.sample=1,2"], "sweep.sample=1,2: a sweep has one value"),

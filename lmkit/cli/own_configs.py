@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 
 def config_folders(arguments: Sequence[str]) -> list[Path]:
     """The folders that `--config-dir` adds."""
     folders = []
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in pairwise([*arguments, ""]):
         flag, _, value = argument.partition("=")
         if flag in ("--config-dir", "-cd"):
             folders.append(Path(value or following))

@@ -35,6 +35,12 @@ def test_help_lists_every_command_with_a_line_and_is_quick():
     assert {"gradient_bottleneck", "press_robustness", "samples", "dialogue"} < listed.keys()
 
 
+def test_without_a_command_it_lists_them():
+    done = lmkit()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == lmkit("--help").stdout
+
+
 def test_a_misspelt_command_is_one_line_with_what_was_meant():
     done = lmkit("trian", "seed=1")
     assert done.returncode == 1

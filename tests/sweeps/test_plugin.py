@@ -11,13 +11,21 @@ REPOSITORY = Path(__file__).parents[2]
 SWEEPERS = "from hydra.core.plugins import Plugins\nfrom hydra.plugins.sweeper import Sweeper\n"
 FOUND = "any(s.__name__ == 'LmkitSweeper' for s in Plugins.instance().discover(Sweeper))"
 
-# as setuptools' editable installs do: packages are found by a map, and in no folder of sys.path
+# as setuptools' editable installs may do: packages are found by a map, and in no folder of sys.path
+# (an install that is there already is taken out first)
 EDITABLE = """
 import sys
 from importlib.machinery import PathFinder
 from importlib.util import spec_from_file_location
 
-sys.path[:] = [entry for entry in sys.path if entry not in ("", {repository!r})]
+sys.path[:] = [
+    entry
+    for entry in sys.path
+    if entry not in ("", {repository!r}) and not entry.startswith("__editable__")
+]
+sys.meta_path[:] = [
+    finder for finder in sys.meta_path if "Editable" not in getattr(finder, "__name__", "")
+]
 PACKAGES = {{name: {repository!r} for name in ("lmkit", "hydra_plugins.lmkit")}}
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from itertools import product
 from pathlib import Path
 
@@ -101,7 +102,13 @@ def sweep(finished: RunFolder, tmp_path: Path) -> SweepFolder:
 def inspect(record: Path) -> dict:
     """What is recorded of a run: its summary, its history, and who it is, without the unsteady."""
     command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(record)]
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for _ in range(5):  # another process writes the record, and may not be done
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            break
+        time.sleep(1)
+    assert done.returncode == 0, done.stderr
+    out = done.stdout
     record_of: dict = {"history": [], "summary": {}, "config": {}, "exit_code": None}
     for line in map(json.loads, out.splitlines()):
         content = line.get(line["type"], {})

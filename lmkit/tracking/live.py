@@ -88,6 +88,12 @@ class WandbLogger(Logger):
 
     def leaving(self) -> None:
         self._tell(RunRecord.leave)
+        self._record = None
+
+    def finalize(self, status: str) -> None:
+        """Writes all that is buffered when an exception ends the training."""
+        if status == "failed":
+            self.leaving()
 
     def _tell(self, event: Callable[[RunRecord], None]) -> None:
         if self._record is not None:

@@ -54,6 +54,7 @@ class RunRecord:
             job_type=f"seed {config['seed']}",
             config=dict(config),
             settings=settings,
+            reinit="create_new",  # else a run that this process left open is recorded on
         )
         self._wandb.summary.update({**fields, "finished": False})
 

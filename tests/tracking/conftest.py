@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from itertools import product
 from pathlib import Path
 
@@ -102,11 +101,7 @@ def sweep(finished: RunFolder, tmp_path: Path) -> SweepFolder:
 def inspect(record: Path) -> dict:
     """What is recorded of a run: its summary, its history, and who it is, without the unsteady."""
     command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(record)]
-    for _ in range(5):  # another process writes the record, and may not be done
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            break
-        time.sleep(1)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     out = done.stdout
     record_of: dict = {"history": [], "summary": {}, "config": {}, "exit_code": None}

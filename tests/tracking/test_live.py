@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,6 +74,19 @@ def test_the_summary_says_what_the_run_is_and_what_came_out(finished):
     assert (summary["head_transform_c"], summary["head_transform_k"]) == (-1.5, 2.5)
     assert (summary["test_ppl"], summary["press_rank"], summary["finished"]) == (34.5, 60, True)
     assert summary["effective_rank_0_001"] < 60
+
+
+def test_a_run_is_not_recorded_on_one_that_an_error_left_open(finished, tmp_path):
+    other = RunFolder(shutil.copytree(finished.path, tmp_path / "runs" / "toy-other"))
+    left_open, told = logger(), logger()
+    left_open.begin(other, CONFIG, NAMES)
+    play(told, finished)
+    told.concluded(finished.read_result().metrics)
+    left_open.finalize("failed")
+    assert inspect(offline(finished.path)[0])["summary"]["finished"]
+    unfinished = inspect(offline(other.path)[0])
+    assert (unfinished["run_id"], unfinished["exit_code"]) == ("toy-other", 1)
+    assert unfinished["history"] == []
 
 
 def test_a_run_that_leaves_is_unfinished_and_all_of_it_is_there(finished):

@@ -9,12 +9,13 @@ from lmkit.runs.names import RunNames
 
 Settings = Mapping[str, object]  # values by dotted option
 
-# They change no number's meaning, follow from other settings, or are said by the head's name.
+# They change no number's meaning, must equal the trunk's, or show in the head's name.
 _IGNORED = (
     "data_sha256", "identity_version", "device_kind", "threads", "seed",
     "head.in_dim", "head.emb_dim", "head.chunk_mb", "head.loss",
-    "head.mixture.in_dim", "head.mixture.emb_dim", "head.transform.frozen",
-    "trainer.deterministic", "windows.eval_length",
+    "head.mixture.in_dim", "head.mixture.emb_dim", "head.mixture.hidden_dim",
+    "head.mixture.out_dim", "head.mixture.num_layers", "head.transform.frozen",
+    "trainer.deterministic", "windows.eval_length", "windows.eval_batch_size",
 )  # fmt: skip
 _SHORT = {
     "head.mixture.num_experts": "K",

@@ -7,6 +7,7 @@ import platform
 import socket
 import subprocess
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,8 +87,6 @@ def git_revision(folder: Path) -> Revision | None:
 
 def package_versions(distributions: Sequence[str]) -> dict[str, str | None]:
     """The installed version of each distribution, None for one that is not installed."""
-    from importlib import metadata  # takes longer than all else in this room
-
     versions: dict[str, str | None] = {}
     for name in distributions:
         try:

@@ -20,6 +20,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.result import Budget
 
 SCHEMA_VERSION = 2  # of manifest.json
+_FAILURE_VERSION = 1  # of a file in failures/
 MANIFEST = "manifest.json"
 
 
@@ -123,17 +124,22 @@ class SweepFolder:
 
     def record_failure(self, point: Point, failure: Failure) -> None:
         """Raises: UserError when the record cannot be written."""
-        _replace_json(self._failure(point), asdict(failure))
+        content = {"schema_version": _FAILURE_VERSION} | asdict(failure)
+        _replace_json(self._failure(point), content)
 
     def forget_failure(self, point: Point) -> None:
         """Removes the record of a point's failure, if there is one."""
         self._failure(point).unlink(missing_ok=True)
 
     def failure(self, point: Point) -> Failure | None:
-        """The last failure of the point, None without one or with a damaged record."""
+        """The last failure of the point; None when its record is missing, damaged or of another
+        version."""
         try:
-            return Failure(**json.loads(self._failure(point).read_bytes()))
-        except (OSError, ValueError, TypeError):
+            content = json.loads(self._failure(point).read_bytes())
+            if content.pop("schema_version") != _FAILURE_VERSION:
+                return None
+            return Failure(**content)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
 
     def _failure(self, point: Point) -> Path:

@@ -56,10 +56,10 @@ def _spearman_interval(
     ranks = [stats.rankdata(values[at], axis=1) for values in (x, y)]
     centred = [r - r.mean(axis=1, keepdims=True) for r in ranks]
     norms = np.sqrt(np.prod([(c**2).sum(axis=1) for c in centred], axis=0))
-    told = norms > 0
-    if told.sum() < _RESAMPLES // 2:
+    defined = norms > 0
+    if defined.sum() < _RESAMPLES // 2:
         return None, None
-    rho = (centred[0] * centred[1]).sum(axis=1)[told] / norms[told]
+    rho = (centred[0] * centred[1]).sum(axis=1)[defined] / norms[defined]
     low, high = np.quantile(rho, (0.025, 0.975))
     return float(low), float(high)
 

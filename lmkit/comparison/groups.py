@@ -136,8 +136,8 @@ class Study:
         if rest:
             return chosen, note
         longer = [group.label for group in chosen if group.label != group.head.name]
-        said = f" Shown: {', '.join(longer)}." if longer else ""
-        return [replace(group, label=group.head.name) for group in chosen], said + note
+        details = f" Shown: {', '.join(longer)}." if longer else ""
+        return [replace(group, label=group.head.name) for group in chosen], details + note
 
 
 def studies(runs: Sequence[FinishedRun], baseline: str) -> tuple[list[Study], list[LeftOut]]:
@@ -235,14 +235,13 @@ def _corpus(runs: Sequence[FinishedRun]) -> Corpus:
     # A language that is made, not read from files, is as long as its options say: nothing is cut.
     train_tokens = _count(data.get("train_tokens")) if "root" in data else None
     cut = f" (first {train_tokens:,} training tokens)" if train_tokens else ""
-    spectrum = first.result.metrics.get("test_spectrum")
     return Corpus(
         first.data_sha256,
         str(data.get("name", first.data_sha256[:8])),
         first.names.corpus + cut,
         first.names.corpus_short,
         train_tokens,
-        _count(spectrum.get("num_columns")) if isinstance(spectrum, dict) else None,
+        _count(first.test_spectrum.get("num_columns")),
         _count(first.result.metrics.get("test_tokens")),
     )
 

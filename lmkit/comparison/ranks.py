@@ -40,4 +40,4 @@ def rank_at(group: Group, files: Files, num_contexts: int | None) -> Spread | No
 def ranks_at(group: Group, files: Files, num_contexts: int | None) -> dict[str, int]:
     """The rank over so many test contexts of each run that has it, by the run's name."""
     ranks = {run.name: ranks_on_test(run, files) for run in group.runs}
-    return {name: its[num_contexts] for name, its in ranks.items() if num_contexts in its}
+    return {name: of_run[num_contexts] for name, of_run in ranks.items() if num_contexts in of_run}

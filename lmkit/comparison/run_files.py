@@ -71,10 +71,10 @@ class Files:
     def measurements(self, run: FinishedRun) -> list[Measurement]:
         """The ranks from the end of training, and those that `lmkit rank` measured."""
         measured = []
-        own = run.result.metrics.get("test_spectrum")
-        if isinstance(own, dict) and "num_contexts" in own:
+        spectrum = dict(run.test_spectrum)
+        if "num_contexts" in spectrum:
             file = final_spectrum(run.folder).name
-            measured.append(Measurement("test", own["num_contexts"], own, file))
+            measured.append(Measurement("test", spectrum["num_contexts"], spectrum, file))
         for stem in analysis_stems(run.folder, _RANK):
             named = re.fullmatch(rf"{_RANK}_((train|valid|test)_log_probs_(\d+))", stem)
             content = named and self._analysis(run, stem, _RANK, _RANK_VERSION, _check_rank)

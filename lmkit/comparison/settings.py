@@ -24,7 +24,7 @@ _SHORT = {
     "head.num_partitions": "J",
 }
 _SOURCES = "sources."  # hashes, by the classes of a user
-_MOST_TOLD = 4  # differences in a label
+_MOST_IN_LABEL = 4  # differences
 
 
 def settings_of(run: FinishedRun) -> dict[str, object]:
@@ -42,27 +42,29 @@ def settings_of(run: FinishedRun) -> dict[str, object]:
 def labels(names: Sequence[RunNames], settings: Sequence[Settings]) -> list[str]:
     """The name of each head, with the settings in which it differs from others of that name.
 
-    Of more than a few differences the first are told, and a number stands for the rest.
+    Where there are more than a few differences, a number stands for all but the first.
 
     Args:
         names: of the runs with these heads.
         settings: theirs, in the same order.
     """
-    told = []
-    for mine, its in zip(names, settings, strict=True):
-        peers = [s for n, s in zip(names, settings, strict=True) if n.head == mine.head]
-        texts = list(dict.fromkeys(_told(o, its, mine) for o in differing_settings(peers)))
-        if len(texts) > _MOST_TOLD:
-            index = next(i for i, peer in enumerate(peers) if peer is its)
-            texts = [*texts[: _MOST_TOLD - 1], f"… #{index + 1}"]
-        told.append(f"{mine.head} ({', '.join(texts)})" if texts else mine.head)
-    return told
+    labels = []
+    for run_names, run_settings in zip(names, settings, strict=True):
+        head = run_names.head
+        peers = [s for n, s in zip(names, settings, strict=True) if n.head == head]
+        options = differing_settings(peers)
+        texts = list(dict.fromkeys(_in_words(o, run_settings, run_names) for o in options))
+        if len(texts) > _MOST_IN_LABEL:
+            index = next(i for i, peer in enumerate(peers) if peer is run_settings)
+            texts = [*texts[: _MOST_IN_LABEL - 1], f"… #{index + 1}"]
+        labels.append(f"{head} ({', '.join(texts)})" if texts else head)
+    return labels
 
 
 def differing_settings(settings: Iterable[Settings]) -> list[str]:
     """The options whose value is not the same in all of them, those of the head first.
 
-    The source of a class tells apart what has this class; else its `_target_` does.
+    The source of a class counts only where all have that class; elsewhere its `_target_` differs.
     """
     first, *others = list(settings)
     options = dict.fromkeys(option for each in (first, *others) for option in each)
@@ -77,7 +79,7 @@ def differing_settings(settings: Iterable[Settings]) -> list[str]:
     return sorted(differing, key=lambda option: not option.startswith("head."))
 
 
-def _told(option: str, settings: Settings, names: RunNames) -> str:
+def _in_words(option: str, settings: Settings, names: RunNames) -> str:
     """`c=−1.5`: the last part of the option and its value, or the name of what it makes."""
     if option.startswith("trigger."):
         return names.trigger

@@ -18,7 +18,7 @@ from lmkit.presentation.style import (
     log_perplexities,
     over_epochs,
 )
-from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.atomic import replace_text
 from lmkit.runs.metrics import Row
 
 _SIZE = (7.0, 4.2)  # inches
@@ -74,4 +74,4 @@ def transform_curve(logits: np.ndarray, transformed: np.ndarray, title: str) -> 
 
 def save(drawn: Figure, path: Path) -> None:
     """Writes SVG, atomically; the same figure gives the same file."""
-    replace_atomically(path, lambda file: file.write(to_svg(drawn, path.stem).encode()))
+    replace_text(path, to_svg(drawn, path.stem))

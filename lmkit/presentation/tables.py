@@ -77,9 +77,9 @@ class Table:
         if any(len(row) != len(columns) for row in cells):
             raise ValueError(f"{title}: every row must have {len(columns)} entries")
         settled = [_settled(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
-        kept = [(i, column) for i, column in enumerate(settled) if column is not None]
-        self.columns = [column for _, column in kept]
-        self.rows = [[row[i] for i, _ in kept] for row in cells]
+        shown = [(i, column) for i, column in enumerate(settled) if column is not None]
+        self.columns = [column for _, column in shown]
+        self.rows = [[row[i] for i, _ in shown] for row in cells]
 
     @property
     def has_header(self) -> bool:

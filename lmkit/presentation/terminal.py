@@ -66,12 +66,12 @@ def _natural_widths(table: Table) -> list[int]:
 
 
 def _least_widths(table: Table) -> list[int]:
-    found = []
+    widths = []
     for i, column in enumerate(table.columns):
         cells = max((_width(row[i].text) for row in table.rows), default=1)
         least = min(cells, _NARROW) if column.is_text else cells
-        found.append(max(least, min(_width(column.name), _NARROW), 1))
-    return found
+        widths.append(max(least, min(_width(column.name), _NARROW), 1))
+    return widths
 
 
 def _parts(least: Sequence[int], room: int) -> list[list[int]]:

@@ -47,15 +47,15 @@ def make_report(
     """
     if not runs:
         raise UserError(_no_run(left_out))
-    found, repeated = studies(runs, baseline)
+    per_corpus, repeated = studies(runs, baseline)
     files = Files()
     with house_style():
-        chapters = [_chapter(study, files, analyses, window) for study in found]
+        chapters = [_chapter(study, files, analyses, window) for study in per_corpus]
         sections, unread = synthetic_studies(studies_in)
         if sections:
             chapters.append(Chapter("isolation", "The bottleneck in isolation", [], sections))
         unused = [*left_out, *repeated, *files.damaged, *unread]
-        return write_report(out, "Softmax heads compared", _overview(found), chapters, unused)
+        return write_report(out, "Softmax heads compared", _overview(per_corpus), chapters, unused)
 
 
 def _chapter(
@@ -86,11 +86,11 @@ def _no_run(left_out: Sequence[LeftOut]) -> str:
     return f"no run can be reported on: {first.name}: {first.reason}{more}"
 
 
-def _overview(found: Sequence[Study]) -> str:
+def _overview(per_corpus: Sequence[Study]) -> str:
     """`24 runs of 11 groups on 1 corpus; ...`."""
-    groups = [group for study in found for group in study.groups]
+    groups = [group for study in per_corpus for group in study.groups]
     num_runs = sum(len(group.runs) for group in groups)
-    on = f"{len(found)} corp{'us' if len(found) == 1 else 'ora'}"
+    on = f"{len(per_corpus)} corp{'us' if len(per_corpus) == 1 else 'ora'}"
     return (
         f"{num_runs:,} finished runs of {len(groups):,} groups on {on}. A group is one head with "
         "one configuration; its runs differ by their seed alone. What these runs do not cover is "

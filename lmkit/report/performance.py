@@ -125,14 +125,14 @@ def _significance_table(study: Study, tested: Sequence[Compared]) -> Table:
 
 def _more_than_the_head(tested: Sequence[Compared]) -> list[str]:
     """Comparisons that are not of heads alone, by the options in which the runs differ too."""
-    found: dict[str, list[str]] = {}
+    labels_by_options: dict[str, list[str]] = {}
     for each in tested:
         if each.baseline is not None:
             options = differing_settings([each.group.settings, each.baseline.settings])
             others = [option for option in options if not option.startswith("head.")]
             if others:
-                found.setdefault(", ".join(others), []).append(each.group.label)
+                labels_by_options.setdefault(", ".join(others), []).append(each.group.label)
     return [
         f"{listed(labels)}: from the baseline the runs differ in more than the head: {options}"
-        for options, labels in found.items()
+        for options, labels in labels_by_options.items()
     ]

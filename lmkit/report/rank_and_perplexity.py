@@ -164,15 +164,15 @@ def _correlations(
 
 
 def _correlation_row(name: str, span: str, points: Sequence[Point], published: float | None) -> Row:
-    found = correlate([p.rank for p in points], [p.test_ppl for p in points])
+    correlation = correlate([p.rank for p in points], [p.test_ppl for p in points])
     return [
         name,
         span,
-        found.n,
-        number(found.pearson, 3),
-        interval(found.pearson_low, found.pearson_high),
-        number(found.spearman, 3),
-        interval(found.spearman_low, found.spearman_high),
+        correlation.n,
+        number(correlation.pearson, 3),
+        interval(correlation.pearson_low, correlation.pearson_high),
+        number(correlation.spearman, 3),
+        interval(correlation.spearman_low, correlation.spearman_high),
         number(published),
     ]
 

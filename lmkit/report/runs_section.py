@@ -27,8 +27,6 @@ def _runs_table(study: Study) -> Table:
     rows: list[Row] = []
     for group in study.groups:
         for run in group.runs:
-            spectrum = run.result.metrics.get("test_spectrum")
-            rank = spectrum.get("press_rank") if isinstance(spectrum, dict) else None
             rows.append(
                 [
                     run.name,
@@ -37,7 +35,7 @@ def _runs_table(study: Study) -> Table:
                     whole(run.result.budget.epochs),
                     whole(run.metric("best_epoch")),
                     *(number(run.metric(f"{split}_ppl")) for split in ("train", "valid", "test")),
-                    whole(rank),
+                    whole(run.test_spectrum.get("press_rank")),
                     number(run.cost("seconds_per_epoch"), 1),
                 ]
             )

@@ -42,12 +42,14 @@ def _correlation(study: Study, files: Files) -> list[str]:
     points = ranked_runs(study.groups, files, rank_contexts(study, files))
     if len(points) < 3:
         return []
-    found = correlate([p.rank for p in points], [p.test_ppl for p in points])
-    if found.pearson is None or found.spearman is None:
+    correlation = correlate([p.rank for p in points], [p.test_ppl for p in points])
+    if correlation.pearson is None or correlation.spearman is None:
         return []
     return [
-        f"Over all {found.n} runs, Press rank and test perplexity correlate with Pearson's "
-        f"r = {found.pearson:.2f} and Spearman's ρ = {found.spearman:.2f}.".replace("-", "−")
+        f"Over all {correlation.n} runs, Press rank and test perplexity correlate with Pearson's "
+        f"r = {correlation.pearson:.2f} and Spearman's ρ = {correlation.spearman:.2f}.".replace(
+            "-", "−"
+        )
     ]
 
 

@@ -10,12 +10,12 @@ from lmkit.comparison.groups import Group
 
 def sets_but_for(groups: Iterable[Group], is_varied: Callable[[str], bool]) -> list[list[Group]]:
     """Sets of groups of the same head with the same settings but for those that are varied."""
-    found: dict[str, list[Group]] = {}
+    sets: dict[str, list[Group]] = {}
     for group in groups:
         rest = {option: value for option, value in group.settings.items() if not is_varied(option)}
         same = json.dumps([group.head.name, rest], sort_keys=True, default=str)
-        found.setdefault(same, []).append(group)
-    return list(found.values())
+        sets.setdefault(same, []).append(group)
+    return list(sets.values())
 
 
 def number_of(group: Group, option: str) -> float:

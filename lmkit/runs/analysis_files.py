@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.atomic import replace_text
 from lmkit.runs.folder import RunFolder
 
 Content = dict[str, Any]  # plain data, as JSON holds it
@@ -55,7 +55,7 @@ def write_analysis(
     text = json.dumps(whole, indent=1, allow_nan=False) + "\n"
     path = analysis_file(run, stem)
     path.parent.mkdir(exist_ok=True)
-    replace_atomically(path, lambda file: file.write(text.encode()))
+    replace_text(path, text)
     return whole
 
 

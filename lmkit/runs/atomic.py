@@ -50,6 +50,11 @@ def replace_atomically(
             sync_folder(path.parent)
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Replaces the content of `path` by `text` in UTF-8, as `replace_atomically` does."""
+    replace_atomically(path, lambda file: file.write(text.encode()))
+
+
 def publish(path: Path, content: bytes, before_link: Callable[[], None] | None = None) -> None:
     """Writes `content` to `path` once and for all: of many processes that try, one succeeds.
 

@@ -38,6 +38,12 @@ class FinishedRun:
         """Fingerprint of the corpus."""
         return str(self.settings["data_sha256"])
 
+    @property
+    def test_spectrum(self) -> Mapping[str, Any]:
+        """Measures of log P on test at the end of training, {} where there are none."""
+        measures = self.result.metrics.get("test_spectrum")
+        return measures if isinstance(measures, dict) else {}
+
     def config(self) -> dict[str, Any]:
         """The configuration, read anew. Raises: UserError when it is missing or damaged."""
         return self.folder.read_config()

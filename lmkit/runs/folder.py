@@ -19,7 +19,7 @@ from typing import Any, Literal
 import yaml
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import remove_leftovers, replace_atomically, sync_folder
+from lmkit.runs.atomic import remove_leftovers, replace_text, sync_folder
 from lmkit.runs.identity import Identity, differences
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import Budget, Result, read_result
@@ -120,10 +120,10 @@ class RunFolder:
                 "settings": identity.settings,
                 "names": names._asdict(),
             }
-            _replace_text(self.identity, json.dumps(content, indent=2) + "\n")
+            replace_text(self.identity, json.dumps(content, indent=2) + "\n")
         # Written last: a folder with this file is a prepared one.
         if not self.config.exists() or self.config.read_text("utf-8") != config_yaml:
-            _replace_text(self.config, config_yaml)
+            replace_text(self.config, config_yaml)
 
     def read_config(self) -> dict[str, Any]:
         """The configuration of the run. Raises: UserError when it is missing or damaged."""
@@ -200,7 +200,3 @@ class RunFolder:
                 f"{self.path} is the folder of another run ({'; '.join(lines)}): "
                 f"choose another experiment name or folder for the runs"
             )
-
-
-def _replace_text(path: Path, text: str) -> None:
-    replace_atomically(path, lambda file: file.write(text.encode()))

@@ -89,10 +89,10 @@ class MetricsFile:
         """Drops the rows after `last_step`, and a torn last line; returns the columns."""
         content = self._content()
         rows = self._parse(content)
-        kept = [row for row in rows if row["step"] <= last_step]
+        remaining = [row for row in rows if row["step"] <= last_step]
         self._columns = columns = _columns_of(content)
-        if len(kept) < len(rows) or not content.endswith("\n"):
-            self._rewrite(columns, kept)
+        if len(remaining) < len(rows) or not content.endswith("\n"):
+            self._rewrite(columns, remaining)
         return columns
 
     def _rewrite(self, columns: list[str], rows: list[Row]) -> None:

@@ -22,8 +22,8 @@ class Named(Protocol):
 
 def name_of(kind: object) -> str:
     """The name that the kind says itself, or that of its class; a base's name is not its own."""
-    own = "display_name" in {**vars(type(kind)), **vars(kind)}
-    return kind.display_name if own and isinstance(kind, Named) else type(kind).__name__
+    names_itself = "display_name" in {**vars(type(kind)), **vars(kind)}
+    return kind.display_name if names_itself and isinstance(kind, Named) else type(kind).__name__
 
 
 def place_of(kind: object) -> int:
@@ -77,5 +77,5 @@ def name_with_head(name: str, overrides: Sequence[str]) -> str:
             and option.removesuffix("._target_").replace(".", "/") in _PARTS
         ):
             chosen[option] = value.rpartition(".")[2].lower()
-    said = [value for value in chosen.values() if value not in _UNSAID]
-    return "_".join([name, *said])
+    parts = [value for value in chosen.values() if value not in _UNSAID]
+    return "_".join([name, *parts])

@@ -54,21 +54,21 @@ class Selection(NamedTuple):
     left_out: dict[str, str]  # name -> reason
 
 
-def select_runs(option: str, said: object, runs_dir: str = "runs") -> Selection:
-    """The finished runs that `said` means, in the order of their names, each of them once.
+def select_runs(option: str, value: object, runs_dir: str = "runs") -> Selection:
+    """The finished runs that `value` means, in the order of their names, each of them once.
 
     Unfinished and damaged runs are left out.
 
     Args:
-        option: the option whose value `said` is, for messages.
-        said: a text, or a list of texts, in the grammar above.
+        option: the option whose value `value` is, for messages.
+        value: a text, or a list of texts, in the grammar above.
         runs_dir: the folder in whose `sweeps` a sweep's name is looked up.
 
     Raises: UserError when an entry names no run, or no run that it names has finished.
     """
     folders: dict[Path, RunFolder] = {}
     left_out: dict[str, str] = {}
-    for text in _texts(option, said):
+    for text in _texts(option, value):
         place, filters = _parsed(option, text)
         there = _runs_at(place, runs_dir)
         if not there:
@@ -87,15 +87,15 @@ def select_runs(option: str, said: object, runs_dir: str = "runs") -> Selection:
     if not runs:
         ((name, reason), *others) = left_out.items()
         more = f" (and {len(others)} more)" if others else ""
-        raise UserError(f"{option}={said} means no finished run: {name}: {reason}{more}")
+        raise UserError(f"{option}={value} means no finished run: {name}: {reason}{more}")
     return Selection(sorted(runs, key=lambda run: run.name), left_out)
 
 
-def _texts(option: str, said: object) -> list[str]:
-    every = said if isinstance(said, list) else [said]
-    texts = [text for text in every if isinstance(text, str) and text.strip()]
-    if not texts or len(texts) < len(every):
-        raise UserError(f"{option} must name runs, but is {said!r}")
+def _texts(option: str, value: object) -> list[str]:
+    entries = value if isinstance(value, list) else [value]
+    texts = [text for text in entries if isinstance(text, str) and text.strip()]
+    if not texts or len(texts) < len(entries):
+        raise UserError(f"{option} must name runs, but is {value!r}")
     return texts
 
 

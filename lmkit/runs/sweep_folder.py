@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lmkit.errors.user_error import UserError, did_you_mean
-from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.atomic import replace_text
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.result import Budget
 
@@ -172,5 +172,4 @@ def _read(path: Path) -> Manifest:
 
 
 def _replace_json(path: Path, content: dict[str, Any]) -> None:
-    text = json.dumps(content, indent=1) + "\n"
-    replace_atomically(path, lambda file: file.write(text.encode()))
+    replace_text(path, json.dumps(content, indent=1) + "\n")

@@ -10,7 +10,7 @@ import wandb_workspaces.workspaces as ws
 from wandb_workspaces.workspaces.internal import View
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.atomic import replace_text
 from lmkit.tracking import heat_map
 
 SCHEMA_VERSION = 1
@@ -36,8 +36,7 @@ def write_workspace(path: Path, workspace: ws.Workspace) -> None:
             mode="json", by_alias=True, exclude_none=True
         ),
     }
-    text = json.dumps(content, indent=1) + "\n"
-    replace_atomically(path, lambda file: file.write(text.encode()))
+    replace_text(path, json.dumps(content, indent=1) + "\n")
 
 
 def read_workspace(path: Path) -> ws.Workspace:

@@ -112,9 +112,9 @@ def _write(run: _Run, sweep: SweepFolder, axes: list[str]) -> Path:
             with _staged_in(tables):
                 _tell(run, filing, partial)
             (written,) = Path(partial, "wandb").glob("offline-run-*")
-            its = re.compile(rf"(offline-run|tables)-\w+-{re.escape(name)}")
+            of_run = re.compile(rf"(offline-run|tables)-\w+-{re.escape(name)}")
             for old in records.iterdir():
-                if its.fullmatch(old.name) and old != tables:
+                if of_run.fullmatch(old.name) and old != tables:
                     shutil.rmtree(old)
             return written.rename(records / written.name)
     except (OSError, wandb.Error) as error:

@@ -40,12 +40,8 @@ class Holder(NamedTuple):
 _BLANK = Holder("", "", "", "", 0, "", "", 0)
 
 
-def this_process(job_id: str | None = None, job_attempt: int | None = None) -> Holder:
-    """This process, with a new token. The job and its attempt are SLURM's unless they are given."""
-    if job_id is None:
-        job_id = os.environ.get("SLURM_JOB_ID", "")
-    if job_attempt is None:
-        job_attempt = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+def this_process() -> Holder:
+    """This process, with a new token. The job and its attempt are SLURM's."""
     return Holder(
         token=os.urandom(8).hex(),
         host=socket.gethostname(),
@@ -53,8 +49,8 @@ def this_process(job_id: str | None = None, job_attempt: int | None = None) -> H
         pid_namespace=_read_link("/proc/self/ns/pid"),
         pid=os.getpid(),
         started=_started(os.getpid()) or "",
-        job_id=job_id,
-        job_attempt=job_attempt,
+        job_id=os.environ.get("SLURM_JOB_ID", ""),
+        job_attempt=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
     )
 
 

@@ -60,23 +60,12 @@ class RunLock:
 
     Args:
         path: the lock file; its folder is made when it is missing.
-        job_id: the scheduler's job, SLURM's when None. A later attempt of the same job takes the
-            lock of an earlier attempt at once.
-        job_attempt: how often the scheduler has restarted the job; SLURM's count when None.
         stale_after_s: seconds without a heartbeat after which a holder on another machine is
             given up. The holder beats 12 times in that time.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        job_id: str | None = None,
-        job_attempt: int | None = None,
-        stale_after_s: float = STALE_AFTER_S,
-    ) -> None:
+    def __init__(self, path: Path, stale_after_s: float = STALE_AFTER_S) -> None:
         self.path = Path(path)
-        self._job_id = job_id
-        self._job_attempt = job_attempt
         self._stale_after_s = stale_after_s
         self._me: Holder | None = None
         self._heartbeat: Heartbeat | None = None
@@ -87,14 +76,14 @@ class RunLock:
         return self._me.token if self._me else None
 
     def acquire(self) -> None:
-        """Takes the lock, also from a holder that is gone.
+        """Takes the lock, also from a holder that is gone, such as an earlier attempt of this job.
 
         Raises: LockHeld at once when another process holds it; UserError when the file cannot be
             written.
         """
         if self._heartbeat is not None:
             raise RuntimeError(f"{self.path} is held by this very RunLock")
-        me = this_process(self._job_id, self._job_attempt)
+        me = this_process()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with written_beside(self.path, lambda file: file.write(me.to_json())) as record:

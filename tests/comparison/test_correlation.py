@@ -14,18 +14,20 @@ Y = [57.1, 57.2, 56.8, 56.7, 55.1, 55.8, 56.9]
 
 
 def test_coefficients_and_fishers_interval_are_those_of_scipy():
-    found, pearson = correlate(X, Y), stats.pearsonr(X, Y)
-    assert found.n == 7
-    assert found.pearson == pytest.approx(pearson.statistic)
-    assert (found.pearson_low, found.pearson_high) == pytest.approx(pearson.confidence_interval())
-    assert found.spearman == pytest.approx(stats.spearmanr(X, Y).statistic)
+    correlation, pearson = correlate(X, Y), stats.pearsonr(X, Y)
+    assert correlation.n == 7
+    assert correlation.pearson == pytest.approx(pearson.statistic)
+    assert (correlation.pearson_low, correlation.pearson_high) == pytest.approx(
+        pearson.confidence_interval()
+    )
+    assert correlation.spearman == pytest.approx(stats.spearmanr(X, Y).statistic)
 
 
 def test_spearmans_interval_is_that_of_scipys_bootstrap():
     rng = np.random.default_rng(1)
     x = rng.normal(size=40)
     y = x + rng.normal(size=40)
-    found = correlate(x, y)
+    correlation = correlate(x, y)
     theirs = stats.bootstrap(
         (x, y),
         lambda a, b: stats.spearmanr(a, b).statistic,
@@ -35,8 +37,10 @@ def test_spearmans_interval_is_that_of_scipys_bootstrap():
         method="percentile",
         rng=0,
     ).confidence_interval
-    assert (found.spearman_low, found.spearman_high) == pytest.approx(tuple(theirs), abs=0.06)
-    assert correlate(x, y) == found
+    assert (correlation.spearman_low, correlation.spearman_high) == pytest.approx(
+        tuple(theirs), abs=0.06
+    )
+    assert correlate(x, y) == correlation
 
 
 def test_without_spread_or_with_too_few_there_is_none():

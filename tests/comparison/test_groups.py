@@ -90,8 +90,8 @@ def test_runs_that_diverged_are_left_out(tmp_path, make_run, study_of):
 def test_each_corpus_has_its_study_the_whole_one_first(tmp_path, make_run):
     make_run(tmp_path, 1, train_tokens=200000)
     make_run(tmp_path, 1)
-    found, _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax")
-    assert [(study.title, study.short, study.key) for study in found] == [
+    per_corpus, _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax")
+    assert [(study.title, study.short, study.key) for study in per_corpus] == [
         ("Penn Treebank", "PTB", "penn"),
         ("Penn Treebank (first 200,000 training tokens)", "PTB", "penn_200000"),
     ]

@@ -38,13 +38,13 @@ def p_interval(
 
     Student's p at equal sizes falls with |difference| and grows with either deviation.
     """
-    found = [
+    p_values = [
         compare_summaries(a[0] + i, a[1] + j, runs, b[0] + k, b[1] + m, runs).p_student
         for i, j, k, m in itertools.product((-HALF, HALF), repeat=4)
     ]
     if abs(a[0] - b[0]) <= 2 * HALF:  # the means may have been equal
-        found.append(1.0)
-    return min(found), max(found)
+        p_values.append(1.0)
+    return min(p_values), max(p_values)
 
 
 @pytest.mark.parametrize("name", TABLE_2)
@@ -70,17 +70,17 @@ def test_the_interval_excludes_other_p_values():
 
 
 def test_summaries_are_tested_as_by_scipy():
-    found = compare_summaries(64.15, 0.17, 10, 64.30, 0.21, 8)
-    for p, equal in ((found.p_student, True), (found.p_welch, False)):
+    comparison = compare_summaries(64.15, 0.17, 10, 64.30, 0.21, 8)
+    for p, equal in ((comparison.p_student, True), (comparison.p_welch, False)):
         theirs = stats.ttest_ind_from_stats(64.15, 0.17, 10, 64.30, 0.21, 8, equal_var=equal)
         assert p == pytest.approx(theirs.pvalue, rel=1e-12)
-    assert found.p_student != pytest.approx(found.p_welch, rel=1e-3)
+    assert comparison.p_student != pytest.approx(comparison.p_welch, rel=1e-3)
 
 
 def test_bootstrap_is_scipys():
     a, b = [56.1, 56.4, 56.2, 56.9, 56.5], [57.0, 57.2, 56.8, 57.4]
-    found = compare(a, b, seed=5)
+    comparison = compare(a, b, seed=5)
     theirs = stats.bootstrap(
         (a, b), lambda x, y: np.mean(x) - np.mean(y), vectorized=False, rng=5
     ).confidence_interval
-    assert (found.low, found.high) == pytest.approx(tuple(theirs), abs=1e-9)
+    assert (comparison.low, comparison.high) == pytest.approx(tuple(theirs), abs=1e-9)

@@ -44,31 +44,31 @@ def measured(run: Path, contexts: int, rank: int) -> None:
 
 
 def test_tests_are_scipys_and_ranks_at_the_most_contexts_that_all_have(groups):
-    found, contexts = compare_groups(*groups, Files(), seed=0)
-    assert found["test_ppl"].p_student == pytest.approx(stats.ttest_ind(GSS, SOFTMAX).pvalue)
-    assert found["valid_ppl"].difference == pytest.approx(56.4 - 57.0)
+    comparisons, contexts = compare_groups(*groups, Files(), seed=0)
+    assert comparisons["test_ppl"].p_student == pytest.approx(stats.ttest_ind(GSS, SOFTMAX).pvalue)
+    assert comparisons["valid_ppl"].difference == pytest.approx(56.4 - 57.0)
     assert contexts == 500
-    assert (found["press_rank"].mean_a, found["press_rank"].mean_b) == (115, 110)
+    assert (comparisons["press_rank"].mean_a, comparisons["press_rank"].mean_b) == (115, 110)
 
 
 def test_without_common_contexts_no_ranks_are_compared(groups):
     for path in (groups[0][0].folder.analysis).glob("rank_*"):
         path.unlink()
-    found, contexts = compare_groups(*groups, Files(), seed=0)
+    comparisons, contexts = compare_groups(*groups, Files(), seed=0)
     assert contexts is None
-    assert list(found) == ["valid_ppl", "test_ppl"]
-    assert "no ranks" in comparison_table(found, contexts).notes[-1]
+    assert list(comparisons) == ["valid_ppl", "test_ppl"]
+    assert "no ranks" in comparison_table(comparisons, contexts).notes[-1]
 
 
 def test_the_table_holds_what_was_found(groups):
-    found, contexts = compare_groups(*groups, Files(), seed=0)
-    table = comparison_table(found, contexts)
+    comparisons, contexts = compare_groups(*groups, Files(), seed=0)
+    table = comparison_table(comparisons, contexts)
     names = ["", "valid perplexity", "test perplexity", "Press rank, 500 contexts"]
     assert [column.name for column in table.columns] == names
     shown = {name.text: test.text for name, _, test, _ in table.rows}
     assert (shown["mean of a"], shown["a − b"]) == ("56.40", "−0.600")
     rows = {row[""]: row for row in csv.DictReader(io.StringIO(to_csv(table)))}
-    assert float(rows["95 % interval from"]["test perplexity"]) == found["test_ppl"].low
+    assert float(rows["95 % interval from"]["test perplexity"]) == comparisons["test_ppl"].low
 
 
 def test_runs_on_both_sides_and_other_corpora_are_refused(groups, tmp_path, make_run):

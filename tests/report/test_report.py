@@ -32,16 +32,16 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
+        named = dict(attributes)
         self.attributes += [(tag, name, value or "") for name, value in attributes]
-        if tag == "div" and "id" in found:
-            self._id = found["id"]
+        if tag == "div" and "id" in named:
+            self._id = named["id"]
         elif tag == "table":
             self.tables[self._id] = []
         elif tag == "tr":
             self.tables[self._id].append([])
         elif tag in ("td", "th"):
-            self._cell = [found.get("data-v", ""), ""]
+            self._cell = [named.get("data-v", ""), ""]
 
     def handle_data(self, data):
         if self._cell is not None:
@@ -237,7 +237,7 @@ class Mine(Analysis):
     def measure(self, run):
         return {}
 
-    def tables(self, found):
+    def tables(self, contents):
         return []
 
     @classmethod

@@ -224,11 +224,11 @@ def test_order_of_options_does_not_matter() -> None:
 def test_config_is_left_alone() -> None:
     given = config()
     before = copy.deepcopy(given)
-    found = identity(given, "d", "cpu")
+    made = identity(given, "d", "cpu")
     assert given == before
-    assert found.settings["trunk"] is not given["trunk"]
-    assert found.settings["identity_version"] == IDENTITY_VERSION
-    assert json.loads(json.dumps(found.settings)) == found.settings
+    assert made.settings["trunk"] is not given["trunk"]
+    assert made.settings["identity_version"] == IDENTITY_VERSION
+    assert json.loads(json.dumps(made.settings)) == made.settings
 
 
 def test_digest_is_pinned() -> None:

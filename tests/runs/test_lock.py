@@ -184,12 +184,22 @@ def test_other_machine_of_the_same_name(path: Path) -> None:
             RunLock(path).acquire()
 
 
-def test_job_started_again_takes_its_lock_at_once(path: Path) -> None:
-    old = RunLock(path, job_id="1234", job_attempt=0)
+def in_job(monkeypatch: pytest.MonkeyPatch, job_id: str, attempt: int) -> None:
+    """From here on this process is of that job, in that attempt."""
+    monkeypatch.setenv("SLURM_JOB_ID", job_id)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", str(attempt))
+
+
+def test_job_started_again_takes_its_lock_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_job(monkeypatch, "1234", 0)
+    old = RunLock(path)
     old.acquire()
     edit(path, host="elsewhere")
     assert old.holds()
-    with RunLock(path, job_id="1234", job_attempt=1) as new:
+    in_job(monkeypatch, "1234", 1)
+    with RunLock(path) as new:
         assert new.holds()
         assert not old.holds()
         with pytest.raises(LockLost):
@@ -198,15 +208,15 @@ def test_job_started_again_takes_its_lock_at_once(path: Path) -> None:
         assert new.holds()
 
 
-def test_job_is_slurms(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_attempt_of_a_job_has_no_restart_count(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "77")
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
     with RunLock(path):
         edit(path, host="elsewhere")
-        found = look_at(path)
-        assert (found.holder.job_id, found.holder.job_attempt, found.gone) == ("77", 0, None)
-        monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-        with RunLock(path) as requeued:
-            assert requeued.holds()
+        state = look_at(path)
+        assert (state.holder.job_id, state.holder.job_attempt, state.gone) == ("77", 0, None)
 
 
 @pytest.mark.parametrize(
@@ -214,19 +224,27 @@ def test_job_is_slurms(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [("1234", 1), ("1234", 0), ("1235", 2), ("", 2)],
     ids=["same attempt", "attempt before", "another job", "no job"],
 )
-def test_who_is_no_later_attempt_waits(path: Path, job_id: str, job_attempt: int) -> None:
+def test_who_is_no_later_attempt_waits(
+    path: Path, monkeypatch: pytest.MonkeyPatch, job_id: str, job_attempt: int
+) -> None:
     """Runs packed into one job are side by side: none may take another's lock for the job's."""
-    with RunLock(path, job_id="1234", job_attempt=1):
+    in_job(monkeypatch, "1234", 1)
+    with RunLock(path):
         edit(path, host="elsewhere")
+        in_job(monkeypatch, job_id, job_attempt)
         with pytest.raises(LockHeld):
-            RunLock(path, job_id=job_id, job_attempt=job_attempt).acquire()
+            RunLock(path).acquire()
 
 
-def test_two_processes_outside_jobs_are_not_of_one_job(path: Path) -> None:
-    with RunLock(path, job_id="", job_attempt=0):
+def test_two_processes_outside_jobs_are_not_of_one_job(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_job(monkeypatch, "", 0)
+    with RunLock(path):
         edit(path, host="elsewhere")
+        in_job(monkeypatch, "", 5)
         with pytest.raises(LockHeld):
-            RunLock(path, job_id="", job_attempt=5).acquire()
+            RunLock(path).acquire()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"token": "x"}', "\0" * 100])
@@ -390,10 +408,10 @@ def test_litter_of_the_killed_goes_when_it_is_old(path: Path) -> None:
 def test_looking_changes_nothing(path: Path) -> None:
     assert look_at(path) is None
     with RunLock(path) as lock:
-        found = look_at(path)
-        assert (found.token, found.gone) == (lock.token, None)
-        assert 0 <= found.age_s < 5
-        assert found.holder.pid == os.getpid()
+        state = look_at(path)
+        assert (state.token, state.gone) == (lock.token, None)
+        assert 0 <= state.age_s < 5
+        assert state.holder.pid == os.getpid()
         edit(path, host="elsewhere", age_s=100)
         assert look_at(path).gone is None
         assert "no heartbeat for 100 s" in look_at(path, stale_after_s=99).gone
@@ -425,11 +443,12 @@ def test_other_users_process_is_alive(path: Path, monkeypatch: pytest.MonkeyPatc
         assert look_at(path).gone is None
 
 
-def test_holder_reads_back() -> None:
-    me = this_process("7", 3)
+def test_holder_reads_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_job(monkeypatch, "7", 3)
+    me = this_process()
     assert Holder.from_json(me.to_json()) == me
-    assert me.token != this_process("7", 3).token
-    assert me._replace(token="") == this_process("7", 3)._replace(token="")
+    assert me.token != this_process().token
+    assert me._replace(token="") == this_process()._replace(token="")
 
 
 def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

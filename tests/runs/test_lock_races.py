@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +22,10 @@ sys.stdin.readline()
 TAKER = (
     START
     + """
+os.environ.update(SLURM_JOB_ID="7", SLURM_RESTART_COUNT="1")  # started again, its runs packed
 held = []
 for path in sorted(folder.glob("*.lock")):
-    lock = RunLock(path, stale_after_s=60, job_id="7", job_attempt=1)
+    lock = RunLock(path, stale_after_s=60)
     try:
         lock.acquire()
         held.append(lock)
@@ -108,8 +110,9 @@ def say_go(process: subprocess.Popen[str]) -> None:
 
 def dead_holders_record(folder: Path) -> bytes:
     path = folder / "first.lock"
-    code = "import sys; from lmkit.runs.lock import RunLock; RunLock(sys.argv[1], '7').acquire()"
-    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+    code = "import sys; from lmkit.runs.lock import RunLock; RunLock(sys.argv[1]).acquire()"
+    environment = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "0"}
+    subprocess.run([sys.executable, "-c", code, str(path)], env=environment, check=True)
     record = path.read_bytes()
     path.unlink()
     return record

@@ -33,7 +33,7 @@ def runs(tmp_path_factory, make_run) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("value", "meant"),
     [
         ("{}", ["gss 1", "gss 2", "mos_gss 1", "softmax 1", "softmax 2"]),
         ("{}/wt2_*", ["mos_gss 1"]),
@@ -51,9 +51,9 @@ def runs(tmp_path_factory, make_run) -> Path:
         (["{} head:gss", "{} seed:1 head:gss"], ["gss 1", "gss 2"]),
     ],
 )
-def test_every_way_to_say_runs(runs, said, meant):
-    said = [each.format(runs) for each in said] if isinstance(said, list) else said.format(runs)
-    assert labels(select_runs("run", said, str(runs))) == meant
+def test_every_way_to_say_runs(runs, value, meant):
+    value = [each.format(runs) for each in value] if isinstance(value, list) else value.format(runs)
+    assert labels(select_runs("run", value, str(runs))) == meant
 
 
 def test_a_run_is_meant_by_its_folder_and_comes_once(runs):
@@ -81,7 +81,7 @@ def test_a_folder_whose_name_holds_spaces(tmp_path, make_run, name, filters):
 
 
 @pytest.mark.parametrize(
-    ("said", "error"),
+    ("value", "error"),
     [
         ("nowhere", "b=nowhere means no run: it is no folder"),
         ("tow", r"b=tow means no run: .*did you mean two\?"),
@@ -93,17 +93,17 @@ def test_a_folder_whose_name_holds_spaces(tmp_path, make_run, name, filters):
         ("{} seed:8", "means no finished run: penn_softmax-.*: result.json cannot be read"),
     ],
 )
-def test_what_means_no_run_is_one_line_naming_the_option(runs, said, error):
+def test_what_means_no_run_is_one_line_naming_the_option(runs, value, error):
     with pytest.raises(UserError, match=error) as raised:
-        select_runs("b", said.format(runs), str(runs))
+        select_runs("b", value.format(runs), str(runs))
     assert str(raised.value).startswith("b")
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("said", [None, [], [1], [" "]])
-def test_what_is_no_text_is_refused(said):
+@pytest.mark.parametrize("value", [None, [], [1], [" "]])
+def test_what_is_no_text_is_refused(value):
     with pytest.raises(UserError, match=r"^b must name runs"):
-        select_runs("b", said)
+        select_runs("b", value)
 
 
 def test_each_entry_of_a_list_must_mean_a_run(runs):

@@ -69,9 +69,11 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         write_spectrum(run.spectra / f"epoch_{epoch:04d}_valid_log_probs.npz")
     measures = write_spectrum(run.spectra / "test_log_probs.npz")
     metrics.append(31, 3, {"test/ppl": 34.5})
-    found = {"valid_ppl": 100.0 / 3, "test_ppl": 34.5, "test_spectrum": measures.to_dict()}
+    results = {"valid_ppl": 100.0 / 3, "test_ppl": 34.5, "test_spectrum": measures.to_dict()}
     spent = Spent(3, None, 3, "max_epochs")
-    publish_result(run.result, Result(SCHEMA_VERSION, "toy", "0123456789ab", found, {}, {}, spent))
+    publish_result(
+        run.result, Result(SCHEMA_VERSION, "toy", "0123456789ab", results, {}, {}, spent)
+    )
     return run
 
 

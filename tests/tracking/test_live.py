@@ -32,20 +32,20 @@ def logger(mode: str = "offline") -> WandbLogger:
     return WandbLogger(mode=mode, project="theirs", group="mine", tags=["odd"], axes=AXES)
 
 
-def play(told: WandbLogger, run: RunFolder) -> None:
+def play(run_logger: WandbLogger, run: RunFolder) -> None:
     """Tells the logger all that a training tells it until the row of the test."""
-    told.begin(run, CONFIG, NAMES)
+    run_logger.begin(run, CONFIG, NAMES)
     for row in MetricsFile(run.metrics).read():
         if any(name.startswith("spectrum/") for name in row):
-            told.epoch_spectrum("valid", "log_probs")
+            run_logger.epoch_spectrum("valid", "log_probs")
         values = {name: value for name, value in row.items() if name != "step"}
-        told.log_metrics(values | {"epoch": row["epoch"] - 1}, row["step"])
+        run_logger.log_metrics(values | {"epoch": row["epoch"] - 1}, row["step"])
 
 
 def test_a_run_is_recorded_as_it_is_rebuilt_from_its_folder(finished, tmp_path):
-    told = logger()
-    play(told, finished)
-    told.concluded(finished.read_result().metrics)
+    run_logger = logger()
+    play(run_logger, finished)
+    run_logger.concluded(finished.read_result().metrics)
     (record,) = offline(finished.path)
     lines = [["head.transform.c=-1.5", "head.transform.k=2.5"], ["seed=2"]]
     points = [Point("a", lines[0], finished.path.name, "toy", 3, None)]
@@ -66,9 +66,9 @@ def test_a_run_is_recorded_as_it_is_rebuilt_from_its_folder(finished, tmp_path):
 
 
 def test_the_summary_says_what_the_run_is_and_what_came_out(finished):
-    told = logger()
-    play(told, finished)
-    told.concluded(finished.read_result().metrics)
+    run_logger = logger()
+    play(run_logger, finished)
+    run_logger.concluded(finished.read_result().metrics)
     summary = inspect(offline(finished.path)[0])["summary"]
     assert (summary["head"], summary["trunk"], summary["data"]) == ("GSS", "AWD-LSTM", "Toy")
     assert (summary["head_transform_c"], summary["head_transform_k"]) == (-1.5, 2.5)
@@ -78,10 +78,10 @@ def test_the_summary_says_what_the_run_is_and_what_came_out(finished):
 
 def test_a_run_is_not_recorded_on_one_that_an_error_left_open(finished, tmp_path):
     other = RunFolder(shutil.copytree(finished.path, tmp_path / "runs" / "toy-other"))
-    left_open, told = logger(), logger()
+    left_open, run_logger = logger(), logger()
     left_open.begin(other, CONFIG, NAMES)
-    play(told, finished)
-    told.concluded(finished.read_result().metrics)
+    play(run_logger, finished)
+    run_logger.concluded(finished.read_result().metrics)
     left_open.finalize("failed")
     assert inspect(offline(finished.path)[0])["summary"]["finished"]
     unfinished = inspect(offline(other.path)[0])
@@ -90,11 +90,11 @@ def test_a_run_is_not_recorded_on_one_that_an_error_left_open(finished, tmp_path
 
 
 def test_a_run_that_leaves_is_unfinished_and_all_of_it_is_there(finished):
-    told = logger()
-    play(told, finished)
-    told.transform([-1.0, 1.0], [0.0, 2.0])
-    told.log_metrics({"epoch": 3, "valid/ppl": 20.0}, 40)
-    told.leaving()
+    run_logger = logger()
+    play(run_logger, finished)
+    run_logger.transform([-1.0, 1.0], [0.0, 2.0])
+    run_logger.log_metrics({"epoch": 3, "valid/ppl": 20.0}, 40)
+    run_logger.leaving()
     record = inspect(offline(finished.path)[0])
     assert (record["summary"]["head"], record["summary"]["finished"]) == ("GSS", False)
     assert record["exit_code"] == 1
@@ -103,11 +103,11 @@ def test_a_run_that_leaves_is_unfinished_and_all_of_it_is_there(finished):
 
 
 def test_nothing_is_opened_before_the_run_begins(finished):
-    told = logger()
-    assert isinstance(told, RunObserver)
-    told.log_metrics({"epoch": 0, "train/nll": 4.0}, 5)
-    told.leaving()
-    assert told.version is None
+    run_logger = logger()
+    assert isinstance(run_logger, RunObserver)
+    run_logger.log_metrics({"epoch": 0, "train/nll": 4.0}, 5)
+    run_logger.leaving()
+    assert run_logger.version is None
     assert not offline(finished.path)
 
 
@@ -136,9 +136,9 @@ class Failing:
 def test_a_failure_of_wandb_is_told_once_and_ends_nothing_else(at, finished, monkeypatch, capsys):
     monkeypatch.setattr(live, "RunRecord", lambda *arguments: Failing(*arguments, at=at))
     monkeypatch.setattr(Failing, "run", finished, raising=False)
-    told = logger()
-    play(told, finished)
-    told.concluded(finished.read_result().metrics)
+    run_logger = logger()
+    play(run_logger, finished)
+    run_logger.concluded(finished.read_result().metrics)
     reason = "No space left on device" if at == "begin" else "Connection lost"
     assert capsys.readouterr().out == f"W&B's record ends early ({reason}); metrics.csv is whole\n"
 
@@ -150,13 +150,13 @@ from tests.tracking.conftest import CONFIG, NAMES
 from tests.tracking.test_live import logger
 from lmkit.runs.folder import RunFolder
 
-told = logger()
-told.begin(RunFolder(Path(sys.argv[1])), CONFIG, NAMES)
+run_logger = logger()
+run_logger.begin(RunFolder(Path(sys.argv[1])), CONFIG, NAMES)
 print(*(path.read_text() for path in Path("/proc/self/task").glob("*/children")), flush=True)
 sys.stdin.readline()
 for step in range(3):
-    told.log_metrics({"epoch": 0, "train/nll": 4.0}, step)
-told.leaving()
+    run_logger.log_metrics({"epoch": 0, "train/nll": 4.0}, step)
+run_logger.leaving()
 print("went on")
 """
 

@@ -32,9 +32,9 @@ def test_the_command_tells_unfinished_damaged_and_new_runs_apart(sweep, monkeypa
     with pytest.raises(SystemExit) as end:
         command.main()
     assert end.value.code == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"left out: c=0 k=2.5: \S+damaged-2/metrics.csv is damaged", said)
-    assert "not finished, recorded so far: c=-1.5 k=3 1 have not begun 2 runs recorded" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"left out: c=0 k=2.5: \S+damaged-2/metrics.csv is damaged", output)
+    assert "not finished, recorded so far: c=-1.5 k=3 1 have not begun 2 runs recorded" in output
     assert sorted(taken) == offline(sweep.path)
     record = inspect(taken[1])
     assert (record["run_id"], record["exit_code"]) == ("unfinished-1", 1)
@@ -53,10 +53,10 @@ def test_the_command_tells_unfinished_damaged_and_new_runs_apart(sweep, monkeypa
     ],
 )
 def test_a_run_damaged_since_is_left_out_and_keeps_its_record(file, content, sweep):
-    kept = rebuild(sweep, lambda: None).records[0]
+    record = rebuild(sweep, lambda: None).records[0]
     (sweep.run_folder(sweep.manifest.points[0]).path / file).write_text(content)
     assert file in rebuild(sweep, lambda: None).damaged["c=-1.5 k=2.5"]
-    assert kept in offline(sweep.path)
+    assert record in offline(sweep.path)
 
 
 def test_an_upload_that_wandb_does_not_take_says_so(tmp_path, monkeypatch):

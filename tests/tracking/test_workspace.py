@@ -33,8 +33,8 @@ def made() -> ws.Workspace:
     return workspace("gss_grid", AXES, "us", "lm")
 
 
-def panels(found: ws.Workspace, kind: type) -> list:
-    return [p for section in found.sections for p in section.panels if isinstance(p, kind)]
+def panels(shown: ws.Workspace, kind: type) -> list:
+    return [p for section in shown.sections for p in section.panels if isinstance(p, kind)]
 
 
 @pytest.fixture
@@ -73,9 +73,9 @@ def test_what_is_read_back_is_what_was_written_each_time_the_same(made, tmp_path
     write_workspace(first, made)
     write_workspace(second, workspace("gss_grid", AXES, "us", "lm"))
     assert first.read_bytes() == second.read_bytes()
-    found = read_workspace(first)
-    assert (found.entity, found.project, found.name) == ("us", "lm", "sweep gss_grid")
-    assert found._to_model().model_dump_json() == made._to_model().model_dump_json()
+    read_back = read_workspace(first)
+    assert (read_back.entity, read_back.project, read_back.name) == ("us", "lm", "sweep gss_grid")
+    assert read_back._to_model().model_dump_json() == made._to_model().model_dump_json()
     spec = json.loads(first.read_text())["workspace"]["spec"]
     (runs,) = spec["section"]["runSets"]
     (only,) = runs["filters"]["filters"]
@@ -139,9 +139,9 @@ def test_the_command_writes_into_the_folder_of_the_sweep(sweep, monkeypatch, cap
     monkeypatch.setattr("sys.argv", ["lmkit dashboard", str(sweep.path)])
     command.main()
     assert capsys.readouterr().out.split()[-1] == str(sweep.path / "workspace.json")
-    found = read_workspace(sweep.path / "workspace.json")
-    assert (found.entity, found.project) == (command.UNKNOWN, "theirs")
-    (parallel,) = panels(found, wr.ParallelCoordinatesPlot)
+    read_back = read_workspace(sweep.path / "workspace.json")
+    assert (read_back.entity, read_back.project) == (command.UNKNOWN, "theirs")
+    (parallel,) = panels(read_back, wr.ParallelCoordinatesPlot)
     assert K.field in {column.metric.name for column in parallel.columns}
 
 

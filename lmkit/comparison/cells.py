@@ -1,4 +1,4 @@
-"""What tables and sentences say of groups."""
+"""What tables and sentences say about groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def spread_cell(of: Spread | None, digits: int = 2) -> Cell:
 
 
 def listed(names: Iterable[str], limit: int = 8) -> str:
-    """Names in a row; of many the first and how many more there are."""
+    """Names in a row; where there are many, the first and how many more there are."""
     every = list(names)
     more = f" and {len(every) - limit} more" if len(every) > limit else ""
     return ", ".join(every[:limit]) + more

@@ -18,7 +18,7 @@ _PERPLEXITIES = ("train_ppl", "valid_ppl", "test_ppl")
 
 
 class Spread(NamedTuple):
-    """Mean and standard deviation (of a sample: n - 1), None of fewer than two values."""
+    """Mean and standard deviation (of a sample: n - 1); no deviation of fewer than two values."""
 
     mean: float
     sd: float | None
@@ -104,7 +104,7 @@ class Study:
         return [group for group in self.groups if group.head.family == self.baseline_family]
 
     def baseline_of(self, group: Group) -> Group | None:
-        """The baseline that differs from the group in the fewest settings; of equals the larger."""
+        """The baseline least different from the group in settings; among equals, the largest."""
         if group in self.baselines:
             return None
 
@@ -117,10 +117,10 @@ class Study:
     def shown(self, limit: int, among: Sequence[Group] | None = None) -> tuple[list[Group], str]:
         """At most `limit` groups for a figure, and a note on which they are.
 
-        They are one of each head, and more of them where there are fewer than three heads. The
-        group of a head with the most seeds comes first, of equals that of the lowest valid
-        perplexity. Where each is of another head, its label is that head's name alone, and the
-        note says more.
+        They are one of each head, and more of them where there are fewer than three heads. Of one
+        head, the group with the most seeds comes first; among equals, that with the lowest valid
+        perplexity. Where each is of another head, its label is that head's name alone, and the note
+        says more.
 
         Args:
             among: the groups that can be shown; None: all.
@@ -215,7 +215,7 @@ def median_run(runs: Sequence[FinishedRun]) -> FinishedRun:
 
 
 def spread_of(values: Sequence[float]) -> Spread | None:
-    """None of no values."""
+    """Mean and deviation; None where there are no values."""
     if not values:
         return None
     sd = statistics.stdev(values) if len(values) > 1 else None

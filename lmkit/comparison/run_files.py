@@ -45,7 +45,7 @@ class Files:
         Args:
             schema_version: that the content must have.
             check: raises UserError, KeyError, IndexError, TypeError or ValueError when the content
-                is not what the analysis writes. Parsing it serves as well.
+                is not what the analysis writes. A parser will do.
         """
         return self._analysis(run, kind, kind, schema_version, check)
 
@@ -84,7 +84,7 @@ class Files:
         return measured
 
     def having(self, study: Study, kind: str) -> tuple[list[Group], list[str]]:
-        """Groups with a run that has such an analysis, and the heads of which no group has one."""
+        """Groups with a run that has such an analysis, and the heads without such a group."""
         groups = [
             group
             for group in study.groups

@@ -64,7 +64,7 @@ def labels(names: Sequence[RunNames], settings: Sequence[Settings]) -> list[str]
 def differing_settings(settings: Iterable[Settings]) -> list[str]:
     """The options whose value is not the same in all of them, those of the head first.
 
-    The source of a class counts only where all have that class; elsewhere its `_target_` differs.
+    The source of a class counts only where all have that class; elsewhere `_target_` differs.
     """
     first, *others = list(settings)
     options = dict.fromkeys(option for each in (first, *others) for option in each)

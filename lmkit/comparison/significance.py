@@ -14,7 +14,7 @@ from lmkit.errors.user_error import UserError
 
 
 class SummaryComparison(NamedTuple):
-    """Two groups of which only means, deviations and sizes are known; see `Comparison`."""
+    """Two groups known only by means, deviations and sizes; see `Comparison`."""
 
     difference: float
     p_student: float | None

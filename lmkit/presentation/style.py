@@ -46,7 +46,7 @@ _RC = {
 
 
 class Look(TypedDict):
-    """What tells a line from others, as matplotlib takes it."""
+    """What distinguishes a line from others, as matplotlib takes it."""
 
     color: str
     linestyle: str | tuple[int, tuple[float, ...]]
@@ -54,7 +54,7 @@ class Look(TypedDict):
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Figures that are made within have the look of the house. Also a decorator."""
+    """Gives the figures that are made within one look. Also a decorator."""
     with matplotlib.rc_context(_RC):
         yield
 

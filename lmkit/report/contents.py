@@ -39,7 +39,7 @@ def make_report(
     Args:
         analyses: those whose sections belong to the report.
         baseline: family of the head that others are compared with.
-        window: test perplexities outside of which runs are outliers; None: as published.
+        window: lowest and highest test perplexity; runs outside are outliers. None: as published.
         left_out: what was left out already.
         studies_in: folders of runs whose synthetic studies belong to the report.
 

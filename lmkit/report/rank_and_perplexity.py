@@ -59,7 +59,7 @@ def rank_and_perplexity(study: Study, files: Files, window: Window | None) -> Se
     """Correlations over the (c, k) of GSS and over all heads, and heat maps over (c, k).
 
     Args:
-        window: test perplexities outside of which runs are outliers; None: as published.
+        window: lowest and highest test perplexity; runs outside are outliers. None: as published.
     """
     contexts = rank_contexts(study, files)
     gss = groups_over_c_and_k(study.groups)

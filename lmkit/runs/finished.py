@@ -1,4 +1,4 @@
-"""A finished run, as its folder tells it."""
+"""A finished run, as its folder describes it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class FinishedRun:
 
 
 class LeftOut(NamedTuple):
-    """A run, or a file of a run, that does not count."""
+    """A run, or a file of a run, that is left out."""
 
     name: str
     reason: str

@@ -58,7 +58,7 @@ _ONLOOKERS = (
     "pytorch_lightning.callbacks.RichProgressBar",
     "pytorch_lightning.callbacks.TQDMProgressBar",
 )
-_OURS = "lmkit."  # classes whose meaning IDENTITY_VERSION tells
+_OURS = "lmkit."  # IDENTITY_VERSION stands for the source of these classes
 _START = ("identity", "weights_sha256")  # of a run that begins with another's weights
 _DIGEST_LENGTH = 12
 
@@ -109,7 +109,7 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> I
 
 
 def identity_of(decides: Mapping[str, object]) -> Identity:
-    """The identity of something else than a training run, by all that decides its numbers.
+    """The identity of something other than a training run, from all that decides its numbers.
 
     Raises: UserError naming the option that is no number, text, list or mapping.
     """

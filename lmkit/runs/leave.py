@@ -24,7 +24,7 @@ class AskedToLeave(KeyboardInterrupt):
 
 
 class Leave:
-    """Notes the signals in ASKING, from `__enter__` to `__exit__`; deaf outside the main thread.
+    """Notes the signals in ASKING, from `__enter__` to `__exit__`. Only in the main thread.
 
     When the work has left in order, `__exit__` hands the signal on to the handler that was there
     before: submitit's puts the job back into the queue. By then everything is saved, and the locks
@@ -40,7 +40,7 @@ class Leave:
         self._before: dict[int, _Handler] = {}
 
     def listen(self) -> None:
-        """Hears the signals, whatever handlers have been installed since it did so last."""
+        """Hears the signals again, whatever handlers have been installed since the last call."""
         if threading.current_thread() is threading.main_thread():
             for number in ASKING:
                 before = signal.signal(number, self._hear)

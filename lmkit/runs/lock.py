@@ -12,8 +12,8 @@ and is replaced in the same way. To release its lock, a holder first takes the r
 itself. So whoever changes or removes a lock file has made sure whose it is, and nobody can come
 between.
 
-A holder that was suspended for long may find its lock taken. Therefore `check` precedes every
-rename into the run's folder.
+A holder that was suspended for a long time may find its lock taken. Therefore `check` precedes
+every rename into the run's folder.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class RunLock:
 
     @property
     def token(self) -> str | None:
-        """What tells this taking of the lock from all others; None before `acquire`."""
+        """Distinguishes this taking of the lock from all others; None before `acquire`."""
         return self._me.token if self._me else None
 
     def acquire(self) -> None:
@@ -221,12 +221,12 @@ def _right_to_replace(path: Path, token: str) -> Path:
 
 def _held(path: Path, state: LockState) -> str:
     if state.holder is None:
-        who = "a process that cannot be told (its lock is damaged)"
+        who = "an unknown process (the lock file is damaged)"
     else:
         who = f"process {state.holder.pid} on {state.holder.host}"
     return (
-        f"{path} is held by {who}, last heard of {state.age_s:.0f} s ago: wait for it to end "
-        f"(should it be dead for certain, remove that file)"
+        f"{path} is held by {who}, last heard from {state.age_s:.0f} s ago: wait for it to end "
+        f"(if it is certainly dead, remove that file)"
     )
 
 

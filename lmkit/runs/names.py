@@ -14,10 +14,10 @@ UNPLACED = 1000  # behind all kinds that have a place
 
 @runtime_checkable
 class Named(Protocol):
-    """A kind with a name for tables and figures, "" for one that goes without saying."""
+    """A kind with a name for tables and figures; "" where tables need not mention it."""
 
     display_name: str
-    place: int  # among its like in tables and colours: the papers' order
+    place: int  # among kinds of its sort, in tables and colours: the papers' order
 
 
 def name_of(kind: object) -> str:
@@ -27,7 +27,7 @@ def name_of(kind: object) -> str:
 
 
 def place_of(kind: object) -> int:
-    """The kind's place among its like."""
+    """The kind's place among kinds of its sort."""
     return kind.place if isinstance(kind, Named) else UNPLACED
 
 
@@ -44,7 +44,7 @@ class RunNames(NamedTuple):
 
 
 def head_name(parts: list[str]) -> str:
-    """`MoS + SS` of the names of a head's parts; `Softmax` where none of them is worth a word."""
+    """`MoS + SS` from the names of a head's parts; `Softmax` where all of them are empty."""
     return " + ".join(filter(None, parts)) or "Softmax"
 
 
@@ -59,10 +59,10 @@ _UNSAID = ("default", "none", "identity")
 
 
 def name_with_head(name: str, overrides: Sequence[str]) -> str:
-    """`penn_small_gss` of `penn_small` and `head/transform=gss`: a run's name says its head.
+    """`penn_small_gss` from `penn_small` and `head/transform=gss`: a run's name says its head.
 
     Args:
-        name: of the experiment, whose own head it says already.
+        name: of the experiment; it says the experiment's own head already.
         overrides: of the command line; one that sets the name leaves it as it is.
     """
     chosen: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The contract between a training run and those who are told more of it than numbers."""
+"""The contract between a training run and loggers that follow more of it than its numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lmkit.runs.names import RunNames
 
 @runtime_checkable
 class RunObserver(Protocol):
-    """Is told of a run in the order of its methods; a logger with these methods is an observer."""
+    """Hears of a run's events in the order of its methods; a logger with these is an observer."""
 
     def begin(self, run: RunFolder, config: Mapping[str, object], names: RunNames) -> None:
         """The folder is prepared, and the first step follows.
@@ -48,6 +48,6 @@ def tell(loggers: Iterable[object], event: Callable[[RunObserver], None]) -> Non
         if isinstance(logger, RunObserver):
             try:
                 event(logger)
-            except Exception as error:  # an observer's failure is none of the run's
+            except Exception as error:  # an observer's failure must not end the run
                 reason = " ".join(str(error).split())
                 print(f"{type(logger).__name__} failed, the run goes on: {reason}", flush=True)

@@ -48,7 +48,7 @@ _ABSENT = object()
 
 
 class Selection(NamedTuple):
-    """The runs that are meant, and why others do not count."""
+    """The runs that are meant, and why others are left out."""
 
     runs: list[FinishedRun]
     left_out: dict[str, str]  # name -> reason
@@ -135,7 +135,7 @@ def _runs_in(path: Path) -> list[RunFolder]:
 def _filtered(
     folders: Sequence[RunFolder], filters: Mapping[str, str]
 ) -> tuple[list[RunFolder], dict[str, str]]:
-    """The runs that pass all filters, and why of others nobody can tell."""
+    """The runs that pass all filters, and why others cannot be checked."""
     passing, damaged = [], {}
     for folder in folders:
         try:

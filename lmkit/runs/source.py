@@ -1,4 +1,4 @@
-"""What the source of a class tells without being imported: its file, and its options' defaults."""
+"""What the source of a class says without an import: its file, and its options' defaults."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def find_source(target: str) -> Source | None:
 def source_sha256(target: str) -> str | None:
     """SHA-256 (hex) of the file in which a user's own class stands.
 
-    None of an installed package's, whose version a result's provenance tells, and where the file
-    is not known.
+    None for an installed package, whose version is in a result's provenance, and where the file is
+    not known.
     """
     source = find_source(target)
     if source is None or any(source.file.is_relative_to(folder) for folder in _INSTALLED):
@@ -66,12 +66,12 @@ def source_sha256(target: str) -> str | None:
 def option_defaults(target: str) -> dict[str, object]:
     """The options of a class that have a default, by name; of its bases too.
 
-    Only defaults that are written out (numbers, texts, None, lists of these) are told.
+    Only defaults written as literals count: numbers, texts, None, lists of these.
     """
     source = find_source(target)
     try:
         return {} if source is None else _defaults_in(source)
-    except SyntaxError:  # told when the class is imported
+    except SyntaxError:  # reported when the class is imported
         return {}
 
 

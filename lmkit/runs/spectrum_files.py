@@ -3,7 +3,7 @@
     epoch_0004_valid_log_probs.npz     of a split and a matrix after an epoch
     test_log_probs.npz                 of the best weights, at the end of training
     test_log_probs_33320.npz           of the first contexts of a split, measured later
-    test_log_probs_33320_last.npz      the same of the last checkpoint
+    test_log_probs_33320_last.npz      the same, of the last checkpoint
 
 Shapes: S singular values, descending.
 """

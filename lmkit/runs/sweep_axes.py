@@ -1,4 +1,4 @@
-"""The axes of a sweep: what its points do not all have alike."""
+"""The axes of a sweep: the options in which its points differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def varied_options(lines: Sequence[Sequence[str]]) -> dict[str, list[str]]:
-    """The options and groups that not all lines override alike, each with its values, in order.
+    """The options and groups that differ between lines, each with its values, in order.
 
     Args:
         lines: the overrides of each point, as `option=value`.

@@ -28,7 +28,7 @@ MANIFEST = "manifest.json"
 class Point:
     """One run of a sweep."""
 
-    label: str  # what tells it from the sweep's other points
+    label: str  # distinguishes it from the sweep's other points
     overrides: list[str]  # each as option=value
     run: str  # name of its run folder in `runs_dir`
     experiment: str
@@ -55,7 +55,7 @@ class Manifest:
     """What a sweep is."""
 
     name: str
-    runs_dir: str  # as the runs are told it
+    runs_dir: str  # as the option says it
     started_in: str  # the folder that relative paths start from
     retries: int  # how often a point that failed is tried again
     points: list[Point]

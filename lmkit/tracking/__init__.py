@@ -1,1 +1,1 @@
-"""What W&B is told of runs and sweeps; the run folders are the truth that it is rebuilt from."""
+"""Runs and sweeps in W&B. The run folders hold the truth, and W&B can be rebuilt from them."""

@@ -1,4 +1,4 @@
-"""A run that W&B is told of while it trains."""
+"""A run that W&B records while it trains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lmkit.tracking.record import Filing, RunRecord
 class WandbLogger(Logger):
     """A `RunObserver` that records a run in W&B; nothing is opened before the run begins.
 
-    W&B's failures are none of the run's: the first is reported in one line, and nothing more is
+    A failure of W&B does not end the run: the first is reported in one line, and nothing more is
     recorded.
 
     Args:
@@ -66,7 +66,7 @@ class WandbLogger(Logger):
     def log_hyperparams(
         self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any
     ) -> None:
-        """W&B is told the whole configuration when the run begins."""
+        """Does nothing: `begin` hands W&B the whole configuration."""
 
     def begin(self, run: RunFolder, config: Mapping[str, object], names: RunNames) -> None:
         settings = wandb.Settings(

@@ -1,4 +1,8 @@
-"""A workspace as a file, which needs no account, and its way to W&B."""
+"""A workspace as a file, which needs no account, and its way to W&B.
+
+wandb_workspaces reads and writes workspaces on W&B's servers alone. A file, and ids that are the
+same each time, need private attributes of its classes. So pyproject.toml holds its minor version.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Rebuilt:
 
 
 class _Run(NamedTuple):
-    """All that W&B is told of a run, read before anything is written."""
+    """All that W&B records of a run, read before anything is written."""
 
     folder: RunFolder
     config: dict[str, Any]

@@ -1,4 +1,4 @@
-"""One run as W&B is told of it, whether it trains or is rebuilt from its folder. No torch."""
+"""One run as W&B records it, whether it trains or is rebuilt from its folder. No torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Filing(NamedTuple):
 
 
 class RunRecord:
-    """A run in W&B: opened here, then told what happens, at last concluded or left.
+    """A run in W&B: opened here, then given rows and charts, and finally concluded or left.
 
     Its id is the name of the run's folder, the same each time. Its head is a tag, and its seed the
     job type. Its summary says what the run is from the start.

@@ -146,7 +146,7 @@ def test_other_host_is_given_up_only_without_heartbeats(path: Path) -> None:
     lock.acquire()
     # The pid is dead here, which says nothing about another machine.
     edit(path, host="elsewhere", pid=2**22 - 1, age_s=50)
-    with pytest.raises(LockHeld, match=r"on elsewhere, last heard of 5\d s ago"):
+    with pytest.raises(LockHeld, match=r"on elsewhere, last heard from 5\d s ago"):
         RunLock(path, stale_after_s=60).acquire()
     edit(path, age_s=70)
     with RunLock(path, stale_after_s=60) as other:
@@ -328,7 +328,7 @@ def test_times_are_the_file_servers(path: Path, monkeypatch: pytest.MonkeyPatch)
     with RunLock(path):
         edit(path, host="elsewhere")
         monkeypatch.setattr(time, "time", lambda: server_time_s(path.parent) + 3600)
-        with pytest.raises(LockHeld, match="last heard of 0 s ago"):
+        with pytest.raises(LockHeld, match="last heard from 0 s ago"):
             RunLock(path).acquire()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lmkit.analyses.analysis import Analysis
+from lmkit.comparison.baselines import with_baselines
 from lmkit.comparison.groups import Study, studies
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError
@@ -61,8 +62,9 @@ def make_report(
 def _chapter(
     study: Study, files: Files, analyses: Sequence[type[Analysis]], window: Window | None
 ) -> Chapter:
+    tested = with_baselines(study)
     sections = [
-        performance(study, files),
+        performance(study, tested, files),
         pairwise_tests(study),
         rank_and_perplexity(study, files, window),
         averaging(study, files),
@@ -71,7 +73,7 @@ def _chapter(
         curves(study, files),
         runs_section(study),
     ]
-    return Chapter(study.key, study.title, summary(study, files), sections)
+    return Chapter(study.key, study.title, summary(study, tested, files), sections)
 
 
 def _of_analyses(study: Study, files: Files, analyses: Sequence[type[Analysis]]) -> list[Section]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lmkit.comparison.baselines import Compared, with_baselines
+from lmkit.comparison.baselines import Compared
 from lmkit.comparison.cells import MEAN_SD, listed, spread_cell
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.ranks import rank_at, rank_contexts
@@ -18,9 +18,12 @@ from lmkit.presentation.tables import Column, Heading, Row, Table, interval, num
 from lmkit.report.published_tables import beside_published, rank_and_difference
 
 
-def performance(study: Study, files: Files) -> Section:
-    """All tables that compare heads with the baseline."""
-    tested = with_baselines(study)
+def performance(study: Study, tested: Sequence[Compared], files: Files) -> Section:
+    """All tables that compare heads with the baseline.
+
+    Args:
+        tested: every group of the study, compared.
+    """
     contexts = rank_contexts(study, files)
     missing = []
     single = [group.label for group in study.groups if len(group.runs) < 2]

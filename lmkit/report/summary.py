@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from lmkit.comparison.baselines import with_baselines
+from lmkit.comparison.baselines import Compared
 from lmkit.comparison.cells import listed
 from lmkit.comparison.correlation import correlate
 from lmkit.comparison.groups import Study
@@ -15,24 +15,28 @@ from lmkit.report.rank_and_perplexity import ranked_runs
 _LEVEL = 0.05
 
 
-def summary(study: Study, files: Files) -> list[str]:
-    """Which heads beat the baseline, and whether rank goes with perplexity."""
-    return [*_significant_differences(study), *_correlation(study, files)]
+def summary(study: Study, tested: Sequence[Compared], files: Files) -> list[str]:
+    """Which heads beat the baseline, and whether rank goes with perplexity.
+
+    Args:
+        tested: every group of the study, compared.
+    """
+    return [*_significant_differences(study, tested), *_correlation(study, files)]
 
 
-def _significant_differences(study: Study) -> list[str]:
-    tested = [
+def _significant_differences(study: Study, tested: Sequence[Compared]) -> list[str]:
+    differences = [
         (each.group.label, each.comparison.difference, each.p_holm)
-        for each in with_baselines(study)
+        for each in tested
         if each.comparison is not None and each.p_holm is not None
     ]
-    if not tested:
+    if not differences:
         return []
-    significant = [(label, difference) for label, difference, p in tested if p < _LEVEL]
+    significant = [(label, difference) for label, difference, p in differences if p < _LEVEL]
     lower = _named((label, -difference) for label, difference in significant if difference < 0)
     higher = _named((label, difference) for label, difference in significant if difference > 0)
     return [
-        f"Test perplexity beside that of {study.baselines[0].head.name}, of {len(tested)} "
+        f"Test perplexity beside that of {study.baselines[0].head.name}, of {len(differences)} "
         f"heads with several seeds, at the level {_LEVEL:g} of Student's t-test after Holm's "
         f"correction: lower: {lower}; higher: {higher}."
     ]

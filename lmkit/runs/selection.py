@@ -38,11 +38,6 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import family_of
 from lmkit.runs.sweep_folder import MANIFEST, SweepFolder
 
-RUNS_HELP = """\
-RUNS is a run's folder, a folder of runs, a sweep's name or folder, a pattern such as
-runs/penn_*, or a list of these. Filters may follow: head:gss, name:penn_*, or any
-option of the runs, such as head.transform.c:-1.5."""
-
 _FILTER = re.compile(r"\s+(?=[A-Za-z_][\w.]*[:=])")  # what stands before one
 _ABSENT = object()
 

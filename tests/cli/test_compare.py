@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.runs.selection import RUNS_HELP
-
 
 @pytest.fixture
 def runs(tmp_path, make_run) -> Path:
@@ -59,6 +57,12 @@ def test_what_is_wrong_is_one_line(runs, arguments, error):
     assert done.stderr.startswith("error: ")
     assert error in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+RUNS_HELP = """\
+RUNS is a run's folder, a folder of runs, a sweep's name or folder, a pattern such as
+runs/penn_*, or a list of these. Filters may follow: head:gss, name:penn_*, or any
+option of the runs, such as head.transform.c:-1.5."""
 
 
 def test_help_explains_which_runs(tmp_path):

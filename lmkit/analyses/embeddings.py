@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import listed, spread_cell
 from lmkit.comparison.groups import Group, Study, spread_of
@@ -26,9 +27,6 @@ from lmkit.presentation.published import published_section
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import figure, heat_map
 from lmkit.presentation.tables import Column, Table, absent, number, whole, word
-
-if TYPE_CHECKING:  # it brings torch
-    from lmkit.evaluation.load import LoadedRun
 
 # as the paper calls them, and the files of Faruqui and Dyer 2014
 BENCHMARKS = {
@@ -86,18 +84,9 @@ class Embeddings(Analysis):
             raise UserError(f"benchmarks must be a folder, but is {benchmarks!r}")
         self.benchmarks = None if benchmarks is None else Path(benchmarks).expanduser()
 
-    def measure(self, run: LoadedRun) -> Content:
-        # they bring torch, which the report does without
-        from lmkit.evaluation.load import of_running_text
-        from lmkit.trunk.recurrent_trunk import RecurrentTrunk
-
-        model, data = of_running_text(run)
-        trunk = model.trunk
-        vectors = trunk.embedding_weight
-        if isinstance(trunk, RecurrentTrunk):
-            vectors = trunk.word_map(vectors)  # of a head that shares the weight
-        vectors_VE: np.ndarray = vectors.detach().cpu().numpy()
-        vocabulary = {word: index for index, word in enumerate(data.corpus.vocabulary)}
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
+        words, vectors_VE = evaluation.word_vectors.word_vectors(run)
+        vocabulary = {word: index for index, word in enumerate(words)}
         folder = self.benchmarks or _beside_the_corpus(run.config)
         benchmarks = {} if folder is None else read_benchmarks(folder)
         return {

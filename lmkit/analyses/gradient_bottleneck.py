@@ -6,8 +6,8 @@ Godey and Artzi 2026.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.comparison.cells import listed, spread_cell
@@ -18,10 +18,6 @@ from lmkit.presentation.side_by_side import side_by_side
 from lmkit.presentation.tables import Column, Table, number, whole, word
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
-
-if TYPE_CHECKING:  # they bring torch
-    from lmkit.evaluation.load import LoadedRun
-    from lmkit.training.gradient_bottleneck import Bottleneck
 
 _LOGGED = "gradient_bottleneck/"  # begins the names of what training logs
 _SHARES = {
@@ -49,20 +45,11 @@ class GradientBottleneck(Analysis):
     def __init__(self, *, split: str, contexts: int | None) -> None:
         self.first = FirstContexts(split, contexts)
 
-    def measure(self, run: LoadedRun) -> Content:
-        # bring torch, which the report does without
-        from lmkit.evaluation.gradient_bottleneck import at_each_checkpoint
-        from lmkit.training.gradient_bottleneck import model_bottleneck
-
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
         windows, count, _ = self.first.of(run)
-
-        def measured(checkpoint: str) -> Bottleneck:
-            shown = run.with_bar(windows, count, f"shares, {checkpoint} checkpoint")
-            return model_bottleneck(run.model, shown, count)
-
         checkpoints = []
-        for found in at_each_checkpoint(run, measured):
-            checkpoints.append(found._asdict() | found.bottleneck._asdict())
+        for measured in evaluation.gradient_bottleneck.at_each_checkpoint(run, windows, count):
+            checkpoints.append(measured._asdict() | measured.bottleneck._asdict())
             del checkpoints[-1]["bottleneck"]
         return {
             **checkpoints[0],

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.errors.user_error import UserError
 from lmkit.runs import analysis_files
@@ -49,16 +50,12 @@ def _measure(
     if stored is not None:
         print(f"measured already: {analysis_files.analysis_file(folder, analysis.stem(stored))}")
         return stored
-    # they bring torch, which options that are wrong must not wait for
-    from lmkit.evaluation.load import load_run
-    from lmkit.training.language_model import LanguageModel
-
     for place in (folder.analysis, folder.spectra):
         if place.is_dir() and not os.access(place, os.W_OK):
             raise UserError(f"{place} cannot be written: the result would be lost")
-    run = load_run(folder.path, analysis.checkpoint, data_root, threads)
-    if not analysis.takes_dialogue and not isinstance(run.model, LanguageModel):
-        raise UserError("it is no language model of running text, but a dialogue model")
+    run = evaluation.load.load_run(folder.path, analysis.checkpoint, data_root, threads)
+    if not analysis.takes_dialogue:
+        evaluation.load.of_running_text(run)
     return write_analysis(folder, analysis, analysis.measure(run), averaged=run.averaged)
 
 

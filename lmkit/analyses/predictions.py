@@ -7,10 +7,11 @@ is the index in a split of the word that is to be predicted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import listed
 from lmkit.comparison.groups import Study
@@ -22,10 +23,6 @@ from lmkit.presentation.style import PAPER, figure, two_colours
 from lmkit.presentation.tables import Cell, Column, Table, absent, number, whole, word
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.selection import select_runs
-
-if TYPE_CHECKING:  # they bring torch
-    from lmkit.evaluation.load import LoadedRun
-    from lmkit.evaluation.next_words import NextWords, SplitReader
 
 _LAST_WORDS = 12  # of a context that are shown
 _TOP = 5  # likeliest words that are shown
@@ -85,13 +82,10 @@ class Predictions(Analysis):
         self.positions, self.texts = positions, texts
         self.random, self.hits, self.margins, self.seed = random, hits, margins, seed
         self.compared_with = None if compared_with is None else _one_run(compared_with)
-        self._other: SplitReader | None = None  # of that run
+        self._other: evaluation.next_words.SplitReader | None = None  # of that run
 
-    def measure(self, run: LoadedRun) -> Content:
-        # brings torch, which the report does without
-        from lmkit.evaluation.next_words import SplitReader
-
-        reader = SplitReader(run, self.split, _TOP)
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
+        reader = evaluation.next_words.SplitReader(run, self.split, _TOP)
         contexts = self._contexts(reader)
         hits = random_positions(reader.tokens, self.hits, self.seed, "hits")
         better, worse = self._margins(reader)
@@ -124,7 +118,7 @@ class Predictions(Analysis):
             }
         return content
 
-    def _contexts(self, reader: SplitReader) -> list[Context]:
+    def _contexts(self, reader: evaluation.next_words.SplitReader) -> list[Context]:
         tokens, vocabulary = reader.tokens, reader.vocabulary
         contexts = published(tokens, vocabulary, self.split) if self.published else []
         contexts += at_positions(tokens, self.positions)
@@ -133,7 +127,7 @@ class Predictions(Analysis):
         contexts += at_random(tokens, self.random, self.seed)
         return list({context.name: context for context in contexts}.values())
 
-    def _margins(self, reader: SplitReader) -> tuple[list[int], list[int]]:
+    def _margins(self, reader: evaluation.next_words.SplitReader) -> tuple[list[int], list[int]]:
         """Positions at which the run is much better, and much worse, than the one beside it."""
         if self.compared_with is None:
             return [], []
@@ -283,7 +277,11 @@ def _one_run(said: str) -> FinishedRun:
     return runs[0]
 
 
-def _entry(context: Context, expected: NextWords, reader: SplitReader) -> Content:
+def _entry(
+    context: Context,
+    expected: evaluation.next_words.NextWords,
+    reader: evaluation.next_words.SplitReader,
+) -> Content:
     tokens, vocabulary = reader.tokens, reader.vocabulary
     return {
         "name": context.name,
@@ -298,7 +296,10 @@ def _entry(context: Context, expected: NextWords, reader: SplitReader) -> Conten
 
 
 def _margin_entry(
-    position: int, ours: NextWords, theirs: NextWords, reader: SplitReader
+    position: int,
+    ours: evaluation.next_words.NextWords,
+    theirs: evaluation.next_words.NextWords,
+    reader: evaluation.next_words.SplitReader,
 ) -> Content:
     """A context with the predictions of both models, those of the other as `other_...`."""
     context = Context(f"margin {position}", "margin", position)
@@ -313,7 +314,7 @@ def _margin_entry(
     }
 
 
-def _top(expected: NextWords, vocabulary: Sequence[str]) -> list[Content]:
+def _top(expected: evaluation.next_words.NextWords, vocabulary: Sequence[str]) -> list[Content]:
     return [{"word": vocabulary[index], "prob": prob} for index, prob in expected.top]
 
 

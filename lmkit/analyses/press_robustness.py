@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.comparison.groups import Study
@@ -25,9 +25,6 @@ from lmkit.presentation.published import PublishedRobustness, published_robustne
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import MARKERS, SERIES, figure, legend_below
 from lmkit.presentation.tables import Cell, Column, Table, number, whole, word
-
-if TYPE_CHECKING:  # it brings torch
-    from lmkit.evaluation.load import LoadedRun
 
 _SHOWN = 8
 _EPSILONS = {"0.001": "1e−3", "1e-05": "1e−5"}  # of the report
@@ -75,14 +72,14 @@ class PressRobustness(Analysis):
         self.noise, self.seed = list(noise), seed
         self.checkpoint = checkpoint
 
-    def measure(self, run: LoadedRun) -> Content:
-        # brings torch, which the report does without
-        from lmkit.evaluation.press_robustness import RobustnessOptions, num_steps, study
-
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
         windows, count, _ = self.first.of(run)
-        options = RobustnessOptions(self.factorisation, self.round_trips, self.noise, self.seed)
-        with _steps(run.folder.path.name, num_steps(options)) as step:
-            found = study(run.model, windows, count, options, step)
+        options = evaluation.press_robustness.RobustnessOptions(
+            self.factorisation, self.round_trips, self.noise, self.seed
+        )
+        num_steps = evaluation.press_robustness.num_steps(options)
+        with _steps(run.folder.path.name, num_steps) as step:
+            found = evaluation.press_robustness.study(run.model, windows, count, options, step)
         content = {"split": self.first.split, "contexts": count, **options._asdict()}
         content |= found._asdict() | {"noise": [noisy._asdict() for noisy in found.noise]}
         published = _comparable(content)
@@ -251,13 +248,11 @@ def _draw_noise(axes: Axes, content: Content) -> None:
 
 
 def _draw_predicted(axes: Axes, content: Content) -> None:
-    # brings torch, which the report does without
-    from lmkit.evaluation.press_robustness import predicted_press_rank
-
     cs = [noisy["c"] for noisy in content["noise"]]
     size = content["num_contexts"], content["num_words"]
     x = np.geomspace(min(cs) / 3, max(cs) * 3, 200).tolist()
-    y = [predicted_press_rank(*size, c, content["tolerance"]) for c in x]
+    predicted = evaluation.press_robustness.predicted_press_rank
+    y = [predicted(*size, c, content["tolerance"]) for c in x]
     label = "Press rank by random-matrix theory"
     axes.plot(x, y, color=_PREDICTED, linewidth=1, label=label)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts, of_all
 from lmkit.comparison.cells import listed, spread_cell
@@ -34,9 +35,6 @@ from lmkit.presentation.style import figure, legend_below, looks
 from lmkit.presentation.tables import Cell, Column, Table, whole, word
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.spectrum_files import read_spectrum, write_spectrum
-
-if TYPE_CHECKING:  # it brings torch
-    from lmkit.evaluation.load import LoadedRun
 
 _MATRICES = {"log_probs": "log P", "transformed_logits": "transformed logits"}
 _MEASURES = {
@@ -73,13 +71,10 @@ class Rank(Analysis):
         self.first = FirstContexts(split, contexts, least=2)
         self.matrix, self.checkpoint = matrix, checkpoint
 
-    def measure(self, run: LoadedRun) -> Content:
-        # brings torch, which the report does without
-        from lmkit.evaluation.spectrum import fitting_spectrum
-
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
         windows, count, available = self.first.of(run)
         shown = run.with_bar(windows, count, "singular values")
-        spectrum = fitting_spectrum(run.model, shown, count, self.matrix)
+        spectrum = evaluation.spectrum.fitting_spectrum(run.model, shown, count, self.matrix)
         content = {
             "split": self.first.split,
             "matrix": self.matrix,

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.groups import Group, Study, spread_of
@@ -22,9 +23,6 @@ from lmkit.presentation.published import published_dialogue
 from lmkit.presentation.section import Block, Passage, Section
 from lmkit.presentation.tables import Cell, Column, Table, number, p_value, whole, word
 from lmkit.runs.folder import RunFolder
-
-if TYPE_CHECKING:  # it brings torch
-    from lmkit.evaluation.load import LoadedRun
 
 # name in analysis/dialogue.json, title, decimals
 MEASURES = (
@@ -106,7 +104,7 @@ class Responses(Analysis):
         wanted = {"schema_version": self.schema_version, **self._made_of(folder)}
         return content if {key: content.get(key) for key in wanted} == wanted else None
 
-    def measure(self, run: LoadedRun) -> Content:
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
         # brings torch, which the report does without
         from lmkit.dialogue.beam import BeamSearch, answer, evenly
 

@@ -263,7 +263,7 @@ def _rank_table(study: Study, files: Files, contexts: int) -> Table:
         if facts is not None and facts.rank_contexts != contexts:
             facts = None
         if of_group:
-            rows.append(_rank_row(group, [m for _, m in of_group], facts))
+            rows.append(_rank_row(group, list(of_group.values()), facts))
     columns = [
         Column("head", is_text=True),
         Column("Press rank", ("mean", "sd")),
@@ -283,7 +283,7 @@ def _rank_table(study: Study, files: Files, contexts: int) -> Table:
     unresolved = _unresolved(
         (group.label, _mapping(m.spectrum.get("unresolved")))
         for group, of_group in measured.items()
-        for _, m in of_group
+        for m in of_group.values()
     )
     notes = [
         f"{listed(labels)}: {line}"
@@ -320,14 +320,14 @@ def _rank_row(
 
 def _test_measurements(
     group: Group, files: Files, contexts: int | None
-) -> list[tuple[FinishedRun, Measurement]]:
+) -> dict[FinishedRun, Measurement]:
     """What was measured of the group's runs over so many contexts of test."""
-    return [
-        (run, measured)
+    return {
+        run: measured
         for run in group.runs
         for measured in files.measurements(run)
         if (measured.split, measured.num_contexts) == ("test", contexts)
-    ]
+    }
 
 
 def _mapping(value: object) -> dict[str, Any]:
@@ -348,7 +348,7 @@ def _stored(
     """Of each group the spectrum of the run of median test perplexity."""
     shown, without = [], []
     for group in groups:
-        measured = dict(_test_measurements(group, files, contexts))
+        measured = _test_measurements(group, files, contexts)
         middle = median_run(list(measured)) if measured else None
         stored = files.spectrum(middle, measured[middle].file) if middle else None
         if stored is None:

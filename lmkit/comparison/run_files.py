@@ -69,19 +69,23 @@ class Files:
         return [row for row in rows if "valid/ppl" in row]
 
     def measurements(self, run: FinishedRun) -> list[Measurement]:
-        """The ranks from the end of training, and those that `lmkit rank` measured."""
-        measured = []
+        """The ranks from the end of training, and those that `lmkit rank` measured.
+
+        Where both are over the same contexts, the run has the later ones alone.
+        """
+        measured: dict[tuple[str, int], Measurement] = {}
         own = run.result.metrics.get("test_spectrum")
         if isinstance(own, dict) and "num_contexts" in own:
-            file = final_spectrum(run.folder).name
-            measured.append(Measurement("test", own["num_contexts"], own, file))
+            file, count = final_spectrum(run.folder).name, own["num_contexts"]
+            measured["test", count] = Measurement("test", count, own, file)
         for stem in analysis_stems(run.folder, _RANK):
             named = re.fullmatch(rf"{_RANK}_((train|valid|test)_log_probs_(\d+))", stem)
             content = named and self._analysis(run, stem, _RANK, _RANK_VERSION, _check_rank)
             if named and content:
-                spectrum, file = content["spectrum"], f"{named[1]}.npz"
-                measured.append(Measurement(named[2], int(named[3]), spectrum, file))
-        return measured
+                split, count = named[2], int(named[3])
+                file = f"{named[1]}.npz"
+                measured[split, count] = Measurement(split, count, content["spectrum"], file)
+        return list(measured.values())
 
     def having(self, study: Study, kind: str) -> tuple[list[Group], list[str]]:
         """Groups with a run that has such an analysis, and the heads of which no group has one."""

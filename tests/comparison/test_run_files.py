@@ -91,6 +91,13 @@ def test_ranks_are_those_of_training_and_those_measured_later(runs, study_of, tm
     ]
 
 
+def test_a_run_measured_again_over_the_same_contexts_has_the_later_ranks_alone(runs):
+    write(runs[0].folder, "rank_test_log_probs_10000", "rank", spectrum={"press_rank": 77})
+    (measured,) = Files().measurements(runs[0])
+    assert (measured.num_contexts, measured.spectrum["press_rank"]) == (10000, 77)
+    assert measured.file == "test_log_probs_10000.npz"
+
+
 def test_spectra_and_epochs(runs):
     files = Files()
     assert files.spectrum(runs[0], "test_log_probs.npz").relative_S[0] == 1

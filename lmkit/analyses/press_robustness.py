@@ -28,8 +28,8 @@ from lmkit.presentation.tables import Cell, Column, Table, number, whole, word
 
 _SHOWN = 8
 _EPSILONS = {"0.001": "1e−3", "1e-05": "1e−5"}  # of the report
-# Okabe and Ito's colours, told apart by colour-blind people too
-_MEASURED, _PUBLISHED, _PREDICTED, _EFFECTIVE = "#0072B2", "#D55E00", "#000000", "#009E73"
+_MEASURED, _PUBLISHED, _EFFECTIVE = SERIES[:3]  # colours
+_PREDICTED = "#000000"
 
 
 class PressRobustness(Analysis):

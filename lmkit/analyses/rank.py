@@ -1,17 +1,14 @@
 """How many dimensions log P of a run spans: its singular values, and its rank by several measures.
 
 Parthiban et al. 2021, figure 7, table 6, supplement, figures 2 to 5; Yang et al. 2018, figure 1.
-Shapes: S singular values, descending.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lmkit import evaluation
@@ -31,7 +28,14 @@ from lmkit.presentation.published import (
 )
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.side_by_side import side_by_side
-from lmkit.presentation.style import figure, legend_below, looks
+from lmkit.presentation.spectrum_figures import (
+    FIRST_INDICES,
+    LabelledSpectrum,
+    cumulative_figure,
+    log_figure,
+    normalised_figure,
+    overview,
+)
 from lmkit.presentation.tables import Cell, Column, Table, whole, word
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.spectrum_files import read_spectrum, write_spectrum
@@ -46,7 +50,6 @@ _MEASURES = {
 _PRESS, _TEST_PPL, _PUBLISHED = "Press rank", "test perplexity", "  published"  # rows of a table
 _EPSILONS = {"0.001": "1e−3", "0.0001": "1e−4", "1e-05": "1e−5"}
 _SHOWN = 8
-_FIRST_INDICES, _HIGHEST = 500, 0.2  # of the normalised spectrum, as in figure 7
 
 
 class Rank(Analysis):
@@ -108,12 +111,12 @@ class Rank(Analysis):
         for run, content in measured:
             stem = self._file_stem(content["spectrum"]["num_contexts"])
             stored = read_spectrum(run.spectra / f"{stem}.npz")
-            shown = _Shown(run.path.name, stored.relative_S, content["spectrum"])
-            drawn[run.spectra / f"{stem}.svg"] = _overview([shown], self._title())
+            shown = LabelledSpectrum(run.path.name, stored.relative_S, content["spectrum"])
+            drawn[run.spectra / f"{stem}.svg"] = overview([shown], self._title())
             spectra.append(shown)
         if len(measured) > 1:
             stem = self._file_stem(self.first.contexts or "all")
-            drawn[folder / f"spectra_{stem}.svg"] = _overview(spectra, self._title())
+            drawn[folder / f"spectra_{stem}.svg"] = overview(spectra, self._title())
         return drawn
 
     def _file_stem(self, contexts: int | str) -> str:
@@ -334,17 +337,9 @@ def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-class _Shown(NamedTuple):
-    """A spectrum in a figure."""
-
-    label: str
-    relative_S: np.ndarray
-    measures: Mapping[str, Any]
-
-
 def _stored(
     groups: Sequence[Group], files: Files, contexts: int | None
-) -> tuple[list[_Shown], list[str]]:
+) -> tuple[list[LabelledSpectrum], list[str]]:
     """Of each group the spectrum of the run of median test perplexity."""
     shown, without = [], []
     for group in groups:
@@ -354,11 +349,13 @@ def _stored(
         if stored is None:
             without.append(group.label)
         else:
-            shown.append(_Shown(group.label, stored.relative_S, stored.measures))
+            shown.append(LabelledSpectrum(group.label, stored.relative_S, stored.measures))
     return shown, without
 
 
-def _drawings(study: Study, shown: Sequence[_Shown], contexts: int, note: str) -> list[Drawing]:
+def _drawings(
+    study: Study, shown: Sequence[LabelledSpectrum], contexts: int, note: str
+) -> list[Drawing]:
     of = f"log P over {contexts:,} test contexts of {study.short}, one run a head."
     return [
         Drawing(
@@ -366,94 +363,19 @@ def _drawings(study: Study, shown: Sequence[_Shown], contexts: int, note: str) -
             "Spectrum, log scale",
             f"Singular values of {of} Values below what the computation resolves are cut off; "
             f"the dotted line is the tolerance of Press's rank.{note}",
-            _log_figure(shown),
+            log_figure(shown),
         ),
         Drawing(
             "spectrum_normalised",
             "Spectrum, normalised",
             f"Singular values of {of} The largest, 1 at index 1, lies above the figure; of the "
-            f"others the first {_FIRST_INDICES} are shown.{note}",
-            _normalised_figure(shown),
+            f"others the first {FIRST_INDICES} are shown.{note}",
+            normalised_figure(shown),
         ),
         Drawing(
             "spectrum_cumulative",
             "Spectrum, cumulative",
             f"Share of singular values at most as large as a threshold, of {of}{note}",
-            _cumulative_figure(shown),
+            cumulative_figure(shown),
         ),
     ]
-
-
-def _overview(shown: Sequence[_Shown], title: str) -> Figure:
-    """Values and their distribution beside each other; the rank is where they cross the line."""
-    drawn = Figure(figsize=(11, 4.6), layout="constrained")
-    values, shares = drawn.subplots(1, 2)
-    _draw_values(values, shown)
-    _draw_shares(shares, shown)
-    values.set_title("dotted: tolerance of Press's rank", fontsize="small")
-    for axes in (values, shares):
-        axes.grid(alpha=0.3)
-    drawn.legend(
-        *values.get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=min(3, len(shown)),
-        fontsize="small",
-    )
-    drawn.suptitle(title)
-    return drawn
-
-
-def _log_figure(shown: Sequence[_Shown]) -> Figure:
-    drawn, axes = figure()
-    _draw_values(axes, shown)
-    axes.set_xscale("log")
-    legend_below(axes)
-    return drawn
-
-
-def _normalised_figure(shown: Sequence[_Shown]) -> Figure:
-    drawn, axes = figure()
-    second = max(float(spectrum.relative_S[1]) for spectrum in shown)
-    for spectrum, look in zip(shown, looks(), strict=False):
-        values = spectrum.relative_S[:_FIRST_INDICES]
-        axes.plot(np.arange(1, len(values) + 1), values, label=spectrum.label, **look)
-    top = min(_HIGHEST, 1.1 * second) or _HIGHEST
-    axes.set(xlabel="index of the singular value", ylabel="σ / σ₁", ylim=(0, top))
-    legend_below(axes)
-    return drawn
-
-
-def _cumulative_figure(shown: Sequence[_Shown]) -> Figure:
-    drawn, axes = figure()
-    _draw_shares(axes, shown)
-    legend_below(axes)
-    return drawn
-
-
-def _draw_values(axes: Axes, shown: Sequence[_Shown]) -> None:
-    """Without what drowns in rounding."""
-    for spectrum, look in zip(shown, looks(), strict=False):
-        resolution = spectrum.measures.get("resolution", 0.0)
-        resolved = spectrum.relative_S[spectrum.relative_S >= max(resolution, 1e-300)]
-        index = _thinned(len(resolved))
-        axes.plot(index + 1, resolved[index], label=spectrum.label, **look)
-    for tolerance in {spectrum.measures["press_tolerance"] for spectrum in shown}:
-        axes.axhline(tolerance, color="#7f7f7f", linewidth=0.9, linestyle=":")
-    axes.set(xlabel="index of the singular value", ylabel="σ / σ₁", yscale="log")
-
-
-def _draw_shares(axes: Axes, shown: Sequence[_Shown]) -> None:
-    for spectrum, look in zip(shown, looks(), strict=False):
-        thresholds = spectrum.measures.get("thresholds") or []
-        shares = spectrum.measures.get("cumulative_shares") or []
-        percent = [100 * share for share in shares[::-1]]
-        axes.plot(thresholds[::-1], percent, label=spectrum.label, **look)
-    axes.set(xlabel="threshold on σ / σ₁", ylabel="share of values below, %", xscale="log")
-    axes.set_ylim(-2, 102)
-
-
-def _thinned(count: int, most: int = 800) -> np.ndarray:
-    """Indices of all values, or of many spread evenly on a log scale."""
-    if count <= most:
-        return np.arange(count)
-    return np.unique(np.geomspace(1, count, most).round().astype(int)) - 1

@@ -55,7 +55,7 @@ class Analysis(ABC):
 
     @abstractmethod
     def measure(self, run: evaluation.load.LoadedRun) -> Content:
-        """What it finds of one run, to be stored in the run's folder.
+        """Measures one run; what it returns is stored in the run's folder.
 
         What JSON cannot hold, such as singular values, it writes into that folder itself.
 
@@ -67,10 +67,10 @@ class Analysis(ABC):
         return self.name
 
     @abstractmethod
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         """What the terminal shows of the runs that were just measured, by their names."""
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
         """Lines that follow the tables on the terminal."""
         return []
 

@@ -49,9 +49,9 @@ class Divergence(Analysis):
     def stem(self, content: Content) -> str:
         return f"{self.name}_{self.first.split}_{content['num_contexts']}"
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         rows = []
-        for name, content in found.items():
+        for name, content in contents.items():
             fact = _published(content)
             rows.append(
                 [
@@ -73,10 +73,10 @@ class Divergence(Analysis):
         ]
         return [Table(self.name, f"Pairwise divergence of {self.first}", "", columns, rows)]
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
-        facts = {name: _published(content) for name, content in found.items()}
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
+        facts = {name: _published(content) for name, content in contents.items()}
         return [
-            f"{name}: published under its name {found[name]['experiment']}: {fact.source}"
+            f"{name}: published under its name {contents[name]['experiment']}: {fact.source}"
             for name, fact in facts.items()
             if fact is not None
         ]

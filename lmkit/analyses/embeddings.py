@@ -98,9 +98,9 @@ class Embeddings(Analysis):
             "principal_components": principal_components(vectors_VE, _SHARES),
         }
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         """A column for each run, then who wins how often where there are several."""
-        sets = {name: content["word_similarity"] for name, content in found.items()}
+        sets = {name: content["word_similarity"] for name, content in contents.items()}
         rows = []
         for benchmark in BENCHMARKS:
             values = [content.get(benchmark) for content in sets.values()]
@@ -110,19 +110,19 @@ class Embeddings(Analysis):
                 cells = (number(value and value["spearman"], 4) for value in values)
                 rows.append([word(benchmark), skipped, *cells])
         for share in _SHARES:
-            counts = (whole(c["principal_components"][share]) for c in found.values())
+            counts = (whole(c["principal_components"][share]) for c in contents.values())
             rows.append([word(f"components for {float(share):.0%}"), absent(), *counts])
         columns = [Column("", is_text=True), Column("pairs skipped", is_optional=True)]
-        columns += [Column(name) for name in found]
+        columns += [Column(name) for name in contents]
         title = "Spearman's ρ of human judgement and cosine; principal components"
         tables = [Table("embeddings", title, "", columns, rows)]
-        if len(found) > 1 and any(sets.values()):
+        if len(contents) > 1 and any(sets.values()):
             rho = {name: _known_rho(content) for name, content in sets.items()}
             tables.append(_wins_table(rho))
         return tables
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
-        if any(content["word_similarity"] for content in found.values()):
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
+        if any(content["word_similarity"] for content in contents.values()):
             return []
         return ["no word similarity: benchmarks=FOLDER says where the benchmarks are"]
 
@@ -186,7 +186,7 @@ def principal_components(vectors_VE: np.ndarray, shares: Sequence[str]) -> dict[
 def win_matrix(rho: Rho) -> np.ndarray:
     """On how many benchmarks the row's rho is above the column's, NaN on the diagonal.
 
-    Benchmarks of which one of the two has no rho do not count (Parthiban et al. 2021, figure 4).
+    A benchmark counts where both have a rho (Parthiban et al. 2021, figure 4).
     """
     wins = np.full((len(rho), len(rho)), np.nan)
     for i, ours in enumerate(rho.values()):
@@ -225,7 +225,7 @@ def _beside_the_corpus(config: Mapping[str, Any]) -> Path | None:
 
 
 def _known_rho(word_similarity: Mapping[str, Content]) -> dict[str, float]:
-    """By benchmark, where there is one."""
+    """The rho of each benchmark that has one."""
     return {
         name: values["spearman"]
         for name, values in word_similarity.items()
@@ -247,7 +247,7 @@ def _check(content: Content) -> None:
 
 
 def _all_rho(contents: Sequence[Content]) -> dict[str, list[float]]:
-    """By benchmark those of all runs that have one."""
+    """The rho of each benchmark, of all runs that have one."""
     rho: dict[str, list[float]] = {}
     for content in contents:
         for name, value in _known_rho(content["word_similarity"]).items():

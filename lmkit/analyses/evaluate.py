@@ -76,12 +76,12 @@ class Evaluate(Analysis):
             "search": search,
         }
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
-        return [_table(name, content) for name, content in found.items()]
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
+        return [_table(name, content) for name, content in contents.items()]
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
         edges: dict[str, None] = {}  # in order
-        for content in found.values():
+        for content in contents.values():
             if content["search"] is not None:
                 best = content["search"]["points"][0]
                 grids = {name: v for name, v in self.method.grid().items() if len(v) > 2}
@@ -111,5 +111,5 @@ def _table(name: str, content: Content) -> Table:
 
 
 def _as_text(ppl: float) -> str:
-    """Of too large an lr the perplexity has hundreds of digits."""
+    """With too large an lr the perplexity has hundreds of digits."""
     return decimal(ppl, 4) if ppl < 1e6 else f"{ppl:.3g}"

@@ -58,10 +58,10 @@ class GradientBottleneck(Analysis):
             "epochs": logged_epochs(run.folder),
         }
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         columns = {
             f"{name}, {measured['checkpoint']}": _column(measured)
-            for name, content in found.items()
+            for name, content in contents.items()
             for measured in content["checkpoints"]
         }
         rows = ["epoch", "weights", "decoder's rank", "words", *_SHARES.values()]

@@ -54,14 +54,14 @@ class Logits(Analysis):
             "curve": found.curve._asdict(),
         }
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         columns = [
             Column("run", is_text=True),
             Column("transform", is_text=True),
             *map(Column, ("contexts", "smallest", "largest", "transformed to", "and to")),
         ]
         rows = []
-        for name, content in found.items():
+        for name, content in contents.items():
             logit, transformed = content["curve"]["logit"], content["curve"]["transformed"]
             ends = (logit[0], logit[-1], transformed[0], transformed[-1])
             start = [word(name), word(content["transform"]), whole(content["num_contexts"])]

@@ -14,9 +14,9 @@ from lmkit.runs.folder import RunFolder
 
 
 class Measured(NamedTuple):
-    """What was found, and which runs could not be measured."""
+    """What was measured, and which runs could not be."""
 
-    found: dict[str, Content]  # by the run's name, as its folder holds it
+    contents: dict[str, Content]  # by the run's name, as its folder holds it
     left_out: dict[str, str]  # name -> reason
 
 
@@ -27,20 +27,20 @@ def measure_runs(
     data_root: str | None = None,
     threads: int | None = None,
 ) -> Measured:
-    """Measures each run, and writes what was found into its folder.
+    """Measures each run, and writes what was measured into its folder.
 
     Args:
-        data_root: where the corpora lie now; None: where the runs found them.
+        data_root: where the corpora lie now; None: where the runs read them.
         threads: of the CPU; None: as many as the run had.
     """
-    found: dict[str, Content] = {}
+    contents: dict[str, Content] = {}
     left_out: dict[str, str] = {}
     for folder in runs:
         try:
-            found[folder.path.name] = _measure(analysis, folder, data_root, threads)
+            contents[folder.path.name] = _measure(analysis, folder, data_root, threads)
         except UserError as error:
             left_out[folder.path.name] = str(error)
-    return Measured(found, left_out)
+    return Measured(contents, left_out)
 
 
 def _measure(

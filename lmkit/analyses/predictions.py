@@ -141,11 +141,11 @@ class Predictions(Analysis):
             raise UserError(f"compared_with={path} is a run on another corpus")
         return largest_margins(reader.log_probs, self._other.log_probs, self.margins)
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         """Those of a run that was measured alone; of many they would be too long."""
-        if len(found) > 1:
+        if len(contents) > 1:
             return []
-        ((name, content),) = found.items()
+        ((name, content),) = contents.items()
         tables = []
         if content["contexts"]:
             rows = [_top_row(absent(), context) for context in content["contexts"]]
@@ -159,9 +159,9 @@ class Predictions(Analysis):
                 tables.append(Table(how, title, "", _TWO_RUNS_COLUMNS, rows))
         return tables
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
         notes = []
-        for name, content in found.items():
+        for name, content in contents.items():
             hits = content["hits"]
             count = len(hits["positions"])
             if count:
@@ -196,10 +196,10 @@ class Predictions(Analysis):
         return [Section("predictions", "Predictions", intro, blocks, missing)]
 
 
-def _one_run(said: str) -> FinishedRun:
-    runs = select_runs("compared_with", said).runs
+def _one_run(selection: str) -> FinishedRun:
+    runs = select_runs("compared_with", selection).runs
     if len(runs) > 1:
-        raise UserError(f"compared_with={said} means {len(runs)} runs; give one run's folder")
+        raise UserError(f"compared_with={selection} means {len(runs)} runs; give one run's folder")
     return runs[0]
 
 

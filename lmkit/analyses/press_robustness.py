@@ -85,15 +85,15 @@ class PressRobustness(Analysis):
         published = _comparable(content)
         return content | {"published": published and published._asdict()}
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         return [
             table
-            for name, content in found.items()
+            for name, content in contents.items()
             for table in (_round_trips_table(name, content), _noise_table(name, content))
         ]
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
-        if not any(map(_comparable, found.values())):
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
+        if not any(map(_comparable, contents.values())):
             return []
         source = published_robustness().source
         return [f"published: {source}; on noise it is about any log P of this size"]
@@ -119,7 +119,7 @@ class PressRobustness(Analysis):
 
 @contextmanager
 def _steps(run: str, count: int) -> Iterator[Callable[[str], None]]:
-    """A bar over steps; what is yielded is told which one begins."""
+    """A bar over steps; yields a function that takes the name of each step as it begins."""
     with progress_bar() as progress:
         task = progress.add_task(run, total=count)
         done = iter(range(count))

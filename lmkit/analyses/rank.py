@@ -94,17 +94,19 @@ class Rank(Analysis):
     def stem(self, content: Content) -> str:
         return f"rank_{self._file_stem(content['spectrum']['num_contexts'])}"
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
-        cells = {name: _cells(content) for name, content in found.items()}
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
+        cells = {name: _cells(content) for name, content in contents.items()}
         rows = _row_names(cells.values())
         names = [_PUBLISHED if row.endswith(_PUBLISHED) else row for row in rows]
         columns = {name: [of_run.get(row, "") for row in rows] for name, of_run in cells.items()}
         return side_by_side(self.name, self._title(), names, columns)
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
-        unresolved = _unresolved((name, c["spectrum"]["unresolved"]) for name, c in found.items())
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
+        unresolved = _unresolved(
+            (name, c["spectrum"]["unresolved"]) for name, c in contents.items()
+        )
         lines = [f"{', '.join(names)}: {line}" for line, names in unresolved.items()]
-        return lines + _on_published(found)
+        return lines + _on_published(contents)
 
     def figures(self, measured: Sequence[MeasuredRun], folder: Path) -> dict[Path, Figure]:
         drawn, spectra = {}, []
@@ -177,7 +179,7 @@ def _row_names(columns: Iterable[Mapping[str, str]]) -> list[str]:
 
 
 def _unresolved(whose: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, dict[str, None]]:
-    """Which measures are unresolved and why; with each line those (a set in order) it is said of.
+    """A line for each measure that is unresolved and why, with the names it is about, in order.
 
     Args:
         whose: names, and from each one's unresolved measures to the reasons.
@@ -190,10 +192,10 @@ def _unresolved(whose: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, dic
     return lines
 
 
-def _on_published(found: Mapping[str, Content]) -> list[str]:
+def _on_published(contents: Mapping[str, Content]) -> list[str]:
     """Where published figures come from, and which do not compare."""
     notes = []
-    for name, content in found.items():
+    for name, content in contents.items():
         experiment = content["experiment"]
         facts = published_run(experiment, content["spectrum"]["num_columns"])
         if facts is None:

@@ -82,13 +82,13 @@ class Samples(Analysis):
             "texts": [_in_lines([*start, *(vocabulary[word] for word in text)]) for text in drawn],
         }
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         return []
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
         return [
             f"\n{name}, text {number}\n{text}"
-            for name, content in found.items()
+            for name, content in contents.items()
             for number, text in enumerate(content["texts"], 1)
         ]
 

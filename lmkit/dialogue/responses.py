@@ -150,15 +150,15 @@ class Responses(Analysis):
             },
         }
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         """A column for each experiment, with its p-values, and one for each published head.
 
         Raises: UserError when there is no experiment called as the option `baseline` says.
         """
-        experiments = _by_experiment(found.values())
+        experiments = _by_experiment(contents.values())
         baseline = self._baseline(experiments)
         others = [name for name in experiments if name != baseline]
-        published = published_dialogue().heads if _is_published(found.values()) else {}
+        published = published_dialogue().heads if _is_published(contents.values()) else {}
         columns = [Column("", is_text=True)]
         for name in (baseline, *others):
             columns.append(Column(f"{name} ({len(experiments[name])})", MEAN_SD))
@@ -175,18 +175,18 @@ class Responses(Analysis):
             rows.append(row)
         return [Table("dialogue", "responses to contexts", "", columns, rows)]
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
         """What has to be said about the table, and some responses."""
-        first = next(iter(found.values()))
+        first = next(iter(contents.values()))
         note = _NOTE.format(
-            baseline=self._baseline(_by_experiment(found.values())),
+            baseline=self._baseline(_by_experiment(contents.values())),
             n_best=self.n_best,
             pairs=first["answered_pairs"],
             all_pairs=first["all_pairs"],
         )
-        if _is_published(found.values()):
+        if _is_published(contents.values()):
             note = f"{note} {published_dialogue().note}"
-        return [note, *self._side_by_side(_by_experiment(found.values()))]
+        return [note, *self._side_by_side(_by_experiment(contents.values()))]
 
     def _side_by_side(self, experiments: Mapping[str, Sequence[Content]]) -> list[str]:
         """Contexts, what was said, and the best response of each experiment's first run."""

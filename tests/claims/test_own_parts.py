@@ -192,8 +192,8 @@ class Longest(Analysis):
         words = [word for word in run.data.corpus.vocabulary if len(word) >= self.letters]
         return {"words": len(words), "parameters": sum(p.numel() for p in run.model.parameters())}
 
-    def tables(self, found):
-        rows = [[name, content["words"]] for name, content in found.items()]
+    def tables(self, contents):
+        rows = [[name, content["words"]] for name, content in contents.items()]
         return [plain_table("Long words", ["run", "words"], rows)]
 
     @classmethod

@@ -234,8 +234,7 @@ def _known_rho(word_similarity: Mapping[str, Content]) -> dict[str, float]:
 
 
 def _measured(group: Group, files: Files) -> list[Content]:
-    found = (files.analysis(run, Embeddings.name, check=_check) for run in group.runs)
-    return [content for content in found if content is not None]
+    return [*files.of_runs(group.runs, Embeddings.name, check=_check).values()]
 
 
 def _check(content: Content) -> None:

@@ -82,7 +82,7 @@ class GradientBottleneck(Analysis):
 
 def logged_epochs(run: RunFolder) -> list[dict[str, float]]:
     """What training has logged of it: the epoch (from 1) and the shares, a row an epoch."""
-    found = []
+    epochs = []
     for row in MetricsFile(run.metrics).read():
         shares = {
             name.removeprefix(_LOGGED): value
@@ -90,8 +90,8 @@ def logged_epochs(run: RunFolder) -> list[dict[str, float]]:
             if name.startswith(_LOGGED)
         }
         if shares:
-            found.append({"epoch": row["epoch"], **shares})
-    return found
+            epochs.append({"epoch": row["epoch"], **shares})
+    return epochs
 
 
 def _column(measured: Content) -> list[str]:
@@ -116,19 +116,17 @@ def _table(study: Study, files: Files) -> tuple[Table | None, list[str]]:
     """Means over seeds, and the groups without a measurement."""
     rows, without = [], []
     for group in study.groups:
-        found = [
-            content
-            for run in group.runs
-            if (content := files.analysis(run, GradientBottleneck.name, check=_check)) is not None
-        ]
-        if not found:
+        contents = [*files.of_runs(group.runs, GradientBottleneck.name, check=_check).values()]
+        if not contents:
             without.append(group.label)
             continue
         shares = [
-            spread_of([100 * content[name] for content in found if content.get(name) is not None])
+            spread_of(
+                [100 * content[name] for content in contents if content.get(name) is not None]
+            )
             for name in _IN_REPORT
         ]
-        first = found[0]
+        first = contents[0]
         cells = [whole(first.get("decoder_rank")), whole(first.get("num_contexts"))]
         rows.append([word(group.label), *cells, *(spread_cell(share, 2) for share in shares)])
     if not rows:

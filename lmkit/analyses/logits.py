@@ -76,8 +76,7 @@ class Logits(Analysis):
         groups, note = study.shown(_SHOWN, having)
         found = []
         for group in groups:
-            run = files.representative(group.runs, cls.name, check=_check)
-            content = None if run is None else files.analysis(run, cls.name, check=_check)
+            content = files.representative(group.runs, cls.name, check=_check)
             if content is not None:
                 found.append(_curve(group.label, content))
         missing = []

@@ -177,8 +177,7 @@ class Predictions(Analysis):
         groups, note = study.shown(_SHOWN, having)
         contents: dict[str, Content] = {}
         for group in groups:
-            run = files.representative(group.runs, cls.name, check=_check)
-            content = None if run is None else files.analysis(run, cls.name, check=_check)
+            content = files.representative(group.runs, cls.name, check=_check)
             if content is not None:
                 contents[group.label] = content
         missing = [f"no predictions.json: {listed(without)}: {_COMMAND}"] if without else []

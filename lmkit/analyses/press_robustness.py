@@ -259,14 +259,13 @@ def _draw_predicted(axes: Axes, content: Content) -> None:
 
 def _noisy(study: Study, files: Files) -> dict[str, Content]:
     """What is stored of one run of each group that is shown, by the group's label."""
-    found = {}
+    noisy = {}
     groups, _ = files.having(study, PressRobustness.name)
     for group in study.shown(_SHOWN, groups)[0]:
-        run = files.representative(group.runs, PressRobustness.name, check=_check)
-        content = files.analysis(run, PressRobustness.name, check=_check) if run else None
+        content = files.representative(group.runs, PressRobustness.name, check=_check)
         if content is not None and content.get("noise"):
-            found[group.label] = content
-    return found
+            noisy[group.label] = content
+    return noisy
 
 
 def _check(content: Content) -> None:

@@ -99,8 +99,7 @@ class Samples(Analysis):
         groups, note = study.shown(_SHOWN, having)
         passages = []
         for group in groups:
-            run = files.representative(group.runs, cls.name, check=_check)
-            content = None if run is None else files.analysis(run, cls.name, check=_check)
+            content = files.representative(group.runs, cls.name, check=_check)
             if content is not None:
                 title = f"{group.label}: {_how(content)}"
                 passages += [Passage(title, str(text)) for text in content["texts"][:_TEXTS]]

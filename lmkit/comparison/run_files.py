@@ -98,16 +98,27 @@ class Files:
         names = dict.fromkeys(group.head.name for group in study.groups)
         return groups, [name for name in names if name not in there]
 
+    def of_runs(
+        self,
+        runs: Iterable[FinishedRun],
+        kind: str,
+        schema_version: int = 1,
+        check: Check | None = None,
+    ) -> dict[FinishedRun, Content]:
+        """The analysis of each of the runs that have it; see `analysis`."""
+        contents = {run: self.analysis(run, kind, schema_version, check) for run in runs}
+        return {run: content for run, content in contents.items() if content is not None}
+
     def representative(
         self,
         runs: Iterable[FinishedRun],
         kind: str,
         schema_version: int = 1,
         check: Check | None = None,
-    ) -> FinishedRun | None:
-        """Of the runs with such an analysis the one of median test perplexity."""
-        having = [run for run in runs if self.analysis(run, kind, schema_version, check)]
-        return median_run(having) if having else None
+    ) -> Content | None:
+        """The analysis of the run of median test perplexity, of the runs that have it."""
+        contents = self.of_runs(runs, kind, schema_version, check)
+        return contents[median_run(list(contents))] if contents else None
 
     def _analysis(
         self, run: FinishedRun, stem: str, kind: str, schema_version: int, check: Check | None

@@ -233,8 +233,7 @@ class Responses(Analysis):
 
 
 def _of_group(group: Group, files: Files) -> list[Content]:
-    found = (files.analysis(run, Responses.name, check=_check) for run in group.runs)
-    return [content for content in found if content is not None]
+    return [*files.of_runs(group.runs, Responses.name, check=_check).values()]
 
 
 def _check(content: Content) -> None:

@@ -200,9 +200,9 @@ class Longest(Analysis):
     def sections(cls, study, files):
         rows = []
         for group in study.groups:
-            run = files.representative(group.runs, cls.name)
-            if run is not None:
-                rows.append([group.label, files.analysis(run, cls.name)["parameters"]])
+            content = files.representative(group.runs, cls.name)
+            if content is not None:
+                rows.append([group.label, content["parameters"]])
         table = plain_table("Sizes of heads", ["head", "parameters"], rows)
         return [Section("longest", "How long the words are", "An own section.", [table])]
 """

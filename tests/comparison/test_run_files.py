@@ -57,9 +57,10 @@ def test_an_analysis_is_handed_out_where_its_version_and_content_fit(runs):
 
 def test_the_representative_is_the_median_run_that_has_the_analysis(runs, study_of, tmp_path):
     assert Files().representative(runs, "samples") is None
-    write(runs[1].folder, "samples")
+    write(runs[1].folder, "samples", texts=["here"])
     files = Files()
-    assert files.representative(runs, "samples") is runs[1]
+    assert files.representative(runs, "samples")["texts"] == ["here"]
+    assert list(files.of_runs(runs, "samples")) == [runs[1]]
     study, _ = study_of(tmp_path)
     assert files.having(study, "samples") == ([study.groups[0]], [])
     assert files.having(study, "dialogue") == ([], ["Softmax"])

@@ -140,8 +140,27 @@ def test_quick_modules_do_not_import_torch():
     assert out.splitlines() == modules
 
 
-# the whole package's own sets what PyTorch must be told before its first tensor
-@pytest.mark.parametrize("path", sorted(PACKAGE.glob("*/**/__init__.py")), ids=str)
+def test_analyses_import_torch_only_when_they_measure():
+    """A report imports every analysis."""
+    analyses = [m for m in MODULES if room_of(m) == "analyses"]
+    imports = "".join(f"import {module}\n" for module in [*analyses, "lmkit.dialogue.responses"])
+    code = (
+        f"import sys\n{imports}"
+        "print('torch' in sys.modules)\n"
+        "lmkit.analyses.rank.evaluation.spectrum.fitting_spectrum\n"
+        "print('torch' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", code]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert out.split() == ["False", "True"]
+
+
+# `evaluation` loads its modules lazily; the whole package's own sets what PyTorch must be told
+# before its first tensor
+PACKAGES = set(PACKAGE.glob("*/**/__init__.py")) - {PACKAGE / "evaluation" / "__init__.py"}
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGES), ids=str)
 def test_packages_hold_a_line_of_documentation_alone(path):
     body = ast.parse(path.read_text()).body
     assert len(body) == 1

@@ -2,8 +2,8 @@
 
 An analysis lives in a module of its own: what it measures, its tables, its section of the report.
 `conf/analyses/<name>.yaml` names its class and holds its options with their defaults. The command
-line and the report find it there; nothing lists it. Its module imports torch only within functions
-that the report does not call, since the report reads what was measured without torch.
+line and the report find it there; nothing lists it. It measures by way of `from lmkit import
+evaluation`, which brings torch only once it is used: the report imports analyses without torch.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from matplotlib.figure import Figure
 
+from lmkit import evaluation
 from lmkit.comparison.groups import Study
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import Table
 from lmkit.runs.folder import RunFolder
-
-if TYPE_CHECKING:  # it brings torch
-    from lmkit.evaluation.load import LoadedRun
 
 Content = dict[str, Any]  # plain data, as JSON holds it
 
@@ -56,8 +54,8 @@ class Analysis(ABC):
         return None
 
     @abstractmethod
-    def measure(self, run: LoadedRun) -> Content:
-        """What it finds of one run, to be stored in the run's folder.
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
+        """Measures one run; what it returns is stored in the run's folder.
 
         What JSON cannot hold, such as singular values, it writes into that folder itself.
 
@@ -69,10 +67,10 @@ class Analysis(ABC):
         return self.name
 
     @abstractmethod
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         """What the terminal shows of the runs that were just measured, by their names."""
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
         """Lines that follow the tables on the terminal."""
         return []
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.first_contexts import FirstContexts, of_all
 from lmkit.comparison.cells import spread_cell
@@ -18,9 +18,6 @@ from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import PublishedNumber, published_run
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import Column, Table, number, spread, whole, word
-
-if TYPE_CHECKING:  # it brings torch
-    from lmkit.evaluation.load import LoadedRun
 
 _NAME = "pairwise KL, nats"
 
@@ -40,13 +37,10 @@ class Divergence(Analysis):
     def __init__(self, *, split: str, contexts: int | str | None) -> None:
         self.first = FirstContexts(split, contexts, least=2)
 
-    def measure(self, run: LoadedRun) -> Content:
-        # brings torch, which the report does without
-        from lmkit.evaluation.spectrum import pairwise_divergence
-
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
         windows, count, available = self.first.of(run)
         shown = run.with_bar(windows, count, "divergence")
-        found = pairwise_divergence(run.model, shown, count)._asdict()
+        found = evaluation.spectrum.pairwise_divergence(run.model, shown, count)._asdict()
         if math.isnan(found["sampled_standard_error"]):  # of a single pair
             found["sampled_standard_error"] = None
         whose = {"experiment": run.config["name"], "num_words": len(run.model.head.decoder_bias)}
@@ -55,9 +49,9 @@ class Divergence(Analysis):
     def stem(self, content: Content) -> str:
         return f"{self.name}_{self.first.split}_{content['num_contexts']}"
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         rows = []
-        for name, content in found.items():
+        for name, content in contents.items():
             fact = _published(content)
             rows.append(
                 [
@@ -79,10 +73,10 @@ class Divergence(Analysis):
         ]
         return [Table(self.name, f"Pairwise divergence of {self.first}", "", columns, rows)]
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
-        facts = {name: _published(content) for name, content in found.items()}
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
+        facts = {name: _published(content) for name, content in contents.items()}
         return [
-            f"{name}: published under its name {found[name]['experiment']}: {fact.source}"
+            f"{name}: published under its name {contents[name]['experiment']}: {fact.source}"
             for name, fact in facts.items()
             if fact is not None
         ]

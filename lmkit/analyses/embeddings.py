@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import listed, spread_cell
 from lmkit.comparison.groups import Group, Study, spread_of
@@ -26,9 +27,6 @@ from lmkit.presentation.published import published_section
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import figure, heat_map
 from lmkit.presentation.tables import Column, Table, absent, number, whole, word
-
-if TYPE_CHECKING:  # it brings torch
-    from lmkit.evaluation.load import LoadedRun
 
 # as the paper calls them, and the files of Faruqui and Dyer 2014
 BENCHMARKS = {
@@ -86,18 +84,9 @@ class Embeddings(Analysis):
             raise UserError(f"benchmarks must be a folder, but is {benchmarks!r}")
         self.benchmarks = None if benchmarks is None else Path(benchmarks).expanduser()
 
-    def measure(self, run: LoadedRun) -> Content:
-        # they bring torch, which the report does without
-        from lmkit.evaluation.load import of_running_text
-        from lmkit.trunk.recurrent_trunk import RecurrentTrunk
-
-        model, data = of_running_text(run)
-        trunk = model.trunk
-        vectors = trunk.embedding_weight
-        if isinstance(trunk, RecurrentTrunk):
-            vectors = trunk.word_map(vectors)  # of a head that shares the weight
-        vectors_VE: np.ndarray = vectors.detach().cpu().numpy()
-        vocabulary = {word: index for index, word in enumerate(data.corpus.vocabulary)}
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
+        words, vectors_VE = evaluation.word_vectors.word_vectors(run)
+        vocabulary = {word: index for index, word in enumerate(words)}
         folder = self.benchmarks or _beside_the_corpus(run.config)
         benchmarks = {} if folder is None else read_benchmarks(folder)
         return {
@@ -109,9 +98,9 @@ class Embeddings(Analysis):
             "principal_components": principal_components(vectors_VE, _SHARES),
         }
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         """A column for each run, then who wins how often where there are several."""
-        sets = {name: content["word_similarity"] for name, content in found.items()}
+        sets = {name: content["word_similarity"] for name, content in contents.items()}
         rows = []
         for benchmark in BENCHMARKS:
             values = [content.get(benchmark) for content in sets.values()]
@@ -121,19 +110,19 @@ class Embeddings(Analysis):
                 cells = (number(value and value["spearman"], 4) for value in values)
                 rows.append([word(benchmark), skipped, *cells])
         for share in _SHARES:
-            counts = (whole(c["principal_components"][share]) for c in found.values())
+            counts = (whole(c["principal_components"][share]) for c in contents.values())
             rows.append([word(f"components for {float(share):.0%}"), absent(), *counts])
         columns = [Column("", is_text=True), Column("pairs skipped", is_optional=True)]
-        columns += [Column(name) for name in found]
+        columns += [Column(name) for name in contents]
         title = "Spearman's ρ of human judgement and cosine; principal components"
         tables = [Table("embeddings", title, "", columns, rows)]
-        if len(found) > 1 and any(sets.values()):
+        if len(contents) > 1 and any(sets.values()):
             rho = {name: _known_rho(content) for name, content in sets.items()}
             tables.append(_wins_table(rho))
         return tables
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
-        if any(content["word_similarity"] for content in found.values()):
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
+        if any(content["word_similarity"] for content in contents.values()):
             return []
         return ["no word similarity: benchmarks=FOLDER says where the benchmarks are"]
 
@@ -197,7 +186,7 @@ def principal_components(vectors_VE: np.ndarray, shares: Sequence[str]) -> dict[
 def win_matrix(rho: Rho) -> np.ndarray:
     """On how many benchmarks the row's rho is above the column's, NaN on the diagonal.
 
-    Benchmarks of which one of the two has no rho do not count (Parthiban et al. 2021, figure 4).
+    A benchmark counts where both have a rho (Parthiban et al. 2021, figure 4).
     """
     wins = np.full((len(rho), len(rho)), np.nan)
     for i, ours in enumerate(rho.values()):
@@ -236,7 +225,7 @@ def _beside_the_corpus(config: Mapping[str, Any]) -> Path | None:
 
 
 def _known_rho(word_similarity: Mapping[str, Content]) -> dict[str, float]:
-    """By benchmark, where there is one."""
+    """The rho of each benchmark that has one."""
     return {
         name: values["spearman"]
         for name, values in word_similarity.items()
@@ -245,8 +234,7 @@ def _known_rho(word_similarity: Mapping[str, Content]) -> dict[str, float]:
 
 
 def _measured(group: Group, files: Files) -> list[Content]:
-    found = (files.analysis(run, Embeddings.name, check=_check) for run in group.runs)
-    return [content for content in found if content is not None]
+    return [*files.of_runs(group.runs, Embeddings.name, check=_check).values()]
 
 
 def _check(content: Content) -> None:
@@ -258,7 +246,7 @@ def _check(content: Content) -> None:
 
 
 def _all_rho(contents: Sequence[Content]) -> dict[str, list[float]]:
-    """By benchmark those of all runs that have one."""
+    """The rho of each benchmark, of all runs that have one."""
     rho: dict[str, list[float]] = {}
     for content in contents:
         for name, value in _known_rho(content["word_similarity"]).items():

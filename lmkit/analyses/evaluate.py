@@ -6,15 +6,11 @@ Yang et al. 2018, tables 1 and 2; Merity et al. 2018, tables 1 and 2.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
 from lmkit.presentation.tables import Table, decimal, key_values
-
-if TYPE_CHECKING:  # they bring torch
-    from lmkit.evaluation.load import LoadedRun
-    from lmkit.evaluation.method import Method
 
 _SHOWN_POINTS = 5
 
@@ -36,7 +32,7 @@ class Evaluate(Analysis):
     def __init__(
         self,
         *,
-        method: Method,
+        method: evaluation.method.Method,
         split: str,
         checkpoint: str,
         search: bool,
@@ -58,14 +54,11 @@ class Evaluate(Analysis):
         last = "_last" if self.checkpoint == "last" else ""
         return f"evaluate_{content['method']}_{content['split']}{last}"
 
-    def measure(self, run: LoadedRun) -> Content:
-        # brings torch, which the report does without
-        from lmkit.evaluation.method import refuse_what_cannot, search_on_valid
-
-        refuse_what_cannot(run, self.method.kind)
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
+        evaluation.method.refuse_what_cannot(run, self.method.kind)
         method, search = self.method, None
         if self.search:
-            searched = search_on_valid(run, method, self.search_tokens)
+            searched = evaluation.method.search_on_valid(run, method, self.search_tokens)
             method = method.at(searched.points[0].options)
             points = [point.options | {"ppl": point.perplexity} for point in searched.points]
             search = {"split": "valid", "tokens": searched.tokens, "points": points}
@@ -83,12 +76,12 @@ class Evaluate(Analysis):
             "search": search,
         }
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
-        return [_table(name, content) for name, content in found.items()]
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
+        return [_table(name, content) for name, content in contents.items()]
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
         edges: dict[str, None] = {}  # in order
-        for content in found.values():
+        for content in contents.values():
             if content["search"] is not None:
                 best = content["search"]["points"][0]
                 grids = {name: v for name, v in self.method.grid().items() if len(v) > 2}
@@ -118,5 +111,5 @@ def _table(name: str, content: Content) -> Table:
 
 
 def _as_text(ppl: float) -> str:
-    """Of too large an lr the perplexity has hundreds of digits."""
+    """With too large an lr the perplexity has hundreds of digits."""
     return decimal(ppl, 4) if ppl < 1e6 else f"{ppl:.3g}"

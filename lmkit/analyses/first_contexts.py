@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from lmkit import evaluation
 from lmkit.errors.user_error import UserError, require_choice, require_count
 
-if TYPE_CHECKING:  # they bring torch
+if TYPE_CHECKING:  # it brings torch
     from lmkit.data.epochs import EvalBatches
-    from lmkit.evaluation.load import LoadedRun
 
 
 class ChosenContexts(NamedTuple):
@@ -36,7 +36,7 @@ class FirstContexts:
             require_count("contexts", contexts, least)
             self.contexts = int(contexts)
 
-    def of(self, run: LoadedRun) -> ChosenContexts:
+    def of(self, run: evaluation.load.LoadedRun) -> ChosenContexts:
         """Raises: UserError when the run's split has fewer contexts."""
         batches = run.data.eval_batches(self.split)
         available = batches.num_targets

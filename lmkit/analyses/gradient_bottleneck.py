@@ -6,8 +6,8 @@ Godey and Artzi 2026.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.comparison.cells import listed, spread_cell
@@ -18,10 +18,6 @@ from lmkit.presentation.side_by_side import side_by_side
 from lmkit.presentation.tables import Column, Table, number, whole, word
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
-
-if TYPE_CHECKING:  # they bring torch
-    from lmkit.evaluation.load import LoadedRun
-    from lmkit.training.gradient_bottleneck import Bottleneck
 
 _LOGGED = "gradient_bottleneck/"  # begins the names of what training logs
 _SHARES = {
@@ -49,20 +45,11 @@ class GradientBottleneck(Analysis):
     def __init__(self, *, split: str, contexts: int | None) -> None:
         self.first = FirstContexts(split, contexts)
 
-    def measure(self, run: LoadedRun) -> Content:
-        # bring torch, which the report does without
-        from lmkit.evaluation.gradient_bottleneck import at_each_checkpoint
-        from lmkit.training.gradient_bottleneck import model_bottleneck
-
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
         windows, count, _ = self.first.of(run)
-
-        def measured(checkpoint: str) -> Bottleneck:
-            shown = run.with_bar(windows, count, f"shares, {checkpoint} checkpoint")
-            return model_bottleneck(run.model, shown, count)
-
         checkpoints = []
-        for found in at_each_checkpoint(run, measured):
-            checkpoints.append(found._asdict() | found.bottleneck._asdict())
+        for measured in evaluation.gradient_bottleneck.at_each_checkpoint(run, windows, count):
+            checkpoints.append(measured._asdict() | measured.bottleneck._asdict())
             del checkpoints[-1]["bottleneck"]
         return {
             **checkpoints[0],
@@ -71,10 +58,10 @@ class GradientBottleneck(Analysis):
             "epochs": logged_epochs(run.folder),
         }
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         columns = {
             f"{name}, {measured['checkpoint']}": _column(measured)
-            for name, content in found.items()
+            for name, content in contents.items()
             for measured in content["checkpoints"]
         }
         rows = ["epoch", "weights", "decoder's rank", "words", *_SHARES.values()]
@@ -95,7 +82,7 @@ class GradientBottleneck(Analysis):
 
 def logged_epochs(run: RunFolder) -> list[dict[str, float]]:
     """What training has logged of it: the epoch (from 1) and the shares, a row an epoch."""
-    found = []
+    epochs = []
     for row in MetricsFile(run.metrics).read():
         shares = {
             name.removeprefix(_LOGGED): value
@@ -103,8 +90,8 @@ def logged_epochs(run: RunFolder) -> list[dict[str, float]]:
             if name.startswith(_LOGGED)
         }
         if shares:
-            found.append({"epoch": row["epoch"], **shares})
-    return found
+            epochs.append({"epoch": row["epoch"], **shares})
+    return epochs
 
 
 def _column(measured: Content) -> list[str]:
@@ -129,19 +116,17 @@ def _table(study: Study, files: Files) -> tuple[Table | None, list[str]]:
     """Means over seeds, and the groups without a measurement."""
     rows, without = [], []
     for group in study.groups:
-        found = [
-            content
-            for run in group.runs
-            if (content := files.analysis(run, GradientBottleneck.name, check=_check)) is not None
-        ]
-        if not found:
+        contents = [*files.of_runs(group.runs, GradientBottleneck.name, check=_check).values()]
+        if not contents:
             without.append(group.label)
             continue
         shares = [
-            spread_of([100 * content[name] for content in found if content.get(name) is not None])
+            spread_of(
+                [100 * content[name] for content in contents if content.get(name) is not None]
+            )
             for name in _IN_REPORT
         ]
-        first = found[0]
+        first = contents[0]
         cells = [whole(first.get("decoder_rank")), whole(first.get("num_contexts"))]
         rows.append([word(group.label), *cells, *(spread_cell(share, 2) for share in shares)])
     if not rows:

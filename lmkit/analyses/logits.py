@@ -6,10 +6,11 @@ As in Parthiban et al. 2021, figure 1, for any transform.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.run_files import Files
@@ -17,9 +18,6 @@ from lmkit.errors.user_error import require_choice, require_count
 from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import COLUMN, figure, identity_line, legend_below, looks
 from lmkit.presentation.tables import Column, Table, number, whole, word
-
-if TYPE_CHECKING:  # it brings torch
-    from lmkit.evaluation.load import LoadedRun
 
 _SHOWN = 8
 _IDENTITY = "lmkit.heads.transforms.Identity"
@@ -43,13 +41,11 @@ class Logits(Analysis):
         require_count("bins", bins)
         self.split, self.contexts, self.bins = split, contexts, bins
 
-    def measure(self, run: LoadedRun) -> Content:
-        # brings torch, which the report does without
-        from lmkit.evaluation.logits import model_logits
-
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
         windows = run.data.eval_batches(self.split)
         count = min(self.contexts, windows.num_targets)
-        found = model_logits(run.model, run.with_bar(windows, count, "histogram"), count, self.bins)
+        shown = run.with_bar(windows, count, "histogram")
+        found = evaluation.logits.model_logits(run.model, shown, count, self.bins)
         return {
             "split": self.split,
             "num_contexts": found.num_contexts,
@@ -58,14 +54,14 @@ class Logits(Analysis):
             "curve": found.curve._asdict(),
         }
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         columns = [
             Column("run", is_text=True),
             Column("transform", is_text=True),
             *map(Column, ("contexts", "smallest", "largest", "transformed to", "and to")),
         ]
         rows = []
-        for name, content in found.items():
+        for name, content in contents.items():
             logit, transformed = content["curve"]["logit"], content["curve"]["transformed"]
             ends = (logit[0], logit[-1], transformed[0], transformed[-1])
             start = [word(name), word(content["transform"]), whole(content["num_contexts"])]
@@ -80,8 +76,7 @@ class Logits(Analysis):
         groups, note = study.shown(_SHOWN, having)
         found = []
         for group in groups:
-            run = files.representative(group.runs, cls.name, check=_check)
-            content = None if run is None else files.analysis(run, cls.name, check=_check)
+            content = files.representative(group.runs, cls.name, check=_check)
             if content is not None:
                 found.append(_curve(group.label, content))
         missing = []

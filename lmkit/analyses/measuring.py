@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.errors.user_error import UserError
 from lmkit.runs import analysis_files
@@ -13,9 +14,9 @@ from lmkit.runs.folder import RunFolder
 
 
 class Measured(NamedTuple):
-    """What was found, and which runs could not be measured."""
+    """What was measured, and which runs could not be."""
 
-    found: dict[str, Content]  # by the run's name, as its folder holds it
+    contents: dict[str, Content]  # by the run's name, as its folder holds it
     left_out: dict[str, str]  # name -> reason
 
 
@@ -26,20 +27,20 @@ def measure_runs(
     data_root: str | None = None,
     threads: int | None = None,
 ) -> Measured:
-    """Measures each run, and writes what was found into its folder.
+    """Measures each run, and writes what was measured into its folder.
 
     Args:
-        data_root: where the corpora lie now; None: where the runs found them.
+        data_root: where the corpora lie now; None: where the runs read them.
         threads: of the CPU; None: as many as the run had.
     """
-    found: dict[str, Content] = {}
+    contents: dict[str, Content] = {}
     left_out: dict[str, str] = {}
     for folder in runs:
         try:
-            found[folder.path.name] = _measure(analysis, folder, data_root, threads)
+            contents[folder.path.name] = _measure(analysis, folder, data_root, threads)
         except UserError as error:
             left_out[folder.path.name] = str(error)
-    return Measured(found, left_out)
+    return Measured(contents, left_out)
 
 
 def _measure(
@@ -49,16 +50,12 @@ def _measure(
     if stored is not None:
         print(f"measured already: {analysis_files.analysis_file(folder, analysis.stem(stored))}")
         return stored
-    # they bring torch, which options that are wrong must not wait for
-    from lmkit.evaluation.load import load_run
-    from lmkit.training.language_model import LanguageModel
-
     for place in (folder.analysis, folder.spectra):
         if place.is_dir() and not os.access(place, os.W_OK):
             raise UserError(f"{place} cannot be written: the result would be lost")
-    run = load_run(folder.path, analysis.checkpoint, data_root, threads)
-    if not analysis.takes_dialogue and not isinstance(run.model, LanguageModel):
-        raise UserError("it is no language model of running text, but a dialogue model")
+    run = evaluation.load.load_run(folder.path, analysis.checkpoint, data_root, threads)
+    if not analysis.takes_dialogue:
+        evaluation.load.of_running_text(run)
     return write_analysis(folder, analysis, analysis.measure(run), averaged=run.averaged)
 
 

@@ -7,40 +7,35 @@ is the index in a split of the word that is to be predicted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
+from lmkit.analyses.prediction_contexts import (
+    Context,
+    at_positions,
+    at_random,
+    by_text,
+    largest_margins,
+    last_words,
+    published,
+    random_positions,
+)
 from lmkit.comparison.cells import listed
 from lmkit.comparison.groups import Study
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
-from lmkit.presentation.published import published_contexts
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import PAPER, figure, two_colours
 from lmkit.presentation.tables import Cell, Column, Table, absent, number, whole, word
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.selection import select_runs
 
-if TYPE_CHECKING:  # they bring torch
-    from lmkit.evaluation.load import LoadedRun
-    from lmkit.evaluation.next_words import NextWords, SplitReader
-
-_LAST_WORDS = 12  # of a context that are shown
 _TOP = 5  # likeliest words that are shown
 _SHOWN = 8  # heads in the report
 _MOST_CONTEXTS = 40  # of a hit matrix, that its columns can be told apart
 _COMMAND = "lmkit predictions run=FOLDER"
-
-
-class Context(NamedTuple):
-    """A place at which the next word is predicted."""
-
-    name: str
-    source: str  # "published", "position", "text", "random" or "margin"
-    position: int | None  # None of a text that is not in the split
-    text: tuple[int, ...] = ()  # the words of such a text
 
 
 class Predictions(Analysis):
@@ -85,13 +80,10 @@ class Predictions(Analysis):
         self.positions, self.texts = positions, texts
         self.random, self.hits, self.margins, self.seed = random, hits, margins, seed
         self.compared_with = None if compared_with is None else _one_run(compared_with)
-        self._other: SplitReader | None = None  # of that run
+        self._other: evaluation.next_words.SplitReader | None = None  # of that run
 
-    def measure(self, run: LoadedRun) -> Content:
-        # brings torch, which the report does without
-        from lmkit.evaluation.next_words import SplitReader
-
-        reader = SplitReader(run, self.split, _TOP)
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
+        reader = evaluation.next_words.SplitReader(run, self.split, _TOP)
         contexts = self._contexts(reader)
         hits = random_positions(reader.tokens, self.hits, self.seed, "hits")
         better, worse = self._margins(reader)
@@ -124,7 +116,7 @@ class Predictions(Analysis):
             }
         return content
 
-    def _contexts(self, reader: SplitReader) -> list[Context]:
+    def _contexts(self, reader: evaluation.next_words.SplitReader) -> list[Context]:
         tokens, vocabulary = reader.tokens, reader.vocabulary
         contexts = published(tokens, vocabulary, self.split) if self.published else []
         contexts += at_positions(tokens, self.positions)
@@ -133,7 +125,7 @@ class Predictions(Analysis):
         contexts += at_random(tokens, self.random, self.seed)
         return list({context.name: context for context in contexts}.values())
 
-    def _margins(self, reader: SplitReader) -> tuple[list[int], list[int]]:
+    def _margins(self, reader: evaluation.next_words.SplitReader) -> tuple[list[int], list[int]]:
         """Positions at which the run is much better, and much worse, than the one beside it."""
         if self.compared_with is None:
             return [], []
@@ -149,11 +141,11 @@ class Predictions(Analysis):
             raise UserError(f"compared_with={path} is a run on another corpus")
         return largest_margins(reader.log_probs, self._other.log_probs, self.margins)
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         """Those of a run that was measured alone; of many they would be too long."""
-        if len(found) > 1:
+        if len(contents) > 1:
             return []
-        ((name, content),) = found.items()
+        ((name, content),) = contents.items()
         tables = []
         if content["contexts"]:
             rows = [_top_row(absent(), context) for context in content["contexts"]]
@@ -167,9 +159,9 @@ class Predictions(Analysis):
                 tables.append(Table(how, title, "", _TWO_RUNS_COLUMNS, rows))
         return tables
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
         notes = []
-        for name, content in found.items():
+        for name, content in contents.items():
             hits = content["hits"]
             count = len(hits["positions"])
             if count:
@@ -185,8 +177,7 @@ class Predictions(Analysis):
         groups, note = study.shown(_SHOWN, having)
         contents: dict[str, Content] = {}
         for group in groups:
-            run = files.representative(group.runs, cls.name, check=_check)
-            content = None if run is None else files.analysis(run, cls.name, check=_check)
+            content = files.representative(group.runs, cls.name, check=_check)
             if content is not None:
                 contents[group.label] = content
         missing = [f"no predictions.json: {listed(without)}: {_COMMAND}"] if without else []
@@ -204,86 +195,18 @@ class Predictions(Analysis):
         return [Section("predictions", "Predictions", intro, blocks, missing)]
 
 
-def published(tokens: np.ndarray, vocabulary: Sequence[str], split: str) -> list[Context]:
-    """The contexts that the papers show, where this is their split: their words must follow."""
-    contexts = []
-    for paper, words in published_contexts(len(vocabulary), split).items():
-        for position, target in words.items():
-            if position >= len(tokens) or vocabulary[tokens[position]] != target:
-                return []
-            contexts.append(Context(f"{paper}: {position}", "published", position))
-    return contexts
-
-
-def at_positions(tokens: np.ndarray, positions: Sequence[int]) -> list[Context]:
-    """Raises: UserError when there is nothing before the position, or nothing at it."""
-    for position in positions:
-        if isinstance(position, bool) or not isinstance(position, int):
-            raise UserError(f"positions must be whole numbers, but one is {position!r}")
-        if not 1 <= position < len(tokens):
-            raise UserError(
-                f"positions: {position} is none of 1 to {len(tokens) - 1:,}, the words of the "
-                f"split that have one before them"
-            )
-    return [Context(f"position {position}", "position", position) for position in positions]
-
-
-def by_text(tokens: np.ndarray, words: Sequence[int], text: str) -> Context:
-    """After a text's first occurrence in the split; after the text alone if it does not occur."""
-    if len(words) < len(tokens):
-        windows = np.lib.stride_tricks.sliding_window_view(tokens, len(words))
-        (starts,) = np.nonzero((windows == np.asarray(words)).all(axis=1))
-        starts = starts[starts + len(words) < len(tokens)]  # a word must follow
-        if len(starts):
-            return Context(f"text: {text}", "text", int(starts[0]) + len(words))
-    return Context(f"text: {text}", "text", None, tuple(words))
-
-
-def random_positions(tokens: np.ndarray, count: int, seed: int, option: str) -> list[int]:
-    """Different positions, in order. Raises: UserError when there are fewer than `count`."""
-    if count > len(tokens) - 1:
-        raise UserError(f"{option}={count} is more than the {len(tokens) - 1:,} of the split")
-    drawn = np.random.default_rng(seed).choice(len(tokens) - 1, count, replace=False)
-    positions: list[int] = (drawn + 1).tolist()
-    return sorted(positions)
-
-
-def at_random(tokens: np.ndarray, count: int, seed: int) -> list[Context]:
-    """Contexts at random positions of the split."""
-    positions = random_positions(tokens, count, seed, "random")
-    return [Context(f"random {position}", "random", position) for position in positions]
-
-
-def largest_margins(
-    log_probs: np.ndarray, other_log_probs: np.ndarray, count: int
-) -> tuple[list[int], list[int]]:
-    """Positions at which the first model gives the true word the most more, and the most less, in
-    nats; the largest margin first (as Yang et al. 2018 looked for where MoS beats softmax).
-
-    Args:
-        log_probs: of the words at positions 1, 2, ... (num_tokens - 1,).
-    """
-    order = np.argsort(other_log_probs - log_probs, kind="stable")
-    better, worse = order[:count], order[::-1][:count]
-    return (better + 1).tolist(), (worse + 1).tolist()
-
-
-def last_words(context: Context, tokens: np.ndarray, vocabulary: Sequence[str]) -> str:
-    """What stands just before the word that is to be predicted."""
-    words: Sequence[int] = context.text
-    if context.position is not None:
-        words = tokens[max(0, context.position - _LAST_WORDS) : context.position].tolist()
-    return " ".join(vocabulary[index] for index in words[-_LAST_WORDS:])
-
-
-def _one_run(said: str) -> FinishedRun:
-    runs = select_runs("compared_with", said).runs
+def _one_run(selection: str) -> FinishedRun:
+    runs = select_runs("compared_with", selection).runs
     if len(runs) > 1:
-        raise UserError(f"compared_with={said} means {len(runs)} runs; give one run's folder")
+        raise UserError(f"compared_with={selection} means {len(runs)} runs; give one run's folder")
     return runs[0]
 
 
-def _entry(context: Context, expected: NextWords, reader: SplitReader) -> Content:
+def _entry(
+    context: Context,
+    expected: evaluation.next_words.NextWords,
+    reader: evaluation.next_words.SplitReader,
+) -> Content:
     tokens, vocabulary = reader.tokens, reader.vocabulary
     return {
         "name": context.name,
@@ -298,7 +221,10 @@ def _entry(context: Context, expected: NextWords, reader: SplitReader) -> Conten
 
 
 def _margin_entry(
-    position: int, ours: NextWords, theirs: NextWords, reader: SplitReader
+    position: int,
+    ours: evaluation.next_words.NextWords,
+    theirs: evaluation.next_words.NextWords,
+    reader: evaluation.next_words.SplitReader,
 ) -> Content:
     """A context with the predictions of both models, those of the other as `other_...`."""
     context = Context(f"margin {position}", "margin", position)
@@ -313,7 +239,7 @@ def _margin_entry(
     }
 
 
-def _top(expected: NextWords, vocabulary: Sequence[str]) -> list[Content]:
+def _top(expected: evaluation.next_words.NextWords, vocabulary: Sequence[str]) -> list[Content]:
     return [{"word": vocabulary[index], "prob": prob} for index, prob in expected.top]
 
 

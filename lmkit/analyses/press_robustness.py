@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.comparison.groups import Study
@@ -26,13 +26,10 @@ from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import MARKERS, SERIES, figure, legend_below
 from lmkit.presentation.tables import Cell, Column, Table, number, whole, word
 
-if TYPE_CHECKING:  # it brings torch
-    from lmkit.evaluation.load import LoadedRun
-
 _SHOWN = 8
 _EPSILONS = {"0.001": "1e−3", "1e-05": "1e−5"}  # of the report
-# Okabe and Ito's colours, told apart by colour-blind people too
-_MEASURED, _PUBLISHED, _PREDICTED, _EFFECTIVE = "#0072B2", "#D55E00", "#000000", "#009E73"
+_MEASURED, _PUBLISHED, _EFFECTIVE = SERIES[:3]  # colours
+_PREDICTED = "#000000"
 
 
 class PressRobustness(Analysis):
@@ -75,28 +72,28 @@ class PressRobustness(Analysis):
         self.noise, self.seed = list(noise), seed
         self.checkpoint = checkpoint
 
-    def measure(self, run: LoadedRun) -> Content:
-        # brings torch, which the report does without
-        from lmkit.evaluation.press_robustness import RobustnessOptions, num_steps, study
-
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
         windows, count, _ = self.first.of(run)
-        options = RobustnessOptions(self.factorisation, self.round_trips, self.noise, self.seed)
-        with _steps(run.folder.path.name, num_steps(options)) as step:
-            found = study(run.model, windows, count, options, step)
+        options = evaluation.press_robustness.RobustnessOptions(
+            self.factorisation, self.round_trips, self.noise, self.seed
+        )
+        num_steps = evaluation.press_robustness.num_steps(options)
+        with _steps(run.folder.path.name, num_steps) as step:
+            found = evaluation.press_robustness.study(run.model, windows, count, options, step)
         content = {"split": self.first.split, "contexts": count, **options._asdict()}
         content |= found._asdict() | {"noise": [noisy._asdict() for noisy in found.noise]}
         published = _comparable(content)
         return content | {"published": published and published._asdict()}
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         return [
             table
-            for name, content in found.items()
+            for name, content in contents.items()
             for table in (_round_trips_table(name, content), _noise_table(name, content))
         ]
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
-        if not any(map(_comparable, found.values())):
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
+        if not any(map(_comparable, contents.values())):
             return []
         source = published_robustness().source
         return [f"published: {source}; on noise it is about any log P of this size"]
@@ -122,7 +119,7 @@ class PressRobustness(Analysis):
 
 @contextmanager
 def _steps(run: str, count: int) -> Iterator[Callable[[str], None]]:
-    """A bar over steps; what is yielded is told which one begins."""
+    """A bar over steps; yields a function that takes the name of each step as it begins."""
     with progress_bar() as progress:
         task = progress.add_task(run, total=count)
         done = iter(range(count))
@@ -251,27 +248,24 @@ def _draw_noise(axes: Axes, content: Content) -> None:
 
 
 def _draw_predicted(axes: Axes, content: Content) -> None:
-    # brings torch, which the report does without
-    from lmkit.evaluation.press_robustness import predicted_press_rank
-
     cs = [noisy["c"] for noisy in content["noise"]]
     size = content["num_contexts"], content["num_words"]
     x = np.geomspace(min(cs) / 3, max(cs) * 3, 200).tolist()
-    y = [predicted_press_rank(*size, c, content["tolerance"]) for c in x]
+    predicted = evaluation.press_robustness.predicted_press_rank
+    y = [predicted(*size, c, content["tolerance"]) for c in x]
     label = "Press rank by random-matrix theory"
     axes.plot(x, y, color=_PREDICTED, linewidth=1, label=label)
 
 
 def _noisy(study: Study, files: Files) -> dict[str, Content]:
     """What is stored of one run of each group that is shown, by the group's label."""
-    found = {}
+    noisy = {}
     groups, _ = files.having(study, PressRobustness.name)
     for group in study.shown(_SHOWN, groups)[0]:
-        run = files.representative(group.runs, PressRobustness.name, check=_check)
-        content = files.analysis(run, PressRobustness.name, check=_check) if run else None
+        content = files.representative(group.runs, PressRobustness.name, check=_check)
         if content is not None and content.get("noise"):
-            found[group.label] = content
-    return found
+            noisy[group.label] = content
+    return noisy
 
 
 def _check(content: Content) -> None:

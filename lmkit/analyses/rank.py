@@ -1,19 +1,17 @@
 """How many dimensions log P of a run spans: its singular values, and its rank by several measures.
 
 Parthiban et al. 2021, figure 7, table 6, supplement, figures 2 to 5; Yang et al. 2018, figure 1.
-Shapes: S singular values, descending.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts, of_all
 from lmkit.comparison.cells import listed, spread_cell
@@ -30,13 +28,17 @@ from lmkit.presentation.published import (
 )
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.side_by_side import side_by_side
-from lmkit.presentation.style import figure, legend_below, looks
+from lmkit.presentation.spectrum_figures import (
+    FIRST_INDICES,
+    LabelledSpectrum,
+    cumulative_figure,
+    log_figure,
+    normalised_figure,
+    overview,
+)
 from lmkit.presentation.tables import Cell, Column, Table, whole, word
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.spectrum_files import read_spectrum, write_spectrum
-
-if TYPE_CHECKING:  # it brings torch
-    from lmkit.evaluation.load import LoadedRun
 
 _MATRICES = {"log_probs": "log P", "transformed_logits": "transformed logits"}
 _MEASURES = {
@@ -48,7 +50,6 @@ _MEASURES = {
 _PRESS, _TEST_PPL, _PUBLISHED = "Press rank", "test perplexity", "  published"  # rows of a table
 _EPSILONS = {"0.001": "1e−3", "0.0001": "1e−4", "1e-05": "1e−5"}
 _SHOWN = 8
-_FIRST_INDICES, _HIGHEST = 500, 0.2  # of the normalised spectrum, as in figure 7
 
 
 class Rank(Analysis):
@@ -73,13 +74,10 @@ class Rank(Analysis):
         self.first = FirstContexts(split, contexts, least=2)
         self.matrix, self.checkpoint = matrix, checkpoint
 
-    def measure(self, run: LoadedRun) -> Content:
-        # brings torch, which the report does without
-        from lmkit.evaluation.spectrum import fitting_spectrum
-
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
         windows, count, available = self.first.of(run)
         shown = run.with_bar(windows, count, "singular values")
-        spectrum = fitting_spectrum(run.model, shown, count, self.matrix)
+        spectrum = evaluation.spectrum.fitting_spectrum(run.model, shown, count, self.matrix)
         content = {
             "split": self.first.split,
             "matrix": self.matrix,
@@ -96,29 +94,31 @@ class Rank(Analysis):
     def stem(self, content: Content) -> str:
         return f"rank_{self._file_stem(content['spectrum']['num_contexts'])}"
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
-        cells = {name: _cells(content) for name, content in found.items()}
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
+        cells = {name: _cells(content) for name, content in contents.items()}
         rows = _row_names(cells.values())
         names = [_PUBLISHED if row.endswith(_PUBLISHED) else row for row in rows]
         columns = {name: [of_run.get(row, "") for row in rows] for name, of_run in cells.items()}
         return side_by_side(self.name, self._title(), names, columns)
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
-        unresolved = _unresolved((name, c["spectrum"]["unresolved"]) for name, c in found.items())
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
+        unresolved = _unresolved(
+            (name, c["spectrum"]["unresolved"]) for name, c in contents.items()
+        )
         lines = [f"{', '.join(names)}: {line}" for line, names in unresolved.items()]
-        return lines + _on_published(found)
+        return lines + _on_published(contents)
 
     def figures(self, measured: Sequence[MeasuredRun], folder: Path) -> dict[Path, Figure]:
         drawn, spectra = {}, []
         for run, content in measured:
             stem = self._file_stem(content["spectrum"]["num_contexts"])
             stored = read_spectrum(run.spectra / f"{stem}.npz")
-            shown = _Shown(run.path.name, stored.relative_S, content["spectrum"])
-            drawn[run.spectra / f"{stem}.svg"] = _overview([shown], self._title())
+            shown = LabelledSpectrum(run.path.name, stored.relative_S, content["spectrum"])
+            drawn[run.spectra / f"{stem}.svg"] = overview([shown], self._title())
             spectra.append(shown)
         if len(measured) > 1:
             stem = self._file_stem(self.first.contexts or "all")
-            drawn[folder / f"spectra_{stem}.svg"] = _overview(spectra, self._title())
+            drawn[folder / f"spectra_{stem}.svg"] = overview(spectra, self._title())
         return drawn
 
     def _file_stem(self, contexts: int | str) -> str:
@@ -179,7 +179,7 @@ def _row_names(columns: Iterable[Mapping[str, str]]) -> list[str]:
 
 
 def _unresolved(whose: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, dict[str, None]]:
-    """Which measures are unresolved and why; with each line those (a set in order) it is said of.
+    """A line for each measure that is unresolved and why, with the names it is about, in order.
 
     Args:
         whose: names, and from each one's unresolved measures to the reasons.
@@ -192,10 +192,10 @@ def _unresolved(whose: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, dic
     return lines
 
 
-def _on_published(found: Mapping[str, Content]) -> list[str]:
+def _on_published(contents: Mapping[str, Content]) -> list[str]:
     """Where published figures come from, and which do not compare."""
     notes = []
-    for name, content in found.items():
+    for name, content in contents.items():
         experiment = content["experiment"]
         facts = published_run(experiment, content["spectrum"]["num_columns"])
         if facts is None:
@@ -268,7 +268,7 @@ def _rank_table(study: Study, files: Files, contexts: int) -> Table:
         if facts is not None and facts.rank_contexts != contexts:
             facts = None
         if of_group:
-            rows.append(_rank_row(group, [m for _, m in of_group], facts))
+            rows.append(_rank_row(group, list(of_group.values()), facts))
     columns = [
         Column("head", is_text=True),
         Column("Press rank", ("mean", "sd")),
@@ -288,7 +288,7 @@ def _rank_table(study: Study, files: Files, contexts: int) -> Table:
     unresolved = _unresolved(
         (group.label, _mapping(m.spectrum.get("unresolved")))
         for group, of_group in measured.items()
-        for _, m in of_group
+        for m in of_group.values()
     )
     notes = [
         f"{listed(labels)}: {line}"
@@ -325,45 +325,39 @@ def _rank_row(
 
 def _test_measurements(
     group: Group, files: Files, contexts: int | None
-) -> list[tuple[FinishedRun, Measurement]]:
+) -> dict[FinishedRun, Measurement]:
     """What was measured of the group's runs over so many contexts of test."""
-    return [
-        (run, measured)
+    return {
+        run: measured
         for run in group.runs
         for measured in files.measurements(run)
         if (measured.split, measured.num_contexts) == ("test", contexts)
-    ]
+    }
 
 
 def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-class _Shown(NamedTuple):
-    """A spectrum in a figure."""
-
-    label: str
-    relative_S: np.ndarray
-    measures: Mapping[str, Any]
-
-
 def _stored(
     groups: Sequence[Group], files: Files, contexts: int | None
-) -> tuple[list[_Shown], list[str]]:
+) -> tuple[list[LabelledSpectrum], list[str]]:
     """Of each group the spectrum of the run of median test perplexity."""
     shown, without = [], []
     for group in groups:
-        measured = dict(_test_measurements(group, files, contexts))
+        measured = _test_measurements(group, files, contexts)
         middle = median_run(list(measured)) if measured else None
         stored = files.spectrum(middle, measured[middle].file) if middle else None
         if stored is None:
             without.append(group.label)
         else:
-            shown.append(_Shown(group.label, stored.relative_S, stored.measures))
+            shown.append(LabelledSpectrum(group.label, stored.relative_S, stored.measures))
     return shown, without
 
 
-def _drawings(study: Study, shown: Sequence[_Shown], contexts: int, note: str) -> list[Drawing]:
+def _drawings(
+    study: Study, shown: Sequence[LabelledSpectrum], contexts: int, note: str
+) -> list[Drawing]:
     of = f"log P over {contexts:,} test contexts of {study.short}, one run a head."
     return [
         Drawing(
@@ -371,94 +365,19 @@ def _drawings(study: Study, shown: Sequence[_Shown], contexts: int, note: str) -
             "Spectrum, log scale",
             f"Singular values of {of} Values below what the computation resolves are cut off; "
             f"the dotted line is the tolerance of Press's rank.{note}",
-            _log_figure(shown),
+            log_figure(shown),
         ),
         Drawing(
             "spectrum_normalised",
             "Spectrum, normalised",
             f"Singular values of {of} The largest, 1 at index 1, lies above the figure; of the "
-            f"others the first {_FIRST_INDICES} are shown.{note}",
-            _normalised_figure(shown),
+            f"others the first {FIRST_INDICES} are shown.{note}",
+            normalised_figure(shown),
         ),
         Drawing(
             "spectrum_cumulative",
             "Spectrum, cumulative",
             f"Share of singular values at most as large as a threshold, of {of}{note}",
-            _cumulative_figure(shown),
+            cumulative_figure(shown),
         ),
     ]
-
-
-def _overview(shown: Sequence[_Shown], title: str) -> Figure:
-    """Values and their distribution beside each other; the rank is where they cross the line."""
-    drawn = Figure(figsize=(11, 4.6), layout="constrained")
-    values, shares = drawn.subplots(1, 2)
-    _draw_values(values, shown)
-    _draw_shares(shares, shown)
-    values.set_title("dotted: tolerance of Press's rank", fontsize="small")
-    for axes in (values, shares):
-        axes.grid(alpha=0.3)
-    drawn.legend(
-        *values.get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=min(3, len(shown)),
-        fontsize="small",
-    )
-    drawn.suptitle(title)
-    return drawn
-
-
-def _log_figure(shown: Sequence[_Shown]) -> Figure:
-    drawn, axes = figure()
-    _draw_values(axes, shown)
-    axes.set_xscale("log")
-    legend_below(axes)
-    return drawn
-
-
-def _normalised_figure(shown: Sequence[_Shown]) -> Figure:
-    drawn, axes = figure()
-    second = max(float(spectrum.relative_S[1]) for spectrum in shown)
-    for spectrum, look in zip(shown, looks(), strict=False):
-        values = spectrum.relative_S[:_FIRST_INDICES]
-        axes.plot(np.arange(1, len(values) + 1), values, label=spectrum.label, **look)
-    top = min(_HIGHEST, 1.1 * second) or _HIGHEST
-    axes.set(xlabel="index of the singular value", ylabel="σ / σ₁", ylim=(0, top))
-    legend_below(axes)
-    return drawn
-
-
-def _cumulative_figure(shown: Sequence[_Shown]) -> Figure:
-    drawn, axes = figure()
-    _draw_shares(axes, shown)
-    legend_below(axes)
-    return drawn
-
-
-def _draw_values(axes: Axes, shown: Sequence[_Shown]) -> None:
-    """Without what drowns in rounding."""
-    for spectrum, look in zip(shown, looks(), strict=False):
-        resolution = spectrum.measures.get("resolution", 0.0)
-        resolved = spectrum.relative_S[spectrum.relative_S >= max(resolution, 1e-300)]
-        index = _thinned(len(resolved))
-        axes.plot(index + 1, resolved[index], label=spectrum.label, **look)
-    for tolerance in {spectrum.measures["press_tolerance"] for spectrum in shown}:
-        axes.axhline(tolerance, color="#7f7f7f", linewidth=0.9, linestyle=":")
-    axes.set(xlabel="index of the singular value", ylabel="σ / σ₁", yscale="log")
-
-
-def _draw_shares(axes: Axes, shown: Sequence[_Shown]) -> None:
-    for spectrum, look in zip(shown, looks(), strict=False):
-        thresholds = spectrum.measures.get("thresholds") or []
-        shares = spectrum.measures.get("cumulative_shares") or []
-        percent = [100 * share for share in shares[::-1]]
-        axes.plot(thresholds[::-1], percent, label=spectrum.label, **look)
-    axes.set(xlabel="threshold on σ / σ₁", ylabel="share of values below, %", xscale="log")
-    axes.set_ylim(-2, 102)
-
-
-def _thinned(count: int, most: int = 800) -> np.ndarray:
-    """Indices of all values, or of many spread evenly on a log scale."""
-    if count <= most:
-        return np.arange(count)
-    return np.unique(np.geomspace(1, count, most).round().astype(int)) - 1

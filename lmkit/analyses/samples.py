@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import listed
 from lmkit.comparison.groups import Study
@@ -14,9 +14,6 @@ from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.presentation.progress import progress_bar
 from lmkit.presentation.section import Passage, Section
 from lmkit.presentation.tables import Table
-
-if TYPE_CHECKING:  # it brings torch
-    from lmkit.evaluation.load import LoadedRun
 
 _SHOWN = 8  # heads in the report
 _TEXTS = 2  # of each head there
@@ -58,19 +55,14 @@ class Samples(Analysis):
         self.prompt, self.num_texts, self.length = prompt, texts, length
         self.temperature, self.top_k, self.seed = temperature, top_k, seed
 
-    def measure(self, run: LoadedRun) -> Content:
-        # they bring torch, which the report does without
-        from lmkit.evaluation.generate import generate
-        from lmkit.evaluation.load import of_running_text
-        from lmkit.evaluation.next_words import known_words
-
-        model, data = of_running_text(run)
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
+        model, data = evaluation.load.of_running_text(run)
         vocabulary = data.corpus.vocabulary
         # the start of a sentence comes after the end of another
-        prompt = known_words("prompt", self.prompt or EOS, vocabulary)
+        prompt = evaluation.next_words.known_words("prompt", self.prompt or EOS, vocabulary)
         with progress_bar() as progress:
             task = progress.add_task(f"{run.folder.path.name}: words", total=self.length)
-            drawn = generate(
+            drawn = evaluation.generate.generate(
                 model,
                 prompt,
                 num_texts=self.num_texts,
@@ -90,13 +82,13 @@ class Samples(Analysis):
             "texts": [_in_lines([*start, *(vocabulary[word] for word in text)]) for text in drawn],
         }
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         return []
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
         return [
             f"\n{name}, text {number}\n{text}"
-            for name, content in found.items()
+            for name, content in contents.items()
             for number, text in enumerate(content["texts"], 1)
         ]
 
@@ -107,8 +99,7 @@ class Samples(Analysis):
         groups, note = study.shown(_SHOWN, having)
         passages = []
         for group in groups:
-            run = files.representative(group.runs, cls.name, check=_check)
-            content = None if run is None else files.analysis(run, cls.name, check=_check)
+            content = files.representative(group.runs, cls.name, check=_check)
             if content is not None:
                 title = f"{group.label}: {_how(content)}"
                 passages += [Passage(title, str(text)) for text in content["texts"][:_TEXTS]]

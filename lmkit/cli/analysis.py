@@ -36,7 +36,7 @@ def run_analysis(name: str) -> None:
         selected = select_runs("run", said)
         folders = [run.folder for run in selected.runs]
         measured = measure_runs(analysis, folders, data_root=data_root, threads=threads)
-        show(analysis, Measured(measured.found, selected.left_out | measured.left_out))
+        show(analysis, Measured(measured.contents, selected.left_out | measured.left_out))
         is_folder = isinstance(said, str) and Path(said).is_dir()
         of_all = Path(said) if is_folder else folders[0].path.parent
         draw(analysis, measured, folders, of_all)
@@ -46,16 +46,16 @@ def run_analysis(name: str) -> None:
 
 def show(analysis: Analysis, measured: Measured) -> None:
     """Prints tables and notes. Raises: UserError when no run could be measured."""
-    if not measured.found:
+    if not measured.contents:
         ((name, reason), *others) = measured.left_out.items()
         more = f" (and {len(others)} more)" if others else ""
         raise UserError(f"no run could be measured: {name}: {reason}{more}")
     for name, reason in measured.left_out.items():
         print(f"left out: {name}: {reason}")
     console = Console()
-    for table in analysis.tables(measured.found):
+    for table in analysis.tables(measured.contents):
         console.print(to_terminal(table))
-    for note in analysis.notes(measured.found):
+    for note in analysis.notes(measured.contents):
         print(note)
 
 
@@ -68,7 +68,7 @@ def draw(
         folders: of these runs, and maybe of others.
         of_all: where a figure of several runs belongs.
     """
-    contents = measured.found
+    contents = measured.contents
     runs = [
         MeasuredRun(run, contents[run.path.name]) for run in folders if run.path.name in contents
     ]

@@ -69,19 +69,23 @@ class Files:
         return [row for row in rows if "valid/ppl" in row]
 
     def measurements(self, run: FinishedRun) -> list[Measurement]:
-        """The ranks from the end of training, and those that `lmkit rank` measured."""
-        measured = []
+        """The ranks from the end of training, and those that `lmkit rank` measured.
+
+        Where both are over the same contexts, the run has the later ones alone.
+        """
+        measured: dict[tuple[str, int], Measurement] = {}
         spectrum = dict(run.test_spectrum)
         if "num_contexts" in spectrum:
-            file = final_spectrum(run.folder).name
-            measured.append(Measurement("test", spectrum["num_contexts"], spectrum, file))
+            file, count = final_spectrum(run.folder).name, spectrum["num_contexts"]
+            measured["test", count] = Measurement("test", count, spectrum, file)
         for stem in analysis_stems(run.folder, _RANK):
             named = re.fullmatch(rf"{_RANK}_((train|valid|test)_log_probs_(\d+))", stem)
             content = named and self._analysis(run, stem, _RANK, _RANK_VERSION, _check_rank)
             if named and content:
-                spectrum, file = content["spectrum"], f"{named[1]}.npz"
-                measured.append(Measurement(named[2], int(named[3]), spectrum, file))
-        return measured
+                split, count = named[2], int(named[3])
+                file = f"{named[1]}.npz"
+                measured[split, count] = Measurement(split, count, content["spectrum"], file)
+        return list(measured.values())
 
     def having(self, study: Study, kind: str) -> tuple[list[Group], list[str]]:
         """Groups with a run that has such an analysis, and the heads without such a group."""
@@ -94,16 +98,27 @@ class Files:
         names = dict.fromkeys(group.head.name for group in study.groups)
         return groups, [name for name in names if name not in there]
 
+    def of_runs(
+        self,
+        runs: Iterable[FinishedRun],
+        kind: str,
+        schema_version: int = 1,
+        check: Check | None = None,
+    ) -> dict[FinishedRun, Content]:
+        """The analysis of each of the runs that have it; see `analysis`."""
+        contents = {run: self.analysis(run, kind, schema_version, check) for run in runs}
+        return {run: content for run, content in contents.items() if content is not None}
+
     def representative(
         self,
         runs: Iterable[FinishedRun],
         kind: str,
         schema_version: int = 1,
         check: Check | None = None,
-    ) -> FinishedRun | None:
-        """Of the runs with such an analysis the one of median test perplexity."""
-        having = [run for run in runs if self.analysis(run, kind, schema_version, check)]
-        return median_run(having) if having else None
+    ) -> Content | None:
+        """The analysis of the run of median test perplexity, of the runs that have it."""
+        contents = self.of_runs(runs, kind, schema_version, check)
+        return contents[median_run(list(contents))] if contents else None
 
     def _analysis(
         self, run: FinishedRun, stem: str, kind: str, schema_version: int, check: Check | None

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.groups import Group, Study, spread_of
@@ -22,9 +23,6 @@ from lmkit.presentation.published import published_dialogue
 from lmkit.presentation.section import Block, Passage, Section
 from lmkit.presentation.tables import Cell, Column, Table, number, p_value, whole, word
 from lmkit.runs.folder import RunFolder
-
-if TYPE_CHECKING:  # it brings torch
-    from lmkit.evaluation.load import LoadedRun
 
 # name in analysis/dialogue.json, title, decimals
 MEASURES = (
@@ -106,7 +104,7 @@ class Responses(Analysis):
         wanted = {"schema_version": self.schema_version, **self._made_of(folder)}
         return content if {key: content.get(key) for key in wanted} == wanted else None
 
-    def measure(self, run: LoadedRun) -> Content:
+    def measure(self, run: evaluation.load.LoadedRun) -> Content:
         # brings torch, which the report does without
         from lmkit.dialogue.beam import BeamSearch, answer, evenly
 
@@ -152,15 +150,15 @@ class Responses(Analysis):
             },
         }
 
-    def tables(self, found: Mapping[str, Content]) -> list[Table]:
+    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         """A column for each experiment, with its p-values, and one for each published head.
 
         Raises: UserError when there is no experiment called as the option `baseline` says.
         """
-        experiments = _by_experiment(found.values())
+        experiments = _by_experiment(contents.values())
         baseline = self._baseline(experiments)
         others = [name for name in experiments if name != baseline]
-        published = published_dialogue().heads if _is_published(found.values()) else {}
+        published = published_dialogue().heads if _is_published(contents.values()) else {}
         columns = [Column("", is_text=True)]
         for name in (baseline, *others):
             columns.append(Column(f"{name} ({len(experiments[name])})", MEAN_SD))
@@ -177,18 +175,18 @@ class Responses(Analysis):
             rows.append(row)
         return [Table("dialogue", "responses to contexts", "", columns, rows)]
 
-    def notes(self, found: Mapping[str, Content]) -> list[str]:
+    def notes(self, contents: Mapping[str, Content]) -> list[str]:
         """What has to be said about the table, and some responses."""
-        first = next(iter(found.values()))
+        first = next(iter(contents.values()))
         note = _NOTE.format(
-            baseline=self._baseline(_by_experiment(found.values())),
+            baseline=self._baseline(_by_experiment(contents.values())),
             n_best=self.n_best,
             pairs=first["answered_pairs"],
             all_pairs=first["all_pairs"],
         )
-        if _is_published(found.values()):
+        if _is_published(contents.values()):
             note = f"{note} {published_dialogue().note}"
-        return [note, *self._side_by_side(_by_experiment(found.values()))]
+        return [note, *self._side_by_side(_by_experiment(contents.values()))]
 
     def _side_by_side(self, experiments: Mapping[str, Sequence[Content]]) -> list[str]:
         """Contexts, what was said, and the best response of each experiment's first run."""
@@ -235,8 +233,7 @@ class Responses(Analysis):
 
 
 def _of_group(group: Group, files: Files) -> list[Content]:
-    found = (files.analysis(run, Responses.name, check=_check) for run in group.runs)
-    return [content for content in found if content is not None]
+    return [*files.of_runs(group.runs, Responses.name, check=_check).values()]
 
 
 def _check(content: Content) -> None:

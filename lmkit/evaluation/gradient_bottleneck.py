@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from lmkit.data.epochs import EvalBatches
 from lmkit.evaluation.load import LoadedRun
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
-from lmkit.training.gradient_bottleneck import Bottleneck
+from lmkit.training.gradient_bottleneck import Bottleneck, model_bottleneck
 
 
 class MeasuredCheckpoint(NamedTuple):
@@ -21,26 +21,27 @@ class MeasuredCheckpoint(NamedTuple):
 
 
 def at_each_checkpoint(
-    run: LoadedRun, measure: Callable[[str], Bottleneck]
+    run: LoadedRun, batches: EvalBatches, num_contexts: int
 ) -> list[MeasuredCheckpoint]:
     """Measures the best checkpoint, and the last one where that is another.
 
     Args:
         run: loaded from its best checkpoint. Its model is left with the weights of the last one.
-        measure: measures the model of `run`, given the checkpoint's name.
+        batches: of a split.
+        num_contexts: first contexts of the split that are measured.
 
     Raises: UserError when a checkpoint is damaged.
     """
+
+    def measured(name: str, content: dict[str, Any], averaged: bool) -> MeasuredCheckpoint:
+        shown = run.with_bar(batches, num_contexts, f"shares, {name} checkpoint")
+        bottleneck = model_bottleneck(run.model, shown, num_contexts)
+        return MeasuredCheckpoint(name, content["epoch"] + 1, averaged, bottleneck)
+
     best = load_checkpoint(run.folder.best)
-    measured = [_measured("best", best, run.averaged, measure)]
+    checkpoints = [measured("best", best, run.averaged)]
     last = load_checkpoint(run.folder.last) if run.folder.last.exists() else best
     if last["global_step"] != best["global_step"]:
         averaged = load_evaluated_weights(run.model, last)
-        measured.append(_measured("last", last, averaged, measure))
-    return measured
-
-
-def _measured(
-    name: str, content: dict[str, int], averaged: bool, measure: Callable[[str], Bottleneck]
-) -> MeasuredCheckpoint:
-    return MeasuredCheckpoint(name, content["epoch"] + 1, averaged, measure(name))
+        checkpoints.append(measured("last", last, averaged))
+    return checkpoints

@@ -31,7 +31,7 @@ class LoadedRun(NamedTuple):
     averaged: bool  # whether these weights are averages
 
     def with_bar(self, batches: Iterable[AnyBatch], contexts: int, then: str) -> Iterator[AnyBatch]:
-        """The batches, with a bar over their contexts; at the end it says what comes `then`."""
+        """The batches, with a bar over their contexts; `then` is what follows the last of them."""
         name = self.folder.path.name
         with progress_bar() as progress:
             task = progress.add_task(f"{name}: contexts", total=contexts)

@@ -99,7 +99,7 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> I
     }
     if callbacks:
         settings["callbacks"] = callbacks
-    targets = {*_targets(settings), *_targets(config["data"])}
+    targets = {*foreign_targets(settings), *foreign_targets(config["data"])}
     sources = {target: source_sha256(target) for target in sorted(targets)}
     if any(sources.values()):
         settings["sources"] = {target: sha for target, sha in sources.items() if sha is not None}
@@ -143,17 +143,17 @@ def _only_looks_on(section: object, option: str) -> bool:
     return section.get("_target_") in _ONLOOKERS
 
 
-def _targets(value: object) -> Iterator[str]:
+def foreign_targets(value: object) -> Iterator[str]:
     """The classes from outside lmkit that are named within `value`."""
     if isinstance(value, Mapping):
         target = value.get("_target_")
         if isinstance(target, str) and not target.startswith(_OURS):
             yield target
         for inner in value.values():
-            yield from _targets(inner)
+            yield from foreign_targets(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _targets(inner)
+            yield from foreign_targets(inner)
 
 
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:

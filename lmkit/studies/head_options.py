@@ -1,4 +1,4 @@
-"""From heads as an option says them, `all` or a list of mixture+transform, to their sections.
+"""Turns the heads that an option lists, as mixture+transform or `all`, into config sections.
 
 Hydra composes the parts from the config groups head/mixture and head/transform. So the parts of a
 user's own folder of configs count as ours do.
@@ -39,7 +39,7 @@ def head_sections(option: str, heads: object, search_path: Sequence[str] = ()) -
 
     Args:
         option: for errors.
-        heads: what it says.
+        heads: its value.
         search_path: override of hydra.searchpath, if there is one.
 
     Raises: UserError naming the option.

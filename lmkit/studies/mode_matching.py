@@ -33,6 +33,10 @@ from lmkit.studies.work import Work
 SLIDES = "Ganea et al. 2019, slides"
 SIGNIFICANT = 0.05
 SATURATED = 0.99  # a mode match that leaves nothing to gain
+NOTHING_TO_COMPARE = (
+    f"There are not two fits in which softmax matches less than {SATURATED:.0%} of modes: there is "
+    f"nothing to compare."
+)
 
 
 @dataclass(kw_only=True)
@@ -241,8 +245,14 @@ def _bounded(rows: Sequence[Row], heads: Mapping[str, str]) -> Claim:
     own = [r for r in rows if r["head"] in heads]
     worst = max(own, key=lambda r: r["rank"] - r["dim"])
     low_rank = [r for r in own if r["dim"] + 2 < r["true_rank"]]
-    least = min(r["kl"] for r in low_rank) if low_rank else 0.0
+    least = min((r["kl"] for r in low_rank), default=0.0)
     holds = worst["rank"] <= worst["dim"] + 2 and least > 0
+    diverging = (
+        f"in the {len(low_rank)} of them with d + 2 below the rank of log P*, the divergence from "
+        f"P* stayed at {least:.2g} nats or more"
+        if low_rank
+        else "none of them has d + 2 below the rank of log P*"
+    )
     names = " and ".join(heads.values())
     return Claim(
         f"The log P of {names} has rank at most d + 1 (d + 2 with a decoder bias), so that it "
@@ -250,15 +260,14 @@ def _bounded(rows: Sequence[Row], heads: Mapping[str, str]) -> Claim:
         "Yang et al. 2018, sections 2.1 and 2.5; Ganea et al. 2019, slides",
         holds,
         f"In {len(own)} fits the Press rank exceeded d by at most {worst['rank'] - worst['dim']}; "
-        f"in the {len(low_rank)} of them with d + 2 below the rank of log P*, the divergence from "
-        f"P* stayed at {least:.2g} nats or more.",
+        f"{diverging}.",
         "ranks",
     )
 
 
 def _more_modes(rows: Sequence[Row], head: str, name: str, alpha: float) -> Claim:
     g = gain([r for r in rows if r["alpha"] == alpha], head, "mode_match")
-    evidence = "Softmax matches nearly all modes at each d: there is nothing to gain."
+    evidence = NOTHING_TO_COMPARE
     if g is not None:
         evidence = (
             f"Where softmax matches less than {SATURATED:.0%} of modes, the share that {name} "
@@ -292,7 +301,9 @@ def _likewise(rows: Sequence[Row], head: str, name: str) -> Claim:
         SLIDES,
         bool(signs) and all(signs),
         f"Better than softmax in {sum(signs)} of {len(signs)} comparisons of mode match "
-        f"(percentage points) and cross-entropy: {'; '.join(parts)}.",
+        f"(percentage points) and cross-entropy: {'; '.join(parts)}."
+        if signs
+        else NOTHING_TO_COMPARE,
         "cross_entropy",
     )
 
@@ -300,21 +311,18 @@ def _likewise(rows: Sequence[Row], head: str, name: str) -> Claim:
 def _mixture_helps(rows: Sequence[Row]) -> Claim:
     rank = max(r["rank"] - r["dim"] for r in rows if r["head"] == MOS)
     g = gain(rows, MOS, "cross_entropy")
-    if g is None:
-        return Claim(
-            "A mixture of softmaxes fits better than one softmax of the same dimension",
-            "Yang et al. 2018, section 2.4; Ganea et al. 2019, slides",
-            False,
-            "Softmax matches nearly all modes at each d: there is nothing to gain.",
-            "divergence",
+    fits = NOTHING_TO_COMPARE
+    if g is not None:
+        fits = (
+            f"Its cross-entropy is {g.difference:+.3f} nats from softmax's (p = {g.p_value:.2g}, "
+            f"{g.pairs} pairs)."
         )
     return Claim(
         "A mixture of softmaxes is not bounded by d and fits better than one softmax of the same "
         "dimension",
         "Yang et al. 2018, section 2.4; Ganea et al. 2019, slides",
-        rank > 2 and g.is_significant(-1),
-        f"Its Press rank exceeds d by up to {rank}; its cross-entropy is {g.difference:+.3f} nats "
-        f"from softmax's (p = {g.p_value:.2g}, {g.pairs} pairs). Its contexts have K (d + 1) free "
+        rank > 2 and g is not None and g.is_significant(-1),
+        f"Its Press rank exceeds d by up to {rank}. {fits} Its contexts have K (d + 1) free "
         f"numbers, those of softmax d.",
         "divergence",
     )
@@ -353,6 +361,8 @@ def _rank_helps(rows: Sequence[Row], heads: Mapping[str, str]) -> Claim:
         bool(known) and len(better) == len(known),
         f"{len(better)} of {len(known)} such heads have a lower cross-entropy than softmax. Mean "
         f"Press rank over all fits (softmax: {ranks[SOFTMAX]:.0f}), and cross-entropy against "
-        f"softmax's where it does not match nearly all modes: {shown}.",
+        f"softmax's where it does not match nearly all modes: {shown}."
+        if known
+        else NOTHING_TO_COMPARE,
         "divergence",
     )

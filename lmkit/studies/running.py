@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -18,7 +18,7 @@ from lmkit.presentation.figures import save
 from lmkit.presentation.style import house_style
 from lmkit.runs.atomic import remove_leftovers, replace_atomically
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.identity import identity_of
+from lmkit.runs.identity import foreign_targets, identity_of
 from lmkit.runs.lock import RunLock
 from lmkit.runs.provenance import provenance
 from lmkit.studies.record import (
@@ -128,20 +128,7 @@ def show(path: Path) -> None:
 
 def _foreign_sources(options: Mapping[str, object]) -> dict[str, str]:
     """The hash of the file of each class outside lmkit, which may change under the same name."""
-    outside = [name for name in _targets(options) if not name.startswith("lmkit.")]
-    return {name: _source_sha256(name) for name in sorted(set(outside))}
-
-
-def _targets(value: object) -> Iterator[str]:
-    """Every `_target_` in sections and lists of sections."""
-    if isinstance(value, Mapping):
-        if "_target_" in value:
-            yield str(value["_target_"])
-        for inner in value.values():
-            yield from _targets(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _targets(inner)
+    return {name: _source_sha256(name) for name in sorted(set(foreign_targets(options)))}
 
 
 def _source_sha256(target: str) -> str:

@@ -1,4 +1,4 @@
-"""The contract of a study: an experiment that isolates the bottleneck, told in one place.
+"""The contract of a study: an experiment that isolates the bottleneck, in one class.
 
 A study is a class: its options, what it measures, what that says of the sources' claims, and its
 figures. `conf/studies/<name>.yaml` names the class and holds the options with their defaults. The

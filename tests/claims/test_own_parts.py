@@ -192,17 +192,17 @@ class Longest(Analysis):
         words = [word for word in run.data.corpus.vocabulary if len(word) >= self.letters]
         return {"words": len(words), "parameters": sum(p.numel() for p in run.model.parameters())}
 
-    def tables(self, found):
-        rows = [[name, content["words"]] for name, content in found.items()]
+    def tables(self, contents):
+        rows = [[name, content["words"]] for name, content in contents.items()]
         return [plain_table("Long words", ["run", "words"], rows)]
 
     @classmethod
     def sections(cls, study, files):
         rows = []
         for group in study.groups:
-            run = files.representative(group.runs, cls.name)
-            if run is not None:
-                rows.append([group.label, files.analysis(run, cls.name)["parameters"]])
+            content = files.representative(group.runs, cls.name)
+            if content is not None:
+                rows.append([group.label, content["parameters"]])
         table = plain_table("Sizes of heads", ["head", "parameters"], rows)
         return [Section("longest", "How long the words are", "An own section.", [table])]
 """

@@ -57,9 +57,10 @@ def test_an_analysis_is_handed_out_where_its_version_and_content_fit(runs):
 
 def test_the_representative_is_the_median_run_that_has_the_analysis(runs, study_of, tmp_path):
     assert Files().representative(runs, "samples") is None
-    write(runs[1].folder, "samples")
+    write(runs[1].folder, "samples", texts=["here"])
     files = Files()
-    assert files.representative(runs, "samples") is runs[1]
+    assert files.representative(runs, "samples")["texts"] == ["here"]
+    assert list(files.of_runs(runs, "samples")) == [runs[1]]
     study, _ = study_of(tmp_path)
     assert files.having(study, "samples") == ([study.groups[0]], [])
     assert files.having(study, "dialogue") == ([], ["Softmax"])
@@ -89,6 +90,13 @@ def test_ranks_are_those_of_training_and_those_measured_later(runs, study_of, tm
     assert [each.name for each in files.damaged] == [
         f"{runs[1].name}/analysis/rank_test_log_probs_7.json"
     ]
+
+
+def test_a_run_measured_again_over_the_same_contexts_has_the_later_ranks_alone(runs):
+    write(runs[0].folder, "rank_test_log_probs_10000", "rank", spectrum={"press_rank": 77})
+    (measured,) = Files().measurements(runs[0])
+    assert (measured.num_contexts, measured.spectrum["press_rank"]) == (10000, 77)
+    assert measured.file == "test_log_probs_10000.npz"
 
 
 def test_spectra_and_epochs(runs):

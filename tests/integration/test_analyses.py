@@ -162,7 +162,7 @@ def test_what_cannot_be_measured_is_named(lmkit, tiny_runs, tiny_run, command, o
 def test_histogram_of_all_logits_and_curve_of_the_transform(tiny_run):
     run = load_run(tiny_run, "best", None, None)
     analysis = Logits(split="test", contexts=150, bins=20)
-    (found,) = measure_runs(analysis, [RunFolder(tiny_run)]).found.values()
+    (found,) = measure_runs(analysis, [RunFolder(tiny_run)]).contents.values()
     stored = json.loads((tiny_run / "analysis" / "logits.json").read_text())
     assert (stored["kind"], stored["transform"]) == ("logits", "PiecewiseLinear")
     assert found["num_contexts"] == 150

@@ -205,7 +205,7 @@ def test_other_commands_take_it_for_the_run_that_it_is(child, toy_run):
     rank = Rank(split="test", contexts=100, matrix="log_probs", checkpoint="best")
     (selected,) = select_runs("run", str(child.path.parent)).runs
     assert selected.folder.path == child.path
-    ((name, content),) = measure_runs(rank, [selected.folder]).found.items()
+    ((name, content),) = measure_runs(rank, [selected.folder]).contents.items()
     assert (name, content["spectrum"]["num_contexts"]) == (child.path.name, 100)
     result = child.read_result()
     loaded = load_run(child.path, "best", None, None)

@@ -214,8 +214,8 @@ def lmkit_report(folder: Path, *arguments: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
 
 
-def test_the_command_needs_no_torch_and_names_what_is_wrong(tmp_path, make_run):
-    make_run(tmp_path / "runs", 1)
+def test_the_command_needs_no_torch_and_names_what_is_wrong(tmp_path, make_run, add_analyses):
+    add_analyses(make_run(tmp_path / "runs", 1))
     done = lmkit_report(tmp_path, "runs=runs", "out=out")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "False"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -119,6 +120,20 @@ def check_record(record: Record, folder: Path) -> None:
     for table in record.tables.values():
         assert table["rows"]
         assert all(len(row) == len(table["columns"]) for row in table["rows"])
+
+
+def test_evidence_of_fits_that_cannot_be_compared_says_so(run):
+    """With a single problem no test has two pairs, and no dimension is below the true rank."""
+    one = "alphas=[1.0] seeds=1 num_contexts=3 num_words=2 dims=[2] more_words=[] words_dim=2"
+    heads = "heads=[none+identity,none+plif,none+monotone_mlp,softmaxes+identity]"
+    (folder,) = run("mode_matching", *one.split(), heads)
+    claims = read_record(folder / RECORD).claims
+    silent = [claim for claim in claims if "nothing to compare." in claim["evidence"]]
+    assert len(silent) == 6  # two on each learned function, on the mixture, and on the rank
+    assert not any(claim["holds"] for claim in silent)
+    text = " ".join(claim["evidence"] for claim in claims)
+    assert "none of them has d + 2 below the rank" in text
+    assert not re.search(r"\b0 of 0\b|[:;,] ?\.|the 0 of them", text)
 
 
 CUBE = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmkit.analyses.predictions import (
+from lmkit.analyses.prediction_contexts import (
     Context,
     at_positions,
     at_random,

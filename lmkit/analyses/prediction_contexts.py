@@ -1,0 +1,97 @@
+"""Contexts whose next words are looked at: the papers', a user's own, random ones, large margins.
+
+A position is the index in a split of the word that is to be predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from lmkit.errors.user_error import UserError
+from lmkit.presentation.published import published_contexts
+
+_LAST_WORDS = 12  # of a context that are shown
+
+
+class Context(NamedTuple):
+    """A place at which the next word is predicted."""
+
+    name: str
+    source: str  # "published", "position", "text", "random" or "margin"
+    position: int | None  # None of a text that is not in the split
+    text: tuple[int, ...] = ()  # the words of such a text
+
+
+def published(tokens: np.ndarray, vocabulary: Sequence[str], split: str) -> list[Context]:
+    """The contexts that the papers show, where this is their split: their words must follow."""
+    contexts = []
+    for paper, words in published_contexts(len(vocabulary), split).items():
+        for position, target in words.items():
+            if position >= len(tokens) or vocabulary[tokens[position]] != target:
+                return []
+            contexts.append(Context(f"{paper}: {position}", "published", position))
+    return contexts
+
+
+def at_positions(tokens: np.ndarray, positions: Sequence[int]) -> list[Context]:
+    """Raises: UserError when there is nothing before the position, or nothing at it."""
+    for position in positions:
+        if isinstance(position, bool) or not isinstance(position, int):
+            raise UserError(f"positions must be whole numbers, but one is {position!r}")
+        if not 1 <= position < len(tokens):
+            raise UserError(
+                f"positions: {position} is none of 1 to {len(tokens) - 1:,}, the words of the "
+                f"split that have one before them"
+            )
+    return [Context(f"position {position}", "position", position) for position in positions]
+
+
+def by_text(tokens: np.ndarray, words: Sequence[int], text: str) -> Context:
+    """After a text's first occurrence in the split; after the text alone if it does not occur."""
+    if len(words) < len(tokens):
+        windows = np.lib.stride_tricks.sliding_window_view(tokens, len(words))
+        (starts,) = np.nonzero((windows == np.asarray(words)).all(axis=1))
+        starts = starts[starts + len(words) < len(tokens)]  # a word must follow
+        if len(starts):
+            return Context(f"text: {text}", "text", int(starts[0]) + len(words))
+    return Context(f"text: {text}", "text", None, tuple(words))
+
+
+def random_positions(tokens: np.ndarray, count: int, seed: int, option: str) -> list[int]:
+    """Different positions, in order. Raises: UserError when there are fewer than `count`."""
+    if count > len(tokens) - 1:
+        raise UserError(f"{option}={count} is more than the {len(tokens) - 1:,} of the split")
+    drawn = np.random.default_rng(seed).choice(len(tokens) - 1, count, replace=False)
+    positions: list[int] = (drawn + 1).tolist()
+    return sorted(positions)
+
+
+def at_random(tokens: np.ndarray, count: int, seed: int) -> list[Context]:
+    """Contexts at random positions of the split."""
+    positions = random_positions(tokens, count, seed, "random")
+    return [Context(f"random {position}", "random", position) for position in positions]
+
+
+def largest_margins(
+    log_probs: np.ndarray, other_log_probs: np.ndarray, count: int
+) -> tuple[list[int], list[int]]:
+    """Positions at which the first model gives the true word the most more, and the most less, in
+    nats; the largest margin first (as Yang et al. 2018 looked for where MoS beats softmax).
+
+    Args:
+        log_probs: of the words at positions 1, 2, ... (num_tokens - 1,).
+    """
+    order = np.argsort(other_log_probs - log_probs, kind="stable")
+    better, worse = order[:count], order[::-1][:count]
+    return (better + 1).tolist(), (worse + 1).tolist()
+
+
+def last_words(context: Context, tokens: np.ndarray, vocabulary: Sequence[str]) -> str:
+    """What stands just before the word that is to be predicted."""
+    words: Sequence[int] = context.text
+    if context.position is not None:
+        words = tokens[max(0, context.position - _LAST_WORDS) : context.position].tolist()
+    return " ".join(vocabulary[index] for index in words[-_LAST_WORDS:])

@@ -1,0 +1,30 @@
+"""A trained model's word vectors.
+
+Shapes: V vocabulary, E embedding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from lmkit.evaluation.load import LoadedRun, of_running_text
+from lmkit.trunk.recurrent_trunk import RecurrentTrunk
+
+
+class WordVectors(NamedTuple):
+    """The trunk's input embedding, which is the decoder too where weights are tied."""
+
+    vocabulary: Sequence[str]
+    vectors_VE: np.ndarray
+
+
+def word_vectors(run: LoadedRun) -> WordVectors:
+    """Raises: UserError when the run's model is of something else than running text."""
+    model, data = of_running_text(run)
+    vectors = model.trunk.embedding_weight
+    if isinstance(model.trunk, RecurrentTrunk):
+        vectors = model.trunk.word_map(vectors)  # of a head that shares the weight
+    return WordVectors(data.corpus.vocabulary, vectors.detach().cpu().numpy())

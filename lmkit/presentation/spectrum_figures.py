@@ -1,0 +1,101 @@
+"""Figures of the spectra of one run or of several.
+
+Shapes: S singular values, descending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lmkit.presentation.style import SERIES, figure, legend_below, looks
+
+FIRST_INDICES = 500  # of the normalised spectrum, as in Parthiban et al. 2021, figure 7
+_HIGHEST = 0.2  # of its values, likewise
+
+
+class LabelledSpectrum(NamedTuple):
+    """A spectrum in a figure."""
+
+    label: str
+    relative_S: np.ndarray  # singular values, the largest being 1
+    measures: Mapping[str, Any]
+
+
+def overview(spectra: Sequence[LabelledSpectrum], title: str) -> Figure:
+    """Values and their distribution beside each other; the rank is where they cross the line."""
+    drawn = Figure(figsize=(11, 4.6), layout="constrained")
+    values, shares = drawn.subplots(1, 2)
+    _draw_values(values, spectra)
+    _draw_shares(shares, spectra)
+    values.set_title("dotted: tolerance of Press's rank", fontsize="small")
+    for axes in (values, shares):
+        axes.grid(alpha=0.3)
+    drawn.legend(
+        *values.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=min(3, len(spectra)),
+        fontsize="small",
+    )
+    drawn.suptitle(title)
+    return drawn
+
+
+def log_figure(spectra: Sequence[LabelledSpectrum]) -> Figure:
+    drawn, axes = figure()
+    _draw_values(axes, spectra)
+    axes.set_xscale("log")
+    legend_below(axes)
+    return drawn
+
+
+def normalised_figure(spectra: Sequence[LabelledSpectrum]) -> Figure:
+    drawn, axes = figure()
+    second = max(float(spectrum.relative_S[1]) for spectrum in spectra)
+    for spectrum, look in zip(spectra, looks(), strict=False):
+        values = spectrum.relative_S[:FIRST_INDICES]
+        axes.plot(np.arange(1, len(values) + 1), values, label=spectrum.label, **look)
+    top = min(_HIGHEST, 1.1 * second) or _HIGHEST
+    axes.set(xlabel="index of the singular value", ylabel="σ / σ₁", ylim=(0, top))
+    legend_below(axes)
+    return drawn
+
+
+def cumulative_figure(spectra: Sequence[LabelledSpectrum]) -> Figure:
+    drawn, axes = figure()
+    _draw_shares(axes, spectra)
+    legend_below(axes)
+    return drawn
+
+
+def _draw_values(axes: Axes, spectra: Sequence[LabelledSpectrum]) -> None:
+    """Without what drowns in rounding."""
+    for spectrum, look in zip(spectra, looks(), strict=False):
+        resolution = spectrum.measures.get("resolution", 0.0)
+        resolved = spectrum.relative_S[spectrum.relative_S >= max(resolution, 1e-300)]
+        index = _thinned(len(resolved))
+        axes.plot(index + 1, resolved[index], label=spectrum.label, **look)
+    for tolerance in {spectrum.measures["press_tolerance"] for spectrum in spectra}:
+        axes.axhline(tolerance, color=SERIES[7], linewidth=0.9, linestyle=":")
+    axes.set(xlabel="index of the singular value", ylabel="σ / σ₁", yscale="log")
+
+
+def _draw_shares(axes: Axes, spectra: Sequence[LabelledSpectrum]) -> None:
+    for spectrum, look in zip(spectra, looks(), strict=False):
+        thresholds = spectrum.measures.get("thresholds") or []
+        shares = spectrum.measures.get("cumulative_shares") or []
+        percent = [100 * share for share in shares[::-1]]
+        axes.plot(thresholds[::-1], percent, label=spectrum.label, **look)
+    axes.set(xlabel="threshold on σ / σ₁", ylabel="share of values below, %", xscale="log")
+    axes.set_ylim(-2, 102)
+
+
+def _thinned(count: int, most: int = 800) -> np.ndarray:
+    """Indices of all values, or of many spread evenly on a log scale."""
+    if count <= most:
+        return np.arange(count)
+    return np.unique(np.geomspace(1, count, most).round().astype(int)) - 1

@@ -24,7 +24,7 @@ def run(config: dict[str, Any]) -> RunFolder:
         show(folder)
         return folder
     names = check(config, defined.source)
-    conclusion: Conclusion = make(config["conclusion"], "conclusion")
+    conclusion: Conclusion = make(config["conclusion"], "conclusion", Conclusion)
     with Leave() as leave, RunLock(folder.lock) as lock:
         leave.at_once = True
         if folder.state() == "finished":

@@ -92,10 +92,15 @@ def test_a_callback_of_ones_own_takes_part_and_decides_the_identity(lmkit, runs,
     assert len(runs()) == 3
 
 
-def test_harmless_options_are_no_part_of_the_identity(lmkit, runs):
+def test_harmless_options_are_no_part_of_the_identity(lmkit, runs, capsys):
     lmkit("train", *TINY)
     lmkit("train", *TINY, "trainer.log_every_n_steps=3")
+    assert "trained without" not in capsys.readouterr().out
     lmkit("train", *TINY, "+callbacks.rate._target_=pytorch_lightning.callbacks.ModelSummary")
+    assert "it was trained without callbacks.rate:" in capsys.readouterr().out
+    with_bar = [o for o in TINY if o != "callbacks.progress_bar=null"]
+    lmkit("train", *with_bar)
+    assert "trained without" not in capsys.readouterr().out
     lmkit("train", *TINY, "conclusion.contexts=50", "callbacks.checkpoints.every_minutes=1")
     lmkit("train", *TINY, "trunk.embedding_noise=0", "trunk.embedding_noise=-0.0")
     assert len(runs()) == 1

@@ -27,7 +27,7 @@ Config = dict[str, Any]
 _Made = TypeVar("_Made")
 
 _KINDS = ("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger")
-_MADE = (*_KINDS, "stopping", "callbacks", "conclusion", "trainer")
+_MADE = (*_KINDS, "stopping", "callbacks", "logger", "conclusion", "trainer")
 
 
 class Checker:

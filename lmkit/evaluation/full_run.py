@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from hydra.utils import get_class
+from pytorch_lightning.callbacks import ProgressBar
 
 from lmkit.evaluation.conclusion import Conclusion, show
 from lmkit.runs.folder import RunFolder
@@ -21,10 +25,13 @@ def run(config: dict[str, Any]) -> RunFolder:
     folder = defined.folder
     if folder.finished_within(defined.budget):
         print(f"already finished: {folder.path}")
+        late = _late_callbacks(config, folder)
+        if late:
+            print(f"it was trained without {', '.join(late)}: a finished run calls no callbacks")
         show(folder)
         return folder
     names = check(config, defined.source)
-    conclusion: Conclusion = make(config["conclusion"], "conclusion")
+    conclusion: Conclusion = make(config["conclusion"], "conclusion", Conclusion)
     with Leave() as leave, RunLock(folder.lock) as lock:
         leave.at_once = True
         if folder.state() == "finished":
@@ -35,3 +42,15 @@ def run(config: dict[str, Any]) -> RunFolder:
         conclusion.conclude(defined, train(defined, names, lock, leave))
     show(folder)
     return folder
+
+
+def _late_callbacks(config: Mapping[str, Any], folder: RunFolder) -> list[str]:
+    """The callbacks of `config` that a finished run did not have, but for bars of progress."""
+    had = folder.read_config()["callbacks"]
+    return [
+        f"callbacks.{name}"
+        for name, section in config["callbacks"].items()
+        if section is not None
+        and had.get(name) is None
+        and not issubclass(get_class(section["_target_"]), ProgressBar)
+    ]

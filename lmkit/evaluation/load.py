@@ -72,7 +72,7 @@ def load_run(
     torch.set_num_threads(threads or config["threads"])
     if data_root is not None:
         config = config | {"data": config["data"] | {"root": data_root}}
-    source = make(config["data"], "data")
+    source = make(config["data"], "data", Corpus)
     corpus = source.load(vocabulary)
     model = build_model(config, torch.zeros(len(vocabulary), dtype=torch.long))
     averaged = load_evaluated_weights(model, content)

@@ -5,6 +5,7 @@ Shapes: S singular values, descending.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
@@ -20,6 +21,10 @@ EPSILONS = (1e-3, 1e-4, 1e-5)
 # holds sigma^2 with errors near eps of float64 times sigma_1^2, so sigma itself down to about
 # sqrt(eps): exact zeros come out at up to 2e-8. The other two work on sigma itself, in float64.
 RESOLUTION = {"gram": 5e-8, "factors": 1e-13, "svd": 2e-16}
+
+# The dtype whose eps stands in Press's tolerance, as in the papers. The tolerance is then above the
+# resolution of each method, at every size.
+PRESS_DTYPE = torch.float32
 
 # Grid of the cumulative distribution, from 1 down to at most 1e-8 and never below the resolution.
 THRESHOLDS = tuple(10.0 ** (-step / 10) for step in range(80, -1, -1))
@@ -86,7 +91,6 @@ def measure(
     num_columns: int,
     source_dtype: torch.dtype,
     method: str = "gram",
-    press_dtype: torch.dtype = torch.float32,
 ) -> SpectrumMeasures:
     """All measures of the spectrum of a num_rows x num_columns matrix.
 
@@ -94,21 +98,15 @@ def measure(
         singular_values: all min(num_rows, num_columns) of them, descending.
         source_dtype: of the matrix's entries as they were produced.
         method: how the values were computed, a key of RESOLUTION.
-        press_dtype: the dtype whose eps stands in Press's tolerance; float32 as in the papers.
     """
     require_choice("method", method, tuple(RESOLUTION))
     require_count("num_rows", num_rows)
     require_count("num_columns", num_columns)
-    sigma_S = singular_values.detach().to("cpu", torch.float64)
-    _require_spectrum(sigma_S, min(num_rows, num_columns))
-    sigma_1 = float(sigma_S[0])
-    relative_S = sigma_S / sigma_1 if sigma_1 > 0 else sigma_S
+    sigma_1, relative_S = _relative(singular_values, min(num_rows, num_columns))
     floor = RESOLUTION[method]
-    tolerance = ranks.press_tolerance(num_rows, num_columns, press_dtype)
-    whole = {
-        "press_rank": _press_rank(relative_S, tolerance, floor, source_dtype, press_dtype),
-        **{f"effective_rank {e:g}": _effective_rank(relative_S, e, floor) for e in EPSILONS},
-    }
+    tolerance = ranks.press_tolerance(num_rows, num_columns, PRESS_DTYPE)
+    press = _press_rank(relative_S, tolerance, source_dtype)
+    effective = {f"{e:g}": _effective_rank(relative_S, e, floor) for e in EPSILONS}
     real = _real_measures(relative_S, floor)
     thresholds = [threshold for threshold in THRESHOLDS if threshold >= floor]
     return SpectrumMeasures(
@@ -119,50 +117,51 @@ def measure(
         resolution=floor,
         sigma_1=sigma_1,
         press_tolerance=tolerance,
-        press_tolerance_dtype=_name(press_dtype),
-        press_rank=_resolved(whole["press_rank"]),
-        effective_rank={f"{e:g}": _resolved(whole[f"effective_rank {e:g}"]) for e in EPSILONS},
-        stable_rank=_resolved(real["stable_rank"]),
-        participation_ratio=_resolved(real["participation_ratio"]),
-        entropy_rank=_resolved(real["entropy_rank"]),
-        condition=_resolved(real["condition"]),
+        press_tolerance_dtype=_name(PRESS_DTYPE),
+        press_rank=_resolved(press),
+        effective_rank={name: _resolved(rank) for name, rank in effective.items()},
+        **{name: _resolved(value) for name, value in real.items()},
         thresholds=thresholds,
         cumulative_shares=ranks.cumulative_shares(relative_S, thresholds),
-        unresolved={
-            name: value.reason
-            for name, value in (*whole.items(), *real.items())
-            if isinstance(value, _Unresolved)
-        },
+        unresolved=_reasons(
+            {
+                "press_rank": press,
+                **{f"effective_rank {name}": rank for name, rank in effective.items()},
+                **real,
+            }
+        ),
     )
+
+
+def _reasons(values: Mapping[str, object]) -> dict[str, str]:
+    return {name: value.reason for name, value in values.items() if isinstance(value, _Unresolved)}
 
 
 def _resolved(value: Number | _Unresolved) -> Number | None:
     return None if isinstance(value, _Unresolved) else value
 
 
-def _require_spectrum(sigma_S: Tensor, count: int) -> None:
+def _relative(singular_values: Tensor, count: int) -> tuple[float, Tensor]:
+    """sigma_1, and the `count` singular values relative to it."""
+    sigma_S = singular_values.detach().to("cpu", torch.float64)
     if sigma_S.ndim != 1 or len(sigma_S) != count:
         raise UserError(f"a spectrum must hold all {count} singular values, not {sigma_S.shape}")
     if not bool(torch.isfinite(sigma_S).all()) or float(sigma_S[-1]) < 0:
         raise UserError("singular values must be finite and at least 0")
     if bool((sigma_S[1:] > sigma_S[:-1]).any()):
         raise UserError("singular values must be in descending order")
+    sigma_1 = float(sigma_S[0])
+    return sigma_1, sigma_S / sigma_1 if sigma_1 > 0 else sigma_S
 
 
 def _press_rank(
-    relative_S: Tensor,
-    tolerance: float,
-    floor: float,
-    source_dtype: torch.dtype,
-    press_dtype: torch.dtype,
+    relative_S: Tensor, tolerance: float, source_dtype: torch.dtype
 ) -> int | _Unresolved:
-    if torch.finfo(source_dtype).eps > torch.finfo(press_dtype).eps:
+    if torch.finfo(source_dtype).eps > torch.finfo(PRESS_DTYPE).eps:
         return _Unresolved(
-            f"the tolerance is one for {_name(press_dtype)}, below the rounding of the "
+            f"the tolerance is one for {_name(PRESS_DTYPE)}, below the rounding of the "
             f"{_name(source_dtype)} rows"
         )
-    if tolerance < floor:
-        return _Unresolved(f"the tolerance {tolerance:.1e} is below the resolution {floor:.0e}")
     return ranks.press_rank(relative_S, tolerance)
 
 

@@ -9,6 +9,10 @@ from typing import Any
 import pytorch_lightning as pl
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
+from pytorch_lightning.loggers import Logger
+from pytorch_lightning.utilities.exceptions import (  # type: ignore[attr-defined]  # no __all__
+    MisconfigurationException,
+)
 from torch import Tensor, nn
 
 from lmkit.data.datamodule import DataModule
@@ -17,27 +21,37 @@ from lmkit.heads.head import Head, HeadParts
 from lmkit.training.context import RunCallback
 from lmkit.training.head_module import HeadModule
 from lmkit.training.misfit import misfit
+from lmkit.training.objective import RegularizedNLL
+from lmkit.training.schedule import Schedule
 
 Section = Mapping[str, Any]
 
 
-def make(section: object, option: str, **parts: object) -> Any:
+def make(section: object, option: str, kind: type = object, /, **parts: object) -> Any:
     """The object that `section` names by its `_target_`.
 
     Args:
         section: `_target_` and the options that the configuration gives.
         option: where the section stands in the configuration, for messages.
+        kind: what the object must be an instance of.
         parts: further arguments, which the configuration cannot know. They are not copied.
 
     Raises: UserError with the object's own complaint, or the reason why it cannot be made.
     """
     factory = factory_of(section, option)
     try:
-        return factory(**parts)
+        made = factory(**parts)
     except InstantiationException as error:
         raise _in_one_line(error, option) from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, MisconfigurationException) as error:
         raise misfit(error, factory, option, parts) from error
+    if not isinstance(made, kind):
+        assert isinstance(section, Mapping)  # or it would have no factory
+        raise UserError(
+            f"{option}._target_={section['_target_']} must be a {kind.__module__}.{kind.__name__}, "
+            f"but makes a {type(made).__name__}"
+        )
+    return made
 
 
 def factory_of(section: object, option: str) -> Callable[..., Any]:
@@ -68,25 +82,24 @@ def build_model(config: Section, word_counts_V: Tensor) -> HeadModule:
         word_counts_V: int64, how often each word occurs in the training text; zeros will do for a
             model whose weights are loaded afterwards.
     """
-    trunk = make(config["trunk"], "trunk", num_words=len(word_counts_V))
-    _require(nn.Module, trunk, config["trunk"], "trunk")
+    trunk = make(config["trunk"], "trunk", nn.Module, num_words=len(word_counts_V))
     module: HeadModule = make(
         config["module"],
         "module",
+        HeadModule,
         trunk=trunk,
         head=_head(config["head"], word_counts_V, trunk),
-        objective=make(config["objective"], "objective"),
+        objective=make(config["objective"], "objective", RegularizedNLL),
         optimizer=factory_of(config["optimizer"], "optimizer"),
-        schedule=make(config["schedule"], "schedule"),
+        schedule=make(config["schedule"], "schedule", Schedule),
     )
-    _require(HeadModule, module, config["module"], "module")
     return module
 
 
 def build_data(config: Section, corpus: object) -> DataModule:
     """The batches of a corpus. Raises: UserError naming the option that is wrong."""
-    data: DataModule = make(config["windows"], "windows", corpus=corpus, seed=config["seed"])
-    _require(DataModule, data, config["windows"], "windows")
+    seed = config["seed"]
+    data: DataModule = make(config["windows"], "windows", DataModule, corpus=corpus, seed=seed)
     return data
 
 
@@ -99,21 +112,23 @@ def build_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
     for name, section in config["callbacks"].items():
         if section is None:
             continue
-        option = f"callbacks.{name}"
-        callback = make(section, option)
-        _require(pl.Callback, callback, section, option)
+        callback = make(section, f"callbacks.{name}", pl.Callback)
         if isinstance(callback, RunCallback):
             callback.check(module)
         callbacks.append(callback)
     return callbacks
 
 
+def build_loggers(config: Section) -> list[Logger]:
+    """The configured loggers, in their order. Raises: UserError naming the option that is wrong."""
+    sections = config["logger"].items()
+    return [make(s, f"logger.{name}", Logger) for name, s in sections if s is not None]
+
+
 def _head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
     mixture, transform = (
-        make(section.get(part), f"head.{part}") for part in ("mixture", "transform")
+        make(section.get(part), f"head.{part}", nn.Module) for part in ("mixture", "transform")
     )
-    _require(nn.Module, mixture, section["mixture"], "head.mixture")
-    _require(nn.Module, transform, section["transform"], "head.transform")
     require_flag("head.tie_weights", section.get("tie_weights"))
     embedding_weight = trunk.embedding_weight if section["tie_weights"] else None
     assert embedding_weight is None or isinstance(embedding_weight, nn.Parameter)
@@ -127,17 +142,8 @@ def _head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
     )
     shared = ("mixture", "transform", "tie_weights", "loss", "chunk_mb")
     own = {key: value for key, value in section.items() if key not in shared}
-    head: Head = make(own, "head", parts=parts)
-    _require(Head, head, section, "head")
+    head: Head = make(own, "head", Head, parts=parts)
     return head
-
-
-def _require(kind: type, made: object, section: Section, option: str) -> None:
-    if not isinstance(made, kind):
-        raise UserError(
-            f"{option}._target_={section['_target_']} must be a {kind.__module__}.{kind.__name__}, "
-            f"but makes a {type(made).__name__}"
-        )
 
 
 def _in_one_line(error: InstantiationException, option: str) -> UserError:

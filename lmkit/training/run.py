@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,19 +19,22 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity, identity
 from lmkit.runs.leave import LEFT, Leave
 from lmkit.runs.lock import RunLock
+from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames, family_of, head_name, name_of, place_of
 from lmkit.runs.observer import tell
 from lmkit.runs.result import Budget
-from lmkit.training.build import build_callbacks, build_data, build_model, make
+from lmkit.training.build import build_callbacks, build_data, build_loggers, build_model, make
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch, load_evaluated_weights
 from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.callbacks.metrics_logger import MetricsLogger
 from lmkit.training.callbacks.requeue import Requeue
+from lmkit.training.callbacks.stopping import Stopping
 from lmkit.training.checkpoint_files import AtomicCheckpointIO, load_checkpoint
 from lmkit.training.context import RunCallback, RunContext
 from lmkit.training.finetuning import start_from
 from lmkit.training.head_module import HeadModule
 from lmkit.training.trainer import ACCELERATORS, Trainer, check_options
+from lmkit.training.triggers import Trigger
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def define(config: dict[str, Any], has_gpu: bool | None = None) -> RunDefinition
     for option in ("max_epochs", "patience"):
         if config[option] is not None:
             require_count(option, config[option])
-    source = make(config["data"], "data")
+    source = make(config["data"], "data", Corpus)
     sha256 = source.fingerprint()
     accelerator = _accelerator(config["trainer"], has_gpu)
     named = identity(config, sha256, "cuda" if accelerator == "gpu" else "cpu")
@@ -89,11 +92,14 @@ def check(config: dict[str, Any], source: Corpus) -> RunNames:
     Raises: UserError for what training would refuse.
     """
     model = build_model(config, torch.zeros(2, dtype=torch.long))
-    build_callbacks(config, model)
-    trigger = make(config["trigger"], "trigger")
-    make(config["stopping"], "stopping")
+    _checkpoints(build_callbacks(config, model))
+    build_loggers(config)
+    trigger = make(config["trigger"], "trigger", Trigger)
+    make(config["stopping"], "stopping", Stopping)
     make(config["conclusion"], "conclusion")
     check_options({key: v for key, v in config["trainer"].items() if key != "_target_"})
+    # the device where the run is to be trained may not be here
+    make({**config["trainer"], "accelerator": "auto"}, "trainer", Trainer)
     head = model.head
     kinds = (head, head.mixture, head.transform)
     name = head_name([name_of(kind) for kind in kinds])
@@ -118,33 +124,26 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
     corpus = defined.source.load()
     data = build_data(config, corpus)
     data.train_batches, data.eval_batches("valid"), data.eval_batches("test")  # may refuse
-    folder.prepare(yaml.safe_dump(config, sort_keys=False), defined.identity, names)
     pl.seed_everything(config["seed"], verbose=False)
     model = build_model(config, torch.from_numpy(corpus.train_word_counts()))
-    metrics = MetricsLogger(folder.metrics)
-    switch = AsgdSwitch(make(config["trigger"], "trigger"))
     run = RunContext(
         folder=folder,
         identity=defined.identity,
         names=names,
         config=config,
         vocabulary=corpus.vocabulary,
-        metrics=metrics.file,
-        switch=switch,
+        metrics=MetricsFile(folder.metrics),
+        switch=AsgdSwitch(make(config["trigger"], "trigger", Trigger)),
         leave=leave,
         check_lock=lock.check,
     )
-    stopping = make(config["stopping"], "stopping")
-    own = [switch, stopping, *build_callbacks(config, model)]
-    checkpoints = _checkpoints(own)
-    callbacks = [*own, Requeue(leave, checkpoints)]
-    loggers = [metrics, *_loggers(config["logger"], run)]
-    for callback in callbacks:
-        if isinstance(callback, RunCallback):
-            callback.attach(run)
-    trainer = _trainer(defined, callbacks, loggers, AtomicCheckpointIO(lock.check))
+    stopping = make(config["stopping"], "stopping", Stopping)
+    callbacks = [run.switch, stopping, *build_callbacks(config, model)]
+    checkpoints = _checkpoints(callbacks)
+    trainer = _trainer(defined, run, [*callbacks, Requeue(leave, checkpoints)])
     data.train_batches.limit = trainer.windows_per_epoch
-    resumed = _checkpoint_to_resume(folder, defined.identity)
+    _begin(run, trainer.loggers)
+    resumed = _checkpoint_to_resume(run)
     if resumed is None and "finetuned_from" in config:
         start_from(config["finetuned_from"], model, checkpoints, lock.check)
     _fit(trainer, model, data, resumed)
@@ -175,39 +174,34 @@ def _accelerator(trainer: Mapping[str, Any], has_gpu: bool | None) -> str:
     return "gpu" if on_gpu else "cpu"
 
 
-def _checkpoints(callbacks: list[pl.Callback]) -> Checkpoints:
+def _checkpoints(callbacks: Sequence[pl.Callback]) -> Checkpoints:
     for callback in callbacks:
         if isinstance(callback, Checkpoints):
             return callback
     raise UserError("callbacks.checkpoints cannot be left out: a killed run could not go on")
 
 
-def _loggers(sections: Mapping[str, Any], run: RunContext) -> list[Logger]:
-    """The configured loggers beside metrics.csv, which are told which run they are of."""
-    loggers: list[Logger] = []
-    for name, section in sections.items():
-        if section is None:
-            continue
-        loggers.append(make(section, f"logger.{name}"))
-    tell(loggers, lambda observer: observer.begin(run.folder, run.config, run.names))
-    return loggers
-
-
-def _trainer(
-    defined: RunDefinition,
-    callbacks: list[pl.Callback],
-    loggers: list[Logger],
-    checkpoint_io: AtomicCheckpointIO,
-) -> Trainer:
+def _trainer(defined: RunDefinition, run: RunContext, callbacks: Sequence[pl.Callback]) -> Trainer:
+    """The Trainer of a run, whose callbacks know the run."""
+    for callback in callbacks:
+        if isinstance(callback, RunCallback):
+            callback.attach(run)
     trainer: Trainer = make(
         {**defined.config["trainer"], "accelerator": defined.accelerator},
         "trainer",
+        Trainer,
         max_epochs=defined.budget.max_epochs,
         callbacks=callbacks,
-        logger=loggers,
-        checkpoint_io=checkpoint_io,
+        logger=[MetricsLogger(run.metrics), *build_loggers(defined.config)],
+        checkpoint_io=AtomicCheckpointIO(run.check_lock),
     )
     return trainer
+
+
+def _begin(run: RunContext, loggers: Sequence[Logger]) -> None:
+    """Prepares the run's folder, once all is made that could refuse an option."""
+    run.folder.prepare(yaml.safe_dump(run.config, sort_keys=False), run.identity, run.names)
+    tell(loggers, lambda observer: observer.begin(run.folder, run.config, run.names))
 
 
 def _fit(trainer: Trainer, model: HeadModule, data: DataModule, resumed: Path | None) -> None:
@@ -220,17 +214,18 @@ def _fit(trainer: Trainer, model: HeadModule, data: DataModule, resumed: Path | 
         raise UserError(f"interrupted: {resume}") from None
 
 
-def _checkpoint_to_resume(folder: RunFolder, mine: Identity) -> Path | None:
+def _checkpoint_to_resume(run: RunContext) -> Path | None:
     """The last checkpoint, None where there is none yet.
 
     Raises: UserError when it is damaged or another configuration's.
     """
-    if not folder.last.exists():
+    last, mine = run.folder.last, run.identity.digest
+    if not last.exists():
         return None
-    theirs = load_checkpoint(folder.last).get("lmkit", {}).get("identity")
-    if theirs != mine.digest:
+    theirs = load_checkpoint(last).get("lmkit", {}).get("identity")
+    if theirs != mine:
         raise UserError(
-            f"{folder.last} is the checkpoint of another configuration ({theirs}, this one is "
-            f"{mine.digest}); remove it to start this run anew"
+            f"{last} is the checkpoint of another configuration ({theirs}, this one is "
+            f"{mine}); remove it to start this run anew"
         )
-    return folder.last
+    return last

@@ -1,4 +1,4 @@
-"""The mean over tokens of which perplexities are made."""
+"""The mean over tokens from which perplexities are computed."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from pytorch_lightning.plugins.io import CheckpointIO
 from lmkit.errors.user_error import (
     UserError,
     did_you_mean,
+    require_at_least,
     require_choice,
     require_count,
     require_flag,
@@ -119,7 +120,9 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise UserError(f"trainer.devices must be 1: a run is one process, not {devices!r}")
     if limit is not None:
         require_count("trainer.limit_train_batches", limit)
-    require_flag("trainer.deterministic", options.get("deterministic", False))
+    for name in ("deterministic", "benchmark", "detect_anomaly", "inference_mode"):
+        require_flag(f"trainer.{name}", options.get(name, False))
+    require_at_least("trainer.num_sanity_val_steps", options.get("num_sanity_val_steps", 0), -1)
     require_count("trainer.log_every_n_steps", options.get("log_every_n_steps", 1))
 
 

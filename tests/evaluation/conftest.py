@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from lmkit.data.windows import EvalWindows
-from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import (
     GeneralizedSigSoftmax,
@@ -22,11 +21,10 @@ from lmkit.heads.transforms import (
     SigSoftmax,
 )
 from lmkit.training.language_model import LanguageModel
-from lmkit.training.objective import RegularizedNLL
-from lmkit.training.schedule import WindowLength
 from lmkit.trunk.awd_lstm import AWDLSTM
 from lmkit.trunk.mogrifier import MogrifierLSTM
 from lmkit.trunk.qrnn import AWDQRNN
+from tests.language_models import language_model, tied_head
 
 V, D = 13, 5
 TRANSFORMS = {
@@ -62,22 +60,8 @@ def small_model() -> Callable[[str], LanguageModel]:
         mixtures = {"": SingleContext(D)}
         mixtures |= {"moc": MixtureOfContexts(D, D, 2, 0.2)}
         mixtures |= {"mos": MixtureOfSoftmaxes(D, D, 2, 0.2)}
-        parts = HeadParts(
-            mixture=mixtures[mixture],
-            transform=TRANSFORMS[transform](),
-            word_counts_V=torch.zeros(V),
-            embedding_weight=trunk.embedding_weight,
-            chunk_mb=0.001,
-        )
-        head = Head(parts)
-        model = LanguageModel(
-            trunk=trunk,
-            head=head,
-            objective=RegularizedNLL(0, 0),
-            optimizer=partial(torch.optim.SGD, lr=1.0),
-            schedule=WindowLength(10),
-            transform_lr=0.1,
-        ).double()
+        head = tied_head(trunk, mixtures[mixture], TRANSFORMS[transform](), chunk_mb=0.001)
+        model = language_model(trunk, head, transform_lr=0.1).double()
         with torch.no_grad():  # of a size at which much depends on the words
             for parameter in model.parameters():
                 parameter.mul_(3)

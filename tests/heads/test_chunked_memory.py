@@ -5,16 +5,14 @@ Shapes: T window length, B batch, N = T*B contexts, K components, V vocabulary.
 
 from __future__ import annotations
 
-import weakref
-
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmkit.heads.chunked_nll import chunk_rows, chunked_nll
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
+from lmkit.studies.cost import LiveBytes
 
 T, B = 7, 3  # 21 contexts
 
@@ -66,33 +64,6 @@ def test_the_buffer_is_no_larger_than_the_contexts_need(
     assert largest == T * B * head.mixture.num_experts * len(head.decoder_bias)
 
 
-class Live(TorchDispatchMode):
-    """Peak of the bytes that are alive among all tensors made while it is on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.alive: set[int] = set()
-        self.bytes = self.peak = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for x in out if isinstance(out, tuple | list) else [out]:
-            if isinstance(x, Tensor):
-                self.count(x.untyped_storage())
-        return out
-
-    def count(self, storage: torch.UntypedStorage) -> None:
-        if storage._cdata not in self.alive:
-            self.alive.add(storage._cdata)
-            self.bytes += storage.nbytes()
-            self.peak = max(self.peak, self.bytes)
-            weakref.finalize(storage, self.free, storage._cdata, storage.nbytes())
-
-    def free(self, address: int, size: int) -> None:
-        self.alive.remove(address)
-        self.bytes -= size
-
-
 def peak_bytes(transform: nn.Module, num_experts: int, loss: str) -> int:
     num_words, dim = 2000, 8
     mixture = MixtureOfSoftmaxes(dim, dim, num_experts, 0.0)
@@ -106,7 +77,7 @@ def peak_bytes(transform: nn.Module, num_experts: int, loss: str) -> int:
     head = Head(parts)
     hidden_TBD = torch.randn(16, 8, dim, requires_grad=True)
     targets_TB = torch.randint(num_words, (16, 8))
-    with Live() as live:
+    with LiveBytes() as live:
         head.nll(hidden_TBD, targets_TB).backward()
     return live.peak
 

@@ -5,8 +5,6 @@ Shapes: T window length, B batch, D features of the layers used, V vocabulary.
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,10 +13,8 @@ from lmkit.errors.user_error import UserError
 from lmkit.heads.direct_output import DirectOutputConnection
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.transforms import GeneralizedSigSoftmax
-from lmkit.training.language_model import LanguageModel
-from lmkit.training.objective import RegularizedNLL
-from lmkit.training.schedule import WindowLength
 from lmkit.trunk.awd_lstm import AWDLSTM
+from tests.language_models import language_model
 
 T, B, E, H, OUT, V = 7, 3, 5, 4, 6, 23
 EXPERTS = [2, 0, 3]
@@ -111,14 +107,7 @@ def test_the_module_hands_over_the_layers_side_by_side():
     )
     parts = HeadParts(mixture=doc(EXPERTS), transform=nn.Identity(), word_counts_V=torch.zeros(V))
     head = Head(parts)
-    model = LanguageModel(
-        trunk=trunk,
-        head=head,
-        objective=RegularizedNLL(0, 0),
-        optimizer=partial(torch.optim.SGD, lr=1, weight_decay=0.0),
-        schedule=WindowLength(70),
-        transform_lr=1,
-    )
+    model = language_model(trunk, head)
     tokens = torch.randint(V, (T, B))
     output = model.eval().trunk(tokens, trunk.initial_state(B))
     hidden_TBD = model.head_input(output)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -16,31 +15,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError
-from lmkit.heads.head import Head, HeadParts
+from lmkit.heads.head import Head
 from lmkit.heads.mixtures import Mixture, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.spectrum_control import PRIORS, SpectrumControl, prior_shape
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity
 from lmkit.training.callbacks.asgd_switch import STATE_KEY, AsgdSwitch, load_evaluated_weights
 from lmkit.training.language_model import LanguageModel
-from lmkit.training.objective import RegularizedNLL
-from lmkit.training.schedule import WindowLength
 from lmkit.training.triggers import FromStart
 from lmkit.trunk.awd_lstm import AWDLSTM
+from tests.language_models import head_parts, language_model
 
 V, E, T, B = 17, 5, 6, 3
 STRENGTHS = {"spectrum_weight": 5.0, "orthogonality_weight": 0.7}
-
-
-def head_parts(
-    mixture: Mixture, transform: nn.Module, weight: nn.Parameter | None, num_words: int = V
-) -> HeadParts:
-    return HeadParts(
-        mixture=mixture,
-        transform=transform,
-        word_counts_V=torch.zeros(num_words),
-        embedding_weight=weight,
-        chunk_mb=0.001,
-    )
 
 
 def controlled(
@@ -51,10 +37,11 @@ def controlled(
     num_words: int = V,
 ) -> SpectrumControl:
     options = {"prior": prior, "gamma": 0.7, "ratio": 0.4, **STRENGTHS}
-    return SpectrumControl(head_parts(mixture, transform, weight, num_words), **options)
+    parts = head_parts(mixture, transform, num_words, weight, chunk_mb=0.001)
+    return SpectrumControl(parts, **options)
 
 
-def language_model(
+def controlled_model(
     mixture: str = "none", prior: str | None = "exponential", tied: bool = True
 ) -> LanguageModel:
     """In float64, without dropout; with `prior` None the same model without control."""
@@ -64,19 +51,11 @@ def language_model(
     made = SingleContext(E), Identity()
     if mixture == "softmaxes":
         made = MixtureOfSoftmaxes(E, E, 3, 0.0), GeneralizedSigSoftmax(c=-0.7, k=0.4)
-    head = Head(head_parts(*made, weight))
+    head = Head(head_parts(*made, V, weight, chunk_mb=0.001))
     if prior is not None:  # of the weight as it was drawn, in float64
         weight = head.decoder_weight if tied else nn.Parameter(head.decoder_weight.data.double())
         head = controlled(*made, weight, prior)
-    model = LanguageModel(
-        trunk=trunk,
-        head=head,
-        objective=RegularizedNLL(0.0, 0.0),
-        optimizer=partial(torch.optim.SGD, lr=5.0, weight_decay=0.0),
-        schedule=WindowLength(T),
-        transform_lr=0.5,
-    )
-    return model.double()
+    return language_model(trunk, head).double()
 
 
 def moved(model: LanguageModel) -> LanguageModel:
@@ -142,7 +121,7 @@ def plain_loss(model: LanguageModel, tokens: Tensor, targets: Tensor) -> Tensor:
 @pytest.mark.parametrize("mixture", ["none", "softmaxes"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_loss_and_every_gradient_are_those_of_the_product(relative_error, prior, mixture, tied):
-    model = moved(language_model(mixture, prior, tied))
+    model = moved(controlled_model(mixture, prior, tied))
     parameters = dict(model.named_parameters())
     found, expected = training_loss(model, *batch()), plain_loss(model, *batch())
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
@@ -155,14 +134,14 @@ def test_loss_and_every_gradient_are_those_of_the_product(relative_error, prior,
 @pytest.mark.parametrize("mixture", ["none", "softmaxes"])
 def test_it_starts_as_the_head_without_control(mixture, tied):
     rows = []
-    for model in (language_model(mixture, tied=tied), language_model(mixture, None, tied)):
+    for model in (controlled_model(mixture, tied=tied), controlled_model(mixture, None, tied)):
         output = model.trunk(batch()[0], model.trunk.initial_state(B))
         rows.append(model.head.log_probs(model.head_input(output)))
     torch.testing.assert_close(rows[0], rows[1], rtol=1e-12, atol=1e-12)
 
 
 def test_singular_values_are_sigma_while_the_factors_are_orthonormal():
-    model = language_model()
+    model = controlled_model()
     head, sigma = model.head, torch.tensor([3, 0.5, 2, -1, 4], dtype=torch.float64)
     assert head.orthogonality_error() < 1e-24
     head.word_map.sigma_E.data.copy_(sigma)
@@ -182,7 +161,7 @@ def test_priors_fall_from_one_to_the_ratio():
 
 @pytest.mark.parametrize("prior", PRIORS)
 def test_the_penalty_alone_takes_the_factors_to_the_prior(prior):
-    head = moved(language_model(prior=prior)).head
+    head = moved(controlled_model(prior=prior)).head
     assert head.spectrum_error() > 0.01
     assert head.orthogonality_error() > 0.01
     descent = torch.optim.SGD(head.parameters(), lr=0.003)
@@ -198,34 +177,34 @@ def test_the_penalty_alone_takes_the_factors_to_the_prior(prior):
 
 
 def test_the_penalty_is_added_to_that_of_the_mixture():
-    head = language_model().head
+    head = controlled_model().head
     own = head.penalty(torch.zeros(1, 1, E))
     head.mixture.penalty = lambda hidden_TBD: torch.tensor(2.0)
     torch.testing.assert_close(head.penalty(torch.zeros(1, 1, E)), own + 2)
 
 
 def test_the_tied_weight_is_one_set_of_parameters():
-    model = language_model()
+    model = controlled_model()
     assert model.trunk.embedding_weight is model.head.decoder_weight
     assert model.trunk.word_map is model.head.word_map
-    sizes = [sum(p.numel() for p in m.parameters()) for m in (model, language_model(prior=None))]
+    sizes = [sum(p.numel() for p in m.parameters()) for m in (model, controlled_model(prior=None))]
     assert sizes[0] == sizes[1] + E + E * E
     twin = copy.deepcopy(model)
     assert twin.trunk.word_map is twin.head.word_map is not model.head.word_map
 
 
 def test_a_checkpoint_gives_the_same_function():
-    model, other = moved(language_model("softmaxes")), language_model("softmaxes")
+    model, other = moved(controlled_model("softmaxes")), controlled_model("softmaxes")
     other.load_state_dict(model.state_dict())
     assert torch.equal(training_loss(other, *batch()), training_loss(model, *batch()))
 
 
 def test_averages_are_those_of_the_factors():
-    model, switch = language_model(), AsgdSwitch(FromStart())
+    model, switch = controlled_model(), AsgdSwitch(FromStart())
     for _ in range(4):
         moved(model)
         switch.on_train_batch_end(None, model, None, None, 0)
-    evaluated = language_model()
+    evaluated = controlled_model()
     content = {"state_dict": model.state_dict(), "callbacks": {STATE_KEY: switch.state_dict()}}
     assert load_evaluated_weights(evaluated, content)
     head, prefix = evaluated.head, "trunk.word_map."
@@ -257,7 +236,7 @@ def test_fewer_words_than_dimensions_are_padded():
 def test_bad_options_are_named(option, value, message):
     options = {"prior": "exponential", "gamma": 1.0, "ratio": 0.5, **STRENGTHS, option: value}
     with pytest.raises(UserError, match=message):
-        SpectrumControl(head_parts(SingleContext(E), Identity(), None), **options)
+        SpectrumControl(head_parts(SingleContext(E), Identity(), V), **options)
 
 
 def test_a_trunk_that_cannot_look_vectors_up_is_refused_if_tied():

@@ -7,8 +7,6 @@ both sides compute in float64.
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 import pytorch_lightning as pl
@@ -16,15 +14,14 @@ import torch
 
 from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
-from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import Identity, PiecewiseLinear
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.objective import RegularizedNLL
-from lmkit.training.schedule import WindowLength
 from lmkit.training.triggers import AtEpoch, NonMonotone
 from lmkit.trunk.awd_lstm import AWDLSTM
+from tests.language_models import language_model, tied_head
 
 V, E, H, D, K = 23, 6, 9, 6, 3
 KNOTS, LIMIT = 40, 4.0
@@ -60,21 +57,15 @@ def lightning(kind: str, trigger) -> tuple[dict, Trace, AsgdSwitch, LanguageMode
     else:
         mixture = MixtureOfSoftmaxes(D, E, K, 0.0)
         transform = PiecewiseLinear(KNOTS, LIMIT, frozen=False)
-    parts = HeadParts(
-        mixture=mixture,
-        transform=transform,
-        word_counts_V=torch.zeros(V),
-        embedding_weight=trunk.embedding_weight,
-        chunk_mb=0.01,
-    )
-    head = Head(parts)
-    model = LanguageModel(
-        trunk=trunk,
-        head=head,
+    model = language_model(
+        trunk,
+        tied_head(trunk, mixture, transform, chunk_mb=0.01),
         objective=RegularizedNLL(AR, TAR),
-        optimizer=partial(torch.optim.SGD, lr=LR, weight_decay=DECAY, fused=True),
-        schedule=WindowLength(BPTT),
+        bptt=BPTT,
         transform_lr=PLIF_LR,
+        lr=LR,
+        weight_decay=DECAY,
+        fused=True,
     ).double()
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
     trace, switch = Trace(), AsgdSwitch(trigger)

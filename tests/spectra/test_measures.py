@@ -40,17 +40,6 @@ def test_condition_beyond_the_resolution_is_unresolved() -> None:
     assert by_svd.condition == pytest.approx(1e9)
 
 
-def test_a_tolerance_below_the_resolution_is_unresolved() -> None:
-    values = spectrum(1.0, 0.5, 1e-10)
-    by_gram = measure(values, 10, 3, torch.float64, press_dtype=torch.float64)
-    assert by_gram.press_rank is None
-    assert by_gram.press_tolerance < RESOLUTION["gram"]
-    assert "press_rank" in by_gram.unresolved
-    by_svd = measure(values, 10, 3, torch.float64, method="svd", press_dtype=torch.float64)
-    assert by_svd.press_rank == 3
-    assert by_svd.press_tolerance_dtype == "float64"
-
-
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (82_429, 1)])
 def test_the_papers_tolerance_is_resolved_at_every_size(shape) -> None:
     values = torch.ones(min(shape), dtype=torch.float64)

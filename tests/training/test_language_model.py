@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 import pytest
@@ -11,15 +10,13 @@ import torch
 
 from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
-from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import SingleContext
 from lmkit.heads.transforms import Identity
 from lmkit.training.head_module import to_device
 from lmkit.training.language_model import LanguageModel
-from lmkit.training.objective import RegularizedNLL
-from lmkit.training.schedule import WindowLength
 from lmkit.training.trainer import Trainer
 from lmkit.trunk.awd_lstm import AWDLSTM
+from tests.language_models import language_model, tied_head
 
 V = 11
 
@@ -28,21 +25,8 @@ V = 11
 def model() -> LanguageModel:
     torch.manual_seed(0)
     trunk = AWDLSTM(num_words=V, emb_dim=4, hidden_dim=5, out_dim=4, num_layers=2)
-    parts = HeadParts(
-        mixture=SingleContext(4),
-        transform=Identity(),
-        word_counts_V=torch.zeros(V),
-        embedding_weight=trunk.embedding_weight,
-    )
-    head = Head(parts)
-    model = LanguageModel(
-        trunk=trunk,
-        head=head,
-        objective=RegularizedNLL(0, 0),
-        optimizer=partial(torch.optim.SGD, lr=1.0, fused=True),
-        schedule=WindowLength(10),
-        transform_lr=1.0,
-    ).double()
+    head = tied_head(trunk, SingleContext(4), Identity())
+    model = language_model(trunk, head, fused=True).double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(5)

@@ -5,36 +5,23 @@ Shapes: T window length, B batch, N = T*B contexts, V vocabulary.
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from lmkit.heads.head import Head, HeadParts
+from lmkit.heads.head import Head
 from lmkit.heads.mixtures import Mixture, MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.spectrum_control import SpectrumControl
 from lmkit.heads.transforms import Identity, PiecewiseLinear
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.model_size import Part, parts, total
-from lmkit.training.objective import RegularizedNLL
-from lmkit.training.schedule import WindowLength
 from lmkit.trunk.awd_lstm import AWDLSTM
+from tests.language_models import head_parts, language_model
 
 V, E, H, D, K = 13, 5, 7, 6, 3
 T, B = 4, 3
-
-
-def head_parts(mixture: Mixture, transform: nn.Module, weight: nn.Parameter | None, loss: str):
-    return HeadParts(
-        mixture=mixture,
-        transform=transform,
-        word_counts_V=torch.zeros(V),
-        embedding_weight=weight,
-        loss=loss,
-    )
 
 
 def model(
@@ -46,19 +33,12 @@ def model(
 ):
     trunk = AWDLSTM(num_words=V, emb_dim=E, hidden_dim=H, out_dim=mixture.in_dim, num_layers=2)
     weight = trunk.embedding_weight if tied else None
-    made_of = head_parts(mixture, transform or Identity(), weight, loss)
+    made_of = head_parts(mixture, transform or Identity(), V, weight, loss=loss)
     head = Head(made_of)
     if control:
         strengths = {"spectrum_weight": 0.1, "orthogonality_weight": 0.1}
         head = SpectrumControl(made_of, prior="exponential", gamma=1.0, ratio=0.5, **strengths)
-    return LanguageModel(
-        trunk=trunk,
-        head=head,
-        objective=RegularizedNLL(2.0, 1.0),
-        optimizer=partial(torch.optim.SGD, lr=20.0),
-        schedule=WindowLength(70),
-        transform_lr=0.02,
-    )
+    return language_model(trunk, head)
 
 
 def by_name(found: list[Part]) -> dict[str, Part]:
@@ -142,7 +122,7 @@ def test_flops_of_multi_facet_softmax_are_those_that_torch_counts(loss):
     mixture = SingleContext(D)
     whole = model(mixture, tied=False)
     whole.head = MultiFacetSoftmax(
-        head_parts(mixture, Identity(), whole.trunk.embedding_weight, loss),
+        head_parts(mixture, Identity(), V, whole.trunk.embedding_weight, loss=loss),
         in_dim=D,
         emb_dim=E,
         num_experts=K,

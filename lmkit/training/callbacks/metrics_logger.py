@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from pytorch_lightning.loggers.logger import Logger
@@ -13,9 +12,9 @@ from lmkit.runs.metrics import MetricsFile
 class MetricsLogger(Logger):
     """Appends a row whenever something is logged; a run that resumes cuts the file back."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, file: MetricsFile) -> None:
         super().__init__()
-        self.file = MetricsFile(path)
+        self.file = file
 
     @property
     def name(self) -> str:

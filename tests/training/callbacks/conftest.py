@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,6 @@ from torch import Tensor
 
 from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
-from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
 from lmkit.heads.transforms import PiecewiseLinear
 from lmkit.runs.folder import RunFolder
@@ -33,10 +31,10 @@ from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.context import RunCallback, RunContext
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.objective import RegularizedNLL
-from lmkit.training.schedule import WindowLength
 from lmkit.training.trainer import Trainer
 from lmkit.training.triggers import Trigger
 from lmkit.trunk.awd_lstm import AWDLSTM
+from tests.language_models import language_model, tied_head
 
 V = 15
 
@@ -118,21 +116,10 @@ def build_model() -> Callable[[], LanguageModel]:
             weight_dropout=0.1,
         )
         trunk.layers[0].bias_hh.requires_grad_(False)
-        parts = HeadParts(
-            mixture=MixtureOfSoftmaxes(4, 4, 2, 0.1),
-            transform=PiecewiseLinear(20, 3.0, frozen=False),
-            word_counts_V=torch.zeros(V),
-            embedding_weight=trunk.embedding_weight,
-        )
-        head = Head(parts)
-        return LanguageModel(
-            trunk=trunk,
-            head=head,
-            objective=RegularizedNLL(1.0, 1.0),
-            optimizer=partial(torch.optim.SGD, lr=5.0, weight_decay=1e-5, fused=True),
-            schedule=WindowLength(10),
-            transform_lr=0.5,
-        ).double()
+        mixture = MixtureOfSoftmaxes(4, 4, 2, 0.1)
+        head = tied_head(trunk, mixture, PiecewiseLinear(20, 3.0, frozen=False))
+        objective, sgd = RegularizedNLL(1.0, 1.0), {"lr": 5.0, "weight_decay": 1e-5, "fused": True}
+        return language_model(trunk, head, objective=objective, transform_lr=0.5, **sgd).double()
 
     return build
 

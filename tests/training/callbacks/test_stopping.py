@@ -14,7 +14,7 @@ from lmkit.training.triggers import AtEpoch, FromStart, Never
 
 
 class Script(Patience):
-    """Patience that is told valid perplexities instead of measuring them."""
+    """Patience that takes valid perplexities from a list instead of measuring them."""
 
     def __init__(self, epochs: int | None, ppls: list[float]) -> None:
         super().__init__(epochs)

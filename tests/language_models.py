@@ -1,0 +1,60 @@
+"""A small language model of any trunk and head.
+
+Shapes: V vocabulary.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from lmkit.heads.head import Head, HeadParts
+from lmkit.heads.mixtures import Mixture
+from lmkit.training.language_model import LanguageModel
+from lmkit.training.objective import RegularizedNLL
+from lmkit.training.schedule import WindowLength
+
+
+def head_parts(
+    mixture: Mixture,
+    transform: nn.Module,
+    num_words: int,
+    weight: nn.Parameter | None = None,
+    **options: object,
+) -> HeadParts:
+    """Parts of a head that shares `weight`, if any; `options` are those of every head."""
+    return HeadParts(
+        mixture=mixture,
+        transform=transform,
+        word_counts_V=torch.zeros(num_words),
+        embedding_weight=weight,
+        **options,
+    )
+
+
+def tied_head(trunk: nn.Module, mixture: Mixture, transform: nn.Module, **options: object) -> Head:
+    """A plain head whose decoder shares the trunk's embedding."""
+    weight = trunk.embedding_weight
+    return Head(head_parts(mixture, transform, len(weight), weight, **options))
+
+
+def language_model(
+    trunk: nn.Module,
+    head: Head,
+    *,
+    objective: RegularizedNLL | None = None,
+    bptt: int = 10,
+    transform_lr: float = 1.0,
+    **sgd: object,
+) -> LanguageModel:
+    """Without regularisation, if no objective is given; `sgd` are options of the optimizer."""
+    return LanguageModel(
+        trunk=trunk,
+        head=head,
+        objective=objective or RegularizedNLL(0, 0),
+        optimizer=partial(torch.optim.SGD, **{"lr": 1.0} | sgd),
+        schedule=WindowLength(bptt),
+        transform_lr=transform_lr,
+    )

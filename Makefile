@@ -23,7 +23,7 @@ run: setup
 test: setup
 	$(BIN)/ruff check lmkit tests
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=worksteal
 
 # Sweeps on a SLURM of one node, which it installs (root and apt-get), starts and ends; or it says
 # why not.

@@ -47,7 +47,10 @@ class Checker:
             with torch.device("meta"):
                 check(config, run.source)
 
-        self._once("made", [config[section] for section in _MADE], make_all)
+        # no optimizer is refused for its trunk: of the two, each is made once, not each pair
+        for apart in ("trunk", "optimizer"):
+            sections = {name: config[name] for name in _MADE if name != apart}
+            self._once(f"made, but for its {apart},", sections, make_all)
         self._once("windows", [config["windows"], config["seed"]], lambda: _check_windows(config))
         named = identity(config, run.data_sha256, "cuda" if run.accelerator == "gpu" else "cpu")
         return RunFolder.of(config["runs_dir"], config["name"], named).path.name

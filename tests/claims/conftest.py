@@ -28,18 +28,22 @@ Lmkit = Callable[..., None]
 @pytest.fixture
 def lmkit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Lmkit]:
     """Runs `lmkit ARGUMENTS` in the test's folder, whose own modules it can import."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    yield typed_in(tmp_path, monkeypatch)
+    forget_modules_in(tmp_path)
+
+
+def typed_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Lmkit:
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # which tells edits by the second
 
     def run(*arguments: str) -> None:
         monkeypatch.setattr(sys, "argv", ["lmkit", *arguments])
         GlobalHydra.instance().clear()
-        forget_modules_in(tmp_path)  # a file that was edited is imported anew
+        forget_modules_in(folder)  # a file that was edited is imported anew
         main()
 
-    yield run
-    forget_modules_in(tmp_path)
+    return run
 
 
 def forget_modules_in(folder: Path) -> None:
@@ -47,6 +51,17 @@ def forget_modules_in(folder: Path) -> None:
     for name, module in list(sys.modules.items()):
         if Path(getattr(module, "__file__", None) or "/").parent == folder:
             del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two runs of plain softmax and one of GSS: not to be written to."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        lmkit = typed_in(folder, monkeypatch)
+        for options in (("head/transform=gss", "seed=1"), ("seed=1",), ("seed=2",)):
+            lmkit("train", *TINY, *options)
+    return folder / "runs"
 
 
 @pytest.fixture

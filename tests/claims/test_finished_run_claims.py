@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,11 +16,11 @@ from tests.claims.conftest import TINY, Lmkit
 
 
 @pytest.fixture
-def three(lmkit: Lmkit, runs: Callable[[], list[RunFolder]]) -> list[RunFolder]:
+def three(
+    trained: Path, tmp_path: Path, lmkit: Lmkit, runs: Callable[[], list[RunFolder]]
+) -> list[RunFolder]:
     """Two runs of plain softmax and one of GSS, the points of the sweep `mine`."""
-    lmkit("train", *TINY, "head/transform=gss", "seed=1")
-    for seed in (1, 2):
-        lmkit("train", *TINY, f"seed={seed}")
+    shutil.copytree(trained, tmp_path / "runs")
     found = sorted(runs(), key=lambda run: (run.path.name[:7], run.read_config()["seed"]))
     points = [Point(run.path.name, [], run.path.name, "toy", 2, None) for run in found]
     SweepFolder.of(Manifest("mine", "runs", str(Path.cwd()), 0, points)).save()
@@ -113,12 +114,10 @@ def test_finetuning_is_a_run_that_is_skipped_and_goes_on(lmkit, run, runs, capsy
     assert len(runs()) == 3
 
 
-def test_finetuned_runs_of_several_seeds_are_one_row_of_the_report(lmkit, runs):
-    for seed in (1, 2):
-        lmkit("train", *TINY, f"seed={seed}")
-    for run in list(runs()):
-        lmkit("finetune", f"run={run.path}", *FINETUNE, "max_epochs=1")
-    lmkit("report", "runs=runs", "out=page")
+def test_finetuned_runs_of_several_seeds_are_one_row_of_the_report(lmkit, three):
+    for softmax in three[:2]:
+        lmkit("finetune", f"run={softmax.path}", *FINETUNE, "max_epochs=1")
+    lmkit("report", "runs='runs head:softmax'", "out=page")
     (table,) = Path("page/tables").glob("*_performance.csv")
     with table.open(newline="") as lines:
         rows = [row for row in csv.reader(lines) if "finetuned" in row[0]]

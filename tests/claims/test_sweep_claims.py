@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,6 +113,21 @@ def test_a_sweeper_of_hydras_is_told_the_valid_perplexity(lmkit, runs, tmp_path)
 )
 def test_sweepers_and_launchers_that_do_not_go_together_are_one_line(refused, pair, expected):
     assert expected in refused("train", "--multirun", *TINY, "seed=1,2", *pair)
+
+
+@pytest.mark.parametrize(
+    ("axis", "expected"),
+    [
+        ("threads=1,two", r"point 2 \(threads=two\): threads must be a whole number"),
+        ("head/transform=gss,gsss", r"point 2 \(head/transform=gsss\): .*did you mean gss"),
+        ("trunk.input_dropot=0.1,0.2", r"point 1 \(.*\): there is no option trunk.input_dropot"),
+        ("sweep.sample=1,2", "sweep.sample=1,2: a sweep has one value"),
+        ("sweep.name=../x", "sweep.name must be a letter"),
+    ],
+)
+def test_a_bad_value_is_one_line_that_names_the_point(refused, tmp_path, axis, expected):
+    assert re.match(expected, refused("train", *SWEEP, axis))
+    assert not list(tmp_path.glob("runs/sweeps/*/manifest.json"))
 
 
 GLOBAL = "# @package _global_\n"

@@ -106,7 +106,11 @@ def test_a_sweeper_of_hydras_is_told_the_valid_perplexity(lmkit, runs, tmp_path)
     ("pair", "expected"),
     [
         (("hydra/launcher=basic",), "hydra/launcher=basic does not go with hydra/sweeper=lmkit"),
-        (("hydra/sweeper=basic",), "the launchers local, packed, slurm and workers go with hydra/"),
+        (
+            ("hydra/sweeper=basic",),
+            "the launchers local, packed, slurm and workers go with hydra/sweeper=lmkit; a sweeper "
+            "of Hydra's takes hydra/launcher=basic,",
+        ),
         (("hydra/sweeper=basic", "hydra/launcher=packed"), "the launchers local, packed, slurm an"),
         (("hydra/launcher=nowhere",), "hydra/launcher=nowhere does not exist"),
     ],

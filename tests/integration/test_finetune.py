@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
 import shutil
-import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -29,12 +25,9 @@ from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.sweeps.status import standings
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
+from tests.integration.test_resume import assert_same_run, kill_after, to_the_end
 
 QUIET = ["logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null"]
-COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mb"}
-
-spawner = multiprocessing.get_context("forkserver")
-spawner.set_forkserver_preload(["lmkit.evaluation.full_run", "lmkit.training.finetuning"])
 
 
 def composed(start: RunFolder, *overrides: str) -> dict:
@@ -140,56 +133,17 @@ def test_its_identity_is_of_the_first_run_and_the_options(first, toy_run, tmp_pa
     assert own != digest(first)  # other weights, as after more epochs
 
 
-def train(config: dict) -> None:
-    from lmkit.evaluation.full_run import run
-
-    run(config)
-
-
-def started(config: dict, seconds: float | None) -> bool:
-    """Whether it was still going after so long, and then killed."""
-    process = spawner.Process(target=train, args=(config,))
-    process.start()
-    process.join(seconds)
-    alive = process.is_alive()
-    if alive:
-        os.kill(process.pid, signal.SIGKILL)
-    process.join()
-    assert alive or process.exitcode == 0
-    return alive
-
-
 def test_kills_change_no_bit(toy_run, tmp_path):
-    frequent = ("callbacks.checkpoints.every_minutes=0.002", "max_epochs=5")
+    frequent = ("callbacks.checkpoints.every_minutes=0.002", "max_epochs=8")
     names = ("undisturbed", "killed")
-    configs = [composed(toy_run, f"runs_dir={tmp_path / name}", *frequent) for name in names]
-    warm_up = spawner.Process(target=time.sleep, args=(0,))  # imports, once for all
-    warm_up.start()
-    warm_up.join()
-    began = time.monotonic()
-    started(configs[0], None)
-    seconds = time.monotonic() - began
-    (whole,) = (RunFolder(f.parent) for f in tmp_path.glob("undisturbed/*/result.json"))
+    whole, killed = (composed(toy_run, f"runs_dir={tmp_path / name}", *frequent) for name in names)
+    reference = to_the_end(whole)
     seed = random.randrange(2**32)
     print(f"kill moments from seed {seed}")
     moments = random.Random(seed)
-    kills = sum(started(configs[1], moments.uniform(0.2, 0.7) * seconds) for _ in range(4))
+    kills = sum(kill_after(killed, 1, moments.uniform(0, 0.05)) for _ in range(4))
     assert kills >= 1, "the run ended before it could be killed"
-    started(configs[1], None)
-    (killed,) = (RunFolder(f.parent) for f in tmp_path.glob("killed/*/result.json"))
-    assert killed.read_result().metrics == whole.read_result().metrics
-    ours, theirs = load_checkpoint(killed.last), load_checkpoint(whole.last)
-    assert ours["state_dict"].keys() == theirs["state_dict"].keys()
-    for name, weight in ours["state_dict"].items():
-        assert torch.equal(weight, theirs["state_dict"][name]), name
-    for name, average in ours["callbacks"]["AsgdSwitch"]["averages"].items():
-        assert torch.equal(average, theirs["callbacks"]["AsgdSwitch"]["averages"][name]), name
-    assert rows_without_cost(killed) == rows_without_cost(whole)
-
-
-def rows_without_cost(folder: RunFolder) -> list[dict]:
-    rows = MetricsFile(folder.metrics).read()
-    return [{name: v for name, v in row.items() if name not in COST} for row in rows]
+    assert_same_run(reference, to_the_end(killed))
 
 
 def test_finished_it_is_skipped_and_a_larger_budget_goes_on(toy_run, tmp_path):

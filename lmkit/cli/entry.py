@@ -25,8 +25,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lmkit.cli import options
-from lmkit.cli.one_line import first_line, in_one_line, require_known_flags
-from lmkit.cli.own_configs import config_folders
+from lmkit.cli.command_line import config_folders, options_first
+from lmkit.cli.one_line import first_line, in_one_line
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.sweeps.axes import OF_SWEEPS, for_sweeper
 from lmkit.sweeps.points import ConfigReader
@@ -40,6 +40,8 @@ def entry_point(config_name: str) -> Callable[[Task], Callable[[], None]]:
     """Decorates a task so that a command composes conf/<config_name>.yaml and runs it."""
 
     def decorate(task: Task) -> Callable[[], None]:
+        printed: list[UserError] = []
+
         @wraps(task)
         def reporting(config: DictConfig) -> Any:
             try:
@@ -47,15 +49,16 @@ def entry_point(config_name: str) -> Callable[[Task], Callable[[], None]]:
             except UserError as error:
                 if HydraConfig.get().mode != RunMode.MULTIRUN:
                     sys.exit(f"error: {error}")
-                # a sweeper of Hydra's has others in this process, and tells of one error at the end
+                # a sweeper of Hydra's goes on with other points, and raises one error at its end
                 print(f"error: {error}", file=sys.stderr, flush=True)
+                printed.append(error)
                 raise
 
         @wraps(task)
         def main() -> None:
             _set_up_hydra()
             try:
-                require_known_flags(sys.argv[1:])
+                sys.argv[1:] = options_first(sys.argv[1:])
                 if config_name == "train":
                     folders = [CONFIGS, *config_folders(sys.argv[1:])]
                     sys.argv[1:] = for_sweeper(sys.argv[1:], folders)
@@ -63,7 +66,8 @@ def entry_point(config_name: str) -> Callable[[Task], Callable[[], None]]:
             except KeyboardInterrupt:
                 sys.exit("interrupted: the same command again goes on from the last checkpoint")
             except UserError as error:
-                sys.exit(f"error: {error}")
+                # a copy from a launcher's process may have been printed into a log alone
+                sys.exit(1 if error in printed else f"error: {error}")
             except (HydraException, OmegaConfBaseException, RuntimeError, ValueError) as error:
                 line = in_one_line(error, sys.argv[1:], config_name, CONFIGS)
                 if line is None:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lmkit.cli.own_configs import config_folders, first_sentence
+from lmkit.cli.command_line import config_folders, first_sentence
 from lmkit.errors.user_error import did_you_mean
 
 FOLDER = Path(__file__).parent

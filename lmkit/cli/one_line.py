@@ -19,27 +19,10 @@ from hydra.errors import (
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from lmkit.cli.own_configs import config_folders
+from lmkit.cli.command_line import config_folders
 from lmkit.errors.user_error import UserError, did_you_mean
 
-FLAGS = (
-    "--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--resolve", "--package", "-p",
-    "--run", "-r", "--multirun", "-m", "--shell-completion", "-sc", "--config-path", "-cp",
-    "--config-name", "-cn", "--config-dir", "-cd", "--experimental-rerun", "--info", "-i",
-)  # fmt: skip
-
 WHOLE = ("experiment", "multirun_sweeps")  # groups whose files set options of any section
-
-
-def require_known_flags(arguments: Sequence[str]) -> None:
-    """Raises UserError for an argument with dashes that is no flag of Hydra's."""
-    for argument in arguments:
-        name = argument.split("=")[0]
-        if name.startswith("-") and name not in FLAGS:
-            raise UserError(
-                f"there is no flag {name}{did_you_mean(name, FLAGS)}; options are written "
-                f"option=value, and --help lists them"
-            )
 
 
 def in_one_line(

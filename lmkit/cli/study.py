@@ -12,8 +12,8 @@ from functools import partial
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from lmkit.cli.command_line import config_folders, first_sentence
 from lmkit.cli.entry import CONFIGS, create, entry_point, plain_config
-from lmkit.cli.own_configs import config_folders, first_sentence
 from lmkit.errors.user_error import UserError, did_you_mean
 
 USAGE = """\

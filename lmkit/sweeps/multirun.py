@@ -91,9 +91,12 @@ def make_launcher(config: DictConfig) -> Launcher:
 def config_arguments(config: DictConfig) -> list[str]:
     """What a run's line says before its overrides, so that it finds the same configurations.
 
-    They are the folders that `--config-dir` and `hydra.searchpath` add, made absolute.
+    These are the folders that `--config-dir` and `hydra.searchpath` add, made absolute, and what
+    `--config-name` names.
     """
     arguments, searchpath = [], []
+    if config.hydra.job.config_name != "train":
+        arguments += ["--config-name", config.hydra.job.config_name]
     for source in config.hydra.runtime.config_sources:
         path = os.path.abspath(source.path) if source.schema == "file" else source.path
         if source.provider == "command-line":

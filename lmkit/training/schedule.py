@@ -24,7 +24,7 @@ class WindowLength(Schedule):
     """
 
     def __init__(self, bptt: int) -> None:
-        require_count("windows.bptt", bptt)
+        require_count("schedule.bptt (windows.bptt unless set)", bptt)
         self.bptt = bptt
 
     def factor(self, batch: Batch) -> float:

@@ -79,7 +79,7 @@ def test_completion_knows_studies_and_choices(line, expected):
 
 def test_help_lists_no_module_that_is_no_command():
     listed = {line.split()[0] for line in lmkit("--help").stdout.splitlines() if line[:2] == "  "}
-    assert not listed & {"options", "entry", "analysis", "main", "own_configs", "check_points"}
+    assert not listed & {"options", "entry", "analysis", "main", "command_line", "check_points"}
 
 
 def test_an_option_that_is_there_needs_no_plus():

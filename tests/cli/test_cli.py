@@ -14,7 +14,7 @@ import pytorch_lightning as pl
 
 from lmkit.cli import describe, finetune, train
 from lmkit.cli.analysis import run_analysis
-from lmkit.cli.entry import CONFIGS
+from lmkit.cli.entry import CONFIGS, compose, plain_config
 
 QUIET = ("hydra/job_logging=none", "hydra/hydra_logging=none")
 SMALL = ("data.train_tokens=5000", "data.valid_tokens=1000", "data.test_tokens=1000")
@@ -114,6 +114,7 @@ def test_help_lists_every_group(tmp_path):
         ("+trainer.precision=tf32", "trainer.precision is an option already"),
         ("~seed", "seed is missing: options can be set, not removed"),
         ("--quiet", "there is no flag --quiet; options are written option=value"),
+        ("--config-dir", "--config-dir must be followed by its value"),
         ("=3", "'=3' cannot be read as option=value"),
         ("optimizer.lr=[1", "'optimizer.lr=[1' cannot be read as option=value"),
         ("optimizer.lr=1,2", "optimizer.lr=1,2 has several values: add --multirun"),
@@ -150,6 +151,8 @@ def test_help_lists_every_group(tmp_path):
         ("head/transform=gss head.transform.k=0", "head.transform.k must be greater than 0"),
         ("head/transform=gss head.transform.k=-2", "head.transform.k must be greater than 0"),
         ("trigger.epoch=0", "trigger.epoch must be a whole number of at least 1, but is 0"),
+        ("schedule.bptt=abc", "schedule.bptt (windows.bptt unless set) must be a whole number of"),
+        ("windows.bptt=abc", "windows.bptt unless set) must be a whole number of at least 1, but"),
         ("windows.batch_size=10000000", "choose a smaller windows.batch_size"),
         # data
         ("data=penn", "data.root is not set: give the folder with penn/train.txt in it"),
@@ -247,7 +250,7 @@ def test_an_unknown_option_in_a_file_is_refused(refused, tmp_path):
     folder = tmp_path / "more" / "experiment"
     folder.mkdir(parents=True)
     (folder / "mine.yaml").write_text("# @package _global_\nmax_epoch: 3\n")
-    message = refused("experiment=mine", "--config-dir", str(folder.parent))
+    message = refused("experiment=mine", "--config-dir", str(folder.parent), "seed=1")
     assert "there is no option max_epoch (did you mean max_epochs?)" in message
 
 
@@ -322,3 +325,16 @@ def test_evaluate_refuses_bad_input(arguments, expected, refused):
 
 def test_describe_needs_the_corpus(refused):
     assert "data.root is not set" in refused("experiment=penn_mos", command=describe.main)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ((), "toy"),
+        (("data=penn",), "penn"),
+        (("data=text", "data.name=mine"), "mine"),
+        (("experiment=penn_mos", "data=wikitext-2"), "penn_mos"),
+    ],
+)
+def test_a_run_without_an_experiment_is_named_after_its_corpus(overrides, name):
+    assert plain_config(compose("train", overrides))["name"] == name

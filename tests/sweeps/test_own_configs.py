@@ -25,6 +25,9 @@ FILES = {
         callbacks: {spectrum: null}
         conclusion: {contexts: 50}
     """,
+    "mine/short.yaml": """
+        defaults: [train, _self_, {override experiment: own}]
+    """,
     "mine/multirun_sweeps/two_seeds.yaml": """
         # @package _global_
         hydra:
@@ -111,3 +114,11 @@ def test_an_own_sweep_that_sets_options_outside_its_axes_is_refused(folder, name
     refused = typed(folder, "train", *OWN, f"multirun_sweeps={name}")
     assert refused.returncode == 1
     assert message in refused.stderr
+
+
+def test_the_name_of_an_own_configuration_reaches_the_runs(folder):
+    line = ["--config-dir", "mine", "--config-name", "short", "--multirun"]
+    trained = typed(folder, "train", *line, "seed=1", "sweep.name=mine")
+    assert trained.returncode == 0, trained.stdout + trained.stderr
+    (result,) = folder.glob("runs/*/result.json")
+    assert result.parent.name.startswith("own-")

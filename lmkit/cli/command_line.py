@@ -1,0 +1,61 @@
+"""A command's line before Hydra has read it: its flags, and the user's own configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from lmkit.errors.user_error import UserError, did_you_mean
+
+FLAGS = (
+    "--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m",
+    "--shell-completion", "-sc", "--info", "-i",
+)  # fmt: skip
+FLAGS_WITH_VALUE = (
+    "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn",
+    "--config-dir", "-cd", "--experimental-rerun",
+)  # fmt: skip
+
+
+def options_first(arguments: Sequence[str]) -> list[str]:
+    """The line with its options before its flags: Hydra does not take options on both sides of one.
+
+    Raises: UserError for an argument with dashes that is no flag of Hydra's, or lacks its value.
+    """
+    options, flags = [], []
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        name, _, value = argument.partition("=")
+        if not name.startswith("-"):
+            options.append(argument)
+            continue
+        if name not in (*FLAGS, *FLAGS_WITH_VALUE):
+            raise UserError(
+                f"there is no flag {name}{did_you_mean(name, (*FLAGS, *FLAGS_WITH_VALUE))}; "
+                f"options are written option=value, and --help lists them"
+            )
+        flags.append(argument)
+        takes_next = name in FLAGS_WITH_VALUE and not value
+        if takes_next and not rest:
+            raise UserError(f"{name} must be followed by its value")
+        if takes_next or (name in ("--info", "-i") and rest and rest[0].isalpha()):
+            flags.append(rest.pop(0))
+    return [*options, *flags]
+
+
+def config_folders(arguments: Sequence[str]) -> list[Path]:
+    """The folders that `--config-dir` adds."""
+    folders = []
+    for argument, following in pairwise([*arguments, ""]):
+        flag, _, value = argument.partition("=")
+        if flag in ("--config-dir", "-cd"):
+            folders.append(Path(value or following))
+    return folders
+
+
+def first_sentence(file: Path) -> str:
+    """What a YAML file says of itself, the lines that are not about Hydra."""
+    lines = [line.lstrip("# ") for line in file.read_text("utf-8").splitlines()]
+    return next((line for line in lines if line and not line.startswith("@package")), "")

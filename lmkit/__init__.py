@@ -2,6 +2,10 @@
 
 import ctypes
 import os
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 
 # PyTorch's setting for large tensors in huge pages, read at its first allocation. A step allocates
 # the same tensors as the one before, and each page that the kernel hands out anew costs a fault:
@@ -20,6 +24,22 @@ def _map_large_tensors() -> None:
         m_trim_threshold, m_mmap_threshold = -1, -3  # as malloc.h numbers them
         mallopt(m_mmap_threshold, 8 * 2**20)
         mallopt(m_trim_threshold, 512 * 2**20)
+
+
+def modules_on_use(package: str) -> Callable[[str], ModuleType]:
+    """A `__getattr__` for a package whose modules load when they are first used (PEP 562).
+
+    `from lmkit import evaluation` then costs nothing, and `evaluation.load.load_run(...)` imports
+    torch. So a command says at its top what it uses, and its --help does not wait for it.
+    """
+
+    def load(name: str) -> ModuleType:
+        module = f"{package}.{name}"
+        if find_spec(module) is None:
+            raise AttributeError(f"module {package} has no attribute {name}")
+        return import_module(module)
+
+    return load
 
 
 if os.environ["THP_MEM_ALLOC_ENABLE"] == "1":

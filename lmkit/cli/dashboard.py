@@ -11,6 +11,7 @@ import re
 import sys
 from pathlib import Path
 
+from lmkit import tracking
 from lmkit.errors.user_error import UserError
 from lmkit.runs.sweep_folder import SweepFolder
 
@@ -30,18 +31,15 @@ def dashboard(sweep: SweepFolder, target: str | None, out: Path | None, online: 
         raise UserError("--online needs to know where to: add ENTITY/PROJECT after the sweep")
     if target is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", target):
         raise UserError(f"ENTITY/PROJECT must be two names with a / between, but is {target!r}")
-    # slow to import, so only once the arguments are known to be good
-    from lmkit.tracking.publish import send, write_workspace
-    from lmkit.tracking.summary import axes_of, project_of
-    from lmkit.tracking.workspace import workspace
-
-    entity, project = (target or f"{UNKNOWN}/{project_of(sweep)}").split("/")
+    project = tracking.summary.project_of(sweep)
+    entity, project = (target or f"{UNKNOWN}/{project}").split("/")
     path = out or sweep.path / "workspace.json"
-    content = workspace(sweep.manifest.name, axes_of(sweep), entity, project)
+    axes = tracking.summary.axes_of(sweep)
+    content = tracking.workspace.workspace(sweep.manifest.name, axes, entity, project)
     if online:
-        print(f"workspace: {send(path, content)}")
+        print(f"workspace: {tracking.publish.send(path, content)}")
     else:
-        write_workspace(path, content)
+        tracking.publish.write_workspace(path, content)
     print(f"file:      {path}")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 from rich.console import Console
 
+from lmkit import training
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.presentation.tables import Row, Table, key_values, number, plain_table
 from lmkit.presentation.terminal import to_terminal
@@ -31,19 +32,15 @@ forward and backward. Gates, dropout, transforms and softmax are left out."""
 def main(config: DictConfig) -> None:
     """Builds the model on the meta device and prints two tables."""
     plain = plain_config(config)
-    import torch
-
-    from lmkit.training.build import build_model, make
-    from lmkit.training.model_size import parts, total
-
+    make = training.build.make
     make(plain["trigger"], "trigger")
     corpus = make(plain["data"], "data").load()
-    with torch.device("meta"):
-        model = build_model(plain, torch.zeros(len(corpus.vocabulary), dtype=torch.long))
-    sizes = parts(model)
+    sizes = training.model_size.parts(
+        training.build.build_model_without_weights(plain, len(corpus.vocabulary))
+    )
     console = Console()
     console.print(to_terminal(configuration_table(plain, corpus)))
-    console.print(to_terminal(size_table([*sizes, total(sizes)])))
+    console.print(to_terminal(size_table([*sizes, training.model_size.total(sizes)])))
     console.print(LEGEND, style="dim")
 
 

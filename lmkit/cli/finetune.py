@@ -8,6 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from lmkit import evaluation, training
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.runs.folder import RunFolder
@@ -22,9 +23,8 @@ def main(config: DictConfig) -> float:
 
     Returns: the best valid perplexity, for sweepers that search.
     """
-    from lmkit.evaluation.full_run import run  # imports torch, which --help must not wait for
-
-    return float(run(run_config(plain_config(config))).read_result().metrics["valid_ppl"])
+    run = evaluation.full_run.run(run_config(plain_config(config)))
+    return float(run.read_result().metrics["valid_ppl"])
 
 
 def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,9 +47,7 @@ def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:
         "callbacks": plain["callbacks"],
         "logger": plain["logger"],
     }
-    from lmkit.training.finetuning import finetuning_config  # imports torch
-
-    return finetuning_config(start, changes, plain["lr"], plain["data_root"])
+    return training.finetuning.finetuning_config(start, changes, plain["lr"], plain["data_root"])
 
 
 def _finished(path: str) -> RunFolder:

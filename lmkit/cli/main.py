@@ -54,9 +54,7 @@ def _run(name: str, arguments: Sequence[str]) -> None:
     if (FOLDER / f"{name}.py").exists():
         importlib.import_module(f"lmkit.cli.{name}").main()
     else:
-        from lmkit.cli.analysis import run_analysis  # slower than what --help needs
-
-        run_analysis(name)
+        importlib.import_module("lmkit.cli.analysis").run_analysis(name)
 
 
 def _commands() -> dict[str, str]:

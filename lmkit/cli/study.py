@@ -12,6 +12,7 @@ from functools import partial
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from lmkit import studies
 from lmkit.cli.command_line import config_folders, first_sentence
 from lmkit.cli.entry import CONFIGS, create, entry_point, plain_config
 from lmkit.errors.user_error import UserError, did_you_mean
@@ -28,17 +29,17 @@ usage: lmkit study STUDY [option=value ...]      lmkit study STUDY --help lists 
 def main() -> None:
     """Takes the first word as the study's name, and leaves the rest of the line to Hydra."""
     arguments = sys.argv[1:]
-    studies = _studies(arguments)
+    sentences = _sentences(arguments)
     if arguments[:1] == ["-sc"]:
-        return _complete(studies)
+        return _complete(list(sentences))
     if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
-        width = max(map(len, studies))
-        print(USAGE + "\n".join(f"  {name:{width}}  {line}" for name, line in studies.items()))
+        width = max(map(len, sentences))
+        print(USAGE + "\n".join(f"  {name:{width}}  {line}" for name, line in sentences.items()))
         return
     name = arguments[0]
-    if name not in studies:
-        near = did_you_mean(name, list(studies))
-        sys.exit(f"error: there is no study {name}{near}; there are {', '.join(studies)}")
+    if name not in sentences:
+        near = did_you_mean(name, list(sentences))
+        sys.exit(f"error: there is no study {name}{near}; there are {', '.join(sentences)}")
     sys.argv = [f"{sys.argv[0]} {name}", *arguments[1:]]
     _run(name)
 
@@ -49,43 +50,40 @@ def _run(name: str) -> None:
         options = plain_config(config)
         shared = {key: options.pop(key) for key in ("runs_dir", "seed", "threads")}
         progress_bar = options.pop("progress_bar")
-        # these import torch, which --help must not wait for
-        from lmkit.studies.head_options import head_sections
-        from lmkit.studies.running import StudyRun, show
-        from lmkit.studies.study import Study
-
         named = create({"_target_": options["_target_"], "_partial_": True}, name)
         kind = named.func if isinstance(named, partial) else None
-        if not (isinstance(kind, type) and issubclass(kind, Study)):
+        if not (isinstance(kind, type) and issubclass(kind, studies.study.Study)):
             raise UserError(f"{options['_target_']} is not derived from Study")
         overrides = HydraConfig.get().overrides.hydra
         search_path = [each for each in overrides if each.startswith("hydra.searchpath=")]
         for option in kind.head_options:
-            options[option] = head_sections(option, options[option], search_path)
+            options[option] = studies.head_options.head_sections(
+                option, options[option], search_path
+            )
         study = create({**options, "_convert_": "all"}, name)
-        assert isinstance(study, Study)
-        started = StudyRun(study, name=name, options=options, **shared)
+        assert isinstance(study, studies.study.Study)
+        started = studies.running.StudyRun(study, name=name, options=options, **shared)
         started.finish(progress_bar=progress_bar)
-        show(started.path)
+        studies.running.show(started.path)
 
     run()
 
 
-def _studies(arguments: list[str]) -> dict[str, str]:
+def _sentences(arguments: list[str]) -> dict[str, str]:
     """What each study says of itself in its file, by its name: ours and the user's own."""
     folders = [*config_folders(arguments), CONFIGS]
     files = [file for folder in folders for file in folder.glob("studies/*.yaml")]
     return {file.stem: first_sentence(file) for file in sorted(files, key=lambda file: file.stem)}
 
 
-def _complete(studies: dict[str, str]) -> None:
+def _complete(names: list[str]) -> None:
     """Shell completion: of the study here, of all after it by Hydra."""
     line = os.environ.get("COMP_LINE", "")
     words = line.split()
     if len(words) < 2 or (len(words) == 2 and not line.endswith(" ")):
         typed = words[1] if len(words) == 2 else ""
-        print("\n".join(name for name in studies if name.startswith(typed)))
-    elif words[1] in studies:
+        print("\n".join(name for name in names if name.startswith(typed)))
+    elif words[1] in names:
         start = line.index(words[1], len(words[0]))
         rest = line[:start] + line[start + len(words[1]) :].lstrip(" ")
         point = int(os.environ.get("COMP_POINT") or len(line))

@@ -8,6 +8,7 @@ import sys
 
 from rich.console import Console
 
+from lmkit import tracking
 from lmkit.errors.user_error import UserError
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps import tables
@@ -46,9 +47,7 @@ def work(sweep: SweepFolder, console: Console) -> bool:
 
 def sync(sweep: SweepFolder, console: Console, online: bool) -> bool:
     """Rebuilds the sweep's W&B runs from its run folders. Returns: whether none is damaged."""
-    from lmkit.tracking.sync import sync  # slow, so only once the arguments are known to be good
-
-    return sync(sweep, online, console)
+    return tracking.sync.sync(sweep, online, console)
 
 
 def main() -> None:

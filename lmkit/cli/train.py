@@ -8,6 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from lmkit import evaluation
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.runs.names import name_with_head
@@ -30,7 +31,5 @@ def main(config: DictConfig) -> float:
         raise UserError("dry_run=true is for sweeps: say multirun_sweeps=NAME or --multirun")
     plain = plain_config(config)
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)
-    from lmkit.evaluation.full_run import run  # imports torch, which --help must not wait for
-
-    metrics: dict[str, Any] = run(plain).read_result().metrics
+    metrics: dict[str, Any] = evaluation.full_run.run(plain).read_result().metrics
     return float(metrics["valid_ppl"])

@@ -1,15 +1,14 @@
 """Measuring trained models.
 
-The modules bring torch, which a report does without. So each of them loads when it is first used:
-`from lmkit import evaluation` costs nothing, `evaluation.load.load_run(...)` imports torch.
+Its modules import torch, so each of them loads when it is first used.
 """
 
-from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # what analyses use, for mypy
+from lmkit import modules_on_use
+
+if TYPE_CHECKING:  # what analyses and commands use, for mypy
+    from lmkit.evaluation import full_run as full_run
     from lmkit.evaluation import generate as generate
     from lmkit.evaluation import gradient_bottleneck as gradient_bottleneck
     from lmkit.evaluation import load as load
@@ -20,8 +19,4 @@ if TYPE_CHECKING:  # what analyses use, for mypy
     from lmkit.evaluation import spectrum as spectrum
     from lmkit.evaluation import word_vectors as word_vectors
 else:
-
-    def __getattr__(name: str) -> ModuleType:
-        if find_spec(f"{__name__}.{name}") is None:
-            raise AttributeError(f"module {__name__} has no attribute {name}")
-        return import_module(f"{__name__}.{name}")
+    __getattr__ = modules_on_use(__name__)

@@ -1,1 +1,14 @@
-"""The report over many runs: tables, figures and one page of HTML. No torch."""
+"""The report over many runs: tables, figures and one page of HTML. No torch.
+
+Its modules import matplotlib and scipy, so each of them loads when it is first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from lmkit import modules_on_use
+
+if TYPE_CHECKING:  # what the command uses, for mypy
+    from lmkit.report import contents as contents
+    from lmkit.report import rank_and_perplexity as rank_and_perplexity
+else:
+    __getattr__ = modules_on_use(__name__)

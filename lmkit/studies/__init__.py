@@ -1,1 +1,15 @@
-"""The bottleneck in isolation: experiments that need no language model; a house of its own."""
+"""The bottleneck in isolation: experiments that need no language model; a house of its own.
+
+Its modules import torch, so each of them loads when it is first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from lmkit import modules_on_use
+
+if TYPE_CHECKING:  # what the command uses, for mypy
+    from lmkit.studies import head_options as head_options
+    from lmkit.studies import running as running
+    from lmkit.studies import study as study
+else:
+    __getattr__ = modules_on_use(__name__)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from pytorch_lightning.loggers import Logger
@@ -94,6 +95,12 @@ def build_model(config: Section, word_counts_V: Tensor) -> HeadModule:
         schedule=make(config["schedule"], "schedule", Schedule),
     )
     return module
+
+
+def build_model_without_weights(config: Section, num_words: int) -> HeadModule:
+    """`build_model` on the meta device: shapes alone, which take no memory."""
+    with torch.device("meta"):
+        return build_model(config, torch.zeros(num_words, dtype=torch.long))
 
 
 def build_data(config: Section, corpus: object) -> DataModule:

@@ -17,7 +17,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 import lmkit
 from lmkit.cli import entry, main
-from lmkit.cli.one_line import require_known_flags
+from lmkit.cli.command_line import options_first
 from lmkit.sweeps import axes
 
 ROOT = Path(lmkit.__file__).parents[1]
@@ -143,7 +143,7 @@ def test_the_command_is_taken(line, monkeypatch, tmp_path):
     config_name, rest = config_of(command, arguments)
     configs, rest = with_own(rest, tmp_path / "configs")
     flags = [each for each in rest if each.startswith("-")]
-    require_known_flags(flags)
+    options_first(rest)  # refuses a flag that there is not
     GlobalHydra.instance().clear()
     overrides = [each for each in rest if each not in flags]
     compose_all(configs, config_name, overrides, "--multirun" in flags)

@@ -109,7 +109,7 @@ def _table(study: Study, files: Files) -> Table | None:
             for content in files.analyses(run, Divergence.name, check=_check):
                 where = content["split"], content["num_contexts"]
                 found.setdefault(where, []).append(content["exact"])
-        published = published_of(group, study.corpus)
+        published = published_of(group, study)
         for (split, contexts), values in sorted(found.items()):
             fact = published.facts.divergence.get(split) if published else None
             mine = spread_cell(spread_of(values), 3)

@@ -287,7 +287,7 @@ def _rho_table(
     rho: Mapping[Group, Mapping[str, Sequence[float]]],
 ) -> Table:
     first = next(iter(contents.values()))[0]["word_similarity"]
-    prefix = corpus_prefix(study.corpus)
+    prefix = corpus_prefix(study)
     counts = published_section("word_pairs")
     rows = []
     for name, values in first.items():
@@ -318,11 +318,11 @@ def _rho_table(
 
 def _published_table(study: Study, groups: Sequence[Group]) -> list[Table]:
     section = published_section("word_similarity")
-    published = section.get(corpus_prefix(study.corpus) or "", {})
+    published = section.get(corpus_prefix(study) or "", {})
     shown = [
         group
         for group in groups
-        if published_of(group, study.corpus) is not None and group.head.family in section["heads"]
+        if published_of(group, study) is not None and group.head.family in section["heads"]
     ]
     if not published or not shown:
         return []

@@ -251,7 +251,7 @@ def _table_contexts(study: Study, files: Files, contexts: int | None) -> list[in
     """The usual number of contexts, and the published one where a run has ranks there."""
     if contexts is None:
         return []
-    prefix = corpus_prefix(study.corpus)
+    prefix = corpus_prefix(study)
     published = published_section("corpora")[prefix]["rank_contexts"] if prefix else contexts
     if published == contexts or not any(ranks_at(g, files, published) for g in study.groups):
         return [contexts]
@@ -263,7 +263,7 @@ def _rank_table(study: Study, files: Files, contexts: int) -> Table:
     measured = {group: _test_measurements(group, files, contexts) for group in study.groups}
     rows = []
     for group, of_group in measured.items():
-        published = published_of(group, study.corpus)
+        published = published_of(group, study)
         facts = published.facts if published else None
         if facts is not None and facts.rank_contexts != contexts:
             facts = None

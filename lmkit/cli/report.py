@@ -6,7 +6,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from lmkit.cli.entry import entry_point, plain_config
+from lmkit.cli.entry import entry_point, experiment_config, plain_config
 
 
 @entry_point("report")
@@ -34,6 +34,7 @@ def main(config: DictConfig) -> None:
         page = make_report(
             selected.runs,
             analyses=analyses.classes,
+            experiments=experiment_config,
             baseline=plain["baseline"],
             window=window,
             out=Path(plain["out"]),

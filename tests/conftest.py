@@ -146,7 +146,7 @@ def make_run() -> Callable[..., Path]:
         config |= {"name": name, "seed": seed, "threads": 1, "callbacks": {}}
         config["data"] = {"name": "penn", "root": "data", "train_tokens": train_tokens}
         is_penn = sizes[0] == 10000 and train_tokens is None
-        sha256 = PENN_SHA256 if is_penn else f"data of {sizes} {train_tokens}"
+        sha256 = PENN_SHA256 if is_penn else f"data of {sizes[0]} words {train_tokens}"
         its_identity = identity(config, sha256, "cpu")
         its_head = head_name([its_mixture[0], its_transform[0]])
         place = (0, its_mixture[1], its_transform[1])

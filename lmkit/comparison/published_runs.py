@@ -87,7 +87,7 @@ def differences_from(
     run = group.runs[0]
     wanted = identity(config, run.data_sha256, str(run.settings["device_kind"])).settings
     options = differing_settings(  # an option at its default may be there or left out
-        deciding_settings(without_defaults(each)) for each in (run.settings, wanted)
+        deciding_settings(without_defaults(each)) for each in (wanted, run.settings)
     )
     mine, theirs = (deciding_settings(each) for each in (run.settings, wanted))
     differences = differences_in_words(

@@ -20,7 +20,7 @@ from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import listed, spread_cell
 from lmkit.comparison.groups import Group, Study, spread_of
-from lmkit.comparison.published_runs import corpus_prefix, published_of
+from lmkit.comparison.published_runs import corpus_prefix, not_as_published, published_of
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.published import published_section
@@ -128,7 +128,7 @@ class Embeddings(Analysis):
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
-        having, without = files.having(study, cls.name)
+        having, without = files.having(study, cls)
         groups, note = study.shown(_SHOWN, having)
         contents = {group: measured for group in groups if (measured := _measured(group, files))}
         missing = [f"no embeddings.json: {listed(without)}: {_COMMAND}"] if without else []
@@ -234,7 +234,7 @@ def _known_rho(word_similarity: Mapping[str, Content]) -> dict[str, float]:
 
 
 def _measured(group: Group, files: Files) -> list[Content]:
-    return [*files.of_runs(group.runs, Embeddings.name, check=_check).values()]
+    return [*files.of_runs(group.runs, Embeddings, check=_check).values()]
 
 
 def _check(content: Content) -> None:
@@ -331,7 +331,8 @@ def _published_table(study: Study, groups: Sequence[Group]) -> list[Table]:
     columns = [Column("benchmark", is_text=True), *(Column(group.label) for group in shown)]
     caption = f"Spearman's ρ as published: {section['source']}."
     title = "Word similarity, published"
-    return [Table("word_similarity_published", title, caption, columns, rows)]
+    notes = not_as_published((group.label, published_of(group, study)) for group in shown)
+    return [Table("word_similarity_published", title, caption, columns, rows, notes)]
 
 
 def _components(study: Study, contents: Mapping[Group, Sequence[Content]]) -> Table:

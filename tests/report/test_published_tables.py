@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lmkit.analyses.divergence import Divergence
+from lmkit.analyses.rank import Rank
 from lmkit.cli.entry import experiment_config
 from lmkit.comparison.baselines import with_baselines
 from lmkit.comparison.groups import Study, studies
@@ -19,6 +21,8 @@ from lmkit.report.pairwise_tests import pairwise_tests
 from lmkit.report.performance import performance
 from lmkit.report.rank_and_perplexity import rank_and_perplexity
 from lmkit.report.summary import summary
+from lmkit.runs.analysis_files import write_analysis
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
 
 PUBLISHED_CONTEXTS = 82429
@@ -226,3 +230,27 @@ def test_a_run_with_other_columns_hides_nothing_and_the_page_warns(tmp_path, mak
     deviations = {row["head"]: row["deviation, published sd"] for row in rows
                   if row["measure"] == "test perplexity"}  # fmt: skip
     assert sorted(deviations.values()) == ["0.2", "–"]
+
+
+@pytest.mark.parametrize("all_contexts", [82429, 5000])
+def test_published_divergence_is_of_the_whole_split_and_of_the_same_experiment(
+    tmp_path, make_run, all_contexts
+):
+    run = make_run(tmp_path, 1, options={"optimizer.lr": 5})
+    measured = {"split": "test", "num_contexts": 5000, "all_contexts": all_contexts, "exact": 4.9}
+    write_analysis(RunFolder(run), "divergence_test_5000", measured, kind="divergence",
+                   schema_version=1, checkpoint="best", averaged=True)  # fmt: skip
+    (section,) = Divergence.sections(study_of(tmp_path), Files())
+    table = tables(section)["divergence"]
+    (row,) = cells(table)
+    assert row.get("published, whole split") == (None if all_contexts == 82429 else "4.763")
+    assert ["optimizer.lr=5 (20)" in note for note in table.notes] == (
+        [] if all_contexts == 82429 else [True]
+    )
+
+
+def test_the_table_of_ranks_says_what_differs(tmp_path, make_run):
+    make_run(tmp_path, 1, options={"optimizer.lr": 5}, contexts=PUBLISHED_CONTEXTS)
+    (section,) = Rank.sections(study_of(tmp_path), Files())
+    (note,) = tables(section)[f"ranks_{PUBLISHED_CONTEXTS}"].notes
+    assert "optimizer.lr=5 (20)" in note

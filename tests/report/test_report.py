@@ -223,6 +223,7 @@ def test_the_command_needs_no_torch_and_names_what_is_wrong(tmp_path, make_run, 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "False"
     assert (tmp_path / "out" / "index.html").is_file()
+    assert (tmp_path / "out" / "tables" / "penn_published.csv").is_file()
     assert "error: runs=" in lmkit_report(tmp_path, "runs=nowhere").stderr
     wrong = lmkit_report(tmp_path, "runs=runs", "window=[3,1]").stderr
     assert wrong.startswith("error: window must begin below its end")

@@ -12,6 +12,7 @@ from lmkit.comparison.published_runs import (
     corpus_prefix,
     deviation,
     not_as_published,
+    published_of,
 )
 from lmkit.comparison.ranks import rank_at
 from lmkit.comparison.run_files import Files
@@ -107,15 +108,16 @@ def rank_and_difference(
     if in_paper and all(rank_at(group, files, at_published) for group in in_paper):
         contexts = at_published
     rows: list[Row] = []
-    shown: list[tuple[str, Published | None]] = []
+    shown: dict[str, Published | None] = {}  # by label, baselines of published heads too
     for each in tested:
         if each.comparison is None:
             continue
         family = each.group.head.family
         is_published = each.published and each.published.experiment == f"{prefix}_{family}"
         theirs = published.get(family, {}) if is_published else {}
-        if theirs:
-            shown.append((each.group.label, each.published))
+        if theirs and each.baseline is not None:
+            for group in (each.baseline, each.group):
+                shown[group.label] = published_of(group, study)
         ranks = theirs if contexts == at_published else {}
         differences = theirs if study.baseline_family == "softmax" else {}
         rank = rank_at(each.group, files, contexts)
@@ -138,10 +140,7 @@ def rank_and_difference(
         f"Press rank of log P on the test set{at}, and by how much test perplexity is below the "
         f"baseline's (above 0: better) on {study.short}.{source}"
     )
-    notes = not_as_published(
-        [(each.group.label, each.published) for each in tested if each.baseline is None and shown]
-        + shown
-    )
+    notes = not_as_published(shown.items())
     if shown and contexts != at_published:
         notes.append(f"published ranks are over {at_published:,} contexts, and compare only there")
     columns: list[Heading] = [

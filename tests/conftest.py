@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
+from lmkit.cli.entry import experiment_config
+from lmkit.presentation.published import published_section
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import identity
 from lmkit.runs.names import UNPLACED, RunNames, family_of, head_name
@@ -40,10 +43,9 @@ TRANSFORMS = {
     ),
     "outside": ("Cube", UNPLACED, {"_target_": "heads.Cube", "start": 0.01}),
 }
-TRIGGERS = {
-    "et": ("ET 200", {"_target_": "lmkit.training.triggers.AtEpoch", "epoch": 200}),
-    "nt": ("NT 5", {"_target_": "lmkit.training.triggers.NonMonotone", "n": 5}),
-}
+# of each trigger: its name, and how the names of experiments with it end
+TRIGGERS = {"et": ("ET 200", ""), "nt": ("NT 5", "_nt")}
+PENN_SHA256 = published_section("corpora")["penn"]["sha256"]
 THRESHOLDS = [10.0 ** (-step / 10) for step in range(80, -1, -1)]
 
 
@@ -111,7 +113,7 @@ def spectrum_measures() -> Callable[..., dict[str, object]]:
 
 @pytest.fixture(scope="session")
 def make_run() -> Callable[..., Path]:
-    """Writes a finished run into a folder of runs; what is not said is as for softmax on PTB."""
+    """Writes a finished run into a folder of runs; what is not said is as published on PTB."""
 
     def make(
         root: Path,
@@ -124,33 +126,28 @@ def make_run() -> Callable[..., Path]:
         contexts: int = 10000,
         sizes: tuple[int, int] = (10000, 82429),
         changes: dict[str, object] | None = None,
-        max_epochs: int = 3,
+        options: dict[str, object] | None = None,
         name: str = "penn_small",
         train_tokens: int | None = None,
     ) -> Path:
         its_mixture, its_transform = MIXTURES[mixture], TRANSFORMS[transform]
-        trigger_name, trigger_section = TRIGGERS[trigger]
-        head = {"mixture": dict(its_mixture[2]), "transform": dict(its_transform[2])}
-        for option, value in (changes or {}).items():
-            part, key = option.split(".")
-            head[part][key] = value
-        config = {
-            "name": name,
-            "data": {"name": "penn", "root": "data", "train_tokens": train_tokens},
-            "trunk": {"emb_dim": 400, "_target_": "lmkit.trunk.awd_lstm.AWDLSTM"},
-            "head": {"chunk_mb": 32, **head},
-            "objective": {"ar_weight": 2.0},
-            "module": {"transform_lr": 0.02},
-            "schedule": {"bptt": 70},
-            "callbacks": {},
-            "optimizer": {"lr": 20.0},
-            "trigger": trigger_section,
-            "windows": {"batch_size": 20},
-            "seed": seed,
-            "threads": 1,
-            "trainer": {"precision": "32-true", "deterministic": False},
-        }
-        its_identity = identity(config, f"data of {sizes} {train_tokens}", "cpu")
+        trigger_name, suffix = TRIGGERS[trigger]
+        published = "penn_mos" if mixture == "softmaxes" else "penn_softmax"
+        config = deepcopy(experiment_config(f"{published}{suffix}"))
+        if transform != "identity":
+            config["head"]["transform"] = dict(its_transform[2])
+        of_head = {f"head.{option}": value for option, value in (changes or {}).items()}
+        for option, value in (of_head | (options or {})).items():
+            section = config
+            *path, key = option.split(".")
+            for part in path:
+                section = section[part]
+            section[key] = value
+        config |= {"name": name, "seed": seed, "threads": 1, "callbacks": {}}
+        config["data"] = {"name": "penn", "root": "data", "train_tokens": train_tokens}
+        is_penn = sizes[0] == 10000 and train_tokens is None
+        sha256 = PENN_SHA256 if is_penn else f"data of {sizes[0]} words {train_tokens}"
+        its_identity = identity(config, sha256, "cpu")
         its_head = head_name([its_mixture[0], its_transform[0]])
         place = (0, its_mixture[1], its_transform[1])
         corpus = ("Penn Treebank", "PTB")
@@ -172,9 +169,10 @@ def make_run() -> Callable[..., Path]:
             "switched_after": 1,
             "test_spectrum": measures,
         }
-        cost = {"seconds_per_epoch": 55.0 + seed, "parameters": 24221600}
+        parameters = 21504560 if mixture == "softmaxes" else 24221600
+        cost = {"seconds_per_epoch": 55.0 + seed, "parameters": parameters}
         provenance = {"git": {"commit": "abc", "dirty": False}, "threads": 1}
-        spent = Spent(max_epochs, None, 3, "max_epochs")
+        spent = Spent(config["max_epochs"], config["patience"], 3, "patience")
         result = Result(1, name, its_identity.digest, metrics, cost, provenance, spent)
         publish_result(folder.result, result)
         return folder.path

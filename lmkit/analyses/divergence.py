@@ -13,7 +13,7 @@ from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.first_contexts import FirstContexts, of_all
 from lmkit.comparison.cells import spread_cell
 from lmkit.comparison.groups import Study, spread_of
-from lmkit.comparison.published_runs import published_of
+from lmkit.comparison.published_runs import Published, not_as_published, published_of
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import PublishedNumber, published_run
 from lmkit.presentation.section import Section
@@ -76,7 +76,8 @@ class Divergence(Analysis):
     def notes(self, contents: Mapping[str, Content]) -> list[str]:
         facts = {name: _published(content) for name, content in contents.items()}
         return [
-            f"{name}: published under its name {contents[name]['experiment']}: {fact.source}"
+            f"{name}: published under its name {contents[name]['experiment']}: {fact.source}; "
+            "lmkit report says in what the run differs from that experiment"
             for name, fact in facts.items()
             if fact is not None
         ]
@@ -91,27 +92,35 @@ class Divergence(Analysis):
 
 
 def _published(content: Content) -> PublishedNumber | None:
+    """What was published of the whole split, of nothing else."""
+    if content["num_contexts"] != content["all_contexts"]:
+        return None
     facts = published_run(content["experiment"], content["num_words"])
     return facts.divergence.get(content["split"]) if facts else None
 
 
 def _check(content: Content) -> None:
     """Raises an error of Python's where something is missing that the report reads."""
-    word(content["split"]), whole(content["num_contexts"]), number(content["exact"])
+    word(content["split"]), number(content["exact"])
+    whole(content["num_contexts"]), whole(content["all_contexts"])
 
 
 def _table(study: Study, files: Files) -> Table | None:
     """Of each group, on every split and number of contexts; None where nothing was measured."""
     rows = []
+    shown: dict[str, Published] = {}  # by the group's label
     for group in study.groups:
-        found: dict[tuple[str, int], list[float]] = {}
+        found: dict[tuple[str, int, bool], list[float]] = {}
         for run in group.runs:
-            for content in files.analyses(run, Divergence.name, check=_check):
-                where = content["split"], content["num_contexts"]
+            for content in files.analyses(run, Divergence, check=_check):
+                contexts, available = content["num_contexts"], content["all_contexts"]
+                where = content["split"], contexts, contexts == available
                 found.setdefault(where, []).append(content["exact"])
-        published = published_of(group, study.corpus)
-        for (split, contexts), values in sorted(found.items()):
-            fact = published.facts.divergence.get(split) if published else None
+        published = published_of(group, study)
+        for (split, contexts, is_whole), values in sorted(found.items()):
+            fact = published.facts.divergence.get(split) if published and is_whole else None
+            if published is not None and fact is not None:
+                shown[group.label] = published
             mine = spread_cell(spread_of(values), 3)
             fact_cell = number(fact.value if fact else None, 3)
             rows.append([word(group.label), word(split), whole(contexts), mine, fact_cell])
@@ -128,4 +137,5 @@ def _table(study: Study, files: Files) -> Table | None:
         f"Expected Kullback–Leibler divergence between the next-word distributions of two contexts "
         f"of {study.short}, exact over all ordered pairs. Published: Yang et al. 2018, table 5."
     )
-    return Table("divergence", "Pairwise divergence", caption, columns, rows)
+    notes = not_as_published(shown.items())
+    return Table("divergence", "Pairwise divergence", caption, columns, rows, notes)

@@ -20,7 +20,7 @@ from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import listed, spread_cell
 from lmkit.comparison.groups import Group, Study, spread_of
-from lmkit.comparison.published_runs import corpus_prefix, published_of
+from lmkit.comparison.published_runs import corpus_prefix, not_as_published, published_of
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.published import published_section
@@ -128,7 +128,7 @@ class Embeddings(Analysis):
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
-        having, without = files.having(study, cls.name)
+        having, without = files.having(study, cls)
         groups, note = study.shown(_SHOWN, having)
         contents = {group: measured for group in groups if (measured := _measured(group, files))}
         missing = [f"no embeddings.json: {listed(without)}: {_COMMAND}"] if without else []
@@ -234,7 +234,7 @@ def _known_rho(word_similarity: Mapping[str, Content]) -> dict[str, float]:
 
 
 def _measured(group: Group, files: Files) -> list[Content]:
-    return [*files.of_runs(group.runs, Embeddings.name, check=_check).values()]
+    return [*files.of_runs(group.runs, Embeddings, check=_check).values()]
 
 
 def _check(content: Content) -> None:
@@ -287,7 +287,7 @@ def _rho_table(
     rho: Mapping[Group, Mapping[str, Sequence[float]]],
 ) -> Table:
     first = next(iter(contents.values()))[0]["word_similarity"]
-    prefix = corpus_prefix(study.corpus)
+    prefix = corpus_prefix(study)
     counts = published_section("word_pairs")
     rows = []
     for name, values in first.items():
@@ -318,11 +318,11 @@ def _rho_table(
 
 def _published_table(study: Study, groups: Sequence[Group]) -> list[Table]:
     section = published_section("word_similarity")
-    published = section.get(corpus_prefix(study.corpus) or "", {})
+    published = section.get(corpus_prefix(study) or "", {})
     shown = [
         group
         for group in groups
-        if published_of(group, study.corpus) is not None and group.head.family in section["heads"]
+        if published_of(group, study) is not None and group.head.family in section["heads"]
     ]
     if not published or not shown:
         return []
@@ -331,7 +331,8 @@ def _published_table(study: Study, groups: Sequence[Group]) -> list[Table]:
     columns = [Column("benchmark", is_text=True), *(Column(group.label) for group in shown)]
     caption = f"Spearman's ρ as published: {section['source']}."
     title = "Word similarity, published"
-    return [Table("word_similarity_published", title, caption, columns, rows)]
+    notes = not_as_published((group.label, published_of(group, study)) for group in shown)
+    return [Table("word_similarity_published", title, caption, columns, rows, notes)]
 
 
 def _components(study: Study, contents: Mapping[Group, Sequence[Content]]) -> Table:

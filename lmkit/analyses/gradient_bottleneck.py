@@ -116,7 +116,7 @@ def _table(study: Study, files: Files) -> tuple[Table | None, list[str]]:
     """Means over seeds, and the groups without a measurement."""
     rows, without = [], []
     for group in study.groups:
-        contents = [*files.of_runs(group.runs, GradientBottleneck.name, check=_check).values()]
+        contents = [*files.of_runs(group.runs, GradientBottleneck, check=_check).values()]
         if not contents:
             without.append(group.label)
             continue

@@ -70,13 +70,13 @@ class Logits(Analysis):
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
-        having, heads_without = files.having(study, cls.name)
+        having, heads_without = files.having(study, cls)
         transforming = {group.head.name for group in study.groups if _has_transform(group)}
         without = [name for name in heads_without if name in transforming]
         groups, note = study.shown(_SHOWN, having)
         found = []
         for group in groups:
-            content = files.representative(group.runs, cls.name, check=_check)
+            content = files.representative(group.runs, cls, check=_check)
             if content is not None:
                 found.append(_curve(group.label, content))
         missing = []

@@ -173,11 +173,11 @@ class Predictions(Analysis):
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
         """Top-5 predictions, hits and largest margins of one run a head."""
-        having, without = files.having(study, cls.name)
+        having, without = files.having(study, cls)
         groups, note = study.shown(_SHOWN, having)
         contents: dict[str, Content] = {}
         for group in groups:
-            content = files.representative(group.runs, cls.name, check=_check)
+            content = files.representative(group.runs, cls, check=_check)
             if content is not None:
                 contents[group.label] = content
         missing = [f"no predictions.json: {listed(without)}: {_COMMAND}"] if without else []

@@ -260,9 +260,9 @@ def _draw_predicted(axes: Axes, content: Content) -> None:
 def _noisy(study: Study, files: Files) -> dict[str, Content]:
     """What is stored of one run of each group that is shown, by the group's label."""
     noisy = {}
-    groups, _ = files.having(study, PressRobustness.name)
+    groups, _ = files.having(study, PressRobustness)
     for group in study.shown(_SHOWN, groups)[0]:
-        content = files.representative(group.runs, PressRobustness.name, check=_check)
+        content = files.representative(group.runs, PressRobustness, check=_check)
         if content is not None and content.get("noise"):
             noisy[group.label] = content
     return noisy

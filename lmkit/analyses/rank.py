@@ -16,9 +16,9 @@ from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts, of_all
 from lmkit.comparison.cells import listed, spread_cell
 from lmkit.comparison.groups import Group, Spread, Study, median_run, spread_of
-from lmkit.comparison.published_runs import corpus_prefix, published_of
+from lmkit.comparison.published_runs import corpus_prefix, not_as_published, published_of
 from lmkit.comparison.ranks import rank_contexts, ranks_at
-from lmkit.comparison.run_files import Files, Measurement
+from lmkit.comparison.run_files import RANK, Files, Measurement
 from lmkit.errors.user_error import require_choice
 from lmkit.presentation.published import (
     PublishedNumber,
@@ -62,7 +62,7 @@ class Rank(Analysis):
         checkpoint: best or last.
     """
 
-    name = "rank"
+    name, schema_version = RANK
     order = 60
     takes_dialogue = True
 
@@ -208,7 +208,10 @@ def _on_published(contents: Mapping[str, Content]) -> list[str]:
             )
         sources = dict.fromkeys(fact.source for fact in _published(content).values())
         if sources:
-            notes.append(f"{name}: published under its name {experiment}: {'; '.join(sources)}")
+            notes.append(
+                f"{name}: published under its name {experiment}: {'; '.join(sources)}; lmkit "
+                "report says in what the run differs from that experiment"
+            )
     return notes
 
 
@@ -251,7 +254,7 @@ def _table_contexts(study: Study, files: Files, contexts: int | None) -> list[in
     """The usual number of contexts, and the published one where a run has ranks there."""
     if contexts is None:
         return []
-    prefix = corpus_prefix(study.corpus)
+    prefix = corpus_prefix(study)
     published = published_section("corpora")[prefix]["rank_contexts"] if prefix else contexts
     if published == contexts or not any(ranks_at(g, files, published) for g in study.groups):
         return [contexts]
@@ -262,13 +265,15 @@ def _rank_table(study: Study, files: Files, contexts: int) -> Table:
     """Parthiban et al. 2021, table 6."""
     measured = {group: _test_measurements(group, files, contexts) for group in study.groups}
     rows = []
+    shown = []
     for group, of_group in measured.items():
-        published = published_of(group, study.corpus)
-        facts = published.facts if published else None
-        if facts is not None and facts.rank_contexts != contexts:
-            facts = None
+        published = published_of(group, study)
+        if published is not None and published.facts.rank_contexts != contexts:
+            published = None
         if of_group:
+            facts = published.facts if published else None
             rows.append(_rank_row(group, list(of_group.values()), facts))
+            shown.append((group.label, published))
     columns = [
         Column("head", is_text=True),
         Column("Press rank", ("mean", "sd")),
@@ -295,6 +300,7 @@ def _rank_table(study: Study, files: Files, contexts: int) -> Table:
         for line, labels in unresolved.items()
         if not line.startswith("condition ")
     ]
+    notes += not_as_published(shown)
     key, title = f"ranks_{contexts}", "Press rank and effective ranks"
     return Table(key, title, caption, columns, rows, notes)
 

@@ -95,11 +95,11 @@ class Samples(Analysis):
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
         """The first texts of one run a head."""
-        having, without = files.having(study, cls.name)
+        having, without = files.having(study, cls)
         groups, note = study.shown(_SHOWN, having)
         passages = []
         for group in groups:
-            content = files.representative(group.runs, cls.name, check=_check)
+            content = files.representative(group.runs, cls, check=_check)
             if content is not None:
                 title = f"{group.label}: {_how(content)}"
                 passages += [Passage(title, str(text)) for text in content["texts"][:_TEXTS]]

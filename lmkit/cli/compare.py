@@ -34,11 +34,15 @@ def main(config: DictConfig) -> None:
     if out is None:
         return
     content = {
-        "schema_version": 1,
+        "schema_version": 2,
         "kind": "comparison",
         **{name: [run.name for run in runs] for name, runs in groups.items()},
         "rank_contexts": contexts,
-        "comparisons": {measure: each._asdict() for measure, each in comparisons.items()},
+        "comparisons": {name: each.unpaired._asdict() for name, each in comparisons.items()},
+        "paired": {
+            name: each.paired._asdict() if each.paired else None
+            for name, each in comparisons.items()
+        },
     }
     text = to_csv(table) if out.suffix == ".csv" else json.dumps(content, indent=2) + "\n"
     replace_atomically(out, lambda file: file.write(text.encode()))

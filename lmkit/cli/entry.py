@@ -11,11 +11,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, InstantiationException
@@ -92,6 +93,20 @@ def compose(config_name: str, overrides: Sequence[str] = ()) -> DictConfig:
     _set_up_hydra()
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return hydra.compose(config_name, list(overrides))
+
+
+@cache
+def experiment_config(experiment: str) -> dict[str, Any]:
+    """The configuration of an experiment in conf/experiment, as plain data.
+
+    The command that is running may be an application of Hydra itself: that one is set aside.
+    """
+    running = GlobalHydra.instance()
+    hydra_of_command, running.hydra = running.hydra, None
+    try:
+        return plain_config(compose("train", [f"experiment={experiment}"]))
+    finally:
+        running.hydra = hydra_of_command
 
 
 def plain_config(config: DictConfig) -> dict[str, Any]:

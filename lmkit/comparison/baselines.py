@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.published_runs import Published, published_of
-from lmkit.comparison.significance import Comparison, compare, holm
+from lmkit.comparison.significance import (
+    Comparison,
+    PairedComparison,
+    compare,
+    compare_paired,
+    holm,
+)
+
+NUM_RANDOM_SEEDS = 10  # over which the papers' tests are, beside the seed of the reported run
 
 
 @dataclass(frozen=True)
@@ -15,9 +23,11 @@ class Compared:
 
     group: Group
     baseline: Group | None
-    comparison: Comparison | None  # of test perplexities
+    comparison: Comparison | None  # of test perplexities, over all seeds
+    paired: PairedComparison | None  # over the seeds that both have
     p_holm: float | None
     published: Published | None
+    ten_seeds: Comparison | None  # as published: see `over_ten_seeds`
 
 
 def with_baselines(study: Study) -> list[Compared]:
@@ -36,11 +46,38 @@ def with_baselines(study: Study) -> list[Compared]:
     corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     return [
         Compared(
-            group,
-            baseline,
-            comparisons.get(group),
-            corrected.get(group),
-            published_of(group, study.corpus),
+            group=group,
+            baseline=baseline,
+            comparison=comparisons.get(group),
+            paired=None if baseline is None else paired(group, baseline),
+            p_holm=corrected.get(group),
+            published=published_of(group, study),
+            ten_seeds=None if baseline is None else over_ten_seeds(study, group, baseline),
         )
         for group, baseline in pairs
     ]
+
+
+def paired(a: Group, b: Group) -> PairedComparison | None:
+    """Test perplexities over the seeds that both groups have."""
+    return compare_paired(a.by_seed("test_ppl"), b.by_seed("test_ppl"))
+
+
+def ten_seeds(study: Study, group: Group) -> list[float] | None:
+    """Test perplexities without the run of the published seed; None unless ten are left.
+
+    The papers' tests are over ten seeds drawn at random, without the eleventh, that of the run
+    which the head's authors had reported (Parthiban et al. 2021, table 2).
+    """
+    published = published_of(group, study)
+    if published is None:
+        return None
+    by_seed = group.by_seed("test_ppl")
+    values = [value for seed, value in by_seed.items() if seed != published.reported_seed]
+    return values if len(values) == NUM_RANDOM_SEEDS else None
+
+
+def over_ten_seeds(study: Study, a: Group, b: Group) -> Comparison | None:
+    """Two groups compared over ten seeds each, as published; None where one has not these."""
+    of_a, of_b = ten_seeds(study, a), ten_seeds(study, b)
+    return None if of_a is None or of_b is None else compare(of_a, of_b)

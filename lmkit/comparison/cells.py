@@ -4,15 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lmkit.comparison.groups import Spread
-from lmkit.presentation.tables import Cell, absent, spread
+from lmkit.comparison.groups import Group, Spread
+from lmkit.comparison.significance import Comparison, PairedComparison
+from lmkit.presentation.tables import (
+    Cell,
+    Column,
+    Heading,
+    absent,
+    interval,
+    p_value,
+    spread,
+    whole,
+)
 
 MEAN_SD = ("mean", "sd")  # the parts of a column
+
+INTERVAL = Column("95 % interval, method", ("low", "high", "method"))
+PAIRED: tuple[Heading, ...] = (
+    "shared seeds",
+    Column("95 % interval, paired t", ("low", "high")),
+    "p, paired t",
+)
 
 
 def spread_cell(of: Spread | None, digits: int = 2) -> Cell:
     """Mean ± standard deviation, for a column with the parts MEAN_SD."""
     return absent(2) if of is None else spread(of.mean, of.sd, digits)
+
+
+def interval_cell(comparison: Comparison) -> Cell:
+    """The interval of the difference and how it was made, for the column INTERVAL."""
+    shown = interval(comparison.low, comparison.high, 3)
+    if comparison.method is None:
+        return absent(3)
+    return Cell(f"{shown.text} ({comparison.method})", (*shown.values, comparison.method))
+
+
+def paired_cells(paired: PairedComparison | None) -> list[Cell]:
+    """For the columns PAIRED."""
+    if paired is None:
+        return [absent(), absent(2), absent()]
+    return [whole(paired.n), interval(paired.low, paired.high, 3), p_value(paired.p)]
+
+
+def seeds_in_words(groups: Iterable[Group]) -> str:
+    """`2 to 11 seeds each`, for captions of means; says so where a spread is unknown."""
+    sizes = sorted(len(group.runs) for group in groups)
+    if not sizes:
+        return "no seeds"
+    low, high = sizes[0], sizes[-1]
+    if high == 1:
+        return "one seed each, so that the spread between seeds is unknown"
+    each = f"{low} seeds each" if low == high else f"{low} to {high} seeds each"
+    if low == 1:
+        each += f", {sizes.count(1)} of {len(sizes)} of one alone, whose spread is unknown"
+    return each
 
 
 def listed(names: Iterable[str], limit: int = 8) -> str:

@@ -1,4 +1,7 @@
-"""Correlation of two quantities over the same runs."""
+"""Correlation of two quantities over points that are independent of each other.
+
+Runs that differ by their seed alone are one point: their means count, once.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,46 @@ def correlate(x: Sequence[float], y: Sequence[float], seed: int = 0) -> Correlat
         low, high = map(_finite, pearson.confidence_interval())
     bootstrap = _spearman_interval(x_n, y_n, seed) if n > 3 else (None, None)
     return Correlation(n, float(pearson.statistic), low, high, spearman, *bootstrap)
+
+
+class WithinCorrelation(NamedTuple):
+    """Correlation of what is left of two quantities once each set's mean is subtracted."""
+
+    n: int  # points, in sets with at least two
+    sets: int
+    pearson: float
+    low: float | None  # 95 %, Fisher's interval of a partial correlation
+    high: float | None
+
+
+def correlate_within(
+    x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]
+) -> WithinCorrelation | None:
+    """Pearson's r within sets: the partial correlation, given the set that a point belongs to.
+
+    Args:
+        x, y: in the same order, the points of each set. Sets of one point say nothing of it.
+
+    Returns: None where fewer than three points, or no freedom beside the sets' means, are left.
+    """
+    pairs = [
+        (np.asarray(a, float), np.asarray(b, float))
+        for a, b in zip(x, y, strict=True)
+        if len(a) > 1
+    ]
+    n, sets = sum(len(a) for a, _ in pairs), len(pairs)
+    if n < 3 or n - sets < 2:
+        return None
+    x_n, y_n = (np.concatenate([pair[i] - pair[i].mean() for pair in pairs]) for i in (0, 1))
+    if not x_n.any() or not y_n.any():
+        return None
+    r = float(np.clip(x_n @ y_n / np.sqrt((x_n @ x_n) * (y_n @ y_n)), -1, 1))
+    low = high = None
+    freedom = n - (sets - 1) - 3  # each set's mean but one's costs a point more
+    if freedom > 0 and abs(r) < 1:
+        half = float(stats.norm.ppf(0.975)) / math.sqrt(freedom)
+        low, high = math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
+    return WithinCorrelation(n, sets, r, low, high)
 
 
 def _spearman_interval(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lmkit.comparison.settings import differing_settings, labels, settings_of
 from lmkit.errors.user_error import UserError, did_you_mean
@@ -15,6 +16,10 @@ from lmkit.runs.finished import FinishedRun, LeftOut
 from lmkit.runs.names import RunNames
 
 _PERPLEXITIES = ("train_ppl", "valid_ppl", "test_ppl")
+
+# From the name of an experiment in conf/ to its configuration, plain and resolved. An entry point
+# hands it down, since entry points alone compose.
+Experiments = Callable[[str], Mapping[str, Any]]
 
 
 class Spread(NamedTuple):
@@ -41,8 +46,8 @@ class Corpus(NamedTuple):
     title: str  # "Penn Treebank (first 200,000 training tokens)"
     short: str  # "PTB"
     train_tokens: int | None  # that were taken from the start of a longer text; None: all of it
-    num_words: int | None  # of the vocabulary, as the spectra tell
-    test_contexts: int | None
+    num_words: int | None  # of the vocabulary, as the spectra of most runs tell
+    test_contexts: int | None  # of most runs: windows.test_batch_size changes it
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +70,12 @@ class Group:
 
     def values(self, metric: str) -> list[float]:
         """The metric of each run that has it."""
-        return [value for run in self.runs if (value := run.metric(metric)) is not None]
+        return list(self.by_seed(metric).values())
+
+    def by_seed(self, metric: str) -> dict[int, float]:
+        """The metric of each run that has it, by the run's seed."""
+        values = {run.seed: run.metric(metric) for run in self.runs}
+        return {seed: value for seed, value in values.items() if value is not None}
 
     def spread(self, metric: str) -> Spread | None:
         """Of a metric over the runs; None where no run has it."""
@@ -89,6 +99,8 @@ class Study:
     key: str  # begins the names of files
     groups: tuple[Group, ...]  # the baseline's first, then in the papers' order
     baseline_family: str
+    experiments: Experiments  # of the published ones, with which groups are compared
+    disagreements: tuple[str, ...] = ()  # runs that counted other words or contexts than most
 
     @property
     def title(self) -> str:
@@ -140,11 +152,14 @@ class Study:
         return [replace(group, label=group.head.name) for group in chosen], details + note
 
 
-def studies(runs: Sequence[FinishedRun], baseline: str) -> tuple[list[Study], list[LeftOut]]:
+def studies(
+    runs: Sequence[FinishedRun], baseline: str, experiments: Experiments
+) -> tuple[list[Study], list[LeftOut]]:
     """Groups the runs of each corpus. Runs that diverged or repeat a seed are left out.
 
     Args:
         baseline: family of the head that others are compared with.
+        experiments: composes a published experiment.
 
     Raises: UserError when no run has perplexities, or none has the baseline's head.
     """
@@ -157,11 +172,13 @@ def studies(runs: Sequence[FinishedRun], baseline: str) -> tuple[list[Study], li
     by_corpus = {_corpus(same): same for same in by_data.values()}
     of_corpora, keys = [], set[str]()
     for corpus in sorted(by_corpus, key=_larger_first):
-        groups, repeated = group_runs(by_corpus[corpus], baseline)
+        same = by_corpus[corpus]
+        groups, repeated = group_runs(same, baseline)
         left_out += repeated
         key = _key(corpus, keys)
         keys.add(key)
-        of_corpora.append(Study(corpus, key, tuple(groups), baseline))
+        disagreeing = tuple(_disagreements(corpus, same))
+        of_corpora.append(Study(corpus, key, tuple(groups), baseline, experiments, disagreeing))
     if not any(study.baselines for study in of_corpora):
         families = sorted({group.head.family for study in of_corpora for group in study.groups})
         raise UserError(
@@ -222,6 +239,16 @@ def spread_of(values: Sequence[float]) -> Spread | None:
     return Spread(statistics.fmean(values), sd, len(values))
 
 
+def counted_words(run: FinishedRun) -> int | None:
+    """Words of the vocabulary, as the run's spectrum tells; None where it has none."""
+    return _count(run.test_spectrum.get("num_columns"))
+
+
+def counted_contexts(run: FinishedRun) -> int | None:
+    """Contexts of the test split over which the run's perplexity was taken."""
+    return _count(run.result.metrics.get("test_tokens"))
+
+
 def _corpus(runs: Sequence[FinishedRun]) -> Corpus:
     """The data of runs that have the same, after the first configuration that can be read."""
     data: dict[str, object] = {}
@@ -241,9 +268,34 @@ def _corpus(runs: Sequence[FinishedRun]) -> Corpus:
         first.names.corpus + cut,
         first.names.corpus_short,
         train_tokens,
-        _count(first.test_spectrum.get("num_columns")),
-        _count(first.result.metrics.get("test_tokens")),
+        _most_frequent(map(counted_words, runs)),
+        _most_frequent(map(counted_contexts, runs)),
     )
+
+
+def _most_frequent(counts: Iterable[int | None]) -> int | None:
+    """The count that most runs have; of equals the larger; None where no run has one."""
+    times = Counter(count for count in counts if count is not None)
+    return max(times, key=lambda count: (times[count], count), default=None)
+
+
+def _disagreements(corpus: Corpus, runs: Sequence[FinishedRun]) -> Iterator[str]:
+    """A sentence for each count that some runs have and most have not."""
+    for what, usual, count in (
+        ("words", corpus.num_words, counted_words),
+        ("test contexts", corpus.test_contexts, counted_contexts),
+    ):
+        others: dict[int, list[str]] = {}
+        for run in runs:
+            counted = count(run)
+            if counted is not None and counted != usual:
+                others.setdefault(counted, []).append(run.name)
+        for counted, names in sorted(others.items()):
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            yield (
+                f"Warning: {names[0]}{more} counted {counted:,} {what}, most runs on the same data "
+                f"{usual:,}: their figures are not of the same {what}."
+            )
 
 
 def _larger_first(corpus: Corpus) -> tuple[str, float, str]:

@@ -1,19 +1,36 @@
-"""What was published of a group's head, and in what the group is not as published."""
+"""What was published of a group's head, and in what the group is not as published.
+
+A published figure stands for its experiment in conf/experiment. A group is the same experiment
+where everything that decides its numbers is as in that configuration: only then does a distance
+between the two figures, in published standard deviations, say something.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-from lmkit.comparison.groups import Corpus, Group, Spread
+from lmkit.comparison.groups import Group, Spread, Study, counted_contexts, counted_words
+from lmkit.comparison.settings import (
+    deciding_settings,
+    differences_in_words,
+    differing_settings,
+)
 from lmkit.presentation.published import (
     PublishedNumber,
     PublishedRun,
     published_run,
     published_section,
 )
+from lmkit.runs.finished import FinishedRun
+from lmkit.runs.identity import identity, without_defaults
 
 # experiments whose settings, not their head alone, were published
 _NAMED = ("mos_dagger", "softmax_dagger", "softmax_ddagger", "awd_lstm_mos_hyperparameters")
+# published under the family of their head, but configured under another name
+_CONFIGURED = {"mos_lms_plif": "mos_plif"}
 
 
 @dataclass(frozen=True)
@@ -22,22 +39,22 @@ class Published:
 
     experiment: str  # their name in published.yaml
     facts: PublishedRun
+    reported_seed: int  # of the one run that the authors reported; the other ten are random
     differences: list[str]  # in which the group is not as published
 
 
-def corpus_prefix(corpus: Corpus) -> str | None:
-    """ "penn" or "wt2" by the sizes of vocabulary and test split, None for another corpus."""
-    for prefix, sizes in published_section("corpora").items():
-        if (corpus.num_words, corpus.test_contexts) == (sizes["num_words"], sizes["test_contexts"]):
-            return str(prefix)
-    return None
+def corpus_prefix(study: Study) -> str | None:
+    """ "penn" or "wt2", None for another corpus."""
+    prefixes = (_prefix(run) for group in study.groups for run in group.runs)
+    return next((prefix for prefix in prefixes if prefix is not None), None)
 
 
-def published_of(group: Group, corpus: Corpus) -> Published | None:
+@cache  # asked by many tables
+def published_of(group: Group, study: Study) -> Published | None:
     """None when nobody published this head with these settings of its own."""
-    prefix = corpus_prefix(corpus)
+    prefix = corpus_prefix(study)
     trigger = published_section("triggers").get(group.trigger.partition(" ")[0])
-    if prefix is None or trigger is None or corpus.num_words is None:
+    if prefix is None or trigger is None:
         return None
     named = group.runs[0].result.experiment
     if named.removeprefix(f"{prefix}_") in _NAMED:
@@ -48,29 +65,110 @@ def published_of(group: Group, corpus: Corpus) -> Published | None:
         if any(group.settings.get(option) != value for option, value in wanted.items()):
             return None
         experiment = f"{prefix}_{group.head.family}{trigger['suffix']}"
-    facts = published_run(experiment, corpus.num_words)
+    facts = published_run(experiment, published_section("corpora")[prefix]["num_words"])
     if facts is None:
         return None
-    return Published(experiment, facts, _differences(group, corpus, facts, trigger["name"]))
+    config = study.experiments(_configured(experiment, prefix))
+    differences = [*_parameters(group, facts), *differences_from(group, study, config)]
+    return Published(experiment, facts, int(config["seed"]), differences)
+
+
+def differences_from(
+    group: Group, study: Study, config: Mapping[str, Any], but_for: Collection[str] = ()
+) -> list[str]:
+    """`lr=5 (20)`: what is so here, and in brackets what a published experiment has.
+
+    Seeds, threads and the kind of device do not count: they are not what an experiment is.
+
+    Args:
+        config: of the published experiment.
+        but_for: options that may differ.
+    """
+    run = group.runs[0]
+    wanted = identity(config, run.data_sha256, str(run.settings["device_kind"])).settings
+    options = differing_settings(  # an option at its default may be there or left out
+        deciding_settings(without_defaults(each)) for each in (wanted, run.settings)
+    )
+    mine, theirs = (deciding_settings(each) for each in (run.settings, wanted))
+    differences = differences_in_words(
+        [option for option in options if option not in but_for], mine, theirs
+    )
+    return [*_data(study), *differences, *_budget(group, config)]
+
+
+def not_as_published(whose: Iterable[tuple[str, Published | None]]) -> list[str]:
+    """A note for each group with published figures that is another experiment.
+
+    Args:
+        whose: labels of groups, and what was published of them.
+    """
+    notes = []
+    for label, published in whose:
+        if published is not None and published.differences:
+            differences = "; ".join(published.differences)
+            notes.append(
+                f"{label} is not {published.experiment} as published, so that the figures do not "
+                f"compare: {differences}"
+            )
+    return notes
 
 
 def deviation(mine: Spread | None, fact: PublishedNumber | None) -> float | None:
-    """By how many published standard deviations the mean lies above the published one."""
+    """By how many published standard deviations the mean lies above the published one.
+
+    It says something of the same experiment alone.
+    """
     if mine is None or fact is None or not fact.std:
         return None
     return (mine.mean - fact.value) / fact.std
 
 
-def _differences(group: Group, corpus: Corpus, facts: PublishedRun, trigger: str) -> list[str]:
-    """`22.50M parameters (28.60M)`: what is so here, and in brackets what was published."""
-    differences = []
+def _configured(experiment: str, prefix: str) -> str:
+    """The name of its file in conf/experiment."""
+    name = experiment.removeprefix(f"{prefix}_")
+    return f"{prefix}_{_CONFIGURED.get(name, name)}"
+
+
+def _prefix(run: FinishedRun) -> str | None:
+    """The published corpus that the run is of, whatever number of columns its test split has."""
+    columns = run.settings["windows"].get("test_batch_size", 1)
+    for prefix, corpus in published_section("corpora").items():
+        contexts = ((corpus["test_contexts"] + 1) // columns - 1) * columns
+        sizes = (corpus["num_words"], contexts)
+        if run.data_sha256 == corpus["sha256"] or sizes == (
+            counted_words(run),
+            counted_contexts(run),
+        ):
+            return str(prefix)
+    return None
+
+
+def _parameters(group: Group, facts: PublishedRun) -> list[str]:
     parameters = group.cost("parameters")
-    if parameters is not None and facts.params_m is not None:
-        millions = int(parameters.mean / 1e4) / 100
-        if millions != facts.params_m.value:
-            differences.append(f"{millions:.2f}M parameters ({facts.params_m.value:.2f}M)")
+    if parameters is None or facts.params_m is None:
+        return []
+    millions = int(parameters.mean / 1e4) / 100
+    if millions == facts.params_m.value:
+        return []
+    return [f"{millions:.2f}M parameters ({facts.params_m.value:.2f}M)"]
+
+
+def _data(study: Study) -> list[str]:
+    corpus = study.corpus
     if corpus.train_tokens is not None:
-        differences.append(f"first {corpus.train_tokens:,} tokens of the training text (all)")
-    if group.trigger != trigger:
-        differences.append(f"averaging by {group.trigger} ({trigger})")
+        return [f"first {corpus.train_tokens:,} tokens of the training text (all)"]
+    published = {each["sha256"] for each in published_section("corpora").values()}
+    return [] if corpus.sha256 in published else ["another text of the same size"]
+
+
+def _budget(group: Group, config: Mapping[str, Any]) -> list[str]:
+    """The papers train till convergence; a run that ended by the same patience did so."""
+    first, *_ = spent = [run.result.budget for run in group.runs]
+    differences = []
+    if first.patience != config["patience"]:
+        differences.append(f"patience={first.patience} ({config['patience']})")
+    ran_out = any(each.stopped == "max_epochs" for each in spent)
+    ran_longer = max(each.epochs for each in spent) > config["max_epochs"]
+    if first.max_epochs != config["max_epochs"] and (ran_out or ran_longer):
+        differences.append(f"max_epochs={first.max_epochs} ({config['max_epochs']})")
     return differences

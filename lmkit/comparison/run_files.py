@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 from lmkit.comparison.groups import Group, Study, median_run
 from lmkit.errors.user_error import UserError
@@ -17,8 +17,25 @@ from lmkit.runs.spectrum_files import Measures, StoredSpectrum, final_spectrum, 
 T = TypeVar("T")
 Check = Callable[[Content], object]
 
-_RANK = "rank"  # the analysis whose measurements are read here, and its schema version
-_RANK_VERSION = 1
+
+class Kind(Protocol):
+    """What a file of an analysis says of itself; the class of an analysis is one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def schema_version(self) -> int: ...
+
+
+class StoredKind(NamedTuple):
+    """A kind whose files are read here, apart from its analysis."""
+
+    name: str
+    schema_version: int
+
+
+RANK = StoredKind("rank", 1)  # what `lmkit rank` stores
 
 
 class Measurement(NamedTuple):
@@ -37,24 +54,20 @@ class Files:
         self.damaged: list[LeftOut] = []
         self._known: dict[Hashable, object] = {}
 
-    def analysis(
-        self, run: FinishedRun, kind: str, schema_version: int = 1, check: Check | None = None
-    ) -> Content | None:
+    def analysis(self, run: FinishedRun, kind: Kind, check: Check | None = None) -> Content | None:
         """The content of analysis/<kind>.json, None where it is missing or damaged.
 
         Args:
-            schema_version: that the content must have.
+            kind: the analysis, whose schema version the content must have.
             check: raises UserError, KeyError, IndexError, TypeError or ValueError when the content
                 is not what the analysis writes. A parser will do.
         """
-        return self._analysis(run, kind, kind, schema_version, check)
+        return self._analysis(run, kind.name, kind, check)
 
-    def analyses(
-        self, run: FinishedRun, kind: str, schema_version: int = 1, check: Check | None = None
-    ) -> list[Content]:
+    def analyses(self, run: FinishedRun, kind: Kind, check: Check | None = None) -> list[Content]:
         """The contents of all analysis/<kind>_*.json, without those that are damaged."""
-        stems = analysis_stems(run.folder, kind)
-        contents = [self._analysis(run, stem, kind, schema_version, check) for stem in stems]
+        stems = analysis_stems(run.folder, kind.name)
+        contents = [self._analysis(run, stem, kind, check) for stem in stems]
         return [content for content in contents if content is not None]
 
     def spectrum(self, run: FinishedRun, file: str) -> StoredSpectrum | None:
@@ -78,21 +91,21 @@ class Files:
         if "num_contexts" in spectrum:
             file, count = final_spectrum(run.folder).name, spectrum["num_contexts"]
             measured["test", count] = Measurement("test", count, spectrum, file)
-        for stem in analysis_stems(run.folder, _RANK):
-            named = re.fullmatch(rf"{_RANK}_((train|valid|test)_log_probs_(\d+))", stem)
-            content = named and self._analysis(run, stem, _RANK, _RANK_VERSION, _check_rank)
+        for stem in analysis_stems(run.folder, RANK.name):
+            named = re.fullmatch(rf"{RANK.name}_((train|valid|test)_log_probs_(\d+))", stem)
+            content = named and self._analysis(run, stem, RANK, _check_rank)
             if named and content:
                 split, count = named[2], int(named[3])
                 file = f"{named[1]}.npz"
                 measured[split, count] = Measurement(split, count, content["spectrum"], file)
         return list(measured.values())
 
-    def having(self, study: Study, kind: str) -> tuple[list[Group], list[str]]:
+    def having(self, study: Study, kind: Kind) -> tuple[list[Group], list[str]]:
         """Groups with a run that has such an analysis, and the heads without such a group."""
         groups = [
             group
             for group in study.groups
-            if any(analysis_file(run.folder, kind).is_file() for run in group.runs)
+            if any(analysis_file(run.folder, kind.name).is_file() for run in group.runs)
         ]
         there = {group.head.name for group in groups}
         names = dict.fromkeys(group.head.name for group in study.groups)
@@ -101,38 +114,36 @@ class Files:
     def of_runs(
         self,
         runs: Iterable[FinishedRun],
-        kind: str,
-        schema_version: int = 1,
+        kind: Kind,
         check: Check | None = None,
     ) -> dict[FinishedRun, Content]:
         """The analysis of each of the runs that have it; see `analysis`."""
-        contents = {run: self.analysis(run, kind, schema_version, check) for run in runs}
+        contents = {run: self.analysis(run, kind, check) for run in runs}
         return {run: content for run, content in contents.items() if content is not None}
 
     def representative(
         self,
         runs: Iterable[FinishedRun],
-        kind: str,
-        schema_version: int = 1,
+        kind: Kind,
         check: Check | None = None,
     ) -> Content | None:
         """The analysis of the run of median test perplexity, of the runs that have it."""
-        contents = self.of_runs(runs, kind, schema_version, check)
+        contents = self.of_runs(runs, kind, check)
         return contents[median_run(list(contents))] if contents else None
 
     def _analysis(
-        self, run: FinishedRun, stem: str, kind: str, schema_version: int, check: Check | None
+        self, run: FinishedRun, stem: str, kind: Kind, check: Check | None
     ) -> Content | None:
-        path = analysis_file(run.folder, stem)
+        path, version = analysis_file(run.folder, stem), kind.schema_version
         content = self._once(
             run,
             path,
-            lambda: read_analysis(run.folder, stem, kind=kind, schema_version=schema_version),
-            schema_version,
+            lambda: read_analysis(run.folder, stem, kind=kind.name, schema_version=version),
+            version,
         )
         if content is None or check is None:
             return content
-        return self._once(run, path, lambda: _checked(content, check), schema_version, check)
+        return self._once(run, path, lambda: _checked(content, check), version, check)
 
     def _once(
         self, run: FinishedRun, path: Path, read: Callable[[], T], *how: Hashable

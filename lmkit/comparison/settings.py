@@ -29,14 +29,20 @@ _MOST_IN_LABEL = 4  # differences
 
 def settings_of(run: FinishedRun) -> dict[str, object]:
     """All that decides the numbers of a run but its seed, by dotted option."""
+    budget = run.result.budget
+    spent = {"max_epochs": budget.max_epochs, "patience": budget.patience}
+    return deciding_settings(run.settings) | spent
+
+
+def deciding_settings(payload: Mapping[str, object]) -> dict[str, object]:
+    """What of an identity's payload decides a run's numbers but for its seed, by dotted option."""
     settings = {
         option: value
-        for option, value in _leaves(run.settings, "")
+        for option, value in _leaves(payload, "")
         if option not in _IGNORED and not option.startswith("finetuned_from.")
     }
-    settings["finetuned"] = "finetuned_from" in run.settings  # from another run each seed
-    budget = run.result.budget
-    return settings | {"max_epochs": budget.max_epochs, "patience": budget.patience}
+    settings["finetuned"] = "finetuned_from" in payload  # from another run each seed
+    return settings
 
 
 def labels(names: Sequence[RunNames], settings: Sequence[Settings]) -> list[str]:
@@ -77,6 +83,31 @@ def differing_settings(settings: Iterable[Settings]) -> list[str]:
         )
     ]
     return sorted(differing, key=lambda option: not option.startswith("head."))
+
+
+def differences_in_words(options: Iterable[str], mine: Settings, theirs: Settings) -> list[str]:
+    """`optimizer.lr=5 (20)`: options with their value in one run and, in brackets, in another.
+
+    Of a section whose class is another, the options of one of the classes alone are left out.
+    """
+    return [
+        f"{option.removesuffix('._target_')}={_value(option, mine)} ({_value(option, theirs)})"
+        for option in options
+        if not (
+            (option in mine) != (option in theirs)
+            and mine.get(target := f"{option.rpartition('.')[0]}._target_") != theirs.get(target)
+        )
+    ]
+
+
+def _value(option: str, settings: Settings) -> str:
+    """As it would be typed; of a class its name alone, of a source its first digits."""
+    value = settings.get(option, "absent")
+    if option.endswith("_target_"):
+        return str(value).rpartition(".")[2]
+    if option.startswith(_SOURCES):
+        return str(value)[:8]
+    return "null" if value is None else str(value)
 
 
 def _in_words(option: str, settings: Settings, names: RunNames) -> str:

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from lmkit.comparison.ranks import ranks_on_test
 from lmkit.comparison.run_files import Files
-from lmkit.comparison.significance import Comparison, compare
+from lmkit.comparison.significance import (
+    Comparison,
+    PairedComparison,
+    compare,
+    compare_paired,
+)
 from lmkit.errors.user_error import UserError
-from lmkit.presentation.tables import Cell, Column, Table, number, p_value, whole, word
+from lmkit.presentation.tables import Cell, Column, Table, absent, number, p_value, whole, word
 from lmkit.runs.finished import FinishedRun
 
 PERPLEXITIES = {"valid_ppl": "valid perplexity", "test_ppl": "test perplexity"}
 RANK = "press_rank"
 
 
+class Measured(NamedTuple):
+    """Two groups compared in one measure."""
+
+    unpaired: Comparison
+    paired: PairedComparison | None  # over shared seeds; None where seeds repeat or none is shared
+
+
 def compare_groups(
     a: Sequence[FinishedRun], b: Sequence[FinishedRun], files: Files, seed: int
-) -> tuple[dict[str, Comparison], int | None]:
+) -> tuple[dict[str, Measured], int | None]:
     """Comparisons by measure, and the number of test contexts at which ranks are compared.
 
     That is the largest at which all runs have a rank; ranks are left out where there is none.
@@ -29,30 +42,56 @@ def compare_groups(
     Raises: UserError when the groups share a run, or their runs are not of one corpus.
     """
     _require_comparable(a, b)
-    comparisons = {}
-    for name in PERPLEXITIES:
-        values_a, values_b = (
-            [value for run in group if (value := run.metric(name)) is not None] for group in (a, b)
-        )
-        comparisons[name] = compare(values_a, values_b, seed)
+    values = {name: (_values(a, name), _values(b, name)) for name in PERPLEXITIES}
     ranks_a, ranks_b = ([ranks_on_test(run, files) for run in group] for group in (a, b))
     shared = set.intersection(*(set(ranks) for ranks in (*ranks_a, *ranks_b)))
     contexts = max(shared, default=None)
     if contexts is not None:
-        of_a, of_b = ([ranks[contexts] for ranks in group] for group in (ranks_a, ranks_b))
-        comparisons[RANK] = compare(of_a, of_b, seed)
-    return comparisons, contexts
+        values[RANK] = (_ranks(a, ranks_a, contexts), _ranks(b, ranks_b, contexts))
+    return {name: _measured(*both, seed=seed) for name, both in values.items()}, contexts
 
 
-def comparison_table(comparisons: Mapping[str, Comparison], contexts: int | None) -> Table:
+def _values(group: Sequence[FinishedRun], metric: str) -> list[tuple[int, float]]:
+    """Each run's seed and value."""
+    return [(run.seed, value) for run in group if (value := run.metric(metric)) is not None]
+
+
+def _ranks(
+    group: Sequence[FinishedRun], ranks: Sequence[Mapping[int, int]], contexts: int
+) -> list[tuple[int, float]]:
+    """Each run's seed and rank."""
+    return [(run.seed, of_run[contexts]) for run, of_run in zip(group, ranks, strict=True)]
+
+
+def _measured(
+    a: Sequence[tuple[int, float]], b: Sequence[tuple[int, float]], seed: int
+) -> Measured:
+    unpaired = compare([value for _, value in a], [value for _, value in b], seed)
+    by_seed_a, by_seed_b = dict(a), dict(b)
+    is_once = len(by_seed_a) == len(a) and len(by_seed_b) == len(b)
+    return Measured(unpaired, compare_paired(by_seed_a, by_seed_b) if is_once else None)
+
+
+def comparison_table(comparisons: Mapping[str, Measured], contexts: int | None) -> Table:
     """A column for each measure; a dash where more runs, or values that differ, are needed."""
     names = PERPLEXITIES | {RANK: f"Press rank, {contexts or 0:,} contexts"}
     columns = [Column("", is_text=True), *(Column(names[measure]) for measure in comparisons)]
+    measured = comparisons.values()
     rows = [
-        [word(name), *(cell(comparison) for comparison in comparisons.values())]
-        for name, cell in _ROWS.items()
+        [word(name), *(cell(each.unpaired) for each in measured)] for name, cell in _ROWS.items()
     ]
-    notes = ["a − b below 0: a has the lower value; unpaired t-tests, bootstrap interval (BCa)"]
+    rows += [
+        [word(name), *(absent() if each.paired is None else cell(each.paired) for each in measured)]
+        for name, cell in _PAIRED_ROWS.items()
+    ]
+    notes = [
+        "a − b below 0: a has the lower value; unpaired t-tests are over all runs, the paired one "
+        "over the seeds that both have"
+    ]
+    if all(each.paired is None for each in measured):
+        notes.append(
+            "no paired test: that needs two seeds in both, each of them once in a and in b"
+        )
     if contexts is None:
         notes.append("no ranks: there is no number of test contexts at which all runs have one")
     return Table("comparison", "a compared with b", "", columns, rows, notes)
@@ -68,9 +107,17 @@ _ROWS: dict[str, Callable[[Comparison], Cell]] = {
     "a − b": lambda c: number(c.difference, 3),
     "95 % interval from": lambda c: number(c.low, 3),
     "95 % interval to": lambda c: number(c.high, 3),
+    "method of the interval": lambda c: absent() if c.method is None else word(c.method),
     "Hedges' g": lambda c: number(c.effect_size),
     "p, Student": lambda c: p_value(c.p_student),
     "p, Welch": lambda c: p_value(c.p_welch),
+}
+_PAIRED_ROWS: dict[str, Callable[[PairedComparison], Cell]] = {
+    "shared seeds": lambda c: whole(c.n),
+    "a − b, paired": lambda c: number(c.difference, 3),
+    "95 % interval from, paired t": lambda c: number(c.low, 3),
+    "95 % interval to, paired t": lambda c: number(c.high, 3),
+    "p, paired t": lambda c: p_value(c.p),
 }
 
 

@@ -233,7 +233,7 @@ class Responses(Analysis):
 
 
 def _of_group(group: Group, files: Files) -> list[Content]:
-    return [*files.of_runs(group.runs, Responses.name, check=_check).values()]
+    return [*files.of_runs(group.runs, Responses, check=_check).values()]
 
 
 def _check(content: Content) -> None:

@@ -33,6 +33,7 @@ class PublishedRun(NamedTuple):
     valid_ppl: PublishedNumber | None
     test_ppl: PublishedNumber | None
     p_value: PublishedNumber | None  # unpaired t-test of test perplexities with softmax, n = 10
+    ten_seeds_test_ppl: PublishedNumber | None  # over the seeds of that test
     press_rank: PublishedNumber | None
     effective_rank: dict[str, PublishedNumber]  # by epsilon: "0.001", "0.0001", "1e-05"
     divergence: dict[str, PublishedNumber]  # pairwise, by split: "valid", "test"
@@ -71,6 +72,7 @@ def published_run(experiment: str, num_words: int) -> PublishedRun | None:
         valid_ppl=_number(entry.get("valid_ppl")),
         test_ppl=_number(entry.get("test_ppl")),
         p_value=_number(entry.get("p_value")),
+        ten_seeds_test_ppl=_ten_seeds(experiment),
         press_rank=_number(entry.get("press_rank")),
         effective_rank=_numbers(entry.get("effective_rank")),
         divergence=_numbers(entry.get("divergence")),
@@ -128,6 +130,16 @@ def published_contexts(num_words: int, split: str) -> dict[str, dict[int, str]]:
 def _content() -> dict[str, Any]:
     content: dict[str, Any] = yaml.safe_load(FILE.read_text("utf-8"))
     return content
+
+
+def _ten_seeds(experiment: str) -> PublishedNumber | None:
+    corpus, _, head = experiment.partition("_")
+    section = published_section("ten_seeds")
+    found = section.get(corpus, {}).get(head)
+    if found is None:
+        return None
+    mean, std = found
+    return PublishedNumber(mean, std, section["source"])
 
 
 def _number(entry: Mapping[str, Any] | None) -> PublishedNumber | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.groups import Group, Study
-from lmkit.comparison.published_runs import published_of
+from lmkit.comparison.published_runs import not_as_published, published_of
 from lmkit.comparison.ranks import rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Section
@@ -47,7 +47,8 @@ def _table(study: Study, sets: Sequence[Sequence[Group]], files: Files) -> Table
     rows = [_row(study, group, files, contexts) for groups in sets for group in groups]
     caption = (
         f"The same head with averaging from different epochs on, on {study.short}: mean ± one "
-        "standard deviation over seeds. Published ranks are of the number of contexts in the paper."
+        "standard deviation over seeds. Published ranks stand here when they are of as many "
+        "contexts."
     )
     columns: list[Heading] = [
         "head",
@@ -59,14 +60,17 @@ def _table(study: Study, sets: Sequence[Sequence[Group]], files: Files) -> Table
         Column("test perplexity, published", MEAN_SD, is_optional=True),
         Column("rank, published", is_optional=True),
     ]
-    return Table("averaging", "NT-ASGD and ET-ASGD", caption, columns, rows)
+    every = [group for groups in sets for group in groups]
+    notes = not_as_published((group.label, published_of(group, study)) for group in every)
+    return Table("averaging", "NT-ASGD and ET-ASGD", caption, columns, rows, notes)
 
 
 def _row(study: Study, group: Group, files: Files, contexts: int | None) -> Row:
     switched = group.spread("switched_after")
-    published = published_of(group, study.corpus)
+    published = published_of(group, study)
     ppl = published.facts.test_ppl if published else None
-    rank = published.facts.press_rank if published else None
+    same_contexts = published is not None and published.facts.rank_contexts == contexts
+    rank = published.facts.press_rank if published and same_contexts else None
     return [
         group.head.name,
         group.trigger,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lmkit.analyses.analysis import Analysis
 from lmkit.comparison.baselines import with_baselines
-from lmkit.comparison.groups import Study, studies
+from lmkit.comparison.groups import Experiments, Study, studies
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.section import Section
@@ -29,6 +29,7 @@ def make_report(
     runs: Sequence[FinishedRun],
     *,
     analyses: Sequence[type[Analysis]],
+    experiments: Experiments,
     baseline: str,
     window: Window | None,
     out: Path,
@@ -39,6 +40,7 @@ def make_report(
 
     Args:
         analyses: those whose sections belong to the report.
+        experiments: composes a published experiment, which runs are compared with.
         baseline: family of the head that others are compared with.
         window: lowest and highest test perplexity; runs outside are outliers. None: as published.
         left_out: what was left out already.
@@ -48,7 +50,7 @@ def make_report(
     """
     if not runs:
         raise UserError(_no_run(left_out))
-    per_corpus, repeated = studies(runs, baseline)
+    per_corpus, repeated = studies(runs, baseline, experiments)
     files = Files()
     with house_style():
         chapters = [_chapter(study, files, analyses, window) for study in per_corpus]

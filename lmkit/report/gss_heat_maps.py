@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lmkit.comparison.cells import seeds_in_words
 from lmkit.comparison.groups import Group, Spread, Study
 from lmkit.comparison.ranks import rank_at
 from lmkit.comparison.run_files import Files
@@ -13,18 +14,18 @@ from lmkit.presentation.section import Drawing
 from lmkit.presentation.style import figure, heat_map
 from lmkit.report.varied_settings import number_of, sets_but_for
 
-_C, _K = "head.transform.c", "head.transform.k"
+C, K = "head.transform.c", "head.transform.k"
 
 
 def groups_over_c_and_k(groups: Sequence[Group]) -> list[Group]:
     """The largest set of GSS groups that differ in c and k alone."""
     gss = [group for group in groups if group.head.family == "gss"]
-    return max(sets_but_for(gss, lambda option: option in (_C, _K)), key=len, default=[])
+    return max(sets_but_for(gss, lambda option: option in (C, K)), key=len, default=[])
 
 
 def c_and_k(group: Group) -> tuple[float, float]:
     """The parameters of a GSS group."""
-    return number_of(group, _C), number_of(group, _K)
+    return number_of(group, C), number_of(group, K)
 
 
 def signed(value: float) -> str:
@@ -56,7 +57,8 @@ def heat_maps(
         drawn, axes = figure()
         heat_map(axes, values, [f"{k:g}" for k in all_k], [signed(c) for c in all_c], form)
         axes.set(xlabel="c (shift, logits)", ylabel="k (slope, no unit)", title=what)
-        caption = f"GSS over c and k on {study.short}: {what}, mean over seeds."
+        seeds = seeds_in_words(groups)
+        caption = f"GSS over c and k on {study.short}: {what}, mean over seeds: {seeds}."
         if holes := int(np.isnan(values).sum()):
             caption += f" {holes} points of the grid were not run (–)."
         drawings.append(Drawing(key, f"The grid: {what.split(',')[0]}", caption, drawn))

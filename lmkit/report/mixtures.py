@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from lmkit.comparison.cells import MEAN_SD, spread_cell
+from lmkit.comparison.cells import MEAN_SD, seeds_in_words, spread_cell
 from lmkit.comparison.groups import Group, Spread, Study, spread_of
-from lmkit.comparison.published_runs import corpus_prefix
+from lmkit.comparison.published_runs import corpus_prefix, differences_from
 from lmkit.comparison.ranks import rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_section
@@ -76,16 +76,35 @@ def _sets(study: Study, axis: Axis) -> Sets:
 
 def _table(study: Study, axis: Axis, sets: Sets, files: Files, contexts: int | None) -> Table:
     section = published_section(axis.published)
-    published = section.get(corpus_prefix(study.corpus) or "", {})
+    prefix = corpus_prefix(study)
+    published = section.get(prefix, {}) if prefix else {}
+    at_published = published_section("corpora")[prefix]["rank_contexts"] if prefix else None
     rows: list[Row] = []
+    notes: list[str] = []
     for groups in sets:
         for group in groups:
             is_published = group.head.family == "mos" and group.trigger == "NT 5"
             theirs = published.get(group.settings[axis.option], {}) if is_published else {}
+            if theirs:
+                config = study.experiments(f"{prefix}_mos_nt")
+                if differences := differences_from(group, study, config, but_for=[axis.option]):
+                    notes.append(
+                        f"{group.label} is not the published experiment, so that the figures do "
+                        f"not compare: {'; '.join(differences)}"
+                    )
+            if contexts != at_published:
+                theirs = {name: value for name, value in theirs.items() if name != "press_rank"}
             rows.append(_row(group, axis, files, contexts, theirs))
-    caption = f"Mixtures over {axis.name} on {study.short}: mean ± one standard deviation."
+    caption = (
+        f"Mixtures over {axis.name} on {study.short}: mean ± one standard deviation, "
+        f"{seeds_in_words(group for groups in sets for group in groups)}."
+    )
     if published:
         caption += f" Published: {section['source']}."
+        if contexts != at_published:
+            notes.append(
+                f"published ranks are over {at_published:,} contexts, and compare only there"
+            )
     columns: list[Heading] = [
         "head",
         "trigger",
@@ -100,7 +119,7 @@ def _table(study: Study, axis: Axis, sets: Sets, files: Files, contexts: int | N
             for name in ("parameters, M", "train perplexity", "test perplexity", "rank")
         ),
     ]
-    return Table(axis.key, f"Over the {axis.name}", caption, columns, rows)
+    return Table(axis.key, f"Over the {axis.name}", caption, columns, rows, notes)
 
 
 def _row(
@@ -145,10 +164,11 @@ def _drawings(
     ]
     if axis.option == _NUM_EXPERTS:
         wanted.append(("parameters", "parameters, millions", parameters_in_millions, ""))
+    seeds = seeds_in_words(group for groups in sets for group in groups)
     drawings = []
     for key, label, value, more in wanted:
         title = f"{label[0].upper()}{label[1:]} over the {axis.name}"
-        caption = f"Mixtures trained on {study.short}, means over seeds.{more}"
+        caption = f"Mixtures trained on {study.short}, means over seeds: {seeds}.{more}"
         drawing = _drawing(axis, sets, label, value)
         drawings.append(Drawing(f"{axis.key}_{key}", title, caption, drawing))
     return drawings

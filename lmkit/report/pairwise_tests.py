@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from lmkit.comparison.cells import MEAN_SD
+from lmkit.comparison.baselines import NUM_RANDOM_SEEDS, over_ten_seeds, paired
+from lmkit.comparison.cells import INTERVAL, MEAN_SD, PAIRED, interval_cell, paired_cells
 from lmkit.comparison.groups import Group, Study
-from lmkit.comparison.published_runs import corpus_prefix, published_of
+from lmkit.comparison.published_runs import corpus_prefix, not_as_published, published_of
 from lmkit.comparison.significance import Comparison, compare, holm
 from lmkit.presentation.published import published_section, source
 from lmkit.presentation.section import Section
@@ -16,13 +17,13 @@ from lmkit.presentation.tables import (
     Heading,
     Row,
     Table,
-    interval,
     number,
     p_value,
     spread,
 )
 
 _MOST_GROUPS = 10  # compared each with each
+_TEN = f"{NUM_RANDOM_SEEDS} random seeds"
 _COLUMNS = (
     "A",
     "B",
@@ -30,10 +31,11 @@ _COLUMNS = (
     Column("A, test perplexity", MEAN_SD),
     Column("B, test perplexity", MEAN_SD),
     "A − B",
-    Column("95 % bootstrap interval", ("low", "high")),
+    INTERVAL,
     "Hedges' g",
     "p, Student",
     "p, Welch",
+    *PAIRED,
 )
 
 
@@ -50,7 +52,8 @@ def pairwise_tests(study: Study) -> Section:
     return Section(
         "pairs",
         "Groups compared",
-        "Unpaired tests of test perplexities; below 0 the first is better.",
+        "Tests of test perplexities over all seeds, unpaired and, over the seeds that both have, "
+        "paired; below 0 the first is better.",
         [*published, *([_all_pairs(study, chosen, notes)] if len(chosen) > 1 else [])],
         missing,
     )
@@ -58,15 +61,16 @@ def pairwise_tests(study: Study) -> Section:
 
 def _published_pairs(study: Study) -> tuple[list[Table], list[str]]:
     """The table, where there are runs for it, and which pairs lack runs."""
-    prefix = corpus_prefix(study.corpus)
+    prefix = corpus_prefix(study)
     wanted = published_section("pairs").get(prefix, []) if prefix else []
     named: dict[str, Group] = {}
     for group in study.groups:
-        published = published_of(group, study.corpus)
+        published = published_of(group, study)
         if published is not None:
             named.setdefault(published.experiment, group)
     rows: list[Row] = []
     missing: list[str] = []
+    shown: list[Group] = []
     for pair in wanted:
         names = (pair["a"], pair["b"])
         absent = [name for name in names if name not in named or len(named[name].runs) < 2]
@@ -75,13 +79,27 @@ def _published_pairs(study: Study) -> tuple[list[Table], list[str]]:
             missing.append(f"{source(pair['source'])}: no two seeds of {what}")
             continue
         a, b = (named[name] for name in names)
+        shown += [group for group in (a, b) if group not in shown]
         cells = _cells(a, b, _compared(a, b))
-        rows.append([*cells, p_value(pair["p_value"]), source(pair["source"])])
+        over_ten = over_ten_seeds(study, a, b)
+        p_values = [over_ten.p_student if over_ten else None, pair["p_value"]]
+        rows.append([*cells, *map(p_value, p_values), source(pair["source"])])
     if not rows:
         return [], missing
-    caption = f"Pairs of heads that were compared in the paper, on {study.short}."
-    columns: list[Heading] = [*_COLUMNS, "p, published", "source"]
-    return [Table("published_pairs", "Published comparisons", caption, columns, rows)], missing
+    caption = (
+        f"Pairs of heads that were compared in the paper, on {study.short}. The published p is "
+        f"over {_TEN}, without that of the reported run; ours beside it where there are as "
+        "many. All other columns are over all seeds."
+    )
+    columns: list[Heading] = [
+        *_COLUMNS,
+        f"p, Student, {_TEN}",
+        f"p, published, {_TEN}",
+        "source",
+    ]
+    notes = not_as_published((group.label, published_of(group, study)) for group in shown)
+    table = Table("published_pairs", "Published comparisons", caption, columns, rows, notes)
+    return [table], missing
 
 
 def _all_pairs(study: Study, groups: Sequence[Group], notes: Sequence[str]) -> Table:
@@ -112,8 +130,9 @@ def _cells(a: Group, b: Group, compared: Comparison) -> Row:
         spread(compared.mean_a, compared.sd_a),
         spread(compared.mean_b, compared.sd_b),
         number(compared.difference, 3),
-        interval(compared.low, compared.high, 3),
+        interval_cell(compared),
         number(compared.effect_size, 2),
         p_value(compared.p_student),
         p_value(compared.p_welch),
+        *paired_cells(paired(a, b)),
     ]

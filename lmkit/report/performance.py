@@ -8,13 +8,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lmkit.comparison.baselines import Compared
-from lmkit.comparison.cells import MEAN_SD, listed, spread_cell
+from lmkit.comparison.cells import (
+    INTERVAL,
+    MEAN_SD,
+    PAIRED,
+    interval_cell,
+    listed,
+    paired_cells,
+    spread_cell,
+)
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.ranks import rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.comparison.settings import differing_settings
 from lmkit.presentation.section import Section
-from lmkit.presentation.tables import Column, Heading, Row, Table, interval, number, p_value
+from lmkit.presentation.tables import Column, Heading, Row, Table, number, p_value
 from lmkit.report.published_tables import beside_published, rank_and_difference
 
 
@@ -73,7 +81,8 @@ def _performance_table(
         )
     caption = (
         f"Perplexity, Press rank and cost on {study.short}: mean ± one standard deviation over "
-        f"seeds. p: unpaired t-test of test perplexities against {study.baseline_family}. "
+        f"seeds. p: unpaired t-test of test perplexities against {study.baseline_family}, over all "
+        "seeds. "
         "Seconds are those of the hardware named under Runs."
     )
     columns: list[Heading] = [
@@ -100,16 +109,18 @@ def _significance_table(study: Study, tested: Sequence[Compared]) -> Table:
                 each.baseline.label,
                 f"{compared.n_a} / {compared.n_b}",
                 number(compared.difference, 3),
-                interval(compared.low, compared.high, 3),
+                interval_cell(compared),
                 number(compared.effect_size, 2),
                 p_value(compared.p_student),
                 p_value(each.p_holm),
                 p_value(compared.p_welch),
+                *paired_cells(each.paired),
             ]
         )
     caption = (
         f"Test perplexity minus that of the baseline on {study.short}: below 0 the head is "
-        "better. Holm's correction is over the heads of this table."
+        "better. Tests are over all seeds, unpaired; those paired are over the seeds that both "
+        "have, whose common part cancels. Holm's correction is over the heads of this table."
     )
     notes = _more_than_the_head(tested)
     columns: list[Heading] = [
@@ -117,11 +128,12 @@ def _significance_table(study: Study, tested: Sequence[Compared]) -> Table:
         "baseline",
         "seeds",
         "difference",
-        Column("95 % bootstrap interval", ("low", "high")),
+        INTERVAL,
         "Hedges' g",
         "p, Student",
         "p, Student, Holm",
         "p, Welch",
+        *PAIRED,
     ]
     return Table("significance", "Against the baseline", caption, columns, rows, notes)
 

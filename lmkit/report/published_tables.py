@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lmkit.comparison.baselines import Compared
+from lmkit.comparison.baselines import NUM_RANDOM_SEEDS, Compared, ten_seeds
 from lmkit.comparison.cells import MEAN_SD, spread_cell
-from lmkit.comparison.groups import Study
-from lmkit.comparison.published_runs import Published, corpus_prefix, deviation
+from lmkit.comparison.groups import Study, spread_of
+from lmkit.comparison.published_runs import (
+    Published,
+    corpus_prefix,
+    deviation,
+    not_as_published,
+    published_of,
+)
 from lmkit.comparison.ranks import rank_at
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_section
@@ -23,53 +29,70 @@ from lmkit.presentation.tables import (
     whole,
 )
 
+_TEN = f"{NUM_RANDOM_SEEDS} random seeds"
+
 
 def beside_published(study: Study, tested: Sequence[Compared], files: Files) -> list[Table]:
     """Ours beside the published figures, a row for each."""
     rows: list[Row] = []
-    notes: list[str] = []
     for each in tested:
         if each.published is not None:
-            rows += _published_rows(each, each.published, files)
-            if each.published.differences:
-                differences = "; ".join(each.published.differences)
-                notes.append(f"{each.group.label} is not as published: {differences}")
+            rows += _published_rows(study, each, each.published, files)
     if not rows:
         return []
     caption = (
         f"Ours beside what was published of the same heads on {study.short}. Deviation: ours minus "
-        "published, in published standard deviations. Ranks compare at equal numbers of contexts "
-        "alone: without one there, ours is missing."
+        "published, in published standard deviations, of the same experiment alone. Ranks compare "
+        "at equal numbers of contexts alone: without one there, ours is missing. Published means "
+        "are over eleven seeds where they have a deviation, ours over all there are; rows of "
+        f"{_TEN} are without the seed of the reported run, on both sides, as the published p are."
     )
     columns: list[Heading] = [
         "head",
         "measure",
         Column("ours", MEAN_SD),
+        Column("seeds", is_text=False),
         Column("published", MEAN_SD),
         "deviation, published sd",
         "source",
     ]
-    return [Table("published", "Beside the published figures", caption, columns, rows, notes)]
+    notes = not_as_published((each.group.label, each.published) for each in tested)
+    title = "Beside the published figures"
+    return [Table("published", title, caption, columns, rows, notes)]
 
 
-def _published_rows(tested: Compared, published: Published, files: Files) -> list[Row]:
+def _published_rows(
+    study: Study, tested: Compared, published: Published, files: Files
+) -> list[Row]:
     group, paper = tested.group, published.facts
     rows: list[Row] = []
     for name, ours, theirs, digits in (
         ("train perplexity", group.spread("train_ppl"), paper.train_ppl, 2),
         ("valid perplexity", group.spread("valid_ppl"), paper.valid_ppl, 2),
         ("test perplexity", group.spread("test_ppl"), paper.test_ppl, 2),
+        (
+            f"test perplexity, {_TEN}",
+            spread_of(ten_seeds(study, group) or []),
+            paper.ten_seeds_test_ppl,
+            2,
+        ),
         ("Press rank", rank_at(group, files, paper.rank_contexts), paper.press_rank, 0),
     ):
         if theirs is not None:
-            beside = [spread_cell(ours, digits), spread(theirs.value, theirs.std, digits)]
-            distance = number(deviation(ours, theirs), 1)
-            rows.append([group.label, name, *beside, distance, theirs.source])
+            beside = spread(theirs.value, theirs.std, digits)
+            distance = None if published.differences else deviation(ours, theirs)
+            seeds = ours.n if ours else None
+            cells = [spread_cell(ours, digits), seeds, beside, number(distance, 1)]
+            rows.append([group.label, name, *cells, theirs.source])
     if paper.p_value is not None:
-        p = tested.comparison.p_student if tested.comparison else None
-        cells = (p_value(p), p_value(paper.p_value.value))
-        beside = [Cell(cell.text, (*cell.values, None)) for cell in cells]  # without a deviation
-        rows.append([group.label, "p, Student", *beside, None, paper.p_value.source])
+        over_ten = tested.ten_seeds
+        of_both = [over_ten.p_student if over_ten else None, paper.p_value.value]
+        ours_p, theirs_p = (  # without a deviation
+            Cell(cell.text, (*cell.values, None)) for cell in map(p_value, of_both)
+        )
+        seeds = over_ten.n_a if over_ten else None
+        name = f"p, Student, {_TEN}"
+        rows.append([group.label, name, ours_p, seeds, theirs_p, None, paper.p_value.source])
     return rows
 
 
@@ -78,37 +101,48 @@ def rank_and_difference(
 ) -> list[Table]:
     """Parthiban et al. 2021, table 1; a head that nobody published has dashes there."""
     section = published_section("rank_and_difference")
-    prefix = corpus_prefix(study.corpus)
+    prefix = corpus_prefix(study)
     published = section.get(prefix, {}) if prefix else {}
+    at_published = published_section("corpora")[prefix]["rank_contexts"] if prefix else None
+    in_paper = [each.group for each in tested if each.group.head.family in published]
+    if in_paper and all(rank_at(group, files, at_published) for group in in_paper):
+        contexts = at_published
     rows: list[Row] = []
-    has_published = False
+    shown: dict[str, Published | None] = {}  # by label, baselines of published heads too
     for each in tested:
         if each.comparison is None:
             continue
         family = each.group.head.family
         is_published = each.published and each.published.experiment == f"{prefix}_{family}"
         theirs = published.get(family, {}) if is_published else {}
-        has_published |= bool(theirs)
+        if theirs and each.baseline is not None:
+            for group in (each.baseline, each.group):
+                shown[group.label] = published_of(group, study)
+        ranks = theirs if contexts == at_published else {}
+        differences = theirs if study.baseline_family == "softmax" else {}
         rank = rank_at(each.group, files, contexts)
         rows.append(
             [
                 each.group.label,
-                whole(theirs.get("rank_reported")),
-                whole(theirs.get("rank")),
+                whole(ranks.get("rank_reported")),
+                whole(ranks.get("rank")),
                 whole(rank.mean if rank else None),
-                number(theirs.get("diff_reported")),
-                number(theirs.get("diff")),
+                number(differences.get("diff_reported")),
+                number(differences.get("diff")),
                 number(-each.comparison.difference),
             ]
         )
     if not rows:
         return []
     at = f"; ours over {contexts:,} contexts" if contexts else ""
-    source = f" Reported and reproduced: {section['source']}." if has_published else ""
+    source = f" Reported and reproduced: {section['source']}." if shown else ""
     caption = (
         f"Press rank of log P on the test set{at}, and by how much test perplexity is below the "
         f"baseline's (above 0: better) on {study.short}.{source}"
     )
+    notes = not_as_published(shown.items())
+    if shown and contexts != at_published:
+        notes.append(f"published ranks are over {at_published:,} contexts, and compare only there")
     columns: list[Heading] = [
         "head",
         *(
@@ -117,4 +151,4 @@ def rank_and_difference(
             for who in ("reported", "reproduced", "ours")
         ),
     ]
-    return [Table("rank_and_difference", "Rank and difference", caption, columns, rows)]
+    return [Table("rank_and_difference", "Rank and difference", caption, columns, rows, notes)]

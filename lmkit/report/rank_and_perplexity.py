@@ -9,9 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lmkit.comparison.correlation import correlate
+from lmkit.comparison.cells import seeds_in_words
+from lmkit.comparison.correlation import WithinCorrelation, correlate, correlate_within
 from lmkit.comparison.groups import Group, Study
-from lmkit.comparison.published_runs import corpus_prefix
+from lmkit.comparison.published_runs import corpus_prefix, differences_from
 from lmkit.comparison.ranks import rank_contexts, ranks_at
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError, require_number
@@ -27,18 +28,30 @@ from lmkit.presentation.style import (
     label_points,
     legend_below,
 )
-from lmkit.presentation.tables import Column, Heading, Row, Table, interval, number
-from lmkit.report.gss_heat_maps import c_and_k, groups_over_c_and_k, heat_maps, signed
+from lmkit.presentation.tables import Column, Heading, Row, Table, absent, interval, number
+from lmkit.report.gss_heat_maps import C, K, c_and_k, groups_over_c_and_k, heat_maps, signed
 
 Window = tuple[float, float]
 
 
-class Point(NamedTuple):
+FEWEST_POINTS = 3  # of a correlation
+
+
+class RankedRun(NamedTuple):
     """One run."""
 
     rank: float
     test_ppl: float
     label: str
+
+
+class RankedGroup(NamedTuple):
+    """The means over the runs of a group: one point of a correlation, however many its seeds."""
+
+    rank: float
+    test_ppl: float
+    head: str
+    runs: int
 
 
 def perplexity_window(option: object) -> Window | None:
@@ -64,30 +77,31 @@ def rank_and_perplexity(study: Study, files: Files, window: Window | None) -> Se
     contexts = rank_contexts(study, files)
     gss = groups_over_c_and_k(study.groups)
     section = published_section("rank_and_perplexity")
-    published = section.get(corpus_prefix(study.corpus) or "", {})
+    published = section.get(corpus_prefix(study) or "", {})
     if window is None and published:
         low, high = published["window"]
         window = (low, high)
-    of_gss = ranked_runs(gss, files, contexts, _c_and_k_label)
-    of_all = ranked_runs(study.groups, files, contexts)
+    of_gss = ranked_groups(gss, files, contexts)
+    of_all = ranked_groups(study.groups, files, contexts)
     missing = []
-    if len(of_gss) < 3:
-        missing.append("no three runs of GSS that differ in (c, k)")
+    if len(of_gss) < FEWEST_POINTS:
+        missing.append("no three points (c, k) of GSS with a Press rank; seeds are no points")
     if window is None:
         missing.append("no window that leaves outliers out: window=[low,high] sets one")
-    if len(of_all) < 3:
-        missing.append("fewer than three runs with a Press rank")
+    if len(of_all) < FEWEST_POINTS:
+        missing.append("fewer than three groups with a Press rank; seeds are no points")
     drawings = []
-    if len(of_gss) >= 3:
-        drawings.append(_gss_scatter(study, of_gss, contexts))
-    if len(of_all) >= 3:
+    if len(of_gss) >= FEWEST_POINTS:
+        drawings.append(_gss_scatter(study, gss, files, contexts))
+    if len(of_all) >= FEWEST_POINTS:
         drawings.append(_scatter(study, files, contexts))
+    differences = _grid_differences(study, gss, contexts, published) if published else []
     return Section(
         "rank",
         "Rank against perplexity",
         "Does a higher rank of log P come with a lower perplexity?",
         [
-            *_correlations(study, of_gss, of_all, window, published, section["source"]),
+            *_correlations(study, of_gss, of_all, window, published, differences),
             *drawings,
             *heat_maps(study, gss, files, contexts),
         ],
@@ -95,12 +109,23 @@ def rank_and_perplexity(study: Study, files: Files, window: Window | None) -> Se
     )
 
 
+def ranked_groups(groups: Sequence[Group], files: Files, contexts: int | None) -> list[RankedGroup]:
+    """Means over the runs that have a rank over so many test contexts, a point for each group."""
+    points = []
+    for group in groups:
+        runs = ranked_runs([group], files, contexts)
+        if runs:
+            rank, test_ppl = (float(np.mean([run[i] for run in runs])) for i in (0, 1))
+            points.append(RankedGroup(rank, test_ppl, group.head.name, len(runs)))
+    return points
+
+
 def ranked_runs(
     groups: Sequence[Group],
     files: Files,
     contexts: int | None,
     label: Callable[[Group], str] = lambda group: group.label,
-) -> list[Point]:
+) -> list[RankedRun]:
     """The runs that have a rank over so many test contexts."""
     points = []
     for group in groups:
@@ -108,7 +133,7 @@ def ranked_runs(
         for run in group.runs:
             test_ppl = run.metric("test_ppl")
             if run.name in ranks and test_ppl is not None:
-                points.append(Point(ranks[run.name], test_ppl, label(group)))
+                points.append(RankedRun(ranks[run.name], test_ppl, label(group)))
     return points
 
 
@@ -117,63 +142,158 @@ def _c_and_k_label(group: Group) -> str:
     return f"({signed(c)}, {signed(k)})"
 
 
+def _grid_differences(
+    study: Study, groups: Sequence[Group], contexts: int | None, published: Mapping[str, Any]
+) -> list[str]:
+    """In what the runs over (c, k) are not the published grid; [] where they are all of it."""
+    prefix = str(corpus_prefix(study))
+    wanted = {(c, k) for c in published["c"] for k in published["k"]}
+    points = {c_and_k(group) for group in groups}
+    differences = []
+    if points != wanted:
+        differences.append(f"{len(points & wanted)} of its {len(wanted)} points")
+        if points - wanted:
+            differences.append(f"{len(points - wanted)} points that it has not")
+    rank_contexts_there = published_section("corpora")[prefix]["rank_contexts"]
+    if contexts != rank_contexts_there:
+        differences.append(f"ranks over {contexts or 0:,} contexts ({rank_contexts_there:,})")
+    config = study.experiments(f"{prefix}_gss")
+    of_settings = (differences_from(group, study, config, but_for=(C, K)) for group in groups[:1])
+    return [*differences, *(line for lines in of_settings for line in lines)]
+
+
 def _correlations(
     study: Study,
-    of_gss: Sequence[Point],
-    of_all: Sequence[Point],
+    of_gss: Sequence[RankedGroup],
+    of_all: Sequence[RankedGroup],
     window: Window | None,
     published: Mapping[str, Any],
-    source: str,
+    differences: Sequence[str],
 ) -> list[Table]:
-    sets = (
-        ("GSS over (c, k)", of_gss, published.get("pearson"), published.get("pearson_in_window")),
-        ("all runs", of_all, None, None),
-    )
+    as_published = {} if differences else published
     rows: list[Row] = []
-    for name, points, r, r_in_window in sets:
-        if len(points) >= 3:
+    for name, points, r, r_in_window in (
+        (
+            "GSS over (c, k)",
+            of_gss,
+            as_published.get("pearson"),
+            as_published.get("pearson_in_window"),
+        ),
+        ("all heads, pooled", of_all, None, None),
+    ):
+        if len(points) >= FEWEST_POINTS:
             rows.append(_correlation_row(name, "all", points, r))
         if window is None:
             continue
         low, high = window
         within = [point for point in points if low <= point.test_ppl <= high]
-        if len(within) >= 3 and len(within) < len(points):
-            rows.append(_correlation_row(name, f"{low:g} to {high:g}", within, r_in_window))
+        if FEWEST_POINTS <= len(within) < len(points):
+            span = f"{low:g} to {high:g}, by outcome"
+            rows.append(_correlation_row(name, span, within, r_in_window, with_intervals=False))
+    within_heads = _within_heads_row(of_all)
     if not rows:
         return []
-    notes = []
-    if window is not None and len(rows) < 2 * sum(len(points) >= 3 for _, points, *_ in sets):
+    if within_heads is not None:
+        rows.append(within_heads)
+    notes = [
+        "a point is a group: the means over its runs, which differ by their seed alone; seeds are "
+        "not independent points",
+    ]
+    if within_heads is not None:
         notes.append(
-            f"where the window {window[0]:g} to {window[1]:g} is not listed, it leaves out no run, "
-            "or all but two: window=[low,high] sets another"
+            "within heads: of each head with at least two points, how rank and perplexity deviate "
+            "from that head's means (partial correlation, Fisher's interval); pooled, differences "
+            "between heads count too"
         )
-    caption = f"Correlation of Press rank and test perplexity on {study.short}: a point is a run."
-    if published:
-        caption += f" Published: {source}."
+    if any("by outcome" in str(row[1]) for row in rows):
+        notes.append(
+            "a window leaves points out by test perplexity itself, the outcome: what is left tells "
+            "of itself alone, so no interval is given"
+        )
+    elif window is not None:
+        notes.append(
+            f"where the window {window[0]:g} to {window[1]:g} is not listed, it leaves out no "
+            "point, or all but two: window=[low,high] sets another"
+        )
+    if published and of_gss and differences:
+        notes.append(
+            "the runs over (c, k) are not the published grid, so that no published r stands "
+            f"beside theirs: {'; '.join(differences)}"
+        )
+    caption = f"Correlation of Press rank and test perplexity on {study.short}."
+    if as_published:
+        source = published_section("rank_and_perplexity")["source"]
+        caption += f" Published: {source}, one seed a point."
     columns: list[Heading] = [
-        "runs",
+        "groups",
         "test perplexities",
-        "n",
+        "points",
+        "runs",
         "Pearson's r",
-        Column("95 % interval of r", ("low", "high")),
+        Column("95 % interval of r, Fisher", ("low", "high")),
         "Spearman's ρ",
-        Column("95 % interval of ρ", ("low", "high")),
+        Column("95 % interval of ρ, bootstrap", ("low", "high")),
         Column("r, published", is_optional=True),
     ]
     return [Table("correlation", "Correlation", caption, columns, rows, notes)]
 
 
-def _correlation_row(name: str, span: str, points: Sequence[Point], published: float | None) -> Row:
-    correlation = correlate([p.rank for p in points], [p.test_ppl for p in points])
+def _correlation_row(
+    name: str,
+    span: str,
+    points: Sequence[RankedGroup],
+    published: float | None,
+    with_intervals: bool = True,
+) -> Row:
+    found = correlate([p.rank for p in points], [p.test_ppl for p in points])
+    intervals = [
+        interval(found.pearson_low, found.pearson_high),
+        interval(found.spearman_low, found.spearman_high),
+    ]
+    of_r, of_rho = intervals if with_intervals else (absent(2), absent(2))
     return [
         name,
         span,
-        correlation.n,
-        number(correlation.pearson, 3),
-        interval(correlation.pearson_low, correlation.pearson_high),
-        number(correlation.spearman, 3),
-        interval(correlation.spearman_low, correlation.spearman_high),
+        found.n,
+        sum(point.runs for point in points),
+        number(found.pearson, 3),
+        of_r,
+        number(found.spearman, 3),
+        of_rho,
         number(published),
+    ]
+
+
+def correlate_within_heads(points: Sequence[RankedGroup]) -> WithinCorrelation | None:
+    """Of heads with several points; None where there are too few of them."""
+    heads = _heads_with_several(points)
+    return correlate_within(
+        [[point.rank for point in of_head] for of_head in heads],
+        [[point.test_ppl for point in of_head] for of_head in heads],
+    )
+
+
+def _heads_with_several(points: Sequence[RankedGroup]) -> list[list[RankedGroup]]:
+    by_head: dict[str, list[RankedGroup]] = {}
+    for point in points:
+        by_head.setdefault(point.head, []).append(point)
+    return [of_head for of_head in by_head.values() if len(of_head) > 1]
+
+
+def _within_heads_row(points: Sequence[RankedGroup]) -> Row | None:
+    found = correlate_within_heads(points)
+    if found is None:
+        return None
+    return [
+        f"within heads ({found.sets})",
+        "all",
+        found.n,
+        sum(point.runs for of_head in _heads_with_several(points) for point in of_head),
+        number(found.pearson, 3),
+        interval(found.low, found.high),
+        None,
+        absent(2),
+        None,
     ]
 
 
@@ -183,9 +303,12 @@ def _axes_of_rank(size: tuple[float, float], contexts: int | None) -> tuple[Figu
     return drawn, axes
 
 
-def _gss_scatter(study: Study, points: Sequence[Point], contexts: int | None) -> Drawing:
+def _gss_scatter(
+    study: Study, groups: Sequence[Group], files: Files, contexts: int | None
+) -> Drawing:
     """Every run; each (c, k) is written once."""
-    by_label: dict[str, list[Point]] = {}
+    points = ranked_runs(groups, files, contexts, _c_and_k_label)
+    by_label: dict[str, list[RankedRun]] = {}
     for point in points:
         by_label.setdefault(point.label, []).append(point)
     middle = [sorted(same)[len(same) // 2] for same in by_label.values()]
@@ -197,7 +320,8 @@ def _gss_scatter(study: Study, points: Sequence[Point], contexts: int | None) ->
     unplaced = label_points(axes, middle, at)
     caption = (
         f"GSS over (c, k) on {study.short}: rank of log P against test perplexity, a point for "
-        "each run; (c, k) stands at one of its seeds, that of median rank."
+        f"each of {len(points)} runs of {len(by_label)} (c, k), {seeds_in_words(groups)}; (c, k) "
+        "stands at one of its seeds, that of median rank."
     )
     if unplaced:
         caption += f" {unplaced} labels are left out where they would cover others."
@@ -223,5 +347,8 @@ def _scatter(study: Study, files: Files, contexts: int | None) -> Drawing:
             zorder=3,
         )
     legend_below(axes)
-    caption = f"All heads on {study.short}: rank of log P against test perplexity, a point a run."
+    caption = (
+        f"All heads on {study.short}: rank of log P against test perplexity, a point a run; groups "
+        f"of {seeds_in_words(study.groups)}."
+    )
     return Drawing("rank_heads", "Rank and perplexity of all heads", caption, drawn)

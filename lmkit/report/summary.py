@@ -10,18 +10,26 @@ from lmkit.comparison.correlation import correlate
 from lmkit.comparison.groups import Study
 from lmkit.comparison.ranks import rank_contexts
 from lmkit.comparison.run_files import Files
-from lmkit.report.rank_and_perplexity import ranked_runs
+from lmkit.report.rank_and_perplexity import (
+    FEWEST_POINTS,
+    correlate_within_heads,
+    ranked_groups,
+)
 
 _LEVEL = 0.05
 
 
 def summary(study: Study, tested: Sequence[Compared], files: Files) -> list[str]:
-    """Which heads beat the baseline, and whether rank goes with perplexity.
+    """Which heads beat the baseline, and whether rank goes with perplexity; warnings first.
 
     Args:
         tested: every group of the study, compared.
     """
-    return [*_significant_differences(study, tested), *_correlation(study, files)]
+    return [
+        *study.disagreements,
+        *_significant_differences(study, tested),
+        *_correlation(study, files),
+    ]
 
 
 def _significant_differences(study: Study, tested: Sequence[Compared]) -> list[str]:
@@ -43,18 +51,22 @@ def _significant_differences(study: Study, tested: Sequence[Compared]) -> list[s
 
 
 def _correlation(study: Study, files: Files) -> list[str]:
-    points = ranked_runs(study.groups, files, rank_contexts(study, files))
-    if len(points) < 3:
+    points = ranked_groups(study.groups, files, rank_contexts(study, files))
+    if len(points) < FEWEST_POINTS:
         return []
     correlation = correlate([p.rank for p in points], [p.test_ppl for p in points])
     if correlation.pearson is None or correlation.spearman is None:
         return []
-    return [
-        f"Over all {correlation.n} runs, Press rank and test perplexity correlate with Pearson's "
-        f"r = {correlation.pearson:.2f} and Spearman's ρ = {correlation.spearman:.2f}.".replace(
-            "-", "−"
-        )
-    ]
+    runs = sum(point.runs for point in points)
+    sentence = (
+        f"Over the means of all {correlation.n} groups ({runs} runs), Press rank and test "
+        f"perplexity correlate with Pearson's r = {correlation.pearson:.2f} and Spearman's "
+        f"ρ = {correlation.spearman:.2f}"
+    )
+    within = correlate_within_heads(points)
+    if within is not None:
+        sentence += f"; within heads r = {within.pearson:.2f} ({within.n} groups)"
+    return [f"{sentence}.".replace("-", "−")]
 
 
 def _named(by_how_much: Iterable[tuple[str, float]]) -> str:

@@ -105,7 +105,7 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> I
         settings["sources"] = {target: sha for target, sha in sources.items() if sha is not None}
     if "finetuned_from" in config:
         settings["finetuned_from"] = {key: config["finetuned_from"][key] for key in _START}
-    return Identity(settings, _digest(_without_defaults(settings)))
+    return Identity(settings, _digest(without_defaults(settings)))
 
 
 def identity_of(decides: Mapping[str, object]) -> Identity:
@@ -120,6 +120,11 @@ def identity_of(decides: Mapping[str, object]) -> Identity:
 def _digest(settings: object) -> str:
     text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]
+
+
+def without_defaults(settings: Mapping[str, object]) -> dict[str, object]:
+    """What of an identity's settings is hashed: not the options at the default of their class."""
+    return {key: _without_defaults(value) for key, value in settings.items()}
 
 
 def _without_defaults(value: object) -> object:

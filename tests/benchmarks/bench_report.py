@@ -14,7 +14,7 @@ from pathlib import Path
 import hydra
 
 from lmkit.analyses.finding import find_analyses
-from lmkit.cli.entry import CONFIGS
+from lmkit.cli.entry import CONFIGS, experiment_config
 from lmkit.report.contents import make_report
 from lmkit.runs.selection import select_runs
 
@@ -47,7 +47,8 @@ def main() -> None:
         read = time.perf_counter()
         with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
             analyses = find_analyses().classes
-        make_report(runs, analyses=analyses, baseline="softmax", window=None, out=root / "report")
+        make_report(runs, analyses=analyses, experiments=experiment_config, baseline="softmax",
+                    window=None, out=root / "report")  # fmt: skip
         end = time.perf_counter()
     print(
         f"{num_runs:,} runs: {end - start:.1f} s ({read - start:.1f} s to read them), "

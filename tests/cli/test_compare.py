@@ -37,6 +37,8 @@ def test_the_command_prints_and_writes(runs):
     assert "sd of a" in done.stdout
     content = json.loads((runs / "c.json").read_text())
     assert content["comparisons"]["test_ppl"]["n_a"] == 3
+    assert content["comparisons"]["test_ppl"]["method"] == "Welch's t"
+    assert content["paired"]["test_ppl"]["n"] == 2
     assert command(runs, *groups, "out=c.csv").returncode == 0
     rows = {row[""]: row for row in csv.DictReader((runs / "c.csv").open())}
     mean = content["comparisons"]["test_ppl"]["mean_a"]

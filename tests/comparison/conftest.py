@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lmkit.cli.entry import experiment_config
 from lmkit.comparison.groups import Study, studies
 from lmkit.runs.finished import LeftOut
 from lmkit.runs.selection import select_runs
@@ -17,7 +18,9 @@ def study_of() -> Callable[..., tuple[Study, list[LeftOut]]]:
     """Makes the one study of the runs in a folder, and says which runs are left out."""
 
     def make(root: Path, baseline: str = "softmax") -> tuple[Study, list[LeftOut]]:
-        (study,), left_out = studies(select_runs("runs", str(root)).runs, baseline)
+        (study,), left_out = studies(
+            select_runs("runs", str(root)).runs, baseline, experiment_config
+        )
         return study, left_out
 
     return make

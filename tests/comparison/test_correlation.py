@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lmkit.comparison.correlation import correlate
+from lmkit.comparison.correlation import correlate, correlate_within
 from lmkit.errors.user_error import UserError
 
 X = [402, 4979, 8989, 580, 9983, 282, 7000]
@@ -51,3 +51,29 @@ def test_without_spread_or_with_too_few_there_is_none():
     assert three.pearson_low is None
     with pytest.raises(UserError):
         correlate([1], [])
+
+
+def test_within_sets_the_means_of_sets_do_not_count():
+    rng = np.random.default_rng(4)
+    centres = [(0, 0), (3, 3), (6, 6)]
+    x = [cx + rng.normal(size=8) for cx, _ in centres]
+    y = [cy - xs + cx + 0.2 * rng.normal(size=8) for (cx, cy), xs in zip(centres, x, strict=True)]
+    found = correlate_within(x, y)
+    assert correlate(np.concatenate(x), np.concatenate(y)).pearson > 0.5
+    assert (found.n, found.sets) == (24, 3)
+    assert found.pearson < -0.9
+    # the partial correlation given the set, by regression on its indicators
+    sets = np.repeat(np.eye(3), 8, axis=0)
+    residuals = [
+        v - sets @ np.linalg.lstsq(sets, v, rcond=None)[0]
+        for v in (np.concatenate(x), np.concatenate(y))
+    ]
+    assert found.pearson == pytest.approx(stats.pearsonr(*residuals).statistic)
+    assert found.low < found.pearson < found.high
+
+
+def test_sets_of_one_point_say_nothing_of_within():
+    assert correlate_within([[1], [2], [3]], [[3], [1], [2]]) is None
+    assert correlate_within([[1, 2], [5]], [[3, 1], [2]]) is None
+    found = correlate_within([[1, 2, 3], [5]], [[3, 2, 2.5], [2]])
+    assert found.pearson == pytest.approx(correlate([1, 2, 3], [3, 2, 2.5]).pearson)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lmkit.cli.entry import experiment_config
 from lmkit.comparison.groups import studies
 from lmkit.errors.user_error import UserError
 from lmkit.runs.selection import select_runs
@@ -90,7 +91,7 @@ def test_runs_that_diverged_are_left_out(tmp_path, make_run, study_of):
 def test_each_corpus_has_its_study_the_whole_one_first(tmp_path, make_run):
     make_run(tmp_path, 1, train_tokens=200000)
     make_run(tmp_path, 1)
-    per_corpus, _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax")
+    per_corpus, _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
     assert [(study.title, study.short, study.key) for study in per_corpus] == [
         ("Penn Treebank", "PTB", "penn"),
         ("Penn Treebank (first 200,000 training tokens)", "PTB", "penn_200000"),

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+import json
 
+import numpy as np
+import pytest
+from scipy import stats
+
+from lmkit.cli.entry import CONFIGS
 from lmkit.comparison.baselines import with_baselines
 from lmkit.comparison.published_runs import deviation, published_of
+from lmkit.data.corpus import TextCorpus
+from lmkit.presentation.published import published_section
 
 
 def test_published_facts_go_to_the_published_head_on_the_published_corpus(
@@ -34,19 +41,118 @@ def test_published_facts_go_to_the_published_head_on_the_published_corpus(
     assert deviation(spread, fact) == pytest.approx(2.0)
 
 
+def differences(study) -> list[str]:
+    """Of the one group of a study."""
+    (group,) = study.groups
+    return published_of(group, study).differences
+
+
+def test_every_published_experiment_is_configured():
+    for name in published_section("runs"):
+        if name != "penn_mos_lms_plif":  # stands for penn_mos_plif, by its head
+            assert (CONFIGS / "experiment" / f"{name}.yaml").is_file()
+
+
 def test_what_is_not_as_published_is_told(tmp_path, make_run, study_of):
     make_run(tmp_path, 1, train_tokens=200000, mixture="softmaxes")
     study, _ = study_of(tmp_path, "mos")
-    assert published_of(study.groups[0], study.corpus).differences == [
-        "24.22M parameters (21.50M)",
-        "first 200,000 tokens of the training text (all)",
-    ]
+    assert differences(study) == ["first 200,000 tokens of the training text (all)"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"optimizer.lr": 5, "trunk.input_dropout": 0},
+         ["trunk.input_dropout=0 (0.4)", "optimizer.lr=5 (20)"]),
+        ({"windows.test_batch_size": 10}, ["windows.test_batch_size=10 (1)"]),
+        ({"windows.valid_batch_size": 1}, ["windows.valid_batch_size=1 (10)"]),
+        ({"trainer.precision": "bf16-mixed"}, ["trainer.precision=bf16-mixed (32-true)"]),
+        ({"trigger.epoch": 100}, ["trigger.epoch=100 (200)"]),
+        ({"optimizer": {"_target_": "torch.optim.Adam", "lr": 20, "weight_decay": 1.2e-6}},
+         ["optimizer=Adam (SGD)"]),
+        ({"patience": 3}, ["patience=3 (100)"]),
+        ({"max_epochs": 900}, []),  # it ended by its patience before
+        ({"trainer.deterministic": True, "windows.eval_length": 35, "head.chunk_mb": 7}, []),
+    ],
+)  # fmt: skip
+def test_everything_that_decides_the_numbers_is_compared(
+    tmp_path, make_run, study_of, options, told
+):
+    make_run(tmp_path, 1, options=options)
+    study, _ = study_of(tmp_path)
+    assert differences(study) == told
+
+
+def test_an_option_at_its_default_is_no_difference(tmp_path, make_run, study_of):
+    """A run of a version that did not have the option yet."""
+    run = make_run(tmp_path, 1)
+    payload = json.loads((run / "identity.json").read_text())
+    del payload["settings"]["trunk"]["embedding_noise"]
+    (run / "identity.json").write_text(json.dumps(payload))
+    study, _ = study_of(tmp_path)
+    assert differences(study) == []
+
+
+def test_another_text_of_the_same_size_is_not_as_published(tmp_path, make_run, study_of):
+    run = make_run(tmp_path, 1)
+    payload = json.loads((run / "identity.json").read_text())
+    payload["settings"]["data_sha256"] = "0" * 64
+    (run / "identity.json").write_text(json.dumps(payload))
+    study, _ = study_of(tmp_path)
+    assert differences(study) == ["another text of the same size"]
+
+
+def test_the_fingerprints_are_those_of_the_corpora(data_root):
+    for prefix, folder in (("penn", "penn"), ("wt2", "wikitext-2")):
+        corpus = TextCorpus(folder, str(data_root), folder)
+        assert published_section("corpora")[prefix]["sha256"] == corpus.fingerprint()
 
 
 def test_nothing_is_published_of_another_corpus(tmp_path, make_run, study_of):
     make_run(tmp_path, 1, sizes=(200, 19999))
     study, _ = study_of(tmp_path)
-    assert published_of(study.groups[0], study.corpus) is None
+    assert published_of(study.groups[0], study) is None
+
+
+@pytest.mark.parametrize("train_tokens", [None, 200000])
+def test_a_run_of_other_columns_hides_no_published_values_and_is_named(
+    tmp_path, make_run, study_of, train_tokens
+):
+    """Its name sorts first; it alone has a test perplexity over 82,420 contexts."""
+    odd = make_run(tmp_path, 0, options={"windows.test_batch_size": 10}, sizes=(10000, 82420),
+                   train_tokens=train_tokens, name="a")  # fmt: skip
+    for seed in (1, 2):
+        make_run(tmp_path, seed, train_tokens=train_tokens)
+    study, _ = study_of(tmp_path)
+    assert study.corpus.test_contexts == 82429
+    assert all(published_of(group, study) is not None for group in study.groups)
+    (warning,) = study.disagreements
+    assert f"{odd.name} counted 82,420 test contexts, most runs on the same data 82,429" in warning
+
+
+def test_ten_seeds_are_those_without_the_reported_one(tmp_path, make_run, study_of):
+    rng = np.random.default_rng(5)
+    seeds = [141, *range(1, 11)]
+    ppl = {}
+    for transform in ("identity", "gss"):
+        for seed in seeds:
+            ppl[transform, seed] = float(rng.normal(57, 0.2))
+            make_run(tmp_path, seed, ppl[transform, seed], transform=transform)
+    study, _ = study_of(tmp_path)
+    softmax, gss = with_baselines(study)
+    of_ten = [[ppl[head, seed] for seed in seeds[1:]] for head in ("gss", "identity")]
+    assert gss.ten_seeds.p_student == pytest.approx(stats.ttest_ind(*of_ten).pvalue)
+    assert (gss.ten_seeds.n_a, gss.comparison.n_a, gss.paired.n) == (10, 11, 11)
+    assert softmax.ten_seeds is None
+    assert gss.published.reported_seed == 141
+
+
+def test_with_other_seeds_than_ten_there_is_no_test_as_published(tmp_path, make_run, study_of):
+    for transform in ("identity", "gss"):
+        for seed in (141, 1, 2):
+            make_run(tmp_path, seed, 57 + 0.1 * seed % 0.7, transform=transform)
+    study, _ = study_of(tmp_path)
+    assert with_baselines(study)[1].ten_seeds is None
 
 
 def test_p_values_are_corrected_over_the_groups(tmp_path, make_run, study_of):

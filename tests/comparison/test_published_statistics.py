@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lmkit.comparison.significance import compare, compare_summaries
+from lmkit.comparison.significance import WELCH, compare, compare_paired, compare_summaries
 
 HALF = 0.005  # means and deviations are printed with two decimals
 
@@ -78,9 +78,34 @@ def test_summaries_are_tested_as_by_scipy():
 
 
 def test_bootstrap_is_scipys():
-    a, b = [56.1, 56.4, 56.2, 56.9, 56.5], [57.0, 57.2, 56.8, 57.4]
+    rng = np.random.default_rng(3)
+    a, b = (rng.normal(loc, 0.2, size=12).tolist() for loc in (56.3, 57.1))
     comparison = compare(a, b, seed=5)
     theirs = stats.bootstrap(
         (a, b), lambda x, y: np.mean(x) - np.mean(y), vectorized=False, rng=5
     ).confidence_interval
     assert (comparison.low, comparison.high) == pytest.approx(tuple(theirs), abs=1e-9)
+
+
+def test_the_interval_of_few_values_is_welchs():
+    a, b = [56.1, 56.4, 56.2, 56.9, 56.5], [57.0, 57.2, 56.8, 57.4]
+    theirs = stats.ttest_ind(a, b, equal_var=False).confidence_interval()
+    comparison = compare(a, b)
+    assert (comparison.low, comparison.high) == pytest.approx(tuple(theirs))
+    assert comparison.method == WELCH
+
+
+def test_paired_tests_are_scipys_over_shared_seeds():
+    a = {1: 57.1, 2: 57.4, 3: 56.9, 8: 50.0}
+    b = {3: 56.8, 2: 57.35, 1: 56.98, 9: 70.0}
+    paired = compare_paired(a, b)
+    theirs = stats.ttest_rel([57.1, 57.4, 56.9], [56.98, 57.35, 56.8])
+    assert (paired.n, paired.p) == (3, pytest.approx(theirs.pvalue))
+    assert (paired.low, paired.high) == pytest.approx(tuple(theirs.confidence_interval()))
+    assert paired.difference == pytest.approx(0.09)
+    assert paired.p < compare(list(a.values())[:3], list(b.values())[:3]).p_student
+
+
+def test_without_two_shared_seeds_or_spread_there_is_no_paired_test():
+    assert compare_paired({1: 57.0, 2: 57.1}, {2: 57.0, 3: 57.2}) is None
+    assert compare_paired({1: 57.1, 2: 57.2}, {1: 57.0, 2: 57.1}) is None  # but for rounding

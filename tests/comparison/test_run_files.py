@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from lmkit.analyses.rank import Rank
+from lmkit.analyses.samples import Samples
 from lmkit.comparison.ranks import rank_at, rank_contexts
-from lmkit.comparison.run_files import Files
+from lmkit.comparison.run_files import RANK, Files, StoredKind
 from lmkit.runs.analysis_files import write_analysis
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
+
+LOGITS, SAMPLES, DIALOGUE = (StoredKind(name, 1) for name in ("logits", "samples", "dialogue"))
 
 
 @pytest.fixture
@@ -40,30 +44,45 @@ def test_an_analysis_is_handed_out_where_its_version_and_content_fit(runs):
     write(first.folder, "logits", curve=[1])
     write(second.folder, "logits", version=2)
     files = Files()
-    assert files.analysis(first, "logits")["curve"] == [1]
-    assert files.analysis(first, "logits", check=lambda content: content["curve"]) is not None
-    assert files.analysis(first, "samples") is None
+    assert files.analysis(first, LOGITS)["curve"] == [1]
+    assert files.analysis(first, LOGITS, check=lambda content: content["curve"]) is not None
+    assert files.analysis(first, SAMPLES) is None
     assert files.damaged == []
     for _ in range(2):
-        assert files.analysis(second, "logits") is None
-        assert files.analysis(first, "logits", check=edges_of) is None
+        assert files.analysis(second, LOGITS) is None
+        assert files.analysis(first, LOGITS, check=edges_of) is None
     assert files.damaged == [
         (f"{second.name}/analysis/logits.json",
          "it is of another version: schema_version is 2, not 1"),
         (f"{first.name}/analysis/logits.json", "it is damaged: 'edges' is missing or wrong"),
     ]  # fmt: skip
-    assert files.analysis(second, "logits", schema_version=2) is not None
+    assert files.analysis(second, StoredKind("logits", 2)) is not None
+
+
+def test_an_analysis_that_raises_its_version_is_read_by_its_section(
+    runs, study_of, tmp_path, monkeypatch
+):
+    texts = ["Once there was"]
+    write(runs[0].folder, "samples", version=2, texts=texts, temperature=1.0, top_k=None, seed=1)
+    monkeypatch.setattr(Samples, "schema_version", 2)
+    study, _ = study_of(tmp_path)
+    (section,) = Samples.sections(study, Files())
+    assert [passage.text for passage in section.blocks] == texts
+
+
+def test_the_ranks_that_are_read_are_those_that_the_analysis_stores():
+    assert (Rank.name, Rank.schema_version) == RANK
 
 
 def test_the_representative_is_the_median_run_that_has_the_analysis(runs, study_of, tmp_path):
-    assert Files().representative(runs, "samples") is None
+    assert Files().representative(runs, SAMPLES) is None
     write(runs[1].folder, "samples", texts=["here"])
     files = Files()
-    assert files.representative(runs, "samples")["texts"] == ["here"]
-    assert list(files.of_runs(runs, "samples")) == [runs[1]]
+    assert files.representative(runs, SAMPLES)["texts"] == ["here"]
+    assert list(files.of_runs(runs, SAMPLES)) == [runs[1]]
     study, _ = study_of(tmp_path)
-    assert files.having(study, "samples") == ([study.groups[0]], [])
-    assert files.having(study, "dialogue") == ([], ["Softmax"])
+    assert files.having(study, SAMPLES) == ([study.groups[0]], [])
+    assert files.having(study, DIALOGUE) == ([], ["Softmax"])
 
 
 def test_ranks_are_those_of_training_and_those_measured_later(runs, study_of, tmp_path):

@@ -45,10 +45,16 @@ def measured(run: Path, contexts: int, rank: int) -> None:
 
 def test_tests_are_scipys_and_ranks_at_the_most_contexts_that_all_have(groups):
     comparisons, contexts = compare_groups(*groups, Files(), seed=0)
-    assert comparisons["test_ppl"].p_student == pytest.approx(stats.ttest_ind(GSS, SOFTMAX).pvalue)
-    assert comparisons["valid_ppl"].difference == pytest.approx(56.4 - 57.0)
+    assert comparisons["test_ppl"].unpaired.p_student == pytest.approx(
+        stats.ttest_ind(GSS, SOFTMAX).pvalue
+    )
+    assert comparisons["valid_ppl"].unpaired.difference == pytest.approx(56.4 - 57.0)
     assert contexts == 500
-    assert (comparisons["press_rank"].mean_a, comparisons["press_rank"].mean_b) == (115, 110)
+    ranks = comparisons["press_rank"].unpaired
+    assert (ranks.mean_a, ranks.mean_b) == (115, 110)
+    paired = comparisons["test_ppl"].paired
+    assert paired.n == 3
+    assert paired.p == pytest.approx(stats.ttest_rel(GSS[:3], SOFTMAX).pvalue)
 
 
 def test_without_common_contexts_no_ranks_are_compared(groups):
@@ -68,7 +74,19 @@ def test_the_table_holds_what_was_found(groups):
     shown = {name.text: test.text for name, _, test, _ in table.rows}
     assert (shown["mean of a"], shown["a − b"]) == ("56.40", "−0.600")
     rows = {row[""]: row for row in csv.DictReader(io.StringIO(to_csv(table)))}
-    assert float(rows["95 % interval from"]["test perplexity"]) == comparisons["test_ppl"].low
+    low = comparisons["test_ppl"].unpaired.low
+    assert float(rows["95 % interval from"]["test perplexity"]) == low
+    assert shown["method of the interval"] == "Welch's t"
+    assert (shown["shared seeds"], shown["a − b, paired"]) == ("3", "−0.767")
+
+
+def test_a_seed_that_repeats_in_a_group_has_no_pair(groups, tmp_path, make_run):
+    """Runs of two heads in one group, of the same seeds."""
+    make_run(tmp_path / "more", 0, 57.5, mixture="softmaxes")
+    more = select_runs("b", str(tmp_path / "more")).runs
+    comparisons, contexts = compare_groups(groups[0], [*groups[1], *more], Files(), seed=0)
+    assert comparisons["test_ppl"].paired is None
+    assert "no paired test" in comparison_table(comparisons, contexts).notes[1]
 
 
 def test_runs_on_both_sides_and_other_corpora_are_refused(groups, tmp_path, make_run):

@@ -95,7 +95,7 @@ def add_analyses(spectrum_measures) -> Callable[[Path], None]:
         measures = spectrum_measures(82429, 10000, 410)
         _write(run, "rank_test_log_probs_82429", kind="rank", spectrum=measures)
         _write(run, "divergence_test_82429", kind="divergence", split="test",
-               num_contexts=82429, exact=4.9)  # fmt: skip
+               num_contexts=82429, all_contexts=82429, exact=4.9)  # fmt: skip
 
     return add
 

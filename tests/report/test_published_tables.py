@@ -1,0 +1,256 @@
+"""What stands beside published figures, and when it does not compare; what correlations claim."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmkit.analyses.divergence import Divergence
+from lmkit.analyses.rank import Rank
+from lmkit.cli.entry import experiment_config
+from lmkit.comparison.baselines import with_baselines
+from lmkit.comparison.groups import Study, studies
+from lmkit.comparison.run_files import Files
+from lmkit.presentation.published import published_section
+from lmkit.presentation.tables import Table
+from lmkit.report.averaging import averaging
+from lmkit.report.mixtures import mixtures
+from lmkit.report.pairwise_tests import pairwise_tests
+from lmkit.report.performance import performance
+from lmkit.report.rank_and_perplexity import rank_and_perplexity
+from lmkit.report.summary import summary
+from lmkit.runs.analysis_files import write_analysis
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.selection import select_runs
+
+PUBLISHED_CONTEXTS = 82429
+RANDOM_SEEDS = range(1, 11)
+
+
+def study_of(root: Path) -> Study:
+    """The one study of the runs in a folder."""
+    (study,), _ = studies(select_runs("runs", str(root)).runs, "softmax", experiment_config)
+    return study
+
+
+def tables(section) -> dict[str, Table]:
+    return {block.key: block for block in section.blocks if isinstance(block, Table)}
+
+
+def performance_tables(study: Study) -> dict[str, Table]:
+    return tables(performance(study, with_baselines(study), Files()))
+
+
+def cells(table: Table) -> list[dict[str, str]]:
+    """The rows' texts by their columns' names."""
+    names = [column.name for column in table.columns]
+    return [dict(zip(names, [cell.text for cell in row], strict=True)) for row in table.rows]
+
+
+def test_another_learning_rate_is_told_and_has_no_deviation(tmp_path, make_run):
+    make_run(tmp_path, 1, 736.0, options={"optimizer.lr": 5, "trunk.input_dropout": 0},
+             contexts=PUBLISHED_CONTEXTS)  # fmt: skip
+    make_run(tmp_path, 1, 60.0, transform="gss", contexts=PUBLISHED_CONTEXTS)
+    published = performance_tables(study_of(tmp_path))["published"]
+    deviations = {(row["head"], row["measure"]): row["deviation, published sd"]
+                  for row in cells(published)}  # fmt: skip
+    assert deviations["Softmax", "test perplexity"] == "–"
+    assert deviations["GSS", "test perplexity"] == "21.4"
+    (note,) = published.notes
+    assert note.startswith("Softmax is not penn_softmax as published")
+    assert "trunk.input_dropout=0 (0.4); optimizer.lr=5 (20)" in note
+
+
+@pytest.mark.parametrize("contexts", [10000, PUBLISHED_CONTEXTS])
+def test_table_1_shows_published_ranks_at_equal_contexts_and_says_what_differs(
+    tmp_path, make_run, contexts
+):
+    make_run(tmp_path, 1, contexts=contexts)
+    make_run(tmp_path, 1, 55.0, 9981, mixture="softmaxes", contexts=contexts,
+             options={"optimizer.lr": 5})  # fmt: skip
+    table = performance_tables(study_of(tmp_path))["rank_and_difference"]
+    (row,) = cells(table)
+    assert ("rank, reproduced" in row) == (contexts == PUBLISHED_CONTEXTS)
+    assert row["difference, reproduced"] == "1.28"
+    assert "MoS is not penn_mos as published" in table.notes[0]
+    assert ("82,429 contexts" in table.notes[-1]) == (contexts != PUBLISHED_CONTEXTS)
+
+
+def test_numbers_of_components_compare_with_the_published_experiment(tmp_path, make_run):
+    for experts in (5, 15):
+        make_run(tmp_path, 1, 57.0, 9000, "softmaxes", trigger="nt", contexts=PUBLISHED_CONTEXTS,
+                 changes={"mixture.num_experts": experts})  # fmt: skip
+    make_run(tmp_path, 1)
+    table = tables(mixtures(study_of(tmp_path), Files()))["experts"]
+    assert [row["rank, published"] for row in cells(table)] == ["8,057", "9,979"]
+    assert table.notes == []
+    assert "one seed each" in table.caption
+    for experts in (5, 15):
+        make_run(tmp_path / "b", 1, 57.0, 9000, "softmaxes", trigger="nt",
+                 changes={"mixture.num_experts": experts},
+                 options={"trunk.hidden_dropout": 0.5})  # fmt: skip
+    make_run(tmp_path / "b", 1)
+    table = tables(mixtures(study_of(tmp_path / "b"), Files()))["experts"]
+    assert not any("rank, published" in row for row in cells(table))  # of 10,000 contexts here
+    assert len(table.notes) == 3
+    assert all("trunk.hidden_dropout=0.5 (0.225)" in note for note in table.notes[:2])
+
+
+def test_the_averaging_table_says_what_differs(tmp_path, make_run):
+    for trigger in ("et", "nt"):
+        make_run(tmp_path, 1, trigger=trigger, options={"windows.batch_size": 40})
+    (table,) = averaging(study_of(tmp_path), Files()).blocks
+    assert len(table.notes) == 2
+    assert all("windows.batch_size=40 (20)" in note for note in table.notes)
+    assert not any("rank, published" in row for row in cells(table))  # of 10,000 contexts here
+
+
+@pytest.fixture(scope="module")
+def eleven_seeds(tmp_path_factory, make_run) -> tuple[Path, dict[tuple[str, int], float]]:
+    """Two heads of eleven seeds, whose perplexities share what the seed gives; and these."""
+    root, rng, perplexities = tmp_path_factory.mktemp("runs"), np.random.default_rng(2), {}
+    for seed in (141, *RANDOM_SEEDS):
+        of_seed = rng.normal(57, 0.3)
+        for head, offset in (("identity", 0.1), ("gss", 0.0)):
+            ppl = of_seed + offset + rng.normal(0, 0.02)
+            make_run(root, seed, ppl, transform=head)
+            perplexities[head, seed] = ppl
+    return root, perplexities
+
+
+def test_published_tests_stand_beside_ours_of_ten_seeds(eleven_seeds):
+    root, _ = eleven_seeds
+    study = study_of(root)
+    published = performance_tables(study)["published"]
+    shown = {row["measure"]: row for row in cells(published) if row["head"] == "GSS"}
+    p = shown["p, Student, 10 random seeds"]
+    assert (p["seeds"], p["published"]) == ("10", "0.262")
+    over_ten = with_baselines(study)[1].ten_seeds.p_student
+    assert p["ours"] == f"{over_ten:.3f}"
+    assert shown["test perplexity"]["seeds"] == "11"
+    assert shown["test perplexity, 10 random seeds"]["published"] == "57.02 ± 0.13"
+
+
+def test_paired_tests_stand_beside_the_unpaired(eleven_seeds):
+    root, _ = eleven_seeds
+    study = study_of(root)
+    for table in (performance_tables(study)["significance"],
+                  tables(pairwise_tests(study))["pairs"]):  # fmt: skip
+        (row,) = cells(table)
+        assert (row["shared seeds"], row["seeds"]) == ("11", "11 / 11")
+        assert float(row["p, Student"]) > 0.05
+        assert float(row["p, paired t"].replace("−", "-")) < 1e-4
+        assert row["95 % interval, method"].endswith("(BCa bootstrap)")
+
+
+def grid_runs(make_run, root: Path, points, seeds=(1,), contexts=PUBLISHED_CONTEXTS, **options):
+    rng = np.random.default_rng(0)
+    for c, k in points:
+        for seed in seeds:
+            make_run(root, seed, 57 + 0.1 * rng.normal(), int(rng.integers(400, 9000)),
+                     transform="gss", changes={"transform.c": c, "transform.k": k},
+                     contexts=contexts, **options)  # fmt: skip
+    make_run(root, 1, contexts=contexts)
+
+
+def whole_grid() -> list[tuple[float, float]]:
+    grid = published_section("rank_and_perplexity")["penn"]
+    return [(c, k) for c in grid["c"] for k in grid["k"]]
+
+
+def correlations(root: Path) -> Table | None:
+    section = rank_and_perplexity(study_of(root), Files(), None)
+    return tables(section).get("correlation")
+
+
+def test_seeds_of_one_point_are_no_correlation(tmp_path, make_run):
+    grid_runs(make_run, tmp_path, [(-1.5, 2.5)], seeds=(1, 2, 3))
+    section = rank_and_perplexity(study_of(tmp_path), Files(), None)
+    assert section.blocks == []
+    assert any(line.startswith("no three points (c, k)") for line in section.missing)
+
+
+def test_correlations_count_points_and_runs_and_stand_within_heads(tmp_path, make_run):
+    grid_runs(make_run, tmp_path, whole_grid()[:4], seeds=(1, 2, 3))
+    table = correlations(tmp_path)
+    counts = {(row["groups"], row["test perplexities"]): (row["points"], row["runs"])
+              for row in cells(table)}  # fmt: skip
+    assert counts["GSS over (c, k)", "all"] == ("4", "12")
+    assert counts["all heads, pooled", "all"] == ("5", "13")
+    assert counts["within heads (1)", "all"] == ("4", "12")
+    study = study_of(tmp_path)
+    (*_, sentence) = summary(study, with_baselines(study), Files())
+    assert "all 5 groups (13 runs)" in sentence
+    assert "within heads r = " in sentence
+
+
+def test_only_the_whole_grid_is_the_published_grid(tmp_path, make_run):
+    grid_runs(make_run, tmp_path / "whole", whole_grid())
+    table = correlations(tmp_path / "whole")
+    assert cells(table)[0]["r, published"] == "0.48"
+    grid_runs(make_run, tmp_path / "part", whole_grid()[:6], contexts=10000,
+              options={"optimizer.lr": 5})  # fmt: skip
+    table = correlations(tmp_path / "part")
+    assert not any("r, published" in row for row in cells(table))
+    assert table.notes[-1].endswith(
+        "6 of its 72 points; ranks over 10,000 contexts (82,429); optimizer.lr=5 (20)"
+    )
+
+
+def test_a_window_by_outcome_says_so_and_has_no_interval(tmp_path, make_run):
+    grid_runs(make_run, tmp_path, whole_grid()[:9])
+    section = rank_and_perplexity(study_of(tmp_path), Files(), (56.9, 57.1))
+    table = tables(section)["correlation"]
+    rows = {(row["groups"], row["test perplexities"]): row for row in cells(table)}
+    row = rows["GSS over (c, k)", "56.9 to 57.1, by outcome"]
+    assert row["Pearson's r"] != "–"
+    assert row["95 % interval of r, Fisher"] == row["95 % interval of ρ, bootstrap"] == "–"
+    assert any("leaves points out by test perplexity itself" in note for note in table.notes)
+
+
+def test_captions_of_means_say_from_how_many_seeds(tmp_path, make_run):
+    grid_runs(make_run, tmp_path, [(c, k) for c in (-1, 0) for k in (2, 2.5)])
+    make_run(tmp_path, 2, transform="gss", changes={"transform.c": 0, "transform.k": 2})
+    section = rank_and_perplexity(study_of(tmp_path), Files(), None)
+    captions = [block.caption for block in section.blocks if not isinstance(block, Table)]
+    assert len(captions) == 4
+    assert all("1 to 2 seeds each, 3 of 4 of one alone" in caption for caption in captions[2:])
+
+
+def test_a_run_with_other_columns_hides_nothing_and_the_page_warns(tmp_path, make_run):
+    make_run(tmp_path, 0, options={"windows.test_batch_size": 10}, sizes=(10000, 82420), name="a")
+    make_run(tmp_path, 1, 57.1)
+    study = study_of(tmp_path)
+    tested = with_baselines(study)
+    first, *_ = summary(study, tested, Files())
+    assert first.startswith("Warning: a-")
+    rows = cells(performance_tables(study)["published"])
+    deviations = {row["head"]: row["deviation, published sd"] for row in rows
+                  if row["measure"] == "test perplexity"}  # fmt: skip
+    assert sorted(deviations.values()) == ["0.2", "–"]
+
+
+@pytest.mark.parametrize("all_contexts", [82429, 5000])
+def test_published_divergence_is_of_the_whole_split_and_of_the_same_experiment(
+    tmp_path, make_run, all_contexts
+):
+    run = make_run(tmp_path, 1, options={"optimizer.lr": 5})
+    measured = {"split": "test", "num_contexts": 5000, "all_contexts": all_contexts, "exact": 4.9}
+    write_analysis(RunFolder(run), "divergence_test_5000", measured, kind="divergence",
+                   schema_version=1, checkpoint="best", averaged=True)  # fmt: skip
+    (section,) = Divergence.sections(study_of(tmp_path), Files())
+    table = tables(section)["divergence"]
+    (row,) = cells(table)
+    assert row.get("published, whole split") == (None if all_contexts == 82429 else "4.763")
+    assert ["optimizer.lr=5 (20)" in note for note in table.notes] == (
+        [] if all_contexts == 82429 else [True]
+    )
+
+
+def test_the_table_of_ranks_says_what_differs(tmp_path, make_run):
+    make_run(tmp_path, 1, options={"optimizer.lr": 5}, contexts=PUBLISHED_CONTEXTS)
+    (section,) = Rank.sections(study_of(tmp_path), Files())
+    (note,) = tables(section)[f"ranks_{PUBLISHED_CONTEXTS}"].notes
+    assert "optimizer.lr=5 (20)" in note

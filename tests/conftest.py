@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -180,6 +181,14 @@ def make_run() -> Callable[..., Path]:
         return folder.path
 
     return make
+
+
+@pytest.fixture
+def heard_interrupts() -> Iterator[None]:
+    """Processes started in the background ignore SIGINT, and so would their children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

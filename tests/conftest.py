@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
 
@@ -178,6 +179,14 @@ def make_run() -> Callable[..., Path]:
         return folder.path
 
     return make
+
+
+@pytest.fixture
+def heard_interrupts() -> Iterator[None]:
+    """Processes started in the background ignore SIGINT, and so would their children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -61,5 +61,3 @@ def main() -> None:
         dashboard(sweep, arguments.target, arguments.out, arguments.online)
     except UserError as error:
         sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit("interrupted")

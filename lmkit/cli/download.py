@@ -14,9 +14,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from lmkit.cli.interruption import end
 from lmkit.data.download import download
 from lmkit.data.sources import SOURCES
 from lmkit.errors.user_error import UserError
+from lmkit.runs.leave import AskedToLeave
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -42,6 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             folder = download(options.corpus, root, progress, SOURCES)
     except UserError as error:
         sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on from here")
+    except (KeyboardInterrupt, AskedToLeave) as cut_short:
+        end(cut_short, "the same command again goes on")
     print(f"{folder} is complete. To use it: export LMKIT_DATA={root.resolve()}")

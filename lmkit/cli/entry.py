@@ -27,8 +27,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lmkit.cli import options
 from lmkit.cli.command_line import config_folders, options_first
+from lmkit.cli.interruption import end
 from lmkit.cli.one_line import first_line, in_one_line
 from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.runs.leave import AskedToLeave
 from lmkit.sweeps.axes import OF_SWEEPS, for_sweeper
 from lmkit.sweeps.points import ConfigReader
 
@@ -37,8 +39,13 @@ CONFIGS = (Path(__file__).parents[1] / "conf").resolve()
 Task = Callable[[DictConfig], Any]
 
 
-def entry_point(config_name: str) -> Callable[[Task], Callable[[], None]]:
-    """Decorates a task so that a command composes conf/<config_name>.yaml and runs it."""
+def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[[], None]]:
+    """Decorates a task so that a command composes conf/<config_name>.yaml and runs it.
+
+    Args:
+        config_name: the file, without its ending.
+        again: what the same command does after it was cut short, for one that goes on.
+    """
 
     def decorate(task: Task) -> Callable[[], None]:
         printed: list[UserError] = []
@@ -64,8 +71,8 @@ def entry_point(config_name: str) -> Callable[[Task], Callable[[], None]]:
                     folders = [CONFIGS, *config_folders(sys.argv[1:])]
                     sys.argv[1:] = for_sweeper(sys.argv[1:], folders)
                 hydra.main(str(CONFIGS), config_name, version_base="1.3")(reporting)()
-            except KeyboardInterrupt:
-                sys.exit("interrupted: the same command again goes on from the last checkpoint")
+            except (KeyboardInterrupt, AskedToLeave) as cut_short:
+                end(cut_short, again)
             except UserError as error:
                 # a copy from a launcher's process may have been printed into a log alone
                 sys.exit(1 if error in printed else f"error: {error}")

@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 
 from lmkit import evaluation, training
 from lmkit.cli.entry import entry_point, plain_config
+from lmkit.cli.interruption import AGAIN
 from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.runs.folder import RunFolder
 
@@ -17,7 +18,7 @@ FROM_START = {"_target_": "lmkit.training.triggers.FromStart"}
 NON_MONOTONE = "lmkit.training.callbacks.stopping.NonMonotoneStop"
 
 
-@entry_point("finetune")
+@entry_point("finetune", AGAIN)
 def main(config: DictConfig) -> float:
     """Trains the run that finetunes, continues it, or finds it finished.
 

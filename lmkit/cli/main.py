@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lmkit.cli.command_line import config_folders, first_sentence
+from lmkit.cli.interruption import end
 from lmkit.errors.user_error import did_you_mean
+from lmkit.runs.leave import AskedToLeave, leaving_in_order
 
 FOLDER = Path(__file__).parent
 ANALYSES = FOLDER.parent / "conf" / "analyses"
@@ -28,7 +30,15 @@ usage: lmkit COMMAND [option=value ...]      lmkit COMMAND --help lists a comman
 
 
 def main() -> None:
-    """Runs the subcommand that `sys.argv` names."""
+    """Runs the subcommand that `sys.argv` names, and ends in order when a signal asks for it."""
+    with leaving_in_order():
+        try:
+            _main()
+        except (KeyboardInterrupt, AskedToLeave) as cut_short:
+            end(cut_short)
+
+
+def _main() -> None:
     # a console script has no current folder on its path, `python -m` has: a user's own classes
     # must be found alike from both, and from what they start
     if "" not in sys.path and os.getcwd() not in sys.path:

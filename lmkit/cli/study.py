@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _run(name: str) -> None:
-    @entry_point(f"studies/{name}")
+    @entry_point(f"studies/{name}", "the same command again goes on")
     def run(config: DictConfig) -> None:
         options = plain_config(config)
         shared = {key: options.pop(key) for key in ("runs_dir", "seed", "threads")}

@@ -9,7 +9,9 @@ import sys
 from rich.console import Console
 
 from lmkit import tracking
+from lmkit.cli.interruption import end
 from lmkit.errors.user_error import UserError
+from lmkit.runs.leave import AskedToLeave
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps import tables
 from lmkit.sweeps.processes import run_points
@@ -78,7 +80,7 @@ def main() -> None:
             is_well = work(sweep, console)
     except UserError as error:
         sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit("interrupted: the same line again goes on")
+    except (KeyboardInterrupt, AskedToLeave) as cut_short:
+        end(cut_short, "the same line again goes on")
     if not is_well:
         sys.exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -10,12 +11,13 @@ from omegaconf import DictConfig
 
 from lmkit import evaluation
 from lmkit.cli.entry import entry_point, plain_config
+from lmkit.cli.interruption import AGAIN
 from lmkit.errors.user_error import UserError
 from lmkit.runs.names import name_with_head
 from lmkit.sweeps.axes import GROUP
 
 
-@entry_point("train")
+@entry_point("train", AGAIN)
 def main(config: DictConfig) -> float:
     """Trains the configuration.
 
@@ -31,5 +33,7 @@ def main(config: DictConfig) -> float:
         raise UserError("dry_run=true is for sweeps: say multirun_sweeps=NAME or --multirun")
     plain = plain_config(config)
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)
+    if sys.stdout.isatty():
+        print(f"{plain['name']}: loading PyTorch", flush=True)
     metrics: dict[str, Any] = evaluation.full_run.run(plain).read_result().metrics
     return float(metrics["valid_ppl"])

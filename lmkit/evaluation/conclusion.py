@@ -13,6 +13,7 @@ from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import require_count
 from lmkit.evaluation.perplexity import Perplexity, perplexity
 from lmkit.presentation import figures
+from lmkit.presentation.quantities import perplexity_text
 from lmkit.presentation.tables import key_values
 from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.folder import RunFolder
@@ -69,6 +70,8 @@ class Conclusion:
             _origin(defined, trained.model),
             budget,
         )
+        ppl = perplexity_text(test.perplexity)
+        trained.run.log.write(f"test perplexity {ppl}, of epoch {metrics['best_epoch']:,}")
         publish_result(folder.result, result, check_lock)
 
     def _spectra(self, trained: Trained, available: int) -> dict[str, Spectrum]:

@@ -2,7 +2,7 @@
 
 <root>/<experiment>-<digest>.lock    held while a process works on the run
 <root>/<experiment>-<digest>/
-    config.yaml  identity.json  metrics.csv  result.json
+    config.yaml  identity.json  metrics.csv  train.log  result.json
     checkpoints/{best,last}.ckpt  spectra/*.npz  analysis/*.json
 
 The schema version in `identity.json` is also that of `config.yaml` and `metrics.csv`, which stay
@@ -77,6 +77,10 @@ class RunFolder:
     @property
     def metrics(self) -> Path:
         return self.path / "metrics.csv"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "train.log"
 
     @property
     def spectra(self) -> Path:

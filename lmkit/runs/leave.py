@@ -1,26 +1,42 @@
-"""Leaving in order: what a scheduler asks of a process, by a signal, before it kills it."""
+"""Leaving in order: what a scheduler or a person asks of a process by a signal."""
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
-import sys
+import termios
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 
-# The end of a job, and submitit's warning that its time is nearly over or its node is wanted.
-ASKING = (signal.SIGTERM, signal.SIGUSR2)
+# Ctrl-C, the end of a job, a closed terminal, and submitit's warning that the job's time is nearly
+# over or its node is wanted.
+ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
+_MAY_BE_IGNORED = (signal.SIGINT, signal.SIGHUP)  # by `nohup`, and by a shell's `&`
 LEFT = 75  # exit status of a run that left in order: it goes on when it is started again
+INTERRUPTED = 130  # after Ctrl-C, as shells have it
 
 _Handler = Callable[[int, FrameType | None], object] | int | None  # as signal.signal takes it
 
 
-class AskedToLeave(KeyboardInterrupt):
-    """Ends work from within, as Ctrl-C does, because a signal asked for it."""
+class AskedToLeave(SystemExit):
+    """Ends the process from within because a signal asked for it: status INTERRUPTED or LEFT.
 
-    def __init__(self, number: int) -> None:
-        super().__init__(f"asked to leave by {signal.Signals(number).name}")
-        self.number = number
+    Args:
+        number: of the signal.
+        where: where the same command goes on; "" where the work does not know.
+    """
+
+    def __init__(self, number: int, where: str = "") -> None:
+        super().__init__(INTERRUPTED if number == signal.SIGINT else LEFT)
+        self.number, self.where = number, where
+
+    def __str__(self) -> str:
+        name = signal.Signals(self.number).name
+        why = "interrupted" if self.number == signal.SIGINT else f"asked to leave by {name}"
+        return f"{why}: {self.where}" if self.where else why
 
 
 class Leave:
@@ -30,8 +46,8 @@ class Leave:
     before: submitit's puts the job back into the queue. By then everything is saved, and the locks
     taken within the `with` statement are released.
 
-    `at_once` makes a signal end the process with status LEFT: for the time when it has nothing to
-    save.
+    `at_once` makes a signal raise AskedToLeave: for the time when there is nothing to save. So does
+    Ctrl-C after another signal. A third one kills the process.
     """
 
     def __init__(self) -> None:
@@ -41,10 +57,8 @@ class Leave:
 
     def listen(self) -> None:
         """Hears the signals again, whatever handlers have been installed since the last call."""
-        if threading.current_thread() is threading.main_thread():
-            for number in ASKING:
-                before = signal.signal(number, self._hear)
-                self._before.setdefault(number, before)
+        for number, before in _hear_by(self._hear).items():
+            self._before.setdefault(number, before)
 
     def __enter__(self) -> Leave:
         self.listen()
@@ -56,17 +70,68 @@ class Leave:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        _restore(self._before)
         before = None if self.asked is None else self._before.get(self.asked)
         self._before = {}
-        has_left = isinstance(error, AskedToLeave) or (
-            isinstance(error, SystemExit) and error.code == LEFT
-        )
-        if has_left and self.asked is not None and callable(before):
+        is_foreign = callable(before) and before not in (_end, signal.default_int_handler)
+        if isinstance(error, AskedToLeave) and self.asked is not None and is_foreign:
+            assert callable(before)
             before(self.asked, None)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
+        is_impatient = self.asked is not None and number == signal.SIGINT
         self.asked = self.asked or number
-        if self.at_once:
-            sys.exit(LEFT)
+        _forget_closed_terminal()
+        if is_impatient:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if self.at_once or is_impatient:
+            raise AskedToLeave(number)
+
+
+@contextmanager
+def leaving_in_order() -> Iterator[None]:
+    """Has a signal end what runs within by AskedToLeave, so that it cleans up; not Ctrl-C.
+
+    Ctrl-C goes on to raise KeyboardInterrupt. `Leave` within hears all signals itself.
+    """
+    before = _hear_by(_end, [number for number in ASKING if number != signal.SIGINT])
+    try:
+        yield
+    finally:
+        _restore(before)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    _forget_closed_terminal()
+    raise AskedToLeave(number)
+
+
+def _forget_closed_terminal() -> None:
+    """Sends what is still printed to nowhere: an error of writing would keep us from saving."""
+    for descriptor in (1, 2):
+        try:
+            termios.tcgetattr(descriptor)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)
+
+
+def _hear_by(
+    handler: Callable[[int, FrameType | None], None], numbers: Iterable[int] = ASKING
+) -> dict[int, _Handler]:
+    """The handlers that `handler` takes the place of, by their signals."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    before: dict[int, _Handler] = {}
+    for number in numbers:
+        is_ignored = signal.getsignal(number) == signal.SIG_IGN
+        if not (number in _MAY_BE_IGNORED and is_ignored):
+            before[number] = signal.signal(number, handler)
+    return before
+
+
+def _restore(handlers: dict[int, _Handler]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

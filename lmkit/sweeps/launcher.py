@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmkit.runs.leave import LEFT
+from lmkit.runs.leave import INTERRUPTED, LEFT
 from lmkit.runs.lock import look_at
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 
@@ -144,6 +144,8 @@ def how_ended(status: int, folder: Path) -> str:
         )
     if status == LEFT:
         return "asked by a signal to leave"
+    if status == INTERRUPTED:
+        return "interrupted"
     if status > 0:
         return f"exit status {status}"
     try:

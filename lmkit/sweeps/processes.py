@@ -50,6 +50,7 @@ def run_points(
     with Leave() as leave, _Processes(sweep, points, slots, say) as processes:
         while processes.backlog.waiting or processes.running:
             if leave.asked:
+                say("its runs save and end; Ctrl-C again ends them at once")
                 raise AskedToLeave(leave.asked)
             processes.start()
             processes.collect()
@@ -132,11 +133,19 @@ class _Processes:
         traceback: TracebackType | None,
     ) -> None:
         """Whatever ends the launch early ends its processes; their runs resume from checkpoints."""
-        in_order = isinstance(error, AskedToLeave)
-        for run in self.running:
-            run.process.send_signal(signal.SIGTERM if in_order else signal.SIGINT)
-        deadline = time.monotonic() + (SAVE_S if in_order else INTERRUPT_S)
-        for run in self.running:
+        try:
+            if isinstance(error, AskedToLeave):
+                self._end(signal.SIGTERM, SAVE_S)
+        finally:  # of all else that ends the launch too, such as Ctrl-C while runs save
+            self._end(signal.SIGINT, INTERRUPT_S)
+
+    def _end(self, number: int, within_s: float) -> None:
+        """Sends a signal to all processes that are left, and kills them where it takes too long."""
+        left = [run for run in self.running if run.process.poll() is None]
+        for run in left:
+            run.process.send_signal(number)
+        deadline = time.monotonic() + within_s
+        for run in left:
             try:
                 run.process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lmkit.errors.user_error import require_count, require_positive
+from lmkit.runs.leave import AskedToLeave
 from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps.launcher import Launcher, Outcome, Say
 from lmkit.sweeps.slurm_gather import Jobs
@@ -91,6 +92,6 @@ class Slurm(Launcher):
         )
         try:
             return jobs.gather()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, AskedToLeave):
             say(f"the jobs go on; to end them: scancel --name={name}")
             raise

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import pairwise
 
 from rich.console import Console
 from rich.markup import escape
 
+from lmkit.presentation.quantities import duration
 from lmkit.presentation.tables import Cell, Column, Table, absent, number, whole, word
 from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
@@ -94,16 +94,6 @@ def estimate_line(estimate: Estimate, slots: int) -> str:
     if estimate.num_unknown:
         line += f"; no run of the experiments of {estimate.num_unknown:,} more points has finished"
     return line
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the two units that tell most: 3 d 4 h, 5 h 6 min, 7 min 8 s, 9 s."""
-    rounded = round(seconds)
-    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-    for (large, size), (small, part) in pairwise(units):
-        if rounded >= size:
-            return f"{rounded // size} {large} {rounded % size // part} {small}"
-    return f"{rounded} s"
 
 
 def _show_failure(console: Console, sweep: SweepFolder, point: Point, failure: Failure) -> None:

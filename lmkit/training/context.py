@@ -14,6 +14,7 @@ from lmkit.runs.identity import Identity
 from lmkit.runs.leave import Leave
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames
+from lmkit.runs.train_log import TrainLog
 from lmkit.training.head_module import HeadModule
 
 if TYPE_CHECKING:  # a callback imports this module
@@ -43,6 +44,7 @@ class RunContext:
     metrics: MetricsFile
     switch: AsgdSwitch  # holds the averages
     leave: Leave  # hears the signals that ask the process to end
+    log: TrainLog  # for people
     check_lock: Callable[[], None]  # raises LockLost; called before a file is renamed
 
 

@@ -17,18 +17,20 @@ from lmkit.data.datamodule import DataModule
 from lmkit.errors.user_error import UserError, require_choice, require_count
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity, identity
-from lmkit.runs.leave import LEFT, Leave
+from lmkit.runs.leave import Leave
 from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames, family_of, head_name, name_of, place_of
 from lmkit.runs.observer import tell
 from lmkit.runs.result import Budget
+from lmkit.runs.train_log import TrainLog
 from lmkit.training.build import build_callbacks, build_data, build_loggers, build_model, make
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch, load_evaluated_weights
 from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.callbacks.metrics_logger import MetricsLogger
 from lmkit.training.callbacks.requeue import Requeue
 from lmkit.training.callbacks.stopping import Stopping
+from lmkit.training.callbacks.training_log import TrainingLog
 from lmkit.training.checkpoint_files import AtomicCheckpointIO, load_checkpoint
 from lmkit.training.context import RunCallback, RunContext
 from lmkit.training.finetuning import start_from
@@ -48,6 +50,14 @@ class RunDefinition:
     folder: RunFolder
     budget: Budget
     accelerator: str
+
+
+class _Resumed(NamedTuple):
+    """Where a run goes on."""
+
+    path: Path  # of the checkpoint
+    step: int
+    epoch: int
 
 
 class Trained(NamedTuple):
@@ -135,18 +145,25 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
         metrics=MetricsFile(folder.metrics),
         switch=AsgdSwitch(make(config["trigger"], "trigger", Trigger)),
         leave=leave,
+        log=TrainLog(folder.log, lock.check),
         check_lock=lock.check,
     )
     stopping = make(config["stopping"], "stopping", Stopping)
     callbacks = [run.switch, stopping, *build_callbacks(config, model)]
     checkpoints = _checkpoints(callbacks)
-    trainer = _trainer(defined, run, [*callbacks, Requeue(leave, checkpoints)])
+    callbacks += [TrainingLog(checkpoints), Requeue(leave, checkpoints)]
+    trainer = _trainer(defined, run, callbacks)
     data.train_batches.limit = trainer.windows_per_epoch
-    _begin(run, trainer.loggers)
+    folder.prepare(yaml.safe_dump(config, sort_keys=False), run.identity, names)
     resumed = _checkpoint_to_resume(run)
+    run.log.write(_first_line(run, model, defined.accelerator, resumed))
+    tell(trainer.loggers, lambda observer: observer.begin(folder, config, names))
     if resumed is None and "finetuned_from" in config:
         start_from(config["finetuned_from"], model, checkpoints, lock.check)
-    _fit(trainer, model, data, resumed)
+    path = None if resumed is None else resumed.path
+    trainer.fit(model, datamodule=data, ckpt_path=path, weights_only=True)
+    stopped = "patience" if stopping.exhausted else "max_epochs"
+    run.log.write(f"training stops after epoch {trainer.current_epoch:,}, by {stopped}")
     load_evaluated_weights(model, load_checkpoint(folder.best))
     model.to("cuda" if defined.accelerator == "gpu" else "cpu")
     return Trained(
@@ -157,7 +174,7 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
         trainer.loggers,
         steps=trainer.global_step,
         epochs=trainer.current_epoch,
-        stopped="patience" if stopping.exhausted else "max_epochs",
+        stopped=stopped,
     )
 
 
@@ -198,23 +215,26 @@ def _trainer(defined: RunDefinition, run: RunContext, callbacks: Sequence[pl.Cal
     return trainer
 
 
-def _begin(run: RunContext, loggers: Sequence[Logger]) -> None:
-    """Prepares the run's folder, once all is made that could refuse an option."""
-    run.folder.prepare(yaml.safe_dump(run.config, sort_keys=False), run.identity, run.names)
-    tell(loggers, lambda observer: observer.begin(run.folder, run.config, run.names))
+def _first_line(
+    run: RunContext, model: HeadModule, accelerator: str, resumed: _Resumed | None
+) -> str:
+    """What the log says before all else."""
+    names, parameters = run.names, sum(p.numel() for p in model.parameters() if p.requires_grad)
+    on_gpu = accelerator == "gpu"
+    device = torch.cuda.get_device_name() if on_gpu else f"CPU (threads: {run.config['threads']})"
+    if resumed is not None:
+        where = f"resuming after step {resumed.step:,}, in epoch {resumed.epoch:,}"
+    elif "finetuned_from" in run.config:
+        where = "starting with the weights of another run"
+    else:
+        where = "starting"
+    return (
+        f"{run.folder.path}: {names.head} on {names.corpus} ({len(run.vocabulary):,} words), "
+        f"{parameters:,} parameters, {device}; {where}"
+    )
 
 
-def _fit(trainer: Trainer, model: HeadModule, data: DataModule, resumed: Path | None) -> None:
-    try:
-        trainer.fit(model, datamodule=data, ckpt_path=resumed, weights_only=True)
-    except SystemExit as end:
-        if not trainer.interrupted or end.code == LEFT:
-            raise
-        resume = "the same command again goes on from the last checkpoint"
-        raise UserError(f"interrupted: {resume}") from None
-
-
-def _checkpoint_to_resume(run: RunContext) -> Path | None:
+def _checkpoint_to_resume(run: RunContext) -> _Resumed | None:
     """The last checkpoint, None where there is none yet.
 
     Raises: UserError when it is damaged or another configuration's.
@@ -222,10 +242,11 @@ def _checkpoint_to_resume(run: RunContext) -> Path | None:
     last, mine = run.folder.last, run.identity.digest
     if not last.exists():
         return None
-    theirs = load_checkpoint(last).get("lmkit", {}).get("identity")
+    content = load_checkpoint(last)
+    theirs = content.get("lmkit", {}).get("identity")
     if theirs != mine:
         raise UserError(
             f"{last} is the checkpoint of another configuration ({theirs}, this one is "
             f"{mine}); remove it to start this run anew"
         )
-    return last
+    return _Resumed(last, content["global_step"], content["epoch"] + 1)

@@ -59,6 +59,11 @@ def test_points_know_their_sweep_and_carry_the_name_of_their_head(planned, lmkit
     lmkit("sweep", "status", "mine")
     assert "2 runs: 2 done" in said(capsys)
     assert {run.path.name for run in runs()} == {point.run for point in sweep.manifest.points}
+    # its log in the sweep's folder has the lines of its own
+    other = sweep.manifest.points[1]
+    text = sweep.run_folder(other).log.read_text()
+    assert "epoch 2 of 2: train perplexity" in text
+    assert set(text.splitlines()) <= set(sweep.log(other).read_text().splitlines())
 
 
 def test_unfinished_points_of_a_sweep_are_named_and_left_out(planned, lmkit, refused, capsys):

@@ -8,7 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-from lmkit.runs.leave import ASKING, LEFT, AskedToLeave, Leave
+from lmkit.runs.leave import ASKING, INTERRUPTED, LEFT, AskedToLeave, Leave, leaving_in_order
+
+pytestmark = pytest.mark.usefixtures("heard_interrupts")
 
 
 @pytest.mark.parametrize("number", ASKING)
@@ -17,7 +19,7 @@ def test_a_signal_is_noted_and_the_first_one_counts(number):
     with Leave() as leave:
         assert leave.asked is None
         signal.raise_signal(number)
-        for later in ASKING:
+        for later in set(ASKING) - {signal.SIGINT}:
             signal.raise_signal(later)
         assert leave.asked == number
     assert signal.getsignal(number) is before
@@ -54,14 +56,63 @@ def test_outside_the_main_thread_it_is_deaf():
     assert heard == [None]
 
 
-def test_it_interrupts_as_ctrl_c_does():
-    assert issubclass(AskedToLeave, KeyboardInterrupt)
-    assert str(AskedToLeave(signal.SIGUSR2)) == "asked to leave by SIGUSR2"
+@pytest.mark.parametrize("first", ASKING)
+def test_ctrl_c_after_another_signal_ends_the_work_at_once_and_then_the_process(first):
+    with Leave():
+        signal.raise_signal(first)
+        with pytest.raises(AskedToLeave) as end:
+            signal.raise_signal(signal.SIGINT)
+        assert end.value.code == INTERRUPTED
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 
-@pytest.mark.parametrize("ending", [SystemExit(LEFT), AskedToLeave(signal.SIGUSR2)])
-def test_the_handler_that_was_there_before_is_called_once_the_work_has_left(ending):
-    assert heard_before(ending) == [signal.SIGUSR2]
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("hears", [Leave, leaving_in_order])
+def test_what_nohup_has_ignored_stays_ignored(number, hears):
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with hears():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) == signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "text"),
+    [
+        (signal.SIGINT, INTERRUPTED, "interrupted"),
+        (signal.SIGTERM, LEFT, "asked to leave by SIGTERM"),
+        (signal.SIGHUP, LEFT, "asked to leave by SIGHUP"),
+    ],
+)
+def test_status_and_text_say_who_asked(number, status, text):
+    asked = AskedToLeave(number)
+    assert (asked.code, str(asked)) == (status, text)
+    assert str(AskedToLeave(number, "saved")) == f"{text}: saved"
+
+
+@pytest.mark.parametrize("number", sorted(set(ASKING) - {signal.SIGINT}))
+def test_where_nothing_listens_a_signal_ends_the_work_in_order(number):
+    before = signal.getsignal(number)
+    with pytest.raises(AskedToLeave), leaving_in_order():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) == before
+
+
+def test_what_the_work_says_as_it_leaves_is_what_arrives():
+    def work() -> None:
+        with leaving_in_order(), Leave():
+            signal.raise_signal(signal.SIGTERM)
+            raise AskedToLeave(signal.SIGTERM, "saved")
+
+    with pytest.raises(AskedToLeave, match=r"SIGTERM: saved$"):
+        work()
+
+
+def test_the_handler_that_was_there_before_is_called_once_the_work_has_left():
+    assert heard_before(AskedToLeave(signal.SIGUSR2)) == [signal.SIGUSR2]
 
 
 @pytest.mark.parametrize("ending", [None, ValueError(), SystemExit(1)])

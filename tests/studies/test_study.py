@@ -13,6 +13,7 @@ import pytest
 from lmkit.cli import study as command
 from lmkit.cli.entry import CONFIGS
 from lmkit.errors.user_error import UserError
+from lmkit.runs.leave import INTERRUPTED
 from lmkit.studies.record import RECORD, Record, read_record
 from lmkit.studies.work import Work
 
@@ -87,8 +88,9 @@ def test_a_study_killed_and_resumed_ends_as_one_that_was_not(name, run, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(Work, "do", do)
-        with pytest.raises(SystemExit, match="interrupted"):
+        with pytest.raises(SystemExit, match=str(INTERRUPTED)):
             run(name)
+    assert capsys.readouterr().err == "interrupted: the same command again goes on\n"
     assert len(pieces.read_text().splitlines()) == 3
     with pieces.open("a") as file:
         file.write('{"name": "half')  # what a kill may leave

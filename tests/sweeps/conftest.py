@@ -39,6 +39,9 @@ try:
             if time.monotonic() > deadline:
                 sys.exit("error: the others have not been started")
             time.sleep(0.02)
+        if behaviour == "deaf":  # saves for long
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(30)
         time.sleep(float(behaviour) if behaviour[0].isdigit() else 0.05)
         metrics = {"valid_ppl": 9.0, "test_ppl": 8.0, "test_spectrum": {"press_rank": 7}}
         spent = Spent(4, None, 4, "max_epochs")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import threading
@@ -146,15 +145,7 @@ def test_visible_devices_are_those_named_in_the_environment(monkeypatch):
     assert visible_devices() == ["1", "GPU-5"]
 
 
-@pytest.fixture
-def _heard_interrupts():
-    """Processes started in the background ignore SIGINT, and so would their children."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("_heard_interrupts")
+@pytest.mark.usefixtures("heard_interrupts")
 def test_an_interrupted_sweep_ends_what_it_started(sweep_of, monkeypatch):
     sweep = sweep_of("30")
     lock = sweep.run_folder(sweep.manifest.points[0]).lock

@@ -10,7 +10,7 @@ from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.processes import run_points
 from lmkit.sweeps.status import counts, estimate, standings
-from lmkit.sweeps.tables import duration, estimate_line, summary
+from lmkit.sweeps.tables import estimate_line, summary
 
 
 def test_every_state_is_told_apart(sweep_of):
@@ -55,11 +55,3 @@ def test_a_sweep_is_found_by_name_or_folder(sweep_of, tmp_path):
     (sweep.path / "manifest.json").write_text("{}")
     with pytest.raises(UserError, match=r"manifest\.json is damaged"):
         SweepFolder.find("mine", str(tmp_path / "runs"))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [(9.4, "9 s"), (61, "1 min 1 s"), (7199.6, "2 h 0 min"), (100000, "1 d 3 h")],
-)
-def test_durations_are_in_the_two_units_that_tell_most(seconds, expected):
-    assert duration(seconds) == expected

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
+
 import pytest
 
 from lmkit.cli import sweep as command
+from lmkit.runs.leave import INTERRUPTED, LEFT
+from lmkit.runs.lock import look_at
 from lmkit.sweeps import tables
 
 
@@ -33,6 +40,41 @@ def test_a_failure_shows_in_tables_and_exit_status(sweep_of, monkeypatch, capsys
         printed = " ".join(capsys.readouterr().out.split())
         assert "failed after 2 attempts: 0 fails: exit status 1" in printed
         assert "error: the reason why" in printed
+
+
+@pytest.mark.usefixtures("heard_interrupts")
+@pytest.mark.parametrize(
+    ("numbers", "status", "text"),
+    [
+        ([signal.SIGTERM], LEFT, "asked to leave by SIGTERM"),
+        ([signal.SIGHUP], LEFT, "asked to leave by SIGHUP"),
+        ([signal.SIGINT], INTERRUPTED, "interrupted"),
+        ([signal.SIGTERM, signal.SIGINT], INTERRUPTED, "interrupted"),
+    ],
+)
+def test_a_worker_that_is_asked_to_leave_ends_its_run_and_says_so_by_its_status(
+    sweep_of, monkeypatch, capsys, numbers, status, text
+):
+    sweep = sweep_of("deaf" if len(numbers) > 1 else "30")
+    lock = sweep.run_folder(sweep.manifest.points[0]).lock
+    worker = os.getpid()
+
+    def ask() -> None:
+        while not (lock.parent / "e-000000000000" / "attempts").exists():
+            time.sleep(0.05)
+        for number in numbers:
+            os.kill(worker, number)
+            time.sleep(0.5)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    with pytest.raises(SystemExit) as end:
+        typed(monkeypatch, "work", str(sweep.path))
+    asking.join()
+    assert end.value.code == status
+    assert capsys.readouterr().err == f"{text}: the same line again goes on\n"
+    state = look_at(lock)
+    assert state is None or state.gone  # it has ended
 
 
 def test_an_unknown_sweep_is_one_line(monkeypatch, tmp_path):

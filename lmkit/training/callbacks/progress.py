@@ -1,28 +1,124 @@
-"""Progress bar that knows how many windows an epoch has."""
+"""Progress on a terminal: of the whole run with the time left, and of the epoch."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
+
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import TQDMProgressBar
+from pytorch_lightning.callbacks import ProgressBar
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
 
-from lmkit.training.context import data_of
+from lmkit.data.epochs import Batch
+from lmkit.presentation.quantities import duration, perplexity_text
+from lmkit.runs.leave import Leave
+from lmkit.training.context import RunCallback, RunContext, data_of, model_of
+from lmkit.training.pace import Pace
 
 
-class EpochProgress(TQDMProgressBar):
-    """Lightning's bar over the batches of an epoch, whose number differs from epoch to epoch."""
+def epochs_done(trainer: pl.Trainer) -> float:
+    """How many epochs a run has behind it when its training starts, with the part of one."""
+    batches = data_of(trainer).train_batches
+    done = batches.state_dict()
+    return done["epoch"] - 1 + done["windows_done"] / batches.num_batches(done["epoch"])
 
-    @property
-    def total_train_batches(self) -> int:
-        return data_of(self.trainer).train_batches.num_batches(self.trainer.current_epoch + 1)
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, *args: object) -> None:
-        super().on_train_epoch_start(trainer, *args)
-        # epochs count from 1, as in all that lmkit logs
-        self.train_progress_bar.set_description(f"Epoch {trainer.current_epoch + 1}")
+def last_epoch(trainer: pl.Trainer) -> int | None:
+    """The epoch with which the budget ends, None without a limit."""
+    return None if trainer.max_epochs == -1 else trainer.max_epochs
 
-    def get_metrics(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule
-    ) -> dict[str, int | str | float | dict[str, float]]:
-        metrics = super().get_metrics(trainer, pl_module)
-        metrics.pop("v_num", None)
-        return metrics
+
+class _Note(ProgressColumn):
+    """A task's `note`; what is under way instead once the run was asked to leave."""
+
+    def __init__(self, leave: Leave) -> None:
+        super().__init__()
+        self._leave = leave
+
+    def render(self, task: Task) -> Text:
+        if self._leave.asked is not None:
+            return Text("saves, then leaves; Ctrl-C again leaves at once")
+        return Text(task.fields["note"])
+
+
+class EpochProgress(RunCallback, ProgressBar):
+    """Two bars on a terminal. Nothing elsewhere: the run's log says how far it has come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_on_terminal = sys.stdout.isatty()
+
+    def attach(self, run: RunContext) -> None:
+        super().attach(run)
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            _Note(run.leave),
+            transient=True,
+            disable=not self.is_on_terminal,
+            refresh_per_second=4,
+        )
+        self.whole = self.bars.add_task("epoch", total=None, note="")
+        self.part = self.bars.add_task("window", total=None, note="")
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        done = epochs_done(trainer)
+        self.pace = Pace(done)
+        self.bars.update(self.whole, completed=done, total=last_epoch(trainer))
+        self.bars.start()
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: object,
+        batch: Batch,
+        batch_idx: int,
+    ) -> None:
+        done, windows = batch.index + 1, data_of(trainer).train_batches.num_batches(batch.epoch)
+        self._show_part("window", done, windows)
+        epochs, limit = batch.epoch - 1 + done / windows, last_epoch(trainer)
+        left = self.pace.seconds_left(epochs, limit)
+        self.bars.update(
+            self.whole,
+            description=f"epoch {batch.epoch:,}" + ("" if limit is None else f" of {limit:,}"),
+            completed=epochs,
+            note="" if left is None else f"{duration(left)} left",
+        )
+
+    def on_validation_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: object,
+        batch: Batch,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        self._show_part("valid", batch_idx + 1, len(data_of(trainer).eval_batches("valid")))
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.bars.update(self.part, description="measuring")
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        model = model_of(pl_module)
+        train, valid = model.train_perplexity(), model.epoch_metrics["valid/ppl"]
+        perplexities = f"train {perplexity_text(train)}, valid {perplexity_text(valid)}"
+        self.bars.update(self.part, note=perplexities)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop()
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        self._stop()
+
+    def _show_part(self, name: str, done: int, total: int) -> None:
+        description = f"{name} {done:,} of {total:,}"
+        self.bars.update(self.part, description=description, completed=done, total=total)
+
+    def _stop(self) -> None:
+        with suppress(OSError):  # the terminal may be gone
+            self.bars.stop()

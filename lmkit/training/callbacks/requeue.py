@@ -1,28 +1,26 @@
-"""Saves and leaves when a scheduler asks; started again, the run goes on to the same bits."""
+"""Saves and leaves when a signal asks; started again, the run goes on to the same bits."""
 
 from __future__ import annotations
-
-import signal
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
 from lmkit.data.epochs import Batch
-from lmkit.runs.leave import LEFT, Leave
+from lmkit.runs.leave import AskedToLeave, Leave
 from lmkit.runs.observer import tell
 from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.context import model_of
 
 
 class Requeue(Checkpoint):
-    """Ends the process with status LEFT, after the batch in which it was asked to.
+    """Raises AskedToLeave after the batch in which the process was asked to leave.
 
     If that is the last batch of an epoch, or validation, it leaves after the epoch's own
     checkpoint, since Lightning cannot go on from between the two. It comes after `Checkpoints` in
     the list of callbacks: Lightning runs callbacks that save after all others, in their order.
 
     Args:
-        leave: hears the signals; before and after training it ends the process at once.
+        leave: hears the signals; before and after training it does so at once.
         checkpoints: writes the checkpoint.
     """
 
@@ -56,11 +54,8 @@ class Requeue(Checkpoint):
 
     def _go(self, trainer: pl.Trainer) -> None:
         assert self.leave.asked is not None
-        name = signal.Signals(self.leave.asked).name
-        print(
-            f"asked to leave by {name}: saved at step {trainer.global_step}; the same command "
-            f"again goes on from there",
-            flush=True,
-        )
         tell(trainer.loggers, lambda observer: observer.leaving())
-        raise SystemExit(LEFT)
+        raise AskedToLeave(
+            self.leave.asked,
+            f"saved at step {trainer.global_step}; the same command again goes on from there",
+        )

@@ -26,6 +26,7 @@ from lmkit.runs.identity import Identity
 from lmkit.runs.leave import Leave
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames
+from lmkit.runs.train_log import TrainLog
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.context import RunCallback, RunContext
@@ -93,6 +94,7 @@ def run_context(folder: RunFolder, switch: AsgdSwitch) -> RunContext:
         metrics=MetricsFile(folder.metrics),
         switch=switch,
         leave=Leave(),
+        log=TrainLog(folder.log, lambda: None),
         check_lock=lambda: None,
     )
 

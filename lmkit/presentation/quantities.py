@@ -1,0 +1,24 @@
+"""Durations and perplexities as people write them."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the two units that tell most: 3 d 4 h, 5 h 6 min, 7 min 8 s, 9 s."""
+    rounded = round(seconds)
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    for (large, size), (small, part) in pairwise(units):
+        if rounded >= size:
+            return f"{rounded // size} {large} {rounded % size // part} {small}"
+    return f"{rounded} s"
+
+
+def perplexity_text(perplexity: float) -> str:
+    """Four digits or more: 57.31, 105.9, 1,230; "infinite" where it is."""
+    if not math.isfinite(perplexity):
+        return "infinite"
+    decimals = 2 if perplexity < 99.995 else 1 if perplexity < 999.95 else 0
+    return f"{perplexity:,.{decimals}f}"

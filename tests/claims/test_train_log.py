@@ -1,0 +1,65 @@
+"""What a run says off a terminal, and in its `train.log`: the same lines."""
+
+from __future__ import annotations
+
+import re
+
+from tests.claims.conftest import TINY
+
+NOT_SHORT = [
+    each
+    for each in TINY
+    if not each.startswith(("callbacks.progress_bar", "callbacks.spectrum", "max_epochs"))
+]
+LINE = (*NOT_SHORT, "callbacks.spectrum.contexts=60", "max_epochs=3")
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+
+
+def logged(text: str) -> list[str]:
+    """The lines of a log without their times, and with # in place of numbers that vary."""
+    lines = [re.fullmatch(rf"{TIME}  (.+)", line) for line in text.splitlines()]
+    return [re.sub(r"[\d,.]+ tokens/s|[\d,.]*\d", "#", line[1]) for line in lines if line]
+
+
+def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(lmkit, run, capsys):
+    lmkit("train", *LINE)
+    printed = capsys.readouterr().out
+    folder = run()
+    assert "\r" not in printed
+    assert "\x1b" not in printed
+    assert logged(printed) == logged(folder.log.read_text())
+    text = folder.log.read_text()
+    parameters = folder.read_result().cost["parameters"]
+    first = f"runs/{folder.path.name}: Softmax on the toy language (40 words), "
+    assert re.match(
+        f"{TIME}  {re.escape(first)}{parameters:,} parameters, CPU \\(threads: 1\\); starting\n",
+        text,
+    )
+    assert logged(text)[1:6] == [
+        "epoch # of #: train perplexity #, valid #, #, # s left",
+        "spectrum of log P on valid: Press rank #, stable rank #, entropy rank #",
+        "best valid perplexity so far: #",
+        "saved at step #",
+        "averaging starts with epoch #",
+    ]
+    assert "epoch # of #: train perplexity #, valid # (averaged weights), #, # s left" in logged(
+        text
+    )
+    assert logged(text)[-2:] == [
+        "training stops after epoch #, by max_epochs",
+        "test perplexity #, of epoch #",
+    ]
+    lmkit("train", *LINE, "max_epochs=4")
+    again = folder.log.read_text()
+    assert again.startswith(text)
+    assert "in epoch 3\n" in again.removeprefix(text).splitlines(keepends=True)[0]
+    assert "epoch 4 of 4" in again
+    assert logged(again).count("epoch # of #: train perplexity #, valid #, #, # s left") == 1
+
+
+def test_a_log_that_cannot_be_written_stops_no_run(lmkit, run, tmp_path):
+    lmkit("train", *TINY, "max_epochs=1")
+    run().log.unlink()
+    run().log.mkdir()
+    lmkit("train", *TINY)
+    assert run().read_result().budget.epochs == 2

@@ -18,6 +18,7 @@ from lmkit.report.mixtures import mixtures
 from lmkit.report.page import Chapter, write_report
 from lmkit.report.pairwise_tests import pairwise_tests
 from lmkit.report.performance import performance
+from lmkit.report.published_perplexities import published_perplexities
 from lmkit.report.rank_and_perplexity import Window, rank_and_perplexity
 from lmkit.report.runs_section import runs_section
 from lmkit.report.summary import summary
@@ -65,6 +66,7 @@ def _chapter(
     tested = with_baselines(study)
     sections = [
         performance(study, tested, files),
+        published_perplexities(study, files),
         pairwise_tests(study),
         rank_and_perplexity(study, files, window),
         averaging(study, files),

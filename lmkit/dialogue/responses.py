@@ -17,7 +17,7 @@ from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.groups import Group, Study, spread_of
 from lmkit.comparison.run_files import Files
 from lmkit.comparison.significance import compare, holm
-from lmkit.dialogue.scores import MAX_ORDER, SMOOTHING, bleu_scores, distinct
+from lmkit.dialogue.scores import MAX_ORDER, SMOOTHINGS, bleu_scores, distinct, nltk_version
 from lmkit.errors.user_error import UserError, require_choice, require_count
 from lmkit.presentation.published import published_dialogue
 from lmkit.presentation.section import Block, Passage, Section
@@ -62,6 +62,7 @@ class Responses(Analysis):
         samples: contexts, evenly spaced, whose responses are kept.
         shown: how many of these are printed.
         baseline: experiment that the others are compared with; None: the one with plain softmax.
+        smoothing: of BLEU, "exp" or "program" (`dialogue.scores`).
     """
 
     name = "dialogue"
@@ -79,6 +80,7 @@ class Responses(Analysis):
         samples: int,
         shown: int,
         baseline: str | None,
+        smoothing: str = "exp",
     ) -> None:
         require_choice("split", split, ("train", "valid", "test"))
         if pairs not in (None, "all"):
@@ -87,11 +89,13 @@ class Responses(Analysis):
         for option, count in counts.items():
             require_count(option, count)
         require_count("shown", shown, 0)
+        require_choice("smoothing", smoothing, SMOOTHINGS)
         if n_best > beam:
             raise UserError(f"n_best must be at most beam, which is {beam}, but is {n_best}")
         self.split, self.beam, self.max_words, self.n_best = split, beam, max_words, n_best
         self.pairs = pairs if isinstance(pairs, int) else None
         self.samples, self.shown, self.baseline = samples, shown, baseline
+        self.smoothing = smoothing
 
     def stored(self, folder: RunFolder) -> Content | None:
         path = folder.analysis / f"{self.name}.json"
@@ -112,7 +116,8 @@ class Responses(Analysis):
         answered = answer(run, self.split, self.pairs, search)
         answers = answered.answers
         first = [each.responses[0] for each in answers]
-        bleu = bleu_scores([a.responses for a in answers], [a.reference for a in answers])
+        references = [a.reference for a in answers]
+        bleu = bleu_scores([a.responses for a in answers], references, self.smoothing)
         kept = evenly(len(answers), min(self.samples, len(answers)))
         return {
             **self._made_of(run.folder),
@@ -122,7 +127,6 @@ class Responses(Analysis):
             "perplexity": answered.perplexity,
             "nll": answered.nll,
             "tokens": answered.num_targets,
-            "smoothing": SMOOTHING,
             **{f"bleu{n}_precision": score for n, score in enumerate(bleu.precision, 1)},
             **{f"bleu{n}_recall": score for n, score in enumerate(bleu.recall, 1)},
             "distinct1": distinct(first, 1),
@@ -140,6 +144,8 @@ class Responses(Analysis):
             "head": folder.read_names().family,
             # a run that went on has another best epoch, and its responses are no longer these
             "best_epoch": result.metrics["best_epoch"],
+            "smoothing": self.smoothing,
+            "nltk": nltk_version(self.smoothing),  # its scores are not those of every version
             "options": {
                 "split": self.split,
                 "pairs": self.pairs,

@@ -41,7 +41,8 @@ _PUBLISHED_CORPUS = "switchboard"
 _NOTE = (
     "± is the standard deviation over seeds, (n) their number. p: Student's test against "
     "{baseline}, corrected for the experiments compared with it (Holm). BLEU: precision is the "
-    "mean, recall the maximum over {n_best} responses, to {pairs:,} of {all_pairs:,} contexts."
+    "mean, recall the maximum over {n_best} responses, to {pairs:,} of {all_pairs:,} contexts, "
+    "smoothed as smoothing={smoothing}."
 )
 
 Key = TypeVar("Key", bound=Hashable)  # an experiment, or a group of runs
@@ -189,6 +190,7 @@ class Responses(Analysis):
             n_best=self.n_best,
             pairs=first["answered_pairs"],
             all_pairs=first["all_pairs"],
+            smoothing=_smoothing(found.values()),
         )
         if _is_published(contents.values()):
             note = f"{note} {published_dialogue().note}"
@@ -273,6 +275,13 @@ def _by_experiment(contents: Iterable[Content]) -> dict[str, list[Content]]:
     return experiments
 
 
+def _smoothing(contents: Iterable[Content]) -> str:
+    """`program (nltk 3.9.1)`; of several, all of them: their scores do not compare."""
+    kinds = dict.fromkeys((c.get("smoothing", "exp"), c.get("nltk")) for c in contents)
+    texts = [kind + (f" (nltk {nltk})" if nltk else "") for kind, nltk in kinds]
+    return texts[0] if len(texts) == 1 else f"{' or '.join(texts)}, which do not compare"
+
+
 def _is_published(contents: Iterable[Content]) -> bool:
     return any(content["corpus"] == _PUBLISHED_CORPUS for content in contents)
 
@@ -336,9 +345,10 @@ def _scores_table(study: Study, answers: Mapping[Group, Sequence[Content]]) -> T
                 ]
             )
     first = next(iter(answers.values()))[0]
+    smoothing = _smoothing([content for contents in answers.values() for content in contents])
     caption = (
         f"Responses on {study.title}: {first['options']['n_best']} to each of "
-        f"{first['answered_pairs']:,} contexts. Holm's correction is over the heads of a measure."
+        f"{first['answered_pairs']:,} contexts, BLEU with smoothing={smoothing}. Holm's correction is over the heads of a measure."
     )
     columns = [
         Column("measure", is_text=True),

@@ -109,9 +109,8 @@ def _points(study: Study, axis: Axis, files: Files, contexts: int | None) -> Poi
     """The largest set of groups that differ in the option alone; published ones of the corpus."""
     having = [group for group in _mixtures(study) if axis.option in group.settings]
     sets = sets_but_for(having, lambda option: option == axis.option)
-    groups = sorted(
-        max(sets, key=lambda each: len(each), default=[]), key=lambda g: number_of(g, axis.option)
-    )
+    largest: list[Group] = max(sets, key=len) if sets else []
+    groups = sorted(largest, key=lambda group: number_of(group, axis.option))
     section = published_section(axis.section)
     prefix = corpus_prefix(study.corpus)
     corpora = published_section("corpora")

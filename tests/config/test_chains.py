@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from lmkit.cli.entry import CONFIGS, compose, create, plain_config
@@ -10,6 +12,7 @@ from lmkit.presentation.published import published_tables
 CHAINS = sorted(path.stem for path in (CONFIGS / "finetuning").glob("*.yaml"))
 
 
+@cache
 def composed(name: str) -> dict:
     return plain_config(compose("train", [f"experiment={name}"]))
 

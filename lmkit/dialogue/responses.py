@@ -190,7 +190,7 @@ class Responses(Analysis):
             n_best=self.n_best,
             pairs=first["answered_pairs"],
             all_pairs=first["all_pairs"],
-            smoothing=_smoothing(found.values()),
+            smoothing=_smoothing(contents.values()),
         )
         if _is_published(contents.values()):
             note = f"{note} {published_dialogue().note}"
@@ -348,7 +348,8 @@ def _scores_table(study: Study, answers: Mapping[Group, Sequence[Content]]) -> T
     smoothing = _smoothing([content for contents in answers.values() for content in contents])
     caption = (
         f"Responses on {study.title}: {first['options']['n_best']} to each of "
-        f"{first['answered_pairs']:,} contexts, BLEU with smoothing={smoothing}. Holm's correction is over the heads of a measure."
+        f"{first['answered_pairs']:,} contexts, BLEU with smoothing={smoothing}. "
+        "Holm's correction is over the heads of a measure."
     )
     columns = [
         Column("measure", is_text=True),

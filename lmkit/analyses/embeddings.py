@@ -157,7 +157,10 @@ def read_benchmarks(folder: Path) -> dict[str, list[Pair]]:
 def similarity(
     pairs: Sequence[Pair], vocabulary: Mapping[str, int], vectors_VE: np.ndarray
 ) -> Similarity:
-    """Spearman's rho of scores and cosines, over the pairs with both words in the vocabulary."""
+    """Spearman's rho of scores and cosines, over the pairs with both words in the vocabulary.
+
+    A pair that a file has twice counts twice (WS-353: money, cash); Parthiban et al. count it once.
+    """
     known = [pair for pair in pairs if pair.first in vocabulary and pair.second in vocabulary]
     skipped = len(pairs) - len(known)
     if len(known) < 2:

@@ -5,12 +5,17 @@ Yang et al. 2018, tables 1 and 2; Merity et al. 2018, tables 1 and 2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
+from lmkit.comparison.cells import MEAN_SD, spread_cell
+from lmkit.comparison.evaluations import EVALUATE, as_trained, evaluations, options_text
+from lmkit.comparison.groups import Study
+from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
-from lmkit.presentation.tables import Table, decimal, key_values
+from lmkit.presentation.section import Section
+from lmkit.presentation.tables import Column, Row, Table, decimal, key_values, number
 
 _SHOWN_POINTS = 5
 
@@ -26,7 +31,8 @@ class Evaluate(Analysis):
         search_tokens: first predicted tokens of valid that the search takes; None: all.
     """
 
-    name = "evaluate"
+    name, schema_version = EVALUATE
+    order = 20
     takes_dialogue = True
 
     def __init__(
@@ -87,6 +93,59 @@ class Evaluate(Analysis):
                 grids = {name: v for name, v in self.method.grid().items() if len(v) > 2}
                 edges |= {n: None for n, v in grids.items() if best[n] in (min(v), max(v))}
         return [f"the best {name} is at the edge of method.{name}_grid: widen it" for name in edges]
+
+    @classmethod
+    def sections(cls, study: Study, files: Files) -> Sequence[Section]:
+        table = _methods_table(study, files)
+        how = "lmkit evaluate run=RUNS method=cache split=valid, and split=test"
+        return [
+            Section(
+                "methods",
+                "Cache and dynamic evaluation",
+                "How much do a cache and weights that adapt to the text add to each head?",
+                [table] if table else [],
+                [] if table else [f"no run was evaluated with a cache or dynamically: {how}"],
+            )
+        ]
+
+
+def _methods_table(study: Study, files: Files) -> Table | None:
+    """Each group that was evaluated by a method, after its perplexity as trained."""
+    rows: list[Row] = []
+    for group in study.groups:
+        found = evaluations(group, files)
+        trained = as_trained(group)
+        for each in [trained, *found] if found else []:
+            gain = None
+            if each is not trained and each.test and trained.test and each.test.n == trained.test.n:
+                gain = each.test.mean - trained.test.mean
+            rows.append(
+                [
+                    group.label,
+                    each.method,
+                    options_text(each.options),
+                    each.num_runs,
+                    spread_cell(each.valid),
+                    spread_cell(each.test),
+                    number(gain),
+                ]
+            )
+    if not rows:
+        return None
+    caption = (
+        f"Perplexity on {study.short} by method: static is the best weights as they are; mean ± "
+        "one standard deviation over runs. Difference: from static, where the same runs have both."
+    )
+    columns = [
+        Column("head", is_text=True),
+        Column("method", is_text=True),
+        Column("values", is_text=True),
+        Column("runs"),
+        Column("valid perplexity", MEAN_SD),
+        Column("test perplexity", MEAN_SD),
+        Column("difference on test"),
+    ]
+    return Table("methods", "Perplexity by method", caption, columns, rows)
 
 
 def _table(name: str, content: Content) -> Table:

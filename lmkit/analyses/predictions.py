@@ -7,6 +7,7 @@ is the index in a split of the word that is to be predicted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from lmkit.analyses.prediction_contexts import (
     random_positions,
 )
 from lmkit.comparison.cells import listed
-from lmkit.comparison.groups import Study
+from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
 from lmkit.presentation.section import Block, Drawing, Section
@@ -174,7 +175,7 @@ class Predictions(Analysis):
     def sections(cls, study: Study, files: Files) -> list[Section]:
         """Top-5 predictions, hits and largest margins of one run a head."""
         having, without = files.having(study, cls)
-        groups, note = study.shown(_SHOWN, having)
+        groups, note = _shown(study, having)
         contents: dict[str, Content] = {}
         for group in groups:
             content = files.representative(group.runs, cls, check=_check)
@@ -193,6 +194,24 @@ class Predictions(Analysis):
             f"{note}"
         )
         return [Section("predictions", "Predictions", intro, blocks, missing)]
+
+
+def _shown(study: Study, having: Sequence[Group]) -> tuple[list[Group], str]:
+    """One group a head, and a second, with a star, of a head that was trained with NT-ASGD too.
+
+    Parthiban et al. 2021, figure 3, has MoS* and MoC* beside MoS and MoC.
+    """
+    by_loss = [group for group in having if group.trigger.startswith("NT")]
+    twice = {group.head for group in by_loss}
+    twice &= {group.head for group in having if group not in by_loss}
+    starred = [group for group in by_loss if group.head in twice]
+    groups, note = study.shown(_SHOWN, [group for group in having if group not in starred])
+    if not starred:
+        return groups, note
+    by_head = {group.head: group for group in reversed(study.shown(len(starred), starred)[0])}
+    named = [replace(group, label=f"{head.name}*") for head, group in by_head.items()]
+    named.sort(key=lambda group: group.head.place)
+    return [*groups, *named], f"{note} A star: trained with NT-ASGD."
 
 
 def _one_run(selection: str) -> FinishedRun:

@@ -36,6 +36,8 @@ def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:
     if plain["lr"] is not None:
         require_positive("lr", plain["lr"])
     require_count("n", plain["n"])
+    if plain["seed"] is not None:
+        require_count("seed", plain["seed"], 0)
     if plain["max_epochs"] is not None:
         require_count("max_epochs", plain["max_epochs"])
     start = _finished(plain["run"])
@@ -48,6 +50,8 @@ def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:
         "callbacks": plain["callbacks"],
         "logger": plain["logger"],
     }
+    if plain["seed"] is not None:
+        changes["seed"] = plain["seed"]
     return training.finetuning.finetuning_config(start, changes, plain["lr"], plain["data_root"])
 
 

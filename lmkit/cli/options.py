@@ -60,6 +60,7 @@ class FinetuneOptions:
 
     run: str = MISSING
     lr: Optional[float] = None  # noqa: UP045
+    seed: Optional[int] = None  # noqa: UP045
     n: int = MISSING
     max_epochs: Optional[int] = MISSING  # noqa: UP045
     runs_dir: Optional[str] = None  # noqa: UP045

@@ -17,7 +17,7 @@ from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.groups import Group, Study, spread_of
 from lmkit.comparison.run_files import Files
 from lmkit.comparison.significance import compare, holm
-from lmkit.dialogue.scores import MAX_ORDER, SMOOTHING, bleu_scores, distinct
+from lmkit.dialogue.scores import MAX_ORDER, SMOOTHINGS, bleu_scores, distinct, nltk_version
 from lmkit.errors.user_error import UserError, require_choice, require_count
 from lmkit.presentation.published import published_dialogue
 from lmkit.presentation.section import Block, Passage, Section
@@ -41,7 +41,8 @@ _PUBLISHED_CORPUS = "switchboard"
 _NOTE = (
     "± is the standard deviation over seeds, (n) their number. p: Student's test against "
     "{baseline}, corrected for the experiments compared with it (Holm). BLEU: precision is the "
-    "mean, recall the maximum over {n_best} responses, to {pairs:,} of {all_pairs:,} contexts."
+    "mean, recall the maximum over {n_best} responses, to {pairs:,} of {all_pairs:,} contexts, "
+    "smoothed as smoothing={smoothing}."
 )
 
 Key = TypeVar("Key", bound=Hashable)  # an experiment, or a group of runs
@@ -62,6 +63,7 @@ class Responses(Analysis):
         samples: contexts, evenly spaced, whose responses are kept.
         shown: how many of these are printed.
         baseline: experiment that the others are compared with; None: the one with plain softmax.
+        smoothing: of BLEU, "exp" or "program" (`dialogue.scores`).
     """
 
     name = "dialogue"
@@ -79,6 +81,7 @@ class Responses(Analysis):
         samples: int,
         shown: int,
         baseline: str | None,
+        smoothing: str = "exp",
     ) -> None:
         require_choice("split", split, ("train", "valid", "test"))
         if pairs not in (None, "all"):
@@ -87,11 +90,13 @@ class Responses(Analysis):
         for option, count in counts.items():
             require_count(option, count)
         require_count("shown", shown, 0)
+        require_choice("smoothing", smoothing, SMOOTHINGS)
         if n_best > beam:
             raise UserError(f"n_best must be at most beam, which is {beam}, but is {n_best}")
         self.split, self.beam, self.max_words, self.n_best = split, beam, max_words, n_best
         self.pairs = pairs if isinstance(pairs, int) else None
         self.samples, self.shown, self.baseline = samples, shown, baseline
+        self.smoothing = smoothing
 
     def stored(self, folder: RunFolder) -> Content | None:
         path = folder.analysis / f"{self.name}.json"
@@ -112,7 +117,8 @@ class Responses(Analysis):
         answered = answer(run, self.split, self.pairs, search)
         answers = answered.answers
         first = [each.responses[0] for each in answers]
-        bleu = bleu_scores([a.responses for a in answers], [a.reference for a in answers])
+        references = [a.reference for a in answers]
+        bleu = bleu_scores([a.responses for a in answers], references, self.smoothing)
         kept = evenly(len(answers), min(self.samples, len(answers)))
         return {
             **self._made_of(run.folder),
@@ -122,7 +128,6 @@ class Responses(Analysis):
             "perplexity": answered.perplexity,
             "nll": answered.nll,
             "tokens": answered.num_targets,
-            "smoothing": SMOOTHING,
             **{f"bleu{n}_precision": score for n, score in enumerate(bleu.precision, 1)},
             **{f"bleu{n}_recall": score for n, score in enumerate(bleu.recall, 1)},
             "distinct1": distinct(first, 1),
@@ -140,6 +145,8 @@ class Responses(Analysis):
             "head": folder.read_names().family,
             # a run that went on has another best epoch, and its responses are no longer these
             "best_epoch": result.metrics["best_epoch"],
+            "smoothing": self.smoothing,
+            "nltk": nltk_version(self.smoothing),  # its scores are not those of every version
             "options": {
                 "split": self.split,
                 "pairs": self.pairs,
@@ -183,6 +190,7 @@ class Responses(Analysis):
             n_best=self.n_best,
             pairs=first["answered_pairs"],
             all_pairs=first["all_pairs"],
+            smoothing=_smoothing(contents.values()),
         )
         if _is_published(contents.values()):
             note = f"{note} {published_dialogue().note}"
@@ -267,6 +275,13 @@ def _by_experiment(contents: Iterable[Content]) -> dict[str, list[Content]]:
     return experiments
 
 
+def _smoothing(contents: Iterable[Content]) -> str:
+    """`program (nltk 3.9.1)`; of several, all of them: their scores do not compare."""
+    kinds = dict.fromkeys((c.get("smoothing", "exp"), c.get("nltk")) for c in contents)
+    texts = [kind + (f" (nltk {nltk})" if nltk else "") for kind, nltk in kinds]
+    return texts[0] if len(texts) == 1 else f"{' or '.join(texts)}, which do not compare"
+
+
 def _is_published(contents: Iterable[Content]) -> bool:
     return any(content["corpus"] == _PUBLISHED_CORPUS for content in contents)
 
@@ -330,9 +345,11 @@ def _scores_table(study: Study, answers: Mapping[Group, Sequence[Content]]) -> T
                 ]
             )
     first = next(iter(answers.values()))[0]
+    smoothing = _smoothing([content for contents in answers.values() for content in contents])
     caption = (
         f"Responses on {study.title}: {first['options']['n_best']} to each of "
-        f"{first['answered_pairs']:,} contexts. Holm's correction is over the heads of a measure."
+        f"{first['answered_pairs']:,} contexts, BLEU with smoothing={smoothing}. "
+        "Holm's correction is over the heads of a measure."
     )
     columns = [
         Column("measure", is_text=True),

@@ -7,32 +7,43 @@ precision is the mean of BLEU(r, h_i) over i, the recall its maximum.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from importlib.metadata import version
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from sacrebleu.metrics import BLEU
 
 MAX_ORDER = 4
-# Chen and Cherry 2014, technique 3: an order without a match counts as 1/2, the next as 1/4, ...
-# Orders longer than the response are left out.
-SMOOTHING = "exp"
+# "exp", Chen and Cherry 2014, technique 3: an order without a match counts as 1/2, the next as
+# 1/4, ...; orders longer than the response are left out.
+# "program", as the program of Zhao et al. 2017 scores: NLTK's method 7. Its one score has the
+# weights (1/3, 1/3, 1/3) and is BLEU-3 here.
+SMOOTHINGS = ("exp", "program")
 
 
 class BleuScores(NamedTuple):
-    """Means over contexts, for BLEU-1 to BLEU-4, each in [0, 1]."""
+    """Means over contexts, for BLEU-1 to BLEU-4; in [0, 1] with the smoothing "exp"."""
 
     precision: list[float]
     recall: list[float]
 
 
-class SentenceBleu:
-    """BLEU-1 to BLEU-4 of one sentence, with sacreBLEU."""
+class SentenceBleu(Protocol):
+    """BLEU-1 to BLEU-4 of one sentence."""
+
+    def __call__(self, response: Sequence[str], reference: Sequence[str]) -> np.ndarray:
+        """(4,); 0 for a response without words."""
+        ...
+
+
+class SacreBleu:
+    """With sacreBLEU, smoothed by technique 3; in [0, 1], 1 for the reference itself."""
 
     def __init__(self) -> None:
         self._metrics = [
             BLEU(
                 max_ngram_order=order,
-                smooth_method=SMOOTHING,
+                smooth_method="exp",
                 effective_order=True,
                 tokenize="none",  # words are given
                 lowercase=False,
@@ -41,17 +52,55 @@ class SentenceBleu:
         ]
 
     def __call__(self, response: Sequence[str], reference: Sequence[str]) -> np.ndarray:
-        """(4,) in [0, 1]; 1 for the reference itself, 0 for a response without words."""
         text, references = " ".join(response), [" ".join(reference)]
         found = [metric.sentence_score(text, references).score for metric in self._metrics]
         return np.array(found) / 100
 
 
+class NltkBleu:
+    """With NLTK, smoothed by its method 7, uniform weights; 0 where NLTK fails.
+
+    The method averages each order's precision with its neighbours', and takes that of 5-grams for
+    the one after the last, whatever the last is. The one before the first is the first plus 1: the
+    reference itself scores a little above 1.
+    """
+
+    def __init__(self) -> None:
+        # takes seconds, and is needed by few
+        from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
+
+        self._bleu, self._smoothing = sentence_bleu, SmoothingFunction().method7
+
+    def __call__(self, response: Sequence[str], reference: Sequence[str]) -> np.ndarray:
+        return np.array([self._of_order(n, response, reference) for n in range(1, MAX_ORDER + 1)])
+
+    def _of_order(self, order: int, response: Sequence[str], reference: Sequence[str]) -> float:
+        weights = (1 / order,) * order
+        try:
+            found = self._bleu(
+                [reference], response, weights=weights, smoothing_function=self._smoothing
+            )
+        except (ArithmeticError, ValueError):
+            return 0.0
+        return float(found)
+
+
+def nltk_version(smoothing: str) -> str | None:
+    """The version of NLTK that scores, None where none does."""
+    return version("nltk") if smoothing == "program" else None
+
+
 def bleu_scores(
-    responses: Sequence[Sequence[Sequence[str]]], references: Sequence[Sequence[str]]
+    responses: Sequence[Sequence[Sequence[str]]],
+    references: Sequence[Sequence[str]],
+    smoothing: str = "exp",
 ) -> BleuScores:
-    """Precision and recall of the responses to each context, against its reference."""
-    bleu = SentenceBleu()
+    """Precision and recall of the responses to each context, against its reference.
+
+    Args:
+        smoothing: one of SMOOTHINGS.
+    """
+    bleu: SentenceBleu = NltkBleu() if smoothing == "program" else SacreBleu()
     precision, recall = [], []
     for found, reference in zip(responses, references, strict=True):
         each = np.array([bleu(response, reference) for response in found])

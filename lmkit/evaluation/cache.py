@@ -9,7 +9,8 @@ to h_t it predicts
     p_cache(w | t) ~ sum_{i < t} 1{x_{i+1} = w} exp(theta h_t . h_i)
 
 and is mixed with the model: p = (1 - weight) p_model + weight p_cache. It needs the head's input
-and p_model of the targets alone, so it goes with any head.
+and p_model of the targets alone, so it goes with any head. It counts from the second word of the
+text on; in the AWD-LSTM authors' program the first `window` words are predicted without it.
 """
 
 from __future__ import annotations

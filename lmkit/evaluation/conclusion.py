@@ -11,6 +11,7 @@ from rich.console import Console
 
 from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import require_count
+from lmkit.evaluation.memory import GB, available_bytes
 from lmkit.evaluation.perplexity import Perplexity, perplexity
 from lmkit.presentation import figures
 from lmkit.presentation.quantities import perplexity_text
@@ -26,7 +27,12 @@ from lmkit.spectra.measures import numbers
 from lmkit.training.callbacks.cost import peak_memory_mb
 from lmkit.training.callbacks.transform_plot import sample_transform
 from lmkit.training.head_module import HeadModule
-from lmkit.training.model_spectrum import Spectrum, has_transformed_logits, model_spectrum
+from lmkit.training.model_spectrum import (
+    Spectrum,
+    has_transformed_logits,
+    model_spectrum,
+    spectrum_bytes,
+)
 from lmkit.training.run import RunDefinition, Trained
 
 Metrics = dict[str, Any]
@@ -38,20 +44,27 @@ class Conclusion:
     Args:
         contexts: first test contexts of the spectrum of log P; None: all.
         sample: first test contexts of the spectrum of transformed logits.
+        published_contexts: those of the published ranks, which are taken instead of `contexts`
+            where the split has them and the memory is free; None: none are published.
     """
 
-    def __init__(self, *, contexts: int | None, sample: int) -> None:
-        if contexts is not None:
-            require_count("conclusion.contexts", contexts, 2)
+    def __init__(
+        self, *, contexts: int | None, sample: int, published_contexts: int | None = None
+    ) -> None:
+        for option, count in (("contexts", contexts), ("published_contexts", published_contexts)):
+            if count is not None:
+                require_count(f"conclusion.{option}", count, 2)
         require_count("conclusion.sample", sample, 2)
         self.contexts, self.sample = contexts, sample
+        self.published_contexts = published_contexts
 
     def conclude(self, defined: RunDefinition, trained: Trained) -> None:
         """The caller holds the run's lock."""
         folder, check_lock = defined.folder, trained.run.check_lock
         test = perplexity(trained.model, trained.data.eval_batches("test"), "test perplexity")
         with Console().status("spectrum of log P"):
-            spectra = self._spectra(trained, test.num_tokens)
+            contexts = self._contexts(trained.model, folder, test.num_tokens)
+            spectra = self._spectra(trained, test.num_tokens, contexts)
         for matrix, spectrum in spectra.items():
             path, values = final_spectrum(folder, matrix), spectrum.singular_values.cpu()
             write_spectrum(path, values.numpy(), spectrum.measures.to_dict(), check_lock)
@@ -74,10 +87,29 @@ class Conclusion:
         trained.run.log.write(f"test perplexity {ppl}, of epoch {metrics['best_epoch']:,}")
         publish_result(folder.result, result, check_lock)
 
-    def _spectra(self, trained: Trained, available: int) -> dict[str, Spectrum]:
+    def _contexts(self, model: HeadModule, folder: RunFolder, available: int) -> int:
+        """Of the spectrum of log P: the published number where it can be had.
+
+        Where memory alone is missing, a line says how it can be had later.
+        """
+        contexts = min(self.contexts or available, available)
+        published = self.published_contexts
+        if published is None or not contexts < published <= available:
+            return contexts
+        needed, free = spectrum_bytes(model, published, "log_probs"), available_bytes(model.device)
+        if needed <= free:
+            return published
+        print(
+            f"The published ranks are over {published:,} test contexts. They need "
+            f"{needed / GB:.1f} GB of memory, and {free / GB:.1f} GB are free, so that "
+            f"{contexts:,} contexts are taken. Later: lmkit rank run={folder.path} "
+            f"contexts={published}"
+        )
+        return contexts
+
+    def _spectra(self, trained: Trained, available: int, contexts: int) -> dict[str, Spectrum]:
         """Of log P, and of transformed logits where the head has them."""
         model, data = trained.model, trained.data
-        contexts = min(self.contexts or available, available)
         spectra = {"log_probs": model_spectrum(model, data.eval_batches("test"), contexts)}
         if has_transformed_logits(model):
             matrix, sample = "transformed_logits", min(self.sample, available)

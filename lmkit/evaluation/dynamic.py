@@ -13,7 +13,8 @@ means. As in the authors' code no decay exceeds 1: a weight then goes all the wa
 The first version of that code, which Yang et al. 2018 used (their table 8), took the root of the
 sum of grad^2 as RMS, which is sqrt(num_batches) times as much, and divided by the sum over tensors
 instead of the mean. So its lr and epsilon are sqrt(num_batches) times the formula's, and its decay
-is num_tensors times the formula's.
+is num_tensors times the formula's. As there the model is in evaluation mode; a later port for MoS
+leaves it in training mode, with DropConnect on.
 """
 
 from __future__ import annotations

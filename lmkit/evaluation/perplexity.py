@@ -21,6 +21,10 @@ class Perplexity(NamedTuple):
 
 
 def perplexity(model: HeadModule, batches: EvalBatches, name: str) -> Perplexity:
-    """Predicts all batches, state carried, in float32 without autocast; shows a bar."""
+    """Predicts all batches, state carried, in float32 without autocast; shows a bar.
+
+    The sum is divided by the predicted tokens. The AWD-LSTM authors' program and those after it
+    divide by one row more: published valid perplexities are 0.03 (PTB) and 0.01 (WT2) low.
+    """
     nll = model.mean_nll(track(batches, description=name, transient=True))
     return Perplexity(nll, math.exp(nll), nll / math.log(2), batches.num_targets)

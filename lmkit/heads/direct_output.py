@@ -5,8 +5,15 @@ the output of layer l after its dropout (l = 0 is the embedding),
 
     latent_k = tanh(W_k h^l(k) + b_k)        log prior = log softmax(U h^L)
 
-and the squared coefficient of variation of the components' priors, summed over the window, is
-added to the loss, so that no component falls out of use. K_l components belong to layer l.
+and a penalty on unequal use of the components is added to the loss, so that none falls out of use.
+K_l components belong to layer l. The paper's penalty is the squared coefficient of variation of the
+components' priors, summed over the window:
+
+    weight var_K(s_k) / mean_K(s_k)^2,   s_k = sum_TB p_TBk
+
+The authors' program sums over time alone and takes the variance, unbiased, over all B K sums:
+
+    weight (K - 1) var_BK(s_bk) / mean_BK(s_bk)^2,   s_bk = sum_T p_TBk
 
 Shapes: T window length, B batch, N = T*B contexts, E embedding, D features of the layers that are
 used, side by side, the last layer's at the end, K components.
@@ -20,7 +27,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmkit.errors.user_error import UserError, require_at_least, require_count, require_rate
+from lmkit.errors.user_error import (
+    UserError,
+    require_at_least,
+    require_choice,
+    require_count,
+    require_rate,
+)
 from lmkit.heads.mixtures import Mixture, MixtureOutput
 from lmkit.trunk.dropout import locked_dropout
 
@@ -33,6 +46,7 @@ class DirectOutputConnection(Mixture):
         experts: components of the embedding and of each layer; the last layer has at least 1.
         latent_dropout: locked dropout on all latents.
         balance_weight: of the penalty on unequal use of the components.
+        penalty_of: "paper" or "program", whose penalty it is.
     """
 
     display_name, place = "DOC", 3
@@ -47,6 +61,7 @@ class DirectOutputConnection(Mixture):
         experts: Sequence[int],
         latent_dropout: float,
         balance_weight: float,
+        penalty_of: str = "paper",
     ) -> None:
         super().__init__()
         if len(experts) != num_layers + 1:
@@ -58,11 +73,13 @@ class DirectOutputConnection(Mixture):
             require_count(f"head.mixture.experts[{i}]", count, minimum=int(i == num_layers))
         require_rate("head.mixture.latent_dropout", latent_dropout)
         require_at_least("head.mixture.balance_weight", balance_weight, 0)
+        require_choice("head.mixture.penalty_of", penalty_of, ("paper", "program"))
         dims = [emb_dim] + [hidden_dim] * (num_layers - 1) + [out_dim]
         self.layers = tuple(i for i, count in enumerate(experts) if count)
         self.dims = [dims[i] for i in self.layers]
         self.in_dim, self.emb_dim, self.num_experts = sum(self.dims), emb_dim, sum(experts)
         self.latent_dropout, self.balance_weight = latent_dropout, balance_weight
+        self.penalty_of = penalty_of
         self.prior = nn.Linear(out_dim, self.num_experts, bias=False)
         self.latents = nn.ModuleList(nn.Linear(dims[i], experts[i] * emb_dim) for i in self.layers)
 
@@ -76,8 +93,13 @@ class DirectOutputConnection(Mixture):
         )
 
     def penalty(self, hidden_TBD: Tensor) -> Tensor:
-        """balance_weight (std / mean)^2 over components of their priors' sums in the window."""
-        use_K = self._log_prior(hidden_TBD).exp().sum(0)
+        """The penalty on the priors of a window, a scalar."""
+        prior_NK = self._log_prior(hidden_TBD).exp()
+        if self.penalty_of == "program":
+            use_BK = prior_NK.view(*hidden_TBD.shape[:2], self.num_experts).sum(0)
+            spread = (self.num_experts - 1) * use_BK.var() / use_BK.mean() ** 2
+            return self.balance_weight * spread
+        use_K = prior_NK.sum(0)
         return self.balance_weight * use_K.var(correction=0) / use_K.mean() ** 2
 
     def _log_prior(self, hidden_TBD: Tensor) -> Tensor:

@@ -39,6 +39,29 @@ class PublishedRun(NamedTuple):
     divergence: dict[str, PublishedNumber]  # pairwise, by split: "valid", "test"
 
 
+class PublishedRow(NamedTuple):
+    """A row of a published table of perplexities, and the experiment that stands beside it."""
+
+    name: str  # of the model, as the table has it
+    experiment: str
+    is_finetuned: bool
+    method: str  # of `lmkit evaluate`: "static", "cache", "dynamic"
+    options: dict[str, object]  # the method's published values
+    params_m: float | None
+    seconds_per_epoch: float | None
+    valid_ppl: float
+    test_ppl: float
+    source: str
+
+
+class PublishedTable(NamedTuple):
+    """A published table of perplexities, its rows about one corpus."""
+
+    key: str
+    title: str
+    rows: list[PublishedRow]
+
+
 class PublishedRobustness(NamedTuple):
     """Ranks of a matrix of rank 10 after rounding and with noise."""
 
@@ -77,6 +100,34 @@ def published_run(experiment: str, num_words: int) -> PublishedRun | None:
         effective_rank=_numbers(entry.get("effective_rank")),
         divergence=_numbers(entry.get("divergence")),
     )
+
+
+def published_tables(corpus: str) -> list[PublishedTable]:
+    """The published tables of perplexities about a corpus: "penn" or "wt2"."""
+    content = _content()
+    values = content["methods"]
+    tables = []
+    for table in content["perplexities"]:
+        rows = []
+        for row in table.get(corpus, []):
+            method = row.get("method", "static")
+            options = row.get("options", values[method][corpus] if method in values else {})
+            rows.append(
+                PublishedRow(
+                    name=row["name"],
+                    experiment=row["experiment"],
+                    is_finetuned=row.get("stage") == "finetuned",
+                    method=method,
+                    options=options,
+                    params_m=row.get("params_m"),
+                    seconds_per_epoch=row.get("seconds_per_epoch"),
+                    valid_ppl=row["valid_ppl"],
+                    test_ppl=row["test_ppl"],
+                    source=source(row["source"]),
+                )
+            )
+        tables.append(PublishedTable(table["key"], table["title"], rows))
+    return tables
 
 
 def published_section(name: str) -> dict[str, Any]:

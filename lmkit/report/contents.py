@@ -14,10 +14,13 @@ from lmkit.presentation.section import Section
 from lmkit.presentation.style import house_style
 from lmkit.report.averaging import averaging
 from lmkit.report.curves import curves
+from lmkit.report.mixture_figures import mixture_figures
 from lmkit.report.mixtures import mixtures
 from lmkit.report.page import Chapter, write_report
 from lmkit.report.pairwise_tests import pairwise_tests
 from lmkit.report.performance import performance
+from lmkit.report.published_hyperparameters import published_hyperparameters
+from lmkit.report.published_perplexities import published_perplexities
 from lmkit.report.rank_and_perplexity import Window, rank_and_perplexity
 from lmkit.report.runs_section import runs_section
 from lmkit.report.summary import summary
@@ -67,10 +70,13 @@ def _chapter(
     tested = with_baselines(study)
     sections = [
         performance(study, tested, files),
+        published_perplexities(study, files),
         pairwise_tests(study),
         rank_and_perplexity(study, files, window),
         averaging(study, files),
         mixtures(study, files),
+        mixture_figures(study, files),
+        published_hyperparameters(study, files),
         *_of_analyses(study, files, analyses),
         curves(study, files),
         runs_section(study),

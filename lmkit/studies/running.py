@@ -21,6 +21,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import foreign_targets, identity_of
 from lmkit.runs.lock import RunLock
 from lmkit.runs.provenance import provenance
+from lmkit.runs.source import option_defaults
 from lmkit.studies.record import (
     RECORD,
     SCHEMA_VERSION,
@@ -66,7 +67,8 @@ class StudyRun:
             "options": dict(options),
             "sources": _foreign_sources(options),
         }
-        self.path = RunFolder.of(runs_dir, name, identity_of(self.settings)).path
+        decides = {**self.settings, "options": _without_defaults(options)}
+        self.path = RunFolder.of(runs_dir, name, identity_of(decides)).path
 
     def finish(self, *, progress_bar: bool) -> None:
         """Runs the study: from its start, from where it stopped, or not at all if it is finished.
@@ -124,6 +126,12 @@ def show(path: Path) -> None:
     console.print(f"record:  {escape(str(path / RECORD))} ({took})", soft_wrap=True)
     for figure in record.figures:
         console.print(f"figure:  {escape(str(path / figure))}", soft_wrap=True)
+
+
+def _without_defaults(options: Mapping[str, object]) -> dict[str, object]:
+    """The options but those at their class's default, so that a new option renames no study."""
+    defaults = option_defaults(str(options["_target_"])) if "_target_" in options else {}
+    return {k: v for k, v in options.items() if k not in defaults or defaults[k] != v}
 
 
 def _foreign_sources(options: Mapping[str, object]) -> dict[str, str]:

@@ -8,7 +8,10 @@ from torchmetrics import Metric
 
 
 class TokenMean(Metric):
-    """Mean over tokens in float64, with which nothing waits for the device."""
+    """Mean over tokens in float64, with which nothing waits for the device.
+
+    The authors' programs take the mean over windows for training perplexity, whatever their length.
+    """
 
     total: Tensor  # sum over tokens
     num_tokens: Tensor

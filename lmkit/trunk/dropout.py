@@ -21,7 +21,8 @@ def locked_dropout(x_TBD: Tensor, p: float, training: bool) -> Tensor:
 def embedding_dropout(tokens_TB: Tensor, weight_VE: Tensor, p: float, training: bool) -> Tensor:
     """Embeddings (T, B, E) with whole words dropped, each word everywhere in the window or nowhere.
 
-    The mask applies to the lookup alone: a tied decoder uses the whole weight.
+    The mask applies to the lookup alone: a tied decoder uses the whole weight. Every word gets its
+    gradient; the authors' program (with `padding_idx` -1) gives none to the vocabulary's last one.
     """
     embedded_TBE = F.embedding(tokens_TB, weight_VE)
     if not training or p == 0:

@@ -20,16 +20,18 @@ from lmkit.training.language_model import LanguageModel
 CORPORA = {"penn": ("penn", 10_000), "wt2": ("wikitext-2", 33_278)}
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
 OTHER_TRUNKS = ["penn_qrnn", "wt2_qrnn"]
-OTHER_HEADS = ["penn_mixtape", "penn_doc", "penn_multi_facet", "penn_adversarial"]
+OTHER_VALUES = ["penn_awd_lstm", "wt2_awd_lstm"]
+OTHER_HEADS = ["penn_mixtape", "penn_doc", "wt2_doc", "penn_multi_facet", "penn_adversarial"]
 OTHER_HEADS += ["penn_spectrum_control"]
-UNPUBLISHED = ["toy", "penn_small", *OTHER_TRUNKS, *OTHER_HEADS]
+UNPUBLISHED = ["toy", "penn_small", *OTHER_TRUNKS, *OTHER_VALUES, *OTHER_HEADS]
 PUBLISHED = [
     name for name in EXPERIMENTS if name not in UNPUBLISHED and not name.startswith("dialogue_")
 ]
 CHOICES = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))
     for path in CONFIGS.glob("*/**/*.yaml")
-    if path.parent.name not in ("method", "analyses", "studies")  # of other commands than train
+    if path.parent.name
+    not in ("method", "analyses", "studies", "finetuning")  # of other commands than train
 )
 PRIMARY = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,12 @@ def test_responses_are_scored_written_and_shown(finished, monkeypatch, capsys):
     assert "measured already" in again
     assert printed.partition("responses to contexts")[2] in again
     folder.best.write_bytes(best)
+    assert (found["smoothing"], found["nltk"]) == ("exp", None)
+    dialogue(monkeypatch, *line, "smoothing=program")
+    scored = json.loads((folder.analysis / "dialogue.json").read_text())
+    assert (scored["smoothing"], scored["nltk"]) == ("program", version("nltk"))
+    assert scored["responses"] == found["responses"]
+    assert scored["bleu3_precision"] != found["bleu3_precision"]
     dialogue(monkeypatch, *line, "pairs=3")
     assert json.loads((folder.analysis / "dialogue.json").read_text())["answered_pairs"] == 3
     # neither is one that is damaged or of another best epoch taken for measured

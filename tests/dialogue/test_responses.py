@@ -81,6 +81,13 @@ def test_switchboard_has_the_published_scores_beside_it(runs):
     assert "the figures do not compare" in note
 
 
+def test_how_bleu_was_smoothed_is_said_and_different_ways_do_not_compare(runs):
+    assert "smoothed as smoothing=exp." in responses().notes(runs)[0]
+    runs["dialogue_mos-0"] |= {"smoothing": "program", "nltk": "3.9.1"}
+    note = responses().notes(runs)[0]
+    assert "smoothing=exp or program (nltk 3.9.1), which do not compare." in note
+
+
 def test_responses_stand_side_by_side(runs):
     (shown,) = responses().notes(runs)[1:]
     assert [line.split() for line in shown.splitlines()] == [

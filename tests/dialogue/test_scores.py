@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import math
 
+import nltk
 import numpy as np
 import pytest
 
-from lmkit.dialogue.scores import SentenceBleu, bleu_scores, distinct
+from lmkit.dialogue.scores import NltkBleu, SacreBleu, bleu_scores, distinct, nltk_version
 
 REFERENCE = ["it", "rains", "in", "spain"]
 
@@ -30,22 +31,72 @@ def plain_bleu(response: list[str], reference: list[str], order: int) -> float:
     ["it rains in spain", "it rains", "it", "rains it", "it it it it", "in spain it rains a lot"],
 )
 def test_bleu_is_its_formula(response):
-    found = SentenceBleu()(response.split(), REFERENCE)
+    found = SacreBleu()(response.split(), REFERENCE)
     assert found == pytest.approx([plain_bleu(response.split(), REFERENCE, n) for n in range(1, 5)])
 
 
 def test_the_reference_has_one_and_other_words_none():
-    bleu = SentenceBleu()
+    bleu = SacreBleu()
     for reference in (REFERENCE, ["yes"], ["oh", "yes"]):
         assert bleu(reference, reference) == pytest.approx([1, 1, 1, 1])
     assert bleu(["no", "never"], REFERENCE).tolist() == [0, 0, 0, 0]
     assert bleu([], REFERENCE).tolist() == [0, 0, 0, 0]
 
 
+def by_method_7(response: list[str], reference: list[str], order: int) -> float:
+    """NLTK's method 7 by hand, for responses as long as the reference with a match."""
+
+    def precision(n: int) -> float:
+        grams = [tuple(response[i : i + n]) for i in range(len(response) - n + 1)]
+        there = [tuple(reference[i : i + n]) for i in range(len(reference) - n + 1)]
+        matches = sum(min(grams.count(gram), there.count(gram)) for gram in set(grams))
+        return matches / max(1, len(grams))
+
+    found, halvings = [], 1
+    for n in range(1, order + 1):
+        share = precision(n)
+        if share == 0:
+            share = math.log(len(response)) / (2**halvings * 5) / max(1, len(response) - n + 1)
+            halvings += 1
+        found.append(share)
+    found.append(precision(5))  # whatever the order
+    before = found[0] + 1
+    for i in range(order):
+        found[i] = before = (before + found[i] + found[i + 1]) / 3
+    return math.exp(sum(map(math.log, found[:order])) / order)
+
+
+@pytest.mark.parametrize("response", ["it rains in spain", "it rains on spain", "spain it in it"])
+def test_the_programs_bleu_is_nltks_method_7(response):
+    found = NltkBleu()(response.split(), REFERENCE)
+    expected = [by_method_7(response.split(), REFERENCE, n) for n in range(1, 5)]
+    assert found == pytest.approx(expected)
+
+
+def test_a_response_that_nltk_cannot_score_counts_nothing(monkeypatch):
+    bleu = NltkBleu()
+    assert bleu([], REFERENCE).tolist() == [0, 0, 0, 0]
+
+    def fails(*_: object, **__: object) -> float:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(bleu, "_bleu", fails)
+    assert bleu(REFERENCE, REFERENCE).tolist() == [0, 0, 0, 0]
+
+
+def test_the_smoothing_is_chosen_and_nltks_version_goes_with_its_scores():
+    responses, references = [[["it", "rains", "on", "spain"]]], [REFERENCE]
+    program = bleu_scores(responses, references, "program").precision
+    assert program == NltkBleu()(responses[0][0], REFERENCE).tolist()
+    assert program != bleu_scores(responses, references).precision
+    assert nltk_version("program") == nltk.__version__
+    assert nltk_version("exp") is None
+
+
 def test_precision_is_the_mean_and_recall_the_maximum():
     responses = [[["it", "rains"], REFERENCE], [["yes"], ["no", "no"]]]
     found = bleu_scores(responses, [REFERENCE, ["yes"]])
-    first = SentenceBleu()(["it", "rains"], REFERENCE)
+    first = SacreBleu()(["it", "rains"], REFERENCE)
     assert found.precision == pytest.approx(np.mean([(first + 1) / 2, [0.5] * 4], 0).tolist())
     assert found.recall == pytest.approx([1, 1, 1, 1])
 

@@ -20,7 +20,7 @@ T, B, E, H, OUT, V = 7, 3, 5, 4, 6, 23
 EXPERTS = [2, 0, 3]
 
 
-def doc(experts: list[int]) -> DirectOutputConnection:
+def doc(experts: list[int], **more: str) -> DirectOutputConnection:
     return DirectOutputConnection(
         emb_dim=E,
         hidden_dim=H,
@@ -29,6 +29,7 @@ def doc(experts: list[int]) -> DirectOutputConnection:
         experts=experts,
         latent_dropout=0.0,
         balance_weight=0.7,
+        **more,
     )
 
 
@@ -92,6 +93,25 @@ def test_the_penalty_is_the_squared_coefficient_of_variation(head, batch):
     with torch.no_grad():
         head.mixture.prior.weight.zero_()
     assert float(head.penalty(batch[0])) == pytest.approx(0, abs=1e-12)
+
+
+def test_the_programs_penalty_is_over_the_sums_of_each_column(head, batch):
+    """(K - 1) var / mean^2 of the B K sums over time, the variance unbiased."""
+    mixture = head.mixture
+    hidden_TBD = batch[0]
+    prior_TBK = torch.softmax(hidden_TBD[..., E:] @ mixture.prior.weight.T, 2)
+    sums = [float(value) for value in prior_TBK.sum(0).flatten()]
+    mean = sum(sums) / len(sums)
+    variance = sum((each - mean) ** 2 for each in sums) / (len(sums) - 1)
+    mixture.penalty_of = "program"
+    assert float(head.penalty(hidden_TBD)) == pytest.approx(0.7 * 4 * variance / mean**2, rel=1e-12)
+    assert hidden_TBD.shape[1] > 1  # else both penalties sum over the same
+
+
+def test_the_paper_s_penalty_is_the_default_and_another_is_refused():
+    assert doc(EXPERTS).penalty_of == "paper"
+    with pytest.raises(UserError, match="penalty_of must be one of paper, program"):
+        doc(EXPERTS, penalty_of="code")
 
 
 def test_the_module_hands_over_the_layers_side_by_side():

@@ -98,13 +98,14 @@ def test_every_section_has_its_tables_and_figures(report):
         "averaging", "experts", "latent_dropout", "ranks_10000", "ranks_82429", "divergence",
         "predictions", "hit_shares", "margins", "word_similarity", "word_similarity_published",
         "components", "press_robustness", "gradient_bottleneck", "runs", "origins",
-        "dialogue",
+        "dialogue", "mixture_correlation",
     }  # fmt: skip
     assert figures == {
         "rank_gss", "rank_heads", "grid_perplexity", "grid_rank", "experts_test", "experts_rank",
         "experts_gap", "experts_parameters", "latent_dropout_test", "latent_dropout_rank",
         "latent_dropout_gap", "spectrum_log", "spectrum_normalised", "spectrum_cumulative",
         "hits", "wins", "transforms", "logits", "curve_valid", "curve_train", "rank_under_noise",
+        "mixture_rank", "mixture_capacity",
     }  # fmt: skip
     for path in (report / "figures").iterdir():
         if path.suffix == ".svg":

@@ -229,6 +229,18 @@ def test_options_heads_and_seed_decide_the_folder(run):
     assert (first / RECORD).exists()
 
 
+def test_the_gates_of_orhans_program_make_another_study_and_the_default_none(run):
+    (blog,) = run("degenerate")
+    assert run("degenerate", "gates_as=blog") == [blog]
+    program = {*run("degenerate", "gates_as=program")} - {blog}
+    (other,) = program
+    shares = [read_record(folder / RECORD).tables["shares"]["rows"] for folder in (blog, other)]
+    differing = {old[-3] for old, new in zip(*shares, strict=True) if old != new}
+    columns = read_record(blog / RECORD).tables["shares"]["columns"]
+    assert columns[-3:] == ["layer", "gates", "experts"]
+    assert differing == {"dense", "conv"}
+
+
 def test_several_values_have_a_folder_each(run):
     folders = run("rank_bounds", "rank=2,4", "--multirun")
     assert sorted(read_record(f / RECORD).config["options"]["rank"] for f in folders) == [2, 4]

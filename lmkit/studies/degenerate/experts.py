@@ -5,6 +5,10 @@
 Gates are softmax(U x), or constant 1 / K. All weights are drawn by Glorot's uniform rule; with one
 expert and constant gates a layer is the plain dense, or convolutional, ReLU layer.
 
+Orhan's program departs from that text in the gates (`gates_as="program"`): the weights of each gate
+are drawn by Glorot's rule for one output instead of K, and a convolutional layer gates each filter
+from the whole image, alike at all positions.
+
 Shapes: any leading dimensions ..., I inputs, O outputs, K experts; of images C_in and C_out
 channels, H x W positions; of sequences L positions, C channels.
 """
@@ -18,6 +22,7 @@ from torch.nn import functional as F
 from lmkit.errors.user_error import require_choice, require_count
 
 GATES = ("softmax", "constant")
+GATES_AS = ("blog", "program")
 
 
 class DenseExperts(nn.Module):
@@ -26,15 +31,18 @@ class DenseExperts(nn.Module):
     Args:
         in_dim: I. out_dim: O. num_experts: K.
         gates: "softmax" of K linear scores of the input, or "constant" 1 / K.
+        gates_as: "blog" or "program", whose gates they are.
     """
 
-    def __init__(self, in_dim: int, out_dim: int, num_experts: int, gates: str) -> None:
+    def __init__(
+        self, in_dim: int, out_dim: int, num_experts: int, gates: str, gates_as: str = "blog"
+    ) -> None:
         super().__init__()
-        _require(num_experts, gates)
+        _require(num_experts, gates, gates_as)
         self.weight_KOI = nn.Parameter(torch.empty(num_experts, out_dim, in_dim))
         for weight_OI in self.weight_KOI.data:
             nn.init.xavier_uniform_(weight_OI)
-        self.gate_weight_KI = _gate_weight(gates, num_experts, in_dim)
+        self.gate_weight_KI = _gate_weight(gates, num_experts, in_dim, gates_as)
 
     def forward(self, x: Tensor) -> Tensor:
         values = F.relu(torch.einsum("...i,koi->...ko", x, self.weight_KOI))
@@ -45,33 +53,51 @@ class DenseExperts(nn.Module):
 
 
 class ConvExperts(nn.Module):
-    """K convolutional ReLU experts: (B, C_in, H, W) to (B, C_out, H, W), gates (B, K, H, W).
+    """K convolutional ReLU experts: (B, C_in, H, W) to (B, C_out, H, W).
 
-    Each position has gates of its own, from the channels there; borders are padded with zeros.
+    Each position has gates (B, K, H, W) of its own, from the channels there; or, as in the program,
+    each filter has gates (B, K, C_out) from the whole image. Borders are padded with zeros.
 
     Args:
         in_channels: C_in. out_channels: C_out. num_experts: K.
         kernel: side of the square kernels, odd.
-        gates: "softmax" or "constant", as in `DenseExperts`.
+        gates, gates_as: as in `DenseExperts`.
+        positions: H W of the images, for the program's gates.
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, num_experts: int, kernel: int, gates: str
+        self,
+        in_channels: int,
+        out_channels: int,
+        num_experts: int,
+        kernel: int,
+        gates: str,
+        *,
+        gates_as: str = "blog",
+        positions: int | None = None,
     ) -> None:
         super().__init__()
-        _require(num_experts, gates)
-        self.num_experts = num_experts
+        _require(num_experts, gates, gates_as)
+        self.num_experts, self.per_filter = num_experts, gates_as == "program"
         shape = (num_experts, out_channels, in_channels, kernel, kernel)
         self.weight = nn.Parameter(torch.empty(shape))
         for weight in self.weight.data:
             nn.init.xavier_uniform_(weight)
-        self.gate_weight_KI = _gate_weight(gates, num_experts, in_channels)
+        num_gates, gate_inputs = num_experts, in_channels
+        if self.per_filter:
+            require_count("positions", positions)
+            num_gates, gate_inputs = num_experts * out_channels, in_channels * (positions or 0)
+        self.gate_weight_KI = _gate_weight(gates, num_gates, gate_inputs, gates_as)
 
     def forward(self, x: Tensor) -> Tensor:
         stacked = F.conv2d(x, self.weight.flatten(0, 1), padding="same")
         values = F.relu(stacked).view(len(x), self.num_experts, -1, *x.shape[2:])
         if self.gate_weight_KI is None:
             return values.mean(1)
+        if self.per_filter:
+            scores = (x.flatten(1) @ self.gate_weight_KI.T).view(len(x), self.num_experts, -1)
+            gates = torch.softmax(scores, dim=1)  # (B, K, C_out)
+            return (gates[..., None, None] * values).sum(1)
         gates = torch.softmax(torch.einsum("bchw,kc->bkhw", x, self.gate_weight_KI), dim=1)
         return (gates.unsqueeze(2) * values).sum(1)
 
@@ -98,12 +124,18 @@ class NonLocal(nn.Module):
         return torch.softmax(scores, dim=-1) @ (values if self.linear else F.relu(values))
 
 
-def _require(num_experts: int, gates: str) -> None:
+def _require(num_experts: int, gates: str, gates_as: str) -> None:
     require_count("num_experts", num_experts)
     require_choice("gates", gates, GATES)
+    require_choice("gates_as", gates_as, GATES_AS)
 
 
-def _gate_weight(gates: str, num_experts: int, in_dim: int) -> nn.Parameter | None:
+def _gate_weight(gates: str, num_gates: int, in_dim: int, gates_as: str) -> nn.Parameter | None:
     if gates == "constant":
         return None
-    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(num_experts, in_dim)))
+    weight_KI = torch.empty(num_gates, in_dim)
+    if gates_as == "program":  # each gate by itself: fan_out is 1
+        for weight_I in weight_KI:
+            nn.init.xavier_uniform_(weight_I.unsqueeze(0))
+        return nn.Parameter(weight_KI)
+    return nn.Parameter(nn.init.xavier_uniform_(weight_KI))

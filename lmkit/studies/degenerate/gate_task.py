@@ -63,17 +63,25 @@ class _Regions(nn.Module):
         return torch.einsum("soi,si->so", self.maps_ROI[region_S], x_SI)
 
 
-def make_student(kind: str, width: int, num_experts: int) -> DenseExperts:
+def make_student(kind: str, width: int, num_experts: int, gates_as: str = "blog") -> DenseExperts:
     """The layer of a student, of output size `width`, or with all experts side by side."""
     if kind == "dense":
         return DenseExperts(IN_DIM, width, 1, "constant")
     if kind == "dense, as many parameters":
         return DenseExperts(IN_DIM, width * num_experts, 1, "constant")
-    return DenseExperts(IN_DIM, width, num_experts, kind.partition(" ")[0])
+    return DenseExperts(IN_DIM, width, num_experts, kind.partition(" ")[0], gates_as)
 
 
 def train(
-    task: str, kind: str, *, width: int, num_experts: int, steps: int, lr: float, seed: int
+    task: str,
+    kind: str,
+    *,
+    width: int,
+    num_experts: int,
+    steps: int,
+    lr: float,
+    seed: int,
+    gates_as: str = "blog",
 ) -> Scored:
     """Trains a student on a task, the same for all students of a seed, and scores it.
 
@@ -83,12 +91,13 @@ def train(
         width, num_experts: of the student's layer.
         steps, lr: of Adam.
         seed: of the task, the student and the batches.
+        gates_as: as of the layer.
     """
     torch.manual_seed(seed)
     truth = teacher(task)
     x_SI, test_SI = torch.randn(2, SAMPLES, IN_DIM)
     y_SO, test_SO = truth(x_SI), truth(test_SI)
-    layer = make_student(kind, width, num_experts)
+    layer = make_student(kind, width, num_experts, gates_as)
     student = nn.Sequential(layer, nn.Linear(layer.weight_KOI.shape[1], OUT_DIM))
     optimizer = torch.optim.Adam(student.parameters(), lr=lr)
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)

@@ -20,9 +20,15 @@ from matplotlib.figure import Figure
 from scipy.stats import linregress, spearmanr, ttest_rel
 from torch import Tensor, nn
 
-from lmkit.errors.user_error import UserError, require_count, require_list, require_positive
+from lmkit.errors.user_error import (
+    UserError,
+    require_choice,
+    require_count,
+    require_list,
+    require_positive,
+)
 from lmkit.presentation.style import MARKERS, SERIES
-from lmkit.studies.degenerate.experts import GATES, ConvExperts, DenseExperts, NonLocal
+from lmkit.studies.degenerate.experts import GATES, GATES_AS, ConvExperts, DenseExperts, NonLocal
 from lmkit.studies.degenerate.gate_task import STUDENTS, TASKS, train
 from lmkit.studies.degenerate.jacobians import average, jacobian_spectrum
 from lmkit.studies.drawing import GRAY, legend_under, line_look, log_x, panels
@@ -56,6 +62,7 @@ class Degenerate(Study):
     task_steps: int  # of Adam
     task_lr: float
     task_seeds: int  # layers of each kind that are trained on each task
+    gates_as: str = "blog"  # or "program", where Orhan's program has other gates
 
     def __post_init__(self) -> None:
         require_list("experts", self.experts)
@@ -66,6 +73,7 @@ class Degenerate(Study):
         for option in ("inputs", "draws", "channels", "kernel", "task_width", "task_steps"):
             require_count(option, getattr(self, option))
         require_positive("task_lr", self.task_lr)
+        require_choice("gates_as", self.gates_as, GATES_AS)
         if self.kernel % 2 == 0:
             raise UserError(f"kernel must be odd, but is {self.kernel}")
         if self.width % self.channels:
@@ -99,10 +107,19 @@ class Degenerate(Study):
         width, channels = self.width, self.channels
 
         def dense(count: int, gates: str) -> MakeLayer:
-            return partial(DenseExperts, width, width, count, gates)
+            return partial(DenseExperts, width, width, count, gates, self.gates_as)
 
         def conv(count: int, gates: str) -> MakeLayer:
-            return partial(ConvExperts, channels, channels, count, self.kernel, gates)
+            return partial(
+                ConvExperts,
+                channels,
+                channels,
+                count,
+                self.kernel,
+                gates,
+                gates_as=self.gates_as,
+                positions=self.image_side**2,
+            )
 
         layers: dict[tuple[str, str, int], MakeLayer] = {}
         for kind, layer in (("dense", dense), ("conv", conv)):
@@ -137,6 +154,7 @@ class Degenerate(Study):
             steps=self.task_steps,
             lr=self.task_lr,
             seed=seed,
+            gates_as=self.gates_as,
         )._asdict()
 
     def claims(self, tables: Tables) -> list[Claim]:

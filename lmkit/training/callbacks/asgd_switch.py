@@ -2,6 +2,8 @@
 
 With lambda = 0 and alpha unused, ASGD (Polyak and Juditsky 1992) is SGD plus the mean of the
 weights after each step since the switch. So the optimizer stays, and this callback keeps the mean.
+Unlike in `torch.optim.ASGD`, which the authors' programs use, the mean has no step's lag, and each
+step uses the learning rate of its own window.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError
-from lmkit.studies.degenerate.experts import GATES, ConvExperts, DenseExperts, NonLocal
+from lmkit.studies.degenerate.experts import GATES, GATES_AS, ConvExperts, DenseExperts, NonLocal
 from lmkit.studies.degenerate.jacobians import average, jacobian_spectrum, jacobians
 
 S, I, O, K = 4, 6, 5, 3  # noqa: E741
@@ -102,3 +102,32 @@ def test_glorots_bound_holds_for_each_expert():
 def test_unknown_gates_are_refused():
     with pytest.raises(UserError, match="gates must be one of softmax, constant"):
         DenseExperts(I, O, K, "hard")
+
+
+def test_the_program_draws_each_gate_by_itself():
+    blog, program = (
+        DenseExperts(30, 20, 8, "softmax", gates_as).gate_weight_KI for gates_as in GATES_AS
+    )
+    for weight, outputs in ((blog, 8), (program, 1)):
+        bound = (6 / (30 + outputs)) ** 0.5
+        assert 0.95 * bound < weight.abs().max() <= bound
+
+
+def test_the_program_gates_each_filter_from_the_whole_image():
+    layer = ConvExperts(2, 3, K, 3, "softmax", gates_as="program", positions=20)
+    x = torch.randn(S, 2, 5, 4)
+    values = torch.stack([F.conv2d(x, w, padding=1).relu() for w in layer.weight])
+    expected = torch.zeros(S, 3, 5, 4)
+    gates = layer.gate_weight_KI.view(K, 3, 40)
+    for filter_ in range(3):
+        scores = torch.stack([x.flatten(1) @ gates[k, filter_] for k in range(K)])
+        share = torch.softmax(scores, dim=0)  # (K, S): one for all positions
+        expected[:, filter_] = (share[..., None, None] * values[:, :, filter_]).sum(0)
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_unknown_programs_are_refused():
+    with pytest.raises(UserError, match="gates_as must be one of blog, program"):
+        DenseExperts(I, O, K, "softmax", "code")
+    with pytest.raises(UserError, match="positions"):
+        ConvExperts(2, 3, K, 3, "softmax", gates_as="program")

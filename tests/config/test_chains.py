@@ -1,0 +1,99 @@
+"""Chains of the authors' programs: trained, finetuned, with a cache, with dynamic evaluation."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from lmkit.cli.entry import CONFIGS, compose, create, plain_config
+from lmkit.presentation.published import published_tables
+
+CHAINS = sorted(path.stem for path in (CONFIGS / "finetuning").glob("*.yaml"))
+
+
+@cache
+def composed(name: str) -> dict:
+    return plain_config(compose("train", [f"experiment={name}"]))
+
+
+def finetuning(name: str) -> dict:
+    config = plain_config(compose("finetune", ["run=r", f"finetuning={name}"]))
+    return {option: config[option] for option in ("lr", "seed", "n", "max_epochs")}
+
+
+def method(name: str) -> dict:
+    config = plain_config(compose("analyses/evaluate", ["run=r", f"method={name}"]))
+    return create(config["method"], "method").options()
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "epochs", "hidden_dropout", "input_dropout", "batch"),
+    [("penn_awd_lstm", 141, 500, 0.25, 0.4, 20), ("wt2_awd_lstm", 1882, 750, 0.2, 0.65, 80)],
+)
+def test_awd_lstm_is_as_its_authors_code_trains_it(
+    name, seed, epochs, hidden_dropout, input_dropout, batch
+):
+    config = composed(name)
+    trunk = config["trunk"]
+    assert config["optimizer"]["lr"] == 30.0
+    assert (config["seed"], config["max_epochs"], config["patience"]) == (seed, epochs, None)
+    assert (trunk["hidden_dropout"], trunk["input_dropout"]) == (hidden_dropout, input_dropout)
+    assert config["windows"]["batch_size"] == batch
+    assert config["trigger"] == {"_target_": "lmkit.training.triggers.NonMonotone", "n": 5}
+
+
+def test_doc_on_wikitext_2_has_the_values_of_its_authors_code():
+    config = composed("wt2_doc")
+    trunk, mixture = config["trunk"], config["head"]["mixture"]
+    assert [trunk[f"{part}_dim"] for part in ("emb", "hidden", "out")] == [300, 1150, 650]
+    assert (trunk["input_dropout"], trunk["hidden_dropout"]) == (0.55, 0.2)
+    assert (mixture["experts"], mixture["latent_dropout"]) == ([0, 0, 5, 15], 0.6)
+    assert config["windows"]["batch_size"] == 15
+    assert config["windows"]["max_length_delta"] == 20
+    assert (config["optimizer"]["lr"], config["seed"]) == (15.0, 1882)
+    assert (config["trigger"]["n"], config["max_epochs"]) == (60, 500)
+
+
+def test_finetuning_without_a_name_changes_nothing():
+    expected = {"lr": None, "seed": None, "n": 5, "max_epochs": 500}
+    assert finetuning("as_trained") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("penn_mos", {"lr": 25}),
+        ("wt2_mos", {"lr": 20}),
+        ("penn_qrnn", {"seed": 404, "max_epochs": 300}),
+        ("wt2_qrnn", {}),
+        ("penn_awd_lstm", {}),
+        ("wt2_awd_lstm", {"max_epochs": 750}),
+        ("penn_doc", {"n": 60}),
+        ("wt2_doc", {"n": 60}),
+    ],
+)
+def test_finetuning_has_the_values_of_the_authors_programs(name, changes):
+    assert finetuning(name) == finetuning("as_trained") | changes
+    assert name in CHAINS
+
+
+def test_dynamic_evaluation_has_the_values_of_krauses_programs():
+    first = method("dynamic_awd_lstm")
+    assert (first["lr"], first["decay"], first["epsilon"]) == (0.002, 0.02, 0.001)
+    assert (first["convention"], first["length"]) == ("code", 5)
+    qrnn, wt2 = method("dynamic_qrnn"), method("dynamic_qrnn_wt2")
+    assert (qrnn["lr"], qrnn["decay"], qrnn["length"]) == (1.2e-4, 0.02, 20)
+    assert qrnn["convention"] == "paper"
+    assert wt2 == qrnn | {"decay": 0.008}
+
+
+@pytest.mark.parametrize("corpus", ["penn", "wt2"])
+def test_every_published_row_has_an_experiment_and_a_method_with_its_values(corpus):
+    methods = [method(path.stem) for path in (CONFIGS / "method").glob("*.yaml")]
+    for table in published_tables(corpus):
+        assert table.rows
+        for row in table.rows:
+            assert composed(row.experiment)["name"] == row.experiment
+            if row.method != "static":
+                assert row.options in methods, row

@@ -1,0 +1,71 @@
+"""A run ends with the ranks of the published contexts, or says how to have them later."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from lmkit.cli.entry import compose, plain_config
+from lmkit.cli.main import main
+from lmkit.evaluation import conclusion
+from lmkit.evaluation.full_run import run
+from lmkit.presentation.published import published_section
+from lmkit.runs.folder import RunFolder
+
+TINY = (
+    *("threads=1", "logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null"),
+    *("data.num_words=40", "data.train_tokens=3000", "data.valid_tokens=300"),
+    *("data.test_tokens=300", "conclusion.contexts=60", "windows.batch_size=10"),
+    *("trunk.emb_dim=6", "trunk.hidden_dim=8", "trunk.out_dim=6", "trunk.num_layers=2"),
+    *("windows.bptt=20", "optimizer.lr=5", "max_epochs=1", "switch_epoch=1"),
+    *("head/mixture=softmaxes", "head.mixture.num_experts=2"),
+)
+
+
+def finished(runs_dir: Path, *overrides: str) -> RunFolder:
+    options = [*TINY, f"runs_dir={runs_dir}", *overrides]
+    return run(plain_config(compose("train", options)))
+
+
+def contexts_of(folder: RunFolder) -> int:
+    return folder.read_result().metrics["test_spectrum"]["num_contexts"]
+
+
+def test_the_published_contexts_are_taken_where_the_memory_is_free(tmp_path, capsys):
+    folder = finished(tmp_path, "conclusion.published_contexts=200")
+    assert contexts_of(folder) == 200
+    assert "lmkit rank" not in capsys.readouterr().out
+
+
+def test_else_a_line_says_how_to_have_them_later_and_it_does(tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as patched:
+        patched.setattr(conclusion, "available_bytes", lambda device: 10**8)
+        folder = finished(tmp_path, "conclusion.published_contexts=200")
+    assert contexts_of(folder) == 60
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if "Later: " in each]
+    assert "need 0.5 GB of memory, and 0.1 GB are free" in line
+    monkeypatch.setattr("sys.argv", shlex.split(line.partition("Later: ")[2]))
+    main()
+    assert (folder.analysis / "rank_test_log_probs_200.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("contexts", "published", "available", "taken"),
+    [(60, 5000, 300, 60), (60, None, 300, 60), (None, 200, 300, 300), (500, None, 300, 300)],
+)
+def test_a_split_without_them_is_measured_as_it_is_asked_for(contexts, published, available, taken):
+    made = conclusion.Conclusion(contexts=contexts, sample=10, published_contexts=published)
+    assert made._contexts(None, None, available) == taken
+
+
+@pytest.mark.parametrize("name", ["penn_softmax", "penn_mos_nt", "wt2_softmax", "wt2_awd_lstm"])
+def test_experiments_on_a_published_corpus_take_its_published_contexts(name):
+    corpus = published_section("corpora")[name.partition("_")[0]]
+    config = plain_config(compose("train", [f"experiment={name}"]))
+    assert config["conclusion"]["published_contexts"] == corpus["rank_contexts"]
+
+
+def test_other_runs_take_none():
+    assert plain_config(compose("train"))["conclusion"]["published_contexts"] is None

@@ -1,0 +1,82 @@
+"""Rank, capacity and perplexity of mixtures: which points count, and what r says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmkit.comparison.groups import Study, studies
+from lmkit.comparison.run_files import Files
+from lmkit.presentation.style import house_style
+from lmkit.report.mixture_figures import mixture_figures
+from lmkit.report.published_hyperparameters import published_hyperparameters
+from lmkit.runs.selection import select_runs
+
+
+def study_of(root: Path) -> Study:
+    (study,), _ = studies(select_runs("runs", str(root)).runs, "mos")
+    return study
+
+
+def section_of(root: Path):
+    with house_style():
+        return mixture_figures(study_of(root), Files())
+
+
+@pytest.fixture
+def grow(tmp_path, make_run):
+    """Runs of MoS over K, two seeds each, whose ranks are over so many contexts."""
+
+    def grown(contexts: int, experts: tuple[int, ...] = (3, 5, 10)) -> Path:
+        for i, count in enumerate(experts):
+            for seed in (1, 2):
+                make_run(tmp_path, seed, 59.0 - i + 0.2 * seed, 5000 + 2000 * i, "softmaxes",
+                         trigger="nt", contexts=contexts, name="penn_mos_nt",
+                         changes={"mixture.num_experts": count})  # fmt: skip
+        return tmp_path
+
+    return grown
+
+
+def test_r_is_over_configurations_and_says_how_many_points_and_runs(grow):
+    section = section_of(grow(82429))
+    table = next(block for block in section.blocks if block.key == "mixture_correlation")
+    ours, published = ([cell.text for cell in row] for row in table.rows)
+    assert ours == ["number of components K", "ours", "3", "6", "−1.000"]
+    assert published[1:4] == ["published", "6", "6"]
+    ranks, ppls = [282, 5575, 8057, 9976, 9979, 9980], [64.5, 59.25, 58.38, 56.21, 56.07, 56.19]
+    expected = np.corrcoef(ranks, ppls)[0, 1]  # of the supplement's table 4
+    assert float(published[4].replace("−", "-")) == pytest.approx(expected, abs=5e-4)
+
+
+def test_published_ranks_stand_beside_ours_at_equal_contexts_alone(grow):
+    section = section_of(grow(10000))
+    table = next(block for block in section.blocks if block.key == "mixture_correlation")
+    assert [row[1].text for row in table.rows] == ["ours"]
+    figure = next(block for block in section.blocks if block.key == "mixture_rank").figure
+    (axes,) = figure.axes
+    assert [line.get_label() for line in axes.lines] == ["ours"]
+
+
+def test_two_configurations_have_no_correlation_but_a_figure_of_capacity(grow):
+    section = section_of(grow(82429, (3, 5)))
+    table = next(block for block in section.blocks if block.key == "mixture_correlation")
+    assert table.rows[0][-1].values == (None,)
+    capacity = next(block for block in section.blocks if block.key == "mixture_capacity").figure
+    labels = [line.get_label() for line in capacity.axes[1].lines]
+    assert labels == ["test ours", "test published", "train ours", "train published"]
+    assert list(capacity.axes[0].get_xticks()) == [1, 3, 5, 10, 15, 20]
+    assert any("latent dropout alone" in line for line in section.missing)
+
+
+def test_printed_hyperparameters_stand_beside_those_of_the_runs(grow):
+    section = published_hyperparameters(study_of(grow(82429, (15,))), Files())
+    (table,) = section.blocks
+    rows = {row[1].text: [cell.text for cell in row[2:]] for row in table.rows}
+    assert rows["head.mixture.num_experts"] == ["15", "15", ""]
+    assert rows["optimizer.lr"] == ["20", "20", ""]
+    assert rows["windows.batch_size"] == ["20", "12", "not 12"]
+    assert rows["trunk.input_dropout"][1:] == ["0.55", "not 0.4"]  # the print has it exchanged
+    assert "no dynamic evaluation of penn_mos_nt" in section.missing[0]

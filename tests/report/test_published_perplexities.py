@@ -1,0 +1,105 @@
+"""Published tables row by row: which runs stand beside which row, and which do not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lmkit.analyses.evaluate import Evaluate
+from lmkit.comparison.groups import Study, studies
+from lmkit.comparison.run_files import Files
+from lmkit.presentation.tables import DASH, Table
+from lmkit.report.published_perplexities import published_perplexities
+from lmkit.runs.selection import select_runs
+
+TABLE_8 = {"lr": 0.002, "decay": 0.075, "epsilon": 0.001, "convention": "code", "length": 5,
+           "batch_size": 100}  # fmt: skip
+NT = {"mixture": "softmaxes", "trigger": "nt"}
+
+
+def evaluated(run: Path, method: str, split: str, ppl: float, options: dict) -> None:
+    head = {"schema_version": 1, "kind": "evaluate", "checkpoint": "best", "averaged": True}
+    content = head | {"method": method, "split": split, "ppl": ppl, "options": options}
+    (run / "analysis").mkdir(exist_ok=True)
+    (run / "analysis" / f"evaluate_{method}_{split}.json").write_text(json.dumps(content))
+
+
+def study_of(root: Path) -> Study:
+    (study,), _ = studies(select_runs("runs", str(root)).runs, "mos")
+    return study
+
+
+def rows_of(table: Table) -> list[dict[str, str]]:
+    names = [column.name for column in table.columns]
+    return [dict(zip(names, (cell.text for cell in row), strict=True)) for row in table.rows]
+
+
+@pytest.fixture
+def chain(tmp_path, make_run) -> Path:
+    """Two seeds of MoS as trained and finetuned; one finetuned run was evaluated dynamically."""
+    for seed in (1, 2):
+        make_run(tmp_path, seed, 55.9 + 0.1 * seed, name="penn_mos_nt", **NT)
+        tuned = make_run(tmp_path, seed, 54.3 + 0.1 * seed, name="penn_mos_nt_finetune",
+                         max_epochs=9, **NT)  # fmt: skip
+    for split, ppl in (("valid", 48.4), ("test", 47.75)):
+        evaluated(tuned, "dynamic", split, ppl, TABLE_8)
+    return tmp_path
+
+
+def test_each_stage_stands_beside_its_published_row(chain):
+    section = published_perplexities(study_of(chain), Files())
+    stages = next(block for block in section.blocks if block.key == "yang_stages")
+    rows = {(row["model"], row["stage"]): row for row in rows_of(stages)}
+    found = {key: (row["runs"], row["test perplexity"], row["test, published"])
+             for key, row in rows.items()}  # fmt: skip
+    assert found["MoS", "as trained"] == ("2", "56.05 ± 0.07", "55.97")
+    assert found["MoS", "finetuned"] == ("2", "54.45 ± 0.07", "54.44")
+    assert found["MoS", "finetuned, dynamic"] == ("1", "47.75", "47.69")
+    assert found["AWD-LSTM", "finetuned, cache"] == (DASH, DASH, "52.80")
+    assert any("AWD-LSTM, finetuned, cache (penn_awd_lstm)" in line for line in section.missing)
+
+
+def test_another_table_of_the_same_runs_and_none_without_runs(chain):
+    blocks = {block.key: block for block in published_perplexities(study_of(chain), Files()).blocks}
+    assert set(blocks) == {"yang_stages", "yang_ablation"}
+    (mos, *others) = rows_of(blocks["yang_ablation"])
+    assert (mos["valid perplexity"], mos["valid, published"]) == ("58.05 ± 0.07", "58.08")
+    assert {row["test perplexity"] for row in others} == {DASH}
+
+
+def test_other_values_of_the_method_do_not_stand_beside_the_published_ones(chain):
+    for file in chain.glob("*/analysis/evaluate_dynamic_*.json"):
+        content = json.loads(file.read_text())
+        content["options"]["decay"] = 0.02
+        file.write_text(json.dumps(content))
+    section = published_perplexities(study_of(chain), Files())
+    stages = next(block for block in section.blocks if block.key == "yang_stages")
+    (dynamic,) = [row for row in rows_of(stages) if row["stage"] == "finetuned, dynamic"
+                  and row["model"] == "MoS"]  # fmt: skip
+    assert dynamic["test perplexity"] == DASH
+    assert any("decay 0.02; published: decay 0.075" in note for note in stages.notes)
+
+
+def test_another_number_of_components_does_not_stand_beside_the_published_one(tmp_path, make_run):
+    make_run(tmp_path, 1, 58.4, name="penn_mos_nt", changes={"mixture.num_experts": 5}, **NT)
+    section = published_perplexities(study_of(tmp_path), Files())
+    assert section.blocks == []
+
+
+def test_runs_of_another_corpus_have_no_published_tables(tmp_path, make_run):
+    make_run(tmp_path, 1, 56.0, name="penn_mos_nt", sizes=(10000, 500), **NT)
+    section = published_perplexities(study_of(tmp_path), Files())
+    assert section.blocks == []
+    assert "no published table is about PTB of this size" in section.missing
+
+
+def test_every_method_is_listed_with_its_values_after_the_weights_as_they_are(chain):
+    (section,) = Evaluate.sections(study_of(chain), Files())
+    (table,) = section.blocks
+    rows = rows_of(table)
+    assert [row["method"] for row in rows] == ["static", "dynamic"]
+    assert "decay 0.075" in rows[1]["values"]
+    assert rows[1]["test perplexity"] == "47.75"
+    assert rows[1]["difference on test"] == DASH  # one run of two was evaluated

@@ -13,7 +13,7 @@ import yaml
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import identity
 from lmkit.runs.names import UNPLACED, RunNames, family_of, head_name
-from lmkit.runs.result import Result, Spent, publish_result
+from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
 from lmkit.runs.spectrum_files import final_spectrum, write_spectrum
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -175,7 +175,7 @@ def make_run() -> Callable[..., Path]:
         cost = {"seconds_per_epoch": 55.0 + seed, "parameters": 24221600}
         provenance = {"git": {"commit": "abc", "dirty": False}, "threads": 1}
         spent = Spent(max_epochs, None, 3, "max_epochs")
-        result = Result(1, name, its_identity.digest, metrics, cost, provenance, spent)
+        result = Result(SCHEMA_VERSION, name, its_identity.digest, metrics, cost, provenance, spent)
         publish_result(folder.result, result)
         return folder.path
 

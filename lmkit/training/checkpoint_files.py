@@ -1,13 +1,13 @@
 """Checkpoint files: written under a temporary name, synced, and renamed while the lock is held.
 
-They are loaded with `weights_only=True`, which runs no pickle.
+They end in a checksum, which is verified before they are loaded, and are loaded with
+`weights_only=True`, which runs no pickle.
 """
 
 from __future__ import annotations
 
 import hashlib
 import pickle
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,35 @@ from torch import Tensor
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.checksums import verify, write_checked
+
+
+def write_tensors(
+    path: Path, content: Mapping[str, Any], before_rename: Callable[[], None] | None = None
+) -> None:
+    """Writes plain data and tensors with their checksum, in place of what was there.
+
+    Raises: UserError naming the file when it cannot be written.
+    """
+    replace_atomically(
+        path,
+        lambda file: write_checked(file, lambda hashing: torch.save(content, hashing)),
+        before_rename,
+    )
+
+
+def read_tensors(path: Path) -> dict[str, Any]:
+    """What `write_tensors` wrote, with its tensors on the CPU.
+
+    Raises: FileNotFoundError; ValueError saying in one line why it is not what was written.
+    """
+    with path.open("rb") as file:  # one file, even if another takes its name meanwhile
+        verify(file)
+        try:
+            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+        except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+            raise ValueError(str(error).partition("\n")[0] or type(error).__name__) from None
+    return content
 
 
 def load_checkpoint(path: Path | str) -> dict[str, Any]:
@@ -26,14 +55,12 @@ def load_checkpoint(path: Path | str) -> dict[str, Any]:
     Raises: UserError naming the file when it is missing, damaged or holds more than plain data.
     """
     try:
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        return content
+        return read_tensors(Path(path))
     except FileNotFoundError:
         raise UserError(f"{path} does not exist: the run has saved no checkpoint yet") from None
-    except (RuntimeError, pickle.UnpicklingError, EOFError, zipfile.BadZipFile) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except (OSError, ValueError) as error:
         raise UserError(
-            f"{path} is damaged or no checkpoint of lmkit ({reason}); remove it to start anew"
+            f"{path} is damaged or no checkpoint of lmkit ({error}); remove it to start anew"
         ) from None
 
 
@@ -55,9 +82,7 @@ class AtomicCheckpointIO(CheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Path | str, storage_options: Any = None
     ) -> None:
-        replace_atomically(
-            Path(path), lambda file: torch.save(checkpoint, file), before_rename=self.check_lock
-        )
+        write_tensors(Path(path), checkpoint, self.check_lock)
 
     def load_checkpoint(
         self, path: Path | str, map_location: Any = None, weights_only: bool | None = None

@@ -15,6 +15,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import load_run
 from lmkit.evaluation.method import refuse_what_cannot
 from lmkit.runs.folder import RunFolder
+from lmkit.training.checkpoint_files import write_tensors
 
 DYNAMIC = ("method=dynamic", "method.batch_size=20", "method.lr_grid=[0.0,1e-3]")
 DYNAMIC += ("method.decay_grid=[0.0,0.01]",)
@@ -103,7 +104,7 @@ def test_statistics_are_kept_and_mended(folder):
         file.write_bytes(broken)
         assert evaluated(folder, *DYNAMIC)["ppl"] == first
         assert torch.load(file, weights_only=True)["key"] == content["key"]
-    torch.save(content | {"key": "another"}, file)
+    write_tensors(file, content | {"key": "another"})
     assert evaluated(folder, *DYNAMIC)["ppl"] == first
     evaluated(folder, *DYNAMIC, "method.batch_size=30")
     assert len(list(folder.analysis.glob("gradients_*.pt"))) == 2

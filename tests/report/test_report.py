@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lmkit.report.contents import make_report
+from lmkit.runs.checksums import KEY, checked_json
 from lmkit.runs.finished import LeftOut
 from lmkit.runs.selection import select_runs
 
@@ -179,7 +181,9 @@ def test_two_corpora_without_ranks_and_a_damaged_analysis(
                            changes={"transform.c": c, "transform.k": k})  # fmt: skip
     add_analyses(run)
     path = run / "analysis" / "predictions.json"
-    path.write_text(path.read_text().replace('"top"', '"pot"'))
+    content = json.loads(path.read_text().replace('"top"', '"pot"'))
+    del content[KEY]
+    path.write_bytes(checked_json(content))
     out = tmp_path / "out"
     selected = select_runs("runs", str(runs))
     left_out = [LeftOut(*each) for each in selected.left_out.items()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from torch import Tensor
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.checksums import verify, write_checked
+from lmkit.runs.folder import RunFolder
 
 
 def write_tensors(
@@ -60,8 +62,29 @@ def load_checkpoint(path: Path | str) -> dict[str, Any]:
         raise UserError(f"{path} does not exist: the run has saved no checkpoint yet") from None
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{path} is damaged or no checkpoint of lmkit ({error}); remove it to start anew"
+            f"{path} is damaged or no checkpoint of lmkit: {error}; {_way_on(Path(path))}"
         ) from None
+
+
+def _way_on(damaged: Path) -> str:
+    """What the user can do about a damaged checkpoint of a run, by what else is whole there."""
+    run = RunFolder(damaged.parent.parent)
+    if damaged != run.last:
+        whole = "last.ckpt is whole, for commands that take checkpoint=last; "
+        return f"{whole * _is_whole(run.last)}to train the run anew, remove its folder"
+    if not _is_whole(run.best, resumable=True):
+        return "remove it to start anew"
+    copy = shlex.join(["cp", str(run.best), str(run.last)])
+    return f"the best epoch's is whole: type {copy} and the same command again to go on from there"
+
+
+def _is_whole(path: Path, resumable: bool = False) -> bool:
+    """Whether there is such a checkpoint; `resumable`: and training can go on from it."""
+    try:
+        content = read_tensors(path)
+    except (OSError, ValueError):
+        return False
+    return not resumable or "loops" in content  # not in the weights that finetuning begins with
 
 
 def weights_sha256(weights: Mapping[str, Tensor]) -> str:

@@ -61,6 +61,8 @@ def read_json(path: Path, schema_version: int, mend: str) -> dict[str, Any]:
     try:
         content = _mapping(path.read_bytes())
         version = content.get("schema_version")
+        if version is None:
+            raise ValueError("its schema_version is missing")
         if KEY in content or version == schema_version:
             _require_checksum(content)
     except FileNotFoundError:

@@ -32,7 +32,9 @@ def test_the_line_in_the_message_goes_on_from_the_best_epoch(toy_run, tmp_path):
     undisturbed = go_on(copy_of(toy_run, tmp_path / "undisturbed"))
     folder = copy_of(toy_run, tmp_path / "damaged runs")
     change_a_weight(folder.last)
-    with pytest.raises(UserError, match=r"last\.ckpt is damaged .*the best epoch's is whole") as said:
+    with pytest.raises(
+        UserError, match=r"last\.ckpt is damaged .*the best epoch's is whole"
+    ) as said:
         go_on(folder)
     line = str(said.value).partition(" type ")[2].partition(" and the same command")[0]
     subprocess.run(line, shell=True, check=True)

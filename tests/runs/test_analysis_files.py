@@ -58,7 +58,7 @@ def test_a_number_that_is_not_finite_is_refused_and_the_file_stays(run):
     [
         ("{", "is damaged: Expecting"),
         ("[]", "holds no mapping"),
-        ('{"kind": "rank"}', "has schema version None, and this lmkit reads 3"),
+        ('{"kind": "rank"}', "is damaged: its schema_version is missing"),
         (checked_json({"kind": "samples", "schema_version": 3}).decode(), "kind: 'samples', not"),
     ],
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lmkit.cli import sweep as command
+from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps import tables
 
 
@@ -33,6 +36,31 @@ def test_a_failure_shows_in_tables_and_exit_status(sweep_of, monkeypatch, capsys
         printed = " ".join(capsys.readouterr().out.split())
         assert "failed after 2 attempts: 0 fails: exit status 1" in printed
         assert "error: the reason why" in printed
+
+
+def test_points_that_are_no_longer_asked_for_count_until_they_are_forgotten(
+    sweep_of, attempts, monkeypatch, capsys
+):
+    sweep = sweep_of("ok", "fails", "ok")
+    with pytest.raises(SystemExit):
+        typed(monkeypatch, "work", str(sweep.path))
+    done, failed, other = sweep.manifest.points
+    narrowed = SweepFolder(sweep.path, replace(sweep.manifest, points=[other]))
+    narrowed.save()
+    SweepFolder(sweep.path, replace(sweep.manifest, points=[other])).save()  # typed once more
+    assert [point.run for point in narrowed.manifest.earlier] == [done.run, failed.run]
+    found = SweepFolder.find(str(sweep.path), ".")
+    assert found.manifest == narrowed.manifest
+    assert len(found.manifest.all_points) == 3
+    typed(monkeypatch, "work", str(sweep.path))  # trains none of them
+    assert len(attempts(sweep)[1]) == 2
+    typed(monkeypatch, "forget", str(sweep.path))
+    assert "2 points forgotten, 1 left" in capsys.readouterr().out
+    assert SweepFolder.find(str(sweep.path), ".").manifest.all_points == narrowed.manifest.points
+    assert found.failure(failed) is None
+    assert sweep.run_folder(done).result.exists()
+    sweep.save()  # asks for all of them again
+    assert len(SweepFolder.find(str(sweep.path), ".").manifest.points) == 3
 
 
 def test_an_unknown_sweep_is_one_line(monkeypatch, tmp_path):

@@ -258,7 +258,12 @@ def test_an_analysis_of_ones_own_has_its_section_and_a_broken_one_a_line(
     (tmp_path / "my_code.py").write_text(MINE)
     group = tmp_path / "configs" / "analyses"
     group.mkdir(parents=True)
-    for name, target in {"mine": "my_code.Mine", "other": "no.Other", "no": "json.loads"}.items():
+    for name, target in {
+        "mine": "my_code.Mine",
+        "other": "no.Other",
+        "no": "json.loads",
+        "shell": "os.system",
+    }.items():
         (group / f"{name}.yaml").write_text(f"# @package _global_\n_target_: {target}\n")
     option = option.replace("configs]", f"file://{tmp_path}/configs]")
     done = lmkit_report(tmp_path, option, "runs=runs", "out=out")
@@ -266,6 +271,8 @@ def test_an_analysis_of_ones_own_has_its_section_and_a_broken_one_a_line(
     assert "left out: analyses/other: " in done.stdout
     assert "No module named 'no'" in done.stdout
     assert "left out: analyses/no: " in done.stdout
+    assert "Target 'os.system'" in done.stdout
+    assert "is blocklisted" in done.stdout
     text = (tmp_path / "out" / "index.html").read_text()
     assert text.count("Of Penn Treebank.") == 1
     places = [text.index(f"{title}</h3>") for title in ("Mixtures", "Mine alone", "Transforms")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
@@ -14,6 +13,7 @@ from lmkit.cli.entry import compose, create, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import load_run
 from lmkit.evaluation.method import refuse_what_cannot
+from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 from lmkit.training.checkpoint_files import write_tensors
 
@@ -40,7 +40,7 @@ def evaluated(folder: RunFolder, *overrides: str) -> dict:
     kind = options["method"]["_target_"].rpartition(".")[2].lower()
     last = "_last" if options["checkpoint"] == "last" else ""
     file = folder.analysis / f"evaluate_{kind}_{options['split']}{last}.json"
-    content = json.loads(file.read_text())
+    content = parse_json(file.read_bytes())
     assert (content["kind"], content["method"]) == ("evaluate", kind)
     assert content == found[folder.path.name]
     return content

@@ -17,7 +17,7 @@ from lmkit.presentation.published import published_section
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import identity
 from lmkit.runs.names import UNPLACED, RunNames, family_of, head_name
-from lmkit.runs.result import Result, Spent, publish_result
+from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
 from lmkit.runs.spectrum_files import final_spectrum, write_spectrum
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -174,7 +174,7 @@ def make_run() -> Callable[..., Path]:
         cost = {"seconds_per_epoch": 55.0 + seed, "parameters": parameters}
         provenance = {"git": {"commit": "abc", "dirty": False}, "threads": 1}
         spent = Spent(config["max_epochs"], config["patience"], 3, "patience")
-        result = Result(1, name, its_identity.digest, metrics, cost, provenance, spent)
+        result = Result(SCHEMA_VERSION, name, its_identity.digest, metrics, cost, provenance, spent)
         publish_result(folder.result, result)
         return folder.path
 

@@ -6,12 +6,13 @@ A user's own lie in a folder that `--config-dir` or `hydra.searchpath` names.
 from __future__ import annotations
 
 import json
-import pkgutil
 from typing import NamedTuple
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
 
 from lmkit.analyses.analysis import Analysis
 from lmkit.runs.finished import LeftOut
@@ -47,7 +48,13 @@ def find_analyses() -> FoundAnalyses:
 def _class_of(name: str) -> type[Analysis]:
     config = hydra.compose(overrides=[f"+{GROUP}@_global_={name}", *_overrides()])
     target = config["_target_"]
-    found = pkgutil.resolve_name(target)
+    try:
+        found = instantiate({"_target_": target, "_partial_": True}).func
+    except InstantiationException as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise cause from None
     if not (isinstance(found, type) and issubclass(found, Analysis)):
         raise TypeError(f"{target} is not derived from Analysis")
     return found

@@ -1,4 +1,4 @@
-"""Shows, works on or uploads a sweep, from any node that sees its runs: `lmkit sweep`."""
+"""Shows, works on, uploads or trims a sweep, from any node that sees its runs: `lmkit sweep`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,20 @@ def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
     tables.show_failures(console, sweep, every)
     console.print(tables.summary(every), highlight=False)
     console.print(tables.estimate_line(estimate(sweep, every), 1), highlight=False)
+    _show_earlier(sweep, console)
     return all(each.state != "failed" for each in every)
+
+
+def _show_earlier(sweep: SweepFolder, console: Console) -> None:
+    earlier, name = standings(sweep, sweep.manifest.earlier), sweep.manifest.name
+    if earlier:
+        tables.show_standings(console, f"{name}: no longer asked for", earlier)
+        console.print(
+            f"no longer asked for: {tables.summary(earlier)}; lmkit sweep forget {name} takes "
+            f"them out of the sweep",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def work(sweep: SweepFolder, console: Console) -> bool:
@@ -52,6 +65,18 @@ def sync(sweep: SweepFolder, console: Console, online: bool) -> bool:
     return tracking.sync.sync(sweep, online, console)
 
 
+def forget(sweep: SweepFolder, console: Console) -> bool:
+    """Takes out of the sweep what its last line did not ask for. Returns: True."""
+    gone = sweep.forget()
+    for point in gone:
+        console.print(f"forgotten: {point.label}", markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        f"{len(gone):,} points forgotten, {len(sweep.manifest.points):,} left; no run is removed",
+        highlight=False,
+    )
+    return True
+
+
 def main() -> None:
     """Reads the command line; ends with status 1 when a point has failed."""
     parser = argparse.ArgumentParser(prog="lmkit sweep", description=__doc__)
@@ -60,6 +85,7 @@ def main() -> None:
         ("status", "show which points are done, running, failed, unfinished or new"),
         ("work", "train points one by one until none is left, beside other workers"),
         ("sync", "rebuild the sweep's W&B runs from its run folders"),
+        ("forget", "take out of the sweep what its last line did not ask for; the runs stay"),
     ):
         command = commands.add_parser(name, help=meaning, description=meaning)
         command.add_argument("sweep", help="name of a sweep, or its folder")
@@ -76,6 +102,8 @@ def main() -> None:
             is_well = status(sweep, console, arguments.all)
         elif arguments.command == "sync":
             is_well = sync(sweep, console, arguments.online)
+        elif arguments.command == "forget":
+            is_well = forget(sweep, console)
         else:
             is_well = work(sweep, console)
     except UserError as error:

@@ -5,7 +5,6 @@ Yang et al. 2018, section 3.1 and table 3; Zhao et al. 2017, section 5.2.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -22,6 +21,7 @@ from lmkit.errors.user_error import UserError, require_choice, require_count
 from lmkit.presentation.published import published_dialogue
 from lmkit.presentation.section import Block, Passage, Section
 from lmkit.presentation.tables import Cell, Column, Table, number, p_value, whole, word
+from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 
 # name in analysis/dialogue.json, title, decimals
@@ -103,7 +103,7 @@ class Responses(Analysis):
         if not path.exists():
             return None
         try:
-            content: Content = json.loads(path.read_bytes())
+            content: Content = parse_json(path.read_bytes())
         except ValueError:  # damaged
             return None
         wanted = {"schema_version": self.schema_version, **self._made_of(folder)}

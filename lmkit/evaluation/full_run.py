@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hydra.utils import get_class
 from pytorch_lightning.callbacks import ProgressBar
 
 from lmkit.evaluation.conclusion import Conclusion, show
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.leave import Leave
 from lmkit.runs.lock import RunLock
-from lmkit.training.build import make
+from lmkit.training.build import factory_of, make
 from lmkit.training.run import check, define, train
 
 
@@ -52,5 +51,10 @@ def _late_callbacks(config: Mapping[str, Any], folder: RunFolder) -> list[str]:
         for name, section in config["callbacks"].items()
         if section is not None
         and had.get(name) is None
-        and not issubclass(get_class(section["_target_"]), ProgressBar)
+        and not _is_bar(section, f"callbacks.{name}")
     ]
+
+
+def _is_bar(section: Mapping[str, Any], option: str) -> bool:
+    made_by = factory_of(section, option).func
+    return isinstance(made_by, type) and issubclass(made_by, ProgressBar)

@@ -6,8 +6,6 @@ Shapes: T window length, B batch.
 from __future__ import annotations
 
 import hashlib
-import pickle
-import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,8 +16,7 @@ from torch import Tensor, nn
 from lmkit.data.windows import EvalWindows, Window, columns
 from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import LoadedRun, of_running_text
-from lmkit.runs.atomic import replace_atomically
-from lmkit.training.checkpoint_files import weights_sha256
+from lmkit.training.checkpoint_files import read_tensors, weights_sha256, write_tensors
 from lmkit.training.head_module import exact_evaluation, to_device
 from lmkit.training.language_model import LanguageModel
 from lmkit.trunk.trunk import LayerState
@@ -100,8 +97,7 @@ def stored_statistics(run: LoadedRun, length: int, batch_size: int) -> GradientS
     if statistics is None:
         windows = EvalWindows(columns(train, batch_size), length)
         statistics = gradient_statistics(model, windows)
-        content = {"key": key, **statistics._asdict()}
-        replace_atomically(path, lambda file: torch.save(content, file))
+        write_tensors(path, {"key": key, **statistics._asdict()})
     rms = {name: value.to(model.device) for name, value in statistics.rms.items()}
     return statistics._replace(rms=rms)
 
@@ -109,11 +105,11 @@ def stored_statistics(run: LoadedRun, length: int, batch_size: int) -> GradientS
 def _read(path: Path, key: str) -> GradientStatistics | None:
     """What was kept under that key; None when there is nothing that can be read."""
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = read_tensors(path)
         if content.pop("key") != key:
             return None
         return GradientStatistics(**content)
-    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, zipfile.BadZipFile):
+    except (OSError, ValueError):
         return None
     except (KeyError, TypeError, AttributeError):  # some other content
         return None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
 from lmkit.presentation.section import Picture, Section
 from lmkit.presentation.tables import Table
+from lmkit.runs.checksums import parse_json
 from lmkit.runs.finished import LeftOut
 
 RECORD = "synthetic.json"
@@ -27,7 +27,7 @@ def synthetic_studies(folders: Iterable[Path]) -> tuple[list[Section], list[Left
 
 
 def _section(record: Path) -> Section:
-    content = json.loads(record.read_bytes())
+    content = parse_json(record.read_bytes())
     key, name = record.parent.name, content["experiment"].replace("_", " ")
     rows = [
         [claim["claim"], "yes" if claim["holds"] else "no", claim["evidence"], claim["source"]]

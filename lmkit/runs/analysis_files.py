@@ -2,18 +2,19 @@
 
 Each file says its `kind`, the `schema_version` of that kind, and the weights that were measured:
 `checkpoint`, and whether they are `averaged`. The rest is the analysis's own. The stem is the kind,
-or the kind and what else tells several measurements apart: `rank_test_log_probs_33320`.
+or the kind and what else tells several measurements apart: `rank_test_log_probs_33320`. A checksum
+is verified on reading.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import replace_text
+from lmkit.runs.atomic import replace_bytes
+from lmkit.runs.checksums import checked_json, read_json
 from lmkit.runs.folder import RunFolder
 
 Content = dict[str, Any]  # plain data, as JSON holds it
@@ -52,10 +53,10 @@ def write_analysis(
         "averaged": averaged,
     }
     whole = {**head, **content}
-    text = json.dumps(whole, indent=1, allow_nan=False) + "\n"
+    data = checked_json(whole, indent=1, allow_nan=False)
     path = analysis_file(run, stem)
     path.parent.mkdir(exist_ok=True)
-    replace_text(path, text)
+    replace_bytes(path, data)
     return whole
 
 
@@ -66,15 +67,9 @@ def read_analysis(run: RunFolder, stem: str, *, kind: str, schema_version: int) 
     """
     path = analysis_file(run, stem)
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path, schema_version, "remove it and measure anew")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: it holds no mapping")
-    for name, wanted in (("kind", kind), ("schema_version", schema_version)):
-        if content.get(name) != wanted:
-            was = content.get(name)
-            raise UserError(f"{path} is of another version: {name} is {was!r}, not {wanted!r}")
+    if content.get("kind") != kind:
+        raise UserError(f"{path} is of another kind: {content.get('kind')!r}, not {kind!r}")
     return content

@@ -52,7 +52,14 @@ def replace_atomically(
 
 def replace_text(path: Path, text: str) -> None:
     """Replaces the content of `path` by `text` in UTF-8, as `replace_atomically` does."""
-    replace_atomically(path, lambda file: file.write(text.encode()))
+    replace_bytes(path, text.encode())
+
+
+def replace_bytes(
+    path: Path, content: bytes, before_rename: Callable[[], None] | None = None
+) -> None:
+    """Replaces the content of `path` by `content`, as `replace_atomically` does."""
+    replace_atomically(path, lambda file: file.write(content), before_rename)
 
 
 def publish(path: Path, content: bytes, before_link: Callable[[], None] | None = None) -> None:

@@ -6,12 +6,12 @@
     checkpoints/{best,last}.ckpt  spectra/*.npz  analysis/*.json
 
 The schema version in `identity.json` is also that of `config.yaml` and `metrics.csv`, which stay
-plain YAML and CSV. Every other file has a version of its own.
+plain YAML and CSV. Every other file has a version of its own. All but `metrics.csv` hold a checksum
+(`lmkit.runs.checksums`), which is verified whenever they are read.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any, Literal
@@ -19,12 +19,13 @@ from typing import Any, Literal
 import yaml
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import remove_leftovers, replace_text, sync_folder
+from lmkit.runs.atomic import remove_leftovers, replace_bytes, sync_folder
+from lmkit.runs.checksums import checked, checked_json, read_json, unchecked
 from lmkit.runs.identity import Identity, differences
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import Budget, Result, read_result
 
-SCHEMA_VERSION = 2  # of identity.json
+SCHEMA_VERSION = 3  # of identity.json
 
 State = Literal["new", "unfinished", "finished"]
 
@@ -124,15 +125,16 @@ class RunFolder:
                 "settings": identity.settings,
                 "names": names._asdict(),
             }
-            replace_text(self.identity, json.dumps(content, indent=2) + "\n")
+            replace_bytes(self.identity, checked_json(content, indent=2))
         # Written last: a folder with this file is a prepared one.
-        if not self.config.exists() or self.config.read_text("utf-8") != config_yaml:
-            replace_text(self.config, config_yaml)
+        config = checked(config_yaml.encode())
+        if not self.config.exists() or self.config.read_bytes() != config:
+            replace_bytes(self.config, config)
 
     def read_config(self) -> dict[str, Any]:
         """The configuration of the run. Raises: UserError when it is missing or damaged."""
         try:
-            config = yaml.load(self.config.read_bytes(), _Loader)
+            config = yaml.load(unchecked(self.config.read_bytes()), _Loader)
         except FileNotFoundError:
             raise UserError(f"{self.config} is missing") from None
         except (OSError, ValueError, yaml.YAMLError) as error:
@@ -156,25 +158,15 @@ class RunFolder:
         Raises: UserError naming the file when it is missing or damaged.
         """
         names = self._read_identity_file()["names"]
-        try:
-            return RunNames(**names | {"place": tuple(names["place"])})
-        except (KeyError, TypeError):
-            raise UserError(f"{self.identity} is damaged: its names are not all there") from None
+        return RunNames(**names | {"place": tuple(names["place"])})
 
     def _read_identity_file(self) -> dict[str, Any]:
         try:
-            content = json.loads(self.identity.read_bytes())
-        except (ValueError, OSError) as error:
-            raise UserError(f"{self.identity} cannot be read: {error}") from error
-        if not isinstance(content, dict) or content.get("schema_version") != SCHEMA_VERSION:
-            raise UserError(
-                f"{self.identity} is damaged, or of another version of lmkit: its schema version "
-                f"is not {SCHEMA_VERSION}"
+            return read_json(
+                self.identity, SCHEMA_VERSION, "remove it and run the same command again"
             )
-        for name, kind in (("settings", dict), ("digest", str), ("names", dict)):
-            if not isinstance(content.get(name), kind):
-                raise UserError(f"{self.identity} is damaged: {name} is missing")
-        return content
+        except FileNotFoundError:
+            raise UserError(f"{self.identity} is missing: run the same command again") from None
 
     def read_result(self) -> Result:
         """The result of a finished run. Raises: UserError naming the file, as `read_result`."""

@@ -3,11 +3,11 @@
 `metrics` can be compared bit for bit between runs of one identity; `cost` (times, memory) and
 `provenance` cannot. `budget` says how far the run was allowed to go and why it stopped.
 Numbers are written so that they read back exactly; NaN and Infinity as Python's json writes them.
+A checksum of all of them is verified on reading.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -15,8 +15,11 @@ from typing import Any, NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import publish
+from lmkit.runs.checksums import checked_json, read_json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+
+_MEND = "restore it, or remove the run's folder and train the run anew"
 
 
 class Budget(NamedTuple):
@@ -71,58 +74,17 @@ def publish_result(
 
     Raises: AlreadyPublished when another process was first; UserError when the disk is full.
     """
-    text = json.dumps(asdict(result), indent=2) + "\n"
-    publish(path, text.encode(), before_link)
+    publish(path, checked_json(asdict(result), indent=2), before_link)
 
 
 def read_result(path: Path) -> Result:
     """Reads a `result.json`.
 
-    Raises: UserError naming `path` when it is missing, damaged, or of a newer schema.
+    Raises: UserError naming `path` when it is missing, damaged, or of another schema.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path, SCHEMA_VERSION, _MEND)
     except FileNotFoundError:
         raise UserError(f"{path} is missing: this run has not finished") from None
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise _damaged(path, "it holds no mapping")
-    version = content.get("schema_version")
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise UserError(
-            f"{path} has schema version {version}, this lmkit reads up to {SCHEMA_VERSION}: update"
-        )
-    _check_fields(path, content, Result, "")
-    spent = content["budget"]
-    _check_fields(path, spent, Spent, "budget.")
     known = {field.name: content[field.name] for field in fields(Result)}
-    known["budget"] = Spent(**{field.name: spent[field.name] for field in fields(Spent)})
-    return Result(**known)
-
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "int | None": (int, type(None)),
-    "str": (str,),
-    "dict[str, Any]": (dict,),
-    "Spent": (dict,),
-}
-
-
-def _check_fields(
-    path: Path, content: dict[str, object], schema: type[Result] | type[Spent], prefix: str
-) -> None:
-    """Raises UserError unless `content` has every field of `schema`, each of its type."""
-    for field in fields(schema):
-        if field.name not in content:
-            raise _damaged(path, f"{prefix}{field.name} is missing")
-        value = content[field.name]
-        if isinstance(value, bool) or not isinstance(value, _TYPES[str(field.type)]):
-            raise _damaged(path, f"{prefix}{field.name} must be {field.type}, but is {value!r}")
-
-
-def _damaged(path: Path, what: str) -> UserError:
-    return UserError(
-        f"{path} is damaged: {what}; restore it, or remove it and run the same command again"
-    )
+    return Result(**known | {"budget": Spent(**content["budget"])})

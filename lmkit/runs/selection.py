@@ -120,7 +120,7 @@ def _runs_in(path: Path) -> list[RunFolder]:
     """The points of a sweep, the run itself, or the runs that lie in a folder."""
     if (path / MANIFEST).is_file():
         sweep = SweepFolder.find(str(path), ".")
-        return [sweep.run_folder(point) for point in sweep.manifest.points]
+        return [sweep.run_folder(point) for point in sweep.manifest.all_points]
     if RunFolder(path).state() != "new":
         return [RunFolder(path)]
     inside = map(RunFolder, sorted(path.iterdir())) if path.is_dir() else ()

@@ -10,21 +10,23 @@ Shapes: S singular values, descending.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.atomic import replace_bytes
+from lmkit.runs.checksums import checked, unchecked
 from lmkit.runs.folder import RunFolder
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 Measures = dict[str, Any]  # as `lmkit.spectra.measures.SpectrumMeasures.to_dict` gives them
 
@@ -76,23 +78,23 @@ def write_spectrum(
 
     Raises: UserError naming the file when it cannot be written.
     """
-
-    def write(file: BinaryIO) -> None:
-        np.savez(
-            file,
-            format_version=np.int64(FORMAT_VERSION),
-            singular_values=np.asarray(singular_values_S, np.float64),
-            measures=np.array(json.dumps(measures, allow_nan=False)),
-        )
-
+    archive = io.BytesIO()
+    np.savez(
+        archive,
+        format_version=np.int64(FORMAT_VERSION),
+        singular_values=np.asarray(singular_values_S, np.float64),
+        measures=np.array(json.dumps(measures, allow_nan=False)),
+    )
+    content = checked(archive.getvalue())
     path.parent.mkdir(exist_ok=True)
-    replace_atomically(path, write, before_rename)
+    replace_bytes(path, content, before_rename)
 
 
 def read_spectrum(path: Path) -> StoredSpectrum:
     """Raises UserError, naming the file, where it is missing, damaged or of another version."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        archive = io.BytesIO(unchecked(path.read_bytes()))
+        with np.load(archive, allow_pickle=False) as arrays:
             version = int(arrays["format_version"])
             if version != FORMAT_VERSION:
                 raise UserError(f"{path} has spectrum format {version}, not {FORMAT_VERSION}")

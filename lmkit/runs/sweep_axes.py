@@ -6,6 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 
+def labels(lines: Sequence[Sequence[str]]) -> list[str]:
+    """What tells each point from the others: the overrides that not all of them have."""
+    common = set(lines[0]).intersection(*lines[1:]) if len(lines) > 1 else set()
+    return [" ".join(o for o in line if o not in common) or "no overrides" for line in lines]
+
+
 def varied_options(lines: Sequence[Sequence[str]]) -> dict[str, list[str]]:
     """The options and groups that differ between lines, each with its values, in order.
 

@@ -1,7 +1,7 @@
 """A sweep's folder, which any node that sees it can work from:
 
 <runs_dir>/sweeps/<name>/
-    manifest.json              the points, each with its overrides
+    manifest.json              the points, each with its overrides; a checksum is verified
     logs/<run>.log             what the run's process printed, one attempt after another
     failures/<run>.json        the last failure of a point that has not finished since
 """
@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lmkit.errors.user_error import UserError, did_you_mean
-from lmkit.runs.atomic import replace_text
+from lmkit.runs.atomic import replace_bytes, replace_text
+from lmkit.runs.checksums import checked_json, read_json
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.result import Budget
+from lmkit.runs.sweep_axes import labels
 
-SCHEMA_VERSION = 2  # of manifest.json
+SCHEMA_VERSION = 3  # of manifest.json
 _FAILURE_VERSION = 1  # of a file in failures/
 MANIFEST = "manifest.json"
 
@@ -52,15 +54,25 @@ class Failure:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a sweep is."""
+    """What a sweep is.
+
+    A line that asks for a sweep of that name again may ask for other points: those that it leaves
+    out become `earlier` ones. They are shown, but not trained, until they are forgotten.
+    """
 
     name: str
     runs_dir: str  # as the option says it
     started_in: str  # the folder that relative paths start from
     retries: int  # how often a point that failed is tried again
-    points: list[Point]
+    points: list[Point]  # that the last line asked for
     # before the overrides of every point: where the user's own configs are, in absolute folders
     config_arguments: list[str] = field(default_factory=list)
+    earlier: list[Point] = field(default_factory=list)  # that earlier lines asked for
+
+    @property
+    def all_points(self) -> list[Point]:
+        """Those that the last line asked for, then the earlier ones."""
+        return [*self.points, *self.earlier]
 
     def arguments(self, point: Point) -> list[str]:
         """The line after `lmkit train` that trains a point."""
@@ -105,14 +117,53 @@ class SweepFolder:
         )
 
     def save(self) -> None:
-        """Writes the manifest. Raises: UserError when it cannot be written."""
+        """Writes the manifest; the points of the one before that are not asked for stay as earlier.
+
+        A damaged manifest is replaced.
+
+        Raises: UserError when it cannot be written.
+        """
         for folder in (self.path / "logs", self.path / "failures"):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise UserError(f"cannot make the folder {folder}: {error.strerror}") from error
+        self.manifest = self._with_earlier()
+        self._write()
+
+    def forget(self) -> list[Point]:
+        """Takes the earlier points out of the manifest, and returns them; their runs stay.
+
+        Raises: UserError when the manifest cannot be written.
+        """
+        gone = self.manifest.earlier
+        self.manifest = replace(self.manifest, earlier=[])
+        self._write()
+        for point in gone:
+            self.forget_failure(point)
+        return gone
+
+    def _with_earlier(self) -> Manifest:
+        try:
+            before = _read(self.path / MANIFEST).all_points
+        except UserError:
+            return self.manifest
+        asked = {point.run for point in self.manifest.points}
+        earlier = [point for point in before if point.run not in asked]
+        if not earlier:
+            return self.manifest
+        # what tells the points of one line apart may not tell them from another's
+        every = [*self.manifest.points, *earlier]
+        lines = [[o for o in point.overrides if not o.startswith("sweep.")] for point in every]
+        told = [
+            replace(point, label=label) for point, label in zip(every, labels(lines), strict=True)
+        ]
+        num_asked = len(self.manifest.points)
+        return replace(self.manifest, points=told[:num_asked], earlier=told[num_asked:])
+
+    def _write(self) -> None:
         content = {"schema_version": SCHEMA_VERSION} | asdict(self.manifest)
-        _replace_json(self.path / MANIFEST, content)
+        replace_bytes(self.path / MANIFEST, checked_json(content, indent=1))
 
     def run_folder(self, point: Point) -> RunFolder:
         """The folder of a point's run."""
@@ -158,17 +209,14 @@ def require_name(name: str) -> None:
 def _read(path: Path) -> Manifest:
     mend = "start the sweep again with its line to write it anew"
     try:
-        content = json.loads(path.read_bytes())
-        version = content.pop("schema_version")
-        content["points"] = [Point(**point) for point in content["points"]]
-        manifest = Manifest(**{each.name: content[each.name] for each in fields(Manifest)})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{path} is damaged or of another version ({error}); {mend}") from None
-    if version != SCHEMA_VERSION:
-        raise UserError(
-            f"{path} has schema version {version}, and this lmkit reads {SCHEMA_VERSION}; {mend}"
-        )
-    return manifest
+        content = read_json(path, SCHEMA_VERSION, mend)
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; {mend}") from None
+    del content["schema_version"]
+    points, earlier = (
+        [Point(**point) for point in content[kind]] for kind in ("points", "earlier")
+    )
+    return Manifest(**content | {"points": points, "earlier": earlier})
 
 
 def _replace_json(path: Path, content: dict[str, Any]) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import publish
+from lmkit.runs.checksums import checked_json, read_json
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 RECORD = "synthetic.json"
 
 
@@ -35,7 +35,7 @@ def columns_and_rows(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
 
 def publish_record(path: Path, record: Record) -> None:
     """Writes `synthetic.json`, once. Raises: UserError when it cannot be written."""
-    publish(path, (json.dumps(record._asdict(), indent=1) + "\n").encode())
+    publish(path, checked_json(record._asdict(), indent=1))
 
 
 def read_record(path: Path) -> Record:
@@ -43,15 +43,9 @@ def read_record(path: Path) -> Record:
 
     Raises: UserError naming `path` when it is missing, damaged, or of another schema.
     """
+    mend = "remove its folder and run the same command again"
     try:
-        content = json.loads(path.read_bytes())
-        version = content["schema_version"]
-        if version != SCHEMA_VERSION:
-            raise UserError(
-                f"{path} has schema version {version}, but this lmkit reads {SCHEMA_VERSION}"
-            )
-        return Record(**{name: content[name] for name in Record._fields})
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise UserError(
-            f"{path} cannot be read ({error}); remove its folder and run the same command again"
-        ) from error
+        content = read_json(path, SCHEMA_VERSION, mend)
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; {mend}") from None
+    return Record(**{name: content[name] for name in Record._fields})

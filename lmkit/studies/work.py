@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from rich.progress import (
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import append_whole
+from lmkit.runs.checksums import checked_json, parse_json
 
 Piece = dict[str, Any]  # plain data, as JSON holds it
 
@@ -75,8 +75,7 @@ class Work:
         if name not in self._done:
             self._done[name] = done = _timed(compute)
             if self._path is not None:
-                line = json.dumps({"name": name, **done._asdict()}) + "\n"
-                append_whole(self._path, line.encode())
+                append_whole(self._path, checked_json({"name": name, **done._asdict()}))
         self._used.add(name)
         self._progress.advance(self._task)
         return self._done[name].piece
@@ -102,7 +101,7 @@ def _read(path: Path) -> dict[str, _Done]:
         with path.open("r+b") as file:
             file.truncate(len(whole))
     try:
-        lines = [json.loads(line) for line in whole.splitlines()]
+        lines = [parse_json(line) for line in whole.splitlines()]
         return {line["name"]: _Done(*(line[field] for field in _Done._fields)) for line in lines}
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error}); remove it to do the work anew") from error

@@ -127,16 +127,6 @@ def sample(num_points: int, size: int | None, seed: int) -> list[int]:
     return sorted(order[:size])
 
 
-def labels(lines: Sequence[Line]) -> list[str]:
-    """What tells each point from the others: the overrides that not all of them have."""
-    common = _common(lines) if len(lines) > 1 else set()
-    return [" ".join(o for o in line if o not in common) or "no overrides" for line in lines]
-
-
-def _common(lines: Sequence[Line]) -> set[str]:
-    return set(lines[0]).intersection(*lines[1:])
-
-
 def _as_overrides(axes: Mapping[str, object]) -> list[str]:
     return [f"{option}={_text(option, values)}" for option, values in axes.items()]
 

@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from lmkit.errors.user_error import UserError, require_count
+from lmkit.runs.sweep_axes import labels as labels_of
 from lmkit.runs.sweep_axes import varied_options
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
 from lmkit.sweeps import axes, tables
@@ -125,7 +126,7 @@ def _checked(
     common = [argument for argument in arguments if argument.startswith("hydra.")]
     _refuse_options_outside_axes(request, common)
     lines = _lines(request)
-    labels = axes.labels(lines)
+    labels = labels_of(lines)
     console.print(f"{name}: {len(lines):,} runs; checking them", highlight=False)
     composer = Composer(request.loader, config_name, common, reader)
     configs = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -112,7 +113,14 @@ def max_array_size() -> int:
 
 
 def executor_in(folder: Path, max_requeues: int) -> AutoExecutor:
-    """What submits to SLURM. Raises: UserError where SLURM's commands are missing."""
+    """What submits to SLURM, through files in `folder` that nobody but the user may touch.
+
+    They are submitit's pickles, and a pickle runs whatever is in it: a job reads its own, and the
+    process that waits for the jobs reads their results.
+
+    Raises: UserError where SLURM's commands are missing, or the folder is another user's.
+    """
+    _take(folder)
     try:
         return AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=max_requeues)
     except RuntimeError:
@@ -120,6 +128,27 @@ def executor_in(folder: Path, max_requeues: int) -> AutoExecutor:
             "hydra/launcher=slurm needs SLURM's commands (sbatch, srun, squeue, scontrol), which "
             "are not on PATH here"
         ) from None
+
+
+def _take(folder: Path) -> None:
+    """Makes the folder, or closes it to all others. Raises: UserError when it is another's."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            raise UserError(
+                f"{folder} is no folder of yours, and jobs run whatever is in its files: give the "
+                f"sweep another name (sweep.name=NAME), or share it by hydra/launcher=workers"
+            )
+        was_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if was_open and any(folder.iterdir()):
+            raise UserError(
+                f"{folder} could be written by other users, and jobs run whatever is in its files: "
+                f"remove it when none of the sweep's jobs is left"
+            )
+        folder.chmod(0o700)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {folder}: {error.strerror}") from error
 
 
 def _answer(command: list[str]) -> str | None:

@@ -44,15 +44,21 @@ class Estimate:
     num_unknown: int  # points of experiments of which no run has finished
 
 
-def standings(sweep: SweepFolder) -> list[Standing]:
-    """Where each point of the sweep stands, in order.
+def standings(sweep: SweepFolder, points: Sequence[Point] | None = None) -> list[Standing]:
+    """Where points of the sweep stand, in order.
+
+    Args:
+        points: of the sweep; None: those that its last line asked for.
 
     Raises: UserError naming a file that is damaged.
     """
     runs_dir = sweep.runs_dir
     there = {path.name for path in runs_dir.iterdir()} if runs_dir.is_dir() else set()
     now_s = _now_s(runs_dir)
-    return [_standing(sweep, point, there, now_s) for point in sweep.manifest.points]
+    return [
+        _standing(sweep, point, there, now_s)
+        for point in (sweep.manifest.points if points is None else points)
+    ]
 
 
 def counts(standings: Sequence[Standing]) -> dict[str, int]:

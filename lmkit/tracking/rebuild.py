@@ -63,7 +63,7 @@ def rebuild(sweep: SweepFolder, progress: Callable[[], None]) -> Rebuilt:
     """
     rebuilt = Rebuilt()
     axes = [axis.option for axis in axes_of(sweep)]
-    for point in sweep.manifest.points:
+    for point in sweep.manifest.all_points:
         folder = sweep.run_folder(point)
         if folder.state() == "new":
             rebuilt.new.append(point)

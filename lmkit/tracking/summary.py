@@ -29,7 +29,10 @@ class Axis(NamedTuple):
 def axes_of(sweep: SweepFolder) -> list[Axis]:
     """The options that the sweep varies, one for each field, in order."""
     axes: dict[str, Axis] = {}
-    for option, values in varied_options([p.overrides for p in sweep.manifest.points]).items():
+    lines = [point.overrides for point in sweep.manifest.all_points]
+    for option, values in varied_options(lines).items():
+        if option.startswith("sweep."):  # which differ between two lines of one sweep
+            continue
         field = field_name(option)
         axes.setdefault(field, Axis(option, field, all(map(_is_number, values))))
     return list(axes.values())
@@ -48,7 +51,7 @@ def project_of(sweep: SweepFolder) -> str:
 
     Raises: UserError when the run's configuration is damaged.
     """
-    for point in sweep.manifest.points:
+    for point in sweep.manifest.all_points:
         folder = sweep.run_folder(point)
         if folder.state() != "new":
             return filed_as(folder.read_config())[0]

@@ -22,7 +22,7 @@ def sync(sweep: SweepFolder, online: bool, console: Console) -> bool:
     Raises: UserError when the records cannot be written or uploaded.
     """
     with progress_bar() as bar:
-        task = bar.add_task("W&B runs", total=len(sweep.manifest.points))
+        task = bar.add_task("W&B runs", total=len(sweep.manifest.all_points))
         rebuilt = rebuild(sweep, lambda: bar.advance(task))
     _show(sweep, rebuilt, console)
     if online and rebuilt.records:

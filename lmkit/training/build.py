@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -55,7 +56,7 @@ def make(section: object, option: str, kind: type = object, /, **parts: object) 
     return made
 
 
-def factory_of(section: object, option: str) -> Callable[..., Any]:
+def factory_of(section: object, option: str) -> partial[Any]:
     """The class that `section` names, with its options; a call adds the arguments that are missing.
 
     Raises: UserError as `make` does.
@@ -68,7 +69,7 @@ def factory_of(section: object, option: str) -> Callable[..., Any]:
     if not isinstance(target, str) or not target:
         raise UserError(f"{option}._target_ must name a class as module.Class, but is {target!r}")
     try:
-        factory: Callable[..., Any] = instantiate(dict(section), _partial_=True, _convert_="all")
+        factory: partial[Any] = instantiate(dict(section), _partial_=True, _convert_="all")
     except InstantiationException as error:
         raise _in_one_line(error, option) from error
     return factory

@@ -1,13 +1,14 @@
 """Checkpoint files: written under a temporary name, synced, and renamed while the lock is held.
 
-They are loaded with `weights_only=True`, which runs no pickle.
+They end in a checksum, which is verified before they are loaded, and are loaded with
+`weights_only=True`, which runs no pickle.
 """
 
 from __future__ import annotations
 
 import hashlib
 import pickle
-import zipfile
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,36 @@ from torch import Tensor
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.checksums import verify, write_checked
+from lmkit.runs.folder import RunFolder
+
+
+def write_tensors(
+    path: Path, content: Mapping[str, Any], before_rename: Callable[[], None] | None = None
+) -> None:
+    """Writes plain data and tensors with their checksum, in place of what was there.
+
+    Raises: UserError naming the file when it cannot be written.
+    """
+    replace_atomically(
+        path,
+        lambda file: write_checked(file, lambda hashing: torch.save(content, hashing)),
+        before_rename,
+    )
+
+
+def read_tensors(path: Path) -> dict[str, Any]:
+    """What `write_tensors` wrote, with its tensors on the CPU.
+
+    Raises: FileNotFoundError; ValueError saying in one line why it is not what was written.
+    """
+    with path.open("rb") as file:  # one file, even if another takes its name meanwhile
+        verify(file)
+        try:
+            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+        except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+            raise ValueError(str(error).partition("\n")[0] or type(error).__name__) from None
+    return content
 
 
 def load_checkpoint(path: Path | str) -> dict[str, Any]:
@@ -26,15 +57,34 @@ def load_checkpoint(path: Path | str) -> dict[str, Any]:
     Raises: UserError naming the file when it is missing, damaged or holds more than plain data.
     """
     try:
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        return content
+        return read_tensors(Path(path))
     except FileNotFoundError:
         raise UserError(f"{path} does not exist: the run has saved no checkpoint yet") from None
-    except (RuntimeError, pickle.UnpicklingError, EOFError, zipfile.BadZipFile) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except (OSError, ValueError) as error:
         raise UserError(
-            f"{path} is damaged or no checkpoint of lmkit ({reason}); remove it to start anew"
+            f"{path} is damaged or no checkpoint of lmkit: {error}; {_way_on(Path(path))}"
         ) from None
+
+
+def _way_on(damaged: Path) -> str:
+    """What the user can do about a damaged checkpoint of a run, by what else is whole there."""
+    run = RunFolder(damaged.parent.parent)
+    if damaged != run.last:
+        whole = "last.ckpt is whole, for commands that take checkpoint=last; "
+        return f"{whole * _is_whole(run.last)}to train the run anew, remove its folder"
+    if not _is_whole(run.best, resumable=True):
+        return "remove it to start anew"
+    copy = shlex.join(["cp", str(run.best), str(run.last)])
+    return f"the best epoch's is whole: type {copy} and the same command again to go on from there"
+
+
+def _is_whole(path: Path, resumable: bool = False) -> bool:
+    """Whether there is such a checkpoint; `resumable`: and training can go on from it."""
+    try:
+        content = read_tensors(path)
+    except (OSError, ValueError):
+        return False
+    return not resumable or "loops" in content  # not in the weights that finetuning begins with
 
 
 def weights_sha256(weights: Mapping[str, Tensor]) -> str:
@@ -55,9 +105,7 @@ class AtomicCheckpointIO(CheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Path | str, storage_options: Any = None
     ) -> None:
-        replace_atomically(
-            Path(path), lambda file: torch.save(checkpoint, file), before_rename=self.check_lock
-        )
+        write_tensors(Path(path), checkpoint, self.check_lock)
 
     def load_checkpoint(
         self, path: Path | str, map_location: Any = None, weights_only: bool | None = None

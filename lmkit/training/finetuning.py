@@ -11,15 +11,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.folder import RunFolder
 from lmkit.training.callbacks.asgd_switch import STATE_KEY, load_evaluated_weights
 from lmkit.training.callbacks.checkpoints import Checkpoints
-from lmkit.training.checkpoint_files import load_checkpoint, weights_sha256
+from lmkit.training.checkpoint_files import load_checkpoint, weights_sha256, write_tensors
 from lmkit.training.head_module import HeadModule
 
 
@@ -81,8 +79,7 @@ def start_from(
         "callbacks": {STATE_KEY: {"averages": weights if averaged else {}}},
         "lmkit": checkpoints.contents,
     }
-    path = checkpoints.run.folder.best
-    replace_atomically(path, lambda file: torch.save(start, file), check_lock)
+    write_tensors(checkpoints.run.folder.best, start, check_lock)
 
 
 def _weights_that_count(content: dict[str, Any]) -> dict[str, Tensor]:

@@ -80,6 +80,21 @@ def test_unfinished_points_of_a_sweep_are_named_and_left_out(planned, lmkit, ref
     assert f"left out: {second}: it has not been started" in said(capsys)
 
 
+def test_a_sweep_typed_again_with_other_axes_keeps_its_points(planned, lmkit, capsys):
+    before = planned("seed=1,2")
+    after = planned("seed=2", "head/transform=gss,identity")
+    assert [point.run for point in after.manifest.earlier] == [before.manifest.points[0].run]
+    assert len({point.label for point in after.manifest.all_points}) == 3
+    capsys.readouterr()
+    lmkit("sweep", "status", "mine")
+    printed = said(capsys)
+    assert "2 runs: 2 new" in printed
+    assert "no longer asked for: 1 runs: 1 new; lmkit sweep forget mine takes them out" in printed
+    lmkit("sweep", "forget", "mine")
+    assert "1 points forgotten, 2 left; no run is removed" in said(capsys)
+    assert SweepFolder.find("mine", "runs").manifest.all_points == after.manifest.points
+
+
 def test_two_axes_that_mean_one_run_are_one_point(planned, capsys):
     sweep = planned("trainer.log_every_n_steps=10,20")
     assert len(sweep.manifest.points) == 1

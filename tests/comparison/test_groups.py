@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from lmkit.cli.entry import experiment_config
 from lmkit.comparison.groups import studies
 from lmkit.errors.user_error import UserError
+from lmkit.runs.checksums import checked_json, parse_json
 from lmkit.runs.selection import select_runs
 
 
@@ -57,10 +57,10 @@ def test_threads_and_chunks_are_no_groups_and_a_seed_counts_once(tmp_path, make_
     run = make_run(tmp_path, 1)
     twin = tmp_path / "twin"
     shutil.copytree(run, twin)
-    payload = json.loads((twin / "identity.json").read_text())
+    payload = parse_json((twin / "identity.json").read_bytes())
     settings = payload["settings"]
     settings["threads"], settings["head"]["chunk_mb"] = 8, 64
-    (twin / "identity.json").write_text(json.dumps(payload))
+    (twin / "identity.json").write_bytes(checked_json(payload))
     study, left_out = study_of(tmp_path)
     assert [len(group.runs) for group in study.groups] == [1]
     assert [each.name for each in left_out] == ["twin"]
@@ -80,9 +80,9 @@ def test_heads_of_one_name_and_different_classes_are_different(tmp_path, make_ru
 def test_runs_that_diverged_are_left_out(tmp_path, make_run, study_of):
     make_run(tmp_path, 1)
     diverged = make_run(tmp_path, 2)
-    result = json.loads((diverged / "result.json").read_text())
+    result = parse_json((diverged / "result.json").read_bytes())
     result["metrics"]["test_ppl"] = float("inf")
-    (diverged / "result.json").write_text(json.dumps(result))
+    (diverged / "result.json").write_bytes(checked_json(result))
     study, left_out = study_of(tmp_path)
     assert [len(group.runs) for group in study.groups] == [1]
     assert left_out == [(diverged.name, "result.json: test_ppl is inf: the run diverged")]

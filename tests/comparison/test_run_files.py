@@ -53,7 +53,7 @@ def test_an_analysis_is_handed_out_where_its_version_and_content_fit(runs):
         assert files.analysis(first, LOGITS, check=edges_of) is None
     assert files.damaged == [
         (f"{second.name}/analysis/logits.json",
-         "it is of another version: schema_version is 2, not 1"),
+         "it has schema version 2, and this lmkit reads 1; update lmkit"),
         (f"{first.name}/analysis/logits.json", "it is damaged: 'edges' is missing or wrong"),
     ]  # fmt: skip
     assert files.analysis(second, StoredKind("logits", 2)) is not None

@@ -11,6 +11,7 @@ import pytest
 
 from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
+from lmkit.runs.checksums import checked_json, parse_json
 from lmkit.runs.folder import RunFolder
 from tests.dialogue.conftest import SMALL
 from tests.integration.test_resume import assert_same_run, kill_after, to_the_end
@@ -82,7 +83,7 @@ def test_responses_are_scored_written_and_shown(finished, monkeypatch, capsys):
     line.append("shown=2")
     dialogue(monkeypatch, *line)
     printed = capsys.readouterr().out
-    found = json.loads((folder.analysis / "dialogue.json").read_text())
+    found = parse_json((folder.analysis / "dialogue.json").read_bytes())
     assert (found["kind"], found["experiment"]) == ("dialogue", "dialogue_mos")
     assert found["perplexity"] == pytest.approx(folder.read_result().metrics["test_ppl"], rel=1e-6)
     assert found["answered_pairs"] == found["all_pairs"] == 24
@@ -113,10 +114,10 @@ def test_responses_are_scored_written_and_shown(finished, monkeypatch, capsys):
     dialogue(monkeypatch, *line, "pairs=3")
     assert json.loads((folder.analysis / "dialogue.json").read_text())["answered_pairs"] == 3
     # neither is one that is damaged or of another best epoch taken for measured
-    for stored in ("{", json.dumps(found | {"best_epoch": 99})):
-        (folder.analysis / "dialogue.json").write_text(stored)
+    for stored in (b"{", checked_json(found | {"best_epoch": 99})):
+        (folder.analysis / "dialogue.json").write_bytes(stored)
         dialogue(monkeypatch, *line)
-        assert json.loads((folder.analysis / "dialogue.json").read_text()) == found
+        assert parse_json((folder.analysis / "dialogue.json").read_bytes()) == found
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
@@ -14,7 +13,9 @@ from lmkit.cli.entry import compose, create, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import load_run
 from lmkit.evaluation.method import refuse_what_cannot
+from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
+from lmkit.training.checkpoint_files import write_tensors
 
 DYNAMIC = ("method=dynamic", "method.batch_size=20", "method.lr_grid=[0.0,1e-3]")
 DYNAMIC += ("method.decay_grid=[0.0,0.01]",)
@@ -39,7 +40,7 @@ def evaluated(folder: RunFolder, *overrides: str) -> dict:
     kind = options["method"]["_target_"].rpartition(".")[2].lower()
     last = "_last" if options["checkpoint"] == "last" else ""
     file = folder.analysis / f"evaluate_{kind}_{options['split']}{last}.json"
-    content = json.loads(file.read_text())
+    content = parse_json(file.read_bytes())
     assert (content["kind"], content["method"]) == ("evaluate", kind)
     assert content == found[folder.path.name]
     return content
@@ -103,7 +104,7 @@ def test_statistics_are_kept_and_mended(folder):
         file.write_bytes(broken)
         assert evaluated(folder, *DYNAMIC)["ppl"] == first
         assert torch.load(file, weights_only=True)["key"] == content["key"]
-    torch.save(content | {"key": "another"}, file)
+    write_tensors(file, content | {"key": "another"})
     assert evaluated(folder, *DYNAMIC)["ppl"] == first
     evaluated(folder, *DYNAMIC, "method.batch_size=30")
     assert len(list(folder.analysis.glob("gradients_*.pt"))) == 2

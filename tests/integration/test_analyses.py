@@ -22,6 +22,7 @@ from lmkit.cli.main import main
 from lmkit.evaluation.generate import generate
 from lmkit.evaluation.load import load_run
 from lmkit.evaluation.next_words import SplitReader
+from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 
 
@@ -47,7 +48,7 @@ def lmkit(monkeypatch, capsys) -> Callable[..., str]:
 
 
 def written(run: Path, name: str) -> dict:
-    return json.loads((run / "analysis" / f"{name}.json").read_text())
+    return parse_json((run / "analysis" / f"{name}.json").read_bytes())
 
 
 def other_of(runs: Path, run: Path) -> Path:

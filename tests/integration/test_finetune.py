@@ -24,7 +24,7 @@ from lmkit.runs.selection import select_runs
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.sweeps.status import standings
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
-from lmkit.training.checkpoint_files import load_checkpoint
+from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 from tests.integration.test_resume import assert_same_run, kill_after, to_the_end
 
 QUIET = ["logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null"]
@@ -129,7 +129,7 @@ def test_its_identity_is_of_the_first_run_and_the_options(first, toy_run, tmp_pa
     assert own != found_identity(toy_run)
     content = load_checkpoint(first.best)
     content["callbacks"]["AsgdSwitch"]["averages"]["head.decoder_bias"][0] += 1e-3
-    torch.save(content, first.best)
+    write_tensors(first.best, content)
     assert own != digest(first)  # other weights, as after more epochs
 
 
@@ -190,7 +190,7 @@ def test_weights_that_change_under_way_are_refused(first):
     content = load_checkpoint(first.best)
     content["state_dict"]["head.transform.raw_slopes"] += 1
     content["callbacks"]["AsgdSwitch"]["averages"] = {}
-    torch.save(content, first.best)
+    write_tensors(first.best, content)
     with pytest.raises(UserError, match=r"best\.ckpt has changed meanwhile"):
         run(config)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +12,12 @@ import pytest
 from lmkit.analyses.analysis import Analysis
 from lmkit.analyses.finding import find_analyses
 from lmkit.cli.entry import CONFIGS
+from lmkit.runs.checksums import checked_json
 
 
 def _write(run: Path, stem: str, **content: object) -> None:
     whole = {"schema_version": 1, "kind": stem, "checkpoint": "best", "averaged": True, **content}
-    (run / "analysis" / f"{stem}.json").write_text(json.dumps(whole))
+    (run / "analysis" / f"{stem}.json").write_bytes(checked_json(whole))
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from lmkit.cli.entry import experiment_config
 from lmkit.report.contents import make_report
+from lmkit.runs.checksums import KEY, checked_json
 from lmkit.runs.finished import LeftOut
 from lmkit.runs.selection import select_runs
 
@@ -182,7 +184,9 @@ def test_two_corpora_without_ranks_and_a_damaged_analysis(
                            changes={"transform.c": c, "transform.k": k})  # fmt: skip
     add_analyses(run)
     path = run / "analysis" / "predictions.json"
-    path.write_text(path.read_text().replace('"top"', '"pot"'))
+    content = json.loads(path.read_text().replace('"top"', '"pot"'))
+    del content[KEY]
+    path.write_bytes(checked_json(content))
     out = tmp_path / "out"
     selected = select_runs("runs", str(runs))
     left_out = [LeftOut(*each) for each in selected.left_out.items()]
@@ -259,7 +263,12 @@ def test_an_analysis_of_ones_own_has_its_section_and_a_broken_one_a_line(
     (tmp_path / "my_code.py").write_text(MINE)
     group = tmp_path / "configs" / "analyses"
     group.mkdir(parents=True)
-    for name, target in {"mine": "my_code.Mine", "other": "no.Other", "no": "json.loads"}.items():
+    for name, target in {
+        "mine": "my_code.Mine",
+        "other": "no.Other",
+        "no": "json.loads",
+        "shell": "os.system",
+    }.items():
         (group / f"{name}.yaml").write_text(f"# @package _global_\n_target_: {target}\n")
     option = option.replace("configs]", f"file://{tmp_path}/configs]")
     done = lmkit_report(tmp_path, option, "runs=runs", "out=out")
@@ -267,6 +276,8 @@ def test_an_analysis_of_ones_own_has_its_section_and_a_broken_one_a_line(
     assert "left out: analyses/other: " in done.stdout
     assert "No module named 'no'" in done.stdout
     assert "left out: analyses/no: " in done.stdout
+    assert "Target 'os.system'" in done.stdout
+    assert "is blocklisted" in done.stdout
     text = (tmp_path / "out" / "index.html").read_text()
     assert text.count("Of Penn Treebank.") == 1
     places = [text.index(f"{title}</h3>") for title in ("Mixtures", "Mine alone", "Transforms")]

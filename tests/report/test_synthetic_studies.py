@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from lmkit.report.page import Chapter, write_report
 from lmkit.report.synthetic_studies import synthetic_studies
+from lmkit.runs.checksums import checked_json
 
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
 CLAIMS = [
@@ -15,16 +15,16 @@ CLAIMS = [
 ]
 
 
-def write_study(runs: Path, name: str, text: str) -> None:
+def write_study(runs: Path, name: str, content: bytes) -> None:
     folder = runs / "synthetic" / name
     folder.mkdir(parents=True)
-    (folder / "synthetic.json").write_text(text)
+    (folder / "synthetic.json").write_bytes(content)
     (folder / "ranks.svg").write_bytes(SVG)
 
 
 def test_claims_and_figures_of_each_study_are_on_the_page(tmp_path):
     content = {"experiment": "rank_bounds", "claims": CLAIMS, "figures": ["ranks.svg"]}
-    write_study(tmp_path / "runs", "rank_bounds-01", json.dumps(content))
+    write_study(tmp_path / "runs", "rank_bounds-01", checked_json(content))
     sections, left_out = synthetic_studies([tmp_path / "runs"])
     assert left_out == []
     (section,) = sections
@@ -44,8 +44,8 @@ def test_claims_and_figures_of_each_study_are_on_the_page(tmp_path):
 
 
 def test_a_damaged_study_is_left_out_with_the_reason(tmp_path):
-    write_study(tmp_path, "cost-02", '{"experiment": "cost"')
-    write_study(tmp_path, "cost-03", '{"experiment": "cost", "figures": []}')
+    write_study(tmp_path, "cost-02", b'{"experiment": "cost"')
+    write_study(tmp_path, "cost-03", checked_json({"experiment": "cost", "figures": []}))
     sections, left_out = synthetic_studies([tmp_path])
     assert sections == []
     assert [each.name for each in left_out] == ["cost-02", "cost-03"]

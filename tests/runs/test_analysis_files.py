@@ -9,6 +9,7 @@ import pytest
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.analysis_files import analysis_stems, read_analysis, write_analysis
+from lmkit.runs.checksums import checked_json
 from lmkit.runs.folder import RunFolder
 
 
@@ -55,10 +56,10 @@ def test_a_number_that_is_not_finite_is_refused_and_the_file_stays(run):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("{", "cannot be read"),
+        ("{", "is damaged: Expecting"),
         ("[]", "holds no mapping"),
-        ('{"kind": "rank"}', "schema_version is None, not 3"),
-        ('{"kind": "samples", "schema_version": 3}', "kind is 'samples', not 'rank'"),
+        ('{"kind": "rank"}', "is damaged: its schema_version is missing"),
+        (checked_json({"kind": "samples", "schema_version": 3}).decode(), "kind: 'samples', not"),
     ],
 )
 def test_a_damaged_file_is_named(run, text, error):

@@ -57,7 +57,7 @@ def test_from_new_to_finished(tmp_path: Path) -> None:
     assert not run.finished_within(Budget(1, None))
     run.prepare("seed: 1\n", IDENTITY, NAMES)
     assert run.state() == "unfinished"
-    assert run.config.read_text() == "seed: 1\n"
+    assert run.read_config() == {"seed": 1}
     assert run.read_identity() == IDENTITY
     assert run.checkpoints.is_dir()
     assert run.spectra.is_dir()
@@ -88,7 +88,7 @@ def test_preparing_again_keeps_the_work_and_takes_the_new_config(tmp_path: Path)
     (run.checkpoints / ".last.ckpt.0123.tmp").write_bytes(b"half")
     run.metrics.write_text("step,epoch\n")
     run.prepare("max_epochs: 4\n", IDENTITY, NAMES)
-    assert run.config.read_text() == "max_epochs: 4\n"
+    assert run.read_config() == {"max_epochs": 4}
     assert run.last.read_bytes() == b"weights"
     assert run.metrics.read_text() == "step,epoch\n"
     assert [path.name for path in run.checkpoints.iterdir()] == ["last.ckpt"]
@@ -108,7 +108,7 @@ def test_folder_of_another_identity_is_refused(tmp_path: Path) -> None:
     other = Identity({**IDENTITY.settings, "head": {"k": 0.7}}, IDENTITY.digest)
     with pytest.raises(UserError, match=r"another run \(head\.k: 0\.5, now 0\.7\)"):
         run.prepare("k: 0.7\n", other, NAMES)
-    assert run.config.read_text() == "k: 0.5\n"
+    assert run.read_config() == {"k": 0.5}
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]"])

@@ -67,7 +67,7 @@ def test_what_does_not_count_is_left_out_with_the_reason(runs):
     reasons = select_runs("run", str(runs)).left_out.values()
     assert sorted(reason.partition(":")[0] for reason in reasons) == [
         "it has not finished",
-        "result.json cannot be read as JSON",
+        "result.json is damaged",
     ]
     assert list(select_runs("run", "two", str(runs)).left_out.items()) == [
         ("penn_softmax-000000000000", "it has not been started")
@@ -90,7 +90,7 @@ def test_a_folder_whose_name_holds_spaces(tmp_path, make_run, name, filters):
         ("{} seed:[", "seed:.* is no option and value"),
         ("{}/sweeps", "there is none in"),
         ("{} seed:9", "means no finished run: penn_softmax-.*: it has not finished$"),
-        ("{} seed:8", "means no finished run: penn_softmax-.*: result.json cannot be read"),
+        ("{} seed:8", "means no finished run: penn_softmax-.*: result.json is damaged"),
     ],
 )
 def test_what_means_no_run_is_one_line_naming_the_option(runs, value, error):
@@ -113,6 +113,6 @@ def test_each_entry_of_a_list_must_mean_a_run(runs):
 
 def test_a_damaged_identity_is_named(tmp_path, make_run):
     run = make_run(tmp_path, 1)
-    (run / "identity.json").write_text('{"schema_version": 2, "digest": "", "names": {}}')
-    with pytest.raises(UserError, match=r"identity.json is damaged: settings is missing"):
+    (run / "identity.json").write_text('{"schema_version": 3, "digest": "", "names": {}}')
+    with pytest.raises(UserError, match=r"identity.json is damaged: its content_sha256 is missing"):
         select_runs("run", str(run))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lmkit.errors.user_error import UserError
+from lmkit.runs.checksums import checked
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.spectrum_files import (
     epoch_spectra,
@@ -91,10 +92,10 @@ def test_a_missing_file_is_named(tmp_path: Path):
 def stored_bytes(**arrays: object) -> bytes:
     file = io.BytesIO()
     np.savez(file, **arrays)
-    return file.getvalue()
+    return checked(file.getvalue())
 
 
-WHOLE = stored_bytes(format_version=np.int64(1), singular_values=VALUES_S, measures=np.array("{}"))
+WHOLE = stored_bytes(format_version=np.int64(2), singular_values=VALUES_S, measures=np.array("{}"))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ WHOLE = stored_bytes(format_version=np.int64(1), singular_values=VALUES_S, measu
         (b"", "is not a readable spectrum"),
         (b"not a zip", "is not a readable spectrum"),
         (WHOLE[:300], "is not a readable spectrum"),
-        (stored_bytes(format_version=np.int64(1)), "is not a readable spectrum"),
+        (stored_bytes(format_version=np.int64(2)), "is not a readable spectrum"),
         (stored_bytes(format_version=np.int64(99)), "has spectrum format 99"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lmkit.runs.sweep_axes import varied_options
+from lmkit.runs.sweep_axes import labels, varied_options
 
 
 def test_axes_are_what_not_all_points_have_alike():
@@ -16,3 +16,9 @@ def test_axes_are_what_not_all_points_have_alike():
         "head.transform.c": ["-1.0", "5e-1"],
     }
     assert varied_options(lines[:1]) == {}
+
+
+def test_labels_are_what_differs():
+    assert labels([("x=1", "y=1"), ("x=1", "y=2")]) == ["y=1", "y=2"]
+    assert labels([("x=1", "y=1")]) == ["x=1 y=1"]
+    assert labels([()]) == ["no overrides"]

@@ -18,7 +18,7 @@ from pathlib import Path
 from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
-from lmkit.runs.result import Result, Spent, publish_result
+from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
 
 folder, behaviour = RunFolder(Path(sys.argv[1])), sys.argv[2]
 folder.path.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ try:
         metrics = {"valid_ppl": 9.0, "test_ppl": 8.0, "test_spectrum": {"press_rank": 7}}
         spent = Spent(4, None, 4, "max_epochs")
         cost = {"seconds_per_epoch": 10.0}
-        publish_result(folder.result, Result(1, "e", "i", metrics, cost, {}, spent))
+        publish_result(folder.result, Result(SCHEMA_VERSION, "e", "i", metrics, cost, {}, spent))
 except UserError as error:
     sys.exit(f"error: {error}")
 """

@@ -6,7 +6,7 @@ import pytest
 
 from lmkit.cli.entry import CONFIGS
 from lmkit.errors.user_error import UserError
-from lmkit.sweeps.axes import expand, for_sweeper, labels, sample
+from lmkit.sweeps.axes import expand, for_sweeper, sample
 
 PARTS = [{"experiment": "a,b", "seed": "1,2"}, {"experiment": "c", "k": "range(0,3)"}]
 
@@ -49,12 +49,6 @@ def test_what_is_typed_may_sweep_by_itself_and_no_point_comes_twice():
 def test_an_axis_that_cannot_be_enumerated_is_refused(axes):
     with pytest.raises(UserError, match="lr"):
         expand(axes, [], [])
-
-
-def test_labels_are_what_differs():
-    assert labels([("x=1", "y=1"), ("x=1", "y=2")]) == ["y=1", "y=2"]
-    assert labels([("x=1", "y=1")]) == ["x=1 y=1"]
-    assert labels([()]) == ["no overrides"]
 
 
 def test_a_sample_is_the_same_each_time_and_part_of_every_larger_one():

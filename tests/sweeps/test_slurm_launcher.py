@@ -52,6 +52,24 @@ def test_the_runs_see_a_gpu_when_they_are_given_one():
     assert launcher(array_parallelism=8).slots() == 8
 
 
+def test_nobody_else_can_touch_the_files_that_jobs_run(commands, tmp_path, monkeypatch):
+    jobs = tmp_path / "runs" / "jobs"
+    executor_in(jobs, 5)
+    assert jobs.stat().st_mode & 0o777 == 0o700
+    jobs.chmod(0o775)  # as an earlier lmkit left it, under a umask of groups
+    executor_in(jobs, 5)
+    assert jobs.stat().st_mode & 0o777 == 0o700
+    (jobs / "7_0_submitted.pkl").write_bytes(b"")
+    executor_in(jobs, 5)
+    jobs.chmod(0o777)
+    with pytest.raises(UserError, match="could be written by other users"):
+        executor_in(jobs, 5)
+    jobs.chmod(0o700)
+    monkeypatch.setattr(slurm_queue.os, "getuid", lambda: -1)
+    with pytest.raises(UserError, match="is no folder of yours"):
+        executor_in(jobs, 5)
+
+
 def test_what_is_asked_of_sbatch(sweep_of, commands, tmp_path):
     sweep = sweep_of("ok", "ok")
     put(commands, "sbatch", f'cp "$1" {tmp_path}/script; echo Submitted batch job 7')
@@ -107,7 +125,6 @@ def test_results_are_what_jobs_have_left(sweep_of, commands):
     assert queue.results(["7_0"]) == {}
     from submitit.core.utils import cloudpickle_dump
 
-    queue.executor.folder.mkdir(parents=True)
     cloudpickle_dump(("success", Ended("held")), queue.executor.folder / "7_0_0_result.pkl")
     cloudpickle_dump(("error", "text"), queue.executor.folder / "7_1_0_result.pkl")
     assert queue.results(["7_0", "7_1", "7_2"]) == {"7_0": Ended("held"), "7_1": "text"}

@@ -6,12 +6,14 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from lmkit.cli import sweep as command
 from lmkit.runs.leave import INTERRUPTED, LEFT
 from lmkit.runs.lock import look_at
+from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps import tables
 
 
@@ -75,6 +77,31 @@ def test_a_worker_that_is_asked_to_leave_ends_its_run_and_says_so_by_its_status(
     assert capsys.readouterr().err == f"{text}: the same line again goes on\n"
     state = look_at(lock)
     assert state is None or state.gone  # it has ended
+
+
+def test_points_that_are_no_longer_asked_for_count_until_they_are_forgotten(
+    sweep_of, attempts, monkeypatch, capsys
+):
+    sweep = sweep_of("ok", "fails", "ok")
+    with pytest.raises(SystemExit):
+        typed(monkeypatch, "work", str(sweep.path))
+    done, failed, other = sweep.manifest.points
+    narrowed = SweepFolder(sweep.path, replace(sweep.manifest, points=[other]))
+    narrowed.save()
+    SweepFolder(sweep.path, replace(sweep.manifest, points=[other])).save()  # typed once more
+    assert [point.run for point in narrowed.manifest.earlier] == [done.run, failed.run]
+    found = SweepFolder.find(str(sweep.path), ".")
+    assert found.manifest == narrowed.manifest
+    assert len(found.manifest.all_points) == 3
+    typed(monkeypatch, "work", str(sweep.path))  # trains none of them
+    assert len(attempts(sweep)[1]) == 2
+    typed(monkeypatch, "forget", str(sweep.path))
+    assert "2 points forgotten, 1 left" in capsys.readouterr().out
+    assert SweepFolder.find(str(sweep.path), ".").manifest.all_points == narrowed.manifest.points
+    assert found.failure(failed) is None
+    assert sweep.run_folder(done).result.exists()
+    sweep.save()  # asks for all of them again
+    assert len(SweepFolder.find(str(sweep.path), ".").manifest.points) == 3
 
 
 def test_an_unknown_sweep_is_one_line(monkeypatch, tmp_path):

@@ -10,7 +10,6 @@ import sys
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import yaml
@@ -20,6 +19,7 @@ from lmkit.runs.identity import Identity
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
+from lmkit.runs.spectrum_files import write_spectrum
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.spectra.measures import SpectrumMeasures, measure
 
@@ -48,11 +48,10 @@ UNSTEADY = re.compile(
 )
 
 
-def write_spectrum(path: Path) -> SpectrumMeasures:
+def write_toy_spectrum(path: Path) -> SpectrumMeasures:
     values = torch.arange(60.0, 0, -1, dtype=torch.float64)
     measures = measure(values, 100, 60, torch.float32, "svd")
-    text = np.array(json.dumps(measures.to_dict()))
-    np.savez(path, format_version=np.int64(1), singular_values=values.numpy(), measures=text)
+    write_spectrum(path, values, measures.to_dict())
     return measures
 
 
@@ -66,8 +65,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         metrics.append(10 * epoch - 5, epoch, {"train/nll": 5 - epoch / 10})
         ranks = {"spectrum/valid_log_probs/press_rank": 50.0 + epoch}
         metrics.append(10 * epoch, epoch, {"valid/ppl": 100.0 / epoch, **ranks})
-        write_spectrum(run.spectra / f"epoch_{epoch:04d}_valid_log_probs.npz")
-    measures = write_spectrum(run.spectra / "test_log_probs.npz")
+        write_toy_spectrum(run.spectra / f"epoch_{epoch:04d}_valid_log_probs.npz")
+    measures = write_toy_spectrum(run.spectra / "test_log_probs.npz")
     metrics.append(31, 3, {"test/ppl": 34.5})
     results = {"valid_ppl": 100.0 / 3, "test_ppl": 34.5, "test_spectrum": measures.to_dict()}
     spent = Spent(3, None, 3, "max_epochs")

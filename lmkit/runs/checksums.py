@@ -1,0 +1,162 @@
+"""Files that show by themselves whether they are whole: each holds the SHA-256 of the rest of it.
+
+A JSON file holds it as its last key. Every other file holds it in a line at its end, which YAML
+takes for a comment and which readers of zip archives (`torch.load`, `np.load`) pass over. A bit
+that a disk or a network changed would otherwise be read as a number: torch checks no CRC.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from lmkit.errors.user_error import UserError
+
+KEY = "content_sha256"  # of a JSON file
+
+_LINE = re.compile(rb"# sha256 ([0-9a-f]{64})\n")
+_LINE_BYTES = len(b"# sha256 \n") + 64
+_PIECE_BYTES = 1 << 20
+
+
+def checked_json(
+    content: Mapping[str, Any], *, indent: int | None = None, allow_nan: bool = True
+) -> bytes:
+    """A JSON file with its checksum.
+
+    The checksum is that of the values, so that the file may be laid out anew.
+
+    Raises: ValueError for a number that is not finite, unless `allow_nan`.
+    """
+    plain = json.loads(json.dumps(content, allow_nan=allow_nan))
+    text = json.dumps({**plain, KEY: _sha256_of_values(plain)}, indent=indent)
+    return f"{text}\n".encode()
+
+
+def parse_json(data: bytes) -> dict[str, Any]:
+    """The content of a JSON file, without its checksum.
+
+    Raises: ValueError saying why it is not what was written.
+    """
+    content = _mapping(data)
+    _require_checksum(content)
+    return content
+
+
+def read_json(path: Path, schema_version: int, mend: str) -> dict[str, Any]:
+    """The content of a JSON file, without its checksum.
+
+    Args:
+        mend: what the user is to do where the file is damaged or of an earlier version.
+
+    Raises: FileNotFoundError; UserError naming `path` when it is not what was written, or of
+        another schema version.
+    """
+    try:
+        content = _mapping(path.read_bytes())
+        version = content.get("schema_version")
+        if version is None:
+            raise ValueError("its schema_version is missing")
+        if KEY in content or version == schema_version:
+            _require_checksum(content)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is damaged: {error}; {mend}") from None
+    if version != schema_version:
+        newer = isinstance(version, int) and version > schema_version
+        raise UserError(
+            f"{path} has schema version {version!r}, and this lmkit reads {schema_version}; "
+            f"{'update lmkit' if newer else mend}"
+        )
+    return content
+
+
+def write_checked(file: BinaryIO, write: Callable[[BinaryIO], object]) -> None:
+    """Lets `write` write into `file`, front to back, and adds the line with the checksum."""
+    hashing = _Hashing(file)
+    write(cast(BinaryIO, hashing))
+    file.write(_line(hashing.digest.hexdigest()))
+
+
+def checked(content: bytes) -> bytes:
+    """`content`, and the line with its checksum."""
+    return content + _line(hashlib.sha256(content).hexdigest())
+
+
+def unchecked(data: bytes) -> bytes:
+    """The content before the line with its checksum.
+
+    Raises: ValueError when it is not what was written.
+    """
+    verify(io.BytesIO(data))
+    return data[:-_LINE_BYTES]
+
+
+def verify(file: BinaryIO) -> None:
+    """Compares a file with the checksum in its last line, and goes back to its start.
+
+    Raises: ValueError when it is not what was written.
+    """
+    left = max(0, file.seek(0, os.SEEK_END) - _LINE_BYTES)
+    file.seek(left)
+    line = _LINE.fullmatch(file.read())
+    if line is None:
+        raise ValueError(
+            "it does not end in its checksum: it is cut short, or an earlier lmkit wrote it"
+        )
+    file.seek(0)
+    digest = hashlib.sha256()
+    while left and (piece := file.read(min(left, _PIECE_BYTES))):
+        digest.update(piece)
+        left -= len(piece)
+    if digest.hexdigest().encode() != line[1]:
+        raise _other_content()
+    file.seek(0)
+
+
+class _Hashing:
+    """Writes into a file and hashes what it writes; all that `torch.save` asks of a file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.digest = file, hashlib.sha256()
+
+    def write(self, content: bytes) -> int:
+        self.digest.update(content)
+        return self.file.write(content)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def _line(sha256: str) -> bytes:
+    return f"# sha256 {sha256}\n".encode()
+
+
+def _mapping(data: bytes) -> dict[str, Any]:
+    content = json.loads(data)
+    if not isinstance(content, dict):
+        raise ValueError("it holds no mapping")
+    return content
+
+
+def _require_checksum(content: dict[str, Any]) -> None:
+    """Takes the checksum out of `content`. Raises: ValueError unless it is right."""
+    if KEY not in content:
+        raise ValueError(f"its {KEY} is missing")
+    if content.pop(KEY) != _sha256_of_values(content):
+        raise _other_content()
+
+
+def _sha256_of_values(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _other_content() -> ValueError:
+    return ValueError("its content is not what was written, as its checksum shows")

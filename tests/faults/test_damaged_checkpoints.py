@@ -1,0 +1,56 @@
+"""A checkpoint that has changed on its disk stops the run, and the message says what is whole."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lmkit.errors.user_error import UserError
+from lmkit.evaluation.full_run import run
+from lmkit.runs.folder import RunFolder
+from lmkit.training.checkpoint_files import load_checkpoint
+
+
+def copy_of(toy_run: RunFolder, runs_dir: Path) -> RunFolder:
+    return RunFolder(shutil.copytree(toy_run.path, runs_dir / toy_run.path.name))
+
+
+def go_on(folder: RunFolder) -> RunFolder:
+    return run(folder.read_config() | {"runs_dir": str(folder.path.parent), "max_epochs": 5})
+
+
+def change_a_weight(checkpoint: Path) -> None:
+    content = bytearray(checkpoint.read_bytes())
+    content[len(content) // 2] ^= 1
+    checkpoint.write_bytes(content)
+
+
+def test_the_line_in_the_message_goes_on_from_the_best_epoch(toy_run, tmp_path):
+    undisturbed = go_on(copy_of(toy_run, tmp_path / "undisturbed"))
+    folder = copy_of(toy_run, tmp_path / "damaged runs")
+    change_a_weight(folder.last)
+    with pytest.raises(
+        UserError, match=r"last\.ckpt is damaged .*the best epoch's is whole"
+    ) as said:
+        go_on(folder)
+    line = str(said.value).partition(" type ")[2].partition(" and the same command")[0]
+    subprocess.run(line, shell=True, check=True)
+    assert go_on(folder).read_result().metrics == undisturbed.read_result().metrics
+
+
+def test_where_no_checkpoint_is_whole_the_run_starts_anew(toy_run, tmp_path):
+    folder = copy_of(toy_run, tmp_path)
+    change_a_weight(folder.last)
+    change_a_weight(folder.best)
+    with pytest.raises(UserError, match=r"last\.ckpt is damaged .*; remove it to start anew$"):
+        go_on(folder)
+
+
+def test_a_damaged_best_checkpoint_is_not_measured(toy_run, tmp_path):
+    folder = copy_of(toy_run, tmp_path)
+    change_a_weight(folder.best)
+    with pytest.raises(UserError, match=r"best\.ckpt is damaged .*last\.ckpt is whole.*anew"):
+        load_checkpoint(folder.best)

@@ -23,7 +23,7 @@ OTHER_TRUNKS = ["penn_qrnn", "wt2_qrnn"]
 OTHER_VALUES = ["penn_awd_lstm", "wt2_awd_lstm"]
 OTHER_HEADS = ["penn_mixtape", "penn_doc", "wt2_doc", "penn_multi_facet", "penn_adversarial"]
 OTHER_HEADS += ["penn_spectrum_control"]
-UNPUBLISHED = ["toy", "penn_small", *OTHER_TRUNKS, *OTHER_VALUES, *OTHER_HEADS]
+UNPUBLISHED = ["toy", "penn_small", "penn_study", *OTHER_TRUNKS, *OTHER_VALUES, *OTHER_HEADS]
 PUBLISHED = [
     name for name in EXPERIMENTS if name not in UNPUBLISHED and not name.startswith("dialogue_")
 ]

@@ -64,7 +64,7 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
 
         @wraps(task)
         def main() -> None:
-            _set_up_hydra()
+            set_up_hydra()
             try:
                 sys.argv[1:] = options_first(sys.argv[1:])
                 if config_name == "train":
@@ -97,7 +97,7 @@ def config_reader(config_name: str) -> ConfigReader:
 
 def compose(config_name: str, overrides: Sequence[str] = ()) -> DictConfig:
     """What a command would compose from conf/<config_name>.yaml and `overrides`."""
-    _set_up_hydra()
+    set_up_hydra()
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return hydra.compose(config_name, list(overrides))
 
@@ -159,7 +159,7 @@ def create(section: Mapping[str, Any], option: str) -> object:
         raise UserError(in_one_line(error, (), option, CONFIGS) or str(error)) from error
 
 
-def _set_up_hydra() -> None:
+def set_up_hydra() -> None:
     # Hydra then raises its exceptions instead of printing them
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     options.register()

@@ -20,7 +20,7 @@ from lmkit.runs.leave import AskedToLeave, leaving_in_order
 
 FOLDER = Path(__file__).parent
 ANALYSES = FOLDER.parent / "conf" / "analyses"
-NOT_COMMANDS = ("main", "check_points")  # programs of their own
+NOT_COMMANDS = ("main", "check_points", "count_flops")  # programs of their own
 USAGE = """\
 lmkit trains language models with interchangeable output heads, and measures the spectrum of log P.
 

@@ -11,6 +11,8 @@ from typing import Any, Dict, List, Optional  # noqa: UP035  (OmegaConf reads th
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
+from lmkit.reproduction.steps import Reproduction
+
 Section = Dict[str, Any]  # noqa: UP006
 
 
@@ -75,3 +77,4 @@ def register() -> None:
     store = ConfigStore.instance()
     store.store("train_options", TrainOptions)
     store.store("finetune_options", FinetuneOptions)
+    store.store("reproduce_options", Reproduction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -10,7 +11,7 @@ from rich.console import Console
 from lmkit import analyses, report
 from lmkit.cli.entry import entry_point, experiment_config, plain_config
 from lmkit.runs.finished import LeftOut
-from lmkit.runs.selection import select_runs
+from lmkit.runs.selection import Selection, select_runs
 
 
 @entry_point("report")
@@ -20,11 +21,16 @@ def main(config: DictConfig) -> None:
     window = report.rank_and_perplexity.perplexity_window(plain["window"])
     console = Console()
     with console.status(f"reading {plain['runs']}"):
-        selected = select_runs("runs", plain["runs"], plain["runs_dir"])
+        selected = Selection([], {})
+        if plain["runs"] is not None:
+            selected = select_runs("runs", plain["runs"], plain["runs_dir"])
         available = analyses.finding.find_analyses()
     unread = [LeftOut(name, reason) for name, reason in selected.left_out.items()]
     left_out = [*unread, *available.left_out]
     said = plain["runs"] if isinstance(plain["runs"], list) else [plain["runs"]]
+    studies = plain["synthetic"]
+    if studies is None:
+        studies = [f"{glob.escape(str(each))}/synthetic/*" for each in said]
     with console.status("drawing"):
         page = report.contents.make_report(
             selected.runs,
@@ -34,7 +40,10 @@ def main(config: DictConfig) -> None:
             window=window,
             out=Path(plain["out"]),
             left_out=left_out,
-            studies_in=[Path(each) for each in said],
+            studies_in=studies,
+            keys=plain["sections"],
+            title=plain["title"],
+            about=plain["about"],
         )
     for each in left_out:
         print(f"left out: {each.name}: {each.reason}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lmkit.analyses.analysis import Analysis
@@ -27,6 +28,8 @@ from lmkit.report.summary import summary
 from lmkit.report.synthetic_studies import synthetic_studies
 from lmkit.runs.finished import FinishedRun, LeftOut
 
+TITLE = "Softmax heads compared"
+
 
 def make_report(
     runs: Sequence[FinishedRun],
@@ -37,7 +40,10 @@ def make_report(
     window: Window | None,
     out: Path,
     left_out: Sequence[LeftOut] = (),
-    studies_in: Iterable[Path] = (),
+    studies_in: Iterable[str] = (),
+    keys: Sequence[str] | None = None,
+    title: str = TITLE,
+    about: str = "",
 ) -> Path:
     """Writes the report on the runs into `out`; returns the page.
 
@@ -47,21 +53,44 @@ def make_report(
         baseline: family of the head that others are compared with.
         window: lowest and highest test perplexity; runs outside are outliers. None: as published.
         left_out: what was left out already.
-        studies_in: folders of runs whose synthetic studies belong to the report.
+        studies_in: patterns of the folders whose synthetic studies belong to the report.
+        keys: of the sections that it has; None: all.
+        title: its heading.
+        about: what it begins with.
 
-    Raises: UserError when no run counts or has the baseline's head, or `out` cannot be written.
+    Raises: UserError when no run and no study counts, no run has the baseline's head, or `out`
+        cannot be written.
     """
-    if not runs:
+    sections, unread = synthetic_studies(studies_in)
+    if not runs and not sections:
         raise UserError(_no_run(left_out))
-    per_corpus, repeated = studies(runs, baseline, experiments)
+    per_corpus, repeated = studies(runs, baseline, experiments) if runs else ([], [])
     files = Files()
     with house_style():
         chapters = [_chapter(study, files, analyses, window) for study in per_corpus]
-        sections, unread = synthetic_studies(studies_in)
+        if keys is not None:
+            chapters, absent = _only(keys, chapters)
+            unread += absent
         if sections:
             chapters.append(Chapter("isolation", "The bottleneck in isolation", [], sections))
         unused = [*left_out, *repeated, *files.damaged, *unread]
-        return write_report(out, "Softmax heads compared", _overview(per_corpus), chapters, unused)
+        overview = f"{about} {_overview(per_corpus) if runs else ''}".strip()
+        return write_report(out, title, overview, chapters, unused)
+
+
+def _only(keys: Sequence[str], chapters: Sequence[Chapter]) -> tuple[list[Chapter], list[LeftOut]]:
+    """The chapters with the sections of these keys alone, and the keys that no section has."""
+    there = {section.key: None for chapter in chapters for section in chapter.sections}
+    absent = [
+        LeftOut(key, f"there is no such section; there are {', '.join(there)}")
+        for key in keys
+        if key not in there
+    ]
+    kept = [
+        replace(chapter, sections=[each for each in chapter.sections if each.key in keys])
+        for chapter in chapters
+    ]
+    return kept, absent
 
 
 def _chapter(

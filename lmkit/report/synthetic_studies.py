@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,11 +14,11 @@ from lmkit.runs.finished import LeftOut
 RECORD = "synthetic.json"
 
 
-def synthetic_studies(folders: Iterable[Path]) -> tuple[list[Section], list[LeftOut]]:
-    """A section for each study in synthetic/ of the folders, and those that cannot be read."""
+def synthetic_studies(patterns: Iterable[str]) -> tuple[list[Section], list[LeftOut]]:
+    """A section for each finished study in the matching folders, and those that cannot be read."""
     sections, left_out = [], []
-    for folder in folders:
-        for record in sorted(folder.glob(f"synthetic/*/{RECORD}")):
+    for pattern in patterns:
+        for record in map(Path, sorted(glob.glob(f"{pattern}/{RECORD}"))):
             try:
                 sections.append(_section(record))
             except (OSError, ValueError, KeyError, TypeError) as error:

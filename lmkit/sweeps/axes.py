@@ -33,6 +33,16 @@ def read(override: str) -> Override:
     return _parser.parse_override(override)
 
 
+def quoted(text: str) -> str:
+    """Text as Hydra's overrides take it whatever signs it holds."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def as_value(text: str) -> str:
+    """Text as the value of an override, in quotes where it needs them."""
+    return text if re.fullmatch(r"[\w./-]*[A-Za-z./][\w./-]*", text) else quoted(text)
+
+
 def for_sweeper(arguments: Sequence[str], folders: Sequence[Path]) -> list[str]:
     """A command line as it is; of a sweep with its single values as choices, `k=choice(2.5)`.
 
@@ -102,7 +112,7 @@ def expand(
 
     Raises: UserError for an axis that cannot be enumerated.
     """
-    own = [_axes(_as_overrides(params) + _as_overrides(part)) for part in parts or [{}]]
+    own = [_axes(as_overrides(params) + as_overrides(part)) for part in parts or [{}]]
     known, given = {option for axes in own for option in axes}, _axes(typed)
     lines: dict[Line, None] = {}  # in order
     for axes in own:
@@ -127,7 +137,11 @@ def sample(num_points: int, size: int | None, seed: int) -> list[int]:
     return sorted(order[:size])
 
 
-def _as_overrides(axes: Mapping[str, object]) -> list[str]:
+def as_overrides(axes: Mapping[str, object]) -> list[str]:
+    """Options with their values, each as `option=value`.
+
+    Raises: UserError for a value that is no text, number or truth value.
+    """
     return [f"{option}={_text(option, values)}" for option, values in axes.items()]
 
 

@@ -103,15 +103,10 @@ def config_arguments(config: DictConfig) -> list[str]:
         if source.provider == "command-line":
             arguments += ["--config-dir", path]
         elif source.provider == "hydra.searchpath in command-line":
-            searchpath.append(_quoted(f"{source.schema}://{path}"))
+            searchpath.append(axes.quoted(f"{source.schema}://{path}"))
     if searchpath:
         arguments.append(f"hydra.searchpath=[{','.join(searchpath)}]")
     return arguments
-
-
-def _quoted(text: str) -> str:
-    """Text as Hydra's overrides take it whatever signs it holds."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _checked(

@@ -79,7 +79,7 @@ def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
             continue
         experiment = standing.point.experiment
         if experiment not in costs:
-            costs[experiment] = _usual_cost(sweep.runs_dir, experiment)
+            costs[experiment] = usual_cost(sweep.runs_dir, experiment)
         usual = costs[experiment]
         if usual is None:
             unknown += 1
@@ -138,7 +138,7 @@ def _under_way(point: Point, state: str, latest: Row, failure: Failure | None) -
     )
 
 
-def _usual_cost(runs_dir: Path, experiment: str) -> tuple[float, float] | None:
+def usual_cost(runs_dir: Path, experiment: str) -> tuple[float, float] | None:
     """Median seconds an epoch and number of epochs of an experiment's finished runs."""
     seconds, epochs = [], []
     for path in runs_dir.glob(f"{experiment}-{'?' * 12}/result.json"):

@@ -25,7 +25,7 @@ def write_study(runs: Path, name: str, content: bytes) -> None:
 def test_claims_and_figures_of_each_study_are_on_the_page(tmp_path):
     content = {"experiment": "rank_bounds", "claims": CLAIMS, "figures": ["ranks.svg"]}
     write_study(tmp_path / "runs", "rank_bounds-01", checked_json(content))
-    sections, left_out = synthetic_studies([tmp_path / "runs"])
+    sections, left_out = synthetic_studies([f"{tmp_path}/runs/synthetic/*"])
     assert left_out == []
     (section,) = sections
     picture, table = section.blocks
@@ -46,11 +46,11 @@ def test_claims_and_figures_of_each_study_are_on_the_page(tmp_path):
 def test_a_damaged_study_is_left_out_with_the_reason(tmp_path):
     write_study(tmp_path, "cost-02", b'{"experiment": "cost"')
     write_study(tmp_path, "cost-03", checked_json({"experiment": "cost", "figures": []}))
-    sections, left_out = synthetic_studies([tmp_path])
+    sections, left_out = synthetic_studies([f"{tmp_path}/synthetic/*"])
     assert sections == []
     assert [each.name for each in left_out] == ["cost-02", "cost-03"]
     assert all("synthetic.json is damaged" in each.reason for each in left_out)
 
 
 def test_a_folder_without_studies_has_no_section(tmp_path):
-    assert synthetic_studies([tmp_path]) == ([], [])
+    assert synthetic_studies([f"{tmp_path}/synthetic/*"]) == ([], [])

@@ -1,0 +1,1 @@
+"""Published tables and figures, each by one command: training, measurements and the page."""

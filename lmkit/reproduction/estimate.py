@@ -1,0 +1,190 @@
+"""How long the training of a reproduction takes, and on what that rests.
+
+The seconds an epoch of finished runs of an experiment count first. Where there are none, the time
+is the FLOPs of the matrix products over the speed of one that is timed at once, at a share that
+training usually reaches.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from functools import reduce
+from pathlib import Path
+from typing import NamedTuple
+
+import hydra
+
+from lmkit.errors.user_error import UserError
+from lmkit.reproduction.points import PlannedSweep, finetuning_options
+from lmkit.reproduction.steps import Reproduction
+from lmkit.runs.sweep_folder import SweepFolder
+from lmkit.sweeps.points import Config
+from lmkit.sweeps.status import standings, usual_cost
+from lmkit.sweeps.tables import duration
+
+PROGRAM = "lmkit.cli.count_flops"
+SHARE = 0.4  # of a matrix product's speed that training reaches, roughly
+
+_OF_THE_MODEL = ("data", "trunk", "head", "module", "objective", "optimizer", "schedule")
+
+
+class Speed(NamedTuple):
+    """What the machine and the models take."""
+
+    flops: dict[str, float | None]  # of an epoch, by model
+    reasons: list[str]  # why some are not known
+    flops_per_second: float  # of a matrix product
+
+
+class Time(NamedTuple):
+    """Time of some runs, one after another."""
+
+    runs: int
+    done: int
+    seconds: float  # at most, of those that are not done
+    measured: int = 0  # runs whose time rests on finished runs
+    counted: int = 0  # ... on FLOPs
+    unknown: int = 0
+
+    def plus(self, other: Time) -> Time:
+        """Of both."""
+        return Time(
+            self.runs + other.runs,
+            self.done + other.done,
+            self.seconds + other.seconds,
+            self.measured + other.measured,
+            self.counted + other.counted,
+            self.unknown + other.unknown,
+        )
+
+    def __str__(self) -> str:
+        """`66 runs, 12 of them done; at most 3 d 4 h`."""
+        runs = f"{self.runs:,} run{'s' * (self.runs != 1)}"
+        if self.done:
+            runs += f", {self.done:,} of them done"
+        left = self.measured + self.counted + self.unknown
+        if not left:
+            return runs
+        if self.unknown == left:
+            return f"{runs}; no estimate of the time"
+        more = f" and {self.unknown:,} of unknown time" if self.unknown else ""
+        return f"{runs}; at most {duration(self.seconds)}{more}"
+
+
+NONE = Time(0, 0, 0.0)
+
+
+def speed_of(configs: Iterable[Config]) -> Speed:
+    """Counts FLOPs of each model once, and times a matrix product.
+
+    Raises: UserError when that cannot run.
+    """
+    models = {model_key(config): config for config in configs}
+    done = subprocess.run(
+        [sys.executable, "-m", PROGRAM],
+        input=json.dumps(list(models.values())),
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        last_line = " ".join(done.stderr.strip().splitlines()[-1:])
+        raise UserError(f"the time cannot be estimated: {last_line}")
+    said = json.loads(done.stdout.splitlines()[-1])
+    flops = {key: each[0] for key, each in zip(models, said["flops"], strict=True)}
+    reasons = list(dict.fromkeys(reason for _, reason in said["flops"] if reason))
+    return Speed(flops, reasons, said["flops_per_second"])
+
+
+def model_key(config: Config) -> str:
+    """Equal for configurations whose epochs take equal FLOPs."""
+    return json.dumps([config[section] for section in _OF_THE_MODEL], sort_keys=True)
+
+
+class Times(NamedTuple):
+    """The time of each sweep and of each finetuning, in the order of the steps."""
+
+    sweeps: list[Time]
+    finetunings: list[Time]
+
+    def total(self) -> Time:
+        return reduce(Time.plus, [*self.sweeps, *self.finetunings], NONE)
+
+
+def times(wanted: Reproduction, sweeps: Sequence[PlannedSweep], speed: Speed) -> Times:
+    """How long the training of a reproduction takes."""
+    given = finetuning_options(wanted)
+    finetunings = []
+    for step in wanted.at_its_size().finetunings:
+        epochs = hydra.compose("finetune", ["run=none", *step.options, *given]).max_epochs
+        finetunings.append(time_of_finetuning(sweeps, step.runs, epochs, wanted.runs_dir, speed))
+    return Times([time_of_sweep(each, wanted.runs_dir, speed) for each in sweeps], finetunings)
+
+
+def time_of_sweep(sweep: PlannedSweep, runs_dir: str, speed: Speed) -> Time:
+    """Of the sweep's runs that are not done."""
+    time = NONE
+    for config, is_done in zip(sweep.configs, _done(sweep, runs_dir), strict=True):
+        if is_done:
+            time = time.plus(Time(1, 1, 0.0))
+        else:
+            time = time.plus(_time(config, config["max_epochs"], runs_dir, config["name"], speed))
+    return time
+
+
+def time_of_finetuning(
+    sweeps: Sequence[PlannedSweep], pattern: str, epochs: int | None, runs_dir: str, speed: Speed
+) -> Time:
+    """Of finetuning all runs whose name matches."""
+    time = NONE
+    for sweep in sweeps:
+        for config in sweep.configs:
+            if fnmatchcase(config["name"], pattern):
+                time = time.plus(
+                    _time(config, epochs, runs_dir, f"{config['name']}_finetune", speed)
+                )
+    return time
+
+
+def basis(time: Time, speed: Speed) -> list[str]:
+    """On what the estimate rests, in sentences."""
+    says = []
+    if time.measured:
+        says.append(
+            f"the time of {time.measured:,} runs rests on finished runs of their experiments"
+        )
+    if time.counted:
+        gigaflops = speed.flops_per_second / 1e9
+        says.append(
+            f"the time of {time.counted:,} runs rests on the FLOPs of their matrix products, at "
+            f"{SHARE:.0%} of the {gigaflops:,.0f} GFLOP/s that one reaches here now"
+        )
+    says += [
+        f"no estimate of {time.unknown:,} runs: {why}" for why in speed.reasons if time.unknown
+    ]
+    return says
+
+
+def _time(config: Config, epochs: int | None, runs_dir: str, experiment: str, speed: Speed) -> Time:
+    usual = usual_cost(Path(runs_dir), experiment)
+    if usual is not None:
+        seconds, usual_epochs = usual
+        return Time(1, 0, seconds * usual_epochs, measured=1)
+    flops = speed.flops[model_key(config)]
+    if flops is None or epochs is None:
+        return Time(1, 0, 0.0, unknown=1)
+    return Time(1, 0, flops * epochs / (SHARE * speed.flops_per_second), counted=1)
+
+
+def _done(sweep: PlannedSweep, runs_dir: str) -> list[bool]:
+    """Which points of the sweep are done, if it was launched as it is planned."""
+    try:
+        there = SweepFolder.find(sweep.name, runs_dir)
+    except UserError:
+        return [False] * len(sweep.configs)
+    states = [each.state == "done" for each in standings(there)]
+    is_same = len(states) == len(sweep.configs)
+    return states if is_same else [False] * len(sweep.configs)

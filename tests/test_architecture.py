@@ -30,6 +30,7 @@ OPEN = {
 BESIDE = {
     "sweeps": tuple(OPEN),
     "tracking": tuple(OPEN),
+    "reproduction": (*OPEN, "sweeps"),
     "studies": (*CHAIN, *OPEN),
     "dialogue": (*CHAIN, *OPEN),
 }
@@ -42,8 +43,8 @@ TORCH_FREE_MODULES = (
     "lmkit.data.download",
     "lmkit.dialogue.corpus",
 )
-# a program of its own, and what an analysis draws, which is imported with it
-SLOW = ("lmkit.cli.check_points", "lmkit.cli.analysis")
+# programs of their own, and what an analysis draws, which is imported with it
+SLOW = ("lmkit.cli.check_points", "lmkit.cli.count_flops", "lmkit.cli.analysis")
 HEAVY = {"torch", "pytorch_lightning", "torchmetrics", "wandb", "matplotlib"}
 
 

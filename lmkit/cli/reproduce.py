@@ -84,7 +84,7 @@ def _run(name: str) -> None:
         out = wanted.out or f"reproductions/{name}_{wanted.size.name}"
         reproducing.finish(out, f"{wanted.paper}, {wanted.table}", _about(wanted, sweeps))
         if reproducing.failed:
-            failed = "; ".join(reproducing.failed)
+            failed = ", ".join(dict.fromkeys(reproducing.failed))
             raise UserError(f"failed, as said above: {failed}; the same command tries again")
 
     run()

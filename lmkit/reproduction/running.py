@@ -6,7 +6,6 @@ reproduction that is started again types the same commands.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -69,7 +68,7 @@ class Reproducing:
     def _do(self, words: Sequence[str]) -> int:
         status = self._run([*words, *self._config_arguments])
         if status != 0:
-            self.failed.append(f"lmkit {shlex.join(words[:2])}")
+            self.failed.append(f"lmkit {words[0]}")
         return status
 
     def _train(self, sweep: PlannedSweep) -> None:

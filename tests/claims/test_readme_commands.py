@@ -63,8 +63,9 @@ def files_of_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def config_of(command: str, arguments: Sequence[str]) -> tuple[str, list[str]]:
     """The primary configuration of a command, and the rest of its line."""
-    if command == "study":
-        return f"studies/{arguments[0]}", list(arguments[1:])
+    if command in ("study", "reproduce"):
+        group = "studies" if command == "study" else command
+        return f"{group}/{arguments[0]}", list(arguments[1:])
     is_analysis = not (CONFIGS / f"{command}.yaml").exists()
     return f"analyses/{command}" if is_analysis else command, list(arguments)
 

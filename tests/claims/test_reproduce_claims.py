@@ -1,0 +1,269 @@
+"""`lmkit reproduce`, as typed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import hydra
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+
+from lmkit.cli import count_flops, entry, reproduce
+from lmkit.reproduction import estimate
+from lmkit.reproduction.commands import run_command
+from lmkit.reproduction.points import PlannedSweep, make_composer, plan_sweep
+from lmkit.runs.leave import AskedToLeave
+from lmkit.runs.result import read_result
+from tests.claims.conftest import TINY, Lmkit
+
+NAMES = sorted(file.stem for file in (entry.CONFIGS / "reproduce").glob("*.yaml"))
+
+SWEEP = """\
+# @package _global_
+hydra:
+  mode: MULTIRUN
+  sweeper:
+    params: {experiment: toy, seed: "1,2"}
+"""
+REPRODUCTION = """\
+# @package _global_
+# Two seeds, finetuned.
+defaults:
+  - /reproduce
+  - _self_
+paper: Somebody 2020
+table: table 9
+sweeps:
+  - {sweep: two}
+finetunings:
+  - {runs: toy, options: [lr=3, max_epochs=1]}
+measures:
+  - {command: evaluate, runs: toy_finetune, options: [split=valid]}
+report: ["sections=[performance,runs]"]
+size: {name: tiny, about: Tiny runs, runs_dir: runs, training: {seed: 7, TRAINING}, measures: {}}
+"""
+LINE = ("reproduce", "mine", "--config-dir", "my_conf", "+finetuning.logger=csv")
+FLOPS = 1e9  # of an epoch, made up
+
+
+@pytest.fixture
+def speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLOPs that are made up, so that no corpus is read."""
+
+    def of(configs):
+        return estimate.Speed({estimate.model_key(each): FLOPS for each in configs}, [], 1e9)
+
+    monkeypatch.setattr(estimate, "speed_of", of)
+
+
+@pytest.fixture
+def mine(
+    lmkit: Lmkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, speed: None
+) -> list[list[str]]:
+    """A reproduction of one's own, whose two runs are trained; the commands that it runs.
+
+    They run in this process, without a second of imports each.
+    """
+    training = ", ".join(each.replace("=", ": ", 1) for each in TINY)
+    for name, text in (
+        ("multirun_sweeps/two", SWEEP),
+        ("reproduce/mine", REPRODUCTION.replace("TRAINING", training)),
+    ):
+        file = tmp_path / "my_conf" / f"{name}.yaml"
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    lmkit("train", "experiment=toy", *TINY, "seed=1")
+    lmkit("train", "experiment=toy", *TINY, "seed=2")
+    commands: list[list[str]] = []
+
+    def run(words: list[str]) -> int:
+        commands.append(list(words))
+        try:
+            lmkit(*words)
+        except SystemExit as exit_:
+            return 1 if exit_.code else 0
+        return 0
+
+    monkeypatch.setattr(reproduce, "run_command", run)
+    return commands
+
+
+def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
+    mine, lmkit, runs, tmp_path, monkeypatch, capsys
+):
+    run = reproduce.run_command
+
+    def interrupted(words: list[str]) -> int:
+        if words[0] == "evaluate":
+            raise KeyboardInterrupt
+        return run(words)
+
+    monkeypatch.setattr(reproduce, "run_command", interrupted)
+    with pytest.raises(SystemExit, match="goes on"):
+        lmkit(*LINE)
+    assert [words[0] for words in mine] == ["train", "finetune", "finetune"]
+    trained = {folder.result: folder.result.stat().st_mtime_ns for folder in runs()}
+    assert len(trained) == 4
+    assert not (tmp_path / "reproductions").exists()
+    monkeypatch.setattr(reproduce, "run_command", run)
+    mine.clear()
+    capsys.readouterr()
+    lmkit(*LINE, "hydra/launcher=packed", "hydra.launcher.runs=2")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Somebody 2020, table 9, size=tiny: Tiny runs." in printed
+    assert "sweep two: 2 runs, 2 of them done" in printed
+    assert "finetuning of toy: 2 runs; at most" in printed
+    assert "2 runs rests on finished runs of their experiments" in printed
+    train, *_, evaluate, report = mine
+    assert {"hydra/launcher=packed", "hydra.launcher.runs=2"} <= set(train)
+    assert not {"hydra/launcher=packed"} & set(evaluate)
+    assert evaluate[0] == "evaluate"
+    assert report[0] == "report"
+    assert {path: path.stat().st_mtime_ns for path in trained} == trained  # nothing trained anew
+    assert len(runs()) == 4
+    finetuned = [each for each in runs() if each.path.name.startswith("toy_finetune")]
+    for folder in finetuned:
+        (measured,) = folder.analysis.glob("evaluate_*.json")
+        assert json.loads(measured.read_text())["split"] == "valid"
+    page = (tmp_path / "reproductions/mine_tiny/index.html").read_text()
+    assert "<h1>Somebody 2020, table 9</h1>" in page
+    assert "at size=tiny. Tiny runs. Options of its runs:" in page
+    assert "windows.bptt=20" in page
+    assert "seed=7" not in page  # the sweep's own axes stay as they are
+    assert 'href="#toy-performance"' in page
+    assert 'href="#toy-curves"' not in page
+    seeds = {read_result(path).metrics["test_ppl"] for path in trained}
+    assert len(seeds) == 4
+
+
+def test_a_step_that_fails_is_named_and_the_page_is_written_all_the_same(mine, refused, tmp_path):
+    line = refused(*LINE, "measures=[{command: evaluate, options: ['split=nowhere']}]")
+    assert line == "failed, as said above: lmkit evaluate; the same command tries again"
+    assert (tmp_path / "reproductions/mine_tiny/index.html").exists()
+
+
+def test_a_mistake_is_one_line(refused, monkeypatch):
+    assert "did you mean yang_table1?" in refused("reproduce", "yang_tabel1")
+    assert "there are full, small, toy" in refused("reproduce", "yang_table1", "size=tiny")
+    unknown = refused("reproduce", "yang_table1", "dryrun=true")
+    assert "did you mean dry_run?" in unknown
+    dialogue = refused("reproduce", "yang_table3", "size=toy")
+    assert dialogue == "table 3 of Yang et al. 2018 cannot be had at size=toy"
+
+
+@pytest.mark.usefixtures("speed")
+def test_alone_it_lists_paper_table_runs_and_hours(lmkit, monkeypatch, capsys, tmp_path):
+    files = {name: entry.CONFIGS / f"reproduce/{name}.yaml" for name in NAMES}
+    shown = ("orhan_degenerate", "yang_table1", "yang_table3")
+    monkeypatch.setattr(reproduce, "_files", lambda _: {name: files[name] for name in shown})
+    lmkit("reproduce", "size=small")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "orhan_degenerate │ Orhan 2018 │ all figures │ – │ –" in printed
+    # of 1 s an epoch: two runs of 8 epochs, and two of 4 that finetune them, at a share of 40 %
+    assert (8 + 8 + 4 + 4) * FLOPS / 1e9 / 0.4 / 3600 < 0.05
+    assert "yang_table1 │ Yang et al. 2018 │ table 1 │ 4 │ 0.0" in printed
+    assert "yang_table3 │ Yang et al. 2018 │ table 3 │ 9 │" in printed
+    assert "rests on the FLOPs of their matrix products" in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_flops_of_an_epoch_are_those_that_describe_shows(monkeypatch, capsys):
+    """Of the matrix products, forward and backward, times the tokens of the training text."""
+    tiny = [each for each in TINY if not each.startswith("callbacks")]
+    config = entry.plain_config(entry.compose("train", tiny))
+    no_corpus = config | {"data": config["data"] | {"num_words": 1}}
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps([config, no_corpus])))
+    count_flops.main()
+    said = json.loads(capsys.readouterr().out)
+    layers = 2 * 4 * (8 * (6 + 8) + 6 * (8 + 6))  # inputs and states of two layers, 6 -> 8 -> 6
+    decoder = 2 * 40 * 6
+    assert said["flops"][0] == [3 * (layers + decoder) * 3000, ""]
+    assert said["flops"][1][0] is None
+    assert "num_words" in said["flops"][1][1]
+    assert said["flops_per_second"] > 1e6
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"), [(signal.SIGTERM, AskedToLeave), (signal.SIGINT, KeyboardInterrupt)]
+)
+def test_a_signal_is_handed_on_and_the_command_may_save(number, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = tmp_path / "command"
+    command.write_text(
+        "#!/bin/sh\ntrap 'sleep 0.3; echo TERM > saved; exit 0' TERM\n"
+        "trap 'sleep 0.3; echo INT > saved; exit 0' INT\ntouch ready\n"
+        "while :; do sleep 0.05; done\n"
+    )
+    command.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(command))
+
+    def send() -> None:
+        while not (tmp_path / "ready").exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), number)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    with pytest.raises(expected):
+        run_command(["train"])
+    sender.join()
+    assert f"SIG{(tmp_path / 'saved').read_text().strip()}" == number.name
+
+
+@pytest.fixture(scope="module")
+def planned() -> Callable[[str, str], list[PlannedSweep]]:
+    """Plans a reproduction at a size; what was composed once is composed once."""
+    GlobalHydra.instance().clear()
+    entry.set_up_hydra()
+    with hydra.initialize_config_dir(str(entry.CONFIGS), version_base="1.3"):
+        composer = make_composer(entry.config_reader("train"), [])
+
+    def plan(name: str, size: str) -> list[PlannedSweep]:
+        GlobalHydra.instance().clear()
+        with hydra.initialize_config_dir(str(entry.CONFIGS), version_base="1.3"):
+            config = hydra.compose(f"reproduce/{name}", [f"size={size}"])
+            wanted = reproduce._read(config)
+            if not wanted.is_possible():
+                return []
+            steps = wanted.at_its_size()
+            for step in steps.finetunings:
+                hydra.compose("finetune", ["run=none", *step.options])
+            for step in steps.measures:
+                of_size = wanted.size.measures.get(step.command, [])
+                overrides = ["run=none", *step.options, *of_size]
+                hydra.compose(f"analyses/{step.command}", overrides)
+            for step in steps.studies:
+                hydra.compose(f"studies/{step.study}", step.options)
+            hydra.compose("report", ["runs=none", *wanted.report])
+            return [plan_sweep(step, wanted, composer, []) for step in steps.sweeps]
+
+    return plan
+
+
+# all at one size, and those that do most to a sweep at the others
+COMPOSED = [(name, "small") for name in NAMES] + [
+    *((name, "full") for name in ("yang_table1", "yang_table3", "ganea_results")),
+    *((name, "toy") for name in ("parthiban_table5", "yang_table3", "yang_table8")),
+]
+
+
+@pytest.mark.parametrize(("name", "size"), COMPOSED)
+def test_every_step_of_every_reproduction_composes(name, size, planned, monkeypatch):
+    monkeypatch.setenv("LMKIT_DATA", "data")
+    sweeps = planned(name, size)
+    assert sum(len(sweep.configs) for sweep in sweeps) < 200
+    for sweep in sweeps:
+        expected = {"full": "runs", "small": "runs/small", "toy": "runs/toy"}[size]
+        assert {config["runs_dir"] for config in sweep.configs} == {expected}
+        if size == "full":
+            assert [each for each in sweep.changed if "trunk" in each or "data" in each] == []
+        if size == "toy":
+            assert {config["data"]["name"] for config in sweep.configs} == {"toy"}

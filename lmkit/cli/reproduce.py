@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.progress import track
 
 from lmkit.cli.entry import CONFIGS, config_reader, entry_point, plain_config, set_up_hydra
-from lmkit.cli.own_configs import config_folders
+from lmkit.cli.command_line import config_folders
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.presentation.tables import Row, absent, number, plain_table, whole
 from lmkit.presentation.terminal import to_terminal
@@ -28,7 +28,7 @@ from lmkit.reproduction.steps import Reproduction
 from lmkit.sweeps import tables
 from lmkit.sweeps.multirun import config_arguments, make_launcher
 from lmkit.sweeps.points import Composer
-from lmkit.sweeps.tables import duration
+from lmkit.presentation.quantities import duration
 
 USAGE = """\
 lmkit reproduce makes a published table or figure: it trains, finetunes and measures all that the
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _run(name: str) -> None:
-    @entry_point(f"{GROUP}/{name}")
+    @entry_point(f"{GROUP}/{name}", "the same command again goes on")
     def run(config: DictConfig) -> None:
         wanted = _read(config)
         settings = HydraConfig.get()

@@ -19,7 +19,8 @@ Run = Callable[[Sequence[str]], int]
 def run_command(words: Sequence[str]) -> int:
     """Shows and runs `lmkit WORDS`; returns its exit status.
 
-    Ctrl-C and a scheduler's signals are handed on to it, and it saves and ends.
+    Raises: AskedToLeave when a signal asked for it. The command was handed the signal, and has
+        saved and ended.
     """
     print(f"$ lmkit {shlex.join(words)}", flush=True)
     process = subprocess.Popen(
@@ -29,14 +30,24 @@ def run_command(words: Sequence[str]) -> int:
     )
     with Leave() as leave:
         try:
-            while True:
-                try:
-                    return process.wait(_POLL_S)
-                except subprocess.TimeoutExpired:
-                    if leave.asked:
-                        raise AskedToLeave(leave.asked) from None
-        except BaseException as error:
-            in_order = isinstance(error, AskedToLeave)
-            process.send_signal(signal.SIGTERM if in_order else signal.SIGINT)
+            _wait(process, leave)
+        except BaseException:  # such as Ctrl-C after another signal: it ends at once
+            process.send_signal(signal.SIGINT)
             process.wait()
             raise
+        if leave.asked:
+            raise AskedToLeave(leave.asked)
+    return process.returncode
+
+
+def _wait(process: subprocess.Popen[bytes], leave: Leave) -> None:
+    """Until the command has ended; hands on the first signal that is heard."""
+    is_told = False
+    while True:
+        try:
+            process.wait(_POLL_S)
+            return
+        except subprocess.TimeoutExpired:
+            if leave.asked and not is_told:
+                process.send_signal(leave.asked)
+                is_told = True

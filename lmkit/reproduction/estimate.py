@@ -24,7 +24,7 @@ from lmkit.reproduction.steps import Reproduction
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.points import Config
 from lmkit.sweeps.status import standings, usual_cost
-from lmkit.sweeps.tables import duration
+from lmkit.presentation.quantities import duration
 
 PROGRAM = "lmkit.cli.count_flops"
 SHARE = 0.4  # of a matrix product's speed that training reaches, roughly

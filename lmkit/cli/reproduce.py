@@ -15,9 +15,10 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from rich.progress import track
 
-from lmkit.cli.entry import CONFIGS, config_reader, entry_point, plain_config, set_up_hydra
 from lmkit.cli.command_line import config_folders
+from lmkit.cli.entry import CONFIGS, config_reader, entry_point, plain_config, set_up_hydra
 from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.presentation.quantities import duration
 from lmkit.presentation.tables import Row, absent, number, plain_table, whole
 from lmkit.presentation.terminal import to_terminal
 from lmkit.reproduction import estimate
@@ -26,9 +27,8 @@ from lmkit.reproduction.points import PlannedSweep, make_composer, plan_sweep
 from lmkit.reproduction.running import Reproducing
 from lmkit.reproduction.steps import Reproduction
 from lmkit.sweeps import tables
-from lmkit.sweeps.multirun import config_arguments, make_launcher
+from lmkit.sweeps.multirun import folder_arguments, make_launcher
 from lmkit.sweeps.points import Composer
-from lmkit.presentation.quantities import duration
 
 USAGE = """\
 lmkit reproduce makes a published table or figure: it trains, finetunes and measures all that the
@@ -62,7 +62,7 @@ def _run(name: str) -> None:
         settings = HydraConfig.get()
         with_hydra = OmegaConf.create({"hydra": settings})
         slots = make_launcher(with_hydra).slots()
-        arguments = config_arguments(with_hydra)
+        arguments = folder_arguments(with_hydra)
         common = [each for each in arguments if each.startswith("hydra.")]
         launcher = [each for each in settings.overrides.hydra if each.startswith("hydra/launcher")]
         launcher += [each for each in settings.overrides.hydra if each.startswith("hydra.launcher")]

@@ -19,12 +19,12 @@ from typing import NamedTuple
 import hydra
 
 from lmkit.errors.user_error import UserError
+from lmkit.presentation.quantities import duration
 from lmkit.reproduction.points import PlannedSweep, finetuning_options
 from lmkit.reproduction.steps import Reproduction
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.points import Config
 from lmkit.sweeps.status import standings, usual_cost
-from lmkit.presentation.quantities import duration
 
 PROGRAM = "lmkit.cli.count_flops"
 SHARE = 0.4  # of a matrix product's speed that training reaches, roughly

@@ -95,9 +95,15 @@ def config_arguments(config: DictConfig) -> list[str]:
     These are the folders that `--config-dir` and `hydra.searchpath` add, made absolute, and what
     `--config-name` names.
     """
-    arguments, searchpath = [], []
+    arguments = folder_arguments(config)
     if config.hydra.job.config_name != "train":
         arguments += ["--config-name", config.hydra.job.config_name]
+    return arguments
+
+
+def folder_arguments(config: DictConfig) -> list[str]:
+    """The folders that `--config-dir` and `hydra.searchpath` add, made absolute."""
+    arguments, searchpath = [], []
     for source in config.hydra.runtime.config_sources:
         path = os.path.abspath(source.path) if source.schema == "file" else source.path
         if source.provider == "command-line":

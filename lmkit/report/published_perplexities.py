@@ -153,7 +153,7 @@ def _differences(study: Study, groups: Iterable[Group]) -> list[str]:
     """In what groups beside a published row are not as published, as far as it is known."""
     notes = []
     for group in dict.fromkeys(groups):
-        published = published_of(group, study.corpus)
+        published = published_of(group, study)
         differences = list(published.differences) if published else []
         if study.corpus.train_tokens is not None and not published:
             differences.append(f"first {study.corpus.train_tokens:,} tokens of the training text")

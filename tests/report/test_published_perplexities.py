@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from lmkit.analyses.evaluate import Evaluate
+from lmkit.cli.entry import experiment_config
 from lmkit.comparison.groups import Study, studies
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.tables import DASH, Table
 from lmkit.report.published_perplexities import published_perplexities
+from lmkit.runs.checksums import checked_json, parse_json
 from lmkit.runs.selection import select_runs
 
 TABLE_8 = {"lr": 0.002, "decay": 0.075, "epsilon": 0.001, "convention": "code", "length": 5,
@@ -23,11 +24,11 @@ def evaluated(run: Path, method: str, split: str, ppl: float, options: dict) -> 
     head = {"schema_version": 1, "kind": "evaluate", "checkpoint": "best", "averaged": True}
     content = head | {"method": method, "split": split, "ppl": ppl, "options": options}
     (run / "analysis").mkdir(exist_ok=True)
-    (run / "analysis" / f"evaluate_{method}_{split}.json").write_text(json.dumps(content))
+    (run / "analysis" / f"evaluate_{method}_{split}.json").write_bytes(checked_json(content))
 
 
 def study_of(root: Path) -> Study:
-    (study,), _ = studies(select_runs("runs", str(root)).runs, "mos")
+    (study,), _ = studies(select_runs("runs", str(root)).runs, "mos", experiment_config)
     return study
 
 
@@ -42,7 +43,7 @@ def chain(tmp_path, make_run) -> Path:
     for seed in (1, 2):
         make_run(tmp_path, seed, 55.9 + 0.1 * seed, name="penn_mos_nt", **NT)
         tuned = make_run(tmp_path, seed, 54.3 + 0.1 * seed, name="penn_mos_nt_finetune",
-                         max_epochs=9, **NT)  # fmt: skip
+                         options={"max_epochs": 9}, **NT)  # fmt: skip
     for split, ppl in (("valid", 48.4), ("test", 47.75)):
         evaluated(tuned, "dynamic", split, ppl, TABLE_8)
     return tmp_path
@@ -71,9 +72,9 @@ def test_another_table_of_the_same_runs_and_none_without_runs(chain):
 
 def test_other_values_of_the_method_do_not_stand_beside_the_published_ones(chain):
     for file in chain.glob("*/analysis/evaluate_dynamic_*.json"):
-        content = json.loads(file.read_text())
+        content = parse_json(file.read_bytes())
         content["options"]["decay"] = 0.02
-        file.write_text(json.dumps(content))
+        file.write_bytes(checked_json(content))
     section = published_perplexities(study_of(chain), Files())
     stages = next(block for block in section.blocks if block.key == "yang_stages")
     (dynamic,) = [row for row in rows_of(stages) if row["stage"] == "finetuned, dynamic"
@@ -89,7 +90,7 @@ def test_another_number_of_components_does_not_stand_beside_the_published_one(tm
 
 
 def test_runs_of_another_corpus_have_no_published_tables(tmp_path, make_run):
-    make_run(tmp_path, 1, 56.0, name="penn_mos_nt", sizes=(10000, 500), **NT)
+    make_run(tmp_path, 1, 56.0, name="penn_mos_nt", sizes=(200, 500), **NT)
     section = published_perplexities(study_of(tmp_path), Files())
     assert section.blocks == []
     assert "no published table is about PTB of this size" in section.missing

@@ -8,7 +8,7 @@ from scipy import stats
 
 from lmkit.cli.entry import CONFIGS
 from lmkit.comparison.baselines import with_baselines
-from lmkit.comparison.published_runs import deviation, published_of
+from lmkit.comparison.published_runs import deviation, differences_from_experiment, published_of
 from lmkit.data.corpus import TextCorpus
 from lmkit.presentation.published import published_section
 from lmkit.runs.checksums import checked_json, parse_json
@@ -105,6 +105,16 @@ def test_the_fingerprints_are_those_of_the_corpora(data_root):
     for prefix, folder in (("penn", "penn"), ("wt2", "wikitext-2")):
         corpus = TextCorpus(folder, str(data_root), folder)
         assert published_section("corpora")[prefix]["sha256"] == corpus.fingerprint()
+
+
+def test_awd_lstm_is_no_softmax_of_parthiban(tmp_path, make_run, study_of):
+    options = {"trunk.hidden_dropout": 0.25, "optimizer.lr": 30, "max_epochs": 500}
+    make_run(tmp_path, 1, trigger="nt", name="penn_awd_lstm", options=options | {"patience": None})
+    study, _ = study_of(tmp_path)
+    (group,) = study.groups
+    assert published_of(group, study) is None
+    assert differences_from_experiment(group, study, "penn_awd_lstm") == []
+    assert "optimizer.lr=30 (20)" in differences_from_experiment(group, study, "penn_softmax_nt")
 
 
 def test_nothing_is_published_of_another_corpus(tmp_path, make_run, study_of):

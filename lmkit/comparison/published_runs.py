@@ -7,12 +7,21 @@ between the two figures, in published standard deviations, say something.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from lmkit.comparison.groups import Group, Spread, Study, counted_contexts, counted_words
+from lmkit.comparison.groups import (
+    Experiments,
+    Group,
+    Spread,
+    Study,
+    counted_contexts,
+    counted_words,
+    studies,
+    without_diverged,
+)
 from lmkit.comparison.settings import (
     deciding_settings,
     differences_in_words,
@@ -80,6 +89,27 @@ def published_of(group: Group, study: Study) -> Published | None:
     config = study.experiments(_configured(experiment, prefix))
     differences = [*_parameters(group, facts), *differences_from(group, study, config)]
     return Published(experiment, facts, int(config["seed"]), differences)
+
+
+def nothing_published(run: str) -> Published | None:
+    """What is published of a run where nobody looked."""
+    return None
+
+
+def published_of_runs(
+    runs: Iterable[FinishedRun], experiments: Experiments
+) -> Callable[[str], Published | None]:
+    """Looks up what was published of a run, by its name; each run is compared by itself."""
+    by_name = {run.name: run for run in runs}
+
+    def look_up(name: str) -> Published | None:
+        run = by_name[name]
+        if without_diverged([run])[1]:
+            return None
+        (study,), _ = studies([run], run.names.family, experiments)
+        return published_of(study.groups[0], study)
+
+    return look_up
 
 
 def differences_from_experiment(group: Group, study: Study, experiment: str) -> list[str]:

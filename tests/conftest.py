@@ -44,8 +44,8 @@ TRANSFORMS = {
     ),
     "outside": ("Cube", UNPLACED, {"_target_": "heads.Cube", "start": 0.01}),
 }
-# of each trigger: its name, and how the names of experiments with it end
-TRIGGERS = {"et": ("ET 200", ""), "nt": ("NT 5", "_nt")}
+# of each trigger: its name, and how the names of experiments with it end; ASGD finetunes
+TRIGGERS = {"et": ("ET 200", ""), "nt": ("NT 5", "_nt"), "asgd": ("ASGD", "_nt")}
 PENN_SHA256 = published_section("corpora")["penn"]["sha256"]
 THRESHOLDS = [10.0 ** (-step / 10) for step in range(80, -1, -1)]
 

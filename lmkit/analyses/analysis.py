@@ -9,7 +9,7 @@ evaluation`, which brings torch only once it is used: the report imports analyse
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from lmkit import evaluation
 from lmkit.comparison.groups import Study
+from lmkit.comparison.published_runs import Published, nothing_published
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import Table
@@ -48,6 +49,8 @@ class Analysis(ABC):
     order: ClassVar[int] = 1000  # of its section on the page: smaller ones come first
     takes_dialogue: ClassVar[bool] = False  # whether models of dialogue can be measured too
     checkpoint: str = "best"  # which of a run's checkpoints is loaded
+    # From the name of a run that was measured to what was published of it. The command sets it.
+    published_of_run: Callable[[str], Published | None] = staticmethod(nothing_published)
 
     def stored(self, folder: RunFolder) -> Content | None:
         """What the run's folder holds and need not be measured again; asked before it is loaded."""

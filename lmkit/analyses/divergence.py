@@ -13,9 +13,9 @@ from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.first_contexts import FirstContexts, of_all
 from lmkit.comparison.cells import spread_cell
 from lmkit.comparison.groups import Study, spread_of
-from lmkit.comparison.published_runs import Published, not_as_published, published_of
+from lmkit.comparison.published_runs import Published, differs, not_as_published, published_of
 from lmkit.comparison.run_files import Files
-from lmkit.presentation.published import PublishedNumber, published_run
+from lmkit.presentation.published import PublishedNumber
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import Column, Table, number, spread, whole, word
 
@@ -52,7 +52,7 @@ class Divergence(Analysis):
     def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         rows = []
         for name, content in contents.items():
-            fact = _published(content)
+            fact = _fact(content, self.published_of_run(name))
             rows.append(
                 [
                     word(name),
@@ -74,13 +74,14 @@ class Divergence(Analysis):
         return [Table(self.name, f"Pairwise divergence of {self.first}", "", columns, rows)]
 
     def notes(self, contents: Mapping[str, Content]) -> list[str]:
-        facts = {name: _published(content) for name, content in contents.items()}
-        return [
-            f"{name}: published under its name {contents[name]['experiment']}: {fact.source}; "
-            "lmkit report says in what the run differs from that experiment"
-            for name, fact in facts.items()
-            if fact is not None
-        ]
+        notes = []
+        for name, content in contents.items():
+            published = self.published_of_run(name)
+            fact = _fact(content, published)
+            if published is not None and fact is not None:
+                notes.append(f"{name}: published of {published.experiment}: {fact.source}")
+                notes += differs(name, published.experiment, published.differences)
+        return notes
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
@@ -91,12 +92,11 @@ class Divergence(Analysis):
         return [Section("divergence", "Pairwise divergence", intro, blocks, missing)]
 
 
-def _published(content: Content) -> PublishedNumber | None:
+def _fact(content: Content, published: Published | None) -> PublishedNumber | None:
     """What was published of the whole split, of nothing else."""
-    if content["num_contexts"] != content["all_contexts"]:
+    if published is None or content["num_contexts"] != content["all_contexts"]:
         return None
-    facts = published_run(content["experiment"], content["num_words"])
-    return facts.divergence.get(content["split"]) if facts else None
+    return published.facts.divergence.get(content["split"])
 
 
 def _check(content: Content) -> None:

@@ -16,14 +16,19 @@ from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts, of_all
 from lmkit.comparison.cells import listed, spread_cell
 from lmkit.comparison.groups import Group, Spread, Study, median_run, spread_of
-from lmkit.comparison.published_runs import corpus_prefix, not_as_published, published_of
+from lmkit.comparison.published_runs import (
+    Published,
+    corpus_prefix,
+    differs,
+    not_as_published,
+    published_of,
+)
 from lmkit.comparison.ranks import rank_contexts, ranks_at
 from lmkit.comparison.run_files import RANK, Files, Measurement
 from lmkit.errors.user_error import require_choice
 from lmkit.presentation.published import (
     PublishedNumber,
     PublishedRun,
-    published_run,
     published_section,
 )
 from lmkit.presentation.section import Block, Drawing, Section
@@ -95,7 +100,9 @@ class Rank(Analysis):
         return f"rank_{self._file_stem(content['spectrum']['num_contexts'])}"
 
     def tables(self, contents: Mapping[str, Content]) -> list[Table]:
-        cells = {name: _cells(content) for name, content in contents.items()}
+        cells = {
+            name: _cells(content, self.published_of_run(name)) for name, content in contents.items()
+        }
         rows = _row_names(cells.values())
         names = [_PUBLISHED if row.endswith(_PUBLISHED) else row for row in rows]
         columns = {name: [of_run.get(row, "") for row in rows] for name, of_run in cells.items()}
@@ -106,7 +113,8 @@ class Rank(Analysis):
             (name, c["spectrum"]["unresolved"]) for name, c in contents.items()
         )
         lines = [f"{', '.join(names)}: {line}" for line, names in unresolved.items()]
-        return lines + _on_published(contents)
+        published = {name: self.published_of_run(name) for name in contents}
+        return lines + _on_published(contents, published)
 
     def figures(self, measured: Sequence[MeasuredRun], folder: Path) -> dict[Path, Figure]:
         drawn, spectra = {}, []
@@ -149,7 +157,7 @@ class Rank(Analysis):
         return [Section("spectra", "Spectra and ranks", intro, blocks, missing)]
 
 
-def _cells(content: Content) -> dict[str, str]:
+def _cells(content: Content, published: Published | None) -> dict[str, str]:
     """A run's column, by the names of the rows; what was published stands below what it is of."""
     spectrum = content["spectrum"]
     cells = {
@@ -166,7 +174,7 @@ def _cells(content: Content) -> dict[str, str]:
         cells[name] = _number(spectrum[measure])
     if _of_result(content) and content["test_ppl"] is not None:
         cells[_TEST_PPL] = f"{content['test_ppl']:.2f}"
-    facts = _published(content)
+    facts = _facts(content, published)
     return cells | {f"{name}{_PUBLISHED}": str(fact) for name, fact in facts.items()}
 
 
@@ -192,34 +200,34 @@ def _unresolved(whose: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, dic
     return lines
 
 
-def _on_published(contents: Mapping[str, Content]) -> list[str]:
+def _on_published(
+    contents: Mapping[str, Content], published: Mapping[str, Published | None]
+) -> list[str]:
     """Where published figures come from, and which do not compare."""
     notes = []
     for name, content in contents.items():
-        experiment = content["experiment"]
-        facts = published_run(experiment, content["spectrum"]["num_columns"])
-        if facts is None:
+        of_run = published[name]
+        if of_run is None:
             continue
+        facts = of_run.facts
         if facts.press_rank is not None and not _ranks_compare(content, facts):
             notes.append(
                 f"{name}: the published Press rank {facts.press_rank} is of log_probs of the first "
                 f"{facts.rank_contexts:,} test contexts, and compares only there: "
                 f"contexts={facts.rank_contexts}"
             )
-        sources = dict.fromkeys(fact.source for fact in _published(content).values())
+        sources = dict.fromkeys(fact.source for fact in _facts(content, of_run).values())
         if sources:
-            notes.append(
-                f"{name}: published under its name {experiment}: {'; '.join(sources)}; lmkit "
-                "report says in what the run differs from that experiment"
-            )
+            notes.append(f"{name}: published of {of_run.experiment}: {'; '.join(sources)}")
+            notes += differs(name, of_run.experiment, of_run.differences)
     return notes
 
 
-def _published(content: Content) -> dict[str, PublishedNumber]:
-    """The published figures that compare with what was measured, by the row's name."""
-    facts = published_run(content["experiment"], content["spectrum"]["num_columns"])
-    if facts is None:
+def _facts(content: Content, published: Published | None) -> dict[str, PublishedNumber]:
+    """The published figures of what was measured, by the row's name."""
+    if published is None:
         return {}
+    facts = published.facts
     found: dict[str, PublishedNumber | None] = {}
     if _ranks_compare(content, facts):
         found[_PRESS] = facts.press_rank

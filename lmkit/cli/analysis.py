@@ -14,6 +14,8 @@ from rich.console import Console
 from lmkit.analyses.analysis import Analysis, MeasuredRun
 from lmkit.analyses.measuring import Measured, measure_runs
 from lmkit.cli.entry import create, entry_point, plain_config
+from lmkit.cli.finetune import published_config
+from lmkit.comparison.published_runs import published_of_runs
 from lmkit.errors.user_error import UserError, require_count
 from lmkit.presentation.figures import save
 from lmkit.presentation.terminal import to_terminal
@@ -34,6 +36,7 @@ def run_analysis(name: str) -> None:
         if not isinstance(analysis, Analysis):
             raise UserError(f"{options['_target_']} is not derived from Analysis")
         selected = select_runs("run", said)
+        analysis.published_of_run = published_of_runs(selected.runs, published_config)
         folders = [run.folder for run in selected.runs]
         measured = measure_runs(analysis, folders, data_root=data_root, threads=threads)
         show(analysis, Measured(measured.contents, selected.left_out | measured.left_out))

@@ -104,14 +104,19 @@ def compose(config_name: str, overrides: Sequence[str] = ()) -> DictConfig:
 
 @cache
 def experiment_config(experiment: str) -> dict[str, Any]:
-    """The configuration of an experiment in conf/experiment, as plain data.
+    """The configuration of an experiment in conf/experiment, as plain data."""
+    return composed_apart("train", [f"experiment={experiment}"])
+
+
+def composed_apart(config_name: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """What a command would compose, as plain data.
 
     The command that is running may be an application of Hydra itself: that one is set aside.
     """
     running = GlobalHydra.instance()
     hydra_of_command, running.hydra = running.hydra, None
     try:
-        return plain_config(compose("train", [f"experiment={experiment}"]))
+        return plain_config(compose(config_name, overrides))
     finally:
         running.hydra = hydra_of_command
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 from lmkit import evaluation, training
-from lmkit.cli.entry import entry_point, plain_config
+from lmkit.cli.entry import composed_apart, entry_point, experiment_config, plain_config
 from lmkit.cli.interruption import AGAIN
 from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.names import FINETUNE
 
 FROM_START = {"_target_": "lmkit.training.triggers.FromStart"}
 NON_MONOTONE = "lmkit.training.callbacks.stopping.NonMonotoneStop"
@@ -41,18 +43,42 @@ def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:
     if plain["max_epochs"] is not None:
         require_count("max_epochs", plain["max_epochs"])
     start = _finished(plain["run"])
-    changes = {
+    changes = _stage(plain) | {
         "runs_dir": plain["runs_dir"] or str(start.path.parent),
-        "trigger": FROM_START,
-        "stopping": {"_target_": NON_MONOTONE, "n": plain["n"]},
-        "max_epochs": plain["max_epochs"],
-        "patience": plain["n"],  # the budget that ends it: a larger n goes on
         "callbacks": plain["callbacks"],
         "logger": plain["logger"],
     }
     if plain["seed"] is not None:
         changes["seed"] = plain["seed"]
     return training.finetuning.finetuning_config(start, changes, plain["lr"], plain["data_root"])
+
+
+@cache
+def published_config(experiment: str) -> dict[str, Any]:
+    """The configuration of an experiment in conf/experiment, or of its finetuning.
+
+    Args:
+        experiment: `NAME`, or `NAME_finetune` with the values of conf/finetuning/NAME.yaml, which
+            stands for both triggers of NAME.
+    """
+    name = experiment.removesuffix(FINETUNE)
+    config = experiment_config(name)
+    if name == experiment:
+        return config
+    plain = composed_apart("finetune", [f"finetuning={name.removesuffix('_nt')}", "run=any"])
+    lr = {} if plain["lr"] is None else {"lr": plain["lr"]}
+    start = {"finetuned_from": {"identity": "", "weights_sha256": ""}}  # of whichever run it is
+    return config | _stage(plain) | start | {"optimizer": config["optimizer"] | lr}
+
+
+def _stage(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """What finetuning replaces of the run's configuration, whichever run it is."""
+    return {
+        "trigger": FROM_START,
+        "stopping": {"_target_": NON_MONOTONE, "n": plain["n"]},
+        "max_epochs": plain["max_epochs"],
+        "patience": plain["n"],  # the budget that ends it: a larger n goes on
+    }
 
 
 def _finished(path: str) -> RunFolder:

@@ -9,7 +9,8 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from lmkit import analyses, report
-from lmkit.cli.entry import entry_point, experiment_config, plain_config
+from lmkit.cli.entry import entry_point, plain_config
+from lmkit.cli.finetune import published_config
 from lmkit.runs.finished import LeftOut
 from lmkit.runs.selection import Selection, select_runs
 
@@ -35,7 +36,7 @@ def main(config: DictConfig) -> None:
         page = report.contents.make_report(
             selected.runs,
             analyses=available.classes,
-            experiments=experiment_config,
+            experiments=published_config,
             baseline=plain["baseline"],
             window=window,
             out=Path(plain["out"]),

@@ -7,12 +7,21 @@ between the two figures, in published standard deviations, say something.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from lmkit.comparison.groups import Group, Spread, Study, counted_contexts, counted_words
+from lmkit.comparison.groups import (
+    Experiments,
+    Group,
+    Spread,
+    Study,
+    counted_contexts,
+    counted_words,
+    studies,
+    without_diverged,
+)
 from lmkit.comparison.settings import (
     deciding_settings,
     differences_in_words,
@@ -26,9 +35,18 @@ from lmkit.presentation.published import (
 )
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.identity import identity, without_defaults
+from lmkit.runs.names import FINETUNE
 
 # experiments whose settings, not their head alone, were published
-_NAMED = ("mos_dagger", "softmax_dagger", "softmax_ddagger", "awd_lstm_mos_hyperparameters")
+_NAMED = (
+    "mos_dagger",
+    "softmax_dagger",
+    "softmax_ddagger",
+    "awd_lstm_mos_hyperparameters",
+    "awd_lstm",
+    "qrnn",
+    "doc",
+)
 # published under the family of their head, but configured under another name
 _CONFIGURED = {"mos_lms_plif": "mos_plif"}
 
@@ -73,6 +91,48 @@ def published_of(group: Group, study: Study) -> Published | None:
     return Published(experiment, facts, int(config["seed"]), differences)
 
 
+def nothing_published(run: str) -> Published | None:
+    """What is published of a run where nobody looked."""
+    return None
+
+
+def published_of_runs(
+    runs: Iterable[FinishedRun], experiments: Experiments
+) -> Callable[[str], Published | None]:
+    """Looks up what was published of a run, by its name; each run is compared by itself."""
+    by_name = {run.name: run for run in runs}
+
+    def look_up(name: str) -> Published | None:
+        run = by_name[name]
+        if without_diverged([run])[1]:
+            return None
+        (study,), _ = studies([run], run.names.family, experiments)
+        return published_of(study.groups[0], study)
+
+    return look_up
+
+
+def differences_from_experiment(group: Group, study: Study, experiment: str) -> list[str]:
+    """In what a group is not an experiment in conf/experiment, or not its finetuning.
+
+    Args:
+        experiment: `NAME` or `NAME_finetune`. The runs that a finetuned one begins with are
+            compared with NAME.
+    """
+    differences = differences_from(group, study, study.experiments(experiment))
+    if not experiment.endswith(FINETUNE):
+        return differences
+    starts = {run.settings.get("finetuned_from", {}).get("identity") for run in group.runs}
+    before = [g for g in study.groups if any(run.result.identity in starts for run in g.runs)]
+    known = {run.result.identity for each in before for run in each.runs}
+    if starts - known:
+        differences.append("runs that it begins with are not among these")
+    for each in before:
+        config = study.experiments(experiment.removesuffix(FINETUNE))
+        differences += [f"before: {line}" for line in differences_from(each, study, config)]
+    return differences
+
+
 def differences_from(
     group: Group, study: Study, config: Mapping[str, Any], but_for: Collection[str] = ()
 ) -> list[str]:
@@ -102,15 +162,22 @@ def not_as_published(whose: Iterable[tuple[str, Published | None]]) -> list[str]
     Args:
         whose: labels of groups, and what was published of them.
     """
-    notes = []
-    for label, published in whose:
-        if published is not None and published.differences:
-            differences = "; ".join(published.differences)
-            notes.append(
-                f"{label} is not {published.experiment} as published, so that the figures do not "
-                f"compare: {differences}"
-            )
-    return notes
+    return [
+        line
+        for label, published in whose
+        if published is not None
+        for line in differs(label, published.experiment, published.differences)
+    ]
+
+
+def differs(label: str, experiment: str, differences: Sequence[str]) -> list[str]:
+    """The note on a group that is not the published experiment; [] where it is."""
+    if not differences:
+        return []
+    return [
+        f"{label} is not {experiment} as published, so that the figures do not compare: "
+        f"{'; '.join(differences)}"
+    ]
 
 
 def deviation(mine: Spread | None, fact: PublishedNumber | None) -> float | None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from lmkit.comparison.cells import MEAN_SD, seeds_in_words, spread_cell
 from lmkit.comparison.groups import Group, Spread, Study, spread_of
-from lmkit.comparison.published_runs import corpus_prefix, differences_from
+from lmkit.comparison.published_runs import corpus_prefix, differences_from, differs
 from lmkit.comparison.ranks import rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_section
@@ -87,11 +87,8 @@ def _table(study: Study, axis: Axis, sets: Sets, files: Files, contexts: int | N
             theirs = published.get(group.settings[axis.option], {}) if is_published else {}
             if theirs:
                 config = study.experiments(f"{prefix}_mos_nt")
-                if differences := differences_from(group, study, config, but_for=[axis.option]):
-                    notes.append(
-                        f"{group.label} is not the published experiment, so that the figures do "
-                        f"not compare: {'; '.join(differences)}"
-                    )
+                differences = differences_from(group, study, config, but_for=[axis.option])
+                notes += differs(group.label, f"{prefix}_mos_nt", differences)
             if contexts != at_published:
                 theirs = {name: value for name, value in theirs.items() if name != "press_rank"}
             rows.append(_row(group, axis, files, contexts, theirs))

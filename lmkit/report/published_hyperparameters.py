@@ -12,8 +12,7 @@ from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_section, source
 from lmkit.presentation.section import Block, Section
 from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, absent
-
-_FINETUNE = "_finetune"  # what `lmkit finetune` adds to an experiment's name
+from lmkit.runs.names import FINETUNE
 
 
 def published_hyperparameters(study: Study, files: Files) -> Section:
@@ -27,7 +26,7 @@ def published_hyperparameters(study: Study, files: Files) -> Section:
     else:
         experiment = section[prefix]["experiment"]
         trained = _of_experiment(study, experiment)
-        tuned = _of_experiment(study, experiment + _FINETUNE)
+        tuned = _of_experiment(study, experiment + FINETUNE)
         if trained:
             blocks.append(_training(study, trained, section, prefix))
         else:

@@ -6,25 +6,26 @@ program; Takase et al. 2018. Which experiment stands beside which row is in publ
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from lmkit.comparison.cells import MEAN_SD, listed, spread_cell
 from lmkit.comparison.evaluations import STATIC, Evaluated, as_trained, evaluations, options_text
 from lmkit.comparison.groups import Group, Study
-from lmkit.comparison.published_runs import corpus_prefix, published_of
-from lmkit.comparison.run_files import Files
-from lmkit.presentation.published import (
-    PublishedRow,
-    PublishedTable,
-    published_section,
-    published_tables,
+from lmkit.comparison.published_runs import (
+    corpus_prefix,
+    differences_from_experiment,
+    differs,
+    published_of,
 )
+from lmkit.comparison.run_files import Files
+from lmkit.presentation.published import PublishedRow, PublishedTable, published_tables
 from lmkit.presentation.section import Block, Section
-from lmkit.presentation.tables import Column, Heading, Row, Table, absent, number
+from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, absent, number
 from lmkit.report.performance import parameters_in_millions
+from lmkit.runs.names import FINETUNE
 
-_FINETUNE = "_finetune"  # what `lmkit finetune` adds to an experiment's name
+_MOST_IN_ROW = 2  # differences
 
 
 class _Beside(NamedTuple):
@@ -32,6 +33,7 @@ class _Beside(NamedTuple):
 
     group: Group
     ours: Evaluated
+    differences: list[str]  # of the group from the row's experiment
 
 
 def published_perplexities(study: Study, files: Files) -> Section:
@@ -60,26 +62,34 @@ def published_perplexities(study: Study, files: Files) -> Section:
 
 
 def _beside(row: PublishedRow, study: Study, files: Files) -> list[_Beside]:
-    wanted = row.experiment + _FINETUNE * row.is_finetuned
+    """Runs of the row's experiment: of its several configurations the nearest to the published."""
     found = []
     for group in study.groups:
-        if any(run.result.experiment != wanted for run in group.runs) or _has_other_head(group):
+        if not _is_of(row, group, study):
             continue
         measured = [as_trained(group)] if row.method == STATIC else evaluations(group, files)
-        found += [
-            _Beside(group, ours)
-            for ours in measured
-            if ours.method == row.method and not _other_options(row, ours)
+        fitting = [
+            ours for ours in measured if ours.method == row.method and not _other_options(row, ours)
         ]
-    return found
+        if fitting:
+            differences = differences_from_experiment(group, study, _experiment(row))
+            found += [_Beside(group, ours, differences) for ours in fitting]
+    fewest = min((len(each.differences) for each in found), default=0)
+    return [each for each in found if len(each.differences) == fewest]
 
 
-def _has_other_head(group: Group) -> bool:
-    """Whether the head has settings other than the published ones of its family."""
-    prefix = group.runs[0].result.experiment.partition("_")[0]
-    wanted = published_section("settings").get(group.head.family, {})
-    wanted = wanted.get(prefix, wanted)
-    return any(group.settings.get(option, value) != value for option, value in wanted.items())
+def _experiment(row: PublishedRow) -> str:
+    return row.experiment + FINETUNE * row.is_finetuned
+
+
+def _is_of(row: PublishedRow, group: Group, study: Study) -> bool:
+    """By the name of the runs; under another name where nothing at all is different."""
+    if all(run.result.experiment == _experiment(row) for run in group.runs):
+        return True
+    published = published_of(group, study)
+    if published is None or published.experiment != _experiment(row):
+        return False
+    return not published.differences
 
 
 def _other_options(row: PublishedRow, ours: Evaluated) -> list[str]:
@@ -101,12 +111,12 @@ def _table(study: Study, table: PublishedTable, beside: list[list[_Beside]], fil
     rows: list[Row] = []
     for row, groups in zip(table.rows, beside, strict=True):
         rows += [_row(row, each) for each in groups] or [_row(row, None)]
-    covered = [each.group for groups in beside for each in groups]
     sources = listed(dict.fromkeys(row.source for row in table.rows))
     caption = (
         f"{table.title} on {study.short}: ours beside {sources}. Ours are means ± one standard "
         "deviation over seeds of the experiment named; a dash: no such run. Perplexities with a "
-        "cache or with dynamic evaluation count where the method's values are the published ones."
+        "cache or with dynamic evaluation count where the method's values are the published ones. "
+        "Of several configurations of one name the nearest to the published one stands here."
     )
     columns: list[Heading] = [
         "model",
@@ -123,8 +133,9 @@ def _table(study: Study, table: PublishedTable, beside: list[list[_Beside]], fil
         Column("test perplexity", MEAN_SD),
         "test, published",
         "source",
+        Column("not as published", is_optional=True),
     ]
-    notes = [*_differences(study, covered), *_left_out(study, table, files)]
+    notes = [*_differences(table, beside), *_left_out(study, table, files)]
     return Table(table.key, table.title, caption, columns, rows, notes)
 
 
@@ -146,29 +157,34 @@ def _row(row: PublishedRow, beside: _Beside | None) -> Row:
         spread_cell(ours.test if ours else None),
         number(row.test_ppl),
         row.source,
+        _differences_cell(beside.differences if beside else []),
     ]
 
 
-def _differences(study: Study, groups: Iterable[Group]) -> list[str]:
-    """In what groups beside a published row are not as published, as far as it is known."""
-    notes = []
-    for group in dict.fromkeys(groups):
-        published = published_of(group, study.corpus)
-        differences = list(published.differences) if published else []
-        if study.corpus.train_tokens is not None and not published:
-            differences.append(f"first {study.corpus.train_tokens:,} tokens of the training text")
-        if differences:
-            notes.append(f"{group.label} is not as published: {'; '.join(differences)}")
-    return notes
+def _differences_cell(differences: Sequence[str]) -> Cell:
+    """The first differences for readers, all of them in CSV."""
+    if not differences:
+        return absent()
+    return Cell(listed(differences, _MOST_IN_ROW), ("; ".join(differences),))
+
+
+def _differences(table: PublishedTable, beside: Sequence[Sequence[_Beside]]) -> list[str]:
+    """In full what the rows have no room for."""
+    notes = [
+        line
+        for row, groups in zip(table.rows, beside, strict=True)
+        for each in groups
+        for line in differs(each.group.label, _experiment(row), each.differences)
+    ]
+    return list(dict.fromkeys(notes))
 
 
 def _left_out(study: Study, table: PublishedTable, files: Files) -> list[str]:
     """Evaluations by a row's method that are not beside it, since their values are others."""
     notes = []
     for row in table.rows:
-        wanted = row.experiment + _FINETUNE * row.is_finetuned
         for group in study.groups:
-            if row.method == STATIC or group.runs[0].result.experiment != wanted:
+            if row.method == STATIC or not _is_of(row, group, study):
                 continue
             for ours in evaluations(group, files):
                 options = _other_options(row, ours)

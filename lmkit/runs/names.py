@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
+FINETUNE = "_finetune"  # ends the name of the run that `lmkit finetune` makes of another
 UNPLACED = 1000  # behind all kinds that have a place
 
 

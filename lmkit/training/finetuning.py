@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.names import FINETUNE
 from lmkit.training.callbacks.asgd_switch import STATE_KEY, load_evaluated_weights
 from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.checkpoint_files import load_checkpoint, weights_sha256, write_tensors
@@ -37,7 +38,7 @@ def finetuning_config(
     result, content = start.read_result(), load_checkpoint(start.best)
     config = dict(content["lmkit"]["config"])
     config |= changes
-    config["name"] = f"{content['lmkit']['config']['name']}_finetune"
+    config["name"] = f"{content['lmkit']['config']['name']}{FINETUNE}"
     config["finetuned_from"] = {
         "folder": str(start.path.resolve()),
         "identity": result.identity,

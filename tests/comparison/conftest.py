@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.cli.entry import experiment_config
+from lmkit.cli.finetune import published_config
 from lmkit.comparison.groups import Study, studies
 from lmkit.runs.finished import LeftOut
 from lmkit.runs.selection import select_runs
@@ -19,7 +19,7 @@ def study_of() -> Callable[..., tuple[Study, list[LeftOut]]]:
 
     def make(root: Path, baseline: str = "softmax") -> tuple[Study, list[LeftOut]]:
         (study,), left_out = studies(
-            select_runs("runs", str(root)).runs, baseline, experiment_config
+            select_runs("runs", str(root)).runs, baseline, published_config
         )
         return study, left_out
 

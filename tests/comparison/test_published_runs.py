@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from scipy import stats
 
 from lmkit.cli.entry import CONFIGS
 from lmkit.comparison.baselines import with_baselines
-from lmkit.comparison.published_runs import deviation, published_of
+from lmkit.comparison.published_runs import deviation, differences_from_experiment, published_of
 from lmkit.data.corpus import TextCorpus
 from lmkit.presentation.published import published_section
+from lmkit.runs.checksums import checked_json, parse_json
 
 
 def test_published_facts_go_to_the_published_head_on_the_published_corpus(
@@ -86,18 +85,18 @@ def test_everything_that_decides_the_numbers_is_compared(
 def test_an_option_at_its_default_is_no_difference(tmp_path, make_run, study_of):
     """A run of a version that did not have the option yet."""
     run = make_run(tmp_path, 1)
-    payload = json.loads((run / "identity.json").read_text())
+    payload = parse_json((run / "identity.json").read_bytes())
     del payload["settings"]["trunk"]["embedding_noise"]
-    (run / "identity.json").write_text(json.dumps(payload))
+    (run / "identity.json").write_bytes(checked_json(payload))
     study, _ = study_of(tmp_path)
     assert differences(study) == []
 
 
 def test_another_text_of_the_same_size_is_not_as_published(tmp_path, make_run, study_of):
     run = make_run(tmp_path, 1)
-    payload = json.loads((run / "identity.json").read_text())
+    payload = parse_json((run / "identity.json").read_bytes())
     payload["settings"]["data_sha256"] = "0" * 64
-    (run / "identity.json").write_text(json.dumps(payload))
+    (run / "identity.json").write_bytes(checked_json(payload))
     study, _ = study_of(tmp_path)
     assert differences(study) == ["another text of the same size"]
 
@@ -106,6 +105,16 @@ def test_the_fingerprints_are_those_of_the_corpora(data_root):
     for prefix, folder in (("penn", "penn"), ("wt2", "wikitext-2")):
         corpus = TextCorpus(folder, str(data_root), folder)
         assert published_section("corpora")[prefix]["sha256"] == corpus.fingerprint()
+
+
+def test_awd_lstm_is_no_softmax_of_parthiban(tmp_path, make_run, study_of):
+    options = {"trunk.hidden_dropout": 0.25, "optimizer.lr": 30, "max_epochs": 500}
+    make_run(tmp_path, 1, trigger="nt", name="penn_awd_lstm", options=options | {"patience": None})
+    study, _ = study_of(tmp_path)
+    (group,) = study.groups
+    assert published_of(group, study) is None
+    assert differences_from_experiment(group, study, "penn_awd_lstm") == []
+    assert "optimizer.lr=30 (20)" in differences_from_experiment(group, study, "penn_softmax_nt")
 
 
 def test_nothing_is_published_of_another_corpus(tmp_path, make_run, study_of):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,15 @@ import pytest
 import torch
 
 from lmkit.analyses.divergence import Divergence
+from lmkit.analyses.measuring import Measured
 from lmkit.analyses.rank import Rank
+from lmkit.cli import analysis
+from lmkit.cli.finetune import published_config
+from lmkit.comparison.published_runs import Published, published_of_runs
 from lmkit.evaluation.load import load_run
 from lmkit.presentation.published import published_run
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.selection import select_runs
 from lmkit.runs.spectrum_files import read_spectrum
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.training.model_spectrum import model_spectrum
@@ -126,9 +132,17 @@ def measured_rank(contexts: int) -> dict:
     }
 
 
-def test_published_ranks_stand_below_measured_ones_of_as_many_contexts():
+def compared(runs: Path, run: Path) -> Callable[[str], Published | None]:
+    """Looks up what was published, as the command does, of a run that is called "mos"."""
+    look_up = published_of_runs(select_runs("run", str(runs)).runs, published_config)
+    return lambda name: look_up({"mos": run.name}[name])
+
+
+def test_published_ranks_stand_below_measured_ones_of_as_many_contexts(tmp_path, make_run):
     facts = published_run("penn_mos", 10_000)
     rank = Rank(split="test", contexts=None, matrix="log_probs", checkpoint="best")
+    run = make_run(tmp_path, 1, mixture="softmaxes")
+    rank.published_of_run = compared(tmp_path, run)
     same = {"mos": measured_rank(facts.rank_contexts)}
     (table,) = rank.tables(same)
     rows = [[cell.text.strip() for cell in row] for row in table.rows]
@@ -136,13 +150,35 @@ def test_published_ranks_stand_below_measured_ones_of_as_many_contexts():
     assert below == ["published", str(facts.press_rank)]
     unresolved, published = rank.notes(same)
     assert unresolved == "mos: condition is unresolved: it is too small"
-    assert published.startswith("mos: published under its name penn_mos: ")
+    assert published.startswith("mos: published of penn_mos: ")
     other = {"mos": measured_rank(500)}
     (table,) = rank.tables(other)
     rows = [[cell.text.strip() for cell in row] for row in table.rows]
     assert rows[rows.index(["Press rank", "9,981"]) + 1][0] != "published"
     assert rows[-1] == ["published", str(facts.test_ppl)]
     assert "compares only there: contexts=" in rank.notes(other)[1]
+
+
+def test_terminal_tables_say_what_differs_from_the_published_experiment(
+    tmp_path, make_run, lmkit, monkeypatch, capsys
+):
+    """Whatever the name of the run is."""
+    run = make_run(tmp_path, 1, mixture="softmaxes", name="a", options={"optimizer.lr": 5})
+    rank = Rank(split="test", contexts=None, matrix="log_probs", checkpoint="best")
+    rank.published_of_run = compared(tmp_path, run)
+    *_, note = rank.notes({"mos": measured_rank(82_429)})
+    assert note.startswith("mos is not penn_mos as published")
+    assert note.endswith("optimizer.lr=5 (20)")
+    other = make_run(tmp_path, 1, trigger="nt", name="penn_awd_lstm")
+    found = {name: measured_divergence() for name in (run.name, other.name)}
+    monkeypatch.setattr(analysis, "measure_runs", lambda *_, **__: Measured(found, {}))
+    lmkit("divergence", f"run={tmp_path}")
+    shown = capsys.readouterr().out
+    assert f"{run.name} is not penn_mos as published" in shown
+    assert "optimizer.lr=5 (20)" in shown
+    assert f"{other.name}: published" not in shown
+    assert shown.count("5.284") == 1
+    assert "4.763" not in shown  # of Softmax with NT-ASGD
 
 
 def test_divergence_is_that_of_all_pairs(tiny_runs, lmkit, capsys):
@@ -166,9 +202,8 @@ def test_divergence_of_one_pair_has_no_standard_error(tiny_run, lmkit):
     assert (found["num_pairs"], found["sampled_standard_error"]) == (1, None)
 
 
-def test_published_divergence_stands_beside_the_measured_one():
-    divergence = Divergence(split="test", contexts=None)
-    found = {
+def measured_divergence() -> dict[str, object]:
+    return {
         "split": "test",
         "all_contexts": 82_429,
         "experiment": "penn_mos",
@@ -179,8 +214,16 @@ def test_published_divergence_stands_beside_the_measured_one():
         "num_contexts": 82_429,
         "num_pairs": 250,
     }
+
+
+def test_published_divergence_stands_beside_the_measured_one(tmp_path, make_run):
+    divergence = Divergence(split="test", contexts=None)
+    run = make_run(tmp_path, 1, mixture="softmaxes")
+    divergence.published_of_run = compared(tmp_path, run)
+    found = measured_divergence()
     (table,) = divergence.tables({"mos": found})
     assert [cell.text for cell in table.rows[0]] == [
         "mos", "all 82,429", "5.2500", "5.284", "5.20 ± 0.10", "250",
     ]  # fmt: skip
-    assert divergence.notes({"mos": found})[0].startswith("mos: published under its name penn_mos")
+    (note,) = divergence.notes({"mos": found})
+    assert note.startswith("mos: published of penn_mos: ")

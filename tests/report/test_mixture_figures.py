@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lmkit.cli.entry import experiment_config
 from lmkit.comparison.groups import Study, studies
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.style import house_style
@@ -16,7 +17,7 @@ from lmkit.runs.selection import select_runs
 
 
 def study_of(root: Path) -> Study:
-    (study,), _ = studies(select_runs("runs", str(root)).runs, "mos")
+    (study,), _ = studies(select_runs("runs", str(root)).runs, "mos", experiment_config)
     return study
 
 
@@ -29,12 +30,16 @@ def section_of(root: Path):
 def grow(tmp_path, make_run):
     """Runs of MoS over K, two seeds each, whose ranks are over so many contexts."""
 
-    def grown(contexts: int, experts: tuple[int, ...] = (3, 5, 10)) -> Path:
+    def grown(
+        contexts: int,
+        experts: tuple[int, ...] = (3, 5, 10),
+        options: dict[str, object] | None = None,
+    ) -> Path:
         for i, count in enumerate(experts):
             for seed in (1, 2):
                 make_run(tmp_path, seed, 59.0 - i + 0.2 * seed, 5000 + 2000 * i, "softmaxes",
                          trigger="nt", contexts=contexts, name="penn_mos_nt",
-                         changes={"mixture.num_experts": count})  # fmt: skip
+                         changes={"mixture.num_experts": count}, options=options)  # fmt: skip
         return tmp_path
 
     return grown
@@ -72,11 +77,14 @@ def test_two_configurations_have_no_correlation_but_a_figure_of_capacity(grow):
 
 
 def test_printed_hyperparameters_stand_beside_those_of_the_runs(grow):
-    section = published_hyperparameters(study_of(grow(82429, (15,))), Files())
+    options = {"windows.batch_size": 20, "trunk.hidden_dropout": 0.2}
+    section = published_hyperparameters(study_of(grow(82429, (15,), options)), Files())
     (table,) = section.blocks
     rows = {row[1].text: [cell.text for cell in row[2:]] for row in table.rows}
     assert rows["head.mixture.num_experts"] == ["15", "15", ""]
     assert rows["optimizer.lr"] == ["20", "20", ""]
     assert rows["windows.batch_size"] == ["20", "12", "not 12"]
-    assert rows["trunk.input_dropout"][1:] == ["0.55", "not 0.4"]  # the print has it exchanged
+    # the print has the two dropouts exchanged
+    assert rows["trunk.input_dropout"] == ["0.4", "0.55", ""]
+    assert rows["trunk.hidden_dropout"] == ["0.2", "0.2", "not 0.225"]
     assert "no dynamic evaluation of penn_mos_nt" in section.missing[0]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from lmkit.analyses.evaluate import Evaluate
+from lmkit.cli.finetune import published_config
 from lmkit.comparison.groups import Study, studies
 from lmkit.comparison.run_files import Files
+from lmkit.presentation.published import published_tables
 from lmkit.presentation.tables import DASH, Table
 from lmkit.report.published_perplexities import published_perplexities
+from lmkit.runs.checksums import checked_json, parse_json
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
 
 TABLE_8 = {"lr": 0.002, "decay": 0.075, "epsilon": 0.001, "convention": "code", "length": 5,
@@ -23,11 +26,11 @@ def evaluated(run: Path, method: str, split: str, ppl: float, options: dict) -> 
     head = {"schema_version": 1, "kind": "evaluate", "checkpoint": "best", "averaged": True}
     content = head | {"method": method, "split": split, "ppl": ppl, "options": options}
     (run / "analysis").mkdir(exist_ok=True)
-    (run / "analysis" / f"evaluate_{method}_{split}.json").write_text(json.dumps(content))
+    (run / "analysis" / f"evaluate_{method}_{split}.json").write_bytes(checked_json(content))
 
 
 def study_of(root: Path) -> Study:
-    (study,), _ = studies(select_runs("runs", str(root)).runs, "mos")
+    (study,), _ = studies(select_runs("runs", str(root)).runs, "mos", published_config)
     return study
 
 
@@ -36,13 +39,29 @@ def rows_of(table: Table) -> list[dict[str, str]]:
     return [dict(zip(names, (cell.text for cell in row), strict=True)) for row in table.rows]
 
 
+def finetuned_from(run: Path) -> dict[str, object]:
+    """Options of a run that finetunes MoS as published."""
+    config = published_config("penn_mos_nt_finetune")
+    changed = ("trigger", "patience", "max_epochs", "optimizer")
+    start = {"identity": RunFolder(run).read_result().identity, "weights_sha256": "0" * 64}
+    return {"finetuned_from": start} | {option: config[option] for option in changed}
+
+
+def rows_beside(root: Path, key: str = "yang_ablation") -> list[dict[str, str]]:
+    """The rows of a table that have runs beside them."""
+    section = published_perplexities(study_of(root), Files())
+    (table,) = [block for block in section.blocks if block.key == key]
+    return [row for row in rows_of(table) if row["runs"] != DASH]
+
+
 @pytest.fixture
 def chain(tmp_path, make_run) -> Path:
     """Two seeds of MoS as trained and finetuned; one finetuned run was evaluated dynamically."""
     for seed in (1, 2):
-        make_run(tmp_path, seed, 55.9 + 0.1 * seed, name="penn_mos_nt", **NT)
+        trained = make_run(tmp_path, seed, 55.9 + 0.1 * seed, name="penn_mos_nt", **NT)
         tuned = make_run(tmp_path, seed, 54.3 + 0.1 * seed, name="penn_mos_nt_finetune",
-                         max_epochs=9, **NT)  # fmt: skip
+                         mixture="softmaxes", trigger="asgd",
+                         options=finetuned_from(trained))  # fmt: skip
     for split, ppl in (("valid", 48.4), ("test", 47.75)):
         evaluated(tuned, "dynamic", split, ppl, TABLE_8)
     return tmp_path
@@ -71,9 +90,9 @@ def test_another_table_of_the_same_runs_and_none_without_runs(chain):
 
 def test_other_values_of_the_method_do_not_stand_beside_the_published_ones(chain):
     for file in chain.glob("*/analysis/evaluate_dynamic_*.json"):
-        content = json.loads(file.read_text())
+        content = parse_json(file.read_bytes())
         content["options"]["decay"] = 0.02
-        file.write_text(json.dumps(content))
+        file.write_bytes(checked_json(content))
     section = published_perplexities(study_of(chain), Files())
     stages = next(block for block in section.blocks if block.key == "yang_stages")
     (dynamic,) = [row for row in rows_of(stages) if row["stage"] == "finetuned, dynamic"
@@ -82,14 +101,66 @@ def test_other_values_of_the_method_do_not_stand_beside_the_published_ones(chain
     assert any("decay 0.02; published: decay 0.075" in note for note in stages.notes)
 
 
-def test_another_number_of_components_does_not_stand_beside_the_published_one(tmp_path, make_run):
-    make_run(tmp_path, 1, 58.4, name="penn_mos_nt", changes={"mixture.num_experts": 5}, **NT)
+def test_a_chain_as_published_has_no_differences(chain):
+    section = published_perplexities(study_of(chain), Files())
+    assert [block.notes for block in section.blocks] == [[], []]
+    assert not any("not as published" in row for row in rows_beside(chain))
+
+
+def test_a_row_says_what_differs_from_its_experiment(tmp_path, make_run):
+    options = {"optimizer.lr": 5, "trunk.hidden_dropout": 0.5, "patience": 3}
+    make_run(tmp_path, 1, 58.4, name="penn_mos_nt", options=options, **NT)
+    (row,) = rows_beside(tmp_path)
+    assert row["not as published"] == (
+        "trunk.hidden_dropout=0.5 (0.225), optimizer.lr=5 (20) and 1 more"
+    )
     section = published_perplexities(study_of(tmp_path), Files())
-    assert section.blocks == []
+    assert any("patience=3 (100)" in note for block in section.blocks for note in block.notes)
+
+
+def test_a_finetuned_run_is_as_published_where_the_run_before_is_so_too(tmp_path, make_run):
+    trained = make_run(tmp_path, 1, 58.4, name="penn_mos_nt", options={"patience": 3}, **NT)
+    options = finetuned_from(trained)
+    make_run(tmp_path, 1, 55.0, name="penn_mos_nt_finetune", mixture="softmaxes", trigger="asgd",
+             options=options)  # fmt: skip
+    (tuned,) = [row for row in rows_beside(tmp_path, "yang_stages") if row["stage"] == "finetuned"]
+    assert tuned["not as published"] == "before: patience=3 (100)"
+    options |= {"finetuned_from": {"identity": "0" * 12, "weights_sha256": "0" * 64}}
+    make_run(tmp_path / "b", 1, 55.0, name="penn_mos_nt_finetune", mixture="softmaxes",
+             trigger="asgd", options=options)  # fmt: skip
+    (tuned,) = rows_beside(tmp_path / "b", "yang_stages")
+    assert tuned["not as published"] == "runs that it begins with are not among these"
+
+
+def test_the_nearest_number_of_components_stands_beside_the_published_one(tmp_path, make_run):
+    make_run(tmp_path, 1, 58.4, name="penn_mos_nt", changes={"mixture.num_experts": 5}, **NT)
+    (row,) = rows_beside(tmp_path)
+    assert row["not as published"] == "head.mixture.num_experts=5 (15)"
+    make_run(tmp_path, 1, 56.1, name="penn_mos_nt", **NT)
+    (row,) = rows_beside(tmp_path)
+    assert (row["test perplexity"], "not as published" in row) == ("56.10", False)
+
+
+def test_a_run_of_another_name_stands_there_where_nothing_differs(tmp_path, make_run):
+    make_run(tmp_path, 1, 56.1, name="mine", **NT)
+    (row,) = rows_beside(tmp_path)
+    assert (row["experiment"], row["test perplexity"]) == ("penn_mos_nt", "56.10")
+    make_run(tmp_path / "b", 1, 56.1, name="mine", options={"optimizer.lr": 5}, **NT)
+    assert published_perplexities(study_of(tmp_path / "b"), Files()).blocks == []
+
+
+def test_every_finetuned_row_has_a_configuration():
+    for corpus in ("penn", "wt2"):
+        rows = [row for table in published_tables(corpus) for row in table.rows]
+        for name in {row.experiment for row in rows if row.is_finetuned}:
+            config = published_config(f"{name}_finetune")
+            assert config["trigger"]["_target_"].endswith("FromStart")
+    assert published_config("penn_mos_nt_finetune")["optimizer"]["lr"] == 25
+    assert published_config("penn_mos_nt")["optimizer"]["lr"] == 20
 
 
 def test_runs_of_another_corpus_have_no_published_tables(tmp_path, make_run):
-    make_run(tmp_path, 1, 56.0, name="penn_mos_nt", sizes=(10000, 500), **NT)
+    make_run(tmp_path, 1, 56.0, name="penn_mos_nt", sizes=(200, 500), **NT)
     section = published_perplexities(study_of(tmp_path), Files())
     assert section.blocks == []
     assert "no published table is about PTB of this size" in section.missing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lmkit.analyses.predictions import Predictions
+from lmkit.cli.entry import experiment_config
 from lmkit.comparison.groups import studies
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.style import house_style
@@ -13,7 +14,7 @@ def test_mixtures_trained_both_ways_stand_twice_in_the_hit_matrix(tmp_path, make
     add_analyses(make_run(tmp_path, 1, 57.0))
     add_analyses(make_run(tmp_path, 1, 55.0, mixture="softmaxes"))
     add_analyses(make_run(tmp_path, 1, 56.0, mixture="softmaxes", trigger="nt"))
-    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax")
+    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
     with house_style():
         (section,) = Predictions.sections(study, Files())
     hits = next(block for block in section.blocks if block.key == "hits")

@@ -108,15 +108,9 @@ class _BlockFiles:
 
     def _table(self, table: Table, stem: str) -> Fields:
         _write(self.tables / f"{stem}.csv", to_csv(table).encode())
-        _write(self.tables / f"{stem}.tex", to_latex(table).encode())
-        return {
-            "kind": "tables",
-            "stem": stem,
-            "number": next(self._table_numbers),
-            "title": table.title,
-            "caption": table.caption,
-            "html": to_html(table),
-        }
+        _write(self.tables / f"{stem}.tex", to_latex(table, stem).encode())
+        html = to_html(table, next(self._table_numbers), stem)
+        return {"kind": "tables", "stem": stem, "html": html}
 
     def _drawing(self, drawing: Drawing, stem: str) -> Fields:
         lay_out(drawing.figure)

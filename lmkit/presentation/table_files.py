@@ -97,7 +97,7 @@ def to_latex(table: Table, stem: str) -> str:
 def _latex_columns(table: Table) -> str:
     """The columns' kinds; those with long texts have a width, the same for all."""
     are_long = [
-        column.is_text and any(len(row[i].text) > _LONG for row in table.rows)
+        bool(column.is_text) and any(len(row[i].text) > _LONG for row in table.rows)
         for i, column in enumerate(table.columns)
     ]
     width = min(0.3, 0.6 / max(1, sum(are_long)))

@@ -99,7 +99,7 @@ def test_every_section_has_its_tables_and_figures(report):
         "performance", "significance", "published", "rank_and_difference", "pairs", "correlation",
         "averaging", "experts", "latent_dropout", "ranks_10000", "ranks_82429", "divergence",
         "predictions", "hit_shares", "margins", "word_similarity", "word_similarity_published",
-        "components", "press_robustness", "gradient_bottleneck", "runs", "origins",
+        "components", "press_robustness", "gradient_bottleneck", "settings", "runs", "origins",
         "dialogue", "mixture_correlation",
     }  # fmt: skip
     assert figures == {

@@ -161,7 +161,9 @@ def _budget(options: Mapping[str, object]) -> str:
 
 
 def _value(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value).replace("-", "−")
+    if isinstance(value, float):
+        return str(value).replace("-", "−")
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _runs_table(study: Study) -> Table:

@@ -133,8 +133,8 @@ def test_csv_holds_the_numbers_of_the_pages_tables(report, page):
 def test_what_decides_the_numbers_of_each_group_is_shown(report, page):
     rows = {row[0][1]: [text for _, text in row] for row in page.tables["penn_settings"]}
     softmax = rows["Softmax (ET 200)"]
-    assert "lr 20.0" in softmax[3]
-    assert softmax[4] == "AR 2.0"
+    assert "lr 20" in softmax[3]
+    assert softmax[4] == "AR 2, TAR 1"
     assert softmax[-1] == "1, 2, 3"
     assert "latent 0.29" in rows["MoS (K=15, latent dropout=0.29, ET 200)"][2]
     assert "made up" not in (report / "index.html").read_text()  # its corpus lies in files

@@ -20,6 +20,7 @@ from lmkit.presentation.style import COLUMN, figure, identity_line, legend_below
 from lmkit.presentation.tables import Column, Table, number, whole, word
 
 _SHOWN = 8
+_BINS_SHOWN = 40
 _IDENTITY = "lmkit.heads.transforms.Identity"
 
 
@@ -134,11 +135,24 @@ def _curves_drawing(study: Study, found: list[_Curve]) -> Drawing:
     return Drawing("transforms", "Transforms", caption, drawn)
 
 
+def _coarser(curve: _Curve) -> tuple[np.ndarray, np.ndarray]:
+    """Middles and densities of wider bins: in the tails, narrow ones hold a logit or none."""
+    starts = np.arange(0, len(curve.density), -(-len(curve.density) // _BINS_SHOWN))
+    shares = np.add.reduceat(curve.density * np.diff(curve.edges), starts)
+    edges = np.append(curve.edges[:-1][starts], curve.edges[-1])
+    return (edges[1:] + edges[:-1]) / 2, shares / np.diff(edges)
+
+
 def _histogram(study: Study, found: list[_Curve]) -> Drawing:
+    """On a logarithmic axis: the tails, which decide the probabilities, hold few of the logits."""
     drawn, axes = figure((COLUMN[0], COLUMN[1] + 0.3))
     for curve, look in zip(found, looks(), strict=False):
-        axes.stairs(curve.density, curve.edges, label=curve.label, linewidth=1.3, **look)
-    axes.set(xlabel="logit", ylabel="density, 1 / logit")
+        middles, density = _coarser(curve)
+        axes.plot(middles[density > 0], density[density > 0], label=curve.label, **look)
+    axes.set(xlabel="logit", ylabel="density, 1 / logit", yscale="log")
     legend_below(axes)
-    caption = f"Histograms of the logits that the transforms act on, {study.short}, one run each."
+    caption = (
+        f"Histograms of the logits that the transforms act on, {study.short}, one run each; "
+        "bins without a logit are left out."
+    )
     return Drawing("logits", "Logits", caption, drawn)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
 
 from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
@@ -28,7 +31,7 @@ from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
 from lmkit.presentation.section import Block, Drawing, Section
-from lmkit.presentation.style import PAPER, figure, two_colours
+from lmkit.presentation.style import INK, PAPER, figure, two_colours
 from lmkit.presentation.tables import Cell, Column, Table, absent, number, whole, word
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.selection import select_runs
@@ -341,7 +344,10 @@ def _percent(probability: float | None, digits: int) -> Cell:
 
 
 def _hit_matrix(study: Study, contents: Mapping[str, Content]) -> list[Drawing]:
-    """Which head has the true next word among its first five, at contexts that have one."""
+    """Which head has the true next word among its first five, at contexts that have one.
+
+    The contexts of one origin stand together, in a block.
+    """
     by_name = [_by_name(content) for content in contents.values()]
     ranks = {
         name: [contexts.get(name, {}).get("target_rank") for contexts in by_name]
@@ -353,7 +359,9 @@ def _hit_matrix(study: Study, contents: Mapping[str, Content]) -> list[Drawing]:
     hits = np.array([ranks[name] for name in names]).T <= _TOP
     width = min(7.4, max(4.4, 1.6 + 0.28 * len(names)))
     drawn, axes = figure((width, 1.5 + 0.3 * len(contents)))
-    axes.pcolormesh(hits, cmap=two_colours(), vmin=0, vmax=1, edgecolors=PAPER, linewidth=1)
+    colours = two_colours()
+    axes.pcolormesh(hits, cmap=colours, vmin=0, vmax=1, edgecolors=PAPER, linewidth=1)
+    _mark_blocks(axes, [_origin(by_name[0][name]) for name in names])
     axes.set_yticks(np.arange(len(contents)) + 0.5, list(contents))
     targets = [by_name[0][name]["target"] or "" for name in names]
     axes.set_xticks(np.arange(len(names)) + 0.5, targets)
@@ -364,11 +372,41 @@ def _hit_matrix(study: Study, contents: Mapping[str, Content]) -> list[Drawing]:
     axes.grid(False)
     axes.tick_params(length=0)
     axes.set(xlabel="context, by its true next word", ylabel="head")
+    in_words = ("not among the five likeliest", "among the five likeliest")
+    patches = [Patch(color=colours(i), label=text) for i, text in enumerate(in_words)]
+    drawn.legend(handles=patches, loc="outside lower center", ncols=2)
     caption = (
-        f"Blue: the head has the true next word among its five likeliest; grey: it has not. "
-        f"Contexts of {study.short}, in the order of the table."
+        f"Whether a head has the true next word among its five likeliest. Contexts of "
+        f"{study.short}, in the order of the table, in a block for each origin."
     )
     return [Drawing("hits", "Hits among the first five", caption, drawn, width > 5)]
+
+
+def _origin(context: Content) -> str:
+    """Whence a context is: the paper that shows it, else `position`, `text` or `random`."""
+    source = context.get("source") or "position"
+    paper, _, position = context["name"].partition(": ")
+    return paper if source == "published" and position else str(source)
+
+
+def _mark_blocks(axes: Axes, sources: Sequence[str]) -> None:
+    """A line between blocks of columns of one source, and each source above its own."""
+    start = 0
+    for source, same in groupby(sources):
+        end = start + len(list(same))
+        if start:
+            axes.axvline(start, color=INK, linewidth=1.6)
+        axes.annotate(
+            source,
+            ((start + end) / 2, 1.0),
+            xycoords=axes.get_xaxis_transform(),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            size=8,
+        )
+        start = end
 
 
 def _hit_shares(study: Study, contents: Mapping[str, Content]) -> list[Table]:

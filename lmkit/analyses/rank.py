@@ -384,14 +384,16 @@ def _drawings(
         Drawing(
             "spectrum_normalised",
             "Spectrum, normalised",
-            f"Singular values of {of} The largest, 1 at index 1, lies above the figure; of the "
-            f"others the first {FIRST_INDICES} are shown.{note}",
+            f"Singular values of {of} The largest, 1 at index 1, is left out; of the others the "
+            f"first {FIRST_INDICES - 1} are shown, as in Parthiban et al. 2021, figure 7, on a "
+            f"logarithmic axis.{note}",
             normalised_figure(shown),
         ),
         Drawing(
             "spectrum_cumulative",
             "Spectrum, cumulative",
-            f"Share of singular values at most as large as a threshold, of {of}{note}",
+            f"Share of singular values at most as large as a threshold, of {of} As in Yang et al. "
+            f"2018, figure 1.{note}",
             cumulative_figure(shown),
         ),
     ]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from lmkit.comparison.settings import differing_settings, labels, settings_of
 from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.presentation.tables import counted
 from lmkit.runs.finished import FinishedRun, LeftOut
 from lmkit.runs.names import RunNames
 
@@ -144,7 +145,9 @@ class Study:
         rest = [group for group in by_merit if group not in firsts] if len(firsts) < 3 else []
         chosen = sorted([*firsts, *rest][:limit], key=self.groups.index)
         num_left = len(groups) - len(chosen)
-        note = f" {num_left} further groups are not among them." if num_left else ""
+        are = "is" if num_left == 1 else "are"
+        further = counted(num_left, "further group")
+        note = f" {further} {are} not among them." if num_left else ""
         if rest:
             return chosen, note
         longer = [group.label for group in chosen if group.label != group.head.name]

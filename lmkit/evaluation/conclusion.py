@@ -71,7 +71,8 @@ class Conclusion:
         metrics = _metrics(trained, test, spectra["log_probs"])
         if isinstance(defined.source, ToyLanguage):
             metrics |= _truth(defined.source)
-        _log(trained, metrics, spectra["log_probs"])
+        cost = _cost(trained)
+        _log(trained, metrics, cost, spectra["log_probs"])
         _draw(folder, trained.model, metrics, spectra["log_probs"])
         budget = Spent(*defined.budget, epochs=trained.epochs, stopped=trained.stopped)
         result = Result(
@@ -79,7 +80,7 @@ class Conclusion:
             defined.config["name"],
             defined.identity.digest,
             metrics,
-            _cost(trained),
+            cost,
             _origin(defined, trained.model),
             budget,
         )
@@ -159,7 +160,7 @@ def _origin(defined: RunDefinition, model: HeadModule) -> dict[str, Any]:
     return origin if start is None else origin | {"finetuned_from": start}
 
 
-def _log(trained: Trained, metrics: Metrics, spectrum: Spectrum) -> None:
+def _log(trained: Trained, metrics: Metrics, cost: dict[str, Any], spectrum: Spectrum) -> None:
     """Logs the test row, one step after the last: a run that goes on cuts it off again."""
     trained.run.metrics.cut_back(trained.steps)  # drops the row of a conclusion that was killed
     row = {
@@ -169,7 +170,7 @@ def _log(trained: Trained, metrics: Metrics, spectrum: Spectrum) -> None:
     }
     for logger in trained.loggers:
         logger.log_metrics(row, trained.steps + 1)
-    tell(trained.loggers, lambda observer: observer.concluded(metrics))
+    tell(trained.loggers, lambda observer: observer.concluded(metrics, cost))
 
 
 def _draw(folder: RunFolder, model: HeadModule, metrics: Metrics, spectrum: Spectrum) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from lmkit.presentation.figure_files import to_svg
+from lmkit.presentation.figure_files import to_pdf, to_svg
 from lmkit.presentation.style import (
     SERIES,
     figure,
@@ -18,7 +18,7 @@ from lmkit.presentation.style import (
     log_perplexities,
     over_epochs,
 )
-from lmkit.runs.atomic import replace_text
+from lmkit.runs.atomic import replace_atomically, replace_text
 from lmkit.runs.metrics import Row
 
 _SIZE = (7.0, 4.2)  # inches
@@ -75,3 +75,9 @@ def transform_curve(logits: np.ndarray, transformed: np.ndarray, title: str) -> 
 def save(drawn: Figure, path: Path) -> None:
     """Writes SVG, atomically; the same figure gives the same file."""
     replace_text(path, to_svg(drawn, path.stem))
+
+
+def save_pdf(drawn: Figure, path: Path) -> None:
+    """Writes PDF, atomically; the same figure gives the same file."""
+    content = to_pdf(drawn)
+    replace_atomically(path, lambda file: file.write(content))

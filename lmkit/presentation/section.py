@@ -22,11 +22,13 @@ class Drawing(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A figure that a study has drawn already, as SVG. `key` names its file."""
+    """A figure that a study has drawn already, in the house's style. `key` names its files."""
 
     key: str
     title: str
-    svg: bytes
+    caption: str
+    svg: str
+    pdf: bytes | None  # None: the study was run when it drew none
 
 
 class Passage(NamedTuple):

@@ -16,6 +16,7 @@ from lmkit.presentation.style import SERIES, figure, legend_below, looks
 
 FIRST_INDICES = 500  # of the normalised spectrum, as in Parthiban et al. 2021, figure 7
 _HIGHEST = 0.2  # of its values, likewise
+_THRESHOLDS = 400  # of the cumulative distribution, that its steps cannot be seen
 
 
 class LabelledSpectrum(NamedTuple):
@@ -57,10 +58,12 @@ def normalised_figure(spectra: Sequence[LabelledSpectrum]) -> Figure:
     drawn, axes = figure()
     second = max(float(spectrum.relative_S[1]) for spectrum in spectra)
     for spectrum, look in zip(spectra, looks(), strict=False):
-        values = spectrum.relative_S[:FIRST_INDICES]
-        axes.plot(np.arange(1, len(values) + 1), values, label=spectrum.label, **look)
+        values = spectrum.relative_S[1:FIRST_INDICES]
+        axes.plot(np.arange(2, len(values) + 2), values, label=spectrum.label, **look)
     top = min(_HIGHEST, 1.1 * second) or _HIGHEST
-    axes.set(xlabel="index of the singular value", ylabel="σ / σ₁", ylim=(0, top))
+    # the first few indices hold most of the decay: a linear axis has them all on its left edge
+    axes.set(xlabel="index of the singular value", ylabel="σ / σ₁", ylim=(0, top), xscale="log")
+    axes.xaxis.set_major_formatter("{x:g}")
     legend_below(axes)
     return drawn
 
@@ -85,12 +88,21 @@ def _draw_values(axes: Axes, spectra: Sequence[LabelledSpectrum]) -> None:
 
 
 def _draw_shares(axes: Axes, spectra: Sequence[LabelledSpectrum]) -> None:
+    """As in Yang et al. 2018, figure 1: the share of values at most as large as each threshold.
+
+    Without thresholds that drown in rounding.
+    """
     for spectrum, look in zip(spectra, looks(), strict=False):
-        thresholds = spectrum.measures.get("thresholds") or []
-        shares = spectrum.measures.get("cumulative_shares") or []
-        percent = [100 * share for share in shares[::-1]]
-        axes.plot(thresholds[::-1], percent, label=spectrum.label, **look)
-    axes.set(xlabel="threshold on σ / σ₁", ylabel="share of values below, %", xscale="log")
+        ascending_S = np.sort(spectrum.relative_S)
+        positive_S = ascending_S[ascending_S > 0]
+        resolution = max(spectrum.measures.get("resolution", 0.0), 1e-300)
+        lowest = max(resolution, float(positive_S[0]))
+        thresholds = np.geomspace(lowest, 1.0, _THRESHOLDS)
+        below = np.searchsorted(ascending_S, thresholds * (1 + 1e-12), side="right")
+        percent = 100 * below / len(ascending_S)
+        axes.plot(thresholds, percent, label=spectrum.label, **look)
+    axes.set(xlabel="normalised singular value, σ / σ₁", ylabel="cumulative share, %")
+    axes.set_xscale("log")
     axes.set_ylim(-2, 102)
 
 

@@ -10,10 +10,12 @@ from typing import TypedDict
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 INK, GRID, PAPER = "#1b1b1e", "#d9d9de", "#fefefe"
 # Okabe and Ito 2008, without black and yellow, which a dark or a white page would swallow
@@ -90,7 +92,13 @@ def legend_below(axes: Axes) -> None:
 def over_epochs(axes: Axes) -> None:
     """The x axis of all that is drawn over epochs."""
     axes.set_xlabel("epoch")
-    axes.locator_params(axis="x", integer=True)
+    integer_ticks(axes.xaxis)
+
+
+def integer_ticks(axis: Axis) -> None:
+    """An axis of counts: whole numbers, with commas."""
+    axis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
+    axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
 def log_perplexities(axes: Axes) -> None:
@@ -116,7 +124,7 @@ def heat_map(
     axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
     axes.grid(False)
     axes.tick_params(length=0)
-    size = 8 if len(columns) <= 6 else 6
+    size = 8 if len(columns) <= 6 else 7
     for (i, j), value in np.ndenumerate(values):
         if np.isnan(value):
             axes.text(j + 0.5, i + 0.5, "–", ha="center", va="center", size=size)

@@ -10,7 +10,10 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, Template
 from markupsafe import Markup
 
-from lmkit.presentation.tables import Table
+from lmkit.presentation.tables import Column, Table, counted
+
+_MOST_ROWS = 40  # of a table that the page does not fold up
+_LONG = 30  # characters, beyond which a text is broken into lines in LaTeX
 
 _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -28,9 +31,25 @@ def _template() -> Template:
     return Environment(loader=loader, autoescape=True, trim_blocks=True).get_template("table.html")
 
 
-def to_html(table: Table) -> Markup:
-    """The table and its notes; one of many rows is folded up. A click on a header sorts it."""
-    return Markup(_template().render(table=table))
+def to_html(table: Table, number: int, stem: str) -> Markup:
+    """The table, its caption and its notes; one of many rows is folded up unless it is a main one.
+
+    A click on a header sorts it. The first column names the rows.
+
+    Args:
+        number: the table's on its page.
+        stem: of the names of its files.
+    """
+    rows = len(table.rows)
+    return Markup(
+        _template().render(
+            table=table,
+            number=number,
+            stem=stem,
+            size=counted(rows, "row"),
+            is_folded=rows > _MOST_ROWS and not table.is_main,
+        )
+    )
 
 
 def to_csv(table: Table) -> str:
@@ -48,20 +67,23 @@ def to_csv(table: Table) -> str:
     return text.getvalue()
 
 
-def to_latex(table: Table) -> str:
-    """A table of booktabs; \\checkmark is amssymb's."""
+def to_latex(table: Table, stem: str) -> str:
+    """A table of booktabs, in which long texts are broken into lines; \\checkmark is amssymb's.
+
+    Args:
+        stem: of the names of the table's files, which no other table of the page has: its label.
+    """
     header = [_latex_row([column.name for column in table.columns]), r"    \midrule"]
     rows = []
     for i, row in enumerate(table.rows):
         rows += [r"    \midrule"] if i in table.rules else []
         rows.append(_latex_row([cell.text for cell in row]))
-    columns = "".join("l" if column.is_text else "r" for column in table.columns)
     lines = [
         r"\begin{table}",
         r"  \centering",
         rf"  \caption{{{latex_text(table.caption)}}}",
-        rf"  \label{{tab:{table.key.replace('_', '-')}}}",
-        rf"  \begin{{tabular}}{{{columns}}}",
+        rf"  \label{{tab:{stem.replace('_', '-')}}}",
+        rf"  \begin{{tabular}}{{{_latex_columns(table)}}}",
         r"    \toprule",
         *(header if table.has_header else []),
         *rows,
@@ -70,6 +92,23 @@ def to_latex(table: Table) -> str:
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _latex_columns(table: Table) -> str:
+    """The columns' kinds; those with long texts have a width, the same for all."""
+    are_long = [
+        bool(column.is_text) and any(len(row[i].text) > _LONG for row in table.rows)
+        for i, column in enumerate(table.columns)
+    ]
+    width = min(0.3, 0.6 / max(1, sum(are_long)))
+    return "".join(
+        rf"p{{{width:.2f}\linewidth}}" if is_long else _latex_alignment(column)
+        for column, is_long in zip(table.columns, are_long, strict=True)
+    )
+
+
+def _latex_alignment(column: Column) -> str:
+    return "l" if column.is_text else "r"
 
 
 def _latex_row(texts: Sequence[str]) -> str:

@@ -58,6 +58,7 @@ class Table:
         rows: as many entries each as there are columns.
         notes: lines that follow.
         rules: indices of rows above which a line is drawn.
+        is_main: the page shows all of its rows, however many they are.
     """
 
     def __init__(
@@ -70,9 +71,10 @@ class Table:
         notes: Sequence[str] = (),
         *,
         rules: Collection[int] = (),
+        is_main: bool = False,
     ) -> None:
         self.key, self.title, self.caption = key, title, caption
-        self.notes, self.rules = notes, rules
+        self.notes, self.rules, self.is_main = notes, rules, is_main
         cells = [[as_cell(entry) for entry in row] for row in rows]
         if any(len(row) != len(columns) for row in cells):
             raise ValueError(f"{title}: every row must have {len(columns)} entries")
@@ -167,6 +169,11 @@ def p_value(value: float | None) -> Cell:
     if value is None:
         return absent()
     return Cell(f"{value:.3f}" if value >= 0.001 else f"{value:.2e}".replace("-", "−"), (value,))
+
+
+def counted(count: int, one: str, several: str = "") -> str:
+    """`1 run`, `1,204 runs`. `several` is the plural where it does not just end in s."""
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
 def decimal(value: float, digits: int) -> str:

@@ -13,6 +13,7 @@ from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.section import Section
 from lmkit.presentation.style import house_style
+from lmkit.presentation.tables import counted
 from lmkit.report.averaging import averaging
 from lmkit.report.curves import curves
 from lmkit.report.mixture_figures import mixture_figures
@@ -129,9 +130,9 @@ def _overview(per_corpus: Sequence[Study]) -> str:
     """`24 runs of 11 groups on 1 corpus; ...`."""
     groups = [group for study in per_corpus for group in study.groups]
     num_runs = sum(len(group.runs) for group in groups)
-    on = f"{len(per_corpus)} corp{'us' if len(per_corpus) == 1 else 'ora'}"
     return (
-        f"{num_runs:,} finished runs of {len(groups):,} groups on {on}. A group is one head with "
+        f"{counted(num_runs, 'finished run')} of {counted(len(groups), 'group')} on "
+        f"{counted(len(per_corpus), 'corpus', 'corpora')}. A group is one head with "
         "one configuration; its runs differ by their seed alone. What these runs do not cover is "
         "named in each section, and filled in nowhere."
     )

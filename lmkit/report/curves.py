@@ -14,6 +14,7 @@ from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import (
     PAPER,
     figure,
+    integer_ticks,
     legend_below,
     log_perplexities,
     looks,
@@ -79,7 +80,9 @@ def _drawing(
         _mark_switch(axes, points, curve.switched_after, look["color"])
     over_epochs(axes)
     axes.set_ylabel(label)
-    if metric != _RANK:
+    if metric == _RANK:
+        integer_ticks(axes.yaxis)
+    else:
         log_perplexities(axes)
     legend_below(axes)
     caption = f"{title} of {study.short} over epochs; rings: averaging starts after them.{note}"

@@ -11,7 +11,8 @@ from lmkit.comparison.groups import Group, Spread, Study
 from lmkit.comparison.ranks import rank_at
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Drawing
-from lmkit.presentation.style import figure, heat_map
+from lmkit.presentation.style import COLUMN, figure, heat_map
+from lmkit.presentation.tables import counted
 from lmkit.report.varied_settings import number_of, sets_but_for
 
 C, K = "head.transform.c", "head.transform.k"
@@ -54,15 +55,24 @@ def heat_maps(
         maps.append(("grid_rank", f"Press rank, {contexts:,} test contexts", rank, "{:.0f}"))
     drawings = []
     for key, what, values, form in maps:
-        drawn, axes = figure()
+        widest = len(form.format(np.nanmax(values)))
+        drawn, axes = figure(_size(len(all_c), len(all_k), widest))
         heat_map(axes, values, [f"{k:g}" for k in all_k], [signed(c) for c in all_c], form)
         axes.set(xlabel="c (shift, logits)", ylabel="k (slope, no unit)", title=what)
         seeds = seeds_in_words(groups)
         caption = f"GSS over c and k on {study.short}: {what}, mean over seeds: {seeds}."
         if holes := int(np.isnan(values).sum()):
-            caption += f" {holes} points of the grid were not run (–)."
-        drawings.append(Drawing(key, f"The grid: {what.split(',')[0]}", caption, drawn))
+            were = "was" if holes == 1 else "were"
+            caption += f" {counted(holes, 'point')} of the grid {were} not run (–)."
+        is_wide = drawn.get_figwidth() > COLUMN[0]
+        drawings.append(Drawing(key, f"The grid: {what.split(',')[0]}", caption, drawn, is_wide))
     return drawings
+
+
+def _size(columns: int, rows: int, widest: int) -> tuple[float, float]:
+    """Inches, such that a cell holds its number, of at most so many letters of 7 points."""
+    cell = 0.07 * widest + 0.12
+    return max(COLUMN[0], 0.8 + cell * columns), max(COLUMN[1], 1.0 + 0.3 * rows)
 
 
 def _form(values: np.ndarray) -> str:

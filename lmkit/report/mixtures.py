@@ -17,7 +17,13 @@ from lmkit.comparison.ranks import rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_section
 from lmkit.presentation.section import Block, Drawing, Section
-from lmkit.presentation.style import MARKERS, SERIES, figure, legend_below
+from lmkit.presentation.style import (
+    MARKERS,
+    SERIES,
+    figure,
+    integer_ticks,
+    legend_below,
+)
 from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, number, whole
 from lmkit.report.performance import parameters_in_millions
 from lmkit.report.varied_settings import number_of, sets_but_for
@@ -150,35 +156,46 @@ def _drawings(
 ) -> list[Drawing]:
     """Perplexity and capacity, rank and gap over the option."""
 
-    def mean(spread: Spread | None) -> float | None:
-        return None if spread is None else spread.mean
-
     rank = f" Rank of log P over {contexts:,} test contexts." if contexts else ""
-    wanted: list[tuple[str, str, Callable[[Group], float | None], str]] = [
-        ("test", "test perplexity", lambda group: mean(group.spread("test_ppl")), ""),
-        ("rank", "Press rank", lambda group: mean(rank_at(group, files, contexts)), rank),
-        ("gap", "test − train perplexity", lambda group: mean(_gap(group)), ""),
+    wanted: list[tuple[str, str, Callable[[Group], Spread | None], str]] = [
+        ("test", "test perplexity", lambda group: group.spread("test_ppl"), ""),
+        ("rank", "Press rank", lambda group: rank_at(group, files, contexts), rank),
+        ("gap", "test − train perplexity", _gap, ""),
     ]
     if axis.option == _NUM_EXPERTS:
-        wanted.append(("parameters", "parameters, millions", parameters_in_millions, ""))
+        wanted.append(("parameters", "parameters, millions", _parameters_in_millions, ""))
     seeds = seeds_in_words(group for groups in sets for group in groups)
     drawings = []
     for key, label, value, more in wanted:
         title = f"{label[0].upper()}{label[1:]} over the {axis.name}"
-        caption = f"Mixtures trained on {study.short}, means over seeds: {seeds}.{more}"
-        drawing = _drawing(axis, sets, label, value)
+        caption = (
+            f"Mixtures trained on {study.short}: mean and, as a bar, one standard deviation to "
+            f"either side over seeds: {seeds}; a point without a bar is of one seed.{more}"
+        )
+        drawing = _drawing(axis, sets, label, value, counts=key == "rank")
         drawings.append(Drawing(f"{axis.key}_{key}", title, caption, drawing))
     return drawings
 
 
-def _drawing(axis: Axis, sets: Sets, label: str, value: Callable[[Group], float | None]) -> Figure:
+def _parameters_in_millions(group: Group) -> Spread | None:
+    millions = parameters_in_millions(group)
+    return None if millions is None else Spread(millions, None, len(group.runs))
+
+
+def _drawing(
+    axis: Axis, sets: Sets, label: str, value: Callable[[Group], Spread | None], *, counts: bool
+) -> Figure:
+    """Args: counts: the values are counts, so that the axis has whole numbers alone."""
     drawn, axes = figure((4.0, 3.0))
     for i, groups in enumerate(sets):
         points = [(number_of(group, axis.option), value(group)) for group in groups]
         known = [(x, y) for x, y in points if y is not None]
-        axes.plot(
+        axes.errorbar(
             [x for x, _ in known],
-            [y for _, y in known],
+            [y.mean for _, y in known],
+            [y.sd or 0.0 for _, y in known],
+            capsize=3,
+            elinewidth=1,
             color=SERIES[i % len(SERIES)],
             marker=MARKERS[i % len(MARKERS)],
             label=f"{groups[0].head.name}, {groups[0].trigger}",
@@ -186,5 +203,7 @@ def _drawing(axis: Axis, sets: Sets, label: str, value: Callable[[Group], float 
     axes.set(xlabel=axis.name, ylabel=label)
     if axis.option == _NUM_EXPERTS:
         axes.set_xticks(sorted({number_of(g, axis.option) for groups in sets for g in groups}))
+    if counts:
+        integer_ticks(axes.yaxis)
     legend_below(axes)
     return drawn

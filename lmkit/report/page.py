@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, groupby
@@ -12,8 +11,9 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup, escape
 
 from lmkit.errors.user_error import UserError
-from lmkit.presentation.figure_files import for_page, lay_out, to_pdf, to_svg
+from lmkit.presentation.figure_files import for_page, lay_out, svg_width, to_pdf, to_svg
 from lmkit.presentation.section import Block, Drawing, Picture, Section
+from lmkit.presentation.style import COLUMN
 from lmkit.presentation.table_files import to_csv, to_html, to_latex
 from lmkit.presentation.tables import Table
 from lmkit.runs.atomic import replace_atomically
@@ -101,36 +101,39 @@ class _BlockFiles:
         if isinstance(block, Drawing):
             return self._drawing(block, f"{chapter}_{block.key}")
         if isinstance(block, Picture):
-            _write(self.figures / f"{block.key}.svg", block.svg)
-            data = b64encode(block.svg).decode()
-            return {"kind": "pictures", "key": block.key, "title": block.title, "data": data}
+            return self._picture(block)
         return {"kind": "passages", **block._asdict()}
 
     def _table(self, table: Table, stem: str) -> Fields:
         _write(self.tables / f"{stem}.csv", to_csv(table).encode())
-        _write(self.tables / f"{stem}.tex", to_latex(table).encode())
-        return {
-            "kind": "tables",
-            "stem": stem,
-            "number": next(self._table_numbers),
-            "title": table.title,
-            "caption": table.caption,
-            "html": to_html(table),
-        }
+        _write(self.tables / f"{stem}.tex", to_latex(table, stem).encode())
+        html = to_html(table, next(self._table_numbers), stem)
+        return {"kind": "tables", "stem": stem, "html": html}
 
     def _drawing(self, drawing: Drawing, stem: str) -> Fields:
         lay_out(drawing.figure)
-        svg = to_svg(drawing.figure, stem)
+        svg, pdf = to_svg(drawing.figure, stem), to_pdf(drawing.figure)
+        return self._figure(stem, drawing.title, drawing.caption, svg, pdf, drawing.is_wide)
+
+    def _picture(self, picture: Picture) -> Fields:
+        is_wide = svg_width(picture.svg) > COLUMN[0]
+        return self._figure(*picture, is_wide)
+
+    def _figure(
+        self, stem: str, title: str, caption: str, svg: str, pdf: bytes | None, is_wide: bool
+    ) -> Fields:
         _write(self.figures / f"{stem}.svg", svg.encode())
-        _write(self.figures / f"{stem}.pdf", to_pdf(drawing.figure))
+        if pdf is not None:
+            _write(self.figures / f"{stem}.pdf", pdf)
         return {
             "kind": "figures",
             "stem": stem,
             "number": next(self._figure_numbers),
-            "title": drawing.title,
-            "caption": drawing.caption,
-            "svg": Markup(for_page(svg, stem, str(escape(drawing.title)))),
-            "is_wide": drawing.is_wide,
+            "title": title,
+            "caption": caption,
+            "svg": Markup(for_page(svg, stem, str(escape(title)))),
+            "has_pdf": pdf is not None,
+            "is_wide": is_wide,
         }
 
 

@@ -94,7 +94,8 @@ def _performance_table(
         Column(f"Press rank ({contexts:,} contexts)" if contexts else "Press rank", MEAN_SD),
         "p, Student",
     ]
-    return Table("performance", "Perplexity, rank and cost", caption, columns, rows)
+    title = "Perplexity, rank and cost"
+    return Table("performance", title, caption, columns, rows, is_main=True)
 
 
 def _significance_table(study: Study, tested: Sequence[Compared]) -> Table:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lmkit.comparison.groups import Study
+from lmkit.comparison.cells import MEAN_SD, listed, spread_cell
+from lmkit.comparison.groups import Study, spread_of
+from lmkit.comparison.settings import differing_settings
+from lmkit.errors.user_error import UserError
 from lmkit.presentation.section import Section
-from lmkit.presentation.tables import Row, Table, number, whole
+from lmkit.presentation.tables import (
+    DASH,
+    Column,
+    Heading,
+    Row,
+    Table,
+    counted,
+    number,
+    whole,
+)
 from lmkit.runs.finished import FinishedRun
 
 
@@ -17,10 +29,141 @@ def runs_section(study: Study) -> Section:
     return Section(
         "runs",
         "Runs",
-        f"{sum(len(group.runs) for group in study.groups)} runs of {len(study.groups)} groups; a "
-        "group is runs that differ by their seed alone.",
-        [_runs_table(study), _origins_table(study)],
+        f"{counted(sum(len(group.runs) for group in study.groups), 'run')} of "
+        f"{counted(len(study.groups), 'group')}; a group is runs that differ by their seed alone. "
+        f"{_of_a_made_up_language(study)}",
+        [_settings_table(study), _runs_table(study), _origins_table(study)],
     )
+
+
+def _of_a_made_up_language(study: Study) -> str:
+    """A warning where the data were drawn by a program; nothing where they were read from files."""
+    if _reads_files(study):
+        return ""
+    return (
+        "Their language is made up: a program drew its text, so that no figure here compares with "
+        "a published one."
+    )
+
+
+def _reads_files(study: Study) -> bool:
+    """Whether the corpus lies in files, so far as a run's configuration still tells."""
+    for group in study.groups:
+        for run in group.runs:
+            try:
+                return "root" in run.config()["data"]
+            except (UserError, KeyError, TypeError):
+                continue
+    return True
+
+
+def _settings_table(study: Study) -> Table:
+    """What decides the numbers of each group."""
+    rows: list[Row] = []
+    for group in study.groups:
+        options = group.settings
+        epochs = spread_of([float(run.result.budget.epochs) for run in group.runs])
+        rows.append(
+            [
+                group.label,
+                f"{group.names.trunk}: {_in_words(options, _SIZES)}",
+                _in_words(options, _DROPOUTS),
+                _optimizer(options),
+                _in_words(options, _PENALTIES),
+                _in_words(options, _WINDOWS),
+                group.trigger + (", finetuned" if options.get("finetuned") else ""),
+                _budget(options),
+                spread_cell(epochs, 0),
+                ", ".join(str(run.seed) for run in group.runs),
+            ]
+        )
+    caption = (
+        f"What decides the numbers of each group on {study.short}. Whatever else was set is in "
+        "config.yaml of each run."
+    )
+    notes = list(_further_differences(study))
+    columns: list[Heading] = [
+        "head",
+        "trunk and sizes",
+        "dropouts",
+        "optimizer",
+        "penalties",
+        "batches",
+        "averaging",
+        "most epochs",
+        Column("epochs trained", MEAN_SD),
+        "seeds",
+    ]
+    return Table("settings", "What decides the numbers", caption, columns, rows, notes)
+
+
+def _further_differences(study: Study) -> Iterator[str]:
+    """Of each head the options that its groups differ in and that the table does not show."""
+    by_head: dict[str, list[Mapping[str, object]]] = {}
+    for group in study.groups:
+        by_head.setdefault(group.head.name, []).append(group.settings)
+    for name, settings in by_head.items():
+        further = [
+            f"{option} ({', '.join(dict.fromkeys(_value(each.get(option)) for each in settings))})"
+            for option in differing_settings(settings)
+            if option not in _SHOWN and not option.startswith(("trigger.", "sources."))
+        ]
+        if further:
+            yield f"The groups of {name} also differ in {listed(further)}"
+
+
+_SIZES = {
+    "trunk.emb_dim": "embedding",
+    "trunk.hidden_dim": "hidden",
+    "trunk.num_layers": "layers",
+    "head.mixture.num_experts": "components",
+}
+_DROPOUTS = {
+    "trunk.embed_dropout": "word",
+    "trunk.input_dropout": "input",
+    "trunk.hidden_dropout": "hidden",
+    "trunk.output_dropout": "output",
+    "trunk.weight_dropout": "weight",
+    "head.mixture.latent_dropout": "latent",
+}
+_PENALTIES = {"objective.ar_weight": "AR", "objective.tar_weight": "TAR"}
+_WINDOWS = {"windows.batch_size": "size", "windows.bptt": "bptt"}
+_OPTIMIZER = {
+    "optimizer.lr": "lr",
+    "module.transform_lr": "transform's lr",
+    "optimizer.weight_decay": "weight decay",
+    "trainer.gradient_clip_val": "clip",
+}
+_SHOWN = {
+    *_SIZES, *_DROPOUTS, *_PENALTIES, *_WINDOWS, *_OPTIMIZER,
+    "trunk._target_", "optimizer._target_", "finetuned", "max_epochs", "patience",
+}  # fmt: skip
+
+
+def _in_words(options: Mapping[str, object], names: Mapping[str, str]) -> str:
+    """The options that the group has, by their names in words: `hidden 1,150, layers 3`."""
+    texts = [
+        f"{name} {_value(options[option])}" for option, name in names.items() if option in options
+    ]
+    return ", ".join(texts) or DASH
+
+
+def _optimizer(options: Mapping[str, object]) -> str:
+    kind = str(options.get("optimizer._target_", "")).rpartition(".")[2]
+    return f"{kind} {_in_words(options, _OPTIMIZER)}".strip()
+
+
+def _budget(options: Mapping[str, object]) -> str:
+    """`500`, or with the patience that ends it sooner: `500, patience 10`."""
+    most, patience = options.get("max_epochs"), options.get("patience")
+    text = "any number" if most is None else _value(most)
+    return text if patience is None else f"{text}, patience {_value(patience)}"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float):
+        return str(value).replace("-", "−")
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _runs_table(study: Study) -> Table:
@@ -58,7 +201,10 @@ def _origins_table(study: Study) -> Table:
     origins = Counter(_origin(run) for group in study.groups for run in group.runs)
     rows: list[Row] = [[*origin, count] for origin, count in origins.most_common()]
     columns = ("code", "torch", "device", "threads", "runs")
-    return Table("origins", "What made them", "Code and machines of the runs.", columns, rows)
+    caption = "Code and machines of the runs."
+    unknown = sum(n for origin, n in origins.items() if origin[0] == origin[2] == "unknown")
+    notes = [f"{counted(unknown, 'run')} of unknown origin: nothing was recorded of it"]
+    return Table("origins", "What made them", caption, columns, rows, notes if unknown else ())
 
 
 def _origin(run: FinishedRun) -> tuple[str, str, str, str]:

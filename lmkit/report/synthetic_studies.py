@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from lmkit.presentation.figure_files import svg_width
 from lmkit.presentation.section import Picture, Section
-from lmkit.presentation.tables import Table
+from lmkit.presentation.tables import Table, counted
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.finished import LeftOut
 
@@ -35,15 +37,46 @@ def _section(record: Path) -> Section:
         for claim in content["claims"]
     ]
     num_held = sum(bool(claim["holds"]) for claim in content["claims"])
-    caption = f"{num_held} of {len(rows)} claims hold here."
+    hold = "holds" if num_held == 1 else "hold"
+    settings = _settings(content["config"])
+    caption = f"{num_held} of {counted(len(rows), 'claim')} {hold} with these settings: {settings}."
     columns = ("claim", "holds here", "evidence", "source")
     table = Table(key, f"Claims, {name}", caption, columns, rows)
-    pictures = [
-        Picture(
-            f"{key}_{file.stem}",
-            f"{name.capitalize()}: {file.stem.replace('_', ' ')}",
-            (record.parent / file.name).read_bytes(),
-        )
-        for file in map(Path, content["figures"])
+    pictures = []
+    for file in (record.parent / Path(figure).name for figure in content["figures"]):
+        title = f"{name.capitalize()}: {file.stem.replace('_', ' ')}"
+        caption = _shown_in(file.name, content["claims"])
+        svg, pdf = file.read_text("utf-8"), file.with_suffix(".pdf")
+        svg_width(svg)
+        drawn = pdf.read_bytes() if pdf.exists() else None
+        pictures.append(Picture(f"{key}_{file.stem}", title, caption, svg, drawn))
+    intro = f"Made-up distributions, no text and no trained language model ({key})."
+    return Section(key, name.capitalize(), intro, [*pictures, table])
+
+
+def _shown_in(figure: str, claims: Sequence[Mapping[str, Any]]) -> str:
+    """The caption of a figure: the claims that it shows."""
+    shown = [
+        f"“{claim['claim']}”: {'holds' if claim['holds'] else 'does not hold'} here"
+        for claim in claims
+        if claim["figure"] == figure
     ]
-    return Section(key, name.capitalize(), f"{key}.", [*pictures, table])
+    return f"{'; '.join(shown)}." if shown else ""
+
+
+def _settings(config: Mapping[str, Any]) -> str:
+    """All options of the study in words: `seed 1, heads [none+identity], steps 2,000`."""
+    options = {"seed": config["seed"], **config["options"]}
+    return ", ".join(
+        f"{option.replace('_', ' ')} {_value(value)}"
+        for option, value in options.items()
+        if not option.startswith("_")
+    )
+
+
+def _value(value: object) -> str:
+    if isinstance(value, Mapping):  # a head
+        return str(value.get("option", value))
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -26,13 +26,14 @@ class RunObserver(Protocol):
     def transform(self, logits: Sequence[float], transformed: Sequence[float]) -> None:
         """A learned transform has this curve after an epoch, whose row comes next."""
 
-    def concluded(self, metrics: Mapping[str, object]) -> None:
-        """The run has these final metrics, and its spectra on test are in their files.
+    def concluded(self, metrics: Mapping[str, object], cost: Mapping[str, object]) -> None:
+        """The run has these final metrics and this cost; its spectra on test are in their files.
 
         Every row of metrics has been logged, that of the test too. Nothing more follows.
 
         Args:
             metrics: as they will be in `result.json`.
+            cost: likewise.
         """
 
     def leaving(self) -> None:

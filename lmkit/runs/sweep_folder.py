@@ -197,6 +197,19 @@ class SweepFolder:
         return self.path / "failures" / f"{point.run}.json"
 
 
+def sweeps_by_run(runs_dir: Path) -> dict[str, list[str]]:
+    """The names of the sweeps in `runs_dir` that have each run; damaged ones are passed over."""
+    names: dict[str, list[str]] = {}
+    for path in sorted(runs_dir.glob(f"sweeps/*/{MANIFEST}")):
+        try:
+            manifest = _read(path)
+        except UserError:
+            continue
+        for run in dict.fromkeys(point.run for point in manifest.all_points):
+            names.setdefault(run, []).append(manifest.name)
+    return names
+
+
 def require_name(name: str) -> None:
     """Raises UserError unless `name` can be a sweep's."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,100}", name):

@@ -23,6 +23,7 @@ from scipy.stats import ttest_rel
 from torch import Tensor
 
 from lmkit.errors.user_error import require_count, require_list, require_positive
+from lmkit.presentation.tables import counted
 from lmkit.studies.drawing import GRAY, line_with_range, log_x, log_y, panels, shared_legend
 from lmkit.studies.fit import Schedule, fit
 from lmkit.studies.heads import MONOTONE_MLP, MOS, PLIF, SOFTMAX, FreeHead, sized
@@ -160,8 +161,8 @@ class ModeMatching(Study):
         shared_legend(figure, grid.flat)
         fixed = f"M = {self.num_words:,}" if x == "dim" else f"d = {self.words_dim}"
         figure.suptitle(
-            f"N = {self.num_contexts:,} distributions from Dir(α), {fixed}, "
-            f"{self.seeds} seeds (mean and range)"
+            f"N = {self.num_contexts:,} distributions from Dir(α), {fixed},\n"
+            f"{counted(self.seeds, 'seed')} (mean and range)"
         )
         return figure
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from lmkit.errors.user_error import require_count
-from lmkit.presentation.figures import save
+from lmkit.presentation.figures import save, save_pdf
 from lmkit.presentation.style import house_style
 from lmkit.runs.atomic import remove_leftovers, replace_atomically
 from lmkit.runs.folder import RunFolder
@@ -96,6 +96,7 @@ class StudyRun:
             figures = self.study.figures(tables)
             for name, figure in figures.items():
                 save(figure, self.path / f"{name}.svg")
+                save_pdf(figure, self.path / f"{name}.pdf")
         made_by = provenance("", self.threads)  # no corpus: all is drawn from the seed
         record = Record(
             schema_version=SCHEMA_VERSION,

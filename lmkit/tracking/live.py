@@ -12,6 +12,7 @@ from pytorch_lightning.loggers.logger import Logger
 from lmkit.errors.user_error import UserError, require_choice
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import RunNames
+from lmkit.runs.sweep_folder import sweeps_by_run
 from lmkit.tracking.charts import epoch_charts, final_charts, transform_charts
 from lmkit.tracking.record import Filing, RunRecord
 
@@ -44,7 +45,7 @@ class WandbLogger(Logger):
         if isinstance(tags, str):
             raise UserError(f"logger.wandb.tags must be a list such as [a,b], but is {tags!r}")
         self._mode: Literal["offline", "online"] = mode
-        self._filing = Filing(project, group, tags, axes)
+        self._filing = Filing(project, group, tags, axes, [group] if group else [])
         self._record: RunRecord | None = None
 
     @property
@@ -73,7 +74,10 @@ class WandbLogger(Logger):
             silent=True, mode=self._mode, root_dir=str(run.path), resume="allow"
         )
         try:
-            self._record = RunRecord(run, config, names, self._filing, settings)
+            also = sweeps_by_run(run.path.parent).get(run.path.name, [])
+            sweeps = sorted({*self._filing.sweeps, *also})
+            filing = self._filing._replace(sweeps=sweeps)
+            self._record = RunRecord(run, config, names, filing, settings)
         except Exception as error:
             self._give_up(error)
 
@@ -83,8 +87,8 @@ class WandbLogger(Logger):
     def transform(self, logits: Sequence[float], transformed: Sequence[float]) -> None:
         self._tell(lambda record: record.show(transform_charts(logits, transformed)))
 
-    def concluded(self, metrics: Mapping[str, object]) -> None:
-        self._tell(lambda record: record.conclude(metrics, final_charts(record.run)))
+    def concluded(self, metrics: Mapping[str, object], cost: Mapping[str, object]) -> None:
+        self._tell(lambda record: record.conclude(metrics, cost, final_charts(record.run)))
 
     def leaving(self) -> None:
         self._tell(RunRecord.leave)

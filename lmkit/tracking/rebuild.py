@@ -27,7 +27,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile, Row
 from lmkit.runs.names import RunNames
-from lmkit.runs.sweep_folder import Point, SweepFolder
+from lmkit.runs.sweep_folder import Point, SweepFolder, sweeps_by_run
 from lmkit.tracking.charts import Charts, all_epoch_charts, final_charts
 from lmkit.tracking.record import Filing, RunRecord
 from lmkit.tracking.summary import axes_of, filed_as
@@ -51,7 +51,8 @@ class _Run(NamedTuple):
     names: RunNames
     rows: list[Row]
     epoch_charts: Charts
-    result: tuple[Mapping[str, Any], Charts] | None  # metrics and charts; None while unfinished
+    # metrics, cost and charts; None while unfinished
+    result: tuple[Mapping[str, Any], Mapping[str, Any], Charts] | None
 
 
 def rebuild(sweep: SweepFolder, progress: Callable[[], None]) -> Rebuilt:
@@ -63,6 +64,7 @@ def rebuild(sweep: SweepFolder, progress: Callable[[], None]) -> Rebuilt:
     """
     rebuilt = Rebuilt()
     axes = [axis.option for axis in axes_of(sweep)]
+    sweeps_of = sweeps_by_run(sweep.runs_dir)
     for point in sweep.manifest.all_points:
         folder = sweep.run_folder(point)
         if folder.state() == "new":
@@ -73,7 +75,8 @@ def rebuild(sweep: SweepFolder, progress: Callable[[], None]) -> Rebuilt:
             except UserError as error:
                 rebuilt.damaged[point.label] = str(error)
             else:
-                rebuilt.records.append(_write(run, sweep, axes))
+                names = sorted({sweep.manifest.name, *sweeps_of.get(point.run, ())})
+                rebuilt.records.append(_write(run, sweep, axes, names))
                 if run.result is None:
                     rebuilt.unfinished.append(point)
         progress()
@@ -84,7 +87,8 @@ def _read(folder: RunFolder) -> _Run:
     """Raises: UserError naming the file that is damaged."""
     result = None
     if folder.state() == "finished":
-        result = folder.read_result().metrics, final_charts(folder)
+        ended = folder.read_result()
+        result = ended.metrics, ended.cost, final_charts(folder)
     config = folder.read_config()
     for option in ("name", "seed"):
         if option not in config:
@@ -99,13 +103,17 @@ def _read(folder: RunFolder) -> _Run:
     )
 
 
-def _write(run: _Run, sweep: SweepFolder, axes: list[str]) -> Path:
-    """Records one run beside the others, then removes what was recorded of it before."""
+def _write(run: _Run, sweep: SweepFolder, axes: list[str], sweeps: list[str]) -> Path:
+    """Records one run beside the others, then removes what was recorded of it before.
+
+    Args:
+        sweeps: names of all that have the run; whichever is rebuilt, the tags are the same.
+    """
     name = run.folder.path.name
     records = sweep.path / "wandb"
     tables = records / f"tables-{time.time_ns()}-{name}"
     project, tags = filed_as(run.config)
-    filing = Filing(project, sweep.manifest.name, tags, axes)
+    filing = Filing(project, sweep.manifest.name, tags, axes, sweeps)
     try:
         records.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=sweep.path, prefix=".wandb-") as partial:

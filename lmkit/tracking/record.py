@@ -18,8 +18,9 @@ class Filing(NamedTuple):
 
     project: str
     group: str | None  # name of the sweep
-    tags: Sequence[str]  # besides the head's name
+    tags: Sequence[str]  # besides the head's name and the sweeps
     axes: Sequence[str]  # options whose values become summary fields
+    sweeps: Sequence[str] = ()  # all that have the run, which W&B's group alone cannot tell
 
 
 class RunRecord:
@@ -50,7 +51,7 @@ class RunRecord:
             name=run.path.name,
             project=filing.project,
             group=filing.group,
-            tags=list(dict.fromkeys([names.family, *filing.tags])),
+            tags=list(dict.fromkeys([names.family, *filing.tags, *filing.sweeps])),
             job_type=f"seed {config['seed']}",
             config=dict(config),
             settings=settings,
@@ -66,10 +67,10 @@ class RunRecord:
         """Logs charts with the row that comes next."""
         self._wandb.log(charts, commit=False)
 
-    def conclude(self, metrics: Mapping[str, Any], charts: Charts) -> None:
+    def conclude(self, metrics: Mapping[str, Any], cost: Mapping[str, Any], charts: Charts) -> None:
         """Logs the last charts and the result, and writes all that is buffered."""
         self._wandb.log(charts)
-        self._wandb.summary.update({**result_fields(metrics), "finished": True})
+        self._wandb.summary.update({**result_fields(metrics, cost), "finished": True})
         self._wandb.finish(exit_code=0)
 
     def leave(self) -> None:

@@ -15,6 +15,7 @@ Value = str | int | float | bool
 DEFAULT_PROJECT = "lmkit"  # of a run that was trained without W&B
 _NAMED = ("head", "trunk", "trigger", "data")  # sections whose kinds a run has names for
 _RESULTS = ("train_ppl", "valid_ppl", "test_ppl", "floor_ppl", "best_epoch", "true_rank")
+_COSTS = ("parameters", "seconds_per_epoch")
 _RANKS = ("press_rank", "stable_rank", "participation_ratio", "entropy_rank")
 
 
@@ -84,10 +85,16 @@ def run_fields(config: Mapping[str, Any], names: RunNames, axes: Sequence[str]) 
     return fields
 
 
-def result_fields(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """What came out: the perplexities and ranks among the `metrics` of a run's result."""
+def result_fields(metrics: Mapping[str, Any], cost: Mapping[str, Any]) -> dict[str, float]:
+    """What came out: perplexities, ranks and their contexts, parameters and seconds.
+
+    Args:
+        metrics: of a run's result.
+        cost: likewise.
+    """
     spectrum = metrics.get("test_spectrum", {})
     fields = {name: metrics.get(name) for name in _RESULTS}
+    fields |= {name: cost.get(name) for name in _COSTS}
     fields["rank_contexts"] = spectrum.get("num_contexts")
     return rank_fields(spectrum) | {n: value for n, value in fields.items() if value is not None}
 

@@ -44,7 +44,8 @@ def commands_of_readme() -> Iterator[str]:
 def examples_of_help() -> Iterator[str]:
     """The indented lines of the help texts in conf/."""
     for file in sorted(CONFIGS.rglob("*.yaml")):
-        yield from re.findall(r"^ {8}(lmkit .*)", file.read_text("utf-8"), re.MULTILINE)
+        text = re.sub(r"\\\n\s*", "", file.read_text("utf-8"))
+        yield from re.findall(r"^ {8}(lmkit .*)", text, re.MULTILINE)
 
 
 COMMANDS = list(dict.fromkeys([*commands_of_readme(), *examples_of_help()]))

@@ -10,7 +10,16 @@ from matplotlib.figure import Figure
 
 from lmkit.presentation import figures
 from lmkit.presentation.figure_files import for_page, lay_out, to_pdf, to_svg
-from lmkit.presentation.style import INK, SERIES, figure, house_style, legend_below, looks
+from lmkit.presentation.spectrum_figures import LabelledSpectrum, cumulative_figure
+from lmkit.presentation.style import (
+    INK,
+    SERIES,
+    figure,
+    house_style,
+    integer_ticks,
+    legend_below,
+    looks,
+)
 
 
 def example() -> Figure:
@@ -70,3 +79,22 @@ def test_figures_of_a_run_are_of_the_house_and_leave_the_users_settings_alone(tm
     assert list(lines["valid"]) == [1, 2, 3]
     (axes,) = drawn["spectrum"].axes
     assert list(axes.lines[0].get_ydata()) == [1.0, 0.5]
+
+
+def test_counts_have_whole_numbers_with_commas():
+    with house_style():
+        drawn, axes = figure()
+        axes.plot([1, 2], [9998, 9999])
+        integer_ticks(axes.yaxis)
+        drawn.draw_without_rendering()
+    texts = [label.get_text() for label in axes.get_yticklabels()]
+    assert "9,998" in texts
+    assert len(texts) == len(set(texts))  # of a fraction the text would repeat its neighbour's
+
+
+def test_the_cumulative_share_is_of_all_singular_values():
+    relative_S = np.array([1.0, 0.1, 0.01, 0.01])
+    (line,) = cumulative_figure([LabelledSpectrum("GSS", relative_S, {})]).axes[0].lines
+    x, y = line.get_data()
+    assert (y[0], y[-1]) == (50.0, 100.0)
+    assert y[np.searchsorted(x, 0.5)] == 75.0

@@ -17,6 +17,7 @@ from lmkit.presentation.tables import (
     Column,
     Table,
     absent,
+    counted,
     interval,
     key_values,
     number,
@@ -74,7 +75,7 @@ def test_an_optional_column_appears_once_a_row_has_a_value():
 
 
 def test_latex_is_balanced_plain_and_of_as_many_cells_as_columns():
-    text = to_latex(TABLE)
+    text = to_latex(TABLE, "penn_k")
     assert text.isascii()
     bare = re.sub(r"\\[{}&%$#_]", "", text)
     depth = 0
@@ -131,8 +132,8 @@ def test_names_with_values_have_no_header():
     table = key_values("run", [("seed", 1), ("method", "cache")])
     assert len(printed(table, 80)) == 5
     assert to_csv(table) == "seed,1\nmethod,cache\n"
-    assert "<thead>" not in to_html(table)
-    assert to_latex(table).count("midrule") == 0
+    assert "<thead>" not in to_html(table, 1, "t")
+    assert to_latex(table, "t").count("midrule") == 0
 
 
 @pytest.mark.parametrize("width", [30, 60, 100, 400])
@@ -151,14 +152,39 @@ def test_many_runs_side_by_side_keep_their_numbers_whole_on_any_terminal(width, 
 
 
 def test_html_escapes_sorts_by_values_and_folds_up_many_rows():
-    html = to_html(plain_table("t", ["a", "b"], [["<b>", Cell("57.0 ± 1.0", (57.0,))]]))
-    assert '<td class="text" data-v="&lt;b&gt;">&lt;b&gt;</td>' in html
+    html = to_html(plain_table("t", ["a", "b"], [["<b>", Cell("57.0 ± 1.0", (57.0,))]]), 1, "t")
+    assert '<th scope="row" class="text" data-v="&lt;b&gt;">&lt;b&gt;</th>' in html
     assert '<td data-v="57.0">57.0 ± 1.0</td>' in html
     assert "<details>" not in html
-    assert "<summary>41 rows</summary>" in to_html(plain_table("t", ["a"], [[1]] * 41))
+    many = to_html(plain_table("Runs", ["a"], [[1]] * 41), 7, "t")
+    assert "<summary>Table 7. Runs (41 rows)</summary>" in many
+    main = Table("k", "Runs", "c", ["a"], [[1]] * 41, is_main=True)
+    assert "<details>" not in to_html(main, 7, "t")
+
+
+def test_a_table_has_a_caption_row_headers_and_a_scroll_area_for_the_keyboard():
+    html = to_html(TABLE, 3, "penn_k")
+    assert "<caption>" in html
+    assert f"<b>Table 3. {TABLE.title}.</b>" in html
+    assert 'href="tables/penn_k.csv"' in html
+    assert html.count('<th scope="row"') == len(TABLE.rows)
+    assert f'tabindex="0" role="region" aria-label="{TABLE.title}"' in html
+
+
+def test_labels_in_latex_are_the_files_and_long_texts_are_broken_into_lines():
+    rows = [["a claim of many words, more than fit a line", "yes", 1.0]]
+    latex = to_latex(Table("claims", "t", "c", ["claim", "holds", "p"], rows), "penn_claims")
+    assert r"\label{tab:penn-claims}" in latex
+    assert r"\begin{tabular}{p{0.30\linewidth}lr}" in latex
+
+
+def test_one_is_singular():
+    assert [counted(n, "run") for n in (0, 1, 1204)] == ["0 runs", "1 run", "1,204 runs"]
+    assert counted(1, "corpus", "corpora") == "1 corpus"
+    assert counted(2, "corpus", "corpora") == "2 corpora"
 
 
 def test_rules_are_drawn_in_html_and_latex():
     table = plain_table("t", ["a"], [[1], [2]], rules=[1])
-    assert to_html(table).count('<tr class="rule">') == 1
-    assert to_latex(table).count("midrule") == 2
+    assert to_html(table, 1, "t").count('<tr class="rule">') == 1
+    assert to_latex(table, "t").count("midrule") == 2

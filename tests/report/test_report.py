@@ -99,7 +99,7 @@ def test_every_section_has_its_tables_and_figures(report):
         "performance", "significance", "published", "rank_and_difference", "pairs", "correlation",
         "averaging", "experts", "latent_dropout", "ranks_10000", "ranks_82429", "divergence",
         "predictions", "hit_shares", "margins", "word_similarity", "word_similarity_published",
-        "components", "press_robustness", "gradient_bottleneck", "runs", "origins",
+        "components", "press_robustness", "gradient_bottleneck", "settings", "runs", "origins",
         "dialogue", "mixture_correlation",
     }  # fmt: skip
     assert figures == {
@@ -128,6 +128,16 @@ def test_csv_holds_the_numbers_of_the_pages_tables(report, page):
         ]
         for line, cells in zip(rows[1:], shown[1:], strict=True):
             assert [line[i] for i in firsts] == [value for value, _ in cells], path.name
+
+
+def test_what_decides_the_numbers_of_each_group_is_shown(report, page):
+    rows = {row[0][1]: [text for _, text in row] for row in page.tables["penn_settings"]}
+    softmax = rows["Softmax (ET 200)"]
+    assert "lr 20" in softmax[3]
+    assert softmax[4] == "AR 2, TAR 1"
+    assert softmax[-1] == "1, 2, 3"
+    assert "latent 0.29" in rows["MoS (K=15, latent dropout=0.29, ET 200)"][2]
+    assert "made up" not in (report / "index.html").read_text()  # its corpus lies in files
 
 
 def test_published_figures_stand_beside_ours(page):

@@ -4,43 +4,69 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lmkit.presentation.style import SERIES
 from lmkit.report.page import Chapter, write_report
 from lmkit.report.synthetic_studies import synthetic_studies
 from lmkit.runs.checksums import checked_json
 
-SVG = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
+SVG = (
+    f'<svg width="504pt" height="9pt" xmlns="http://www.w3.org/2000/svg"><path fill="{SERIES[0]}"/>'
+    "</svg>"
+)
 CLAIMS = [
-    {"claim": "a < b", "holds": True, "evidence": "1 & 2", "source": "Orhan"},
-    {"claim": "c", "holds": False, "evidence": "3", "source": "Ganea"},
-]
+    {"claim": "a < b", "holds": True, "evidence": "1 & 2", "source": "Orhan",
+     "figure": "ranks.svg"},
+    {"claim": "c", "holds": False, "evidence": "3", "source": "Ganea", "figure": "other.svg"},
+]  # fmt: skip
+CONFIG = {
+    "seed": 3,
+    "options": {
+        "_target_": "Study",
+        "heads": [{"_target_": "FreeHead", "option": "none+gss"}],
+        "steps": 2000,
+        "dims": [1, 2],
+    },
+}
 
 
-def write_study(runs: Path, name: str, content: bytes) -> None:
+def write_study(runs: Path, name: str, content: bytes) -> Path:
     folder = runs / "synthetic" / name
     folder.mkdir(parents=True)
     (folder / "synthetic.json").write_bytes(content)
-    (folder / "ranks.svg").write_bytes(SVG)
+    (folder / "ranks.svg").write_text(SVG)
+    return folder
 
 
-def test_claims_and_figures_of_each_study_are_on_the_page(tmp_path):
-    content = {"experiment": "rank_bounds", "claims": CLAIMS, "figures": ["ranks.svg"]}
-    write_study(tmp_path / "runs", "rank_bounds-01", checked_json(content))
+def write_page(tmp_path: Path, **content: object) -> tuple[str, Path]:
+    study = {"experiment": "rank_bounds", "config": CONFIG, "claims": CLAIMS, **content}
+    folder = write_study(tmp_path / "runs", "rank_bounds-01", checked_json(study))
+    (folder / "ranks.pdf").write_bytes(b"%PDF")
     sections, left_out = synthetic_studies([f"{tmp_path}/runs/synthetic/*"])
     assert left_out == []
-    (section,) = sections
-    picture, table = section.blocks
-    assert picture.svg == SVG
-    assert [[cell.text for cell in row] for row in table.rows] == [
-        ["a < b", "yes", "1 & 2", "Orhan"],
-        ["c", "no", "3", "Ganea"],
-    ]
     chapters = [Chapter("isolation", "Isolation", [], sections)]
     page = write_report(tmp_path / "out", "Title", "", chapters, [])
-    html = page.read_text()
-    assert "1 of 2 claims hold here" in html
+    return page.read_text(), tmp_path / "out"
+
+
+def test_claims_stand_on_the_page_with_the_settings_that_they_were_measured_with(tmp_path):
+    html, _ = write_page(tmp_path, figures=[])
+    settings = "seed 3, heads [none+gss], steps 2,000, dims [1, 2]"
+    assert f"1 of 2 claims holds with these settings: {settings}." in html
     assert "a &lt; b" in html
-    assert 'src="data:image/svg+xml;base64,' in html
-    assert (tmp_path / "out" / "figures" / "rank_bounds-01_ranks.svg").read_bytes() == SVG
+    assert "1 &amp; 2" in html
+    assert "Made-up distributions" in html
+
+
+def test_a_figure_has_number_caption_files_and_the_pages_colours(tmp_path):
+    html, out = write_page(tmp_path, figures=["ranks.svg"])
+    assert "Figure 1. Rank bounds: ranks." in html
+    assert "“a &lt; b”: holds here" in html
+    assert "“c”" not in html  # another figure shows it
+    assert 'fill="var(--s0)"' in html
+    assert 'class="wide"' in html
+    assert (out / "figures" / "rank_bounds-01_ranks.svg").read_text() == SVG
+    assert (out / "figures" / "rank_bounds-01_ranks.pdf").read_bytes() == b"%PDF"
+    assert 'href="figures/rank_bounds-01_ranks.pdf"' in html
 
 
 def test_a_damaged_study_is_left_out_with_the_reason(tmp_path):

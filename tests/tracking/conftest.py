@@ -69,9 +69,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     measures = write_toy_spectrum(run.spectra / "test_log_probs.npz")
     metrics.append(31, 3, {"test/ppl": 34.5})
     results = {"valid_ppl": 100.0 / 3, "test_ppl": 34.5, "test_spectrum": measures.to_dict()}
+    cost = {"parameters": 24_221_600, "seconds_per_epoch": 57.5}
     spent = Spent(3, None, 3, "max_epochs")
     publish_result(
-        run.result, Result(SCHEMA_VERSION, "toy", "0123456789ab", results, {}, {}, spent)
+        run.result, Result(SCHEMA_VERSION, "toy", "0123456789ab", results, cost, {}, spent)
     )
     return run
 

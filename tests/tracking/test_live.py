@@ -42,10 +42,15 @@ def play(run_logger: WandbLogger, run: RunFolder) -> None:
         run_logger.log_metrics(values | {"epoch": row["epoch"] - 1}, row["step"])
 
 
+def conclude(run_logger: WandbLogger, run: RunFolder) -> None:
+    result = run.read_result()
+    run_logger.concluded(result.metrics, result.cost)
+
+
 def test_a_run_is_recorded_as_it_is_rebuilt_from_its_folder(finished, tmp_path):
     run_logger = logger()
     play(run_logger, finished)
-    run_logger.concluded(finished.read_result().metrics)
+    conclude(run_logger, finished)
     (record,) = offline(finished.path)
     lines = [["head.transform.c=-1.5", "head.transform.k=2.5"], ["seed=2"]]
     points = [Point("a", lines[0], finished.path.name, "toy", 3, None)]
@@ -61,19 +66,20 @@ def test_a_run_is_recorded_as_it_is_rebuilt_from_its_folder(finished, tmp_path):
     assert recorded == rebuilt
     assert recorded["config"] == CONFIG
     assert (recorded["run_id"], recorded["project"]) == (finished.path.name, "theirs")
-    assert (recorded["run_group"], recorded["tags"]) == ("mine", ["gss", "odd"])
+    assert (recorded["run_group"], recorded["tags"]) == ("mine", ["gss", "odd", "mine"])
     assert (recorded["job_type"], recorded["exit_code"]) == ("seed 141", 0)
 
 
 def test_the_summary_says_what_the_run_is_and_what_came_out(finished):
     run_logger = logger()
     play(run_logger, finished)
-    run_logger.concluded(finished.read_result().metrics)
+    conclude(run_logger, finished)
     summary = inspect(offline(finished.path)[0])["summary"]
     assert (summary["head"], summary["trunk"], summary["data"]) == ("GSS", "AWD-LSTM", "Toy")
     assert (summary["head_transform_c"], summary["head_transform_k"]) == (-1.5, 2.5)
     assert (summary["test_ppl"], summary["press_rank"], summary["finished"]) == (34.5, 60, True)
     assert summary["effective_rank_0_001"] < 60
+    assert (summary["parameters"], summary["rank_contexts"]) == (24_221_600, 100)
 
 
 def test_a_run_is_not_recorded_on_one_that_an_error_left_open(finished, tmp_path):
@@ -81,7 +87,7 @@ def test_a_run_is_not_recorded_on_one_that_an_error_left_open(finished, tmp_path
     left_open, run_logger = logger(), logger()
     left_open.begin(other, CONFIG, NAMES)
     play(run_logger, finished)
-    run_logger.concluded(finished.read_result().metrics)
+    conclude(run_logger, finished)
     left_open.finalize("failed")
     assert inspect(offline(finished.path)[0])["summary"]["finished"]
     unfinished = inspect(offline(other.path)[0])
@@ -138,7 +144,7 @@ def test_a_failure_of_wandb_is_told_once_and_ends_nothing_else(at, finished, mon
     monkeypatch.setattr(Failing, "run", finished, raising=False)
     run_logger = logger()
     play(run_logger, finished)
-    run_logger.concluded(finished.read_result().metrics)
+    conclude(run_logger, finished)
     reason = "No space left on device" if at == "begin" else "Connection lost"
     assert capsys.readouterr().out == f"W&B's record ends early ({reason}); metrics.csv is whole\n"
 

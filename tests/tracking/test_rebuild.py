@@ -8,6 +8,7 @@ import pytest
 
 from lmkit.cli import sweep as command
 from lmkit.errors.user_error import UserError
+from lmkit.runs.sweep_folder import Manifest, SweepFolder
 from lmkit.tracking import sync
 from lmkit.tracking.rebuild import rebuild
 from tests.tracking.conftest import inspect, offline
@@ -23,6 +24,16 @@ def test_twice_is_the_same_and_leaves_one_record_for_each_run(sweep):
     assert offline(sweep.path) == sorted(second.records)
     assert len(list((sweep.path / "wandb").iterdir())) == 4  # two runs, and their tables
     assert [p.name for p in sweep.path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_a_run_that_two_sweeps_share_has_both_as_tags(sweep):
+    shared = sweep.manifest.points[0]
+    manifest = Manifest("other", sweep.manifest.runs_dir, sweep.manifest.started_in, 1, [shared])
+    other = SweepFolder.of(manifest)
+    other.save()
+    recorded = [inspect(rebuild(each, lambda: None).records[0]) for each in (sweep, other)]
+    assert [record["run_group"] for record in recorded] == ["mine", "other"]
+    assert [record["tags"] for record in recorded] == [["gss", "odd", "mine", "other"]] * 2
 
 
 def test_the_command_tells_unfinished_damaged_and_new_runs_apart(sweep, monkeypatch, capsys):

@@ -58,7 +58,8 @@ def test_results_are_perplexities_and_the_ranks_that_are_resolved():
         "thresholds": [1.0],
     }
     metrics = {"test_ppl": 60.5, "test_nll": 4.1, "test_spectrum": spectrum}
-    assert result_fields(metrics) == {
+    assert result_fields(metrics, {"parameters": 9, "seconds_per_epoch": None}) == {
+        "parameters": 9,
         "test_ppl": 60.5,
         "press_rank": 12,
         "effective_rank_0_001": 3,

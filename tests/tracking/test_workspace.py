@@ -41,7 +41,9 @@ def panels(shown: ws.Workspace, kind: type) -> list:
 def summary_fields(template: RunFolder) -> set[str]:
     """What a run of such a sweep has in its summary."""
     axes = [axis.option for axis in AXES]
-    return {*run_fields(CONFIG, NAMES, axes), *result_fields(template.read_result().metrics)}
+    result = template.read_result()
+    fields = result_fields(result.metrics, result.cost)
+    return {*run_fields(CONFIG, NAMES, axes), *fields}
 
 
 def test_panels_draw_fields_that_runs_have(made, summary_fields):

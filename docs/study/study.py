@@ -1,0 +1,83 @@
+"""Keeps the runs of lmkit's own study in the repository, and makes its tables and figures of them.
+
+    python docs/study/study.py keep RUNS       copies what has finished in RUNS into docs/study/runs
+    python docs/study/study.py restore RUNS    copies it back, so that only the rest is trained
+    python docs/study/study.py write           writes the report's tables, figures and page
+
+What is kept of a run is what its numbers are read from: no checkpoints, no spectra of inner epochs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+KEPT = FOLDER / "runs"
+FILES = ("config.yaml", "identity.json", "metrics.csv", "result.json", "train.log")
+PAGE_BYTES = 2_000_000  # a larger page is left out
+
+
+def copy_finished(source: Path, target: Path) -> int:
+    """Copies the finished runs that are not there yet. Returns: how many."""
+    count = 0
+    for result in sorted(source.glob("penn_study*/result.json")):
+        run, copy = result.parent, target / result.parent.name
+        if copy.exists():
+            continue
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target) as partial:
+            whole = Path(partial) / run.name
+            (whole / "spectra").mkdir(parents=True)
+            for name in FILES:
+                if (run / name).exists():
+                    shutil.copy2(run / name, whole)
+            for spectrum in run.glob("spectra/test_*.npz"):
+                shutil.copy2(spectrum, whole / "spectra")
+            whole.rename(copy)
+        count += 1
+    return count
+
+
+def write() -> None:
+    """The report over the kept runs: its tables as CSV, its figures as SVG, its page."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report"
+        command = [sys.executable, "-m", "lmkit", "report", f"runs={KEPT}", f"out={report}"]
+        subprocess.run(command, check=True)
+        for kind, ending in (("tables", "csv"), ("figures", "svg")):
+            shutil.rmtree(FOLDER / kind, ignore_errors=True)
+            (FOLDER / kind).mkdir()
+            for file in (report / kind).glob(f"*.{ending}"):
+                shutil.copy2(file, FOLDER / kind)
+        page = report / "index.html"
+        if page.stat().st_size <= PAGE_BYTES:
+            shutil.copy2(page, FOLDER)
+        else:
+            (FOLDER / page.name).unlink(missing_ok=True)
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("keep", "restore", "write"))
+    parser.add_argument("runs", nargs="?", type=Path, help="folder of runs, for keep and restore")
+    arguments = parser.parse_args()
+    if arguments.what == "write":
+        write()
+    elif arguments.runs is None:
+        parser.error(f"{arguments.what} needs the folder of runs")
+    elif arguments.what == "keep":
+        print(f"{copy_finished(arguments.runs, KEPT)} runs kept in {KEPT}")
+    else:
+        print(f"{copy_finished(KEPT, arguments.runs)} runs restored in {arguments.runs}")
+
+
+if __name__ == "__main__":
+    main()

@@ -103,11 +103,10 @@ def test_every_section_has_its_tables_and_figures(report):
         "dialogue", "mixture_correlation",
     }  # fmt: skip
     assert figures == {
-        "rank_gss", "rank_heads", "grid_perplexity", "grid_rank", "experts_test", "experts_rank",
-        "experts_gap", "experts_parameters", "latent_dropout_test", "latent_dropout_rank",
-        "latent_dropout_gap", "spectrum_log", "spectrum_normalised", "spectrum_cumulative",
+        "rank_gss", "rank_heads", "grid_perplexity", "grid_rank", "mixtures_experts",
+        "mixtures_latent_dropout", "spectrum_log", "spectrum_normalised", "spectrum_cumulative",
         "hits", "wins", "transforms", "logits", "curve_valid", "curve_train", "rank_under_noise",
-        "mixture_rank", "mixture_capacity",
+        "mixture_rank",
     }  # fmt: skip
     for path in (report / "figures").iterdir():
         if path.suffix == ".svg":

@@ -100,7 +100,8 @@ def test_every_section_has_its_tables_and_figures(report):
         "averaging", "experts", "latent_dropout", "ranks_10000", "ranks_82429", "divergence",
         "predictions", "hit_shares", "margins", "word_similarity", "word_similarity_published",
         "components", "press_robustness", "gradient_bottleneck", "runs", "origins",
-        "dialogue", "mixture_correlation",
+        "dialogue", "mixture_correlation", "yang_stages", "yang_ablation", "ganea_results",
+        "cost",
     }  # fmt: skip
     assert figures == {
         "rank_gss", "rank_heads", "grid_perplexity", "grid_rank", "mixtures_experts",

@@ -95,6 +95,8 @@ def test_printed_hyperparameters_stand_beside_those_of_the_runs(grow):
     options = {"windows.batch_size": 20, "trunk.hidden_dropout": 0.2}
     section = published_hyperparameters(study_of(grow(82429, (15,), options)), Files())
     (table,) = section.blocks
+    (note,) = table.notes
+    assert note.endswith("trunk.hidden_dropout=0.2 (0.225); windows.batch_size=20 (12)")
     rows = {row[1].text: [cell.text for cell in row[2:]] for row in table.rows}
     assert rows["head.mixture.num_experts"] == ["15", "15", ""]
     assert rows["optimizer.lr"] == ["20", "20", ""]

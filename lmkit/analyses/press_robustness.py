@@ -113,6 +113,7 @@ class PressRobustness(Analysis):
             blocks = [_report_table(study, noisy), _report_drawing(study, noisy)]
         else:
             missing.append("no press_robustness.json: lmkit press_robustness run=RUNS")
+        missing += _beyond(noisy)
         intro = "A matrix of known rank is rounded and perturbed: what does Press's rank say?"
         return [Section("robustness", "Robustness of the rank", intro, blocks, missing)]
 
@@ -299,12 +300,28 @@ def _report_table(study: Study, noisy: Mapping[str, Content]) -> Table:
         Column("published", is_optional=True),
         *(Column(f"{epsilon}-effective rank") for epsilon in _EPSILONS.values()),
     ]
+    first, last = published_robustness().widest_noise
     caption = (
         f"Rank of log P reduced to a known rank, with Gaussian noise of variance c / n², "
         f"{study.short}, one run a head. Predicted: by random-matrix theory. Published: "
-        f"{published_robustness().source}, where the matrix has the same size."
+        f"{published_robustness().source}, where the matrix has the same size; of its table 15 "
+        f"(c from {first:g} to {last:g}) no ranks are known here, and beside other c than these "
+        "the prediction stands alone."
     )
     return Table("press_robustness", "Press rank under noise", caption, columns, rows)
+
+
+def _beyond(noisy: Mapping[str, Content]) -> list[str]:
+    """The ends of the published noises that no run was given, and how to have them."""
+    measured = {each["c"] for content in noisy.values() for each in content["noise"]}
+    wanted = [c for c in published_robustness().widest_noise if c not in measured]
+    if not noisy or not wanted:
+        return []
+    values = ",".join(f"{c:g}" for c in wanted)
+    return [
+        f"no noise of c = {values.replace(',', ' and ')}, up to which the supplement's table 15 "
+        f"goes: lmkit press_robustness run=RUNS 'noise=[{values}]'"
+    ]
 
 
 def _noise_cell(c: float) -> Cell:

@@ -15,6 +15,7 @@ from scipy import stats
 
 from lmkit.errors.user_error import UserError
 
+FEWEST_POINTS = 3  # of a correlation
 _RESAMPLES = 1999
 
 
@@ -41,7 +42,7 @@ def correlate(x: Sequence[float], y: Sequence[float], seed: int = 0) -> Correlat
     if len(x) != len(y):
         raise UserError(f"a correlation needs pairs, but there are {len(x)} and {len(y)} values")
     n, x_n, y_n = len(x), np.asarray(x, float), np.asarray(y, float)
-    if n < 3 or np.ptp(x_n) == 0 or np.ptp(y_n) == 0:
+    if n < FEWEST_POINTS or np.ptp(x_n) == 0 or np.ptp(y_n) == 0:
         return Correlation(n, None, None, None, None, None, None)
     pearson, spearman = stats.pearsonr(x_n, y_n), float(stats.spearmanr(x_n, y_n).statistic)
     low = high = None
@@ -77,7 +78,7 @@ def correlate_within(
         if len(a) > 1
     ]
     n, sets = sum(len(a) for a, _ in pairs), len(pairs)
-    if n < 3 or n - sets < 2:
+    if n < FEWEST_POINTS or n - sets < 2:
         return None
     x_n, y_n = (np.concatenate([pair[i] - pair[i].mean() for pair in pairs]) for i in (0, 1))
     if not x_n.any() or not y_n.any():

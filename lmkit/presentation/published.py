@@ -71,6 +71,7 @@ class PublishedRobustness(NamedTuple):
     round_trips_rank: int
     press_rank: dict[float, int]  # by the noise's c
     effective_rank: dict[str, int]  # by epsilon
+    widest_noise: tuple[float, float]  # first and last c of a table whose ranks are not known here
 
 
 class PublishedDialogue(NamedTuple):
@@ -147,7 +148,8 @@ def published_robustness() -> PublishedRobustness:
     """The study of Press's rank."""
     section = published_section("press_robustness")
     ranks = {float(c): rank for c, rank in section.pop("press_rank").items()}
-    return PublishedRobustness(press_rank=ranks, **section)
+    widest = tuple(section.pop("widest_noise"))
+    return PublishedRobustness(press_rank=ranks, widest_noise=widest, **section)
 
 
 def published_dialogue() -> PublishedDialogue:

@@ -1,4 +1,4 @@
-"""Rank, capacity and perplexity of mixtures of softmaxes, beside the published points.
+"""Rank, capacity and perplexity of mixtures, beside the published points.
 
 Parthiban et al. 2021: figure 5, rank against perplexity over the number of components and over the
 dropout of the latents; figure 6, parameters, perplexity and generalisation gap over the number of
@@ -8,39 +8,36 @@ components. Points are means over seeds: seeds of one configuration are no indep
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lmkit.comparison.cells import listed, seeds_in_words
+from lmkit.comparison.correlation import FEWEST_POINTS, correlate
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.published_runs import corpus_prefix
 from lmkit.comparison.ranks import rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_section
 from lmkit.presentation.section import Block, Drawing, Section
-from lmkit.presentation.style import INK, SERIES, label_points
+from lmkit.presentation.style import INK, MARKERS, SERIES, label_points
 from lmkit.presentation.tables import Heading, Row, Table, number
+from lmkit.report.mixtures import (
+    DROPOUT,
+    EXPERTS,
+    Axis,
+    is_published,
+    published_over,
+    sets_over,
+    unlike_published,
+)
 from lmkit.report.performance import parameters_in_millions
-from lmkit.report.varied_settings import number_of, sets_but_for
+from lmkit.report.varied_settings import number_of
 
-_FAMILY, _TRIGGER = "mos", "NT 5"  # of the published runs
-_LEAST = 3  # points of a correlation
-
-
-class Axis(NamedTuple):
-    """An option over which mixtures were published."""
-
-    section: str  # of published.yaml
-    option: str
-    symbol: str  # in labels of points
-    name: str
-
-
-_EXPERTS = Axis("mos_experts", "head.mixture.num_experts", "K = ", "number of components K")
-_DROPOUT = Axis("mos_latent_dropout", "head.mixture.latent_dropout", "", "latent dropout")
+_PUBLISHED = "published"
 
 
 class Point(NamedTuple):
@@ -53,34 +50,60 @@ class Point(NamedTuple):
     rank: float | None
     runs: int
 
+    @property
+    def gap(self) -> float:
+        return self.test_ppl - self.train_ppl
 
-class Points(NamedTuple):
-    """Ours and theirs over one option, by its value."""
+
+class Line(NamedTuple):
+    """Points that differ in the option alone."""
+
+    name: str  # "MoS, NT 5"
+    points: list[Point]
+    groups: Sequence[Group]  # [] of the published points
+
+    @property
+    def ranked(self) -> list[Point]:
+        return [point for point in self.points if point.rank is not None]
+
+
+class Lines(NamedTuple):
+    """All mixtures over one option: every set of ours, then the published one."""
 
     axis: Axis
-    ours: list[Point]
-    published: list[Point]
+    ours: list[Line]
+    published: Line | None  # where ours are of the published head and trigger
     source: str
+
+    @property
+    def lead(self) -> Line | None:
+        """Of those with the published head and trigger, the line of the most points."""
+        like = [line for line in self.ours if is_published(line.groups[0])]
+        return max(like, key=lambda line: len(line.points), default=None)
+
+    @property
+    def compared(self) -> list[Line]:
+        return [line for line in (self.lead, self.published) if line is not None]
 
 
 def mixture_figures(study: Study, files: Files) -> Section:
-    """Figure 5 where an option was varied and ranks are known, figure 6 where K was varied."""
+    """Figure 5 where an option was varied and ranks are known; figure 6 over each option."""
     contexts = _contexts(study, files)
-    over = [_points(study, axis, files, contexts) for axis in (_EXPERTS, _DROPOUT)]
-    varied = [points for points in over if len(points.ours) > 1]
-    ranked = [points for points in varied if sum(p.rank is not None for p in points.ours) > 1]
+    over = [_lines(study, axis, files, contexts) for axis in (EXPERTS, DROPOUT)]
+    ranked = [lines for lines in over if lines.lead and len(lines.lead.ranked) > 1]
     blocks: list[Block] = []
     if ranked:
         blocks += [_rank_drawing(study, ranked, contexts), _correlations(study, ranked, contexts)]
-    if len(over[0].ours) > 1:
-        blocks.append(_capacity_drawing(study, over[0]))
+    blocks += [_over_option(study, lines, contexts) for lines in over if lines.ours]
     missing = [
-        f"no two runs of MoS with {_TRIGGER} that differ in the {points.axis.name} alone"
-        for points in over
-        if points not in varied
+        f"no two runs of MoS with NT 5 that differ in the {lines.axis.name} alone"
+        for lines in over
+        if lines.lead is None
     ]
     missing += [
-        f"no two ranks over the {points.axis.name}" for points in varied if points not in ranked
+        f"no two ranks over the {lines.axis.name}"
+        for lines in over
+        if lines.lead is not None and lines not in ranked
     ]
     return Section(
         "mixture_rank",
@@ -96,43 +119,38 @@ def _contexts(study: Study, files: Files) -> int | None:
     prefix = corpus_prefix(study)
     if prefix is not None:
         published = int(published_section("corpora")[prefix]["rank_contexts"])
-        if any(rank_at(group, files, published) for group in _mixtures(study)):
+        if any(rank_at(group, files, published) for group in study.groups if is_published(group)):
             return published
     return rank_contexts(study, files)
 
 
-def _mixtures(study: Study) -> list[Group]:
-    return [g for g in study.groups if (g.head.family, g.trigger) == (_FAMILY, _TRIGGER)]
-
-
-def _points(study: Study, axis: Axis, files: Files, contexts: int | None) -> Points:
-    """The largest set of groups that differ in the option alone; published ones of the corpus."""
-    having = [group for group in _mixtures(study) if axis.option in group.settings]
-    sets = sets_but_for(having, lambda option: option == axis.option)
-    largest: list[Group] = max(sets, key=len) if sets else []
-    groups = sorted(largest, key=lambda group: number_of(group, axis.option))
-    section = published_section(axis.section)
-    prefix = corpus_prefix(study)
-    corpora = published_section("corpora")
-    compare = prefix is not None and contexts == corpora[prefix]["rank_contexts"]
-    rows: Mapping[float, Any] = section.get(prefix, {}) if prefix else {}
-    published = [
+def _lines(study: Study, axis: Axis, files: Files, contexts: int | None) -> Lines:
+    ours = [
+        Line(
+            f"{groups[0].head.name}, {groups[0].trigger}",
+            [_point(group, axis, files, contexts) for group in groups],
+            groups,
+        )
+        for groups in sets_over(study, axis)
+    ]
+    theirs = published_over(study, axis, contexts)
+    points = [
         Point(
-            float(value),
+            value,
             row.get("params_m"),
             row["train_ppl"],
             row["test_ppl"],
-            row["press_rank"] if compare else None,
-            1,
+            row.get("press_rank"),
+            runs=1,
         )
-        for value, row in sorted(rows.items())
+        for value, row in sorted(theirs.rows.items())
     ]
-    return Points(
-        axis, [_ours(g, axis, files, contexts) for g in groups], published, section["source"]
-    )
+    has_lead = any(is_published(line.groups[0]) for line in ours)
+    published = Line(_PUBLISHED, points, []) if points and has_lead else None
+    return Lines(axis, ours, published, theirs.source)
 
 
-def _ours(group: Group, axis: Axis, files: Files, contexts: int | None) -> Point:
+def _point(group: Group, axis: Axis, files: Files, contexts: int | None) -> Point:
     rank = rank_at(group, files, contexts)
     return Point(
         number_of(group, axis.option),
@@ -144,119 +162,169 @@ def _ours(group: Group, axis: Axis, files: Files, contexts: int | None) -> Point
     )
 
 
-def _correlation(points: Sequence[Point]) -> float | None:
+def _correlation(line: Line) -> float | None:
     """Pearson's r of rank and test perplexity over configurations."""
-    known = [(p.rank, p.test_ppl) for p in points if p.rank is not None]
-    if len(known) < _LEAST:
-        return None
-    x, y = zip(*known, strict=True)
-    try:
-        return statistics.correlation(x, y)
-    except statistics.StatisticsError:  # all ranks, or all perplexities, are alike
-        return None
+    ranks = [point.rank for point in line.ranked if point.rank is not None]
+    return correlate(ranks, [point.test_ppl for point in line.ranked]).pearson
 
 
-def _correlations(study: Study, over: Sequence[Points], contexts: int | None) -> Table:
+def _differences(study: Study, lines: Lines) -> list[str]:
+    """In what ours are not the published mixtures, but for the option."""
+    if lines.lead is None or lines.published is None:
+        return []
+    return [
+        note for group in lines.lead.groups for note in unlike_published(study, group, lines.axis)
+    ]
+
+
+def _correlations(study: Study, over: Sequence[Lines], contexts: int | None) -> Table:
     rows: list[Row] = []
-    for points in over:
-        for whose, each in (("ours", points.ours), ("published", points.published)):
-            ranked = [p for p in each if p.rank is not None]
-            if ranked:
-                runs = sum(p.runs for p in ranked)
-                r = number(_correlation(ranked), 3)
-                rows.append([points.axis.name, whose, len(ranked), runs, r])
-    sources = "; ".join(dict.fromkeys(points.source for points in over if points.published))
+    notes: list[str] = []
+    for lines in over:
+        for line in lines.compared:
+            if line.ranked:
+                whose = _whose(line)
+                runs = sum(point.runs for point in line.ranked)
+                r = number(_correlation(line), 3)
+                rows.append([lines.axis.name, whose, len(line.ranked), runs, r])
+        notes += _differences(study, lines)
+    sources = "; ".join(
+        dict.fromkeys(lines.source for lines in over if lines.published and lines.published.ranked)
+    )
     caption = (
         f"Pearson's r of Press rank{f' over {contexts:,} test contexts' if contexts else ''} and "
-        f"test perplexity of MoS on {study.short}, over the means of configurations, from {_LEAST} "
-        "of them on. So few points bear no interval."
+        f"test perplexity of MoS on {study.short}, over the means of configurations, from "
+        f"{FEWEST_POINTS} of them on. So few points bear no interval."
     )
     if sources:
         caption += f" Published: computed here from the printed values ({sources})."
     columns: list[Heading] = ["varied", "whose", "points", "runs", "Pearson's r"]
-    return Table("mixture_correlation", "Rank and perplexity of MoS", caption, columns, rows)
+    title = "Rank and perplexity of MoS"
+    return Table("mixture_correlation", title, caption, columns, rows, list(dict.fromkeys(notes)))
 
 
-def _rank_drawing(study: Study, over: Sequence[Points], contexts: int | None) -> Drawing:
+def _whose(line: Line) -> str:
+    return line.name if line.name == _PUBLISHED else "ours"
+
+
+def _rank_drawing(study: Study, over: Sequence[Lines], contexts: int | None) -> Drawing:
     drawn = Figure(figsize=(3.7 * len(over), 3.2), layout="constrained")
-    for axes, points in zip(np.atleast_1d(drawn.subplots(1, len(over))), over, strict=True):
-        for i, (name, each) in enumerate((("ours", points.ours), ("published", points.published))):
-            known = [p for p in each if p.rank is not None]
-            if not known:
-                continue
-            axes.plot(
-                [p.rank for p in known],
-                [p.test_ppl for p in known],
-                linestyle="",
-                marker="o" if i == 0 else "D",
-                color=SERIES[i],
-                fillstyle="full" if i == 0 else "none",
-                label=name,
-            )
+    for axes, lines in zip(np.atleast_1d(drawn.subplots(1, len(over))), over, strict=True):
+        for i, line in enumerate(lines.compared):
+            if line.ranked:
+                axes.plot(
+                    [point.rank for point in line.ranked],
+                    [point.test_ppl for point in line.ranked],
+                    color=SERIES[i],
+                    label=_whose(line),
+                    marker=_marker(line, i),
+                    fillstyle=_fill(line),
+                    linestyle="",
+                )
         axes.margins(0.15)
+        lead = lines.compared[0]
         labelled = [
-            (p.rank, p.test_ppl, f"{points.axis.symbol}{p.value:g}")
-            for p in points.ours
+            (p.rank, p.test_ppl, f"{lines.axis.symbol}{p.value:g}")
+            for p in lead.ranked
             if p.rank is not None
         ]
-        every = [p for p in (*points.ours, *points.published) if p.rank is not None]
-        label_points(axes, labelled, np.array([(p.rank, p.test_ppl) for p in every], float))
-        r = _correlation(points.ours)
+        every = [(p.rank, p.test_ppl) for line in lines.compared for p in line.ranked]
+        label_points(axes, labelled, np.array(every, float))
+        r = _correlation(lead)
         axes.set(xlabel="Press rank of log P", ylabel="test perplexity")
-        axes.set_title(points.axis.name + ("" if r is None else f", r = {r:.2f}"), color=INK)
+        shown = "" if r is None else f", r = {r:.2f}".replace("-", "−")
+        axes.set_title(lines.axis.name + shown, color=INK)
         axes.locator_params(axis="x", integer=True, nbins=6)
         axes.legend()
-    runs = sum(p.runs for points in over for p in points.ours)
+    runs = sum(point.runs for lines in over for point in lines.compared[0].points)
     caption = (
         f"MoS trained on {study.short}: rank of log P"
         f"{f' over {contexts:,} test contexts' if contexts else ''} against test perplexity, a "
         f"point a configuration (means over seeds, {runs} runs in all). Published points stand "
-        "where their ranks are over as many contexts."
+        f"where their ranks are over as many contexts.{_warning(study, over)}"
     )
     return Drawing("mixture_rank", "Rank and perplexity of MoS", caption, drawn, len(over) > 1)
 
 
-def _capacity_drawing(study: Study, points: Points) -> Drawing:
-    panels: list[tuple[str, list[tuple[str, Callable[[Point], float | None]]]]] = [
-        ("parameters, millions", [("", lambda p: p.parameters)]),
-        ("perplexity", [("test", lambda p: p.test_ppl), ("train", lambda p: p.train_ppl)]),
-        ("test − train perplexity", [("", lambda p: p.test_ppl - p.train_ppl)]),
+def _warning(study: Study, over: Sequence[Lines]) -> str:
+    labels = [
+        group.label
+        for lines in over
+        if lines.published and lines.lead
+        for group in lines.lead.groups
+        if unlike_published(study, group, lines.axis)
     ]
-    drawn = Figure(figsize=(9.4, 3.2), layout="constrained")
-    for axes, (label, lines) in zip(drawn.subplots(1, len(panels)), panels, strict=True):
-        for i, (name, value) in enumerate(lines):
-            _line(axes, points.ours, value, f"{name} ours".strip(), 2 * i, is_ours=True)
-            _line(axes, points.published, value, f"{name} published".strip(), 2 * i, is_ours=False)
-        axes.set(xlabel=points.axis.name, ylabel=label)
-        axes.set_xticks(sorted({p.value for p in (*points.ours, *points.published)}))
-        axes.legend()
+    if not labels:
+        return ""
+    unlike = listed(dict.fromkeys(labels))
+    return f" Not as published in more than the option, as the table says: {unlike}."
+
+
+def _over_option(study: Study, lines: Lines, contexts: int | None) -> Drawing:
+    """Capacity, perplexity, generalisation gap and rank, each where it is known."""
+    panels = _panels(lines, contexts)
+    drawn = Figure(figsize=(3.1 * len(panels), 3.4), layout="constrained")
+    every = [*lines.ours, *([lines.published] if lines.published else [])]
+    for axes, (label, values) in zip(drawn.subplots(1, len(panels)), panels, strict=True):
+        for i, line in enumerate(every):
+            for j, (of, value) in enumerate(values):
+                _draw(axes, line, value, f"{of}{line.name}", i, is_dashed=j > 0)
+        axes.set(xlabel=lines.axis.name, ylabel=label)
+        if lines.axis is EXPERTS:
+            axes.set_xticks(sorted({p.value for line in every for p in line.points}))
+        axes.legend(fontsize="x-small")
+    seeds = seeds_in_words(group for line in lines.ours for group in line.groups)
     caption = (
-        f"MoS with {_TRIGGER} on {study.short} over the number of components: capacity, perplexity "
-        "and generalisation gap, means over seeds."
+        f"Mixtures on {study.short} over the {lines.axis.name}: means over seeds, {seeds}. "
+        f"The generalisation gap is test minus training perplexity."
     )
-    if points.published:
-        caption += f" Published: {points.source}."
-    title = "Components, capacity and perplexity"
-    return Drawing("mixture_capacity", title, caption, drawn, True)
+    if lines.published:
+        caption += f" Published: {lines.source}.{_warning(study, [lines])}"
+    title = f"Perplexity, gap and rank over the {lines.axis.name}"
+    return Drawing(f"mixtures_{lines.axis.key}", title, caption, drawn, True)
 
 
-def _line(
+_Values = list[tuple[str, Callable[[Point], float | None]]]
+
+
+def _panels(lines: Lines, contexts: int | None) -> list[tuple[str, _Values]]:
+    panels: list[tuple[str, _Values]] = [
+        ("perplexity", [("test, ", lambda p: p.test_ppl), ("train, ", lambda p: p.train_ppl)]),
+        ("test − train perplexity", [("", lambda p: p.gap)]),
+    ]
+    if lines.axis is EXPERTS:
+        panels.insert(0, ("parameters, millions", [("", lambda p: p.parameters)]))
+    if any(line.ranked for line in lines.ours):
+        panels.append((f"Press rank ({contexts:,} test contexts)", [("", lambda p: p.rank)]))
+    return panels
+
+
+def _draw(
     axes: Axes,
-    points: Sequence[Point],
+    line: Line,
     value: Callable[[Point], float | None],
-    name: str,
-    colour: int,
+    label: str,
+    at: int,
     *,
-    is_ours: bool,
+    is_dashed: bool,
 ) -> None:
-    known = [(p.value, y) for p in points if (y := value(p)) is not None]
+    known = [(p.value, v) for p in line.points if (v := value(p)) is not None]
     if known:
         axes.plot(
             [x for x, _ in known],
             [y for _, y in known],
-            color=SERIES[colour],
-            marker="o" if is_ours else "D",
-            fillstyle="full" if is_ours else "none",
-            linestyle="-" if is_ours else "--",
-            label=name,
+            color=SERIES[at % len(SERIES)],
+            marker=_marker(line, at),
+            fillstyle=_fill(line),
+            linestyle="--" if is_dashed else "-",
+            label=label,
         )
+
+
+def _marker(line: Line, at: int) -> str:
+    return "D" if line.name == _PUBLISHED else MARKERS[at % len(MARKERS)]
+
+
+def _fill(line: Line) -> Literal["none", "full"]:
+    """Published points are hollow."""
+    return "none" if line.name == _PUBLISHED else "full"

@@ -23,6 +23,7 @@ from lmkit.comparison.run_files import Files
 from lmkit.comparison.settings import differing_settings
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import Column, Heading, Row, Table, number, p_value
+from lmkit.report.cost import cost
 from lmkit.report.published_tables import beside_published, rank_and_difference
 
 
@@ -50,6 +51,7 @@ def performance(study: Study, tested: Sequence[Compared], files: Files) -> Secti
             _significance_table(study, tested),
             *beside_published(study, tested, files),
             *rank_and_difference(study, tested, files, contexts),
+            *cost(study, tested),
         ],
         missing,
     )

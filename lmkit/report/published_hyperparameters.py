@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lmkit.comparison.evaluations import evaluations
 from lmkit.comparison.groups import Group, Study
-from lmkit.comparison.published_runs import corpus_prefix
+from lmkit.comparison.published_runs import corpus_prefix, differences_from_experiment, differs
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_section, source
 from lmkit.presentation.section import Block, Section
@@ -69,7 +69,15 @@ def _training(study: Study, groups: list[Group], section: Mapping[str, Any], pre
         "the authors' commands and the supplement of Parthiban et al. 2021, table 6, agree on the "
         "exchange, and so do the experiments."
     )
-    return _as_table("yang_table7", "Hyperparameters of MoS", caption, rows)
+    experiment = section[prefix]["experiment"]
+    notes = [
+        line
+        for group in groups
+        for line in differs(
+            group.label, experiment, differences_from_experiment(group, study, experiment)
+        )
+    ]
+    return _as_table("yang_table7", "Hyperparameters of MoS", caption, rows, notes)
 
 
 def _dynamic(
@@ -92,7 +100,9 @@ def _dynamic(
     return _as_table("yang_table8", "Hyperparameters of dynamic evaluation", caption, rows)
 
 
-def _as_table(key: str, title: str, caption: str, rows: list[Row]) -> Table:
+def _as_table(
+    key: str, title: str, caption: str, rows: list[Row], notes: Sequence[str] = ()
+) -> Table:
     columns: list[Heading] = [
         "head",
         "option",
@@ -100,7 +110,7 @@ def _as_table(key: str, title: str, caption: str, rows: list[Row]) -> Table:
         Column("printed", is_text=False),
         "remark",
     ]
-    return Table(key, title, caption, columns, rows)
+    return Table(key, title, caption, columns, rows, notes)
 
 
 def _value(value: object) -> Cell:

@@ -10,7 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lmkit.comparison.cells import seeds_in_words
-from lmkit.comparison.correlation import WithinCorrelation, correlate, correlate_within
+from lmkit.comparison.correlation import (
+    FEWEST_POINTS,
+    WithinCorrelation,
+    correlate,
+    correlate_within,
+)
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.published_runs import corpus_prefix, differences_from
 from lmkit.comparison.ranks import rank_contexts, ranks_at
@@ -32,9 +37,6 @@ from lmkit.presentation.tables import Column, Heading, Row, Table, absent, inter
 from lmkit.report.gss_heat_maps import C, K, c_and_k, groups_over_c_and_k, heat_maps, signed
 
 Window = tuple[float, float]
-
-
-FEWEST_POINTS = 3  # of a correlation
 
 
 class RankedRun(NamedTuple):

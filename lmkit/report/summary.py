@@ -6,15 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from lmkit.comparison.baselines import Compared
 from lmkit.comparison.cells import listed
-from lmkit.comparison.correlation import correlate
+from lmkit.comparison.correlation import FEWEST_POINTS, correlate
 from lmkit.comparison.groups import Study
 from lmkit.comparison.ranks import rank_contexts
 from lmkit.comparison.run_files import Files
-from lmkit.report.rank_and_perplexity import (
-    FEWEST_POINTS,
-    correlate_within_heads,
-    ranked_groups,
-)
+from lmkit.report.rank_and_perplexity import correlate_within_heads, ranked_groups
 
 _LEVEL = 0.05
 

@@ -11,6 +11,7 @@ from lmkit.cli.entry import experiment_config
 from lmkit.comparison.groups import Study, studies
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.style import house_style
+from lmkit.presentation.tables import Table
 from lmkit.report.mixture_figures import mixture_figures
 from lmkit.report.published_hyperparameters import published_hyperparameters
 from lmkit.runs.selection import select_runs
@@ -65,13 +66,27 @@ def test_published_ranks_stand_beside_ours_at_equal_contexts_alone(grow):
     assert [line.get_label() for line in axes.lines] == ["ours"]
 
 
+def test_mixtures_that_are_not_as_published_say_so_beside_the_published_points(grow):
+    section = section_of(grow(82429, (3, 5), {"optimizer.lr": 5}))
+    blocks = {block.key: block for block in section.blocks}
+    notes = blocks["mixture_correlation"].notes
+    assert len(notes) == 2
+    assert all(note.endswith("optimizer.lr=5 (20)") for note in notes)
+    for key in ("mixture_rank", "mixtures_experts"):
+        assert "Not as published in more than the option" in blocks[key].caption
+    section = section_of(grow(82429, (3, 5, 10)))  # more of them with the published lr
+    assert [block.notes for block in section.blocks if isinstance(block, Table)] == [[]]
+
+
 def test_two_configurations_have_no_correlation_but_a_figure_of_capacity(grow):
     section = section_of(grow(82429, (3, 5)))
     table = next(block for block in section.blocks if block.key == "mixture_correlation")
     assert table.rows[0][-1].values == (None,)
-    capacity = next(block for block in section.blocks if block.key == "mixture_capacity").figure
+    capacity = next(block for block in section.blocks if block.key == "mixtures_experts").figure
     labels = [line.get_label() for line in capacity.axes[1].lines]
-    assert labels == ["test ours", "test published", "train ours", "train published"]
+    assert labels == [
+        "test, MoS, NT 5", "train, MoS, NT 5", "test, published", "train, published",
+    ]  # fmt: skip
     assert list(capacity.axes[0].get_xticks()) == [1, 3, 5, 10, 15, 20]
     assert any("latent dropout alone" in line for line in section.missing)
 
@@ -80,6 +95,8 @@ def test_printed_hyperparameters_stand_beside_those_of_the_runs(grow):
     options = {"windows.batch_size": 20, "trunk.hidden_dropout": 0.2}
     section = published_hyperparameters(study_of(grow(82429, (15,), options)), Files())
     (table,) = section.blocks
+    (note,) = table.notes
+    assert note.endswith("trunk.hidden_dropout=0.2 (0.225); windows.batch_size=20 (12)")
     rows = {row[1].text: [cell.text for cell in row[2:]] for row in table.rows}
     assert rows["head.mixture.num_experts"] == ["15", "15", ""]
     assert rows["optimizer.lr"] == ["20", "20", ""]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lmkit.analyses.divergence import Divergence
+from lmkit.analyses.press_robustness import PressRobustness
 from lmkit.analyses.rank import Rank
 from lmkit.cli.entry import experiment_config
 from lmkit.comparison.baselines import with_baselines
@@ -254,3 +255,34 @@ def test_the_table_of_ranks_says_what_differs(tmp_path, make_run):
     (section,) = Rank.sections(study_of(tmp_path), Files())
     (note,) = tables(section)[f"ranks_{PUBLISHED_CONTEXTS}"].notes
     assert "optimizer.lr=5 (20)" in note
+
+
+def test_time_and_memory_stand_beside_what_the_papers_say(tmp_path, make_run):
+    make_run(tmp_path, 1)
+    make_run(tmp_path, 1, mixture="softmaxes")
+    make_run(tmp_path, 1, transform="gss", options={"optimizer.lr": 5})
+    table = performance_tables(study_of(tmp_path))["cost"]
+    rows = {row["head"]: row for row in cells(table)}
+    assert rows["MoS"]["Parthiban et al. 2021, table 2"] == "1.82"  # 100 / 55
+    assert rows["MoS"]["Ganea et al. 2019, results"] == "2.50"  # 150 / 60
+    assert rows["MoS"]["remark on time"] == "2 to 6.4 times"
+    assert rows["MoS"]["s / epoch, times"] == "1.00"
+    assert rows["GSS"]["remark on time"] == "–"
+    (note,) = table.notes
+    assert note.startswith("GSS is not penn_gss as published")
+
+
+def test_the_noises_of_table_15_are_named_until_they_are_measured(tmp_path, make_run):
+    run = make_run(tmp_path, 1)
+    study = study_of(tmp_path)
+    for noises in ([1e-20], [1e-2, 1e-20, 1e-32]):
+        noise = [{"c": c, "press_rank": 10, "effective_rank": {}} for c in noises]
+        write_analysis(RunFolder(run), "press_robustness", {"noise": noise, "true_rank": 10},
+                       kind="press_robustness", schema_version=1, checkpoint="best",
+                       averaged=True)  # fmt: skip
+        (section,) = PressRobustness.sections(study, Files())
+        lines = [line for line in section.missing if "table 15" in line]
+        assert len(lines) == (1 if len(noises) == 1 else 0)
+        assert all(line.endswith("'noise=[0.01,1e-32]'") for line in lines)
+        (table, *_) = section.blocks
+        assert "table 15 (c from 0.01 to 1e-32)" in table.caption

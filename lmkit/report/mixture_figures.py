@@ -7,7 +7,6 @@ components. Points are means over seeds: seeds of one configuration are no indep
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
@@ -17,7 +16,7 @@ from matplotlib.figure import Figure
 
 from lmkit.comparison.cells import listed, seeds_in_words
 from lmkit.comparison.correlation import FEWEST_POINTS, correlate
-from lmkit.comparison.groups import Group, Study
+from lmkit.comparison.groups import Group, Spread, Study
 from lmkit.comparison.published_runs import corpus_prefix
 from lmkit.comparison.ranks import rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
@@ -29,6 +28,7 @@ from lmkit.report.mixtures import (
     DROPOUT,
     EXPERTS,
     Axis,
+    gap,
     is_published,
     published_over,
     sets_over,
@@ -41,18 +41,15 @@ _PUBLISHED = "published"
 
 
 class Point(NamedTuple):
-    """A configuration: means over its runs."""
+    """A configuration: its runs' figures; a published one is of one run."""
 
     value: float  # of the option
     parameters: float | None  # millions
-    train_ppl: float
-    test_ppl: float
-    rank: float | None
+    train_ppl: Spread | None
+    test_ppl: Spread | None
+    gap: Spread | None  # test minus training perplexity
+    rank: Spread | None
     runs: int
-
-    @property
-    def gap(self) -> float:
-        return self.test_ppl - self.train_ppl
 
 
 class Line(NamedTuple):
@@ -64,7 +61,12 @@ class Line(NamedTuple):
 
     @property
     def ranked(self) -> list[Point]:
-        return [point for point in self.points if point.rank is not None]
+        return [point for point in self.points if point.rank and point.test_ppl]
+
+    @property
+    def rank_and_ppl(self) -> list[tuple[float, float]]:
+        """Means over the runs of each point that has both."""
+        return [(p.rank.mean, p.test_ppl.mean) for p in self.points if p.rank and p.test_ppl]
 
 
 class Lines(NamedTuple):
@@ -138,9 +140,10 @@ def _lines(study: Study, axis: Axis, files: Files, contexts: int | None) -> Line
         Point(
             value,
             row.get("params_m"),
-            row["train_ppl"],
-            row["test_ppl"],
-            row.get("press_rank"),
+            Spread(row["train_ppl"], None, 1),
+            Spread(row["test_ppl"], None, 1),
+            Spread(row["test_ppl"] - row["train_ppl"], None, 1),
+            Spread(row["press_rank"], None, 1) if "press_rank" in row else None,
             runs=1,
         )
         for value, row in sorted(theirs.rows.items())
@@ -151,21 +154,21 @@ def _lines(study: Study, axis: Axis, files: Files, contexts: int | None) -> Line
 
 
 def _point(group: Group, axis: Axis, files: Files, contexts: int | None) -> Point:
-    rank = rank_at(group, files, contexts)
     return Point(
         number_of(group, axis.option),
         parameters_in_millions(group),
-        statistics.fmean(group.values("train_ppl")),
-        statistics.fmean(group.values("test_ppl")),
-        rank.mean if rank else None,
+        group.spread("train_ppl"),
+        group.spread("test_ppl"),
+        gap(group),
+        rank_at(group, files, contexts),
         len(group.runs),
     )
 
 
 def _correlation(line: Line) -> float | None:
     """Pearson's r of rank and test perplexity over configurations."""
-    ranks = [point.rank for point in line.ranked if point.rank is not None]
-    return correlate(ranks, [point.test_ppl for point in line.ranked]).pearson
+    ranks, perplexities = zip(*line.rank_and_ppl, strict=True)
+    return correlate(ranks, perplexities).pearson
 
 
 def _differences(study: Study, lines: Lines) -> list[str]:
@@ -212,9 +215,12 @@ def _rank_drawing(study: Study, over: Sequence[Lines], contexts: int | None) -> 
     for axes, lines in zip(np.atleast_1d(drawn.subplots(1, len(over))), over, strict=True):
         for i, line in enumerate(lines.compared):
             if line.ranked:
-                axes.plot(
-                    [point.rank for point in line.ranked],
-                    [point.test_ppl for point in line.ranked],
+                axes.errorbar(
+                    *zip(*line.rank_and_ppl, strict=True),
+                    xerr=[_bar(point.rank) for point in line.ranked],
+                    yerr=[_bar(point.test_ppl) for point in line.ranked],
+                    capsize=3,
+                    elinewidth=1,
                     color=SERIES[i],
                     label=_whose(line),
                     marker=_marker(line, i),
@@ -224,11 +230,10 @@ def _rank_drawing(study: Study, over: Sequence[Lines], contexts: int | None) -> 
         axes.margins(0.15)
         lead = lines.compared[0]
         labelled = [
-            (p.rank, p.test_ppl, f"{lines.axis.symbol}{p.value:g}")
-            for p in lead.ranked
-            if p.rank is not None
+            (*at, f"{lines.axis.symbol}{point.value:g}")
+            for at, point in zip(lead.rank_and_ppl, lead.ranked, strict=True)
         ]
-        every = [(p.rank, p.test_ppl) for line in lines.compared for p in line.ranked]
+        every = [at for line in lines.compared for at in line.rank_and_ppl]
         label_points(axes, labelled, np.array(every, float))
         r = _correlation(lead)
         axes.set(xlabel="Press rank of log P", ylabel="test perplexity")
@@ -240,7 +245,8 @@ def _rank_drawing(study: Study, over: Sequence[Lines], contexts: int | None) -> 
     caption = (
         f"MoS trained on {study.short}: rank of log P"
         f"{f' over {contexts:,} test contexts' if contexts else ''} against test perplexity, a "
-        f"point a configuration (means over seeds, {runs} runs in all). Published points stand "
+        f"point a configuration (means over seeds, {runs} runs in all; bars are one standard "
+        f"deviation to either side). Published points stand "
         f"where their ranks are over as many contexts.{_warning(study, over)}"
     )
     return Drawing("mixture_rank", "Rank and perplexity of MoS", caption, drawn, len(over) > 1)
@@ -275,7 +281,8 @@ def _over_option(study: Study, lines: Lines, contexts: int | None) -> Drawing:
         axes.legend(fontsize="x-small")
     seeds = seeds_in_words(group for line in lines.ours for group in line.groups)
     caption = (
-        f"Mixtures on {study.short} over the {lines.axis.name}: means over seeds, {seeds}. "
+        f"Mixtures on {study.short} over the {lines.axis.name}: means over seeds, {seeds}; bars "
+        f"are one standard deviation to either side. "
         f"The generalisation gap is test minus training perplexity."
     )
     if lines.published:
@@ -284,7 +291,7 @@ def _over_option(study: Study, lines: Lines, contexts: int | None) -> Drawing:
     return Drawing(f"mixtures_{lines.axis.key}", title, caption, drawn, True)
 
 
-_Values = list[tuple[str, Callable[[Point], float | None]]]
+_Values = list[tuple[str, Callable[[Point], Spread | None]]]
 
 
 def _panels(lines: Lines, contexts: int | None) -> list[tuple[str, _Values]]:
@@ -293,7 +300,7 @@ def _panels(lines: Lines, contexts: int | None) -> list[tuple[str, _Values]]:
         ("test − train perplexity", [("", lambda p: p.gap)]),
     ]
     if lines.axis is EXPERTS:
-        panels.insert(0, ("parameters, millions", [("", lambda p: p.parameters)]))
+        panels.insert(0, ("parameters, millions", [("", _parameters)]))
     if any(line.ranked for line in lines.ours):
         panels.append((f"Press rank ({contexts:,} test contexts)", [("", lambda p: p.rank)]))
     return panels
@@ -302,7 +309,7 @@ def _panels(lines: Lines, contexts: int | None) -> list[tuple[str, _Values]]:
 def _draw(
     axes: Axes,
     line: Line,
-    value: Callable[[Point], float | None],
+    value: Callable[[Point], Spread | None],
     label: str,
     at: int,
     *,
@@ -310,15 +317,27 @@ def _draw(
 ) -> None:
     known = [(p.value, v) for p in line.points if (v := value(p)) is not None]
     if known:
-        axes.plot(
+        axes.errorbar(
             [x for x, _ in known],
-            [y for _, y in known],
+            [y.mean for _, y in known],
+            [_bar(y) for _, y in known],
+            capsize=3,
+            elinewidth=1,
             color=SERIES[at % len(SERIES)],
             marker=_marker(line, at),
             fillstyle=_fill(line),
             linestyle="--" if is_dashed else "-",
             label=label,
         )
+
+
+def _parameters(point: Point) -> Spread | None:
+    return None if point.parameters is None else Spread(point.parameters, None, point.runs)
+
+
+def _bar(spread: Spread | None) -> float:
+    """Half the length of an error bar; none for a single run."""
+    return 0.0 if spread is None or spread.sd is None else spread.sd
 
 
 def _marker(line: Line, at: int) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 
 from lmkit.cli.entry import experiment_config
 from lmkit.comparison.groups import Study, studies
@@ -57,13 +58,23 @@ def test_r_is_over_configurations_and_says_how_many_points_and_runs(grow):
     assert float(published[4].replace("−", "-")) == pytest.approx(expected, abs=5e-4)
 
 
+def labels_of(axes: Axes) -> list[str]:
+    return axes.get_legend_handles_labels()[1]
+
+
+def bars_of(axes: Axes) -> list[float]:
+    """Half the length of each error bar."""
+    segments = axes.containers[0].lines[2][-1].get_segments()
+    return [(high - low) / 2 for (_, low), (_, high) in segments]
+
+
 def test_published_ranks_stand_beside_ours_at_equal_contexts_alone(grow):
     section = section_of(grow(10000))
     table = next(block for block in section.blocks if block.key == "mixture_correlation")
     assert [row[1].text for row in table.rows] == ["ours"]
     figure = next(block for block in section.blocks if block.key == "mixture_rank").figure
     (axes,) = figure.axes
-    assert [line.get_label() for line in axes.lines] == ["ours"]
+    assert labels_of(axes) == ["ours"]
 
 
 def test_mixtures_that_are_not_as_published_say_so_beside_the_published_points(grow):
@@ -83,10 +94,10 @@ def test_two_configurations_have_no_correlation_but_a_figure_of_capacity(grow):
     table = next(block for block in section.blocks if block.key == "mixture_correlation")
     assert table.rows[0][-1].values == (None,)
     capacity = next(block for block in section.blocks if block.key == "mixtures_experts").figure
-    labels = [line.get_label() for line in capacity.axes[1].lines]
-    assert labels == [
+    assert labels_of(capacity.axes[1]) == [
         "test, MoS, NT 5", "train, MoS, NT 5", "test, published", "train, published",
     ]  # fmt: skip
+    assert bars_of(capacity.axes[1]) == pytest.approx([0.02**0.5, 0.02**0.5])
     assert list(capacity.axes[0].get_xticks()) == [1, 3, 5, 10, 15, 20]
     assert any("latent dropout alone" in line for line in section.missing)
 

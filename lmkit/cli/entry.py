@@ -7,6 +7,7 @@ traceback.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -29,12 +30,26 @@ from lmkit.cli import options
 from lmkit.cli.command_line import config_folders, options_first
 from lmkit.cli.interruption import end
 from lmkit.cli.one_line import first_line, in_one_line
-from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.errors.user_error import UserError, did_you_mean, end_with
 from lmkit.runs.leave import AskedToLeave
 from lmkit.sweeps.axes import OF_SWEEPS, for_sweeper
 from lmkit.sweeps.points import ConfigReader
 
 CONFIGS = (Path(__file__).parents[1] / "conf").resolve()
+
+# failures of disks, file servers and permissions, which are no defects of lmkit
+_OF_THE_MACHINE = frozenset(
+    {
+        errno.EACCES,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EIO,
+        errno.ENOSPC,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ESTALE,
+    }
+)
 
 Task = Callable[[DictConfig], Any]
 
@@ -56,7 +71,7 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
                 return task(config)
             except UserError as error:
                 if HydraConfig.get().mode != RunMode.MULTIRUN:
-                    sys.exit(f"error: {error}")
+                    end_with(error)
                 # a sweeper of Hydra's goes on with other points, and raises one error at its end
                 print(f"error: {error}", file=sys.stderr, flush=True)
                 printed.append(error)
@@ -75,7 +90,13 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
                 end(cut_short, again)
             except UserError as error:
                 # a copy from a launcher's process may have been printed into a log alone
-                sys.exit(1 if error in printed else f"error: {error}")
+                if error in printed:
+                    sys.exit(error.exit_status)
+                end_with(error)
+            except OSError as error:
+                if error.errno not in _OF_THE_MACHINE:
+                    raise
+                sys.exit(f"error: {error.filename or 'a file'}: {error.strerror}")
             except (HydraException, OmegaConfBaseException, RuntimeError, ValueError) as error:
                 line = in_one_line(error, sys.argv[1:], config_name, CONFIGS)
                 if line is None:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import difflib
 import math
+import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 
 class UserError(Exception):
     """A mistake that the user can correct. Commands print it as one line, without a traceback."""
+
+    exit_status = 1  # of the command
+
+
+def end_with(error: UserError) -> NoReturn:
+    """Ends the command: prints the error as one line, exits with its status."""
+    print(f"error: {error}", file=sys.stderr, flush=True)
+    sys.exit(error.exit_status)
 
 
 def require_number(option: str, value: object) -> float:

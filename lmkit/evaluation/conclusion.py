@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from rich.console import Console
 
 from lmkit.data.toy import ToyLanguage
-from lmkit.errors.user_error import require_count
+from lmkit.errors.user_error import UserError, require_count
 from lmkit.evaluation.memory import GB, available_bytes
 from lmkit.evaluation.perplexity import Perplexity, perplexity
 from lmkit.presentation import figures
@@ -23,9 +24,10 @@ from lmkit.runs.observer import tell
 from lmkit.runs.provenance import provenance
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
 from lmkit.runs.spectrum_files import final_spectrum, write_spectrum
-from lmkit.spectra.measures import numbers
+from lmkit.spectra.measures import SpectrumMeasures, numbers
 from lmkit.training.callbacks.cost import peak_memory_mb
 from lmkit.training.callbacks.transform_plot import sample_transform
+from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.head_module import HeadModule
 from lmkit.training.model_spectrum import (
     Spectrum,
@@ -73,7 +75,7 @@ class Conclusion:
             metrics |= _truth(defined.source)
         cost = _cost(trained)
         _log(trained, metrics, cost, spectra["log_probs"])
-        _draw(folder, trained.model, metrics, spectra["log_probs"])
+        _draw(trained, metrics, spectra["log_probs"])
         budget = Spent(*defined.budget, epochs=trained.epochs, stopped=trained.stopped)
         result = Result(
             SCHEMA_VERSION,
@@ -163,31 +165,48 @@ def _origin(defined: RunDefinition, model: HeadModule) -> dict[str, Any]:
 def _log(trained: Trained, metrics: Metrics, cost: dict[str, Any], spectrum: Spectrum) -> None:
     """Logs the test row, one step after the last: a run that goes on cuts it off again."""
     trained.run.metrics.cut_back(trained.steps)  # drops the row of a conclusion that was killed
-    row = {
-        "epoch": trained.epochs - 1,
-        "test/ppl": metrics["test_ppl"],
-        **{f"test/{name}": value for name, value in numbers(spectrum.measures).items()},
-    }
+    row = {"epoch": trained.epochs - 1} | _test_row(metrics, spectrum.measures)
     for logger in trained.loggers:
         logger.log_metrics(row, trained.steps + 1)
     tell(trained.loggers, lambda observer: observer.concluded(metrics, cost))
 
 
-def _draw(folder: RunFolder, model: HeadModule, metrics: Metrics, spectrum: Spectrum) -> None:
-    title = folder.path.name
-    curves = figures.curves(MetricsFile(folder.metrics).read(), metrics.get("floor_ppl"), title)
-    figures.save(curves, folder.path / "curves.svg")
+def _test_row(metrics: Metrics, measures: SpectrumMeasures) -> dict[str, float]:
+    ranks = {f"test/{name}": value for name, value in numbers(measures).items()}
+    return {"test/ppl": metrics["test_ppl"]} | ranks
+
+
+def restore_metrics(folder: RunFolder, check_lock: Callable[[], None]) -> None:
+    """Makes the `metrics.csv` of a finished run anew, from its last checkpoint and its result.
+
+    Raises: UserError when they are damaged, or the file cannot be written; LockLost.
+    """
+    result, checkpoint = folder.read_result(), load_checkpoint(folder.last)
+    copy, step = checkpoint["lmkit"].get("metrics"), checkpoint["global_step"]
+    if copy is None:
+        raise UserError(f"{folder.last}, which an earlier version wrote, has no copy of it")
+    file = MetricsFile(folder.metrics, check_lock)
+    file.restore(step, copy)
+    measures = SpectrumMeasures(**result.metrics["test_spectrum"])
+    file.append(step + 1, result.budget.epochs, _test_row(result.metrics, measures))
+
+
+def _draw(trained: Trained, metrics: Metrics, spectrum: Spectrum) -> None:
+    run, transform = trained.run, trained.model.head.transform
+    path, title = run.folder.path, run.folder.path.name
+    curves = figures.curves(run.metrics.read(), metrics.get("floor_ppl"), title)
+    figures.save(curves, path / "curves.svg", run.check_lock)
     measures = spectrum.measures
     drawn = figures.spectrum(
         spectrum.singular_values.numpy(),
         measures.press_tolerance,
         f"log P of {measures.num_contexts:,} test contexts, {title}",
     )
-    figures.save(drawn, folder.path / "spectrum.svg")
-    if any(True for _ in model.head.transform.parameters()):
-        logits, transformed = sample_transform(model.head.transform, model.device)
+    figures.save(drawn, path / "spectrum.svg", run.check_lock)
+    if any(True for _ in transform.parameters()):
+        logits, transformed = sample_transform(transform, trained.model.device)
         curve = figures.transform_curve(logits.numpy(), transformed.numpy(), title)
-        figures.save(curve, folder.path / "transform.svg")
+        figures.save(curve, path / "transform.svg", run.check_lock)
 
 
 def show(folder: RunFolder) -> None:

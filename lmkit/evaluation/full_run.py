@@ -7,10 +7,13 @@ from typing import Any
 
 from pytorch_lightning.callbacks import ProgressBar
 
-from lmkit.evaluation.conclusion import Conclusion, show
+from lmkit.errors.user_error import UserError
+from lmkit.evaluation.conclusion import Conclusion, restore_metrics, show
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.leave import Leave
-from lmkit.runs.lock import RunLock
+from lmkit.runs.lock import LockHeld, RunLock
+from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.tidy import remove_litter
 from lmkit.training.build import factory_of, make
 from lmkit.training.run import check, define, train
 
@@ -23,6 +26,7 @@ def run(config: dict[str, Any]) -> RunFolder:
     defined = define(config)
     folder = defined.folder
     if folder.finished_within(defined.budget):
+        _mend(folder)
         print(f"already finished: {folder.path}")
         late = _late_callbacks(config, folder)
         if late:
@@ -31,14 +35,15 @@ def run(config: dict[str, Any]) -> RunFolder:
         return folder
     names = check(config, defined.source)
     conclusion: Conclusion = make(config["conclusion"], "conclusion", Conclusion)
-    with Leave() as leave, RunLock(folder.lock) as lock:
-        leave.at_once = True
-        if folder.state() == "finished":
-            if folder.finished_within(defined.budget):  # by another process, just now
-                show(folder)
-                return folder
-            folder.reopen()
-        conclusion.conclude(defined, train(defined, names, lock, leave))
+    with Leave() as leave:
+        leave.at_once = True  # a holder that seems silent is watched for minutes
+        with RunLock(folder.lock) as lock:
+            if folder.state() == "finished":
+                if folder.finished_within(defined.budget):  # by another process, just now
+                    show(folder)
+                    return folder
+                folder.reopen(lock.check)
+            conclusion.conclude(defined, train(defined, names, lock, leave))
     show(folder)
     return folder
 
@@ -58,3 +63,28 @@ def _late_callbacks(config: Mapping[str, Any], folder: RunFolder) -> list[str]:
 def _is_bar(section: Mapping[str, Any], option: str) -> bool:
     made_by = factory_of(section, option).func
     return isinstance(made_by, type) and issubclass(made_by, ProgressBar)
+
+
+def _mend(folder: RunFolder) -> None:
+    """Removes what a killed process left of a finished run, and restores damaged metrics."""
+    remove_litter([folder])
+    if _has_test_row(folder):
+        return
+    try:
+        with RunLock(folder.lock) as lock:
+            if folder.state() == "finished":
+                restore_metrics(folder, lock.check)
+                print(f"restored: {folder.metrics}")
+    except LockHeld:
+        pass  # it goes on under a larger budget
+    except UserError as error:
+        print(f"{folder.metrics} is damaged and cannot be restored: {error}")
+
+
+def _has_test_row(folder: RunFolder) -> bool:
+    """Whether `metrics.csv` is whole, to its last row."""
+    try:
+        rows = MetricsFile(folder.metrics).read()
+    except UserError:
+        return False
+    return bool(rows) and "test/ppl" in rows[-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -72,12 +72,15 @@ def transform_curve(logits: np.ndarray, transformed: np.ndarray, title: str) -> 
     return drawn
 
 
-def save(drawn: Figure, path: Path) -> None:
-    """Writes SVG, atomically; the same figure gives the same file."""
-    replace_text(path, to_svg(drawn, path.stem))
+def save(drawn: Figure, path: Path, before_rename: Callable[[], None] | None = None) -> None:
+    """Writes SVG, atomically; the same figure gives the same file.
+
+    `before_rename` runs once the content is on disk; an exception from it cancels the writing.
+    """
+    replace_text(path, to_svg(drawn, path.stem), before_rename)
 
 
-def save_pdf(drawn: Figure, path: Path) -> None:
-    """Writes PDF, atomically; the same figure gives the same file."""
+def save_pdf(drawn: Figure, path: Path, before_rename: Callable[[], None] | None = None) -> None:
+    """Writes PDF, as `save` writes SVG."""
     content = to_pdf(drawn)
-    replace_atomically(path, lambda file: file.write(content))
+    replace_atomically(path, lambda file: file.write(content), before_rename)

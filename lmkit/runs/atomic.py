@@ -2,6 +2,12 @@
 
 A file is written under a temporary name in the folder where it is to lie, synced, and only then
 given its name: by `rename`, which replaces what was there, or by `link`, which refuses to.
+
+A process may be suspended at any moment, lose its lock, and go on. It can still hurt nothing:
+- It checks its lock between making the temporary file and naming it. If it is suspended after that
+  check, whoever takes the lock over removes the temporary file first (`remove_leftovers`), and
+  there is nothing left to name.
+- It appends through one open descriptor. Whoever takes the lock over makes the file anew.
 """
 
 from __future__ import annotations
@@ -9,8 +15,9 @@ from __future__ import annotations
 import errno
 import io
 import os
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -43,16 +50,12 @@ def replace_atomically(
     Raises: UserError naming `path` when the disk is full or the file cannot be written.
     """
     with written_beside(path, write) as temporary:
-        if before_rename is not None:
-            before_rename()
-        with _naming(path):
-            os.replace(temporary, path)
-            sync_folder(path.parent)
+        _rename(temporary, path, before_rename)
 
 
-def replace_text(path: Path, text: str) -> None:
+def replace_text(path: Path, text: str, before_rename: Callable[[], None] | None = None) -> None:
     """Replaces the content of `path` by `text` in UTF-8, as `replace_atomically` does."""
-    replace_bytes(path, text.encode())
+    replace_bytes(path, text.encode(), before_rename)
 
 
 def replace_bytes(
@@ -60,6 +63,31 @@ def replace_bytes(
 ) -> None:
     """Replaces the content of `path` by `content`, as `replace_atomically` does."""
     replace_atomically(path, lambda file: file.write(content), before_rename)
+
+
+def replace_by_link(
+    source: Path, path: Path, before_rename: Callable[[], None] | None = None
+) -> None:
+    """Makes `path` a second name of the file `source`, in place of what was there.
+
+    Raises: UserError naming `path` when that cannot be done; what `before_rename` raises.
+    """
+    temporary = _temporary_name(path)
+    try:
+        with _naming(path):
+            link_exclusively(source, temporary)
+        _rename(temporary, path, before_rename)
+    finally:
+        _remove(temporary)  # a rename between two names of one file leaves both
+
+
+def set_aside(path: Path, aside: Path, before_rename: Callable[[], None] | None = None) -> None:
+    """Renames `path` to `aside`. Raises: UserError naming `path`; what `before_rename` raises."""
+    if before_rename is not None:
+        before_rename()
+    with _naming(path):
+        os.replace(path, aside)
+        sync_folder(path.parent)
 
 
 def publish(path: Path, content: bytes, before_link: Callable[[], None] | None = None) -> None:
@@ -72,30 +100,76 @@ def publish(path: Path, content: bytes, before_link: Callable[[], None] | None =
     with written_beside(path, lambda file: file.write(content)) as temporary:
         if before_link is not None:
             before_link()
-        if not link_exclusively(temporary, path):
+        try:
+            is_first = link_exclusively(temporary, path)
+        except FileNotFoundError as error:
+            if before_link is not None:
+                before_link()
+            raise _cannot_write(path, error) from error
+        if not is_first:
             raise AlreadyPublished(f"{path} is there already: another process has published it")
         with _naming(path):
             sync_folder(path.parent)
 
 
+class Appender:
+    """Appends to one file, whatever has its name by now.
+
+    Args:
+        descriptor: of the file, open for writing; a copy of it is kept until the object is gone.
+        path: for messages.
+    """
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._path, self._descriptor = path, os.dup(descriptor)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def append(self, content: bytes) -> None:
+        """Appends `content`, on disk when this returns.
+
+        On an error the file is as it was before. A process that is killed may leave a part of
+        `content` at the end.
+
+        Raises: UserError naming the file when the disk is full or the file cannot be written.
+        """
+        with _naming(self._path):
+            length = os.lseek(self._descriptor, 0, os.SEEK_END)
+            try:
+                written = 0
+                while written < len(content):
+                    written += os.write(self._descriptor, content[written:])
+                os.fsync(self._descriptor)
+            except OSError:
+                with suppress(OSError):  # where nothing can be written, that error is to be seen
+                    os.ftruncate(self._descriptor, length)
+                raise
+
+
+def replace_to_append(
+    path: Path, content: bytes, before_rename: Callable[[], None] | None = None
+) -> Appender:
+    """Replaces the content of `path` as `replace_atomically` does.
+
+    Returns: what appends to this new file, and never to one that takes its name later.
+    """
+    appenders = []
+
+    def write(file: BinaryIO) -> None:
+        file.write(content)
+        # before the file has its name: afterwards the name may be another's
+        appenders.append(Appender(file.fileno(), path))
+
+    replace_atomically(path, write, before_rename)
+    return appenders[0]
+
+
 def append_whole(path: Path, content: bytes) -> None:
-    """Appends `content` to the file at `path`, on disk when this returns.
+    """Appends `content` to the file at `path`, which is made where it is missing.
 
-    On an error the file is as it was before. A process that is killed may leave a part of
-    `content` at the end.
-
-    Raises: UserError naming `path` when the disk is full or the file cannot be written.
+    Raises: UserError as `Appender.append`.
     """
     with _naming(path), path.open("ab", buffering=0) as file:
-        length = file.seek(0, os.SEEK_END)
-        try:
-            written = 0
-            while written < len(content):
-                written += file.write(content[written:])
-            os.fsync(file.fileno())
-        except OSError:
-            file.truncate(length)
-            raise
+        Appender(file.fileno(), path).append(content)
 
 
 @contextmanager
@@ -104,7 +178,7 @@ def written_beside(path: Path, write: Callable[[BinaryIO], object]) -> Iterator[
 
     Raises: UserError naming `path` when the disk is full or the file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
+    temporary = _temporary_name(path)
     with _naming(path):
         # `tempfile` would make a file that only its owner can read, even in a shared folder
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -112,7 +186,7 @@ def written_beside(path: Path, write: Callable[[BinaryIO], object]) -> Iterator[
         _write_and_sync(path, descriptor, write)
         yield temporary
     finally:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
 
 
 def link_exclusively(source: Path, target: Path) -> bool:
@@ -140,13 +214,21 @@ def link_exclusively(source: Path, target: Path) -> bool:
     return True
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Removes the temporary files of killed processes, in `folder` and below.
+def remove_leftovers(folder: Path, check_lock: Callable[[], None] | None = None) -> None:
+    """Removes the temporary files of killed and suspended processes, in `folder` and below.
 
-    Only the holder of the lock on what is written there may call this.
+    Only the holder of the lock on what is written there may call this, before it writes.
+
+    Raises: UserError naming a file that cannot be removed; what `check_lock` raises.
     """
-    for temporary in folder.rglob(".*.tmp"):
-        temporary.unlink(missing_ok=True)
+    leftovers = list(folder.rglob(".*.tmp"))
+    if check_lock is not None:
+        check_lock()  # afterwards, so that no file of who has taken the lock over is among them
+    for temporary in leftovers:
+        try:
+            temporary.unlink(missing_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot remove {temporary}: {error.strerror}") from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -159,6 +241,29 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def _temporary_name(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
+
+
+def _rename(temporary: Path, path: Path, before_rename: Callable[[], None] | None) -> None:
+    if before_rename is not None:
+        before_rename()
+    with _naming(path):
+        try:
+            os.replace(temporary, path)
+        except FileNotFoundError:
+            if before_rename is not None:
+                before_rename()  # whoever takes the lock over removes the temporary file
+            raise
+        sync_folder(path.parent)
+
+
+def _remove(temporary: Path) -> None:
+    """Removes a temporary file where it can; else `remove_leftovers` does, one day."""
+    with suppress(OSError):
+        temporary.unlink(missing_ok=True)
 
 
 class _WatchedFile(io.FileIO):

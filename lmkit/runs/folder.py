@@ -6,20 +6,21 @@
     checkpoints/{best,last}.ckpt  spectra/*.npz  analysis/*.json
 
 The schema version in `identity.json` is also that of `config.yaml` and `metrics.csv`, which stay
-plain YAML and CSV. Every other file has a version of its own. All but `metrics.csv` hold a checksum
-(`lmkit.runs.checksums`), which is verified whenever they are read.
+plain YAML and CSV. Every other file has a version of its own. All that numbers are read from hold a
+checksum (`lmkit.runs.checksums`), and `metrics.csv` one in each row; reading verifies it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import remove_leftovers, replace_bytes, sync_folder
+from lmkit.runs.atomic import remove_leftovers, replace_bytes, set_aside
 from lmkit.runs.checksums import checked, checked_json, read_json, unchecked
 from lmkit.runs.identity import Identity, differences
 from lmkit.runs.names import RunNames
@@ -101,21 +102,27 @@ class RunFolder:
             return "finished"
         return "unfinished" if self.config.exists() else "new"
 
-    def prepare(self, config_yaml: str, identity: Identity, names: RunNames) -> None:
+    def prepare(
+        self,
+        config_yaml: str,
+        identity: Identity,
+        names: RunNames,
+        check_lock: Callable[[], None] | None = None,
+    ) -> None:
         """Makes the folder, or prepares an unfinished one to go on. The caller holds the lock.
 
         Writes `identity.json` and `config.yaml`, the latter again when the budget or another
         option outside the identity has changed. Removes what a killed process left half written.
 
         Raises: UserError when the folder belongs to another identity (naming the options in which
-            they differ), or cannot be written.
+            they differ), or cannot be written; LockLost, by `check_lock`.
         """
         for folder in (self.checkpoints, self.spectra, self.analysis):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise UserError(f"cannot make the folder {folder}: {error.strerror}") from error
-        remove_leftovers(self.path)
+        remove_leftovers(self.path, check_lock)
         if self.identity.exists():
             self._require_identity(identity)
         else:
@@ -125,11 +132,11 @@ class RunFolder:
                 "settings": identity.settings,
                 "names": names._asdict(),
             }
-            replace_bytes(self.identity, checked_json(content, indent=2))
+            replace_bytes(self.identity, checked_json(content, indent=2), check_lock)
         # Written last: a folder with this file is a prepared one.
         config = checked(config_yaml.encode())
         if not self.config.exists() or self.config.read_bytes() != config:
-            replace_bytes(self.config, config)
+            replace_bytes(self.config, config, check_lock)
 
     def read_config(self) -> dict[str, Any]:
         """The configuration of the run. Raises: UserError when it is missing or damaged."""
@@ -179,15 +186,25 @@ class RunFolder:
         """
         return self.state() == "finished" and self.read_result().budget.suffices_for(budget)
 
-    def reopen(self) -> Path:
+    def reopen(self, check_lock: Callable[[], None] | None = None) -> Path:
         """Makes a finished run unfinished, to go on under a larger budget.
 
         The caller holds the lock. The result is kept as `result-epoch<N>.json`, which is returned.
         """
         aside = self.path / f"result-epoch{self.read_result().budget.epochs}.json"
-        self.result.replace(aside)
-        sync_folder(self.path)
+        set_aside(self.result, aside, check_lock)
         return aside
+
+    def has_leftovers(self, beside: Iterable[str]) -> bool:
+        """Whether there are temporary files in the folder, or files of its lock beside it.
+
+        Args:
+            beside: the names of files beside the folder.
+        """
+        locks = (self.lock.name, f".{self.lock.name}.")
+        if any(name.startswith(locks) for name in beside):
+            return True
+        return next(self.path.rglob(".*.tmp"), None) is not None
 
     def _require_identity(self, identity: Identity) -> None:
         lines = differences(self.read_identity().settings, identity.settings)

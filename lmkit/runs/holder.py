@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 from pathlib import Path
@@ -28,12 +29,19 @@ class Holder(NamedTuple):
     @classmethod
     def from_json(cls, content: bytes) -> Holder:
         """Raises: ValueError when `content` is not what `to_json` writes."""
-        fields = json.loads(content)
+        try:
+            fields = json.loads(content)
+        except RecursionError:
+            raise ValueError("no mapping") from None
         if not isinstance(fields, dict):
             raise ValueError("no mapping")
         for name, blank in _BLANK._asdict().items():
             if type(fields.get(name)) is not type(blank):
                 raise ValueError(f"{name} is missing or of the wrong type")
+        if not re.fullmatch("[0-9a-f]{16}", fields["token"]):  # it becomes a part of a file's name
+            raise ValueError("its token is none")
+        if fields["pid"] <= 0 or not fields["host"].isprintable():
+            raise ValueError("no process")
         return cls(**{name: fields[name] for name in cls._fields})
 
 
@@ -54,31 +62,40 @@ def this_process() -> Holder:
     )
 
 
-def why_gone(holder: Holder, me: Holder, age_s: float, stale_after_s: float) -> str | None:
-    """Why `holder` can no longer be at work, in words; None while it may be.
+class Gone(NamedTuple):
+    """Why a holder no longer counts."""
+
+    why: str  # in words
+    is_certain: bool  # False: it seems so, by the file server's clock
+
+
+def why_gone(holder: Holder, me: Holder, age_s: float, stale_after_s: float) -> Gone | None:
+    """Why `holder` can no longer be at work; None while it may be.
 
     Args:
         holder: the process that wrote the lock.
         me: the process that asks.
-        age_s: seconds since the holder's last heartbeat, by the file server's clock.
+        age_s: seconds since the holder's last heartbeat, by the file server's clock; below 0 when
+            that clock has gone back since.
         stale_after_s: seconds without a heartbeat after which a process elsewhere is given up.
     """
     # A job's attempts follow each other. Processes of one attempt may well run side by side (many
     # runs packed into one job), so that the job alone says nothing about them.
     if holder.job_id and holder.job_id == me.job_id and holder.job_attempt < me.job_attempt:
-        return f"job {me.job_id} was started again"
+        return Gone(f"job {me.job_id} was started again", is_certain=True)
     if holder.host == me.host and holder.boot_id != me.boot_id:
         # A heartbeat since this boot comes from another machine of the same name.
         if age_s > _uptime_s():
-            return f"{me.host} was started again"
+            return Gone(f"{me.host} was started again", is_certain=False)
     elif holder.host == me.host and holder.pid_namespace == me.pid_namespace:
         started = _started(holder.pid)
         if started is None or (holder.started and started and started != holder.started):
-            return f"its process {holder.pid} is gone"
+            return Gone(f"its process {holder.pid} is gone", is_certain=True)
         if started and started == holder.started:
             return None  # it lives, even if suspended: no heartbeat is needed to know
-    if age_s > stale_after_s:
-        return f"process {holder.pid} on {holder.host} gave no heartbeat for {age_s:.0f} s"
+    if abs(age_s) > stale_after_s:
+        silent = f"process {holder.pid} on {holder.host} gave no heartbeat for {age_s:.0f} s"
+        return Gone(silent, is_certain=False)
     return None
 
 

@@ -1,8 +1,12 @@
 """At most one process works on a run: a lock that no dead process keeps.
 
 The lock is a file that only one process can make. It names its holder (`Holder`), and its
-modification time is the holder's last heartbeat. That time is compared with the time of a file made
-just now: the file server sets both, so that no two machines' clocks are ever compared.
+modification time is the holder's last heartbeat. That time is compared with the time of a file
+stamped just now: the file server sets both, so that no two machines' clocks are ever compared.
+
+The server's clock may jump, though. So a holder on another machine that seems to be silent is
+watched: it is given up when it has given no heartbeat between two looks, as long apart by the
+monotonic clock of who watches.
 
 A holder that is gone (`why_gone`) is replaced. Many processes may notice, and one of them replaces
 it: the right to replace the holder with token X is itself such a lock, the file `<lock>.X`, which
@@ -13,7 +17,8 @@ itself. So whoever changes or removes a lock file has made sure whose it is, and
 between.
 
 A holder that was suspended for a long time may find its lock taken. Therefore `check` precedes
-every rename into the run's folder.
+every row of metrics and every rename into the run's folder, and `lmkit.runs.atomic` closes the gap
+that is left after the check.
 """
 
 from __future__ import annotations
@@ -24,14 +29,18 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import link_exclusively, written_beside
-from lmkit.runs.heartbeat import PROBE, Heartbeat, server_time_s
-from lmkit.runs.holder import Holder, this_process, why_gone
+from lmkit.runs.heartbeat import PROBE, Heartbeat, server_time_s, stamp
+from lmkit.runs.holder import Gone, Holder, this_process, why_gone
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 STALE_AFTER_S = 180.0
+HELD = 69  # exit status of a command whose run another process works on, or has taken over
 _HEARTBEATS = 12  # in the time after which a lock is stale
 _DAMAGED = "damaged"
 
@@ -41,9 +50,13 @@ log = logging.getLogger(__name__)
 class LockHeld(UserError):  # noqa: N818
     """Another process works on this run."""
 
+    exit_status = HELD
+
 
 class LockLost(UserError):  # noqa: N818
     """Another process has taken this run over: nothing more may be written into its folder."""
+
+    exit_status = HELD
 
 
 class LockState(NamedTuple):
@@ -51,8 +64,14 @@ class LockState(NamedTuple):
 
     token: str  # "damaged" when the file cannot be understood
     holder: Holder | None  # None when the file cannot be understood
-    age_s: float  # since the last heartbeat
-    gone: str | None  # why the holder no longer counts, None while it does
+    stamp_ns: int  # of the last heartbeat, by the file server's clock
+    age_s: float  # since then; below 0 when that clock has gone back
+    seems_gone: Gone | None
+
+    @property
+    def gone(self) -> str | None:
+        """Why the holder no longer counts, as far as one look can tell; None while it does."""
+        return self.seems_gone.why if self.seems_gone else None
 
 
 class RunLock:
@@ -61,7 +80,7 @@ class RunLock:
     Args:
         path: the lock file; its folder is made when it is missing.
         stale_after_s: seconds without a heartbeat after which a holder on another machine is
-            given up. The holder beats 12 times in that time.
+            watched, and given up after as many more. The holder beats 12 times in that time.
     """
 
     def __init__(self, path: Path, stale_after_s: float = STALE_AFTER_S) -> None:
@@ -78,6 +97,8 @@ class RunLock:
     def acquire(self) -> None:
         """Takes the lock, also from a holder that is gone, such as an earlier attempt of this job.
 
+        A holder that seems to be silent is watched first, for `stale_after_s`.
+
         Raises: LockHeld at once when another process holds it; UserError when the file cannot be
             written.
         """
@@ -88,6 +109,7 @@ class RunLock:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with written_beside(self.path, lambda file: file.write(me.to_json())) as record:
                 heartbeat = Heartbeat(record, self._stale_after_s / _HEARTBEATS)
+                heartbeat.start()  # already: a process that watches another is not silent itself
                 try:
                     _take(self.path, record, me, self._stale_after_s)
                 except BaseException:
@@ -95,7 +117,6 @@ class RunLock:
                     raise
         except OSError as error:
             raise UserError(f"cannot take the lock {self.path}: {error.strerror}") from error
-        heartbeat.start()
         self._me, self._heartbeat = me, heartbeat
         _remove_litter(self.path, self._stale_after_s)
 
@@ -171,11 +192,13 @@ def _take(path: Path, record: Path, me: Holder, stale_after_s: float) -> None:
     In each round the lock is taken, or held by another, or has changed since it was read.
     """
     while not link_exclusively(record, path):
-        state = _look(path, me, server_time_s(path.parent), stale_after_s)
+        state = _look(path, me, stamp(record), stale_after_s)
         if state is None:
             continue
-        if state.gone is None:
+        if state.seems_gone is None:
             raise LockHeld(_held(path, state))
+        if not state.seems_gone.is_certain and not _stays_silent(path, me, state, stale_after_s):
+            continue
         right = _right_to_replace(path, state.token)
         _take(right, record, me, stale_after_s)
         try:
@@ -190,19 +213,45 @@ def _take(path: Path, record: Path, me: Holder, stale_after_s: float) -> None:
             return
 
 
+def _stays_silent(path: Path, me: Holder, state: LockState, stale_after_s: float) -> bool:
+    """Watches the lock; whether it stays as it is in `state`, without a heartbeat."""
+    start = time.monotonic()
+    with _waiting_bar(f"{path.name}: {state.gone}; making sure", stale_after_s) as progress:
+        while (passed_s := time.monotonic() - start) < stale_after_s:
+            time.sleep(min(stale_after_s / _HEARTBEATS, stale_after_s - passed_s))
+            now = _look(path, me, 0.0, stale_after_s)
+            if now is None or (now.token, now.stamp_ns) != (state.token, state.stamp_ns):
+                return False
+            progress.update(progress.task_ids[0], completed=time.monotonic() - start)
+    return True
+
+
+def _waiting_bar(what: str, seconds: float) -> Progress:
+    from rich.console import Console  # slow to import, and hardly ever needed
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn()
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    progress.add_task(what, total=seconds)
+    return progress
+
+
 def _look(path: Path, me: Holder, now_s: float, stale_after_s: float) -> LockState | None:
     try:
         with path.open("rb") as file:
             content = file.read()
-            age_s = max(0.0, now_s - os.fstat(file.fileno()).st_mtime)
+            stamp_ns = os.fstat(file.fileno()).st_mtime_ns
     except FileNotFoundError:
         return None
+    age_s = now_s - stamp_ns / 1e9
     try:
         holder = Holder.from_json(content)
     except ValueError:
-        gone = f"it is damaged and {age_s:.0f} s old" if age_s > stale_after_s else None
-        return LockState(_DAMAGED, None, age_s, gone)
-    return LockState(holder.token, holder, age_s, why_gone(holder, me, age_s, stale_after_s))
+        damaged = Gone(f"it is damaged and {age_s:.0f} s old", is_certain=False)
+        is_old = abs(age_s) > stale_after_s
+        return LockState(_DAMAGED, None, stamp_ns, age_s, damaged if is_old else None)
+    gone = why_gone(holder, me, age_s, stale_after_s)
+    return LockState(holder.token, holder, stamp_ns, age_s, gone)
 
 
 def _token_at(path: Path) -> str | None:
@@ -224,8 +273,9 @@ def _held(path: Path, state: LockState) -> str:
         who = "an unknown process (the lock file is damaged)"
     else:
         who = f"process {state.holder.pid} on {state.holder.host}"
+    age_s = max(0.0, state.age_s)
     return (
-        f"{path} is held by {who}, last heard from {state.age_s:.0f} s ago: wait for it to end "
+        f"{path} is held by {who}, last heard from {age_s:.0f} s ago: wait for it to end "
         f"(if it is certainly dead, remove that file)"
     )
 
@@ -234,7 +284,9 @@ def _remove_litter(path: Path, stale_after_s: float) -> None:
     """Removes what processes left beside the lock that were killed while they took it."""
     litter = (f"{path.name}.", f".{path.name}.", PROBE)
     with suppress(OSError):  # gone already, or another user's: it is in nobody's way
-        now_s = server_time_s(path.parent)
+        now_s, me = server_time_s(path.parent), this_process()
         for other in path.parent.iterdir():
-            if other.name.startswith(litter) and now_s - other.stat().st_mtime > stale_after_s:
-                other.unlink()
+            if other.name.startswith(litter):
+                state = _look(other, me, now_s, stale_after_s)
+                if state is not None and state.seems_gone is not None:
+                    other.unlink()

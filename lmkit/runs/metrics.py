@@ -1,9 +1,12 @@
 """`metrics.csv`: a row for each time of logging, appended as the run proceeds.
 
-The columns are `step`, `epoch`, then the metrics in the order in which they first appeared. An
-empty cell stands for a metric that the row does not have. Numbers read back exactly. A line counts
-once it ends in a newline: whatever follows the last newline was torn by a crash. A run that resumes
-cuts the file back to its checkpoint.
+The columns are `crc32`, `step`, `epoch`, then the metrics in the order in which they first
+appeared. An empty cell stands for a metric that the row does not have. Numbers read back exactly. A
+line counts once it ends in a newline: whatever follows the last newline was torn by a crash. A run
+that resumes cuts the file back to its checkpoint, or restores it from the copy in the checkpoint.
+
+`crc32` is the checksum of the header and the rest of the row: what a disk has changed is not read
+as numbers. Files of earlier versions lack the column.
 """
 
 from __future__ import annotations
@@ -12,23 +15,37 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import append_whole, replace_atomically
+from lmkit.runs.atomic import Appender, replace_to_append
 
+_CHECKSUM = "crc32"
 _FIRST_COLUMNS = ("step", "epoch")
 
 Row = dict[str, int | float]
 
 
 class MetricsFile:
-    """The metrics of one run in `path`. Only the holder of the run's lock writes."""
+    """The metrics of one run in `path`. Only the holder of the run's lock writes.
 
-    def __init__(self, path: Path) -> None:
+    A writer makes the file anew when it begins, and appends through the descriptor that it then
+    has. So a process that has lost the run's lock without knowing it appends to a file without a
+    name, and never to that of the process which took the run over.
+
+    Args:
+        path: the file.
+        check_lock: raises LockLost; called before each write.
+    """
+
+    def __init__(self, path: Path, check_lock: Callable[[], None] | None = None) -> None:
         self.path = Path(path)
-        self._columns: list[str] | None = None  # of the file; None until it has been read
+        self._check_lock = check_lock
+        self._appender: Appender | None = None  # None until this object writes
+        self._columns: list[str] = []  # of what this object writes
+        self._rows: list[Row] = []  # that this object has read and written
 
     def append(self, step: int, epoch: int, values: Mapping[str, int | float]) -> None:
         """Adds a row, on disk when this returns. A metric not seen before adds a column.
@@ -37,26 +54,47 @@ class MetricsFile:
         row once, and a run that resumes earlier cuts it off and writes it again.
 
         Raises: UserError naming the file when it cannot be written; it is then as it was before.
+            LockLost.
         """
         for name, value in values.items():
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"metric {name} must be an int or a float, but is {value!r}")
-        columns = self._columns
-        if columns is None:
-            columns = self._keep_until(math.inf)
+        appender = self._appender or self._keep_until(math.inf)
         row: Row = {"step": step, "epoch": epoch, **values}
-        new_columns = [name for name in row if name not in columns]
+        new_columns = [name for name in row if name not in self._columns]
         if new_columns:
-            self._rewrite([*columns, *new_columns], [*self.read(), row])
-        else:
-            append_whole(self.path, _lines(columns, [row]))
+            self._rewrite([*self._columns, *new_columns], [*self._rows, row])
+            return
+        if self._check_lock is not None:
+            self._check_lock()
+        appender.append(_lines(self._columns, [row]))
+        self._rows.append(row)
 
     def cut_back(self, step: int) -> None:
         """Drops the rows after `step`, and a torn last line, for a run that resumes there.
 
-        Raises: UserError naming the file when it is damaged or cannot be written.
+        Raises: UserError naming the file when it is damaged or cannot be written; LockLost.
         """
         self._keep_until(step)
+
+    def restore(self, step: int, copy: str) -> None:
+        """Cuts back to `step`; a damaged file is replaced by `copy`, as `copy()` gave it then.
+
+        Raises: UserError naming the file when it cannot be written; LockLost.
+        """
+        rows, columns = self._parse(copy), _columns_of(copy)
+        try:
+            there, theirs = self.read(), _columns_of(self._content())
+        except UserError:
+            there, theirs = [], []
+        # compared as text: NaN equals nothing
+        if repr(there[: len(rows)]) == repr(rows) and theirs[: len(columns)] == columns:
+            rows, columns = [row for row in there if row["step"] <= step], theirs
+        self._rewrite(columns, rows)
+
+    def copy(self) -> str:
+        """The file's content, of what this object has read and written."""
+        return _whole(self._columns, self._rows).decode()
 
     def read(self) -> list[Row]:
         """All whole rows, without the empty cells; [] where there is no file.
@@ -80,38 +118,51 @@ class MetricsFile:
                 tail = file.read().partition(b"\n")[2]
         except FileNotFoundError:
             return {}
+        except OSError as error:
+            raise self._unreadable(error) from error
         latest: Row = {}
         for row in self._parse((header + tail).decode("utf-8", "replace")):
             latest.update(row)
         return latest
 
-    def _keep_until(self, last_step: float) -> list[str]:
-        """Drops the rows after `last_step`, and a torn last line; returns the columns."""
+    def _keep_until(self, last_step: float) -> Appender:
+        """Makes the file anew, without the rows after `last_step` and a torn last line."""
         content = self._content()
-        rows = self._parse(content)
-        remaining = [row for row in rows if row["step"] <= last_step]
-        self._columns = columns = _columns_of(content)
-        if len(remaining) < len(rows) or not content.endswith("\n"):
-            self._rewrite(columns, remaining)
-        return columns
+        rows = [row for row in self._parse(content) if row["step"] <= last_step]
+        return self._rewrite(_columns_of(content), rows)
 
-    def _rewrite(self, columns: list[str], rows: list[Row]) -> None:
-        text = _lines(columns, [{name: name for name in columns}, *rows])
-        replace_atomically(self.path, lambda file: file.write(text))
-        self._columns = columns
+    def _rewrite(self, columns: list[str], rows: list[Row]) -> Appender:
+        self._appender = replace_to_append(self.path, _whole(columns, rows), self._check_lock)
+        self._columns, self._rows = columns, rows
+        return self._appender
 
     def _content(self) -> str:
         try:
             return self.path.read_bytes().decode("utf-8", "replace")
         except FileNotFoundError:
             return ""
+        except OSError as error:
+            raise self._unreadable(error) from error
 
     def _parse(self, content: str) -> list[Row]:
-        lines = content.split("\n")[1:-1]
+        header, *lines = content.split("\n")[:-1] or [""]
         columns = _columns_of(content)
         if tuple(columns[:2]) != _FIRST_COLUMNS:
             raise self._damaged(f"its columns must begin with {','.join(_FIRST_COLUMNS)}", content)
+        if header.startswith(f"{_CHECKSUM},"):
+            lines = self._checked(header, lines)
         return [self._parse_line(columns, line) for line in lines]
+
+    def _checked(self, header: str, lines: list[str]) -> list[str]:
+        """The lines without their checksums. Raises: UserError for a wrong one."""
+        seed = zlib.crc32(header.encode())
+        rests = []
+        for line in lines:
+            checksum, _, rest = line.partition(",")
+            if checksum != str(zlib.crc32(rest.encode(), seed)):
+                raise self._damaged("not what was written, as its checksum shows,", line)
+            rests.append(rest)
+        return rests
 
     def _parse_line(self, columns: list[str], line: str) -> Row:
         cells = line.split(",")  # they are numbers: nothing is quoted
@@ -126,20 +177,43 @@ class MetricsFile:
         return row
 
     def _damaged(self, what: str, line: str) -> UserError:
-        return UserError(f"{self.path} is damaged: {what} in {line[:60]!r}; mend or remove it")
+        return UserError(
+            f"{self.path} is damaged: {what} in {line[:60]!r}; the run's command restores it from "
+            f"its last checkpoint"
+        )
+
+    def _unreadable(self, error: OSError) -> UserError:
+        return UserError(f"cannot read {self.path}: {error.strerror}")
 
 
 def _columns_of(content: str) -> list[str]:
     """The columns in the first whole line, or those that every file begins with."""
     first, newline, _ = content.partition("\n")
-    return next(csv.reader([first]), []) if newline else list(_FIRST_COLUMNS)
+    if not newline:
+        return list(_FIRST_COLUMNS)
+    try:
+        columns = next(csv.reader([first]), [])
+    except csv.Error:  # such as a field of more than 128 KiB
+        return []
+    return columns[1:] if columns[:1] == [_CHECKSUM] else columns
+
+
+def _whole(columns: list[str], rows: Iterable[Mapping[str, object]]) -> bytes:
+    """A file, in UTF-8."""
+    return f"{_header(columns)}\n".encode() + _lines(columns, rows)
 
 
 def _lines(columns: list[str], rows: Iterable[Mapping[str, object]]) -> bytes:
-    """CSV lines in UTF-8. A float is written by its shortest exact form."""
+    """The lines of rows, with their checksums. A float is written by its shortest exact form."""
+    seed = zlib.crc32(_header(columns).encode())
+    lines = [",".join(str(row.get(name, "")) for name in columns).encode() for row in rows]
+    return b"".join(b"%d,%b\n" % (zlib.crc32(line, seed), line) for line in lines)
+
+
+def _header(columns: list[str]) -> str:
     text = io.StringIO()
-    csv.DictWriter(text, columns, restval="", lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
+    csv.writer(text, lineterminator="").writerow([_CHECKSUM, *columns])
+    return text.getvalue()
 
 
 def _number(cell: str) -> int | float:

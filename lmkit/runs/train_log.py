@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError
+from lmkit.runs.atomic import Appender, replace_to_append
 
 
 class TrainLog:
@@ -21,6 +22,7 @@ class TrainLog:
 
     def __init__(self, path: Path, check_lock: Callable[[], None]) -> None:
         self._path, self._check_lock = path, check_lock
+        self._appender: Appender | None = None
 
     def write(self, line: str) -> None:
         """Adds a line, and prints it: with the time, except on a terminal."""
@@ -32,7 +34,13 @@ class TrainLog:
         """Adds a line without printing it. Returns: the line with its time."""
         stamped = f"{datetime.now():%Y-%m-%d %H:%M:%S}  {line}"
         with suppress(OSError, UserError):
-            self._check_lock()
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(f"{stamped}\n")
+            self._append(f"{stamped}\n".encode())
         return stamped
+
+    def _append(self, line: bytes) -> None:
+        """Like metrics, so that a late process writes into no file of who took the run over."""
+        if self._appender is None:
+            before = self._path.read_bytes() if self._path.exists() else b""
+            self._appender = replace_to_append(self._path, before, self._check_lock)
+        self._check_lock()
+        self._appender.append(line)

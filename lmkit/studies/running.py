@@ -85,9 +85,11 @@ class StudyRun:
 
     def _finish(self, progress_bar: bool, lock: RunLock) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(self.path)
+        remove_leftovers(self.path, lock.check)
         text = yaml.safe_dump(self.settings, sort_keys=False)
-        replace_atomically(self.path / "config.yaml", lambda file: file.write(text.encode()))
+        replace_atomically(
+            self.path / "config.yaml", lambda file: file.write(text.encode()), lock.check
+        )
         torch.set_num_threads(self.threads)
         with Work(self.path / "pieces.jsonl", progress_bar) as work:
             tables = self.study.run(self.seed, work)
@@ -95,8 +97,8 @@ class StudyRun:
         with house_style():
             figures = self.study.figures(tables)
             for name, figure in figures.items():
-                save(figure, self.path / f"{name}.svg")
-                save_pdf(figure, self.path / f"{name}.pdf")
+                save(figure, self.path / f"{name}.svg", lock.check)
+                save_pdf(figure, self.path / f"{name}.pdf", lock.check)
         made_by = provenance("", self.threads)  # no corpus: all is drawn from the seed
         record = Record(
             schema_version=SCHEMA_VERSION,

@@ -18,6 +18,7 @@ from lmkit.errors.user_error import UserError, require_count
 from lmkit.runs.sweep_axes import labels as labels_of
 from lmkit.runs.sweep_axes import varied_options
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
+from lmkit.runs.tidy import remove_litter
 from lmkit.sweeps import axes, tables
 from lmkit.sweeps.axes import GROUP, Line, option_of
 from lmkit.sweeps.check import check
@@ -56,6 +57,7 @@ def train_all(request: Request, reader: ConfigReader) -> bool:
     sweep.save()
     console.print(f"lmkit sweep status {sweep.path}", soft_wrap=True)
     left = [each.point for each in standing if each.state != "done"]
+    remove_litter([sweep.run_folder(each.point) for each in standing if each.state == "done"])
     outcomes = launcher.launch(
         sweep, left, lambda text: console.print(text, markup=False, soft_wrap=True)
     )

@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.leave import AskedToLeave, Leave
+from lmkit.runs.lock import HELD
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.launcher import Backlog, Outcome, Say, Waiting, how_ended, tail
 
@@ -112,13 +113,13 @@ class _Processes:
     def _ended(self, run: _Running) -> None:
         waiting, status = run.waiting, run.process.returncode
         point, folder = waiting.point, self.sweep.run_folder(waiting.point)
-        if status == 0 and folder.finished_within(point.budget):
+        if folder.finished_within(point.budget):  # perhaps killed at its very end
             self.backlog.end(point, "finished")
             return
-        lines = tail(self.sweep.log(point), run.log_start)
-        if any(f"{folder.lock.name} is held by" in line for line in lines):
-            self.backlog.put_off(waiting)  # another process was quicker
+        if status == HELD:
+            self.backlog.put_off(waiting)  # another process was quicker, or has taken the run over
             return
+        lines = tail(self.sweep.log(point), run.log_start)
         reason = how_ended(status, folder.path)
         if not self.backlog.retry(waiting, reason, delay_s=waiting.attempt):
             self.backlog.end(point, "failed", Failure(reason, waiting.attempt, lines))

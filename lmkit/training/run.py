@@ -142,7 +142,7 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
         names=names,
         config=config,
         vocabulary=corpus.vocabulary,
-        metrics=MetricsFile(folder.metrics),
+        metrics=MetricsFile(folder.metrics, lock.check),
         switch=AsgdSwitch(make(config["trigger"], "trigger", Trigger)),
         leave=leave,
         log=TrainLog(folder.log, lock.check),
@@ -154,7 +154,7 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
     callbacks += [TrainingLog(checkpoints), Requeue(leave, checkpoints)]
     trainer = _trainer(defined, run, callbacks)
     data.train_batches.limit = trainer.windows_per_epoch
-    folder.prepare(yaml.safe_dump(config, sort_keys=False), run.identity, names)
+    folder.prepare(yaml.safe_dump(config, sort_keys=False), run.identity, names, lock.check)
     resumed = _checkpoint_to_resume(run)
     run.log.write(_first_line(run, model, defined.accelerator, resumed))
     tell(trainer.loggers, lambda observer: observer.begin(folder, config, names))

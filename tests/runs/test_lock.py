@@ -149,7 +149,9 @@ def test_other_host_is_given_up_only_without_heartbeats(path: Path) -> None:
     with pytest.raises(LockHeld, match=r"on elsewhere, last heard from 5\d s ago"):
         RunLock(path, stale_after_s=60).acquire()
     edit(path, age_s=70)
-    with RunLock(path, stale_after_s=60) as other:
+    start = time.monotonic()
+    with RunLock(path, stale_after_s=0.5) as other:
+        assert time.monotonic() - start >= 0.5  # between the two looks
         assert other.holds()
         assert not lock.holds()
         with pytest.raises(LockLost):
@@ -172,7 +174,7 @@ def test_machine_started_again(path: Path) -> None:
     with RunLock(path):
         edit(path, boot_id="before", age_s=since_boot_s + 60)
         assert "was started again" in look_at(path, stale_after_s=patient_s).gone
-        with RunLock(path, stale_after_s=patient_s) as other:
+        with RunLock(path, stale_after_s=0.3) as other:
             assert other.holds()
 
 
@@ -247,16 +249,57 @@ def test_two_processes_outside_jobs_are_not_of_one_job(
             RunLock(path).acquire()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"token": "x"}', "\0" * 100])
-def test_damaged_lock_counts_until_it_is_old(path: Path, content: str) -> None:
+ODD = [
+    {"token": "../../x"},
+    {"token": "a\0b"},
+    {"token": "a" * 10_000},
+    {"pid": -1},
+    {"host": "\ud800"},
+]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["", "{", "[]", '{"token": "x"}', "\0" * 100, "[" * 100_000, *ODD],
+    ids=lambda damage: repr(damage)[:24],
+)
+def test_damaged_lock_counts_until_it_is_old(path: Path, damage: str | dict[str, object]) -> None:
+    is_text = isinstance(damage, str)
+    content = damage if is_text else json.dumps(this_process()._asdict() | damage)
     path.write_text(content)
     with pytest.raises(LockHeld, match="damaged"):
         RunLock(path, stale_after_s=60).acquire()
     now_s = server_time_s(path.parent)
     os.utime(path, (now_s, now_s - 61))
-    with RunLock(path, stale_after_s=60) as lock:
+    assert look_at(path, stale_after_s=60).gone == "it is damaged and 61 s old"
+    with RunLock(path, stale_after_s=0.1) as lock:
         assert lock.holds()
     assert not list(path.parent.iterdir())
+
+
+@pytest.mark.parametrize("jump_s", [10**6, -(10**6)])
+def test_a_jump_of_the_servers_clock_takes_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch, jump_s: int
+) -> None:
+    """A holder elsewhere that lives seems silent at once, and shows that it lives at its next beat.
+
+    The clock has jumped between the holder's last heartbeat and its next one.
+    """
+    with RunLock(path, stale_after_s=1.2) as lock:
+        record = {**json.loads(path.read_text()), "host": "elsewhere"}
+        path.write_text(json.dumps(record))
+        now_s = server_time_s(path.parent)
+        os.utime(path, (now_s - jump_s, now_s - jump_s))
+        with pytest.raises(LockHeld, match="on elsewhere"):
+            RunLock(path, stale_after_s=1.2).acquire()
+        assert lock.holds()
+
+
+def test_a_holder_silent_before_the_servers_clock_went_back_is_given_up(path: Path) -> None:
+    with RunLock(path, stale_after_s=10**4):
+        edit(path, host="elsewhere", age_s=-5000)
+        with RunLock(path, stale_after_s=0.5) as lock:
+            assert lock.holds()
 
 
 def test_heartbeat_keeps_a_lock_out_of_reach_of_other_machines(path: Path) -> None:

@@ -15,7 +15,7 @@ from lmkit.sweeps import processes
 TRAINER = """
 import os, signal, sys, time
 from pathlib import Path
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, end_with
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
@@ -47,8 +47,13 @@ try:
         spent = Spent(4, None, 4, "max_epochs")
         cost = {"seconds_per_epoch": 10.0}
         publish_result(folder.result, Result(SCHEMA_VERSION, "e", "i", metrics, cost, {}, spent))
+        if behaviour == "killed at the end":
+            os.kill(os.getpid(), signal.SIGKILL)
 except UserError as error:
-    sys.exit(f"error: {error}")
+    if behaviour == "talks":
+        print(f"error: {error}", *["more"] * 20, sep="\\n", flush=True)
+        sys.exit(error.exit_status)
+    end_with(error)
 """
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.lock import RunLock
-from lmkit.sweeps import processes
+from lmkit.sweeps import launcher, processes
+from lmkit.sweeps.launcher import is_held
 from lmkit.sweeps.local import Local, Packed, Workers, visible_devices
 from lmkit.sweeps.processes import run_points
 
@@ -80,6 +81,33 @@ def test_a_point_that_another_process_trains_is_looked_at_again(
     assert [outcome.point.label for outcome in outcomes] == ["1 ok", "0 ok"]
     assert outcomes[1].how == ("finished elsewhere" if finishes else "finished")
     assert [len(each) for each in attempts(sweep)] == [0 if finishes else 1, 1]
+
+
+def test_a_refusal_by_the_lock_is_no_failure_whatever_the_log_says(sweep_of, attempts, monkeypatch):
+    """Two launches may start a point at the same time: each has seen that nobody trains it."""
+    monkeypatch.setattr(processes, "LOOK_AGAIN_S", 0.2)
+    looks = iter([False])
+    sweep, said = sweep_of("talks"), []
+    lock = RunLock(sweep.run_folder(sweep.manifest.points[0]).lock)
+    lock.acquire()
+
+    def hear(text: str) -> None:
+        said.append(text)
+        lock.release()
+
+    monkeypatch.setattr(launcher, "is_held", lambda lock: next(looks, True) and is_held(lock))
+    (outcome,) = run_points(sweep, sweep.manifest.points, [{}], hear)
+    assert said[0] == "0 talks: another process trains it; looking again later"
+    assert outcome.how == "finished"
+    assert [len(each) for each in attempts(sweep)] == [1]
+
+
+def test_a_point_killed_at_its_very_end_has_finished(sweep_of, attempts):
+    sweep = sweep_of("killed at the end")
+    (outcome,) = run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
+    assert outcome.how == "finished"
+    assert [len(each) for each in attempts(sweep)] == [1]
+    assert not sweep.run_folder(sweep.manifest.points[0]).lock.exists()
 
 
 def test_two_sweeps_over_the_same_points_train_each_once(sweep_of, attempts, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
@@ -11,7 +10,7 @@ from pytorch_lightning.callbacks import Checkpoint
 
 from lmkit.data.epochs import Batch
 from lmkit.errors.user_error import require_positive
-from lmkit.runs.atomic import sync_folder
+from lmkit.runs.atomic import replace_by_link
 from lmkit.training.context import RunCallback, data_of, model_of
 from lmkit.training.head_module import HeadModule
 
@@ -35,6 +34,7 @@ class Checkpoints(RunCallback, Checkpoint):
         self.train_ppl_at_best = float("nan")
         self.last_is_best = False  # whether the checkpoint being saved is the best epoch's
         self.batches: dict[str, int] | None = None  # restored, to be handed on
+        self.metrics: str | None = None  # restored: metrics.csv as it was at the checkpoint
 
     @property
     def contents(self) -> dict[str, Any]:
@@ -51,12 +51,21 @@ class Checkpoints(RunCallback, Checkpoint):
             data_of(trainer).train_batches.load_state_dict(self.batches)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.run.metrics.cut_back(trainer.global_step)
+        if self.metrics is None:
+            self.run.metrics.cut_back(trainer.global_step)
+        else:
+            self.run.metrics.restore(trainer.global_step, self.metrics)
+            self.metrics = None
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        checkpoint["lmkit"] = self.contents
+        checkpoint["lmkit"] = self.contents | {"metrics": self.run.metrics.copy()}
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self.metrics = checkpoint["lmkit"].get("metrics")  # earlier versions stored no copy
 
     def on_train_batch_end(
         self,
@@ -93,12 +102,8 @@ class Checkpoints(RunCallback, Checkpoint):
         self.saved_at = time.monotonic()
 
     def _link_best(self) -> None:
-        best = self.run.folder.best
-        link = best.with_name(f".{best.name}.{os.getpid()}.tmp")
-        link.unlink(missing_ok=True)
-        os.link(self.run.folder.last, link)
-        os.replace(link, best)
-        sync_folder(best.parent)
+        folder = self.run.folder
+        replace_by_link(folder.last, folder.best, self.run.check_lock)
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -1,0 +1,253 @@
+"""A process that lost its lock while it was suspended changes no file of the run."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmkit.cli.entry import compose, plain_config
+from lmkit.runs import atomic
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.lock import HELD, LockHeld, RunLock
+from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.tidy import remove_litter
+
+TINY = [
+    "threads=1",
+    "logger=csv",
+    "callbacks.progress_bar=null",
+    "callbacks.spectrum=null",
+    "trainer.log_every_n_steps=2",
+    "data.train_tokens=8000",
+    "data.valid_tokens=600",
+    "data.test_tokens=600",
+    "trunk.emb_dim=8",
+    "trunk.out_dim=8",
+    "trunk.hidden_dim=12",
+    "switch_epoch=1",
+    "max_epochs=3",
+]
+LISTED = {  # by README, of a run with a fixed transform
+    *("config.yaml", "identity.json", "metrics.csv", "result.json", "train.log"),
+    *("curves.svg", "spectrum.svg"),
+    *("checkpoints/best.ckpt", "checkpoints/last.ckpt", "spectra/test_log_probs.npz"),
+}
+COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mb"}
+
+spawner = multiprocessing.get_context("forkserver")
+spawner.set_forkserver_preload(["lmkit.evaluation.full_run"])
+
+
+def train(config: dict, attempt: int, stop_before: tuple[str, str] | None = None) -> None:
+    """Trains as that attempt of a scheduler's job, which takes the lock of the attempt before.
+
+    With `stop_before` the process suspends itself between the check of the lock and that call, for
+    a file of that name.
+    """
+    from lmkit.errors.user_error import UserError, end_with
+    from lmkit.evaluation.full_run import run
+
+    os.environ |= {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(attempt)}
+    if stop_before is not None:
+        call, name = stop_before
+        before = getattr(os, call)
+
+        def suspended(source: Path, target: Path, **options: object) -> None:
+            if Path(target).name == name:
+                setattr(os, call, before)
+                os.kill(os.getpid(), signal.SIGSTOP)
+            before(source, target, **options)
+
+        setattr(os, call, suspended)
+    try:
+        run(config)
+    except UserError as error:
+        end_with(error)
+
+
+started: list[multiprocessing.Process] = []
+
+
+@pytest.fixture(autouse=True)
+def _end_what_was_started():
+    yield
+    while started:
+        process = started.pop()
+        if process.is_alive():
+            process.kill()
+        process.join()
+
+
+def start(*arguments: object) -> multiprocessing.Process:
+    process = spawner.Process(target=train, args=arguments)
+    process.start()
+    started.append(process)
+    return process
+
+
+def state_of(process: multiprocessing.Process) -> str:
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def composed(runs_dir: Path) -> dict:
+    return plain_config(compose("train", [*TINY, f"runs_dir={runs_dir}"]))
+
+
+def folder_in(runs_dir: Path) -> RunFolder:
+    (config,) = runs_dir.glob("*/config.yaml")
+    return RunFolder(config.parent)
+
+
+def files(folder: RunFolder) -> dict[str, tuple[int, bytes]]:
+    """Inode and content of each file."""
+    there = (path for path in folder.path.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(folder.path)): (path.stat().st_ino, path.read_bytes())
+        for path in there
+    }
+
+
+def rows(folder: RunFolder) -> list[dict]:
+    """Of metrics.csv, without times."""
+    return [
+        {name: value for name, value in row.items() if name not in COST}
+        for row in MetricsFile(folder.metrics).read()
+    ]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> RunFolder:
+    runs_dir = tmp_path_factory.mktemp("undisturbed")
+    start(composed(runs_dir), 0).join()
+    return folder_in(runs_dir)
+
+
+def copied(run: RunFolder, runs_dir: Path) -> tuple[dict, RunFolder]:
+    """A copy of a finished run, and what it is a run of."""
+    path = Path(shutil.copytree(run.path, runs_dir / run.path.name))
+    return composed(runs_dir), RunFolder(path)
+
+
+def take_over_and_wake(config: dict, suspended: multiprocessing.Process) -> RunFolder:
+    """Another process finishes the run; then the suspended one goes on, and must change nothing."""
+    successor = start(config, 1)
+    successor.join()
+    assert successor.exitcode == 0
+    folder = folder_in(Path(config["runs_dir"]))
+    before = files(folder)
+    os.kill(suspended.pid, signal.SIGCONT)
+    suspended.join()
+    assert suspended.exitcode == HELD
+    assert files(folder) == before
+    assert set(before) == LISTED
+    return folder
+
+
+def assert_same(one: RunFolder, other: RunFolder) -> None:
+    assert one.read_result().metrics == other.read_result().metrics
+    assert rows(one) == rows(other)
+
+
+def test_suspended_in_the_midst_of_training(undisturbed, tmp_path):
+    config = composed(tmp_path)
+    first = start(config, 0)
+
+    def has_rows() -> bool:
+        return any(path.read_bytes().count(b"\n") > 6 for path in tmp_path.glob("*/metrics.csv"))
+
+    wait_for(has_rows)
+    os.kill(first.pid, signal.SIGSTOP)
+    assert_same(undisturbed, take_over_and_wake(config, first))
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        ("replace", "metrics.csv"),
+        ("replace", "train.log"),
+        ("replace", "last.ckpt"),
+        ("replace", "best.ckpt"),
+        ("replace", "curves.svg"),
+        ("link", "result.json"),
+    ],
+    ids=lambda moment: moment[1],
+)
+def test_suspended_between_the_check_of_the_lock_and_the_name(undisturbed, tmp_path, moment):
+    config = composed(tmp_path)
+    first = start(config, 0, moment)
+    wait_for(lambda: state_of(first) == "T")
+    assert_same(undisturbed, take_over_and_wake(config, first))
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "garbage", "no test row", "gone"])
+def test_damaged_metrics_of_a_finished_run_are_restored(undisturbed, tmp_path, damage):
+    config, folder = copied(undisturbed, tmp_path)
+    whole = folder.metrics.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    damaged = {
+        "flipped": whole[:200] + bytes([whole[200] ^ 1]) + whole[201:],
+        "cut": whole[:-10],
+        "garbage": os.urandom(5000),
+        "no test row": b"".join(lines[:-1]),
+        "gone": b"",
+    }
+    folder.metrics.write_bytes(damaged[damage])
+    start(config, 1).join()
+    assert folder.metrics.read_bytes() == whole
+    assert_same(undisturbed, folder)
+    assert not list(tmp_path.glob("*.lock"))
+
+
+def test_litter_of_a_finished_run_goes(undisturbed, tmp_path):
+    config, folder = copied(undisturbed, tmp_path)
+    for name in (".result.json.ab.tmp", "checkpoints/.best.ckpt.123.tmp"):
+        (folder.path / name).write_text("of a killed process")
+    killed = spawner.Process(target=lock_and_die, args=(folder.lock,))
+    killed.start()
+    killed.join()
+    assert folder.lock.exists()
+    start(config, 1).join()
+    assert set(files(folder)) == LISTED
+    assert list(tmp_path.iterdir()) == [folder.path]
+
+
+def lock_and_die(path: Path) -> None:
+    RunLock(path).acquire()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_litter_is_left_to_who_holds_the_lock(undisturbed):
+    litter = undisturbed.path / ".result.json.ab.tmp"
+    litter.write_text("being written")
+    with RunLock(undisturbed.lock):
+        remove_litter([undisturbed])
+        assert litter.exists()
+    remove_litter([undisturbed])
+    assert not litter.exists()
+
+
+def test_leftovers_of_who_took_over_are_not_removed(tmp_path):
+    """Suspended before it removes what it found, a process finds its lock lost."""
+    litter = tmp_path / ".a.tmp"
+    litter.touch()
+
+    def lost() -> None:
+        raise LockHeld("taken over meanwhile")
+
+    with pytest.raises(LockHeld):
+        atomic.remove_leftovers(tmp_path, lost)
+    assert litter.exists()

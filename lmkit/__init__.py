@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 # PyTorch's setting for large tensors in huge pages, read at its first allocation. A step allocates
 # the same tensors as the one before, and each page that the kernel hands out anew costs a fault:
@@ -40,6 +41,15 @@ def modules_on_use(package: str) -> Callable[[str], ModuleType]:
         return import_module(module)
 
     return load
+
+
+def __getattr__(name: str) -> Any:
+    """`lmkit.load` and `lmkit.results`, for notebooks: imported when they are first used."""
+    if name == "load":
+        return modules_on_use("lmkit.evaluation")("trained").load
+    if name == "results":
+        return modules_on_use("lmkit.runs")("rows").results
+    raise AttributeError(f"module lmkit has no attribute {name}")
 
 
 if os.environ["THP_MEM_ALLOC_ENABLE"] == "1":

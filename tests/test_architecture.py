@@ -42,6 +42,8 @@ TORCH_FREE_MODULES = (
     "lmkit.data.toy",
     "lmkit.data.download",
     "lmkit.dialogue.corpus",
+    "lmkit.training.definition",
+    "lmkit.evaluation.full_run",
 )
 # programs of their own, and what an analysis draws, which is imported with it
 SLOW = ("lmkit.cli.check_points", "lmkit.cli.count_flops", "lmkit.cli.analysis")

@@ -21,7 +21,8 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import identity
 from lmkit.training.build import build_data
-from lmkit.training.run import check, define
+from lmkit.training.definition import define
+from lmkit.training.run import check
 
 Config = dict[str, Any]
 _Made = TypeVar("_Made")

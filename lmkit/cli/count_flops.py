@@ -16,7 +16,8 @@ import torch
 
 from lmkit.data.corpus import TextSplits
 from lmkit.errors.user_error import UserError
-from lmkit.training.build import build_model, make
+from lmkit.training.build import build_model
+from lmkit.training.make import make
 from lmkit.training.model_size import parts, total
 
 _SIDE = 1024  # of the timed matrices

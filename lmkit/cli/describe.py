@@ -15,14 +15,15 @@ from rich.console import Console
 
 from lmkit import training
 from lmkit.cli.entry import entry_point, plain_config
+from lmkit.data.corpus import Corpus, Sizes
 from lmkit.presentation.tables import Row, Table, key_values, number, plain_table
 from lmkit.presentation.terminal import to_terminal
 
-if TYPE_CHECKING:  # both import torch, which --help must not wait for
-    from lmkit.data.corpus import TextSplits
+if TYPE_CHECKING:  # it imports torch, which --help must not wait for
     from lmkit.training.model_size import Part
 
 CHOICES = ("trunk", "head", "head.mixture", "head.transform", "objective", "optimizer", "trigger")
+LANGUAGE_MODEL = "lmkit.training.language_model.LanguageModel"
 LEGEND = """\
 MFLOPs: two FLOPs a multiply-add of the matrix products, forward or (training)
 forward and backward. Gates, dropout, transforms and softmax are left out."""
@@ -32,22 +33,23 @@ forward and backward. Gates, dropout, transforms and softmax are left out."""
 def main(config: DictConfig) -> None:
     """Builds the model on the meta device and prints two tables."""
     plain = plain_config(config)
-    make = training.build.make
+    make = training.make.make
     make(plain["trigger"], "trigger")
-    corpus = make(plain["data"], "data").load()
-    sizes = training.model_size.parts(
-        training.build.build_model_without_weights(plain, len(corpus.vocabulary))
-    )
+    corpus: Sizes = make(plain["data"], "data", Corpus).sizes()
+    # a module of another class may refuse its parts, or have parameters of its own
+    is_plain = plain["module"].get("_target_") == LANGUAGE_MODEL
+    room = training.parts if is_plain else training.build
+    sizes = training.model_size.parts(room.build_without_weights(plain, corpus.num_words))
     console = Console()
     console.print(to_terminal(configuration_table(plain, corpus)))
     console.print(to_terminal(size_table([*sizes, training.model_size.total(sizes)])))
     console.print(LEGEND, style="dim")
 
 
-def configuration_table(config: dict[str, Any], corpus: TextSplits) -> Table:
+def configuration_table(config: dict[str, Any], corpus: Sizes) -> Table:
     """One row for each choice: the class, its options and their values."""
-    sizes = " / ".join(f"{len(split):,}" for split in (corpus.train, corpus.valid, corpus.test))
-    rows = [("data", f"{config['data']['name']}: {len(corpus.vocabulary):,} words, {sizes} tokens")]
+    sizes = " / ".join(f"{tokens:,}" for tokens in corpus.num_tokens)
+    rows = [("data", f"{config['data']['name']}: {corpus.num_words:,} words, {sizes} tokens")]
     for option in CHOICES:
         section = config
         for key in option.split("."):

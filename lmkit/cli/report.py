@@ -12,6 +12,7 @@ from lmkit import analyses, report
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.cli.finetune import published_config
 from lmkit.runs.finished import LeftOut
+from lmkit.runs.rows import changed_since
 from lmkit.runs.selection import Selection, select_runs
 
 
@@ -46,6 +47,9 @@ def main(config: DictConfig) -> None:
             title=plain["title"],
             about=plain["about"],
         )
+    changed = changed_since(selected.runs)
+    if changed:
+        print(changed)
     for each in left_out:
         print(f"left out: {each.name}: {each.reason}")
     print(f"{len(selected.runs):,} runs: {page}")

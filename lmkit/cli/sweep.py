@@ -27,6 +27,9 @@ def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
         tables.show_standings(console, sweep.manifest.name, shown)
     tables.show_failures(console, sweep, every)
     console.print(tables.summary(every), highlight=False)
+    changed = sum(each.code_has_changed for each in every)
+    if changed:
+        console.print(f"{changed:,} come from code that has changed since", highlight=False)
     console.print(tables.estimate_line(estimate(sweep, every), 1), highlight=False)
     _show_earlier(sweep, console)
     return all(each.state != "failed" for each in every)

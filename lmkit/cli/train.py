@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -33,7 +32,5 @@ def main(config: DictConfig) -> float:
         raise UserError("dry_run=true is for sweeps: say multirun_sweeps=NAME or --multirun")
     plain = plain_config(config)
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)
-    if sys.stdout.isatty():
-        print(f"{plain['name']}: loading PyTorch", flush=True)
     metrics: dict[str, Any] = evaluation.full_run.run(plain).read_result().metrics
     return float(metrics["valid_ppl"])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from itertools import chain
 from typing import NamedTuple, Protocol
 
@@ -31,8 +31,24 @@ class Splits(Protocol):
     def vocabulary(self) -> tuple[str, ...]:
         """The words, in the order of their indices."""
 
+    @property
+    def train(self) -> Sized: ...
+
+    @property
+    def valid(self) -> Sized: ...
+
+    @property
+    def test(self) -> Sized: ...
+
     def train_word_counts(self) -> np.ndarray:
         """How often each word occurs in the training split, (V,) int64."""
+
+
+class Sizes(NamedTuple):
+    """How large a corpus is."""
+
+    num_words: int
+    num_tokens: tuple[int, ...]  # of train, valid and test
 
 
 class Corpus(ABC):
@@ -64,6 +80,12 @@ class Corpus(ABC):
         Raises: UserError naming the option or file that is wrong, or a word that is not in
             `vocabulary`.
         """
+
+    def sizes(self) -> Sizes:
+        """How large the corpus is. Raises: UserError as `load`."""
+        corpus = self.load()
+        splits = (corpus.train, corpus.valid, corpus.test)
+        return Sizes(len(corpus.vocabulary), tuple(map(len, splits)))
 
 
 class TextSplits(NamedTuple):

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from lmkit.data.corpus import EOS, Corpus, TextSplits
+from lmkit.data.corpus import EOS, Corpus, Sizes, TextSplits
 from lmkit.data.log_bilinear import EOS_ID, LogBilinear, random_language, zipfian_frequencies
 from lmkit.data.split_files import SPLITS
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_number
@@ -118,6 +118,9 @@ class ToyLanguage(Corpus):
             )
         new_ids = np.array([index[word] for word in self.vocabulary], dtype=np.int64)
         return TextSplits(tuple(vocabulary), *(new_ids[text] for text in self._texts.values()))
+
+    def sizes(self) -> Sizes:
+        return Sizes(self.num_words, tuple(self.num_tokens[split] for split in SPLITS))
 
     def contexts(self, split: str) -> np.ndarray:
         """The contexts of a split's tokens but the first: int64 (N, 2), the two words before each.

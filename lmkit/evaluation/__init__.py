@@ -1,6 +1,6 @@
 """Measuring trained models.
 
-Its modules import torch, so each of them loads when it is first used.
+Most of its modules import torch, so each of them loads when it is first used.
 """
 
 from typing import TYPE_CHECKING
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lmkit import modules_on_use
 
 if TYPE_CHECKING:  # what analyses and commands use, for mypy
+    from lmkit.evaluation import conclusion as conclusion
     from lmkit.evaluation import full_run as full_run
     from lmkit.evaluation import generate as generate
     from lmkit.evaluation import gradient_bottleneck as gradient_bottleneck

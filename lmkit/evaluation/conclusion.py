@@ -1,4 +1,4 @@
-"""The end of a run: its evaluation, spectrum, result, figures, and the closing table."""
+"""The end of a run: its evaluation, spectrum, result, and figures."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from lmkit.evaluation.memory import GB, available_bytes
 from lmkit.evaluation.perplexity import Perplexity, perplexity
 from lmkit.presentation import figures
 from lmkit.presentation.quantities import perplexity_text
-from lmkit.presentation.tables import key_values
-from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.observer import tell
@@ -28,6 +26,7 @@ from lmkit.spectra.measures import SpectrumMeasures, numbers
 from lmkit.training.callbacks.cost import peak_memory_mb
 from lmkit.training.callbacks.transform_plot import sample_transform
 from lmkit.training.checkpoint_files import load_checkpoint
+from lmkit.training.definition import RunDefinition
 from lmkit.training.head_module import HeadModule
 from lmkit.training.model_spectrum import (
     Spectrum,
@@ -35,7 +34,7 @@ from lmkit.training.model_spectrum import (
     model_spectrum,
     spectrum_bytes,
 )
-from lmkit.training.run import RunDefinition, Trained
+from lmkit.training.run import Trained
 
 Metrics = dict[str, Any]
 
@@ -207,35 +206,3 @@ def _draw(trained: Trained, metrics: Metrics, spectrum: Spectrum) -> None:
         logits, transformed = sample_transform(transform, trained.model.device)
         curve = figures.transform_curve(logits.numpy(), transformed.numpy(), title)
         figures.save(curve, path / "transform.svg", run.check_lock)
-
-
-def show(folder: RunFolder) -> None:
-    """Prints the closing table of a finished run."""
-    result = folder.read_result()
-    metrics, spectrum = result.metrics, result.metrics["test_spectrum"]
-    start = result.provenance.get("finetuned_from", {})
-    rows = []
-    for split in ("train", "valid", "test"):
-        name = f"{split}_ppl"
-        before = f" (before: {start[name]:.2f})" if name in start else ""
-        rows.append((f"{split} perplexity", f"{metrics[name]:.2f}{before}"))
-    if "floor_ppl" in metrics:
-        rows.append(("entropy floor of the language", f"{metrics['floor_ppl']:.2f}"))
-        rows.append(("true rank of log P", str(metrics["true_rank"])))
-    contexts = f"{spectrum['num_contexts']:,} test contexts"
-    rows.append((f"Press rank ({contexts})", _or_reason(spectrum, "press_rank")))
-    for epsilon, rank in spectrum["effective_rank"].items():
-        rows.append((f"{epsilon}-effective rank", "unresolved" if rank is None else str(rank)))
-    seconds = result.cost["seconds_per_epoch"]
-    if seconds is not None:
-        rows.append(("seconds an epoch", f"{seconds:.1f}"))
-    rows.append(("best epoch", f"{metrics['best_epoch']} of {result.budget.epochs}"))
-    Console().print(to_terminal(key_values(folder.path.name, rows)))
-    print(f"run folder: {folder.path}")
-    print(f"curves:     {folder.path / 'curves.svg'}")
-    print(f"spectrum:   {folder.path / 'spectrum.svg'}")
-
-
-def _or_reason(spectrum: dict[str, Any], name: str) -> str:
-    value = spectrum[name]
-    return str(value) if value is not None else f"unresolved: {spectrum['unresolved'][name]}"

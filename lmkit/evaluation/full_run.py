@@ -1,21 +1,24 @@
-"""A whole run: training and conclusion under one lock."""
+"""A whole run: training and conclusion under one lock.
+
+Torch and Lightning are imported once there is something to train: a finished run is told at once.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
-from pytorch_lightning.callbacks import ProgressBar
-
+from lmkit import evaluation, training
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.conclusion import Conclusion, restore_metrics, show
+from lmkit.evaluation.closing_table import show
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.leave import Leave
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.tidy import remove_litter
-from lmkit.training.build import factory_of, make
-from lmkit.training.run import check, define, train
+from lmkit.training.definition import define
+from lmkit.training.make import factory_of, make
 
 
 def run(config: dict[str, Any]) -> RunFolder:
@@ -33,8 +36,10 @@ def run(config: dict[str, Any]) -> RunFolder:
             print(f"it was trained without {', '.join(late)}: a finished run calls no callbacks")
         show(folder)
         return folder
-    names = check(config, defined.source)
-    conclusion: Conclusion = make(config["conclusion"], "conclusion", Conclusion)
+    if sys.stdout.isatty():
+        print(f"{folder.path}: loading PyTorch", flush=True)
+    names = training.run.check(config, defined.source)
+    conclusion = make(config["conclusion"], "conclusion", evaluation.conclusion.Conclusion)
     with Leave() as leave:
         leave.at_once = True  # a holder that seems silent is watched for minutes
         with RunLock(folder.lock) as lock:
@@ -43,7 +48,7 @@ def run(config: dict[str, Any]) -> RunFolder:
                     show(folder)
                     return folder
                 folder.reopen(lock.check)
-            conclusion.conclude(defined, train(defined, names, lock, leave))
+            conclusion.conclude(defined, training.run.train(defined, names, lock, leave))
     show(folder)
     return folder
 
@@ -61,6 +66,8 @@ def _late_callbacks(config: Mapping[str, Any], folder: RunFolder) -> list[str]:
 
 
 def _is_bar(section: Mapping[str, Any], option: str) -> bool:
+    from pytorch_lightning.callbacks import ProgressBar  # which takes seconds
+
     made_by = factory_of(section, option).func
     return isinstance(made_by, type) and issubclass(made_by, ProgressBar)
 
@@ -73,7 +80,7 @@ def _mend(folder: RunFolder) -> None:
     try:
         with RunLock(folder.lock) as lock:
             if folder.state() == "finished":
-                restore_metrics(folder, lock.check)
+                evaluation.conclusion.restore_metrics(folder, lock.check)
                 print(f"restored: {folder.metrics}")
     except LockHeld:
         pass  # it goes on under a larger budget

@@ -22,6 +22,7 @@ from lmkit.presentation.tables import (
     whole,
 )
 from lmkit.runs.finished import FinishedRun
+from lmkit.runs.rows import changed_since
 
 
 def runs_section(study: Study) -> Section:
@@ -31,9 +32,15 @@ def runs_section(study: Study) -> Section:
         "Runs",
         f"{counted(sum(len(group.runs) for group in study.groups), 'run')} of "
         f"{counted(len(study.groups), 'group')}; a group is runs that differ by their seed alone. "
-        f"{_of_a_made_up_language(study)}",
+        f"{_of_a_made_up_language(study)} {_changed(study)}".rstrip(),
         [_settings_table(study), _runs_table(study), _origins_table(study)],
     )
+
+
+def _changed(study: Study) -> str:
+    """A sentence where the code of some runs has changed since."""
+    changed = changed_since([run for group in study.groups for run in group.runs])
+    return changed and f"{changed}."
 
 
 def _of_a_made_up_language(study: Study) -> str:

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+from lmkit.runs.code import code_sha256
 from lmkit.runs.identity import IDENTITY_VERSION
 from lmkit.runs.result import SCHEMA_VERSION
 
@@ -60,6 +61,7 @@ def provenance(
     return {
         "schema_version": SCHEMA_VERSION,
         "identity_version": IDENTITY_VERSION,
+        "code_sha256": code_sha256(),
         "git": revision._asdict() if revision else None,
         "python": platform.python_version(),
         "packages": package_versions(_DISTRIBUTIONS),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lmkit.errors.user_error import UserError
+from lmkit.runs.code import code_sha256
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.heartbeat import server_time_s
 from lmkit.runs.lock import look_at
@@ -33,6 +34,7 @@ class Standing:
     seconds_per_epoch: float | None = None
     seconds_left: float | None = None  # at most, since patience may end the run earlier
     failure: Failure | None = None
+    code_has_changed: bool = False  # since a done point was trained
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def _done(point: Point, result: Result) -> Standing:
         metrics.get("test_ppl"),
         metrics.get("test_spectrum", {}).get("press_rank"),
         cost.get("seconds_per_epoch"),
+        code_has_changed=result.provenance.get("code_sha256", code_sha256()) != code_sha256(),
     )
 
 

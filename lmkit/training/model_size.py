@@ -21,12 +21,15 @@ together take three times these FLOPs. So does the chunked loss, which recompute
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import nn
 
 from lmkit.heads.mixtures import MixtureOfContexts
-from lmkit.training.head_module import HeadModule
+from lmkit.training.parts import ModelParts
+
+if TYPE_CHECKING:  # it imports Lightning
+    from lmkit.training.head_module import HeadModule
 
 
 class Part(NamedTuple):
@@ -40,7 +43,7 @@ class Part(NamedTuple):
     training_flops: int  # a token, forward and backward
 
 
-def parts(model: HeadModule) -> list[Part]:
+def parts(model: HeadModule | ModelParts) -> list[Part]:
     """The parts that hold parameters or take matrix products; each parameter is in one of them.
 
     Trunks and mixtures from outside are taken to use every matrix once a token.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,17 +13,14 @@ from pytorch_lightning.loggers import Logger
 
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import DataModule
-from lmkit.errors.user_error import UserError, require_choice, require_count
-from lmkit.runs.folder import RunFolder
-from lmkit.runs.identity import Identity, identity
+from lmkit.errors.user_error import UserError
 from lmkit.runs.leave import Leave
 from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames, family_of, head_name, name_of, place_of
 from lmkit.runs.observer import tell
-from lmkit.runs.result import Budget
 from lmkit.runs.train_log import TrainLog
-from lmkit.training.build import build_callbacks, build_data, build_loggers, build_model, make
+from lmkit.training.build import build_callbacks, build_data, build_loggers, build_model
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch, load_evaluated_weights
 from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.callbacks.metrics_logger import MetricsLogger
@@ -33,23 +29,12 @@ from lmkit.training.callbacks.stopping import Stopping
 from lmkit.training.callbacks.training_log import TrainingLog
 from lmkit.training.checkpoint_files import AtomicCheckpointIO, load_checkpoint
 from lmkit.training.context import RunCallback, RunContext
+from lmkit.training.definition import RunDefinition
 from lmkit.training.finetuning import start_from
 from lmkit.training.head_module import HeadModule
-from lmkit.training.trainer import ACCELERATORS, Trainer, check_options
+from lmkit.training.make import make
+from lmkit.training.trainer import Trainer, check_options
 from lmkit.training.triggers import Trigger
-
-
-@dataclass(frozen=True)
-class RunDefinition:
-    """What a run is, before any of its objects is made."""
-
-    config: dict[str, Any]
-    source: Corpus  # not yet read
-    data_sha256: str
-    identity: Identity
-    folder: RunFolder
-    budget: Budget
-    accelerator: str
 
 
 class _Resumed(NamedTuple):
@@ -71,27 +56,6 @@ class Trained(NamedTuple):
     steps: int
     epochs: int
     stopped: str  # why: "patience" or "max_epochs"
-
-
-def define(config: dict[str, Any], has_gpu: bool | None = None) -> RunDefinition:
-    """Checks the options that no object checks, and finds the run's identity and folder.
-
-    Args:
-        config: the composed configuration as plain data.
-        has_gpu: whether a GPU is there where the run is to be trained; None: it is trained here.
-    """
-    require_count("threads", config["threads"])
-    require_count("seed", config["seed"], 0)
-    for option in ("max_epochs", "patience"):
-        if config[option] is not None:
-            require_count(option, config[option])
-    source = make(config["data"], "data", Corpus)
-    sha256 = source.fingerprint()
-    accelerator = _accelerator(config["trainer"], has_gpu)
-    named = identity(config, sha256, "cuda" if accelerator == "gpu" else "cpu")
-    folder = RunFolder.of(config["runs_dir"], config["name"], named)
-    budget = Budget(config["max_epochs"], config["patience"])
-    return RunDefinition(config, source, sha256, named, folder, budget, accelerator)
 
 
 def check(config: dict[str, Any], source: Corpus) -> RunNames:
@@ -176,19 +140,6 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
         epochs=trainer.current_epoch,
         stopped=stopped,
     )
-
-
-def _accelerator(trainer: Mapping[str, Any], has_gpu: bool | None) -> str:
-    wanted = trainer.get("accelerator", "auto")
-    require_choice("trainer.accelerator", wanted, ACCELERATORS)
-    if has_gpu is None:
-        has_gpu = torch.cuda.is_available()
-    if wanted == "gpu" and not has_gpu:
-        raise UserError("trainer.accelerator=gpu needs a CUDA device, and there is none here")
-    on_gpu = has_gpu and wanted != "cpu"
-    if trainer.get("precision") == "tf32" and not on_gpu:
-        raise UserError("trainer.precision=tf32 is a GPU's; on a CPU take 32-true or bf16-mixed")
-    return "gpu" if on_gpu else "cpu"
 
 
 def _checkpoints(callbacks: Sequence[pl.Callback]) -> Checkpoints:

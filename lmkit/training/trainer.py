@@ -23,9 +23,9 @@ from lmkit.errors.user_error import (
     require_count,
     require_flag,
 )
+from lmkit.training.definition import ACCELERATORS
 
 PRECISIONS = ("32-true", "tf32", "bf16-mixed")
-ACCELERATORS = ("auto", "cpu", "gpu")
 
 _ELSEWHERE = {
     "callbacks": "callbacks are sections of their own: +callbacks.mine._target_=...",

@@ -78,6 +78,14 @@ def test_other_commands_take_runs_in_the_same_words(lmkit, refused, three, capsy
     assert "none of the 3 runs of runs" in refused("compare", "a='runs seed:9'", "b=runs")
 
 
+def test_status_tells_which_code_has_changed_since(lmkit, three, capsys, monkeypatch):
+    lmkit("sweep", "status", "mine")
+    assert "code" not in capsys.readouterr().out
+    monkeypatch.setattr("lmkit.sweeps.status.code_sha256", lambda: "of later code")
+    lmkit("sweep", "status", "mine")
+    assert "3 come from code that has changed since" in capsys.readouterr().out
+
+
 def test_evaluation_of_several_runs(lmkit, three, capsys):
     capsys.readouterr()
     lmkit("evaluate", "run=runs")

@@ -115,7 +115,7 @@ def found_identity(folder: RunFolder) -> str:
 
 
 def test_its_identity_is_of_the_first_run_and_the_options(first, toy_run, tmp_path):
-    from lmkit.training.run import define
+    from lmkit.training.definition import define
 
     def digest(folder: RunFolder, *overrides: str) -> str:
         return define(composed(folder, *overrides)).identity.digest

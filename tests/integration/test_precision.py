@@ -12,8 +12,8 @@ from lmkit.evaluation.full_run import run
 from lmkit.evaluation.load import load_run
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.spectra.measures import measure
+from lmkit.training.definition import define
 from lmkit.training.head_module import exact_evaluation
-from lmkit.training.run import define
 
 SMALL = [
     "threads=1",

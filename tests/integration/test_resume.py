@@ -48,7 +48,7 @@ SMALL = [
 COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mb"}
 
 spawner = multiprocessing.get_context("forkserver")
-spawner.set_forkserver_preload(["lmkit.evaluation.full_run"])
+spawner.set_forkserver_preload(["lmkit.training.run", "lmkit.evaluation.conclusion"])
 
 
 def composed(runs_dir: Path, *overrides: str) -> dict:

@@ -23,7 +23,9 @@ from tests.claims.conftest import TINY
 WITH_BAR = [each for each in TINY if each != "callbacks.progress_bar=null"]
 
 spawner = multiprocessing.get_context("forkserver")
-spawner.set_forkserver_preload(["lmkit.evaluation.full_run", "lmkit.cli.train"])
+spawner.set_forkserver_preload(
+    ["lmkit.training.run", "lmkit.evaluation.conclusion", "lmkit.cli.train"]
+)
 
 
 def typed(folder: Path, terminal: str, *arguments: str) -> None:

@@ -101,6 +101,7 @@ def test_provenance_is_json_and_complete() -> None:
     made = provenance("d" * 64, threads=2, device_names=["NVIDIA H200"])
     assert json.loads(json.dumps(made)) == made
     assert made.keys() == {
+        "code_sha256",
         "schema_version",
         "identity_version",
         "git",

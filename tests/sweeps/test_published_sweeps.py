@@ -16,7 +16,7 @@ from lmkit.runs.names import name_with_head
 from lmkit.sweeps import axes
 from lmkit.sweeps.check import check
 from lmkit.sweeps.points import Composer
-from lmkit.training.build import make
+from lmkit.training.make import make
 
 FOLDER = cli.CONFIGS / axes.GROUP
 NUM_RUNS = {

@@ -1,0 +1,58 @@
+"""Prints finished runs as CSV, one row a run, or writes them to a file: `lmkit results RUNS`."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import sys
+from pathlib import Path
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.atomic import replace_text
+from lmkit.runs.rows import changed_since, rows
+from lmkit.runs.selection import select_runs
+
+EPILOG = """\
+lmkit results runs out=all.csv     every run in the folder runs
+lmkit results "runs head:gss"      those with that head, on the terminal
+"""
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        prog="lmkit results",
+        description="One row a finished run: what decides it, and what came out.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUNS", help="runs, as lmkit report takes them")
+    parser.add_argument("--runs-dir", default="runs", help="where sweeps are (runs)")
+    parser.add_argument("--out", help="the file; also written out=FILE")
+    arguments = parser.parse_args()
+    outs = [word[4:] for word in arguments.runs if word.startswith("out=")]
+    places = [word.removeprefix("runs=") for word in arguments.runs if not word.startswith("out=")]
+    try:
+        _write(places, arguments.runs_dir, arguments.out or next(iter(outs), None))
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+def _write(places: list[str], runs_dir: str, out: str | None) -> None:
+    selected = select_runs("runs", places, runs_dir)
+    every = rows(selected.runs)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(every[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(every)
+    for name, reason in selected.left_out.items():
+        print(f"left out: {name}: {reason}", file=sys.stderr)
+    changed = changed_since(selected.runs)
+    if changed:
+        print(changed, file=sys.stderr)
+    if out is None:
+        print(text.getvalue(), end="")
+    else:
+        replace_text(Path(out), text.getvalue())
+        print(f"{len(every):,} runs: {out}")

@@ -1,0 +1,91 @@
+"""A finished run in Python: its model, what it measured, and log P of one's own text.
+
+Shapes: N words, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lmkit.data.corpus import EOS
+from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.runs.finished import read_finished
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile, Row
+from lmkit.runs.result import Result
+from lmkit.training.build import build_model
+from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
+from lmkit.training.checkpoint_files import load_checkpoint
+from lmkit.training.head_module import HeadModule, exact_evaluation
+from lmkit.training.language_model import LanguageModel
+
+UNKNOWN = "<unk>"
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedRun:
+    """A finished run, without its corpus."""
+
+    folder: RunFolder
+    model: HeadModule  # in evaluation mode, with the weights of the best epoch that count
+    vocabulary: tuple[str, ...]  # words by index
+    config: dict[str, Any]
+    metrics: list[Row]  # of metrics.csv; pandas.DataFrame(run.metrics) is a table
+    result: Result
+
+    def log_probs(self, text: str) -> Tensor:
+        """log P of every word where each word of `text` stands: (N, V), nats, on the CPU.
+
+        The text is taken to follow an end of line, as in the corpora. Words are parted by white
+        space; those that the model does not know are <unk> where it has such a word.
+
+        Raises: UserError for a text without words, an unknown word, or a model of something else.
+        """
+        model = self.model
+        if not isinstance(model, LanguageModel):
+            raise UserError(f"{self.folder.path} is no language model of running text")
+        words = self.word_indices(text)
+        inputs_T1 = torch.tensor([*self.word_indices(EOS), *words[:-1]], device=model.device)[
+            :, None
+        ]
+        with exact_evaluation(model, model.device.type):
+            output = model.trunk(inputs_T1, model.trunk.initial_state(1))
+            log_probs_NV: Tensor = model.head.log_probs(model.head_input(output))
+        return log_probs_NV.cpu()
+
+    def word_indices(self, text: str) -> list[int]:
+        """The words of a text by their indices. Raises: UserError as `log_probs`."""
+        index = {word: position for position, word in enumerate(self.vocabulary)}
+        words = text.split()
+        if not words:
+            raise UserError("the text has no words")
+        unknown = next((w for w in words if w not in index and UNKNOWN not in index), None)
+        if unknown is not None:
+            near = did_you_mean(unknown, self.vocabulary)
+            raise UserError(f"the model does not know the word {unknown!r}{near}")
+        return [index.get(word, index.get(UNKNOWN, 0)) for word in words]
+
+
+def load(run: Path | str, device: str = "cpu") -> TrainedRun:
+    """The finished run in the folder `run`; its corpus need not be there.
+
+    Args:
+        device: where the model goes, as torch names it.
+
+    Raises: UserError when there is no such run, it has not finished, or its checkpoint is gone.
+    """
+    folder = RunFolder(Path(run))
+    if not folder.path.is_dir():
+        raise UserError(f"{run} is no folder; give the folder of a run, such as runs/NAME-ID")
+    result = read_finished(folder).result
+    content = load_checkpoint(folder.best)
+    config, vocabulary = content["lmkit"]["config"], tuple(content["lmkit"]["vocabulary"])
+    model = build_model(config, torch.zeros(len(vocabulary), dtype=torch.long))
+    load_evaluated_weights(model, content)
+    model.to(device).eval()
+    return TrainedRun(folder, model, vocabulary, config, MetricsFile(folder.metrics).read(), result)

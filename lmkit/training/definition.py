@@ -1,0 +1,77 @@
+"""What a run is, before any of its objects is made; known without torch, and so at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lmkit.data.corpus import Corpus
+from lmkit.errors.user_error import UserError, require_choice, require_count
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.identity import Identity, identity
+from lmkit.runs.result import Budget
+from lmkit.training.make import make
+
+ACCELERATORS = ("auto", "cpu", "gpu")
+# what Linux calls the devices of NVIDIA, of its Tegra, of AMD, and those within WSL
+_GPU_DEVICES = ("nvidia*", "nvhost*", "nvmap", "kfd", "dxg")
+
+
+@dataclass(frozen=True)
+class RunDefinition:
+    """What a run is, before any of its objects is made."""
+
+    config: dict[str, Any]
+    source: Corpus  # not yet read
+    data_sha256: str
+    identity: Identity
+    folder: RunFolder
+    budget: Budget
+    accelerator: str
+
+
+def define(config: dict[str, Any], has_gpu: bool | None = None) -> RunDefinition:
+    """Checks the options that no object checks, and finds the run's identity and folder.
+
+    Args:
+        config: the composed configuration as plain data.
+        has_gpu: whether a GPU is there where the run is to be trained; None: it is trained here.
+    """
+    require_count("threads", config["threads"])
+    require_count("seed", config["seed"], 0)
+    for option in ("max_epochs", "patience"):
+        if config[option] is not None:
+            require_count(option, config[option])
+    source = make(config["data"], "data", Corpus)
+    sha256 = source.fingerprint()
+    accelerator = _accelerator(config["trainer"], has_gpu)
+    named = identity(config, sha256, "cuda" if accelerator == "gpu" else "cpu")
+    folder = RunFolder.of(config["runs_dir"], config["name"], named)
+    budget = Budget(config["max_epochs"], config["patience"])
+    return RunDefinition(config, source, sha256, named, folder, budget, accelerator)
+
+
+def _accelerator(trainer: Mapping[str, Any], has_gpu: bool | None) -> str:
+    wanted = trainer.get("accelerator", "auto")
+    require_choice("trainer.accelerator", wanted, ACCELERATORS)
+    if has_gpu is None:
+        has_gpu = wanted != "cpu" and _has_gpu()
+    if wanted == "gpu" and not has_gpu:
+        raise UserError("trainer.accelerator=gpu needs a CUDA device, and there is none here")
+    on_gpu = has_gpu and wanted != "cpu"
+    if trainer.get("precision") == "tf32" and not on_gpu:
+        raise UserError("trainer.precision=tf32 is a GPU's; on a CPU take 32-true or bf16-mixed")
+    return "gpu" if on_gpu else "cpu"
+
+
+def _has_gpu() -> bool:
+    """Whether torch finds a GPU. It is not imported where the system has no such device."""
+    if sys.platform == "linux" and "torch" not in sys.modules:
+        if not any(True for name in _GPU_DEVICES for _ in Path("/dev").glob(name)):
+            return False
+    import torch  # which takes a second
+
+    return torch.cuda.is_available()

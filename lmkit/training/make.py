@@ -1,0 +1,93 @@
+"""Makes the object that a section of a configuration names, with Hydra; errors are one line.
+
+Neither torch nor Lightning is imported here: what the section names imports what it needs.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+
+from lmkit.errors.user_error import UserError
+from lmkit.training.misfit import misfit
+
+Section = Mapping[str, Any]
+
+
+def make(section: object, option: str, kind: type = object, /, **parts: object) -> Any:
+    """The object that `section` names by its `_target_`.
+
+    Args:
+        section: `_target_` and the options that the configuration gives.
+        option: where the section stands in the configuration, for messages.
+        kind: what the object must be an instance of.
+        parts: further arguments, which the configuration cannot know. They are not copied.
+
+    Raises: UserError with the object's own complaint, or the reason why it cannot be made.
+    """
+    factory = factory_of(section, option)
+    try:
+        made = factory(**parts)
+    except InstantiationException as error:
+        raise _in_one_line(error, option) from error
+    except _refusals() as error:
+        raise misfit(error, factory, option, parts) from error
+    if not isinstance(made, kind):
+        assert isinstance(section, Mapping)  # or it would have no factory
+        raise UserError(
+            f"{option}._target_={section['_target_']} must be a {kind.__module__}.{kind.__name__}, "
+            f"but makes a {type(made).__name__}"
+        )
+    return made
+
+
+def factory_of(section: object, option: str) -> partial[Any]:
+    """The class that `section` names, with its options; a call adds the arguments that are missing.
+
+    Raises: UserError as `make` does.
+    """
+    if not isinstance(section, Mapping):
+        group = option.replace(".", "/")
+        choose = f"choose one with {group}=NAME"
+        raise UserError(f"{option} must be a section of options, but is {section}; {choose}")
+    target = section.get("_target_")
+    if not isinstance(target, str) or not target:
+        raise UserError(f"{option}._target_ must name a class as module.Class, but is {target!r}")
+    try:
+        factory: partial[Any] = instantiate(dict(section), _partial_=True, _convert_="all")
+    except InstantiationException as error:
+        raise _in_one_line(error, option) from error
+    return factory
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """What a class raises that does not take its options; Lightning's own once it is imported."""
+    lightning = sys.modules.get("lightning_fabric.utilities.exceptions")
+    theirs = () if lightning is None else (lightning.MisconfigurationException,)
+    return (TypeError, ValueError, *theirs)
+
+
+def _in_one_line(error: InstantiationException, option: str) -> UserError:
+    """In one line, what Hydra says over several lines and causes."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+        if isinstance(cause, UserError):
+            return cause
+    text = str(error)
+    within = re.search(r"^full_key: (.+)$", text, re.MULTILINE)
+    where = f"{option}.{within[1]}" if within and within[1] != option else option
+    reason = " ".join(str(cause).split("full_key:")[0].split())
+    target = re.search(r"Error locating target '([^']+)'", text)
+    if target:
+        return UserError(
+            f"{where}._target_={target[1]} cannot be imported: {reason}; it must be module.Class, "
+            f"with the module's folder on PYTHONPATH"
+        )
+    return UserError(f"{where}: {reason}")

@@ -1,0 +1,75 @@
+"""A configuration's trunk and head, without the LightningModule that trains them.
+
+Lightning takes longer to import than torch itself: what only looks at a model goes without it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lmkit.errors.user_error import require_flag
+from lmkit.heads.head import Head, HeadParts
+from lmkit.training.make import Section, make
+from lmkit.training.objective import RegularizedNLL
+
+
+class ModelParts(nn.Module):
+    """The parts of a model that hold its parameters.
+
+    Args:
+        trunk: makes the head's input.
+        head: maps the trunk's output to distributions over words.
+    """
+
+    def __init__(self, trunk: nn.Module, head: Head) -> None:
+        super().__init__()
+        self.trunk, self.head = trunk, head
+        head.attach(trunk)
+
+
+def build_without_weights(config: Section, num_words: int) -> ModelParts:
+    """The parts of the model of a configuration (plain data, resolved), on the meta device.
+
+    Shapes alone take no memory.
+
+    Raises: UserError naming the option that is wrong.
+    """
+    counts_V = torch.zeros(num_words, dtype=torch.long, device="meta")
+    with torch.device("meta"):
+        make(config["objective"], "objective", RegularizedNLL)
+        trunk = build_trunk(config, num_words)
+        return ModelParts(trunk, build_head(config["head"], counts_V, trunk))
+
+
+def build_trunk(config: Section, num_words: int) -> nn.Module:
+    """The untrained trunk of a configuration."""
+    trunk: nn.Module = make(config["trunk"], "trunk", nn.Module, num_words=num_words)
+    return trunk
+
+
+def build_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
+    """The untrained head of a configuration's section.
+
+    Args:
+        word_counts_V: int64, how often each word occurs in the training text.
+        trunk: whose embedding it may be tied to.
+    """
+    mixture, transform = (
+        make(section.get(part), f"head.{part}", nn.Module) for part in ("mixture", "transform")
+    )
+    require_flag("head.tie_weights", section.get("tie_weights"))
+    embedding_weight = trunk.embedding_weight if section["tie_weights"] else None
+    assert embedding_weight is None or isinstance(embedding_weight, nn.Parameter)
+    parts = HeadParts(
+        mixture=mixture,
+        transform=transform,
+        word_counts_V=word_counts_V,
+        embedding_weight=embedding_weight,
+        loss=section.get("loss", "chunked"),
+        chunk_mb=section.get("chunk_mb"),
+    )
+    shared = ("mixture", "transform", "tie_weights", "loss", "chunk_mb")
+    own = {key: value for key, value in section.items() if key not in shared}
+    head: Head = make(own, "head", Head, parts=parts)
+    return head

@@ -147,7 +147,10 @@ def _checked(
         budget = config["max_epochs"], config["patience"]
         points.setdefault(checked.run, Point(labels[i], line, checked.run, config["name"], *budget))
     if len(points) < len(lines):
-        console.print(f"{len(lines) - len(points):,} of them are the same as others")
+        same = len(lines) - len(points)
+        console.print(
+            f"{same:,} of them {'is' if same == 1 else 'are'} the same as another of them"
+        )
     runs_dir, here = configs[0]["runs_dir"], os.getcwd()
     return SweepFolder.of(
         Manifest(name, runs_dir, here, settings.retries, [*points.values()], arguments)

@@ -98,7 +98,7 @@ def test_a_sweep_typed_again_with_other_axes_keeps_its_points(planned, lmkit, ca
 def test_two_axes_that_mean_one_run_are_one_point(planned, capsys):
     sweep = planned("trainer.log_every_n_steps=10,20")
     assert len(sweep.manifest.points) == 1
-    assert "1 of them are the same as others" in said(capsys)
+    assert "1 of them is the same as another of them" in said(capsys)
 
 
 TOLD = """

@@ -196,14 +196,3 @@ def test_w_and_b_out_of_reach_does_not_stop_a_run(run, tmp_path):
     assert "W&B is out of reach" in done.stdout
     assert run().state() == "finished"
     assert list(run().path.glob("wandb/offline-run-*/*.wandb"))
-
-
-def test_an_error_in_a_sweep_of_joblibs_is_printed_once(tmp_path):
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    done = subprocess.run(
-        [sys.executable, "-m", "lmkit", "train", "--multirun", *TINY, "threads=1,0",
-         "hydra/sweeper=basic", "hydra/launcher=joblib"],
-        cwd=tmp_path, env=os.environ, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert done.stderr.count("threads must be a whole number") == 1

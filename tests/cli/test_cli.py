@@ -213,7 +213,7 @@ def test_a_text_that_cannot_be_read_is_refused(content, expected, refused, tmp_p
         ("head.transform._target_=broken.Cube", "broken.Cube cannot be imported: division by zero"),
         (
             "trunk._target_=lmkit.trunk.awd_lstm.LSTMLayer",
-            "there is no option trunk.emb_dim",
+            "takes Trunk, but trunk gives LSTMLayer",
         ),
     ],
 )

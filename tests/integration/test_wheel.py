@@ -1,4 +1,4 @@
-"""The wheel, installed away from the checkout: all that travels with it, and nothing left behind."""
+"""The wheel, installed away from the checkout: all travels with it, and it leaves no debris."""
 
 from __future__ import annotations
 
@@ -52,18 +52,17 @@ def _succeeds(command: list[str], **options: object) -> str:
 def test_the_wheel_trains_from_an_empty_folder_and_leaves_nothing_but_runs(command, tmp_path):
     _succeeds([str(command), "train", *SMALL], cwd=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
-    (run,) = tmp_path.glob("runs/toy-*/result.json")
-    # the commit of a repository is none of its business
+    assert len([*tmp_path.glob("runs/toy-*/result.json")]) == 1
     where = [str(command.with_name("python")), "-c", "import lmkit; print(lmkit.__file__)"]
     assert Path(_succeeds(where, cwd=tmp_path).strip()).is_relative_to(command.parents[1])
-    assert run.exists()
 
 
 def test_the_wheel_has_every_sweep_and_our_sweeper(command, tmp_path):
-    shown = _succeeds(
-        [str(command), "train", "multirun_sweeps=smoke", "dry_run=true"], cwd=tmp_path
-    )
-    assert "12 runs: 12 new" in shown
+    # the sweep's own complaint, which comes before all that takes time
+    line = [str(command), "train", "multirun_sweeps=smoke", "sweep.name=../x"]
+    environment = {key: text for key, text in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stderr.startswith("error: sweep.name must be a letter"), done.stderr
     assert list(tmp_path.iterdir()) == []
     package = next(command.parents[1].glob("lib/python*/site-packages/lmkit"))
     sources = {path.relative_to(REPOSITORY / "conf") for path in _files(REPOSITORY / "conf")}

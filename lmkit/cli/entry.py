@@ -91,15 +91,15 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
                 if error.printed_on == _stderr():
                     sys.exit(error.exit_status)
                 end_with(error)
-            except OSError as error:
-                if error.errno not in _OF_THE_MACHINE:
-                    raise
-                sys.exit(f"error: {error.filename or 'a file'}: {error.strerror}")
             except (HydraException, OmegaConfBaseException, RuntimeError, ValueError) as error:
                 line = in_one_line(error, sys.argv[1:], config_name, CONFIGS)
                 if line is None:
                     raise
                 sys.exit(f"error: {line}")
+            except OSError as error:  # those of Hydra's own come before
+                if error.errno not in _OF_THE_MACHINE:
+                    raise
+                sys.exit(f"error: {error.filename or 'a file'}: {error.strerror}")
 
         return main
 

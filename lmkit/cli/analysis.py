@@ -29,19 +29,19 @@ def run_analysis(name: str) -> None:
     @entry_point(f"analyses/{name}")
     def main(config: DictConfig) -> None:
         options = plain_config(config)
-        said, data_root, threads = (options.pop(key) for key in ("run", "data_root", "threads"))
+        runs, data_root, threads = (options.pop(key) for key in ("run", "data_root", "threads"))
         if threads is not None:
             require_count("threads", threads)
         analysis = create(options, name)
         if not isinstance(analysis, Analysis):
             raise UserError(f"{options['_target_']} is not derived from Analysis")
-        selected = select_runs("run", said)
+        selected = select_runs("run", runs)
         analysis.published_of_run = published_of_runs(selected.runs, published_config)
         folders = [run.folder for run in selected.runs]
         measured = measure_runs(analysis, folders, data_root=data_root, threads=threads)
         show(analysis, Measured(measured.contents, selected.left_out | measured.left_out))
-        is_folder = isinstance(said, str) and Path(said).is_dir()
-        of_all = Path(said) if is_folder else folders[0].path.parent
+        is_folder = isinstance(runs, str) and Path(runs).is_dir()
+        of_all = Path(runs) if is_folder else folders[0].path.parent
         draw(analysis, measured, folders, of_all)
 
     main()

@@ -20,7 +20,7 @@ from lmkit.data.datamodule import WindowsDataModule
 from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import identity
-from lmkit.training.build import build_data
+from lmkit.training.build import build_data, require_fit
 from lmkit.training.definition import define
 from lmkit.training.run import check
 
@@ -52,6 +52,8 @@ class Checker:
         for apart in ("trunk", "optimizer"):
             sections = {name: config[name] for name in _MADE if name != apart}
             self._once(f"made, but for its {apart},", sections, make_all)
+        together = [config[name] for name in ("data", "windows", "module", "trunk")]
+        self._once("together", together, lambda: require_fit(config, run.source))
         self._once("windows", [config["windows"], config["seed"]], lambda: _check_windows(config))
         named = identity(config, run.data_sha256, "cuda" if run.accelerator == "gpu" else "cpu")
         return RunFolder.of(config["runs_dir"], config["name"], named).path.name
@@ -81,14 +83,14 @@ def main() -> None:
     """Reads from stdin; prints one JSON list, a [run, error] for each point, up to an error."""
     sent = json.load(sys.stdin)
     checker = Checker(sent["has_gpu"])
-    said: list[tuple[str, str | None]] = []
+    outcomes: list[tuple[str, str | None]] = []
     for config in sent["configs"]:
         try:
-            said.append((checker.check(config), None))
+            outcomes.append((checker.check(config), None))
         except UserError as error:
-            said.append(("", str(error)))
+            outcomes.append(("", str(error)))
             break
-    print(json.dumps(said))
+    print(json.dumps(outcomes))
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.errors.user_error import UserError, did_you_mean, require_choice
 
 FLAGS = (
     "--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m",
@@ -16,6 +17,9 @@ FLAGS_WITH_VALUE = (
     "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn",
     "--config-dir", "-cd", "--experimental-rerun",
 )  # fmt: skip
+_CFG = ("job", "hydra", "all")
+_INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+CHOICES = {"--cfg": _CFG, "-c": _CFG, "--info": _INFO, "-i": _INFO}
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
@@ -37,11 +41,15 @@ def options_first(arguments: Sequence[str]) -> list[str]:
                 f"options are written option=value, and --help lists them"
             )
         flags.append(argument)
+        if name in CHOICES and value:
+            require_choice(name, value, CHOICES[name])
         takes_next = name in FLAGS_WITH_VALUE and not value
         if takes_next and not rest:
             raise UserError(f"{name} must be followed by its value")
         if takes_next or (name in ("--info", "-i") and rest and rest[0].isalpha()):
             flags.append(rest.pop(0))
+            if name in CHOICES:
+                require_choice(name, flags[-1], CHOICES[name])
     return [*options, *flags]
 
 
@@ -53,6 +61,31 @@ def config_folders(arguments: Sequence[str]) -> list[Path]:
         if flag in ("--config-dir", "-cd"):
             folders.append(Path(value or following))
     return folders
+
+
+def complete(names: Iterable[str], run: Callable[[str], None]) -> None:
+    """Shell completion: of a line's second word here, of all after it by Hydra.
+
+    Hydra's shell function asks the bare program, with the line so far in COMP_LINE.
+
+    Args:
+        names: what the second word may be.
+        run: completes what follows that word, in a COMP_LINE without it.
+    """
+    line = os.environ.get("COMP_LINE", "")
+    words = line.split()
+    if len(words) < 2 or (len(words) == 2 and not line.endswith(" ")):
+        typed = words[1] if len(words) == 2 else ""
+        print("\n".join(name for name in names if name.startswith(typed)))
+        return
+    if words[1] not in names:
+        return
+    start = line.index(words[1], len(words[0]))
+    rest = line[:start] + line[start + len(words[1]) :].lstrip(" ")
+    point = int(os.environ.get("COMP_POINT") or len(line))
+    os.environ["COMP_LINE"] = rest
+    os.environ["COMP_POINT"] = str(max(0, point - (len(line) - len(rest))))
+    run(words[1])
 
 
 def first_sentence(file: Path) -> str:

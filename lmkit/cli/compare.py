@@ -49,14 +49,14 @@ def main(config: DictConfig) -> None:
     print(f"written: {out}")
 
 
-def _runs(option: str, said: object, runs_dir: str) -> list[FinishedRun]:
+def _runs(option: str, value: object, runs_dir: str) -> list[FinishedRun]:
     """The runs that an option selects; prints which they are, and which are left out."""
-    selection = select_runs(option, said, runs_dir)
+    selection = select_runs(option, value, runs_dir)
     runs, diverged = without_diverged(selection.runs)
     for name, reason in (*selection.left_out.items(), *diverged):
         print(f"left out: {name}: {reason}")
     if not runs:
-        raise UserError(f"{option}={said} means no run with perplexities")
+        raise UserError(f"{option}={value} means no run with perplexities")
     print(f"{option}: {len(runs)} runs: {listed((run.name for run in runs), 4)}")
     return runs
 

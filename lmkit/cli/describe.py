@@ -35,9 +35,12 @@ def main(config: DictConfig) -> None:
     plain = plain_config(config)
     make = training.make.make
     make(plain["trigger"], "trigger")
-    corpus: Sizes = make(plain["data"], "data", Corpus).sizes()
+    source: Corpus = make(plain["data"], "data", Corpus)
     # a module of another class may refuse its parts, or have parameters of its own
     is_plain = plain["module"].get("_target_") == LANGUAGE_MODEL
+    if not is_plain:
+        training.build.require_fit(plain, source)
+    corpus: Sizes = source.sizes()
     room = training.parts if is_plain else training.build
     sizes = training.model_size.parts(room.build_without_weights(plain, corpus.num_words))
     console = Console()

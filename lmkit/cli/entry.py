@@ -63,8 +63,6 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
     """
 
     def decorate(task: Task) -> Callable[[], None]:
-        printed: list[UserError] = []
-
         @wraps(task)
         def reporting(config: DictConfig) -> Any:
             try:
@@ -74,7 +72,7 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
                     end_with(error)
                 # a sweeper of Hydra's goes on with other points, and raises one error at its end
                 print(f"error: {error}", file=sys.stderr, flush=True)
-                printed.append(error)
+                error.printed_on = _stderr()
                 raise
 
         @wraps(task)
@@ -89,19 +87,19 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
             except (KeyboardInterrupt, AskedToLeave) as cut_short:
                 end(cut_short, again)
             except UserError as error:
-                # a copy from a launcher's process may have been printed into a log alone
-                if error in printed:
+                # one from a launcher's process may have been printed into a log alone
+                if error.printed_on == _stderr():
                     sys.exit(error.exit_status)
                 end_with(error)
-            except OSError as error:
-                if error.errno not in _OF_THE_MACHINE:
-                    raise
-                sys.exit(f"error: {error.filename or 'a file'}: {error.strerror}")
             except (HydraException, OmegaConfBaseException, RuntimeError, ValueError) as error:
                 line = in_one_line(error, sys.argv[1:], config_name, CONFIGS)
                 if line is None:
                     raise
                 sys.exit(f"error: {line}")
+            except OSError as error:  # those of Hydra's own come before
+                if error.errno not in _OF_THE_MACHINE:
+                    raise
+                sys.exit(f"error: {error.filename or 'a file'}: {error.strerror}")
 
         return main
 
@@ -183,6 +181,12 @@ def create(section: Mapping[str, Any], option: str) -> object:
         return instantiate(dict(section), _convert_="all")
     except InstantiationException as error:
         raise UserError(in_one_line(error, (), option, CONFIGS) or str(error)) from error
+
+
+def _stderr() -> tuple[int, int]:
+    """The file behind standard error, which processes may share."""
+    file = os.fstat(2)
+    return file.st_dev, file.st_ino
 
 
 def set_up_hydra() -> None:

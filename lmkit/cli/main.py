@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lmkit.cli.command_line import config_folders, first_sentence
+from lmkit.cli.command_line import complete, config_folders, first_sentence
 from lmkit.cli.interruption import end
 from lmkit.errors.user_error import did_you_mean
 from lmkit.runs.leave import AskedToLeave, leaving_in_order
@@ -45,7 +45,9 @@ def _main() -> None:
         sys.path.insert(0, os.getcwd())
     arguments = sys.argv[1:]
     if arguments[:1] == ["-sc"]:
-        return _complete(arguments)
+        if not os.environ.get("COMP_LINE"):  # -sc install=bash prints the shell's function
+            return _run("train", arguments)
+        return complete(_commands(), lambda name: _run(name, arguments))
     commands = _commands()
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE + _listed(commands))
@@ -74,9 +76,9 @@ def _commands() -> dict[str, str]:
         for file in FOLDER.glob("*.py")
         if file.stem not in NOT_COMMANDS
     }
-    found = {name: _first_line(module) for name, module in modules.items() if _has_main(module)}
-    found |= {file.stem: first_sentence(file) for file in _analyses()}
-    return dict(sorted(found.items()))
+    commands = {name: _first_line(module) for name, module in modules.items() if _has_main(module)}
+    commands |= {file.stem: first_sentence(file) for file in _analyses()}
+    return dict(sorted(commands.items()))
 
 
 def _analyses() -> list[Path]:
@@ -96,27 +98,3 @@ def _first_line(module: ast.Module) -> str:
 def _listed(commands: dict[str, str]) -> str:
     width = max(map(len, commands))
     return "\n".join(f"  {name:{width}}  {line}" for name, line in commands.items())
-
-
-def _complete(arguments: Sequence[str]) -> None:
-    """Shell completion: of the subcommand here, of all after it by Hydra.
-
-    Hydra's shell function asks the bare program, with the line so far in COMP_LINE.
-    """
-    line = os.environ.get("COMP_LINE", "")
-    words = line.split()
-    commands = _commands()
-    if not line:  # -sc install=bash prints the shell's function
-        return _run("train", arguments)
-    if len(words) < 2 or (len(words) == 2 and not line.endswith(" ")):
-        typed = words[1] if len(words) == 2 else ""
-        print("\n".join(name for name in commands if name.startswith(typed)))
-        return
-    if words[1] not in commands:
-        return
-    start = line.index(words[1], len(words[0]))
-    rest = line[:start] + line[start + len(words[1]) :].lstrip(" ")
-    point = int(os.environ.get("COMP_POINT") or len(line))
-    os.environ["COMP_LINE"] = rest
-    os.environ["COMP_POINT"] = str(max(0, point - (len(line) - len(rest))))
-    _run(words[1], arguments)

@@ -146,18 +146,44 @@ def _unknown_option(option: str, arguments: Sequence[str], config_name: str, con
         if has_hydra
         else hydra.initialize_config_dir(str(primary), version_base="1.3")
     ):
-        try:
-            config = hydra.compose(config_name, [*search, *others])
-        except (HydraException, OmegaConfBaseException):  # the next mistake
-            config = hydra.compose(config_name, search)
+        config = _composed(config_name, search, others, configs)
     every = [str(path.relative_to(configs)) for path in configs.rglob("*") if path.is_dir()]
     groups = [group for group in every if group != option]  # else it is another command's
-    names = groups if "/" in option else [*_options(config, ""), *groups]
+    own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    names = groups if "/" in option else [*_options(own, ""), *groups]
     section, dot, name = option.rpartition(".")
+    group = section.replace(".", "/")
+    choice = config.hydra.runtime.choices.get(group)
+    having = _choices_with(name, group, configs) if choice else []
+    if having:
+        return f"there is no option {option} with {group}={choice}; it is one of {group}=" + (
+            ", ".join(having)
+        )
     beside = [each.removeprefix(section + dot) for each in names if each.startswith(section + dot)]
     near = did_you_mean(name, beside, section + dot) if beside else did_you_mean(option, names)
     add = "" if near or "." not in option else f" (a new one is written +{option}=VALUE)"
     return f"there is no option {option}{near}{add}; --help lists all options"
+
+
+def _composed(
+    config_name: str, search: Sequence[str], others: Sequence[str], configs: Path
+) -> DictConfig:
+    """What the other overrides compose; those that are wrong too are left out."""
+    choices = [each for each in others if _choices(each.partition("=")[0], configs)]
+    for overrides in (others, choices):
+        try:
+            return hydra.compose(config_name, [*search, *overrides], return_hydra_config=True)
+        except (HydraException, OmegaConfBaseException):  # the next mistake
+            continue
+    return hydra.compose(config_name, list(search), return_hydra_config=True)
+
+
+def _choices_with(option: str, group: str, configs: Path) -> list[str]:
+    """The choices of a group that have an option."""
+    files = {
+        name: OmegaConf.load(configs / group / f"{name}.yaml") for name in _choices(group, configs)
+    }
+    return [name for name, file in files.items() if option in file]
 
 
 def _options(section: DictConfig, prefix: str) -> Iterator[str]:

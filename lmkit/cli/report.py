@@ -11,6 +11,7 @@ from rich.console import Console
 from lmkit import analyses, report
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.cli.finetune import published_config
+from lmkit.errors.user_error import UserError, require_flag, require_folder
 from lmkit.runs.finished import LeftOut
 from lmkit.runs.rows import changed_since
 from lmkit.runs.selection import Selection, select_runs
@@ -20,6 +21,8 @@ from lmkit.runs.selection import Selection, select_runs
 def main(config: DictConfig) -> None:
     """Writes the page of the selected runs, and prints what was left out."""
     plain = plain_config(config)
+    require_flag("strict", plain["strict"])
+    require_folder("out", plain["out"])
     window = report.rank_and_perplexity.perplexity_window(plain["window"])
     console = Console()
     with console.status(f"reading {plain['runs']}"):
@@ -29,12 +32,12 @@ def main(config: DictConfig) -> None:
         available = analyses.finding.find_analyses()
     unread = [LeftOut(name, reason) for name, reason in selected.left_out.items()]
     left_out = [*unread, *available.left_out]
-    said = plain["runs"] if isinstance(plain["runs"], list) else [plain["runs"]]
+    places = plain["runs"] if isinstance(plain["runs"], list) else [plain["runs"]]
     studies = plain["synthetic"]
     if studies is None:
-        studies = [f"{glob.escape(str(each))}/synthetic/*" for each in said]
+        studies = [f"{glob.escape(str(each))}/synthetic/*" for each in places]
     with console.status("drawing"):
-        page = report.contents.make_report(
+        written = report.contents.make_report(
             selected.runs,
             analyses=available.classes,
             experiments=published_config,
@@ -50,6 +53,9 @@ def main(config: DictConfig) -> None:
     changed = changed_since(selected.runs)
     if changed:
         print(changed)
-    for each in left_out:
+    for each in written.left_out:
         print(f"left out: {each.name}: {each.reason}")
-    print(f"{len(selected.runs):,} runs: {page}")
+    print(f"{len(selected.runs):,} runs: {written.page}")
+    if plain["strict"] and written.left_out:
+        count = "1 was" if len(written.left_out) == 1 else f"{len(written.left_out):,} were"
+        raise UserError(f"strict=true: {count} left out of the report")

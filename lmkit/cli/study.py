@@ -5,7 +5,6 @@ A file in conf/studies/, or in that folder of one's own configs, names a study.
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import partial
 
@@ -13,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from lmkit import studies
-from lmkit.cli.command_line import config_folders, first_sentence
+from lmkit.cli.command_line import complete, config_folders, first_sentence
 from lmkit.cli.entry import CONFIGS, create, entry_point, plain_config
 from lmkit.errors.user_error import UserError, did_you_mean
 
@@ -31,7 +30,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     sentences = _sentences(arguments)
     if arguments[:1] == ["-sc"]:
-        return _complete(list(sentences))
+        return complete(sentences, _run)
     if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
         width = max(map(len, sentences))
         print(USAGE + "\n".join(f"  {name:{width}}  {line}" for name, line in sentences.items()))
@@ -74,19 +73,3 @@ def _sentences(arguments: list[str]) -> dict[str, str]:
     folders = [*config_folders(arguments), CONFIGS]
     files = [file for folder in folders for file in folder.glob("studies/*.yaml")]
     return {file.stem: first_sentence(file) for file in sorted(files, key=lambda file: file.stem)}
-
-
-def _complete(names: list[str]) -> None:
-    """Shell completion: of the study here, of all after it by Hydra."""
-    line = os.environ.get("COMP_LINE", "")
-    words = line.split()
-    if len(words) < 2 or (len(words) == 2 and not line.endswith(" ")):
-        typed = words[1] if len(words) == 2 else ""
-        print("\n".join(name for name in names if name.startswith(typed)))
-    elif words[1] in names:
-        start = line.index(words[1], len(words[0]))
-        rest = line[:start] + line[start + len(words[1]) :].lstrip(" ")
-        point = int(os.environ.get("COMP_POINT") or len(line))
-        os.environ["COMP_LINE"] = rest
-        os.environ["COMP_POINT"] = str(max(0, point - (len(line) - len(rest))))
-        _run(words[1])

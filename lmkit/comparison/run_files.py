@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from lmkit.comparison.groups import Group, Study, median_run
 from lmkit.errors.user_error import UserError
@@ -74,6 +74,10 @@ class Files:
         """The content of spectra/<file>, None where it is missing or damaged."""
         path = run.folder.spectra / file
         return self._once(run, path, lambda: read_spectrum(path) if path.exists() else None)
+
+    def config(self, run: FinishedRun) -> dict[str, Any] | None:
+        """The configuration, None where it is missing or damaged."""
+        return self._once(run, run.folder.config, run.config)
 
     def epochs(self, run: FinishedRun) -> list[Row]:
         """The rows of metrics.csv that close an epoch."""

@@ -51,6 +51,23 @@ class Sizes(NamedTuple):
     num_tokens: tuple[int, ...]  # of train, valid and test
 
 
+class TextSplits(NamedTuple):
+    """Three splits as word indices into one vocabulary."""
+
+    vocabulary: tuple[str, ...]
+    train: np.ndarray  # int64, (tokens,)
+    valid: np.ndarray  # int64, (tokens,)
+    test: np.ndarray  # int64, (tokens,)
+
+    def train_word_counts(self) -> np.ndarray:
+        return np.bincount(self.train, minlength=len(self.vocabulary))
+
+    def tokens(self, split: str) -> np.ndarray:
+        """The tokens of a split. Raises: UserError unless it is train, valid or test."""
+        require_choice("split", split, SPLITS)
+        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
+
+
 class Corpus(ABC):
     """Where splits come from, and what they are called.
 
@@ -61,6 +78,8 @@ class Corpus(ABC):
     """
 
     place = 0  # corpora have no order of their own (`lmkit.runs.names.Named`)
+    splits: type[object] = TextSplits  # what `load` returns
+    goes_with = "windows=bptt module=language_model and a trunk such as trunk=awd_lstm"
 
     def __init__(self, name: str, title: str | None, short_title: str | None) -> None:
         self.name = name
@@ -86,23 +105,6 @@ class Corpus(ABC):
         corpus = self.load()
         splits = (corpus.train, corpus.valid, corpus.test)
         return Sizes(len(corpus.vocabulary), tuple(map(len, splits)))
-
-
-class TextSplits(NamedTuple):
-    """Three splits as word indices into one vocabulary."""
-
-    vocabulary: tuple[str, ...]
-    train: np.ndarray  # int64, (tokens,)
-    valid: np.ndarray  # int64, (tokens,)
-    test: np.ndarray  # int64, (tokens,)
-
-    def train_word_counts(self) -> np.ndarray:
-        return np.bincount(self.train, minlength=len(self.vocabulary))
-
-    def tokens(self, split: str) -> np.ndarray:
-        """The tokens of a split. Raises: UserError unless it is train, valid or test."""
-        require_choice("split", split, SPLITS)
-        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 
 
 class TextCorpus(Corpus):

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 
 from lmkit.data.corpus import Splits, TextSplits
 from lmkit.data.epochs import EpochBatches, EvalBatches
-from lmkit.data.windows import EvalWindows, TrainWindows, columns
+from lmkit.data.windows import EvalWindows, TrainWindows, Window, columns
 from lmkit.errors.user_error import require_count
 
 
@@ -22,6 +22,8 @@ class DataModule(pl.LightningDataModule, ABC):
     """
 
     corpus: Splits
+    takes: type[object] = object  # the splits that it makes batches of
+    makes: type[object] = Window  # a batch
 
     @property
     @abstractmethod
@@ -59,6 +61,8 @@ class WindowsDataModule(DataModule):
             perplexity by the order of sums alone.
         seed: of the training windows' lengths.
     """
+
+    takes = TextSplits
 
     def __init__(
         self,

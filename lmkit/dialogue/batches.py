@@ -195,6 +195,8 @@ class PairsDataModule(DataModule):
     Raises: UserError naming the option.
     """
 
+    takes, makes = DialogueSplits, PairBatch
+
     def __init__(
         self,
         *,

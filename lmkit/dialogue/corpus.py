@@ -97,6 +97,11 @@ class DialogueCorpus(Corpus):
     Raises: UserError naming the option.
     """
 
+    splits = DialogueSplits
+    goes_with = (
+        "windows=dialogue module=dialogue trunk=seq2seq, as experiment=dialogue_softmax sets"
+    )
+
     def __init__(
         self,
         *,

@@ -31,6 +31,7 @@ class DialogueModel(HeadModule):
     Raises: UserError when the objective asks for a temporal penalty.
     """
 
+    takes, trunk_kind = PairBatch, Seq2Seq
     trunk: Seq2Seq
 
     def __init__(

@@ -6,6 +6,7 @@ import difflib
 import math
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 
@@ -13,6 +14,8 @@ class UserError(Exception):
     """A mistake that the user can correct. Commands print it as one line, without a traceback."""
 
     exit_status = 1  # of the command
+    printed_on: tuple[int, int] | None = None
+    """Where it was printed already: the device and the inode of that standard error."""
 
 
 def end_with(error: UserError) -> NoReturn:
@@ -62,6 +65,14 @@ def require_choice(option: str, value: object, choices: Sequence[str]) -> None:
     """Raises UserError unless `value` is one of `choices`."""
     if value not in choices:
         raise UserError(f"{option} must be one of {', '.join(choices)}, but is {value!r}")
+
+
+def require_folder(option: str, value: str) -> None:
+    """Raises UserError unless `value` is a folder, or one that can be made."""
+    path = Path(value)
+    file = next((each for each in (path, *path.parents) if each.exists()), path)
+    if file.exists() and not file.is_dir():
+        raise UserError(f"{option}={value} must be a folder, but {file} is a file")
 
 
 def require_list(option: str, values: object) -> None:

@@ -6,7 +6,9 @@ Torch and Lightning are imported once there is something to train: a finished ru
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from lmkit import evaluation, training
@@ -40,7 +42,7 @@ def run(config: dict[str, Any]) -> RunFolder:
         print(f"{folder.path}: loading PyTorch", flush=True)
     names = training.run.check(config, defined.source)
     conclusion = make(config["conclusion"], "conclusion", evaluation.conclusion.Conclusion)
-    with Leave() as leave:
+    with _made_for_a_run(folder.path.parent), Leave() as leave:
         leave.at_once = True  # a holder that seems silent is watched for minutes
         with RunLock(folder.lock) as lock:
             if folder.state() == "finished":
@@ -51,6 +53,19 @@ def run(config: dict[str, Any]) -> RunFolder:
             conclusion.conclude(defined, training.run.train(defined, names, lock, leave))
     show(folder)
     return folder
+
+
+@contextmanager
+def _made_for_a_run(runs_dir: Path) -> Iterator[None]:
+    """Removes a folder that was made here for a run that was then refused."""
+    is_new = not runs_dir.exists()
+    try:
+        yield
+    except UserError:
+        if is_new:
+            with suppress(OSError):  # there is a run in it
+                runs_dir.rmdir()
+        raise
 
 
 def _late_callbacks(config: Mapping[str, Any], folder: RunFolder) -> list[str]:

@@ -66,9 +66,15 @@ def load_run(
     folder = RunFolder(Path(path))
     if not folder.path.is_dir():
         raise UserError(f"run={path} is no folder; give the folder of a run, such as runs/NAME-ID")
-    content = load_checkpoint(folder.checkpoints / f"{checkpoint}.ckpt")
+    file = folder.checkpoints / f"{checkpoint}.ckpt"
+    if folder.state() == "finished" and not file.exists():
+        raise UserError(
+            f"{file} is missing, though the run has finished: its weights are needed here; to "
+            f"train it anew, remove {folder.path} first"
+        )
+    content = load_checkpoint(file)
     if "lmkit" not in content:
-        raise UserError(f"{folder.checkpoints / checkpoint}.ckpt is no checkpoint of lmkit")
+        raise UserError(f"{file} is no checkpoint of lmkit")
     config, vocabulary = content["lmkit"]["config"], content["lmkit"]["vocabulary"]
     torch.set_num_threads(threads or config["threads"])
     if data_root is not None:

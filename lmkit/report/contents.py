@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from lmkit.analyses.analysis import Analysis
 from lmkit.comparison.baselines import with_baselines
@@ -32,6 +33,13 @@ from lmkit.runs.finished import FinishedRun, LeftOut
 TITLE = "Softmax heads compared"
 
 
+class Report(NamedTuple):
+    """What was written."""
+
+    page: Path
+    left_out: list[LeftOut]  # runs, analyses and files that do not count
+
+
 def make_report(
     runs: Sequence[FinishedRun],
     *,
@@ -45,8 +53,8 @@ def make_report(
     keys: Sequence[str] | None = None,
     title: str = TITLE,
     about: str = "",
-) -> Path:
-    """Writes the report on the runs into `out`; returns the page.
+) -> Report:
+    """Writes the report on the runs into `out`.
 
     Args:
         analyses: those whose sections belong to the report.
@@ -67,6 +75,8 @@ def make_report(
         raise UserError(_no_run(left_out))
     per_corpus, repeated = studies(runs, baseline, experiments) if runs else ([], [])
     files = Files()
+    for run in runs:
+        files.config(run)  # is named where it is damaged, although the identity says all
     with house_style():
         chapters = [_chapter(study, files, analyses, window) for study in per_corpus]
         if keys is not None:
@@ -76,7 +86,8 @@ def make_report(
             chapters.append(Chapter("isolation", "The bottleneck in isolation", [], sections))
         unused = [*left_out, *repeated, *files.damaged, *unread]
         overview = f"{about} {_overview(per_corpus) if runs else ''}".strip()
-        return write_report(out, title, overview, chapters, unused)
+        page = write_report(out, title, overview, chapters, unused)
+    return Report(page, unused)
 
 
 def _only(keys: Sequence[str], chapters: Sequence[Chapter]) -> tuple[list[Chapter], list[LeftOut]]:

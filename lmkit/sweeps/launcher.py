@@ -42,6 +42,9 @@ class Launcher(ABC):
         """The number of points that run at a time."""
         return 1
 
+    def require(self) -> None:  # noqa: B027  (most launchers need nothing)
+        """Raises: UserError where nothing can be launched. It precedes all that takes time."""
+
     @abstractmethod
     def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
         """Runs the points until each has finished or failed; `say` hears of each as it ends.

@@ -46,6 +46,8 @@ def train_all(request: Request, reader: ConfigReader) -> bool:
     """
     config, console = request.config, tables.console()
     launcher = make_launcher(config)
+    if not config.dry_run:
+        launcher.require()
     sweep = _checked(request, reader, launcher.has_gpu, console)
     standing = standings(sweep)
     if config.dry_run:

@@ -9,7 +9,7 @@ from lmkit.runs.leave import AskedToLeave
 from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps.launcher import Launcher, Outcome, Say
 from lmkit.sweeps.slurm_gather import Jobs
-from lmkit.sweeps.slurm_queue import Queue, executor_in, max_array_size
+from lmkit.sweeps.slurm_queue import Queue, executor_in, max_array_size, require_answer
 
 
 class Slurm(Launcher):
@@ -76,6 +76,9 @@ class Slurm(Launcher):
 
     def slots(self) -> int:
         return self._array_parallelism
+
+    def require(self) -> None:
+        require_answer()
 
     def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
         executor = executor_in(sweep.path / "jobs", self._max_requeues)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import subprocess
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ _ENDED = (  # states in which a job no longer runs
     "REVOKED",
     "TIMEOUT",
 )
+_COMMANDS = ("sbatch", "srun", "squeue", "scontrol")
 _TIMEOUT_S = 60.0
 _MAX_ARRAY = 1000  # SLURM's default
 
@@ -112,6 +114,24 @@ def max_array_size() -> int:
     return int(size[1]) if size else _MAX_ARRAY
 
 
+def require_commands() -> None:
+    """Raises: UserError naming those of SLURM's commands that are missing."""
+    missing = [name for name in _COMMANDS if shutil.which(name) is None]
+    if missing:
+        raise UserError(
+            f"hydra/launcher=slurm needs SLURM's commands, but {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} not on PATH here; "
+            f"hydra/launcher=workers needs none"
+        )
+
+
+def require_answer() -> None:
+    """Raises: UserError unless SLURM's commands are there, and its queue answers."""
+    require_commands()
+    if _answer(["squeue", "--noheader", "--name=lmkit"]) is None:
+        raise UserError("squeue, which tells the jobs of a sweep, does not answer here")
+
+
 def executor_in(folder: Path, max_requeues: int) -> AutoExecutor:
     """What submits to SLURM, through files in `folder` that nobody but the user may touch.
 
@@ -120,14 +140,9 @@ def executor_in(folder: Path, max_requeues: int) -> AutoExecutor:
 
     Raises: UserError where SLURM's commands are missing, or the folder is another user's.
     """
+    require_commands()
     _take(folder)
-    try:
-        return AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=max_requeues)
-    except RuntimeError:
-        raise UserError(
-            "hydra/launcher=slurm needs SLURM's commands (sbatch, srun, squeue, scontrol), which "
-            "are not on PATH here"
-        ) from None
+    return AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=max_requeues)
 
 
 def _take(folder: Path) -> None:

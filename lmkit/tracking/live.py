@@ -16,6 +16,9 @@ from lmkit.runs.sweep_folder import sweeps_by_run
 from lmkit.tracking.charts import epoch_charts, final_charts, transform_charts
 from lmkit.tracking.record import Filing, RunRecord
 
+INIT_S = 20.0  # for W&B's server to answer, after which a run is recorded offline
+FINISH_S = 120.0  # for the upload of what is left at a run's end
+
 
 class WandbLogger(Logger):
     """A `RunObserver` that records a run in W&B; nothing is opened before the run begins.
@@ -44,6 +47,12 @@ class WandbLogger(Logger):
         require_choice("logger.wandb.mode", mode, ("offline", "online"))
         if isinstance(tags, str):
             raise UserError(f"logger.wandb.tags must be a list such as [a,b], but is {tags!r}")
+        if mode == "online" and not wandb.login(prompt=False, verify=False):
+            raise UserError(
+                "logger.wandb.mode=online needs an account: type `wandb login`, or set "
+                "WANDB_API_KEY; logger.wandb.mode=offline needs none, and `wandb sync` uploads "
+                "the run later"
+            )
         self._mode: Literal["offline", "online"] = mode
         self._filing = Filing(project, group, tags, axes, [group] if group else [])
         self._record: RunRecord | None = None
@@ -70,14 +79,32 @@ class WandbLogger(Logger):
         """Does nothing: `begin` hands W&B the whole configuration."""
 
     def begin(self, run: RunFolder, config: Mapping[str, object], names: RunNames) -> None:
-        settings = wandb.Settings(
-            silent=True, mode=self._mode, root_dir=str(run.path), resume="allow"
-        )
+        def record_in(mode: Literal["offline", "online"], filing: Filing) -> RunRecord:
+            settings = wandb.Settings(
+                silent=True,
+                mode=mode,
+                root_dir=str(run.path),
+                resume="allow",
+                init_timeout=INIT_S,
+                finish_timeout=FINISH_S,
+                finish_timeout_raises=True,
+            )
+            return RunRecord(run, config, names, filing, settings)
+
         try:
             also = sweeps_by_run(run.path.parent).get(run.path.name, [])
             sweeps = sorted({*self._filing.sweeps, *also})
             filing = self._filing._replace(sweeps=sweeps)
-            self._record = RunRecord(run, config, names, filing, settings)
+            try:
+                self._record = record_in(self._mode, filing)
+            except Exception as error:
+                if self._mode == "offline":
+                    raise
+                reason = str(error).splitlines()[0]
+                sync = f"wandb sync {run.path}/wandb/offline-run-*"
+                print(f"W&B is out of reach ({reason}); {sync} uploads the run later", flush=True)
+                wandb.teardown()  # else the run's id is still in use
+                self._record = record_in("offline", filing)
         except Exception as error:
             self._give_up(error)
 

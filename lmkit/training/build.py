@@ -7,13 +7,40 @@ import torch
 from pytorch_lightning.loggers import Logger
 from torch import Tensor
 
+from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import DataModule
+from lmkit.errors.user_error import UserError
 from lmkit.training.context import RunCallback
 from lmkit.training.head_module import HeadModule
 from lmkit.training.make import Section, factory_of, make
 from lmkit.training.objective import RegularizedNLL
 from lmkit.training.parts import build_head, build_trunk
 from lmkit.training.schedule import Schedule
+
+
+def require_fit(config: Section, source: Corpus) -> None:
+    """Raises: UserError where data, windows, module and trunk are not made for each other."""
+    kinds = {option: _class_of(config[option], option) for option in ("windows", "module", "trunk")}
+    windows, module, trunk = kinds.values()
+    if not issubclass(windows, DataModule) or not issubclass(module, HeadModule):
+        return  # which is refused when it is made
+    misfits = (
+        ("windows", windows, source.splits, windows.takes, "data"),
+        ("module", module, windows.makes, module.takes, "windows"),
+        ("module", module, trunk, module.trunk_kind, "trunk"),
+    )
+    for option, kind, given, taken, giver in misfits:
+        if not issubclass(given, taken):
+            raise UserError(
+                f"{option} is {kind.__name__}, which takes {taken.__name__}, but {giver} gives "
+                f"{given.__name__}: data={source.name} goes with {source.goes_with}"
+            )
+
+
+def _class_of(section: object, option: str) -> type[object]:
+    """The class that a section names; object for another way to make one."""
+    made = factory_of(section, option).func
+    return made if isinstance(made, type) else object
 
 
 def build_model(config: Section, word_counts_V: Tensor) -> HeadModule:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lmkit.data.corpus import Corpus
-from lmkit.errors.user_error import UserError, require_choice, require_count
+from lmkit.errors.user_error import UserError, require_choice, require_count, require_folder
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity, identity
 from lmkit.runs.result import Budget
@@ -40,6 +40,7 @@ def define(config: dict[str, Any], has_gpu: bool | None = None) -> RunDefinition
         config: the composed configuration as plain data.
         has_gpu: whether a GPU is there where the run is to be trained; None: it is trained here.
     """
+    require_folder("runs_dir", config["runs_dir"])
     require_count("threads", config["threads"])
     require_count("seed", config["seed"], 0)
     for option in ("max_epochs", "patience"):

@@ -76,6 +76,9 @@ class HeadModule(pl.LightningModule):
         transform_lr: lr of the transform's own parameters (LMS-PLIF's slopes: 0.02).
     """
 
+    takes: type[object] = object  # the batches that it trains on
+    trunk_kind: type[nn.Module] = nn.Module
+
     def __init__(
         self,
         *,

@@ -23,6 +23,7 @@ class LanguageModel(HeadModule):
     Args: those of `HeadModule`; `trunk` maps token ids (T, B) and a state to a `TrunkOutput`.
     """
 
+    takes, trunk_kind = Window, Trunk
     trunk: Trunk
     hidden: list[LayerState] | None = None  # after the last window trained on
     replayed_step: Step | None = None  # stands in for `step` where it is recorded

@@ -34,7 +34,9 @@ def misfit(
         takes = _takes(made, given)
         near = did_you_mean(unknown[1], takes, f"{option}.")
         listed = f"; it takes {', '.join(takes) or 'no options'}" if len(takes) <= _LISTED else ""
-        return UserError(f"there is no option {option}.{unknown[1]}{near}{listed}")
+        full = f"{option}.{unknown[1]}"
+        leave = "" if near else f"; where a file sets it, ~{full} leaves it out"
+        return UserError(f"there is no option {full}{near}{listed}{leave}")
     missing = re.search(r"missing \d+ required .*arguments?: '(\w+)'", text)
     if missing:
         name = missing[1]

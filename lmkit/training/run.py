@@ -20,7 +20,13 @@ from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames, family_of, head_name, name_of, place_of
 from lmkit.runs.observer import tell
 from lmkit.runs.train_log import TrainLog
-from lmkit.training.build import build_callbacks, build_data, build_loggers, build_model
+from lmkit.training.build import (
+    build_callbacks,
+    build_data,
+    build_loggers,
+    build_model,
+    require_fit,
+)
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch, load_evaluated_weights
 from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.callbacks.metrics_logger import MetricsLogger
@@ -65,6 +71,7 @@ def check(config: dict[str, Any], source: Corpus) -> RunNames:
 
     Raises: UserError for what training would refuse.
     """
+    require_fit(config, source)
     model = build_model(config, torch.zeros(2, dtype=torch.long))
     _checkpoints(build_callbacks(config, model))
     build_loggers(config)

@@ -69,7 +69,7 @@ def test_completion_is_of_commands_and_then_hydras(line, expected):
         ("lmkit study mode", "mode_matching"),
         ("lmkit study cost repe", "repeats="),
         ("lmkit train head/transform=si", "head/transform=sigsoftmax"),
-        ("lmkit evaluate method=dynamic_", "method=dynamic_mos\nmethod=dynamic_mos_wt2"),
+        ("lmkit evaluate method=dynamic_m", "method=dynamic_mos\nmethod=dynamic_mos_wt2"),
     ],
 )
 def test_completion_knows_studies_and_choices(line, expected):

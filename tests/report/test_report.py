@@ -200,7 +200,7 @@ def test_two_corpora_without_ranks_and_a_damaged_analysis(
     out = tmp_path / "out"
     selected = select_runs("runs", str(runs))
     left_out = [LeftOut(*each) for each in selected.left_out.items()]
-    page = make_report(
+    report = make_report(
         selected.runs,
         analyses=analyses,
         experiments=experiment_config,
@@ -209,7 +209,7 @@ def test_two_corpora_without_ranks_and_a_damaged_analysis(
         out=out,
         left_out=left_out,
     )
-    text = page.read_text()
+    text = report.page.read_text()
     assert re.search("predictions.json<.b>: it is damaged: ('|&#x27;|&#39;)top", text)
     stems = {path.stem for path in (out / "tables").glob("*.csv")}
     assert {"penn_performance", "penn_all_performance"} <= stems

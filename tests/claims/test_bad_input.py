@@ -1,0 +1,198 @@
+"""What a user gets wrong, through the command: one line that is right, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.claims.conftest import TINY, Lmkit
+
+TEXT = "data=toy goes with windows=bptt module=language_model and a trunk such as trunk=awd_lstm"
+DIALOGUE = "goes with windows=dialogue module=dialogue trunk=seq2seq, as experiment=dialogue_soft"
+
+
+@pytest.fixture
+def dialogues(tmp_path: Path) -> str:
+    """A folder of dialogues, as an option."""
+    (tmp_path / "talks").mkdir()
+    for split in ("train", "valid", "test"):
+        (tmp_path / "talks" / f"{split}.tsv").write_text("1\ta\thello\n1\tb\thello\n" * 9)
+    return "data.root=talks"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            "data=dialogue",
+            f"takes TextSplits, but data gives DialogueSplits: data=dialogue {DIALOGUE}",
+        ),
+        ("module=dialogue", f"takes PairBatch, but windows gives Window: {TEXT}"),
+        ("windows=dialogue", f"takes DialogueSplits, but data gives TextSplits: {TEXT}"),
+        ("trunk=seq2seq", f"takes Trunk, but trunk gives Seq2Seq: {TEXT}"),
+        ("trainer.precision=16", "must be one of 32-true, tf32, bf16-mixed, but is 16"),
+        ("runs_dir=file", "runs_dir=file must be a folder, but file is a file"),
+        ("runs_dir=file/runs", "runs_dir=file/runs must be a folder, but file is a file"),
+        ("windows.batch_size=100000", "choose a smaller windows.batch_size"),
+        ("logger=wandb logger.wandb.mode=online", "WANDB_API_KEY; logger.wandb.mode=offline needs"),
+    ],
+)
+def test_a_refused_input_leaves_nothing_behind(
+    refused, tmp_path, tmp_path_factory, dialogues, monkeypatch, arguments, expected
+):
+    (tmp_path / "file").write_text("")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))  # where W&B's keys are
+    options = [*TINY, *arguments.split()]
+    if arguments == "data=dialogue":
+        options = [arguments, dialogues]
+    before = sorted(tmp_path.rglob("*"))
+    assert expected in refused("train", *options)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("axis", ["module=language_model,dialogue", "windows=bptt,dialogue"])
+def test_a_point_whose_parts_do_not_fit_is_named(refused, tmp_path, axis):
+    assert TEXT in refused("train", "--multirun", *TINY, axis)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_describe_refuses_parts_that_do_not_fit(refused):
+    assert TEXT in refused("describe", "module=dialogue")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("experiment=penn_small data.num_words=9 data.rank=3", "data.num_words with data=penn; it"),
+        (
+            "head.transform.k=2",
+            "with head/transform=identity; it is one of head/transform=gss, gss",
+        ),
+        ("trunk.lr=2 data.lr=3", "there is no option trunk.lr (a new one is written +trunk.lr=VAL"),
+    ],
+)
+def test_a_hint_never_suggests_what_was_typed(refused, arguments, expected):
+    assert expected in refused("train", *arguments.split())
+
+
+def test_a_head_that_is_none_is_told_what_it_must_be(refused, tmp_path):
+    (tmp_path / "mine.py").write_text("import torch\n\nclass Mine(torch.nn.Module):\n    pass\n")
+    expected = "head._target_=mine.Mine must be a lmkit.heads.head.Head, but takes no parts"
+    assert refused("train", *TINY, "head._target_=mine.Mine") == expected
+
+
+def test_a_head_of_ones_own_trains(lmkit, run, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from lmkit.heads.head import Head\n\nclass Mine(Head):\n    display_name = 'Mine'\n"
+    )
+    lmkit("train", *TINY, "head._target_=mine.Mine")
+    assert run().read_names().head == "Mine"
+
+
+def test_what_an_experiment_brings_can_be_left_out(lmkit, refused, run, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\nclass Cube(torch.nn.Module):\n"
+        "    def forward(self, logits):\n        return logits + 0.01 * logits**3\n"
+    )
+    own = ("head/transform=gss", "head.transform._target_=mine.Cube")
+    assert "where a file sets it, ~head.transform.c leaves it out" in refused("train", *TINY, *own)
+    lmkit("train", *TINY, *own, "~head.transform.c", "~head.transform.k")
+    assert run().state() == "finished"
+
+
+def test_a_sweep_without_its_mode_is_told_so_in_a_dry_run_too(refused, tmp_path):
+    file = tmp_path / "configs" / "multirun_sweeps" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text('# @package _global_\nhydra:\n  sweeper:\n    params: {seed: "1,2"}\n')
+    line = ("--config-dir", "configs", "multirun_sweeps=mine", *TINY, "dry_run=true")
+    assert "add hydra.mode: MULTIRUN to it" in refused("train", *line)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("--cfg wrong", "--cfg must be one of job, hydra, all, but is 'wrong'"),
+        ("--cfg=wrong", "--cfg must be one of job, hydra, all, but is 'wrong'"),
+        ("--info defalts", "--info must be one of all, config, defaults, defaults-tree, plugins,"),
+    ],
+)
+def test_a_flag_that_takes_another_value_is_one_line(refused, arguments, expected):
+    assert expected in refused("train", *arguments.split())
+
+
+def test_slurm_that_is_not_there_is_told_before_the_points_are_checked(
+    refused, tmp_path, monkeypatch, capsys
+):
+    line = ("train", "--multirun", *TINY, "seed=1,2", "hydra/launcher=slurm")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "needs SLURM's commands, but sbatch, srun, squeue, scontrol are not" in refused(*line)
+    for name in ("sbatch", "srun", "squeue", "scontrol"):
+        (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    assert "squeue, which tells the jobs of a sweep, does not answer" in refused(*line)
+    assert "checking" not in capsys.readouterr().out
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.fixture
+def copied(trained: Path, tmp_path: Path) -> Path:
+    """A folder of finished runs that may be damaged."""
+    return Path(shutil.copytree(trained, tmp_path / "runs"))
+
+
+DAMAGED = {
+    "config.yaml": "a: [",
+    "metrics.csv": "step,epoch\n1,2,3\n",
+    "spectra/test_log_probs.npz": "no archive",
+}
+
+
+def test_damaged_files_are_named_by_the_report_and_end_a_strict_one(lmkit, refused, copied, capsys):
+    run = min(copied.glob("toy_gss-*"))
+    for file, content in DAMAGED.items():
+        assert (run / file).exists()
+        (run / file).write_text(content)
+    strict = refused("report", "runs=runs", "strict=true")
+    assert strict == "strict=true: 3 were left out of the report"
+    printed = capsys.readouterr().out
+    for file in DAMAGED:
+        assert f"left out: {run.name}/{file}: " in printed
+
+
+def test_a_strict_report_of_whole_runs_succeeds(lmkit: Lmkit, copied, tmp_path):
+    lmkit("report", "runs=runs", "strict=true")
+    assert (tmp_path / "report" / "index.html").exists()
+
+
+def test_a_finished_run_without_its_best_checkpoint_is_named(refused, copied):
+    run = min(copied.glob("toy_gss-*"))
+    (run / "checkpoints" / "best.ckpt").unlink()
+    message = refused("evaluate", f"run=runs/{run.name}")
+    assert "best.ckpt is missing, though the run has finished" in message
+    assert f"to train it anew, remove runs/{run.name} first" in message
+
+
+def test_w_and_b_out_of_reach_does_not_stop_a_run(run, tmp_path):
+    program = (
+        "import sys, lmkit.tracking.live as live\n"
+        "from lmkit.cli.main import main\n"
+        "live.INIT_S = 1.0\n"
+        "main()\n"
+    )
+    options = [option for option in TINY if option != "logger=csv"]
+    # a process of its own: W&B reads its address once
+    nowhere = {"WANDB_API_KEY": "0" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"}
+    done = subprocess.run(
+        [sys.executable, "-c", program, "train", *options, "logger.wandb.mode=online"],
+        cwd=tmp_path, env=os.environ | nowhere, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "W&B is out of reach" in done.stdout
+    assert run().state() == "finished"
+    assert list(run().path.glob("wandb/offline-run-*/*.wandb"))

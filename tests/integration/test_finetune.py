@@ -178,7 +178,7 @@ def test_other_commands_take_it_for_the_run_that_it_is(child, toy_run):
 def test_an_unfinished_run_is_refused(first, monkeypatch, capsys):
     first.reopen()
     monkeypatch.setattr(sys, "argv", ["lmkit", f"run={first.path}"])
-    with pytest.raises(SystemExit, match="^1$"):
+    with pytest.raises(SystemExit, match=r"^1$"):
         finetune.main()
     assert "has not finished: the line that trains it goes on" in capsys.readouterr().err
 

@@ -200,7 +200,7 @@ class Longest(Analysis):
     def sections(cls, study, files):
         rows = []
         for group in study.groups:
-            content = files.representative(group.runs, cls.name)
+            content = files.representative(group.runs, cls)
             if content is not None:
                 rows.append([group.label, content["parameters"]])
         table = plain_table("Sizes of heads", ["head", "parameters"], rows)

@@ -20,7 +20,10 @@ class UserError(Exception):
 
 def end_with(error: UserError) -> NoReturn:
     """Ends the command: prints the error as one line, exits with its status."""
-    print(f"error: {error}", file=sys.stderr, flush=True)
+    line = f"error: {error}"
+    if error.exit_status == 1:
+        sys.exit(line)  # Python prints it
+    print(line, file=sys.stderr, flush=True)
     sys.exit(error.exit_status)
 
 

@@ -32,11 +32,11 @@ CHOICES = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))
     for path in CONFIGS.glob("*/**/*.yaml")
     if path.parent.name
-    not in ("method", "analyses", "studies", "finetuning")  # of other commands than train
+    not in ("method", "analyses", "studies", "finetuning", "reproduce", "size")  # not of train
 )
 PRIMARY = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))
-    for pattern in ("*.yaml", "analyses/*.yaml", "studies/*.yaml")
+    for pattern in ("*.yaml", "analyses/*.yaml", "studies/*.yaml", "reproduce/*.yaml")
     for path in CONFIGS.glob(pattern)
 )
 

@@ -108,7 +108,7 @@ def test_a_job_of_submitits_that_is_warned_saves_and_is_queued_again(tmp_path):
         "seed=1",
     )
     deadline = time.monotonic() + 300
-    while not (training := [run for run in locked(tmp_path) if run.metrics.exists()]):
+    while not (training := [run for run in locked(tmp_path) if MetricsFile(run.metrics).read()]):
         assert time.monotonic() < deadline, process.kill()
         time.sleep(0.05)
     (run,) = training

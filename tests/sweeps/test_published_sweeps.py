@@ -34,13 +34,23 @@ NUM_RUNS = {
     "seeds_dialogue": 9,
     "seeds_dialogue_small": 9,
     "smoke": 12,
+    "parthiban_table1": 4,
+    "plif_and_frozen": 44,
+    "reported_seeds": 12,
+    "yang_table1": 2,
+    "yang_table2": 2,
+    "yang_table4": 8,
+    "yang_table5": 3,
+    "yang_table8": 2,
+    "ganea_results": 7,
+    "own_study": 33,
 }
 TEN_SEEDS = {6623, 8915, 4534, 4053, 568, 7266, 7763, 9410, 1045, 5127}
 
 
 @pytest.fixture
 def composer() -> Iterator[Composer]:
-    cli._set_up_hydra()
+    cli.set_up_hydra()
     with hydra.initialize_config_dir(str(cli.CONFIGS), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
         yield Composer(loader, "train", [], cli.config_reader("train"))

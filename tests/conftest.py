@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 
@@ -19,6 +19,14 @@ from lmkit.runs.identity import identity
 from lmkit.runs.names import UNPLACED, RunNames, family_of, head_name
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
 from lmkit.runs.spectrum_files import final_spectrum, write_spectrum
+
+# Processes that a shell starts in the background ignore SIGINT, and so would all that tests start.
+for ignored, default in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, default)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -179,14 +187,6 @@ def make_run() -> Callable[..., Path]:
         return folder.path
 
     return make
-
-
-@pytest.fixture
-def heard_interrupts() -> Iterator[None]:
-    """Processes started in the background ignore SIGINT, and so would their children."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -43,8 +43,6 @@ class Signals(pl.Callback):
 LINE = ("train", *TINY, "+callbacks.signals._target_=at_step.Signals")
 AGAIN = "the same command again goes on from"
 
-pytestmark = pytest.mark.usefixtures("heard_interrupts")
-
 
 @pytest.fixture
 def left(lmkit: Lmkit, tmp_path: Path, capsys) -> Callable[..., tuple[object, str]]:

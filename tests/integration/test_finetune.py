@@ -178,9 +178,7 @@ def test_other_commands_take_it_for_the_run_that_it_is(child, toy_run):
 def test_an_unfinished_run_is_refused(first, monkeypatch):
     first.reopen()
     monkeypatch.setattr(sys, "argv", ["lmkit", f"run={first.path}"])
-    with pytest.raises(
-        SystemExit, match="has not finished: the line that trains it goes"
-    ):
+    with pytest.raises(SystemExit, match="has not finished: the line that trains it goes"):
         finetune.main()
 
 

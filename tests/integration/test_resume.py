@@ -161,7 +161,6 @@ def test_kills_change_no_bit_of_a_head_with_a_part_in_the_trunk(tmp_path):
     assert_same_run(reference, to_the_end(config))
 
 
-@pytest.mark.usefixtures("heard_interrupts")
 def test_asked_to_leave_it_saves_and_changes_no_bit(undisturbed, tmp_path):
     config = composed(tmp_path)  # no checkpoint within an epoch of itself
     saved = [ask_after(config, random.randint(2, 12)) for _ in range(5)]

@@ -96,7 +96,6 @@ def log(folder: Path) -> str:
     return run.log.read_text()
 
 
-@pytest.mark.usefixtures("heard_interrupts")
 def test_it_shows_where_the_run_stands_and_ctrl_c_saves(terminal, tmp_path):
     assert terminal.shown.index("; starting") < terminal.shown.index("of 5,000")
     terminal.wait_for(r"epoch \d+ of 5,000.*\d+ (s|min \d+ s) left")

@@ -10,8 +10,6 @@ import pytest
 
 from lmkit.runs.leave import ASKING, INTERRUPTED, LEFT, AskedToLeave, Leave, leaving_in_order
 
-pytestmark = pytest.mark.usefixtures("heard_interrupts")
-
 
 @pytest.mark.parametrize("number", ASKING)
 def test_a_signal_is_noted_and_the_first_one_counts(number):

@@ -173,7 +173,6 @@ def test_visible_devices_are_those_named_in_the_environment(monkeypatch):
     assert visible_devices() == ["1", "GPU-5"]
 
 
-@pytest.mark.usefixtures("heard_interrupts")
 def test_an_interrupted_sweep_ends_what_it_started(sweep_of, monkeypatch):
     sweep = sweep_of("30")
     lock = sweep.run_folder(sweep.manifest.points[0]).lock

@@ -44,7 +44,6 @@ def test_a_failure_shows_in_tables_and_exit_status(sweep_of, monkeypatch, capsys
         assert "error: the reason why" in printed
 
 
-@pytest.mark.usefixtures("heard_interrupts")
 @pytest.mark.parametrize(
     ("numbers", "status", "text"),
     [

@@ -76,6 +76,7 @@ class Leave:
         is_foreign = callable(before) and before not in (_end, signal.default_int_handler)
         if isinstance(error, AskedToLeave) and self.asked is not None and is_foreign:
             assert callable(before)
+            print(error, flush=True)  # the handler may end the process
             before(self.asked, None)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:

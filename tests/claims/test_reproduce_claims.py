@@ -146,13 +146,10 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     assert len(seeds) == 4
 
 
-def test_a_step_that_fails_is_named_and_the_page_is_written_all_the_same(
-    mine, lmkit, capsys, tmp_path
-):
-    with pytest.raises(SystemExit):
+def test_a_step_that_fails_is_named_and_the_page_is_written_all_the_same(mine, lmkit, tmp_path):
+    failed = "failed, as said above: lmkit evaluate; the same command tries again"
+    with pytest.raises(SystemExit, match=failed):
         lmkit(*LINE, "measures=[{command: evaluate, options: ['split=nowhere']}]")
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line == "error: failed, as said above: lmkit evaluate; the same command tries again"
     assert (tmp_path / "reproductions/mine_tiny/index.html").exists()
 
 

@@ -29,6 +29,7 @@ from lmkit.runs.names import RunNames
 from lmkit.runs.train_log import TrainLog
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.callbacks.checkpoints import Checkpoints
+from lmkit.training.checkpoint_files import AtomicCheckpointIO
 from lmkit.training.context import RunCallback, RunContext
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.objective import RegularizedNLL
@@ -164,6 +165,7 @@ def fit(
             max_epochs=max_epochs,
             callbacks=callbacks,
             gradient_clip_val=0.5,
+            checkpoint_io=AtomicCheckpointIO(lambda: None),
         )
         model = build_model()
         if resume is not None:

@@ -124,7 +124,6 @@ def assert_each_taken_once(folder: Path, locks: int) -> None:
     assert sorted(name for names in taken for name in names) == sorted(
         path.name for path in folder.glob("*.lock")
     )
-    assert sum(map(bool, taken)) > 1  # it was a race
     assert len(list(folder.iterdir())) == locks  # nothing but the locks lies there
     for taker in takers:
         say_go(taker)

@@ -4,7 +4,8 @@
     python docs/study/study.py restore RUNS    copies it back, so that only the rest is trained
     python docs/study/study.py write           writes the report's tables, figures and page
 
-What is kept of a run is what its numbers are read from: no checkpoints, no spectra of inner epochs.
+What is kept of a run is what its numbers are read from: no checkpoints, no spectra of inner epochs,
+and not the folder in which its corpus lay.
 """
 
 from __future__ import annotations
@@ -16,9 +17,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+import yaml
+
+from lmkit.runs.checksums import checked
+from lmkit.runs.folder import RunFolder
+
 FOLDER = Path(__file__).resolve().parent
 KEPT = FOLDER / "runs"
-FILES = ("config.yaml", "identity.json", "metrics.csv", "result.json", "train.log")
+FILES = ("identity.json", "metrics.csv", "result.json", "train.log")
 PAGE_BYTES = 2_000_000  # a larger page is left out
 
 
@@ -33,6 +39,7 @@ def copy_finished(source: Path, target: Path) -> int:
         with tempfile.TemporaryDirectory(dir=target) as partial:
             whole = Path(partial) / run.name
             (whole / "spectra").mkdir(parents=True)
+            (whole / "config.yaml").write_bytes(config_of(run))
             for name in FILES:
                 if (run / name).exists():
                     shutil.copy2(run / name, whole)
@@ -41,6 +48,13 @@ def copy_finished(source: Path, target: Path) -> int:
             whole.rename(copy)
         count += 1
     return count
+
+
+def config_of(run: Path) -> bytes:
+    """A run's config.yaml without the folder of its corpus, which is another on each machine."""
+    config = RunFolder(run).read_config()
+    config["data"]["root"] = None
+    return checked(yaml.safe_dump(config, sort_keys=False).encode())
 
 
 def write() -> None:

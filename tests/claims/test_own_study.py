@@ -1,0 +1,48 @@
+"""The script of lmkit's own study keeps finished runs, and puts them back."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.selection import select_runs
+from tests.conftest import REPOSITORY
+
+
+@pytest.fixture
+def study() -> ModuleType:
+    path = REPOSITORY / "docs/study/study.py"
+    spec = importlib.util.spec_from_file_location("own_study", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_is_kept_and_put_back_is_a_finished_run(study, make_run, tmp_path: Path):
+    run = make_run(tmp_path / "there", 1, 131.7, 66, name="penn_study")
+    (run / "checkpoints").mkdir(exist_ok=True)
+    (run / "checkpoints" / "last.ckpt").write_bytes(b"large")
+    unfinished = make_run(tmp_path / "there", 2, 130.7, 66, name="penn_study")
+    (unfinished / "result.json").unlink()
+    kept, back = tmp_path / "kept", tmp_path / "back"
+    assert study.copy_finished(tmp_path / "there", kept) == 1
+    assert study.copy_finished(tmp_path / "there", kept) == 0
+    assert study.copy_finished(kept, back) == 1
+    (restored,) = select_runs("runs", str(back)).runs
+    assert restored.result.metrics == RunFolder(run).read_result().metrics
+    assert restored.folder.state() == "finished"
+    assert restored.folder.read_config()["data"]["root"] is None
+    assert not (back / run.name / "checkpoints").exists()
+
+
+def test_the_kept_runs_are_whole_and_of_the_tagged_code(study):
+    selected = select_runs("runs", str(study.KEPT))
+    assert not selected.left_out
+    assert {run.result.provenance["git"]["dirty"] for run in selected.runs} == {False}
+    assert len({run.result.provenance["git"]["commit"] for run in selected.runs}) == 1

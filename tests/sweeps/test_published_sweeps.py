@@ -43,6 +43,8 @@ NUM_RUNS = {
     "yang_table5": 3,
     "yang_table8": 2,
     "ganea_results": 7,
+    "merity_results": 4,
+    "takase_results": 2,
     "own_study": 33,
 }
 TEN_SEEDS = {6623, 8915, 4534, 4053, 568, 7266, 7763, 9410, 1045, 5127}

@@ -21,7 +21,7 @@ run: setup
 	$(BIN)/lmkit train
 
 test: setup
-	$(BIN)/ruff check lmkit tests
+	$(BIN)/ruff check lmkit tests docs
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=worksteal
 
@@ -35,5 +35,5 @@ bench: setup
 	$(BIN)/python tests/benchmarks/bench_step.py $(BENCH)
 
 lint: setup
-	$(BIN)/ruff check --fix lmkit tests
+	$(BIN)/ruff check --fix lmkit tests docs
 	$(BIN)/mypy

@@ -1,4 +1,4 @@
-"""What README promises of the command itself."""
+"""What the manual promises of the command itself."""
 
 from __future__ import annotations
 

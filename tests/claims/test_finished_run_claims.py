@@ -1,4 +1,4 @@
-"""What README promises of the commands on finished runs."""
+"""What the manual promises of the commands on finished runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command that README and the help texts show is one that lmkit takes."""
+"""Every command that README, the manual and the help texts show is one that lmkit takes."""
 
 from __future__ import annotations
 
@@ -15,30 +15,21 @@ import hydra
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
-import lmkit
 from lmkit.cli import entry, main
 from lmkit.cli.command_line import options_first
 from lmkit.sweeps import axes
+from tests.pages import PAGES, lmkit_command, shell_lines, write_shown_files
 
-ROOT = Path(lmkit.__file__).parents[1]
-README = (ROOT / "README.md").read_text("utf-8")
 CONFIGS = entry.CONFIGS
 
 
-def shell_lines(text: str) -> Iterator[str]:
-    """The lines of its sh blocks, continued ones joined."""
-    for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
-        yield from block.replace("\\\n", " ").splitlines()
-
-
-def commands_of_readme() -> Iterator[str]:
-    for line in shell_lines(README):
-        found = re.search(r"(?:^|PYTHONPATH=\S+ |srun \S+ |exec )(lmkit .*?)\"?$", line.strip())
-        if found:
-            yield found[1]
-    prose = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
-    for code in re.findall(r"`(lmkit [^`]+)`", prose):
-        yield " ".join(code.split())
+def commands_of_pages() -> Iterator[str]:
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        yield from filter(None, map(lmkit_command, shell_lines(text)))
+        prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        for code in re.findall(r"`(lmkit [^`]+)`", prose):
+            yield " ".join(code.split())
 
 
 def examples_of_help() -> Iterator[str]:
@@ -48,16 +39,13 @@ def examples_of_help() -> Iterator[str]:
         yield from re.findall(r"^ {8}(lmkit .*)", text, re.MULTILINE)
 
 
-COMMANDS = list(dict.fromkeys([*commands_of_readme(), *examples_of_help()]))
+COMMANDS = list(dict.fromkeys([*commands_of_pages(), *examples_of_help()]))
 
 
 @pytest.fixture
-def files_of_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with the files that README shows whole; the first line of each says its name."""
-    for name, content in re.findall(r"```(?:yaml|python)\n# (\S+)\n(.*?)```", README, re.DOTALL):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
+def shown_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with the files that the pages show."""
+    write_shown_files(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LMKIT_DATA", "data")
 
@@ -129,7 +117,7 @@ def plugins() -> None:
     entry.compose("compare")
 
 
-@pytest.mark.usefixtures("files_of_readme")
+@pytest.mark.usefixtures("shown_files")
 @pytest.mark.parametrize("line", COMMANDS)
 def test_the_command_is_taken(line, monkeypatch, tmp_path):
     _, command, *arguments = shlex.split(line, comments=True)

@@ -1,4 +1,4 @@
-"""What README promises of sweeps, as typed."""
+"""What the manual promises of sweeps, as typed."""
 
 from __future__ import annotations
 

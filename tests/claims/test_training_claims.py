@@ -1,4 +1,4 @@
-"""What README and the configurations promise of `lmkit train`."""
+"""What the manual and the configurations promise of `lmkit train`."""
 
 from __future__ import annotations
 

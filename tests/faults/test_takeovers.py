@@ -34,7 +34,7 @@ TINY = [
     "switch_epoch=1",
     "max_epochs=3",
 ]
-LISTED = {  # by README, of a run with a fixed transform
+LISTED = {  # by docs/runs.md, of a run with a fixed transform
     *("config.yaml", "identity.json", "metrics.csv", "result.json", "train.log"),
     *("curves.svg", "spectrum.svg"),
     *("checkpoints/best.ckpt", "checkpoints/last.ckpt", "spectra/test_log_probs.npz"),

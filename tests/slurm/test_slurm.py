@@ -9,7 +9,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text("utf-8")
 
 
 def parent(process: int) -> int:
@@ -17,9 +17,8 @@ def parent(process: int) -> int:
 
 
 def cluster_lines(sweep) -> list[str]:
-    """The commands of the README's "On a cluster", in order, with this sweep and on this node."""
-    (section,) = re.findall(r"## On a cluster\n(.*?)\n## ", README, re.DOTALL)
-    text = "".join(re.findall(r"```sh\n(.*?)```", section, re.DOTALL)).replace("\\\n", " ")
+    """The commands of the manual's page, in order, with this sweep and on this node."""
+    text = "".join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", " ")
     for theirs, ours in (
         ("multirun_sweeps=gss_grid_penn", " ".join(sweep.overrides)),
         ("gss_grid_penn", "smoke"),

@@ -185,3 +185,32 @@ def test_packages_hold_documentation_alone_or_load_their_modules_on_use(path):
             assert all(isinstance(each, ast.ImportFrom) for each in statement.body)
             statement.body = [ast.Pass()]
     assert ast.unparse(rest) in ("", ast.unparse(ast.parse(LAZY)))
+
+
+MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 450, 50
+
+
+def too_long(source: str) -> list[str]:
+    """The names of functions over their limit, and "file" where the file is over its own."""
+    functions = [
+        node.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno >= MOST_LINES_OF_A_FUNCTION
+    ]
+    is_long = len(source.splitlines()) > MOST_LINES_OF_A_FILE
+    return [*functions, "file"] if is_long else functions
+
+
+def test_functions_and_files_are_short():
+    names = {module_name(path): too_long(path.read_text()) for path in FILES}
+    assert {module: long for module, long in names.items() if long} == {}
+
+
+def test_what_is_too_long_is_found():
+    line = "    x = 1\n"
+    assert too_long("def f():\n" + 49 * line) == []
+    assert too_long("def f():\n" + 50 * line) == ["f"]
+    assert too_long("class C:\n    async def f():\n" + 50 * f"    {line}") == ["f"]
+    assert too_long("x = 1\n" * 450) == []
+    assert too_long("x = 1\n" * 451) == ["file"]

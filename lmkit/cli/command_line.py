@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -61,6 +62,30 @@ def config_folders(arguments: Sequence[str]) -> list[Path]:
         if flag in ("--config-dir", "-cd"):
             folders.append(Path(value or following))
     return folders
+
+
+def run_named(
+    kind: str, names: Collection[str], run: Callable[[str], None], show_all: Callable[[], None]
+) -> None:
+    """Takes the line's first word as a name, and leaves the rest of the line to Hydra.
+
+    Args:
+        kind: what the names are of, for messages.
+        names: those that there are.
+        run: runs what has that name.
+        show_all: prints what there is, where the line begins with no name.
+    """
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["-sc"]:
+        return complete(names, run)
+    if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
+        return show_all()
+    name = arguments[0]
+    if name not in names:
+        near = did_you_mean(name, list(names))
+        sys.exit(f"error: there is no {kind} {name}{near}; there are {', '.join(names)}")
+    sys.argv = [f"{sys.argv[0]} {name}", *arguments[1:]]
+    run(name)
 
 
 def complete(names: Iterable[str], run: Callable[[str], None]) -> None:

@@ -15,9 +15,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from rich.progress import track
 
-from lmkit.cli.command_line import config_folders
+from lmkit.cli.command_line import config_folders, run_named
 from lmkit.cli.entry import CONFIGS, config_reader, entry_point, plain_config, set_up_hydra
-from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.errors.user_error import UserError
 from lmkit.presentation.quantities import duration
 from lmkit.presentation.tables import Row, absent, number, plain_table, whole
 from lmkit.presentation.terminal import to_terminal
@@ -41,18 +41,10 @@ GROUP = "reproduce"
 
 
 def main() -> None:
-    """Takes the first word as the reproduction's name, and leaves the rest of the line to Hydra."""
+    """Makes the reproduction that the line's first word names."""
     arguments = sys.argv[1:]
-    names = _files(arguments)
-    if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
-        _list(names, arguments)
-        return
-    name = arguments[0]
-    if name not in names:
-        near = did_you_mean(name, list(names))
-        sys.exit(f"error: there is no reproduction {name}{near}; there are {', '.join(names)}")
-    sys.argv = [f"{sys.argv[0]} {name}", *arguments[1:]]
-    _run(name)
+    files = _files(arguments)
+    run_named("reproduction", files, _run, lambda: _list(files, arguments))
 
 
 def _run(name: str) -> None:

@@ -6,15 +6,16 @@ A file in conf/studies/, or in that folder of one's own configs, names a study.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from functools import partial
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from lmkit import studies
-from lmkit.cli.command_line import complete, config_folders, first_sentence
+from lmkit.cli.command_line import config_folders, first_sentence, run_named
 from lmkit.cli.entry import CONFIGS, create, entry_point, plain_config
-from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.errors.user_error import UserError
 
 USAGE = """\
 lmkit study runs an experiment that needs no language model, and says of each claim of its sources
@@ -26,21 +27,14 @@ usage: lmkit study STUDY [option=value ...]      lmkit study STUDY --help lists 
 
 
 def main() -> None:
-    """Takes the first word as the study's name, and leaves the rest of the line to Hydra."""
-    arguments = sys.argv[1:]
-    sentences = _sentences(arguments)
-    if arguments[:1] == ["-sc"]:
-        return complete(sentences, _run)
-    if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
-        width = max(map(len, sentences))
-        print(USAGE + "\n".join(f"  {name:{width}}  {line}" for name, line in sentences.items()))
-        return
-    name = arguments[0]
-    if name not in sentences:
-        near = did_you_mean(name, list(sentences))
-        sys.exit(f"error: there is no study {name}{near}; there are {', '.join(sentences)}")
-    sys.argv = [f"{sys.argv[0]} {name}", *arguments[1:]]
-    _run(name)
+    """Runs the study that the line's first word names."""
+    sentences = _sentences(sys.argv[1:])
+    run_named("study", sentences, _run, lambda: _list(sentences))
+
+
+def _list(sentences: Mapping[str, str]) -> None:
+    width = max(map(len, sentences))
+    print(USAGE + "\n".join(f"  {name:{width}}  {line}" for name, line in sentences.items()))
 
 
 def _run(name: str) -> None:

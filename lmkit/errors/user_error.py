@@ -20,10 +20,7 @@ class UserError(Exception):
 
 def end_with(error: UserError) -> NoReturn:
     """Ends the command: prints the error as one line, exits with its status."""
-    line = f"error: {error}"
-    if error.exit_status == 1:
-        sys.exit(line)  # Python prints it
-    print(line, file=sys.stderr, flush=True)
+    print(f"error: {error}", file=sys.stderr, flush=True)
     sys.exit(error.exit_status)
 
 
@@ -62,6 +59,14 @@ def require_flag(option: str, value: object) -> None:
     """Raises UserError unless `value` is true or false."""
     if not isinstance(value, bool):
         raise UserError(f"{option} must be true or false, but is {value!r}")
+
+
+def require_text(option: str, value: object) -> None:
+    """Raises UserError unless `value` is a text that is not empty."""
+    if not isinstance(value, str) or not value:
+        quoted = f"; a number in quotes is a text: '{option}=\"{value}\"'"
+        hint = quoted if isinstance(value, int | float) else ""
+        raise UserError(f"{option} must be a text, but is {value!r}{hint}")
 
 
 def require_choice(option: str, value: object, choices: Sequence[str]) -> None:

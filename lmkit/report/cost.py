@@ -20,6 +20,15 @@ from lmkit.presentation.published import published_section, published_tables
 from lmkit.presentation.tables import Column, Heading, Row, Table, number
 
 _RESULTS = "ganea_results"
+_COLUMNS: list[Heading] = [
+    "head",
+    "s / epoch, times",
+    Column("Parthiban et al. 2021, table 2", is_optional=True),
+    Column("Ganea et al. 2019, results", is_optional=True),
+    Column("remark on time", is_text=True, is_optional=True),
+    Column("peak memory, times", is_optional=True),
+    Column("remark on memory", is_text=True, is_optional=True),
+]
 
 
 def cost(study: Study, tested: Sequence[Compared]) -> list[Table]:
@@ -36,10 +45,6 @@ def cost(study: Study, tested: Sequence[Compared]) -> list[Table]:
         if each.baseline is None:
             continue
         theirs, of_baseline = (published_of(g, study) for g in (each.group, each.baseline))
-        ours = [
-            _times(each.group, each.baseline, name)
-            for name in ("seconds_per_epoch", "peak_memory_mb")
-        ]
         table_2 = _of_table_2(theirs, of_baseline)
         results = _ratio(printed, theirs, of_baseline)
         if table_2 is not None or results is not None:
@@ -48,11 +53,11 @@ def cost(study: Study, tested: Sequence[Compared]) -> list[Table]:
         rows.append(
             [
                 each.group.label,
-                number(ours[0]),
+                number(_times(each.group, each.baseline, "seconds_per_epoch")),
                 number(table_2),
                 number(results),
                 remark.get("time"),
-                number(ours[1]),
+                number(_times(each.group, each.baseline, "peak_memory_mb")),
                 remark.get("memory"),
             ]
         )
@@ -65,17 +70,8 @@ def cost(study: Study, tested: Sequence[Compared]) -> list[Table]:
         f"process's on a CPU. Remarks: {remarks['source']}; N contexts, M words, K components or "
         "hidden units. lmkit's loss holds no tensor of that size."
     )
-    columns: list[Heading] = [
-        "head",
-        "s / epoch, times",
-        Column("Parthiban et al. 2021, table 2", is_optional=True),
-        Column("Ganea et al. 2019, results", is_optional=True),
-        Column("remark on time", is_text=True, is_optional=True),
-        Column("peak memory, times", is_optional=True),
-        Column("remark on memory", is_text=True, is_optional=True),
-    ]
     notes = not_as_published(shown.items())
-    return [Table("cost", "Time and memory beside the baseline", caption, columns, rows, notes)]
+    return [Table("cost", "Time and memory beside the baseline", caption, _COLUMNS, rows, notes)]
 
 
 def _is_softmax(study: Study) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lmkit.comparison.baselines import NUM_RANDOM_SEEDS, Compared, ten_seeds
 from lmkit.comparison.cells import MEAN_SD, spread_cell
-from lmkit.comparison.groups import Study, spread_of
+from lmkit.comparison.groups import Spread, Study, spread_of
 from lmkit.comparison.published_runs import (
     Published,
     corpus_prefix,
@@ -16,6 +16,7 @@ from lmkit.comparison.published_runs import (
 )
 from lmkit.comparison.ranks import rank_at
 from lmkit.comparison.run_files import Files
+from lmkit.comparison.significance import Comparison
 from lmkit.presentation.published import published_section
 from lmkit.presentation.tables import (
     Cell,
@@ -121,17 +122,8 @@ def rank_and_difference(
         ranks = theirs if contexts == at_published else {}
         differences = theirs if study.baseline_family == "softmax" else {}
         rank = rank_at(each.group, files, contexts)
-        rows.append(
-            [
-                each.group.label,
-                whole(ranks.get("rank_reported")),
-                whole(ranks.get("rank")),
-                whole(rank.mean if rank else None),
-                number(differences.get("diff_reported")),
-                number(differences.get("diff")),
-                number(-each.comparison.difference),
-            ]
-        )
+        cells = _rank_and_difference_cells(ranks, rank, differences, each.comparison)
+        rows.append([each.group.label, *cells])
     if not rows:
         return []
     at = f"; ours over {contexts:,} contexts" if contexts else ""
@@ -143,12 +135,32 @@ def rank_and_difference(
     notes = not_as_published(shown.items())
     if shown and contexts != at_published:
         notes.append(f"published ranks are over {at_published:,} contexts, and compare only there")
-    columns: list[Heading] = [
-        "head",
-        *(
-            Column(f"{what}, {who}", is_optional=who != "ours")
-            for what in ("rank", "difference")
-            for who in ("reported", "reproduced", "ours")
-        ),
-    ]
+    columns = _RANK_AND_DIFFERENCE_COLUMNS
     return [Table("rank_and_difference", "Rank and difference", caption, columns, rows, notes)]
+
+
+_RANK_AND_DIFFERENCE_COLUMNS: list[Heading] = [
+    "head",
+    *(
+        Column(f"{what}, {who}", is_optional=who != "ours")
+        for what in ("rank", "difference")
+        for who in ("reported", "reproduced", "ours")
+    ),
+]
+
+
+def _rank_and_difference_cells(
+    printed_ranks: Mapping[str, float],
+    rank: Spread | None,
+    printed_differences: Mapping[str, float],
+    comparison: Comparison,
+) -> list[Cell]:
+    """Reported, reproduced and ours, for the columns above but the first."""
+    return [
+        whole(printed_ranks.get("rank_reported")),
+        whole(printed_ranks.get("rank")),
+        whole(rank.mean if rank else None),
+        number(printed_differences.get("diff_reported")),
+        number(printed_differences.get("diff")),
+        number(-comparison.difference),
+    ]

@@ -38,6 +38,8 @@ from lmkit.report.gss_heat_maps import C, K, c_and_k, groups_over_c_and_k, heat_
 
 Window = tuple[float, float]
 
+_BY_OUTCOME = ", by outcome"  # how the row of a window is marked
+
 
 class RankedRun(NamedTuple):
     """One run."""
@@ -164,6 +166,19 @@ def _grid_differences(
     return [*differences, *(line for lines in of_settings for line in lines)]
 
 
+_COLUMNS: list[Heading] = [
+    "groups",
+    "test perplexities",
+    "points",
+    "runs",
+    "Pearson's r",
+    Column("95 % interval of r, Fisher", ("low", "high")),
+    "Spearman's ρ",
+    Column("95 % interval of ρ, bootstrap", ("low", "high")),
+    Column("r, published", is_optional=True),
+]
+
+
 def _correlations(
     study: Study,
     of_gss: Sequence[RankedGroup],
@@ -173,50 +188,25 @@ def _correlations(
     differences: Sequence[str],
 ) -> list[Table]:
     as_published = {} if differences else published
-    rows: list[Row] = []
-    for name, points, r, r_in_window in (
-        (
-            "GSS over (c, k)",
-            of_gss,
-            as_published.get("pearson"),
-            as_published.get("pearson_in_window"),
-        ),
-        ("all heads, pooled", of_all, None, None),
-    ):
-        if len(points) >= FEWEST_POINTS:
-            rows.append(_correlation_row(name, "all", points, r))
-        if window is None:
-            continue
-        low, high = window
-        within = [point for point in points if low <= point.test_ppl <= high]
-        if FEWEST_POINTS <= len(within) < len(points):
-            span = f"{low:g} to {high:g}, by outcome"
-            rows.append(_correlation_row(name, span, within, r_in_window, with_intervals=False))
-    within_heads = _within_heads_row(of_all)
+    rows = [
+        *_rows_with_window("GSS over (c, k)", of_gss, window, as_published),
+        *_rows_with_window("all heads, pooled", of_all, window, {}),
+    ]
     if not rows:
         return []
-    if within_heads is not None:
-        rows.append(within_heads)
     notes = [
         "a point is a group: the means over its runs, which differ by their seed alone; seeds are "
         "not independent points",
     ]
+    within_heads = _within_heads_row(of_all)
     if within_heads is not None:
+        rows.append(within_heads)
         notes.append(
             "within heads: of each head with at least two points, how rank and perplexity deviate "
             "from that head's means (partial correlation, Fisher's interval); pooled, differences "
             "between heads count too"
         )
-    if any("by outcome" in str(row[1]) for row in rows):
-        notes.append(
-            "a window leaves points out by test perplexity itself, the outcome: what is left tells "
-            "of itself alone, so no interval is given"
-        )
-    elif window is not None:
-        notes.append(
-            f"where the window {window[0]:g} to {window[1]:g} is not listed, it leaves out no "
-            "point, or all but two: window=[low,high] sets another"
-        )
+    notes += _window_notes(rows, window)
     if published and of_gss and differences:
         notes.append(
             "the runs over (c, k) are not the published grid, so that no published r stands "
@@ -226,18 +216,39 @@ def _correlations(
     if as_published:
         source = published_section("rank_and_perplexity")["source"]
         caption += f" Published: {source}, one seed a point."
-    columns: list[Heading] = [
-        "groups",
-        "test perplexities",
-        "points",
-        "runs",
-        "Pearson's r",
-        Column("95 % interval of r, Fisher", ("low", "high")),
-        "Spearman's ρ",
-        Column("95 % interval of ρ, bootstrap", ("low", "high")),
-        Column("r, published", is_optional=True),
+    return [Table("correlation", "Correlation", caption, _COLUMNS, rows, notes)]
+
+
+def _rows_with_window(
+    name: str, points: Sequence[RankedGroup], window: Window | None, published: Mapping[str, Any]
+) -> list[Row]:
+    """Of all points, and of those within the window where it leaves some out."""
+    rows = []
+    if len(points) >= FEWEST_POINTS:
+        rows.append(_correlation_row(name, "all", points, published.get("pearson")))
+    if window is None:
+        return rows
+    low, high = window
+    within = [point for point in points if low <= point.test_ppl <= high]
+    if FEWEST_POINTS <= len(within) < len(points):
+        span, r = f"{low:g} to {high:g}{_BY_OUTCOME}", published.get("pearson_in_window")
+        rows.append(_correlation_row(name, span, within, r, with_intervals=False))
+    return rows
+
+
+def _window_notes(rows: Sequence[Row], window: Window | None) -> list[str]:
+    """What a window does to a correlation, or why its row is not there."""
+    if any(str(row[1]).endswith(_BY_OUTCOME) for row in rows):
+        return [
+            "a window leaves points out by test perplexity itself, the outcome: what is left tells "
+            "of itself alone, so no interval is given"
+        ]
+    if window is None:
+        return []
+    return [
+        f"where the window {window[0]:g} to {window[1]:g} is not listed, it leaves out no "
+        "point, or all but two: window=[low,high] sets another"
     ]
-    return [Table("correlation", "Correlation", caption, columns, rows, notes)]
 
 
 def _correlation_row(
@@ -247,20 +258,20 @@ def _correlation_row(
     published: float | None,
     with_intervals: bool = True,
 ) -> Row:
-    found = correlate([p.rank for p in points], [p.test_ppl for p in points])
+    correlation = correlate([p.rank for p in points], [p.test_ppl for p in points])
     intervals = [
-        interval(found.pearson_low, found.pearson_high),
-        interval(found.spearman_low, found.spearman_high),
+        interval(correlation.pearson_low, correlation.pearson_high),
+        interval(correlation.spearman_low, correlation.spearman_high),
     ]
     of_r, of_rho = intervals if with_intervals else (absent(2), absent(2))
     return [
         name,
         span,
-        found.n,
+        correlation.n,
         sum(point.runs for point in points),
-        number(found.pearson, 3),
+        number(correlation.pearson, 3),
         of_r,
-        number(found.spearman, 3),
+        number(correlation.spearman, 3),
         of_rho,
         number(published),
     ]
@@ -283,16 +294,16 @@ def _heads_with_several(points: Sequence[RankedGroup]) -> list[list[RankedGroup]
 
 
 def _within_heads_row(points: Sequence[RankedGroup]) -> Row | None:
-    found = correlate_within_heads(points)
-    if found is None:
+    correlation = correlate_within_heads(points)
+    if correlation is None:
         return None
     return [
-        f"within heads ({found.sets})",
+        f"within heads ({correlation.sets})",
         "all",
-        found.n,
+        correlation.n,
         sum(point.runs for of_head in _heads_with_several(points) for point in of_head),
-        number(found.pearson, 3),
-        interval(found.low, found.high),
+        number(correlation.pearson, 3),
+        interval(correlation.low, correlation.high),
         None,
         absent(2),
         None,

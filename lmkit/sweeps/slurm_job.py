@@ -55,8 +55,7 @@ class TrainPoint:
             failure = Failure(f"{error} (hydra.launcher.max_requeues)", 1, lines)
             self.sweep.record_failure(self.point, failure)
             return Ended("failed", failure)
-        except AskedToLeave as asked:
-            _say(str(asked))
+        except AskedToLeave:  # printed before submitit's handler, which passes SIGTERM over
             time.sleep(KILLED_WITHIN_S)
             raise SystemExit("the job was asked to end and has not been ended") from None
         return Ended(outcome.how, outcome.failure)

@@ -107,18 +107,7 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
     data.train_batches, data.eval_batches("valid"), data.eval_batches("test")  # may refuse
     pl.seed_everything(config["seed"], verbose=False)
     model = build_model(config, torch.from_numpy(corpus.train_word_counts()))
-    run = RunContext(
-        folder=folder,
-        identity=defined.identity,
-        names=names,
-        config=config,
-        vocabulary=corpus.vocabulary,
-        metrics=MetricsFile(folder.metrics, lock.check),
-        switch=AsgdSwitch(make(config["trigger"], "trigger", Trigger)),
-        leave=leave,
-        log=TrainLog(folder.log, lock.check),
-        check_lock=lock.check,
-    )
+    run = _context(defined, names, corpus.vocabulary, lock, leave)
     stopping = make(config["stopping"], "stopping", Stopping)
     callbacks = [run.switch, stopping, *build_callbacks(config, model)]
     checkpoints = _checkpoints(callbacks)
@@ -146,6 +135,29 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
         steps=trainer.global_step,
         epochs=trainer.current_epoch,
         stopped=stopped,
+    )
+
+
+def _context(
+    defined: RunDefinition,
+    names: RunNames,
+    vocabulary: Sequence[str],
+    lock: RunLock,
+    leave: Leave,
+) -> RunContext:
+    """What callbacks may know of the run."""
+    config, folder = defined.config, defined.folder
+    return RunContext(
+        folder=folder,
+        identity=defined.identity,
+        names=names,
+        config=config,
+        vocabulary=vocabulary,
+        metrics=MetricsFile(folder.metrics, lock.check),
+        switch=AsgdSwitch(make(config["trigger"], "trigger", Trigger)),
+        leave=leave,
+        log=TrainLog(folder.log, lock.check),
+        check_lock=lock.check,
     )
 
 

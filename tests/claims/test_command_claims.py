@@ -68,11 +68,13 @@ def test_completion_is_of_commands_and_then_hydras(line, expected):
     [
         ("lmkit study mode", "mode_matching"),
         ("lmkit study cost repe", "repeats="),
+        ("lmkit reproduce parthiban_table2", "parthiban_table2"),
+        ("lmkit reproduce parthiban_table2 dry", "dry_run="),
         ("lmkit train head/transform=si", "head/transform=sigsoftmax"),
         ("lmkit evaluate method=dynamic_m", "method=dynamic_mos\nmethod=dynamic_mos_wt2"),
     ],
 )
-def test_completion_knows_studies_and_choices(line, expected):
+def test_completion_knows_studies_reproductions_and_choices(line, expected):
     done = lmkit("-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line)))
     assert sorted(done.stdout.split()) == sorted(expected.split()), done.stderr
 

@@ -89,7 +89,6 @@ def mine(
         try:
             lmkit(*words)
         except SystemExit as exit_:
-            print(exit_.code, file=sys.stderr)
             return 1 if exit_.code else 0
         return 0
 
@@ -146,10 +145,13 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     assert len(seeds) == 4
 
 
-def test_a_step_that_fails_is_named_and_the_page_is_written_all_the_same(mine, lmkit, tmp_path):
-    failed = "failed, as said above: lmkit evaluate; the same command tries again"
-    with pytest.raises(SystemExit, match=failed):
+def test_a_step_that_fails_is_named_and_the_page_is_written_all_the_same(
+    mine, lmkit, capsys, tmp_path
+):
+    with pytest.raises(SystemExit):
         lmkit(*LINE, "measures=[{command: evaluate, options: ['split=nowhere']}]")
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line == "error: failed, as said above: lmkit evaluate; the same command tries again"
     assert (tmp_path / "reproductions/mine_tiny/index.html").exists()
 
 

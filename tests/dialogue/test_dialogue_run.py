@@ -131,12 +131,14 @@ def test_responses_are_scored_written_and_shown(finished, monkeypatch, capsys):
         (["baseline=penn"], "baseline=penn has no run here; there are dialogue_mos"),
     ],
 )
-def test_bad_options_are_named(finished, monkeypatch, arguments, expected):
-    with pytest.raises(SystemExit, match=expected):
+def test_bad_options_are_named(finished, monkeypatch, capsys, arguments, expected):
+    with pytest.raises(SystemExit):
         dialogue(monkeypatch, f"run={finished.path}", "max_words=2", *arguments)
+    assert expected in capsys.readouterr().err
 
 
-def test_it_is_no_language_model_of_running_text(finished, monkeypatch):
+def test_it_is_no_language_model_of_running_text(finished, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["lmkit", "samples", f"run={finished.path}"])
-    with pytest.raises(SystemExit, match="it is no language model of running text"):
+    with pytest.raises(SystemExit):
         main()
+    assert "it is no language model of running text" in capsys.readouterr().err

@@ -41,7 +41,7 @@ def lmkit(monkeypatch, capsys) -> Callable[..., str]:
         try:
             main()
         except SystemExit as failed:
-            return str(failed.code)
+            return failed.code if isinstance(failed.code, str) else capsys.readouterr().err
         return capsys.readouterr().out
 
     return command

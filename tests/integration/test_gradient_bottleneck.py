@@ -138,11 +138,12 @@ def test_the_last_checkpoint_is_measured_where_it_is_not_the_best(tmp_path, lmki
         assert measured["share"] == found.share
 
 
-def test_the_command_names_what_is_wrong(folder, lmkit, tmp_path):
+def test_the_command_names_what_is_wrong(folder, lmkit, tmp_path, capsys):
     for words, message in (
         ((f"run={tmp_path}",), "means no run"),
         ((f"run={folder.path}", "contexts=5000"), "contexts=5000 is more than the"),
         ((f"run={folder.path}", "contexts=0"), "contexts must be a whole number"),
     ):
-        with pytest.raises(SystemExit, match=message):
+        with pytest.raises(SystemExit):
             lmkit("gradient_bottleneck", *words)
+        assert message in capsys.readouterr().err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -12,7 +12,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.leave import AskedToLeave
 from lmkit.runs.lock import RunLock
 from lmkit.runs.sweep_folder import Point, SweepFolder
-from lmkit.sweeps import slurm_gather
+from lmkit.sweeps import slurm_gather, slurm_job
 from lmkit.sweeps.launcher import Outcome, is_held
 from lmkit.sweeps.slurm_gather import Jobs
 from lmkit.sweeps.slurm_job import Ended, TrainPoint
@@ -207,6 +207,24 @@ def test_the_job_hands_back_that_another_process_trains_its_point(sweep_of):
         assert TrainPoint(sweep, {})() == Ended("held")
 
 
+def call_warned(sweep: SweepFolder, number: int, submitit: Callable[..., None]) -> None:
+    """Calls a job that hears a signal once its run has begun, under a handler of submitit's."""
+    lock = sweep.run_folder(sweep.manifest.points[0]).lock
+
+    def warn() -> None:
+        while not lock.exists():
+            pass
+        signal.raise_signal(number)
+
+    before = signal.signal(number, submitit)
+    try:
+        threading.Thread(target=warn).start()
+        with pytest.raises(SystemExit):
+            TrainPoint(sweep, {"CUDA_VISIBLE_DEVICES": "7"})()
+    finally:
+        signal.signal(number, before)
+
+
 def test_a_warned_job_ends_its_run_and_then_calls_the_handler_of_submitit(sweep_of, attempts):
     sweep = sweep_of("30")
     lock = sweep.run_folder(sweep.manifest.points[0]).lock
@@ -216,17 +234,13 @@ def test_a_warned_job_ends_its_run_and_then_calls_the_handler_of_submitit(sweep_
         ran_when_called.append(lock.exists() and is_held(lock))
         raise SystemExit(-1)
 
-    def warn() -> None:
-        while not lock.exists():
-            pass
-        signal.raise_signal(signal.SIGUSR2)
-
-    before = signal.signal(signal.SIGUSR2, submitit)
-    try:
-        threading.Thread(target=warn).start()
-        with pytest.raises(SystemExit):
-            TrainPoint(sweep, {"CUDA_VISIBLE_DEVICES": "7"})()
-    finally:
-        signal.signal(signal.SIGUSR2, before)
+    call_warned(sweep, signal.SIGUSR2, submitit)
     assert ran_when_called == [False]
     assert attempts(sweep) == [["7"]]
+
+
+def test_a_job_that_is_to_end_says_so_once(sweep_of, monkeypatch, capsys):
+    """Submitit's handler of SIGTERM returns."""
+    monkeypatch.setattr(slurm_job, "KILLED_WITHIN_S", 0)
+    call_warned(sweep_of("30"), signal.SIGTERM, lambda number, frame: None)
+    assert capsys.readouterr().out.count("asked to leave by SIGTERM") == 1

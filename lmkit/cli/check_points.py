@@ -18,10 +18,12 @@ import torch
 from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.errors.user_error import UserError
+from lmkit.evaluation.conclusion import Conclusion
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import identity
 from lmkit.training.build import build_data, require_fit
 from lmkit.training.definition import define
+from lmkit.training.make import make
 from lmkit.training.run import check
 
 Config = dict[str, Any]
@@ -47,6 +49,7 @@ class Checker:
         def make_all() -> None:
             with torch.device("meta"):
                 check(config, run.source)
+            make(config["conclusion"], "conclusion", Conclusion)
 
         # no optimizer is refused for its trunk: of the two, each is made once, not each pair
         for apart in ("trunk", "optimizer"):

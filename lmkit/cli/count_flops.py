@@ -16,7 +16,7 @@ import torch
 
 from lmkit.data.corpus import TextSplits
 from lmkit.errors.user_error import UserError
-from lmkit.training.build import build_model
+from lmkit.training.build import model_without_weights
 from lmkit.training.make import make
 from lmkit.training.model_size import parts, total
 
@@ -38,8 +38,7 @@ class Counter:
         corpus = self._corpus(config["data"])
         if not isinstance(corpus, TextSplits):
             raise UserError("FLOPs are counted for running text alone")
-        with torch.device("meta"):
-            model = build_model(config, torch.zeros(len(corpus.vocabulary), dtype=torch.long))
+        model = model_without_weights(config, len(corpus.vocabulary))
         return float(total(parts(model)).training_flops * len(corpus.train))
 
     def _corpus(self, section: dict[str, Any]) -> object:

@@ -41,8 +41,10 @@ def main(config: DictConfig) -> None:
     if not is_plain:
         training.build.require_fit(plain, source)
     corpus: Sizes = source.sizes()
-    room = training.parts if is_plain else training.build
-    sizes = training.model_size.parts(room.build_without_weights(plain, corpus.num_words))
+    without_weights = (
+        training.parts.parts_without_weights if is_plain else training.build.model_without_weights
+    )
+    sizes = training.model_size.parts(without_weights(plain, corpus.num_words))
     console = Console()
     console.print(to_terminal(configuration_table(plain, corpus)))
     console.print(to_terminal(size_table([*sizes, training.model_size.total(sizes)])))

@@ -19,8 +19,10 @@ from lmkit.runs.leave import Leave
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.tidy import remove_litter
-from lmkit.training.definition import define
-from lmkit.training.make import factory_of, make
+from lmkit.training.definition import RunDefinition, define
+from lmkit.training.make import make
+
+BARS = "progress_bar"  # the callback that changes nothing and leaves nothing
 
 
 def run(config: dict[str, Any]) -> RunFolder:
@@ -29,30 +31,50 @@ def run(config: dict[str, Any]) -> RunFolder:
     Raises: UserError for whatever the user can mend; what was there before is kept.
     """
     defined = define(config)
+    if defined.folder.finished_within(defined.budget):
+        _report_finished(defined)
+    else:
+        _train_and_conclude(defined)
+    show(defined.folder)
+    return defined.folder
+
+
+def _report_finished(defined: RunDefinition) -> None:
+    """Mends what a killed process left of the run, and says that nothing else is done."""
     folder = defined.folder
-    if folder.finished_within(defined.budget):
-        _mend(folder)
-        print(f"already finished: {folder.path}")
-        late = _late_callbacks(config, folder)
-        if late:
-            print(f"it was trained without {', '.join(late)}: a finished run calls no callbacks")
-        show(folder)
-        return folder
+    _mend(folder)
+    print(f"already finished: {folder.path}")
+    late = _late_callbacks(defined.config, folder.read_config())
+    if late:
+        print(f"it was trained without {', '.join(late)}: a finished run calls no callbacks")
+
+
+def _late_callbacks(config: Mapping[str, Any], trained: Mapping[str, Any]) -> list[str]:
+    """The callbacks of `config` that a finished run was trained without, but for the bars.
+
+    Sweeps train without these, and a line that asks for nothing has them.
+    """
+    return [
+        f"callbacks.{name}"
+        for name, section in config["callbacks"].items()
+        if section is not None and trained["callbacks"].get(name) is None and name != BARS
+    ]
+
+
+def _train_and_conclude(defined: RunDefinition) -> None:
+    folder = defined.folder
     if sys.stdout.isatty():
         print(f"{folder.path}: loading PyTorch", flush=True)
-    names = training.run.check(config, defined.source)
-    conclusion = make(config["conclusion"], "conclusion", evaluation.conclusion.Conclusion)
+    names = training.run.check(defined.config, defined.source)
+    conclusion = make(defined.config["conclusion"], "conclusion", evaluation.conclusion.Conclusion)
     with _made_for_a_run(folder.path.parent), Leave() as leave:
         leave.at_once = True  # a holder that seems silent is watched for minutes
         with RunLock(folder.lock) as lock:
+            if folder.finished_within(defined.budget):  # by another process, just now
+                return
             if folder.state() == "finished":
-                if folder.finished_within(defined.budget):  # by another process, just now
-                    show(folder)
-                    return folder
                 folder.reopen(lock.check)
             conclusion.conclude(defined, training.run.train(defined, names, lock, leave))
-    show(folder)
-    return folder
 
 
 @contextmanager
@@ -66,25 +88,6 @@ def _made_for_a_run(runs_dir: Path) -> Iterator[None]:
             with suppress(OSError):  # there is a run in it
                 runs_dir.rmdir()
         raise
-
-
-def _late_callbacks(config: Mapping[str, Any], folder: RunFolder) -> list[str]:
-    """The callbacks of `config` that a finished run did not have, but for bars of progress."""
-    had = folder.read_config()["callbacks"]
-    return [
-        f"callbacks.{name}"
-        for name, section in config["callbacks"].items()
-        if section is not None
-        and had.get(name) is None
-        and not _is_bar(section, f"callbacks.{name}")
-    ]
-
-
-def _is_bar(section: Mapping[str, Any], option: str) -> bool:
-    from pytorch_lightning.callbacks import ProgressBar  # which takes seconds
-
-    made_by = factory_of(section, option).func
-    return isinstance(made_by, type) and issubclass(made_by, ProgressBar)
 
 
 def _mend(folder: RunFolder) -> None:

@@ -66,7 +66,7 @@ def build_model(config: Section, word_counts_V: Tensor) -> HeadModule:
     return module
 
 
-def build_without_weights(config: Section, num_words: int) -> HeadModule:
+def model_without_weights(config: Section, num_words: int) -> HeadModule:
     """`build_model` on the meta device: shapes alone, which take no memory."""
     with torch.device("meta"):
         return build_model(config, torch.zeros(num_words, dtype=torch.long))

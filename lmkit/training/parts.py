@@ -28,7 +28,7 @@ class ModelParts(nn.Module):
         head.attach(trunk)
 
 
-def build_without_weights(config: Section, num_words: int) -> ModelParts:
+def parts_without_weights(config: Section, num_words: int) -> ModelParts:
     """The parts of the model of a configuration (plain data, resolved), on the meta device.
 
     Shapes alone take no memory.

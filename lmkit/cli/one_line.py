@@ -65,6 +65,8 @@ def in_one_line(
         )
     if isinstance(error, RuntimeError):
         return None
+    if text.startswith("Only one of --"):
+        return text
     return _of_a_number(arguments, configs)
 
 
@@ -150,7 +152,8 @@ def _unknown_option(option: str, arguments: Sequence[str], config_name: str, con
     every = [str(path.relative_to(configs)) for path in configs.rglob("*") if path.is_dir()]
     groups = [group for group in every if group != option]  # else it is another command's
     own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    names = groups if "/" in option else [*_options(own, ""), *groups]
+    launcher = _options(config.hydra.launcher, "hydra.launcher.")
+    names = groups if "/" in option else [*_options(own, ""), *launcher, *groups]
     section, dot, name = option.rpartition(".")
     group = section.replace(".", "/")
     choice = config.hydra.runtime.choices.get(group)

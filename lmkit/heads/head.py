@@ -94,6 +94,14 @@ class Head(nn.Module):
     def attach(self, trunk: nn.Module) -> None:
         """Called once with the trunk whose outputs the head gets; most heads do nothing."""
 
+    def require_vocabulary(self) -> None:
+        """Called before training; most heads take any number of words.
+
+        Options are checked before the text is read, with a vocabulary of two words.
+
+        Raises: UserError where the words are too few for the options.
+        """
+
     def contexts(self, hidden_TBD: Tensor) -> MixtureOutput:
         """The vectors that meet the decoder's weight, and their log prior."""
         output: MixtureOutput = self.mixture(hidden_TBD)

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lmkit.errors.user_error import require_count
+from lmkit.errors.user_error import UserError, require_count
 from lmkit.heads.autograd_chunks import called, product
 from lmkit.heads.autograd_head import AutogradHead
 from lmkit.heads.chunked_nll import chunk_rows
@@ -79,6 +79,14 @@ class MultiFacetSoftmax(AutogradHead):
         facets = Facets(in_dim, emb_dim, num_experts, num_partitions, latent_dropout)
         super().__init__(replace(parts, mixture=facets))
         self.num_partitions = num_partitions
+
+    def require_vocabulary(self) -> None:
+        num_words = len(self.decoder_bias)
+        if self.num_partitions > num_words:
+            raise UserError(
+                f"head.num_partitions must be at most {num_words:,}, the size of the vocabulary, "
+                f"but is {self.num_partitions:,}"
+            )
 
     @property
     def has_factors(self) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from inspect import signature
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.errors import HydraException, InstantiationException
 from hydra.types import RunMode
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
@@ -84,13 +86,35 @@ def make_launcher(config: DictConfig) -> Launcher:
         launcher = instantiate(section)
     except InstantiationException as error:
         cause = error.__cause__ or error
-        raise cause if isinstance(cause, UserError) else UserError(str(cause)) from None
+        if isinstance(cause, UserError):
+            raise cause from None
+        unknown = _option_of_others(config) if isinstance(cause, TypeError) else None
+        raise UserError(unknown or f"hydra.launcher: {cause}") from None
     if not isinstance(launcher, Launcher):
         raise UserError(
             f"hydra.launcher._target_={section._target_} must be derived from "
             f"lmkit.sweeps.launcher.Launcher"
         )
     return launcher
+
+
+def _option_of_others(config: DictConfig) -> str | None:
+    """The message for an option that the launcher's class does not take; None if it takes all."""
+    section, choice = config.hydra.launcher, config.hydra.runtime.choices["hydra/launcher"]
+    takes = signature(get_class(section._target_)).parameters
+    option = next((str(key) for key in section if key not in ("_target_", *takes)), None)
+    if option is None:
+        return None
+    sources = config.hydra.runtime.config_sources
+    folders = [Path(s.path, "hydra", "launcher") for s in sources if s.schema == "file"]
+    files = sorted(file for folder in folders for file in folder.glob("*.yaml"))
+    having = [f"hydra/launcher={file.stem}" for file in files if option in OmegaConf.load(file)]
+    whose = f"; {', '.join(having)} has it" if having else ""
+    name = f"hydra.launcher.{option}"
+    return (
+        f"there is no option {name} with hydra/launcher={choice}{whose}; where a file sets it, "
+        f"~{name} leaves it out"
+    )
 
 
 def config_arguments(config: DictConfig) -> list[str]:

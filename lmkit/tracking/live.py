@@ -9,7 +9,7 @@ from typing import Any, Literal
 import wandb
 from pytorch_lightning.loggers.logger import Logger
 
-from lmkit.errors.user_error import UserError, require_choice
+from lmkit.errors.user_error import UserError, require_choice, require_text
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import RunNames
 from lmkit.runs.sweep_folder import sweeps_by_run
@@ -45,6 +45,7 @@ class WandbLogger(Logger):
     ) -> None:
         super().__init__()
         require_choice("logger.wandb.mode", mode, ("offline", "online"))
+        require_text("logger.wandb.project", project)
         if isinstance(tags, str):
             raise UserError(f"logger.wandb.tags must be a list such as [a,b], but is {tags!r}")
         if mode == "online" and not wandb.login(prompt=False, verify=False):

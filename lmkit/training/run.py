@@ -77,7 +77,6 @@ def check(config: dict[str, Any], source: Corpus) -> RunNames:
     build_loggers(config)
     trigger = make(config["trigger"], "trigger", Trigger)
     make(config["stopping"], "stopping", Stopping)
-    make(config["conclusion"], "conclusion")
     check_options({key: v for key, v in config["trainer"].items() if key != "_target_"})
     # the device where the run is to be trained may not be here
     make({**config["trainer"], "accelerator": "auto"}, "trainer", Trainer)
@@ -107,6 +106,7 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
     data.train_batches, data.eval_batches("valid"), data.eval_batches("test")  # may refuse
     pl.seed_everything(config["seed"], verbose=False)
     model = build_model(config, torch.from_numpy(corpus.train_word_counts()))
+    model.head.require_vocabulary()
     run = _context(defined, names, corpus.vocabulary, lock, leave)
     stopping = make(config["stopping"], "stopping", Stopping)
     callbacks = [run.switch, stopping, *build_callbacks(config, model)]

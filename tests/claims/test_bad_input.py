@@ -40,6 +40,15 @@ def dialogues(tmp_path: Path) -> str:
         ("runs_dir=file/runs", "runs_dir=file/runs must be a folder, but file is a file"),
         ("windows.batch_size=100000", "choose a smaller windows.batch_size"),
         ("logger=wandb logger.wandb.mode=online", "WANDB_API_KEY; logger.wandb.mode=offline needs"),
+        (
+            "logger=wandb logger.wandb.project=5",
+            "logger.wandb.project must be a text, but is 5; a number in quotes is a text: "
+            "'logger.wandb.project=\"5\"'",
+        ),
+        (
+            "head=multi_facet head.num_partitions=41",
+            "head.num_partitions must be at most 40, the size of the vocabulary, but is 41",
+        ),
     ],
 )
 def test_a_refused_input_leaves_nothing_behind(
@@ -56,9 +65,16 @@ def test_a_refused_input_leaves_nothing_behind(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("axis", ["module=language_model,dialogue", "windows=bptt,dialogue"])
-def test_a_point_whose_parts_do_not_fit_is_named(refused, tmp_path, axis):
-    assert TEXT in refused("train", "--multirun", *TINY, axis)
+@pytest.mark.parametrize(
+    ("axis", "expected"),
+    [
+        ("module=language_model,dialogue", TEXT),
+        ("windows=bptt,dialogue", TEXT),
+        ("conclusion._target_=builtins.dict", "must be a lmkit.evaluation.conclusion.Conclusion"),
+    ],
+)
+def test_a_point_whose_parts_do_not_fit_is_named(refused, tmp_path, axis, expected):
+    assert expected in refused("train", "--multirun", *TINY, axis)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -112,6 +128,54 @@ def test_a_sweep_without_its_mode_is_told_so_in_a_dry_run_too(refused, tmp_path)
     file.write_text('# @package _global_\nhydra:\n  sweeper:\n    params: {seed: "1,2"}\n')
     line = ("--config-dir", "configs", "multirun_sweeps=mine", *TINY, "dry_run=true")
     assert "add hydra.mode: MULTIRUN to it" in refused("train", *line)
+
+
+PACKED_SWEEP = """\
+# @package _global_
+defaults:
+  - override /hydra/launcher: packed
+hydra:
+  mode: MULTIRUN
+  launcher: {runs: 3}
+  sweeper:
+    params: {seed: "1,2"}
+"""
+
+
+def test_a_sweep_chooses_its_launcher_and_the_command_line_another(
+    lmkit, refused, tmp_path, monkeypatch, capsys
+):
+    file = tmp_path / "configs" / "multirun_sweeps" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(PACKED_SWEEP)
+    line = ("--config-dir", "configs", "multirun_sweeps=mine")
+    shown = ("--cfg", "hydra", "--package", "hydra.launcher")
+    for launcher, expected in (
+        ((), "_target_: lmkit.sweeps.local.Packed\nruns: 3\n"),
+        (("hydra/launcher=slurm",), "_target_: lmkit.sweeps.slurm.Slurm\n"),
+    ):
+        lmkit("train", *line, *launcher, *shown)
+        assert expected in capsys.readouterr().out
+    expected = (
+        "there is no option hydra.launcher.runs with hydra/launcher=local; hydra/launcher=packed "
+        "has it; where a file sets it, ~hydra.launcher.runs leaves it out"
+    )
+    line = (*line, *TINY, "dry_run=true", "hydra/launcher=local")
+    assert refused("train", *line) == expected
+    lmkit("train", *line, "~hydra.launcher.runs")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("hydra.launcher.runs=2", "with hydra/launcher=local; it is one of hydra/launcher=packed"),
+        ("+hydra.launcher.runs=2", "hydra.launcher.runs with hydra/launcher=local; hydra/launch"),
+        ("hydra/launcher=packed hydra.launcher.rnus=2", "(did you mean hydra.launcher.runs?)"),
+        ("--cfg job", "Only one of --run, --multirun, --cfg, --info and --shell_completion can be"),
+    ],
+)
+def test_an_option_that_the_launcher_lacks_is_named(refused, arguments, expected):
+    assert expected in refused("train", "--multirun", "seed=1,2", *arguments.split())
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ NUM_RUNS = {
     "takase_results": 2,
     "own_study": 33,
 }
+SAME = {"own_study": 1}  # lines about a run that another line has
 TEN_SEEDS = {6623, 8915, 4534, 4053, 568, 7266, 7763, 9410, 1045, 5127}
 
 
@@ -78,7 +79,7 @@ def test_a_sweep_has_its_number_of_runs_and_says_it(name):
     assert len(lines_of(name)) == NUM_RUNS[name]
     header = (FOLDER / f"{name}.yaml").read_text().partition("hydra:")[0]
     if name not in ("mos_experts", "fair_comparison_stage1", "nt_vs_et"):
-        assert f"{NUM_RUNS[name]:,} runs" in header.replace("\n# ", " ")
+        assert f"{NUM_RUNS[name] - SAME.get(name, 0):,} runs" in header.replace("\n# ", " ")
 
 
 def test_gss_grids_are_as_published():

@@ -40,11 +40,11 @@ class Divergence(Analysis):
     def measure(self, run: evaluation.load.LoadedRun) -> Content:
         windows, count, available = self.first.of(run)
         shown = run.with_bar(windows, count, "divergence")
-        found = evaluation.spectrum.pairwise_divergence(run.model, shown, count)._asdict()
-        if math.isnan(found["sampled_standard_error"]):  # of a single pair
-            found["sampled_standard_error"] = None
+        measured = evaluation.spectrum.pairwise_divergence(run.model, shown, count)._asdict()
+        if math.isnan(measured["sampled_standard_error"]):  # of a single pair
+            measured["sampled_standard_error"] = None
         whose = {"experiment": run.config["name"], "num_words": len(run.model.head.decoder_bias)}
-        return {"split": self.first.split, "all_contexts": available, **whose, **found}
+        return {"split": self.first.split, "all_contexts": available, **whose, **measured}
 
     def stem(self, content: Content) -> str:
         return f"{self.name}_{self.first.split}_{content['num_contexts']}"
@@ -110,14 +110,14 @@ def _table(study: Study, files: Files) -> Table | None:
     rows = []
     shown: dict[str, Published] = {}  # by the group's label
     for group in study.groups:
-        found: dict[tuple[str, int, bool], list[float]] = {}
+        divergences: dict[tuple[str, int, bool], list[float]] = {}
         for run in group.runs:
             for content in files.analyses(run, Divergence, check=_check):
                 contexts, available = content["num_contexts"], content["all_contexts"]
                 where = content["split"], contexts, contexts == available
-                found.setdefault(where, []).append(content["exact"])
+                divergences.setdefault(where, []).append(content["exact"])
         published = published_of(group, study)
-        for (split, contexts, is_whole), values in sorted(found.items()):
+        for (split, contexts, is_whole), values in sorted(divergences.items()):
             fact = published.facts.divergence.get(split) if published and is_whole else None
             if published is not None and fact is not None:
                 shown[group.label] = published

@@ -268,8 +268,10 @@ def _wins_table(rho: Rho) -> Table:
 
 def _wins_drawing(study: Study, rho: Mapping[Group, Mapping[str, Sequence[float]]]) -> Drawing:
     means = {
-        group.label: {benchmark: float(np.mean(values)) for benchmark, values in found.items()}
-        for group, found in rho.items()
+        group.label: {
+            benchmark: float(np.mean(values)) for benchmark, values in by_benchmark.items()
+        }
+        for group, by_benchmark in rho.items()
     }
     names = list(means)
     drawn, axes = figure((4.4, 3.6))

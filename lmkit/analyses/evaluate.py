@@ -113,9 +113,9 @@ def _methods_table(study: Study, files: Files) -> Table | None:
     """Each group that was evaluated by a method, after its perplexity as trained."""
     rows: list[Row] = []
     for group in study.groups:
-        found = evaluations(group, files)
+        evaluated = evaluations(group, files)
         trained = as_trained(group)
-        for each in [trained, *found] if found else []:
+        for each in [trained, *evaluated] if evaluated else []:
             gain = None
             if each is not trained and each.test and trained.test and each.test.n == trained.test.n:
                 gain = each.test.mean - trained.test.mean

@@ -49,15 +49,15 @@ def _class_of(name: str) -> type[Analysis]:
     config = hydra.compose(overrides=[f"+{GROUP}@_global_={name}", *_overrides()])
     target = config["_target_"]
     try:
-        found = instantiate({"_target_": target, "_partial_": True}).func
+        kind = instantiate({"_target_": target, "_partial_": True}).func
     except InstantiationException as error:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
         raise cause from None
-    if not (isinstance(found, type) and issubclass(found, Analysis)):
+    if not (isinstance(kind, type) and issubclass(kind, Analysis)):
         raise TypeError(f"{target} is not derived from Analysis")
-    return found
+    return kind
 
 
 def _overrides() -> list[str]:

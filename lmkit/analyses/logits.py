@@ -46,13 +46,13 @@ class Logits(Analysis):
         windows = run.data.eval_batches(self.split)
         count = min(self.contexts, windows.num_targets)
         shown = run.with_bar(windows, count, "histogram")
-        found = evaluation.logits.model_logits(run.model, shown, count, self.bins)
+        measured = evaluation.logits.model_logits(run.model, shown, count, self.bins)
         return {
             "split": self.split,
-            "num_contexts": found.num_contexts,
+            "num_contexts": measured.num_contexts,
             "transform": run.config["head"]["transform"]["_target_"].rpartition(".")[2],
-            "histogram": found.histogram._asdict(),
-            "curve": found.curve._asdict(),
+            "histogram": measured.histogram._asdict(),
+            "curve": measured.curve._asdict(),
         }
 
     def tables(self, contents: Mapping[str, Content]) -> list[Table]:
@@ -75,16 +75,16 @@ class Logits(Analysis):
         transforming = {group.head.name for group in study.groups if _has_transform(group)}
         without = [name for name in heads_without if name in transforming]
         groups, note = study.shown(_SHOWN, having)
-        found = []
+        curves = []
         for group in groups:
             content = files.representative(group.runs, cls, check=_check)
             if content is not None:
-                found.append(_curve(group.label, content))
+                curves.append(_curve(group.label, content))
         missing = []
-        if without or not found:
+        if without or not curves:
             whose = ", ".join(without) or "any head"
             missing.append(f"no logits of {whose}: lmkit logits run=FOLDER")
-        blocks = [_curves_drawing(study, found), _histogram(study, found)] if found else []
+        blocks = [_curves_drawing(study, curves), _histogram(study, curves)] if curves else []
         intro = (
             "What a head does to a logit. A constant added to all logits changes no probability, "
             f"so every curve is shifted to be 0 at logit 0.{note}"
@@ -122,12 +122,12 @@ def _check(content: Content) -> None:
     _curve("", content)
 
 
-def _curves_drawing(study: Study, found: list[_Curve]) -> Drawing:
+def _curves_drawing(study: Study, curves: list[_Curve]) -> Drawing:
     drawn, axes = figure((COLUMN[0], COLUMN[1] + 0.3))
-    low = min(curve.logits[0] for curve in found)
-    high = max(curve.logits[-1] for curve in found)
+    low = min(curve.logits[0] for curve in curves)
+    high = max(curve.logits[-1] for curve in curves)
     identity_line(axes, low, high)
-    for curve, look in zip(found, looks(), strict=False):
+    for curve, look in zip(curves, looks(), strict=False):
         axes.plot(curve.logits, curve.transformed, label=curve.label, **look)
     axes.set(xlabel="logit", ylabel="transformed logit")
     legend_below(axes)
@@ -143,10 +143,10 @@ def _coarser(curve: _Curve) -> tuple[np.ndarray, np.ndarray]:
     return (edges[1:] + edges[:-1]) / 2, shares / np.diff(edges)
 
 
-def _histogram(study: Study, found: list[_Curve]) -> Drawing:
+def _histogram(study: Study, curves: list[_Curve]) -> Drawing:
     """On a logarithmic axis: the tails, which decide the probabilities, hold few of the logits."""
     drawn, axes = figure((COLUMN[0], COLUMN[1] + 0.3))
-    for curve, look in zip(found, looks(), strict=False):
+    for curve, look in zip(curves, looks(), strict=False):
         middles, density = _coarser(curve)
         axes.plot(middles[density > 0], density[density > 0], label=curve.label, **look)
     axes.set(xlabel="logit", ylabel="density, 1 / logit", yscale="log")

@@ -79,9 +79,9 @@ class PressRobustness(Analysis):
         )
         num_steps = evaluation.press_robustness.num_steps(options)
         with _steps(run.folder.path.name, num_steps) as step:
-            found = evaluation.press_robustness.study(run.model, windows, count, options, step)
+            measured = evaluation.press_robustness.study(run.model, windows, count, options, step)
         content = {"split": self.first.split, "contexts": count, **options._asdict()}
-        content |= found._asdict() | {"noise": [noisy._asdict() for noisy in found.noise]}
+        content |= measured._asdict() | {"noise": [noisy._asdict() for noisy in measured.noise]}
         published = _comparable(content)
         return content | {"published": published and published._asdict()}
 

@@ -228,13 +228,13 @@ def _facts(content: Content, published: Published | None) -> dict[str, Published
     if published is None:
         return {}
     facts = published.facts
-    found: dict[str, PublishedNumber | None] = {}
+    by_row: dict[str, PublishedNumber | None] = {}
     if _ranks_compare(content, facts):
-        found[_PRESS] = facts.press_rank
-        found |= {_effective(epsilon): fact for epsilon, fact in facts.effective_rank.items()}
+        by_row[_PRESS] = facts.press_rank
+        by_row |= {_effective(epsilon): fact for epsilon, fact in facts.effective_rank.items()}
     if _of_result(content) and content["test_ppl"] is not None:
-        found[_TEST_PPL] = facts.test_ppl
-    return {name: fact for name, fact in found.items() if fact is not None}
+        by_row[_TEST_PPL] = facts.test_ppl
+    return {name: fact for name, fact in by_row.items() if fact is not None}
 
 
 def _of_result(content: Content) -> bool:

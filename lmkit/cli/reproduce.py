@@ -61,8 +61,8 @@ def _run(name: str) -> None:
         console = tables.console()
         with console.status("estimating the time"):
             sweeps = _planned(wanted, make_composer(config_reader("train"), common), common)
-            says = _says(wanted, sweeps, slots)
-        for line in says:
+            plan = _plan_in_words(wanted, sweeps, slots)
+        for line in plan:
             console.print(line, highlight=False, soft_wrap=True, markup=False)
         if wanted.dry_run:
             return
@@ -100,25 +100,25 @@ def _planned(wanted: Reproduction, composer: Composer, common: list[str]) -> lis
     return [plan_sweep(step, wanted, composer, common) for step in wanted.at_its_size().sweeps]
 
 
-def _says(wanted: Reproduction, sweeps: list[PlannedSweep], slots: int) -> list[str]:
+def _plan_in_words(wanted: Reproduction, sweeps: list[PlannedSweep], slots: int) -> list[str]:
     """What will run, how long that takes, and on what that rests."""
     steps = wanted.at_its_size()
     speed = estimate.speed_of(config for sweep in sweeps for config in sweep.configs)
     times = estimate.times(wanted, sweeps, speed)
-    says = [f"{wanted.paper}, {wanted.table}, size={wanted.size.name}: {wanted.size.about}."]
-    says += [f"  sweep {s.name}: {time}" for s, time in zip(sweeps, times.sweeps, strict=True)]
+    lines = [f"{wanted.paper}, {wanted.table}, size={wanted.size.name}: {wanted.size.about}."]
+    lines += [f"  sweep {s.name}: {time}" for s, time in zip(sweeps, times.sweeps, strict=True)]
     for finetuning, time in zip(steps.finetunings, times.finetunings, strict=True):
-        says.append(f"  finetuning of {finetuning.runs}: {time}")
-    says += [f"  lmkit {each.command} of {each.runs}" for each in steps.measures]
-    says += [f"  lmkit study {each.study}: minutes" for each in steps.studies]
+        lines.append(f"  finetuning of {finetuning.runs}: {time}")
+    lines += [f"  lmkit {each.command} of {each.runs}" for each in steps.measures]
+    lines += [f"  lmkit study {each.study}: minutes" for each in steps.studies]
     total = times.total()
     if total.seconds:
         at_a_time = f"; sweeps {slots} runs at a time" if slots > 1 else ""
-        says.append(
+        lines.append(
             f"at most {duration(total.seconds)} of training, one run after another{at_a_time}; "
             "less where runs stop early. Measurements come on top."
         )
-    return says + [f"{each[0].upper()}{each[1:]}." for each in estimate.basis(total, speed)]
+    return lines + [f"{each[0].upper()}{each[1:]}." for each in estimate.basis(total, speed)]
 
 
 def _about(wanted: Reproduction, sweeps: list[PlannedSweep]) -> str:

@@ -34,7 +34,7 @@ def as_trained(group: Group) -> Evaluated:
 
 def evaluations(group: Group, files: Files) -> list[Evaluated]:
     """What was measured of the best checkpoints by any method but the trained weights as such."""
-    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    perplexities: dict[tuple[str, str], dict[str, list[float]]] = {}
     options: dict[tuple[str, str], dict[str, object]] = {}
     for run in group.runs:
         for content in files.analyses(run, EVALUATE, check=_check):
@@ -43,10 +43,10 @@ def evaluations(group: Group, files: Files) -> list[Evaluated]:
                 continue
             key = content["method"], json.dumps(content["options"], sort_keys=True)
             options[key] = content["options"]
-            found.setdefault(key, {}).setdefault(content["split"], []).append(content["ppl"])
+            perplexities.setdefault(key, {}).setdefault(content["split"], []).append(content["ppl"])
     return [
         Evaluated(key[0], options[key], *(spread_of(splits.get(split, [])) for split in _SPLITS))
-        for key, splits in sorted(found.items())
+        for key, splits in sorted(perplexities.items())
     ]
 
 

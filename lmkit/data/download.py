@@ -66,14 +66,14 @@ def download(
 
 def _is_there(path: Path, wanted: Wanted) -> bool:
     try:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError:
         return False
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    if found != wanted.sha256:
+    if sha256 != wanted.sha256:
         raise UserError(
-            f"{path} is there already and is not the published file (its SHA-256 is {found}, not "
+            f"{path} is there already and is not the published file (its SHA-256 is {sha256}, not "
             f"{wanted.sha256}); move it away, or choose another --root"
         )
     return True
@@ -107,11 +107,11 @@ def _checked_contents(source: Source, part: Path) -> dict[Wanted, bytes]:
     contents = {}
     for wanted in source.wanted:
         content = _content(part, wanted, source.url)
-        found = hashlib.sha256(content).hexdigest()
-        if found != wanted.sha256:
+        sha256 = hashlib.sha256(content).hexdigest()
+        if sha256 != wanted.sha256:
             raise UserError(
                 f"{source.url} does not send the published file: the SHA-256 of {wanted.name} is "
-                f"{found}, not {wanted.sha256}; nothing was kept of it"
+                f"{sha256}, not {wanted.sha256}; nothing was kept of it"
             )
         contents[wanted] = content
     return contents

@@ -178,12 +178,12 @@ class DialogueCorpus(Corpus):
                     f"a tab between them, dialogue, speaker and words, but this line has "
                     f"{len(columns)}"
                 )
-            dialogue, speaker, said = columns[:3]
+            dialogue, speaker, utterance = columns[:3]
             dialogues += dialogue != last
             last = dialogue
             if split == "train" and dialogues > (self.train_dialogues or dialogues):
                 break
-            words = tokenize(said.lower() if self.lowercase else said)
+            words = tokenize(utterance.lower() if self.lowercase else utterance)
             if words:
                 utterances.append(Utterance(dialogue, speaker, words))
         if split == "train" and dialogues < (self.train_dialogues or 0):

@@ -206,7 +206,7 @@ class Responses(Analysis):
                     "",
                     *same.context,
                     f"  {'(said)':{width}}  {same.reference}",
-                    *(f"  {name:{width}}  {said}" for name, said in same.responses.items()),
+                    *(f"  {name:{width}}  {response}" for name, response in same.responses.items()),
                 ]
             )
             for same in _same_contexts(sides, self.shown)
@@ -370,7 +370,7 @@ def _passages(answers: Mapping[Group, Sequence[Content]]) -> list[Passage]:
     title = "Context, what was said, best responses"
     passages = []
     for same in _same_contexts(sides, _SHOWN):
-        said = [f"{label}: {response}" for label, response in same.responses.items()]
-        lines = [*same.context, f"said: {same.reference}", *said]
+        responses = [f"{label}: {response}" for label, response in same.responses.items()]
+        lines = [*same.context, f"said: {same.reference}", *responses]
         passages.append(Passage(title, "\n".join(lines)))
     return passages

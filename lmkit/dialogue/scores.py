@@ -53,8 +53,8 @@ class SacreBleu:
 
     def __call__(self, response: Sequence[str], reference: Sequence[str]) -> np.ndarray:
         text, references = " ".join(response), [" ".join(reference)]
-        found = [metric.sentence_score(text, references).score for metric in self._metrics]
-        return np.array(found) / 100
+        scores = [metric.sentence_score(text, references).score for metric in self._metrics]
+        return np.array(scores) / 100
 
 
 class NltkBleu:
@@ -77,12 +77,12 @@ class NltkBleu:
     def _of_order(self, order: int, response: Sequence[str], reference: Sequence[str]) -> float:
         weights = (1 / order,) * order
         try:
-            found = self._bleu(
+            bleu = self._bleu(
                 [reference], response, weights=weights, smoothing_function=self._smoothing
             )
         except (ArithmeticError, ValueError):
             return 0.0
-        return float(found)
+        return float(bleu)
 
 
 def nltk_version(smoothing: str) -> str | None:
@@ -102,8 +102,8 @@ def bleu_scores(
     """
     bleu: SentenceBleu = NltkBleu() if smoothing == "program" else SacreBleu()
     precision, recall = [], []
-    for found, reference in zip(responses, references, strict=True):
-        each = np.array([bleu(response, reference) for response in found])
+    for of_context, reference in zip(responses, references, strict=True):
+        each = np.array([bleu(response, reference) for response in of_context])
         precision.append(each.mean(0))
         recall.append(each.max(0))
     return BleuScores(np.mean(precision, 0).tolist(), np.mean(recall, 0).tolist())

@@ -73,7 +73,7 @@ class Conclusion:
         if isinstance(defined.source, ToyLanguage):
             metrics |= _truth(defined.source)
         cost = _cost(trained)
-        _log(trained, metrics, cost, spectra["log_probs"])
+        _log_test_row(trained, metrics, cost, spectra["log_probs"])
         _draw(trained, metrics, spectra["log_probs"])
         budget = Spent(*defined.budget, epochs=trained.epochs, stopped=trained.stopped)
         result = Result(
@@ -161,7 +161,9 @@ def _origin(defined: RunDefinition, model: HeadModule) -> dict[str, Any]:
     return origin if start is None else origin | {"finetuned_from": start}
 
 
-def _log(trained: Trained, metrics: Metrics, cost: dict[str, Any], spectrum: Spectrum) -> None:
+def _log_test_row(
+    trained: Trained, metrics: Metrics, cost: dict[str, Any], spectrum: Spectrum
+) -> None:
     """Logs the test row, one step after the last: a run that goes on cuts it off again."""
     trained.run.metrics.cut_back(trained.steps)  # drops the row of a conclusion that was killed
     row = {"epoch": trained.epochs - 1} | _test_row(metrics, spectrum.measures)

@@ -188,10 +188,10 @@ def _content() -> dict[str, Any]:
 def _ten_seeds(experiment: str) -> PublishedNumber | None:
     corpus, _, head = experiment.partition("_")
     section = published_section("ten_seeds")
-    found = section.get(corpus, {}).get(head)
-    if found is None:
+    mean_and_std = section.get(corpus, {}).get(head)
+    if mean_and_std is None:
         return None
-    mean, std = found
+    mean, std = mean_and_std
     return PublishedNumber(mean, std, section["source"])
 
 

@@ -63,7 +63,7 @@ def published_perplexities(study: Study, files: Files) -> Section:
 
 def _beside(row: PublishedRow, study: Study, files: Files) -> list[_Beside]:
     """Runs of the row's experiment: of its several configurations the nearest to the published."""
-    found = []
+    beside = []
     for group in study.groups:
         if not _is_of(row, group, study):
             continue
@@ -73,9 +73,9 @@ def _beside(row: PublishedRow, study: Study, files: Files) -> list[_Beside]:
         ]
         if fitting:
             differences = differences_from_experiment(group, study, _experiment(row))
-            found += [_Beside(group, ours, differences) for ours in fitting]
-    fewest = min((len(each.differences) for each in found), default=0)
-    return [each for each in found if len(each.differences) == fewest]
+            beside += [_Beside(group, ours, differences) for ours in fitting]
+    fewest = min((len(each.differences) for each in beside), default=0)
+    return [each for each in beside if len(each.differences) == fewest]
 
 
 def _experiment(row: PublishedRow) -> str:

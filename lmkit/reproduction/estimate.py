@@ -93,10 +93,10 @@ def speed_of(configs: Iterable[Config]) -> Speed:
     if done.returncode != 0:
         last_line = " ".join(done.stderr.strip().splitlines()[-1:])
         raise UserError(f"the time cannot be estimated: {last_line}")
-    said = json.loads(done.stdout.splitlines()[-1])
-    flops = {key: each[0] for key, each in zip(models, said["flops"], strict=True)}
-    reasons = list(dict.fromkeys(reason for _, reason in said["flops"] if reason))
-    return Speed(flops, reasons, said["flops_per_second"])
+    counted = json.loads(done.stdout.splitlines()[-1])
+    flops = {key: each[0] for key, each in zip(models, counted["flops"], strict=True)}
+    reasons = list(dict.fromkeys(reason for _, reason in counted["flops"] if reason))
+    return Speed(flops, reasons, counted["flops_per_second"])
 
 
 def model_key(config: Config) -> str:
@@ -151,21 +151,21 @@ def time_of_finetuning(
 
 def basis(time: Time, speed: Speed) -> list[str]:
     """On what the estimate rests, in sentences."""
-    says = []
+    sentences = []
     if time.measured:
-        says.append(
+        sentences.append(
             f"the time of {time.measured:,} runs rests on finished runs of their experiments"
         )
     if time.counted:
         gigaflops = speed.flops_per_second / 1e9
-        says.append(
+        sentences.append(
             f"the time of {time.counted:,} runs rests on the FLOPs of their matrix products, at "
             f"{SHARE:.0%} of the {gigaflops:,.0f} GFLOP/s that one reaches here now"
         )
-    says += [
+    sentences += [
         f"no estimate of {time.unknown:,} runs: {why}" for why in speed.reasons if time.unknown
     ]
-    return says
+    return sentences
 
 
 def _time(config: Config, epochs: int | None, runs_dir: str, experiment: str, speed: Speed) -> Time:

@@ -155,11 +155,11 @@ class SweepFolder:
         # what tells the points of one line apart may not tell them from another's
         every = [*self.manifest.points, *earlier]
         lines = [[o for o in point.overrides if not o.startswith("sweep.")] for point in every]
-        told = [
+        relabelled = [
             replace(point, label=label) for point, label in zip(every, labels(lines), strict=True)
         ]
         num_asked = len(self.manifest.points)
-        return replace(self.manifest, points=told[:num_asked], earlier=told[num_asked:])
+        return replace(self.manifest, points=relabelled[:num_asked], earlier=relabelled[num_asked:])
 
     def _write(self) -> None:
         content = {"schema_version": SCHEMA_VERSION} | asdict(self.manifest)

@@ -90,7 +90,7 @@ class _Processes:
 
     def _spawn(self, waiting: Waiting) -> None:
         slot = self.free.pop(0)
-        with self._log(waiting.point) as log:
+        with self._open_log(waiting.point) as log:
             start = log.tell()
             process = subprocess.Popen(
                 command(self.sweep, waiting.point),
@@ -103,7 +103,7 @@ class _Processes:
             )
         self.running.append(_Running(waiting, slot, process, start))
 
-    def _log(self, point: Point) -> BinaryIO:
+    def _open_log(self, point: Point) -> BinaryIO:
         path = self.sweep.log(point)
         try:
             return path.open("ab")

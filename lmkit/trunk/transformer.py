@@ -94,7 +94,7 @@ class TransformerLayer(nn.Module):
     def _attention(self, x_TBH: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor]:
         inner, num_carried = self.inner_dim, len(memory)
         projected = self._linear(x_TBH, self.weight_qkv).to(memory.dtype)  # state in full precision
-        query, key_value = projected.split([inner, 2 * inner], dim=2)
+        query, key_value = torch.split(projected, [inner, 2 * inner], dim=2)
         key_value = torch.cat([memory, key_value])
         key, value = key_value.chunk(2, dim=2)
         attended = F.scaled_dot_product_attention(
@@ -115,7 +115,7 @@ class TransformerLayer(nn.Module):
         return F.linear(x, drop_connect(weight, self.weight_dropout, self.training))
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(2, (-1, self.head_dim))
+        return x.view(*x.shape[:2], -1, self.head_dim)
 
 
 def _linear_weight(out_dim: int, in_dim: int, scale: float = 1.0) -> nn.Parameter:
@@ -130,15 +130,15 @@ def rms_norm(x_TBH: Tensor, weight_H: Tensor) -> Tensor:
 
 def rotary_phases(num_places: int, head_dim: int, like: Tensor) -> Tensor:
     """exp(i p base^(-2j / C)) for positions p and pairs j of channels: complex (S, C / 2)."""
-    options = {"device": like.device, "dtype": like.dtype}
-    frequency_C = ROTARY_BASE ** -(torch.arange(0, head_dim, 2, **options) / head_dim)
-    angle_SC = torch.arange(num_places, **options).unsqueeze(1) * frequency_C
+    pair_C = torch.arange(0, head_dim, 2, device=like.device, dtype=like.dtype)
+    position_S = torch.arange(num_places, device=like.device, dtype=like.dtype)
+    angle_SC = torch.outer(position_S, ROTARY_BASE ** -(pair_C / head_dim))
     return torch.polar(torch.ones_like(angle_SC), angle_SC)
 
 
 def rotated(x_SBAC: Tensor, phase_SC: Tensor) -> Tensor:
     """Each pair of neighbouring channels turned by its phase (Su et al. 2021, equation 13)."""
-    pairs = torch.view_as_complex(x_SBAC.unflatten(3, (-1, 2)))
+    pairs = torch.view_as_complex(x_SBAC.view(*x_SBAC.shape[:3], -1, 2))
     return torch.view_as_real(pairs * phase_SC[:, None, None]).flatten(3)
 
 

@@ -36,6 +36,10 @@ class Batch(Protocol):
     def is_last(self) -> bool:
         """Whether it is the last of its epoch."""
 
+    @property
+    def epoch_share(self) -> float:
+        """How much of its epoch is over once it has been trained on, in (0, 1]; in evaluation 0."""
+
 
 class EvalBatches(Protocol):
     """The batches of a split, in order, each of its targets once."""

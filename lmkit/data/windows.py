@@ -33,6 +33,7 @@ class Window(NamedTuple):
     index: int  # type: ignore[assignment]  # of the window in its epoch, from 0; no tuple.index
     epoch: int  # from 1; evaluation windows have 0
     is_last: bool  # of its epoch
+    epoch_share: float  # of its epoch that is over after it, in tokens; 1 in the last
 
     @property
     def num_targets(self) -> int:
@@ -113,12 +114,13 @@ class TrainWindows(EpochBatches):
     def batches(self, epoch: int, first: int) -> Iterator[Window]:
         """The windows of `epoch` from the one with index `first` on."""
         lengths = self._lengths(epoch)
-        start = sum(lengths[:first])
+        start, stop = sum(lengths[:first]), sum(lengths)
         for index in range(first, len(lengths)):
             inputs_TB, targets_TB = _cut(self.columns_SB, start, lengths[index])
             is_last = index == len(lengths) - 1
-            yield Window(inputs_TB, targets_TB, lengths[index], index, epoch, is_last)
             start += lengths[index]
+            share = start / stop
+            yield Window(inputs_TB, targets_TB, lengths[index], index, epoch, is_last, share)
 
     def _lengths(self, epoch: int) -> list[int]:
         num_steps = len(self.columns_SB)
@@ -146,7 +148,7 @@ class EvalWindows:
         for index in range(len(self)):
             inputs_TB, targets_TB = _cut(self.columns_SB, index * self.length, self.length)
             is_last = index == len(self) - 1
-            yield Window(inputs_TB, targets_TB, len(inputs_TB), index, 0, is_last)
+            yield Window(inputs_TB, targets_TB, len(inputs_TB), index, 0, is_last, 0.0)
 
 
 def _cut(columns_SB: torch.Tensor, start: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -36,6 +36,7 @@ class PairBatch(NamedTuple):
     index: int  # type: ignore[assignment]  # of the batch in its epoch, from 0; hides tuple.index
     epoch: int  # from 1; evaluation batches have 0
     is_last: bool  # of its epoch
+    epoch_share: float  # of its epoch that is over after it, in batches; 1 in the last
 
 
 class Pairs:
@@ -77,7 +78,13 @@ class Pairs:
         return self.split.words_W[start : start + self.lengths[pair]]
 
     def batch(
-        self, pairs: Sequence[int] | np.ndarray, index: int, epoch: int, is_last: bool
+        self,
+        pairs: Sequence[int] | np.ndarray,
+        index: int,
+        epoch: int,
+        is_last: bool,
+        *,
+        epoch_share: float = 0.0,
     ) -> PairBatch:
         """The batch of these pairs."""
         contexts, responder = zip(*(self.context(pair) for pair in pairs), strict=True)
@@ -99,6 +106,7 @@ class Pairs:
             index,
             epoch,
             is_last,
+            epoch_share,
         )
 
 
@@ -150,7 +158,10 @@ class TrainPairs(EpochBatches):
         """The batches of `epoch` from the one with index `first` on."""
         batches = self._batches(epoch)
         for index in range(first, len(batches)):
-            yield self.pairs.batch(batches[index], index, epoch, index == len(batches) - 1)
+            done = index + 1
+            share = done / len(batches)
+            is_last = done == len(batches)
+            yield self.pairs.batch(batches[index], index, epoch, is_last, epoch_share=share)
 
     def _batches(self, epoch: int) -> list[np.ndarray]:
         batches = _cached_batches(self._lengths, self.batch_size, self.seed, epoch)

@@ -67,10 +67,13 @@ class LanguageModel(HeadModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
-        checkpoint["lmkit_progress"]["hidden"] = self.hidden
+        hidden = self.hidden
+        if hidden is not None:  # copies: a view would be written with all that it is a view of
+            hidden = [(a.clone(), b.clone()) for a, b in hidden]
+        checkpoint["lmkit_progress"]["hidden"] = hidden
 
     def restore(self, progress: Mapping[str, Any]) -> None:
         super().restore(progress)
         if progress["hidden"] is not None:
             device = self.device
-            self.hidden = [(h.to(device), c.to(device)) for h, c in progress["hidden"]]
+            self.hidden = [(a.to(device), b.to(device)) for a, b in progress["hidden"]]

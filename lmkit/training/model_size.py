@@ -1,11 +1,13 @@
 """Parameters, bytes and FLOPs of a model by part, without running it.
 
-Shapes: E embedding, H and I a layer's hidden and input size, D trunk output, K components,
-V vocabulary.
+Shapes: E embedding, H and I a layer's hidden and input size, F inner width of a feed-forward part,
+M memory, D trunk output, K components, V vocabulary.
 
 FLOPs are those of the matrix products for one token, two for each multiply-add:
 
     LSTM layer          2 * 4H (I + H)    input-to-hidden and hidden-to-hidden weights
+    Transformer layer   2 H (4 H + 3 F)   attention's and the feed-forward part's weights
+    attention           4 H (M + 1)       of a layer: a token's own place and M before it
     prior               2 D K             of a mixture
     latents             2 D K E           of a mixture; for DOC of each layer, its D and its K;
                                           for multi-facet softmax of all facets
@@ -27,6 +29,7 @@ from torch import nn
 
 from lmkit.heads.mixtures import MixtureOfContexts
 from lmkit.training.parts import ModelParts
+from lmkit.trunk.trunk import Trunk
 
 if TYPE_CHECKING:  # it imports Lightning
     from lmkit.training.head_module import HeadModule
@@ -57,6 +60,9 @@ def parts(model: HeadModule | ModelParts) -> list[Part]:
     if isinstance(head.mixture, MixtureOfContexts):
         flops = 2 * head.mixture.num_latents * head.mixture.emb_dim
         by_name["mixture.sum"] = [Part("mixture.sum", 0, 0, 0, flops, 3 * flops)]
+    if isinstance(model.trunk, Trunk) and model.trunk.attention_flops:
+        flops = model.trunk.attention_flops
+        by_name["attention"] = [Part("attention", 0, 0, 0, flops, 3 * flops)]
     return [total(same, name) for name, same in by_name.items()]
 
 

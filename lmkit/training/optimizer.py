@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from lmkit.errors.user_error import require_at_least, require_positive
+from lmkit.errors.user_error import (
+    UserError,
+    require_at_least,
+    require_positive,
+    require_rate,
+)
 from lmkit.heads.head import Head
 from lmkit.training.misfit import misfit
 
@@ -44,3 +49,47 @@ def learning_rate(factory: OptimizerFactory) -> float:
     require_positive("optimizer.lr", group["lr"])
     require_at_least("optimizer.weight_decay", group.get("weight_decay", 0), 0)
     return float(group["lr"])
+
+
+class AdamW(torch.optim.AdamW):
+    """AdamW (Loshchilov and Hutter 2019) whose weight decay is that of matrices alone.
+
+    Vectors (biases, norms, parameters of a transform) have a group of their own, without decay.
+
+    Args:
+        groups: of parameters; each is split in two where it holds both kinds.
+        lr, betas, eps, weight_decay, fused: as of `torch.optim.AdamW`.
+    """
+
+    def __init__(
+        self,
+        groups: list[dict[str, Any]],
+        *,
+        lr: float,
+        betas: Sequence[float],
+        eps: float,
+        weight_decay: float,
+        fused: bool,
+    ) -> None:
+        require_at_least("optimizer.weight_decay", weight_decay, 0)
+        require_positive("optimizer.eps", eps)
+        if len(betas) != 2:
+            raise UserError(f"optimizer.betas must be two numbers, but is {list(betas)}")
+        for i, beta in enumerate(betas):
+            require_rate(f"optimizer.betas[{i}]", beta)
+        split = []
+        for group in groups:
+            matrices = [p for p in group["params"] if p.dim() > 1]
+            vectors = [p for p in group["params"] if p.dim() < 2]
+            if matrices:
+                split.append(group | {"params": matrices})
+            if vectors:
+                split.append(group | {"params": vectors, "weight_decay": 0.0})
+        super().__init__(
+            split,
+            lr=lr,
+            betas=(float(betas[0]), float(betas[1])),
+            eps=eps,
+            weight_decay=weight_decay,
+            fused=fused,
+        )

@@ -1,6 +1,6 @@
-"""What the recurrent trunks share: the embedding, and layers with the dropouts of AWD-LSTM between.
+"""What the recurrent trunks share: layers with the dropouts of AWD-LSTM between them.
 
-Shapes: T window length, B batch, E embedding, D trunk output, V vocabulary.
+Shapes: T window length, B batch, D features of a layer's input.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import pairwise
 
-import torch
 from torch import Tensor, nn
 
-from lmkit.errors.user_error import require_at_least, require_count, require_rate
-from lmkit.trunk.dropout import embedding_dropout, locked_dropout
-from lmkit.trunk.trunk import LayerState, State, Trunk, TrunkOutput
+from lmkit.trunk.dropout import locked_dropout
+from lmkit.trunk.layered_trunk import LayeredTrunk
+from lmkit.trunk.trunk import LayerState, State, TrunkOutput
 
 
 class RecurrentLayer(nn.Module, ABC):
@@ -28,51 +27,11 @@ class RecurrentLayer(nn.Module, ABC):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class RecurrentTrunk(Trunk):
-    """Embedding, then `num_layers` recurrent layers with the dropouts of AWD-LSTM.
-
-    The constructor's arguments are the fields, which subclasses inherit; a subclass says what its
-    layers are. Raises: UserError naming the option.
-    """
-
-    num_words: int
-    """V."""
-    emb_dim: int
-    """E."""
-    hidden_dim: int
-    """Outputs of all layers but the last."""
-    out_dim: int
-    """D, outputs of the last layer."""
-    num_layers: int
-    embed_dropout: float = 0.0
-    """Drops whole words from the lookup."""
-    input_dropout: float = 0.0
-    """Locked dropout on the embedding."""
-    hidden_dropout: float = 0.0
-    """Locked dropout between layers."""
-    output_dropout: float = 0.0
-    """Locked dropout on the last layer's output."""
-    weight_dropout: float = 0.0
-    """DropConnect on weights of the layers."""
-    embedding_noise: float = 0.0
-    """Standard deviation of Gaussian noise on the embedding, before the locked dropout
-    (Parthiban et al. 2021, supplement section 2)."""
+class RecurrentTrunk(LayeredTrunk):
+    """Recurrent layers with the dropouts of AWD-LSTM; a subclass says what its layers are."""
 
     def __post_init__(self) -> None:
-        sizes = {"emb_dim": self.emb_dim, "hidden_dim": self.hidden_dim, "out_dim": self.out_dim}
-        for name, size in (sizes | {"num_layers": self.num_layers}).items():
-            require_count(f"trunk.{name}", size)
-        rates = {
-            "embed_dropout": self.embed_dropout,
-            "input_dropout": self.input_dropout,
-            "hidden_dropout": self.hidden_dropout,
-            "output_dropout": self.output_dropout,
-            "weight_dropout": self.weight_dropout,
-        }
-        for name, rate in rates.items():
-            require_rate(f"trunk.{name}", rate)
-        require_at_least("trunk.embedding_noise", self.embedding_noise, 0)
-        super().__init__(self.num_words, self.emb_dim, self.out_dim)
+        super().__post_init__()
         dims = [self.emb_dim] + [self.hidden_dim] * (self.num_layers - 1) + [self.out_dim]
         layers = [self.make_layer(i, *pair) for i, pair in enumerate(pairwise(dims))]
         self.layers = nn.ModuleList(layers)
@@ -88,11 +47,7 @@ class RecurrentTrunk(Trunk):
         return [(zeros(1, batch_size, a), zeros(1, batch_size, b)) for a, b in self._state_dims]
 
     def forward(self, tokens_TB: Tensor, state: State) -> TrunkOutput:
-        x = embedding_dropout(tokens_TB, self.embedding_weight, self.embed_dropout, self.training)
-        x = self.word_map(x)
-        if self.training and self.embedding_noise:
-            x = x + self.embedding_noise * torch.randn_like(x)
-        x = locked_dropout(x, self.input_dropout, self.training)
+        x = self.embedded(tokens_TB)
         new_state, layers = [], [x]
         for i, layer in enumerate(self.layers):
             if i:

@@ -55,6 +55,11 @@ class Trunk(nn.Module, ABC):
         self.embedding_weight = nn.Parameter(torch.empty(num_words, emb_dim).uniform_(-0.1, 0.1))
         self.word_map: nn.Module = nn.Identity()
 
+    @property
+    def attention_flops(self) -> int:
+        """FLOPs a token of matrix products without parameters, such as attention's, forward."""
+        return 0
+
     @abstractmethod
     def initial_state(self, batch_size: int) -> list[LayerState]:
         """The state before a text begins."""

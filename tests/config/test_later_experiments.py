@@ -44,6 +44,23 @@ def test_qrnn_is_as_the_authors_code_trains_it(name):
     assert len(built(f"experiment={name}").trunk.layers) == 4
 
 
+@pytest.mark.parametrize(("corpus", "words"), [("penn", 10_000), ("wt2", 33_278)])
+def test_the_transformer_has_the_dimensions_and_parameters_of_awd_lstm(corpus, words):
+    sizes = []
+    for kind in ("softmax", "transformer"):
+        with torch.device("meta"):
+            model = build_model(composed(f"experiment={corpus}_{kind}"), torch.zeros(words))
+        assert model.head.decoder_weight.shape == (words, 400)
+        sizes.append(sum(parameter.numel() for parameter in model.parameters()))
+    assert 0.99 < sizes[1] / sizes[0] < 1.01
+
+
+def test_the_small_transformer_is_of_the_size_of_the_small_lstm():
+    lstm, transformer = (built(f"experiment=penn_small{kind}") for kind in ("", "_transformer"))
+    sizes = [sum(p.numel() for p in model.parameters()) for model in (lstm, transformer)]
+    assert 0.95 < sizes[1] / sizes[0] < 1.05
+
+
 @pytest.mark.parametrize(
     ("name", "head", "sizes"),
     [

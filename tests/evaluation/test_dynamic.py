@@ -16,7 +16,7 @@ LENGTH = 5
 TRAIN_BATCH = 4
 RATES = Rates(lr=0.02, decay=0.3, epsilon=0.01)
 KINDS = ["softmax", "ss", "gss", "plif", "monotone", "moc", "mos", "mos_plif"]
-KINDS += ["qrnn", "mogrifier"]
+KINDS += ["qrnn", "mogrifier", "transformer"]
 
 
 @pytest.fixture

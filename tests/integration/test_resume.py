@@ -161,6 +161,20 @@ def test_kills_change_no_bit_of_a_head_with_a_part_in_the_trunk(tmp_path):
     assert_same_run(reference, to_the_end(config))
 
 
+TRANSFORMER = ("trunk=transformer", "trunk.memory=30", "trunk.attention_dropout=0.2")
+TRANSFORMER += ("optimizer=adamw", "optimizer.lr=0.003", "schedule=cosine", "schedule.epochs=6")
+
+
+def test_kills_change_no_bit_of_a_transformer_nor_does_a_larger_budget(tmp_path):
+    options = (*TRANSFORMER, "trigger.epoch=4", "callbacks.checkpoints.every_minutes=0.002")
+    config = composed(tmp_path / "killed", *options, "max_epochs=5")
+    reference = to_the_end(composed(tmp_path / "undisturbed", *options, "max_epochs=8"))
+    kills = sum(kill_after(config, rows) for rows in (6, 10, 14))
+    assert kills, "the run ended before it could be killed"
+    to_the_end(config)
+    assert_same_run(reference, to_the_end(config | {"max_epochs": 8}))
+
+
 def test_asked_to_leave_it_saves_and_changes_no_bit(undisturbed, tmp_path):
     config = composed(tmp_path)  # no checkpoint within an epoch of itself
     saved = [ask_after(config, random.randint(2, 12)) for _ in range(5)]

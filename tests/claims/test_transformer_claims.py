@@ -1,0 +1,119 @@
+"""The Transformer trunk through the command, and with every head, mixture and transform."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lmkit.cli.entry import CONFIGS, compose, plain_config
+from lmkit.training.build import build_model
+from tests.claims.conftest import TINY, typed_in
+
+SMALL = ("trunk.hidden_dim=8", "trunk.num_heads=2", "trunk.memory=30", "optimizer.lr=0.02")
+SMALL += ("trunk.emb_dim=6", "trunk.out_dim=6", "trunk.num_layers=2")
+OWN = ("optimizer.", "trunk.", "switch_epoch", "max_epochs")
+EXPERIMENT = ("experiment=toy_transformer", *(o for o in TINY if not o.startswith(OWN)))
+EXPERIMENT += (*SMALL, "max_epochs=3")
+PARTS = ("head", "head/mixture", "head/transform")
+# options that fit the tiny trunk, where a kind's own do not
+FITTING = {
+    "doc": ("head.mixture.experts=[1,2,2]",),
+    "mixtape": ("head.gate_dim=3",),
+    "plif_1e6": ("head.transform.knots=1000",),
+}
+
+
+def sections(part: str) -> dict[str, dict]:
+    """By name, the section of each kind of a part."""
+    names = [path.stem for path in sorted((CONFIGS / part).glob("*.yaml"))]
+    found = {}
+    for name in names:
+        options = (f"{part}={name}", *FITTING.get(name, ()))
+        section = plain_config(compose("train", ["trunk=transformer", *SMALL, *options]))
+        for key in part.split("/"):
+            section = section[key]
+        found[name] = section
+    return found
+
+
+def test_every_head_with_every_mixture_and_transform_trains_a_step():
+    options = ["experiment=toy_transformer", *SMALL]
+    config = plain_config(compose("train", options))
+    heads, mixtures, transforms = (sections(part) for part in PARTS)
+    counts_V, tokens = torch.arange(1, 31), torch.randint(30, (9, 4))
+    trained = []
+    for head, mixture, transform in product(heads, mixtures, transforms):
+        if head != "default" and (mixture, transform) != ("none", "identity"):
+            continue  # other heads go with parts as their own tests say
+        section = heads[head] | {"mixture": mixtures[mixture], "transform": transforms[transform]}
+        model = build_model(config | {"head": section}, counts_V)
+        state = [x for layer in model.trunk.initial_state(4) for x in layer]
+        optimizer = model.configure_optimizers()
+        first, last = None, None
+        for _ in range(4):
+            loss, nll, _, *state = model.step(tokens[:-1], tokens[1:], *state)
+            assert not any(x.requires_grad for x in state)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            first, last = nll if first is None else first, nll
+        assert last < first, (head, mixture, transform)
+        trained.append((head, mixture, transform))
+    assert len(trained) == len(heads) - 1 + len(mixtures) * len(transforms)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """The folder of a finished run."""
+    folder = tmp_path_factory.mktemp("transformer")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        typed_in(folder, monkeypatch)("train", *EXPERIMENT)
+    (result,) = folder.glob("runs/*/result.json")
+    return result.parent
+
+
+def test_it_trains_and_is_measured_as_any_trunk(trained, lmkit):
+    metrics = json.loads((trained / "result.json").read_text())["metrics"]
+    assert metrics["test_ppl"] < 35  # of 40 words
+    lmkit("evaluate", f"run={trained}", "method=dynamic", "method.batch_size=10")
+    lmkit("rank", f"run={trained}", "contexts=100")
+    lmkit("samples", f"run={trained}", "texts=2", "length=8")
+    written = {path.name for path in (trained / "analysis").iterdir()}
+    assert "samples.json" in written
+
+
+def test_log_p_is_that_of_any_cut_into_windows(trained):
+    import lmkit as package
+
+    model = package.load(trained).model
+    tokens = torch.from_numpy(np.random.RandomState(0).randint(0, 40, (90, 1)))
+    log_probs = []
+    for lengths in ([90], [7] * 12 + [6]):
+        state, rows = model.trunk.initial_state(1), []
+        for part in tokens.split(lengths):
+            with torch.no_grad():
+                output = model.trunk(part, state)
+                rows.append(model.head.log_probs(model.head_input(output)))
+            state = output.state
+        log_probs.append(torch.cat(rows))
+    torch.testing.assert_close(*log_probs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("trunk.num_heads=0", "trunk.num_heads must be a whole number of at least 1"),
+        ("trunk.memory=0", "trunk.memory must be a whole number of at least 1"),
+        ("schedule.warmup_epochs=3", "schedule.warmup_epochs must be less than schedule.epochs"),
+        ("max_epochs=null", "schedule.epochs (max_epochs unless set) must be a whole number"),
+        ("optimizer.betas=[0.9,2]", "optimizer.betas[1] must be at least 0 and less than 1"),
+        ("trunk.ffn=3", "trunk.ffn"),
+    ],
+)
+def test_a_wrong_option_is_told_in_one_line(refused, option, said):
+    assert said in refused("train", *EXPERIMENT, option)

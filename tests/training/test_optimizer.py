@@ -1,0 +1,62 @@
+"""AdamW's groups: what decays, at which lr."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+from lmkit.errors.user_error import UserError
+from lmkit.heads.mixtures import MixtureOfSoftmaxes
+from lmkit.heads.transforms import PiecewiseLinear
+from lmkit.training.optimizer import AdamW, learning_rate, make_optimizer
+from lmkit.trunk.transformer import Transformer
+from tests.language_models import language_model, tied_head
+
+OPTIONS = {"lr": 0.1, "betas": [0.9, 0.99], "eps": 1e-8, "weight_decay": 0.5, "fused": True}
+SIZES = {"num_words": 7, "emb_dim": 4, "hidden_dim": 4, "out_dim": 4, "num_layers": 1}
+
+
+def test_matrices_alone_decay_and_the_transform_keeps_its_lr():
+    trunk = Transformer(**SIZES, num_heads=1, memory=3)
+    transform = PiecewiseLinear(11, 4.0, frozen=False)
+    model = language_model(trunk, tied_head(trunk, MixtureOfSoftmaxes(4, 4, 2, 0.0), transform))
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimizer = make_optimizer(partial(AdamW, **OPTIONS), model.head, model.parameters(), 0.02)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1, 0.02]
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for name, parameter in model.named_parameters():
+        factor = 1 - 0.1 * 0.5 if parameter.dim() == 2 else 1
+        torch.testing.assert_close(parameter.detach(), factor * before[name], msg=name)
+
+
+def test_a_step_is_that_of_pytorchs_own():
+    torch.manual_seed(0)
+    ours, theirs = (torch.nn.Parameter(torch.ones(3, 2)) for _ in range(2))
+    kwargs = OPTIONS | {"betas": (0.9, 0.99)}
+    pairs = (AdamW([{"params": [ours]}], **OPTIONS), ours)
+    pairs = (pairs, (torch.optim.AdamW([theirs], **kwargs), theirs))
+    for _ in range(3):
+        grad = torch.randn(3, 2)
+        for optimizer, parameter in pairs:
+            parameter.grad = grad.clone()
+            optimizer.step()
+    assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "named"),
+    [
+        ("lr", 0, r"optimizer\.lr"),
+        ("weight_decay", -1, r"optimizer\.weight_decay"),
+        ("betas", [0.9], r"optimizer\.betas must be two numbers"),
+        ("betas", [0.9, 1.0], r"optimizer\.betas\[1\]"),
+        ("eps", 0, r"optimizer\.eps"),
+    ],
+)
+def test_a_bad_value_names_its_option(option, value, named):
+    with pytest.raises(UserError, match=named):
+        learning_rate(partial(AdamW, **OPTIONS | {option: value}))

@@ -1,0 +1,156 @@
+"""The Transformer trunk against a plain loop over tokens, written from its formulas.
+
+Shapes: T text length, B batch, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+
+import pytest
+import torch
+
+from lmkit.errors.user_error import UserError
+from lmkit.trunk.transformer import Transformer
+
+V, B = 17, 3
+SIZES = {"num_words": V, "emb_dim": 6, "hidden_dim": 8, "out_dim": 6, "num_layers": 3}
+OWN = {"num_heads": 2, "ffn_dim": 10, "memory": 5}
+
+
+def trunk(**options: object) -> Transformer:
+    torch.manual_seed(2)
+    made = Transformer(**SIZES | OWN | options).double()
+    with torch.no_grad():  # norms that are no ones
+        for layer in made.layers:
+            layer.attention_norm.uniform_(0.5, 1.5)
+            layer.ffn_norm.uniform_(0.5, 1.5)
+    return made
+
+
+def text(length: int) -> torch.Tensor:
+    return torch.randint(V, (length, B), generator=torch.Generator().manual_seed(3))
+
+
+def norm(x, weight):
+    return x / (x.pow(2).mean() + 1e-6).sqrt() * weight
+
+
+def turned(vector, position):
+    """Pairs of channels as complex numbers, times exp(i position 10000^(-2j / C))."""
+    pairs = [
+        complex(a, b) * cmath.exp(1j * position * 10_000 ** (-2 * j / len(vector)))
+        for j, (a, b) in enumerate(vector.view(-1, 2).tolist())
+    ]
+    return torch.tensor([part for z in pairs for part in (z.real, z.imag)], dtype=torch.float64)
+
+
+def plain_attention(layer, rows, memory):
+    """One text, token by token: every token with those at most `memory` before it."""
+    inner, size = layer.inner_dim, layer.head_dim
+    q, k, v = ([layer.weight_qkv[i * inner :][:inner] @ row for row in rows] for i in range(3))
+    outputs = []
+    for t in range(len(rows)):
+        heads = []
+        for head in range(0, inner, size):
+            part = slice(head, head + size)
+            seen = range(max(0, t - memory), t + 1)
+            query = turned(q[t][part], t)
+            scores = torch.stack([query @ turned(k[s][part], s) / math.sqrt(size) for s in seen])
+            weights = scores.softmax(0)
+            heads.append(sum(w * v[s][part] for w, s in zip(weights, seen, strict=True)))
+        outputs.append(layer.weight_attended @ torch.cat(heads))
+    return outputs
+
+
+@torch.no_grad()
+def plain(model: Transformer, words: list[int]) -> torch.Tensor:
+    """Outputs (T, D) of one text."""
+    rows = [model.input_map(model.embedding_weight[word]) for word in words]
+    for layer in model.layers:
+        normed = [norm(row, layer.attention_norm) for row in rows]
+        added = plain_attention(layer, normed, model.memory)
+        rows = [row + a for row, a in zip(rows, added, strict=True)]
+        for t, row in enumerate(rows):
+            gate, up = (layer.weight_gate_up @ norm(row, layer.ffn_norm)).chunk(2)
+            rows[t] = row + layer.weight_down @ (gate * gate.sigmoid() * up)
+    return torch.stack([model.output_map(norm(row, model.output_norm)) for row in rows])
+
+
+def in_windows(model: Transformer, tokens_TB: torch.Tensor, lengths: list[int] | int):
+    state, outputs = model.initial_state(B), []
+    for window_TB in tokens_TB.split(lengths):
+        output = model(window_TB, state)
+        state = output.state
+        outputs.append(output.raw_TBD)
+    return torch.cat(outputs)
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": 30}, {"num_heads": 3, "ffn_dim": None}])
+def test_it_equals_a_plain_loop_over_tokens(options):
+    model, tokens = trunk(**options), text(12)
+    found = in_windows(model, tokens, [12])
+    for column in range(B):
+        expected = plain(model, tokens[:, column].tolist())
+        torch.testing.assert_close(found[:, column], expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("memory", [1, 5, 30])
+@pytest.mark.parametrize("lengths", [[4, 1, 7, 2], [1] * 14, [13, 1]])
+def test_the_cut_into_windows_changes_no_output(memory, lengths):
+    model, tokens = trunk(memory=memory), text(14)
+    whole = in_windows(model, tokens, [14])
+    torch.testing.assert_close(in_windows(model, tokens, lengths), whole, rtol=1e-11, atol=1e-13)
+
+
+def test_outputs_depend_on_distances_however_far_the_text_has_come():
+    model, far = trunk(memory=4), text(300)
+    near = far[-17:]  # the last 5, and the 4 before these that each of the 3 layers reaches back
+    outputs = [in_windows(model, each, 7)[-5:] for each in (far, near)]
+    torch.testing.assert_close(*outputs, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("lengths", [[14], [5, 5, 4]])
+def test_a_token_changes_no_output_before_it(lengths):
+    model, tokens = trunk(), text(14)
+    other = tokens.clone()
+    other[8] = (other[8] + 1) % V
+    before, after = in_windows(model, tokens, lengths), in_windows(model, other, lengths)
+    assert torch.equal(before[:8], after[:8])
+    assert (before[8:] != after[8:]).any(2).all()
+
+
+def test_dropouts_are_those_of_training_alone():
+    rates = dict.fromkeys(["embed", "input", "hidden", "output", "attention", "weight"], 0.3)
+    tokens = text(9)
+    for name, rate in rates.items():
+        model = trunk(**{f"{name}_dropout": rate})
+        state = model.initial_state(B)
+        one, two = model(tokens, state), model(tokens, state)
+        assert not torch.equal(one.dropped_TBD, two.dropped_TBD), name
+        model.eval()
+        assert torch.equal(model(tokens, state).dropped_TBD, in_windows(trunk(), tokens, [9]))
+
+
+def test_layers_have_the_widths_that_the_options_say():
+    model = trunk(hidden_dim=9, num_heads=4)
+    assert model.head_dim == 4  # 9 / 4, rounded up to an even number
+    output = model(text(4), model.initial_state(B))
+    assert [layer.shape[2] for layer in output.layers_TBD] == [6, 9, 9, 6]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("num_heads", 0),
+        ("memory", 0),
+        ("ffn_dim", 0),
+        ("attention_dropout", 1.0),
+        ("hidden_dropout", -0.1),
+        ("hidden_dim", 2.5),
+    ],
+)
+def test_a_bad_value_names_its_option(option, value):
+    with pytest.raises(UserError, match=rf"trunk\.{option}"):
+        Transformer(**SIZES | OWN | {option: value})

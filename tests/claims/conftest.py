@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from subprocess import CompletedProcess
+from types import SimpleNamespace
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
+from lmkit.cli import check_points
 from lmkit.cli.main import main
 from lmkit.runs.folder import RunFolder
 
@@ -25,6 +28,22 @@ TINY = (
 )
 
 Lmkit = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def check_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks a sweep's points here: the process of its own, which tests/sweeps has, imports torch.
+
+    That takes most of the time of a test that plans a sweep.
+    """
+
+    def run(command: Sequence[str], *, input: str, **_: object) -> CompletedProcess[str]:
+        with redirect_stdout(StringIO()) as stdout, monkeypatch.context() as within:
+            within.setattr(sys, "stdin", StringIO(input))
+            check_points.main()
+        return CompletedProcess(command, 0, stdout.getvalue(), "")
+
+    monkeypatch.setattr("lmkit.sweeps.check.subprocess", SimpleNamespace(run=run))
 
 
 @pytest.fixture

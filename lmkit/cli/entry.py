@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -32,7 +33,7 @@ from lmkit.cli.interruption import end
 from lmkit.cli.one_line import first_line, in_one_line
 from lmkit.errors.user_error import UserError, did_you_mean, end_with
 from lmkit.runs.leave import AskedToLeave
-from lmkit.sweeps.axes import OF_SWEEPS, for_sweeper
+from lmkit.sweeps.axes import OF_SWEEPS, config_arguments, for_sweeper, option_of
 from lmkit.sweeps.points import ConfigReader
 
 CONFIGS = (Path(__file__).parents[1] / "conf").resolve()
@@ -170,6 +171,13 @@ def _require_form(config: DictConfig) -> None:
         for name in names:
             if name not in there:
                 raise UserError(f"{prefix}{name} is missing: options can be set, not removed")
+
+
+def command_line(command: str) -> str:
+    """The line that asks a shell for the run of this process, whichever checkpoints it keeps."""
+    running = HydraConfig.get()
+    options = [each for each in running.overrides.task if option_of(each) != "keep"]
+    return shlex.join(["lmkit", command, *config_arguments(running, command), *options])
 
 
 def create(section: Mapping[str, Any], option: str) -> object:

@@ -10,7 +10,13 @@ from typing import Any
 from omegaconf import DictConfig
 
 from lmkit import evaluation, training
-from lmkit.cli.entry import composed_apart, entry_point, experiment_config, plain_config
+from lmkit.cli.entry import (
+    command_line,
+    composed_apart,
+    entry_point,
+    experiment_config,
+    plain_config,
+)
 from lmkit.cli.interruption import AGAIN
 from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.runs.folder import RunFolder
@@ -26,7 +32,8 @@ def main(config: DictConfig) -> float:
 
     Returns: the best valid perplexity, for sweepers that search.
     """
-    run = evaluation.full_run.run(run_config(plain_config(config)))
+    command = {"command": command_line("finetune")}
+    run = evaluation.full_run.run(run_config(plain_config(config)) | command)
     return float(run.read_result().metrics["valid_ppl"])
 
 
@@ -47,6 +54,7 @@ def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:
         "runs_dir": plain["runs_dir"] or str(start.path.parent),
         "callbacks": plain["callbacks"],
         "logger": plain["logger"],
+        "keep": plain["keep"],
     }
     if plain["seed"] is not None:
         changes["seed"] = plain["seed"]

@@ -38,6 +38,7 @@ class TrainOptions:
     switch_epoch: int = MISSING
     max_epochs: Optional[int] = MISSING  # noqa: UP045
     patience: Optional[int] = MISSING  # noqa: UP045
+    keep: str = MISSING
     data: Section = MISSING
     windows: Section = MISSING
     module: Section = MISSING
@@ -67,6 +68,7 @@ class FinetuneOptions:
     max_epochs: Optional[int] = MISSING  # noqa: UP045
     runs_dir: Optional[str] = None  # noqa: UP045
     data_root: Optional[str] = None  # noqa: UP045
+    keep: str = MISSING
     callbacks: Section = MISSING
     logger: Section = MISSING
     sweep: SweepOptions = field(default_factory=SweepOptions)

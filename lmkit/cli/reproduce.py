@@ -27,7 +27,8 @@ from lmkit.reproduction.points import PlannedSweep, make_composer, plan_sweep
 from lmkit.reproduction.running import Reproducing
 from lmkit.reproduction.steps import Reproduction
 from lmkit.sweeps import tables
-from lmkit.sweeps.multirun import folder_arguments, make_launcher
+from lmkit.sweeps.axes import folder_arguments
+from lmkit.sweeps.multirun import make_launcher
 from lmkit.sweeps.points import Composer
 
 USAGE = """\
@@ -51,10 +52,11 @@ def _run(name: str) -> None:
     @entry_point(f"{GROUP}/{name}", "the same command again goes on")
     def run(config: DictConfig) -> None:
         wanted = _read(config)
+        wanted.require_checkpoints()
         settings = HydraConfig.get()
         with_hydra = OmegaConf.create({"hydra": settings})
         slots = make_launcher(with_hydra).slots()
-        arguments = folder_arguments(with_hydra)
+        arguments = folder_arguments(settings)
         common = [each for each in arguments if each.startswith("hydra.")]
         launcher = [each for each in settings.overrides.hydra if each.startswith("hydra/launcher")]
         launcher += [each for each in settings.overrides.hydra if each.startswith("hydra.launcher")]

@@ -15,7 +15,7 @@ from lmkit.runs.leave import AskedToLeave
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps import tables
 from lmkit.sweeps.processes import run_points
-from lmkit.sweeps.status import estimate, standings
+from lmkit.sweeps.status import estimate, space, standings
 
 
 def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
@@ -31,6 +31,7 @@ def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
     if changed:
         console.print(f"{changed:,} come from code that has changed since", highlight=False)
     console.print(tables.estimate_line(estimate(sweep, every), 1), highlight=False)
+    console.print(tables.space_line(sweep.manifest.name, space(sweep, every)), highlight=False)
     _show_earlier(sweep, console)
     return all(each.state != "failed" for each in every)
 

@@ -9,7 +9,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from lmkit import evaluation
-from lmkit.cli.entry import entry_point, plain_config
+from lmkit.cli.entry import command_line, entry_point, plain_config
 from lmkit.cli.interruption import AGAIN
 from lmkit.errors.user_error import UserError
 from lmkit.runs.names import name_with_head
@@ -32,5 +32,6 @@ def main(config: DictConfig) -> float:
         raise UserError("dry_run=true is for sweeps: say multirun_sweeps=NAME or --multirun")
     plain = plain_config(config)
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)
+    plain["command"] = command_line("train")  # which trains the run anew
     metrics: dict[str, Any] = evaluation.full_run.run(plain).read_result().metrics
     return float(metrics["valid_ppl"])

@@ -6,7 +6,7 @@ Torch and Lightning are imported once there is something to train: a finished ru
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.leave import Leave
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.tidy import remove_litter
+from lmkit.runs.retention import drop_surplus, require_last
+from lmkit.runs.tidy import locks_beside, tidy
 from lmkit.training.definition import RunDefinition, define
 from lmkit.training.make import make
 
@@ -43,6 +44,7 @@ def _report_finished(defined: RunDefinition) -> None:
     """Mends what a killed process left of the run, and says that nothing else is done."""
     folder = defined.folder
     _mend(folder)
+    _tidy(folder, defined.config["keep"])
     print(f"already finished: {folder.path}")
     late = _late_callbacks(defined.config, folder.read_config())
     if late:
@@ -62,7 +64,9 @@ def _late_callbacks(config: Mapping[str, Any], trained: Mapping[str, Any]) -> li
 
 
 def _train_and_conclude(defined: RunDefinition) -> None:
-    folder = defined.folder
+    folder, keep = defined.folder, defined.config["keep"]
+    if folder.state() == "finished":
+        require_last(folder)
     if sys.stdout.isatty():
         print(f"{folder.path}: loading PyTorch", flush=True)
     names = training.run.check(defined.config, defined.source)
@@ -71,10 +75,13 @@ def _train_and_conclude(defined: RunDefinition) -> None:
         leave.at_once = True  # a holder that seems silent is watched for minutes
         with RunLock(folder.lock) as lock:
             if folder.finished_within(defined.budget):  # by another process, just now
+                _say_removed(folder, keep, drop_surplus(folder, keep, lock.check))
                 return
             if folder.state() == "finished":
+                require_last(folder)
                 folder.reopen(lock.check)
             conclusion.conclude(defined, training.run.train(defined, names, lock, leave))
+            _say_removed(folder, keep, drop_surplus(folder, keep, lock.check))
 
 
 @contextmanager
@@ -91,9 +98,8 @@ def _made_for_a_run(runs_dir: Path) -> Iterator[None]:
 
 
 def _mend(folder: RunFolder) -> None:
-    """Removes what a killed process left of a finished run, and restores damaged metrics."""
-    remove_litter([folder])
-    if _has_test_row(folder):
+    """Restores the damaged metrics of a finished run."""
+    if MetricsFile(folder.metrics).is_finished():
         return
     try:
         with RunLock(folder.lock) as lock:
@@ -106,10 +112,16 @@ def _mend(folder: RunFolder) -> None:
         print(f"{folder.metrics} is damaged and cannot be restored: {error}")
 
 
-def _has_test_row(folder: RunFolder) -> bool:
-    """Whether `metrics.csv` is whole, to its last row."""
+def _tidy(folder: RunFolder, keep: str) -> None:
+    """Removes the checkpoints that are not kept, and what a killed process left."""
     try:
-        rows = MetricsFile(folder.metrics).read()
-    except UserError:
-        return False
-    return bool(rows) and "test/ppl" in rows[-1]
+        _say_removed(folder, keep, tidy(folder, keep, locks_beside(folder)))
+    except LockHeld:
+        pass  # it goes on under a larger budget
+    except (OSError, UserError) as error:
+        print(f"left as it is: {error}")
+
+
+def _say_removed(folder: RunFolder, keep: str, paths: Sequence[Path]) -> None:
+    if paths:
+        print(f"keep={keep}: {' and '.join(path.name for path in paths)} removed: {folder.path}")

@@ -67,11 +67,6 @@ def load_run(
     if not folder.path.is_dir():
         raise UserError(f"run={path} is no folder; give the folder of a run, such as runs/NAME-ID")
     file = folder.checkpoints / f"{checkpoint}.ckpt"
-    if folder.state() == "finished" and not file.exists():
-        raise UserError(
-            f"{file} is missing, though the run has finished: its weights are needed here; to "
-            f"train it anew, remove {folder.path} first"
-        )
     content = load_checkpoint(file)
     if "lmkit" not in content:
         raise UserError(f"{file} is no checkpoint of lmkit")

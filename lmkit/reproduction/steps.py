@@ -97,6 +97,19 @@ class Reproduction:
             raise UserError(f"{self.table} of {self.paper} cannot be had at size={self.size.name}")
         return self._steps()
 
+    def require_checkpoints(self) -> None:
+        """Raises UserError where runs would keep no checkpoint for the steps that follow."""
+        steps = self.at_its_size()
+        for option, given, needed in (
+            ("training", self.training, bool(steps.finetunings or steps.measures)),
+            ("finetuning", self.finetuning, bool(steps.finetunings and steps.measures)),
+        ):
+            if needed and given.get("keep") == "none":
+                raise UserError(
+                    f"{option}.keep=none leaves later steps no checkpoint: take keep=best, and "
+                    f"lmkit clean {self.runs_dir} keep=none once all is done"
+                )
+
     def _steps(self) -> Steps:
         changes = self.at.get(self.size.name, Changes())
         return Steps(

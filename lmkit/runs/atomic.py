@@ -231,6 +231,32 @@ def remove_leftovers(folder: Path, check_lock: Callable[[], None] | None = None)
             raise UserError(f"cannot remove {temporary}: {error.strerror}") from error
 
 
+def remove_unless_lost(path: Path, check_lock: Callable[[], None]) -> None:
+    """Removes the file `path` where it is there and the lock is held; else it stays.
+
+    The file first becomes a temporary one, and is gone for good once the lock has been checked
+    again. So a process that was suspended after the first check puts back what has its name by
+    then, and one that is killed leaves a file for `remove_leftovers`.
+
+    Raises: UserError naming `path` when it cannot be removed; what `check_lock` raises.
+    """
+    temporary = _temporary_name(path)
+    check_lock()
+    try:
+        os.rename(path, temporary)
+        try:
+            check_lock()
+        except BaseException:
+            link_exclusively(temporary, path)
+            raise
+        finally:
+            temporary.unlink(missing_ok=True)
+    except FileNotFoundError:
+        check_lock()
+    except OSError as error:
+        raise UserError(f"cannot remove {path}: {error.strerror}") from error
+
+
 def sync_folder(folder: Path) -> None:
     """Makes the names in `folder` survive a power failure, where the file system can."""
     descriptor = os.open(folder, os.O_RDONLY)

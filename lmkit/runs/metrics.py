@@ -125,6 +125,14 @@ class MetricsFile:
             latest.update(row)
         return latest
 
+    def is_finished(self) -> bool:
+        """Whether the file is whole, to the row of the test that a finished run ends with."""
+        try:
+            rows = self.read()
+        except UserError:
+            return False
+        return bool(rows) and "test/ppl" in rows[-1]
+
     def _keep_until(self, last_step: float) -> Appender:
         """Makes the file anew, without the rows after `last_step` and a torn last line."""
         content = self._content()

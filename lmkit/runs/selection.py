@@ -3,6 +3,7 @@
 A place names runs:
 
     runs/penn_softmax-0123456789ab       a run, by its folder
+    penn_softmax-0123456789ab            a run in <runs_dir>, by its name
     runs                                 the runs in a folder
     gss_grid_penn                        the points of a sweep, by its name in <runs_dir>/sweeps
     runs/sweeps/gss_grid_penn            the points of a sweep, by its folder
@@ -111,9 +112,10 @@ def _parsed(option: str, text: str) -> tuple[str, dict[str, str]]:
 def _runs_at(place: str, runs_dir: str) -> list[RunFolder]:
     """The runs at a place, whatever their state; [] where there is none."""
     paths = [Path(place)] if Path(place).exists() else map(Path, sorted(glob.glob(place)))
-    return [run for path in paths for run in _runs_in(path)] or _runs_in(
-        Path(runs_dir, "sweeps", place)
-    )
+    by_name = [Path(runs_dir, "sweeps", place), Path(runs_dir, place)]
+    return [run for path in paths for run in _runs_in(path)] or [
+        run for path in by_name for run in _runs_in(path)
+    ]
 
 
 def _runs_in(path: Path) -> list[RunFolder]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ class Point:
     experiment: str
     max_epochs: int | None
     patience: int | None
+    keep: str = "all"  # the checkpoints that stay once it has finished
 
     @property
     def budget(self) -> Budget:
@@ -200,14 +203,21 @@ class SweepFolder:
 def sweeps_by_run(runs_dir: Path) -> dict[str, list[str]]:
     """The names of the sweeps in `runs_dir` that have each run; damaged ones are passed over."""
     names: dict[str, list[str]] = {}
-    for path in sorted(runs_dir.glob(f"sweeps/*/{MANIFEST}")):
-        try:
-            manifest = _read(path)
-        except UserError:
-            continue
+    for manifest in _manifests(runs_dir):
         for run in dict.fromkeys(point.run for point in manifest.all_points):
             names.setdefault(run, []).append(manifest.name)
     return names
+
+
+def points_asked_for(runs_dir: Path) -> list[Point]:
+    """Those of all sweeps in `runs_dir`, but for damaged ones; no earlier points."""
+    return [point for manifest in _manifests(runs_dir) for point in manifest.points]
+
+
+def _manifests(runs_dir: Path) -> Iterator[Manifest]:
+    for path in sorted(runs_dir.glob(f"sweeps/*/{MANIFEST}")):
+        with suppress(UserError):
+            yield _read(path)
 
 
 def require_name(name: str) -> None:

@@ -1,43 +1,67 @@
-"""What killed processes leave of finished runs, and its removal."""
+"""What can go of finished runs: what killed processes left, and checkpoints that are not kept."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import remove_leftovers
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import LockHeld, RunLock
+from lmkit.runs.retention import drop_surplus, surplus
 
 log = logging.getLogger(__name__)
 
 
-def remove_litter(finished: Sequence[RunFolder]) -> None:
-    """Removes temporary files and locks of processes that were killed once a run had finished.
-
-    A run is left as it is while another process holds its lock, and where nothing may be written.
+def tidy_all(finished: Sequence[tuple[RunFolder, str]]) -> None:
+    """Tidies each run, but for those that another process holds and where nothing may be written.
 
     Args:
-        finished: run folders that lie in one folder.
+        finished: run folders that lie in one folder, each with its `keep`.
     """
     if not finished:
         return
     try:
-        # of all files there, which may be many, those of locks are few
-        beside = [name for name in os.listdir(finished[0].path.parent) if ".lock" in name]
-        for folder in finished:
-            if folder.has_leftovers(beside):
-                _clean(folder)
-    except (OSError, UserError) as error:
+        beside = locks_beside(finished[0][0])
+    except OSError as error:
         log.warning("left as it is: %s", error)
+        return
+    for folder, keep in finished:
+        try:
+            tidy(folder, keep, beside)
+        except LockHeld:
+            pass
+        except (OSError, UserError) as error:
+            log.warning("left as it is: %s", error)
 
 
-def _clean(folder: RunFolder) -> None:
-    try:
-        with RunLock(folder.lock) as lock:
-            if folder.state() == "finished":  # else it goes on under a larger budget
-                remove_leftovers(folder.path, lock.check)
-    except LockHeld:
-        pass
+def tidy(folder: RunFolder, keep: str, beside: Sequence[str]) -> list[Path]:
+    """Removes temporary files and locks of killed processes, and what `keep` does not keep.
+
+    The lock is taken only where there is something to remove. A run that has been opened again
+    meanwhile is left as it is.
+
+    Args:
+        folder: of a finished run.
+        keep: one of KEEPS.
+        beside: of `locks_beside`.
+
+    Returns: the checkpoints that were removed.
+
+    Raises: LockHeld when another process works on the run; UserError as `drop_surplus`.
+    """
+    if not surplus(folder, keep) and not folder.has_leftovers(beside):
+        return []
+    with RunLock(folder.lock) as lock:
+        if folder.state() != "finished":  # it goes on under a larger budget
+            return []
+        remove_leftovers(folder.path, lock.check)
+        return drop_surplus(folder, keep, lock.check)
+
+
+def locks_beside(folder: RunFolder) -> list[str]:
+    """The names of the locks in the folder where a run lies: of all files there they are few."""
+    return [name for name in os.listdir(folder.path.parent) if ".lock" in name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
+from hydra.conf import HydraConf
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
@@ -41,6 +43,36 @@ def quoted(text: str) -> str:
 def as_value(text: str) -> str:
     """Text as the value of an override, in quotes where it needs them."""
     return text if re.fullmatch(r"[\w./-]*[A-Za-z./][\w./-]*", text) else quoted(text)
+
+
+def config_arguments(hydra: HydraConf, config_name: str) -> list[str]:
+    """What a run's line says before its overrides, so that it finds the same configurations.
+
+    These are the folders that `--config-dir` and `hydra.searchpath` add, made absolute, and what
+    `--config-name` names.
+
+    Args:
+        hydra: Hydra's own section of a composed configuration.
+        config_name: the command's own primary configuration.
+    """
+    arguments = folder_arguments(hydra)
+    if hydra.job.config_name != config_name:
+        arguments += ["--config-name", str(hydra.job.config_name)]
+    return arguments
+
+
+def folder_arguments(hydra: HydraConf) -> list[str]:
+    """The folders that `--config-dir` and `hydra.searchpath` add, made absolute."""
+    arguments, searchpath = [], []
+    for source in hydra.runtime.config_sources:
+        path = os.path.abspath(source.path) if source.schema == "file" else source.path
+        if source.provider == "command-line":
+            arguments += ["--config-dir", path]
+        elif source.provider == "hydra.searchpath in command-line":
+            searchpath.append(quoted(f"{source.schema}://{path}"))
+    if searchpath:
+        arguments.append(f"hydra.searchpath=[{','.join(searchpath)}]")
+    return arguments
 
 
 def for_sweeper(arguments: Sequence[str], folders: Sequence[Path]) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from lmkit.runs.leave import INTERRUPTED, LEFT
 from lmkit.runs.lock import look_at
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
-from lmkit.runs.tidy import remove_litter
+from lmkit.runs.tidy import tidy_all
 
 TAIL_LINES = 8
 
@@ -125,7 +125,7 @@ class Backlog:
     def end(self, point: Point, how: str, failure: Failure | None = None) -> None:
         """Adds an outcome. Raises: UserError when a failure cannot be recorded."""
         if failure is None:
-            remove_litter([self._sweep.run_folder(point)])
+            tidy_all([(self._sweep.run_folder(point), point.keep)])
             self._sweep.forget_failure(point)
         else:
             self._sweep.record_failure(point, failure)

@@ -20,13 +20,13 @@ from lmkit.errors.user_error import UserError, require_count
 from lmkit.runs.sweep_axes import labels as labels_of
 from lmkit.runs.sweep_axes import varied_options
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
-from lmkit.runs.tidy import remove_litter
+from lmkit.runs.tidy import tidy_all
 from lmkit.sweeps import axes, tables
-from lmkit.sweeps.axes import GROUP, Line, option_of
+from lmkit.sweeps.axes import GROUP, Line, config_arguments, option_of
 from lmkit.sweeps.check import check
 from lmkit.sweeps.launcher import Launcher
 from lmkit.sweeps.points import Composer, Config, ConfigReader
-from lmkit.sweeps.status import estimate, standings
+from lmkit.sweeps.status import estimate, space, standings
 
 Axes = Mapping[str, object]
 
@@ -57,11 +57,13 @@ def train_all(request: Request, reader: ConfigReader) -> bool:
     console.print(tables.summary(standing), highlight=False)
     console.print(tables.estimate_line(estimate(sweep, standing), launcher.slots()))
     if config.dry_run:
+        console.print(tables.space_line(sweep.manifest.name, space(sweep, standing)))
         return True
     sweep.save()
     console.print(f"lmkit sweep status {sweep.path}", soft_wrap=True)
     left = [each.point for each in standing if each.state != "done"]
-    remove_litter([sweep.run_folder(each.point) for each in standing if each.state == "done"])
+    done = [each.point for each in standing if each.state == "done"]
+    tidy_all([(sweep.run_folder(point), point.keep) for point in done])
     outcomes = launcher.launch(
         sweep, left, lambda text: console.print(text, markup=False, soft_wrap=True)
     )
@@ -117,32 +119,6 @@ def _option_of_others(config: DictConfig) -> str | None:
     )
 
 
-def config_arguments(config: DictConfig) -> list[str]:
-    """What a run's line says before its overrides, so that it finds the same configurations.
-
-    These are the folders that `--config-dir` and `hydra.searchpath` add, made absolute, and what
-    `--config-name` names.
-    """
-    arguments = folder_arguments(config)
-    if config.hydra.job.config_name != "train":
-        arguments += ["--config-name", config.hydra.job.config_name]
-    return arguments
-
-
-def folder_arguments(config: DictConfig) -> list[str]:
-    """The folders that `--config-dir` and `hydra.searchpath` add, made absolute."""
-    arguments, searchpath = [], []
-    for source in config.hydra.runtime.config_sources:
-        path = os.path.abspath(source.path) if source.schema == "file" else source.path
-        if source.provider == "command-line":
-            arguments += ["--config-dir", path]
-        elif source.provider == "hydra.searchpath in command-line":
-            searchpath.append(axes.quoted(f"{source.schema}://{path}"))
-    if searchpath:
-        arguments.append(f"hydra.searchpath=[{','.join(searchpath)}]")
-    return arguments
-
-
 def _checked(
     request: Request, reader: ConfigReader, has_gpu: bool | None, console: Console
 ) -> SweepFolder:
@@ -151,7 +127,7 @@ def _checked(
     name = _name(request.config)
     require_name(name)
     require_count("sweep.retries", settings.retries, 0)
-    arguments = config_arguments(request.config)
+    arguments = config_arguments(request.config.hydra, "train")
     common = [argument for argument in arguments if argument.startswith("hydra.")]
     _refuse_options_outside_axes(request, common)
     lines = _lines(request)
@@ -170,8 +146,8 @@ def _checked(
         if checked.error is not None:
             raise _of_point(i, labels[i], checked.error)
         config, line = configs[i], _with_bookkeeping(lines[i], name, varied)
-        budget = config["max_epochs"], config["patience"]
-        points.setdefault(checked.run, Point(labels[i], line, checked.run, config["name"], *budget))
+        ends = config["max_epochs"], config["patience"], config["keep"]
+        points.setdefault(checked.run, Point(labels[i], line, checked.run, config["name"], *ends))
     if len(points) < len(lines):
         same = len(lines) - len(points)
         console.print(

@@ -16,6 +16,7 @@ from lmkit.runs.heartbeat import server_time_s
 from lmkit.runs.lock import look_at
 from lmkit.runs.metrics import MetricsFile, Row
 from lmkit.runs.result import Result
+from lmkit.runs.space import Space, space_of
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 
 STATES = ("done", "running", "failed", "unfinished", "new")
@@ -67,6 +68,14 @@ def counts(standings: Sequence[Standing]) -> dict[str, int]:
     """The number of points in each state, in the order of STATES."""
     number = Counter(standing.state for standing in standings)
     return {state: number[state] for state in STATES}
+
+
+def space(sweep: SweepFolder, standings: Sequence[Standing]) -> Space:
+    """What the runs of points take on the disk."""
+    return Space.of(
+        space_of(sweep.run_folder(each.point), is_finished=each.state == "done")
+        for each in standings
+    )
 
 
 def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from lmkit.presentation.quantities import duration
+from lmkit.presentation.quantities import data_size, duration
 from lmkit.presentation.tables import Cell, Column, Table, absent, number, whole, word
 from lmkit.presentation.terminal import to_terminal
+from lmkit.runs.space import Space
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.launcher import Outcome
 from lmkit.sweeps.status import Estimate, Standing, counts
@@ -94,6 +95,15 @@ def estimate_line(estimate: Estimate, slots: int) -> str:
     if estimate.num_unknown:
         line += f"; no run of the experiments of {estimate.num_unknown:,} more points has finished"
     return line
+
+
+def space_line(name: str, space: Space) -> str:
+    """What the runs of a sweep take, and what of it could go."""
+    line = f"{data_size(space.total)} on disk"
+    if not space.freed["none"]:
+        return line
+    best, none = (data_size(space.freed[keep]) for keep in ("best", "none"))
+    return f"{line}; lmkit clean {name} would free {best} (keep=none: {none})"
 
 
 def _show_failure(console: Console, sweep: SweepFolder, point: Point, failure: Failure) -> None:

@@ -21,6 +21,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.checksums import verify, write_checked
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.retention import missing_checkpoint
 
 
 def write_tensors(
@@ -59,6 +60,9 @@ def load_checkpoint(path: Path | str) -> dict[str, Any]:
     try:
         return read_tensors(Path(path))
     except FileNotFoundError:
+        folder = RunFolder(Path(path).parent.parent)
+        if folder.state() == "finished":
+            raise missing_checkpoint(folder, Path(path)) from None
         raise UserError(f"{path} does not exist: the run has saved no checkpoint yet") from None
     except (OSError, ValueError) as error:
         raise UserError(

@@ -13,6 +13,7 @@ from lmkit.errors.user_error import UserError, require_choice, require_count, re
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity, identity
 from lmkit.runs.result import Budget
+from lmkit.runs.retention import KEEPS
 from lmkit.training.make import make
 
 ACCELERATORS = ("auto", "cpu", "gpu")
@@ -43,6 +44,7 @@ def define(config: dict[str, Any], has_gpu: bool | None = None) -> RunDefinition
     require_folder("runs_dir", config["runs_dir"])
     require_count("threads", config["threads"])
     require_count("seed", config["seed"], 0)
+    require_choice("keep", config["keep"], KEEPS)
     for option in ("max_epochs", "patience"):
         if config[option] is not None:
             require_count(option, config[option])

@@ -37,6 +37,7 @@ def finetuning_config(
     """
     result, content = start.read_result(), load_checkpoint(start.best)
     config = dict(content["lmkit"]["config"])
+    config.pop("command", None)  # it trained that run
     config |= changes
     config["name"] = f"{content['lmkit']['config']['name']}{FINETUNE}"
     config["finetuned_from"] = {

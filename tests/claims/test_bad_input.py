@@ -238,8 +238,8 @@ def test_a_finished_run_without_its_best_checkpoint_is_named(refused, copied):
     run = min(copied.glob("toy_gss-*"))
     (run / "checkpoints" / "best.ckpt").unlink()
     message = refused("evaluate", f"run=runs/{run.name}")
-    assert "best.ckpt is missing, though the run has finished" in message
-    assert f"to train it anew, remove runs/{run.name} first" in message
+    assert "has finished, and its best.ckpt is needed here, but it is missing" in message
+    assert f"to train it anew: rm -r runs/{run.name}, then lmkit train threads=1" in message
 
 
 def test_w_and_b_out_of_reach_does_not_stop_a_run(run, tmp_path):

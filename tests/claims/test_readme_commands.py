@@ -127,7 +127,7 @@ def test_the_command_is_taken(line, monkeypatch, tmp_path):
     assert command in main._commands()
     if arguments in ([], ["--help"]):
         return
-    if command in ("download", "dashboard", "results", "sweep"):
+    if command in ("clean", "download", "dashboard", "results", "sweep"):
         parse(command, arguments, monkeypatch)
         return
     config_name, rest = config_of(command, arguments)

@@ -160,6 +160,9 @@ def test_a_mistake_is_one_line(refused, monkeypatch):
     assert "there are full, small, toy" in refused("reproduce", "yang_table1", "size=tiny")
     unknown = refused("reproduce", "yang_table1", "dryrun=true")
     assert "did you mean dry_run?" in unknown
+    for option in ("training", "finetuning"):
+        keep = refused("reproduce", "yang_table1", f"+{option}.keep=none")
+        assert keep.startswith(f"{option}.keep=none leaves later steps no checkpoint")
     dialogue = refused("reproduce", "yang_table3", "size=toy")
     assert dialogue == "table 3 of Yang et al. 2018 cannot be had at size=toy"
 

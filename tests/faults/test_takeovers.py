@@ -17,7 +17,7 @@ from lmkit.runs import atomic
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import HELD, LockHeld, RunLock
 from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.tidy import remove_litter
+from lmkit.runs.tidy import tidy_all
 
 TINY = [
     "threads=1",
@@ -234,9 +234,9 @@ def test_litter_is_left_to_who_holds_the_lock(undisturbed):
     litter = undisturbed.path / ".result.json.ab.tmp"
     litter.write_text("being written")
     with RunLock(undisturbed.lock):
-        remove_litter([undisturbed])
+        tidy_all([(undisturbed, "all")])
         assert litter.exists()
-    remove_litter([undisturbed])
+    tidy_all([(undisturbed, "all")])
     assert not litter.exists()
 
 

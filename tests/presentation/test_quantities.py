@@ -1,4 +1,4 @@
-"""Durations and perplexities as people write them."""
+"""Durations, perplexities and sizes as people write them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from lmkit.presentation.quantities import duration, perplexity_text
+from lmkit.presentation.quantities import data_size, duration, perplexity_text
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,19 @@ def test_durations_are_in_the_two_units_that_tell_most(seconds, expected):
 )
 def test_perplexities_have_four_digits_and_no_exponent(perplexity, expected):
     assert perplexity_text(perplexity) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "expected"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (4096, "4.10 kB"),
+        (99_960, "100 kB"),
+        (313_000_000, "313 MB"),
+        (999_600_000, "1.00 GB"),
+        (1_204_000_000_000_000, "1,204 TB"),
+    ],
+)
+def test_sizes_have_three_digits(num_bytes, expected):
+    assert data_size(num_bytes) == expected

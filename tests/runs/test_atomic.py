@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,9 +23,11 @@ from lmkit.runs.atomic import (
     link_exclusively,
     publish,
     remove_leftovers,
+    remove_unless_lost,
     replace_atomically,
     replace_by_link,
 )
+from lmkit.runs.lock import LockLost
 
 
 def only_file(folder: Path) -> Path:
@@ -382,3 +385,33 @@ def test_appended_whole_or_not_at_all(tmp_path: Path) -> None:
     out, err = python(APPENDER, path).communicate(timeout=60)
     assert out.startswith(f"cannot write {path}: "), err
     assert path.read_bytes() == b"x" * 300
+
+
+def lost_at(check: int) -> Callable[[], None]:
+    """Finds the lock lost at that check, counted from 1, and at all later ones."""
+    checks = iter(range(1, 10))
+
+    def check_lock() -> None:
+        if next(checks) >= check:
+            raise LockLost("taken over")
+
+    return check_lock
+
+
+def test_a_file_is_removed_while_the_lock_is_held(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    path.write_bytes(b"old")
+    remove_unless_lost(path, lambda: None)
+    remove_unless_lost(path, lambda: None)  # it is gone already
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("check", [1, 2])
+def test_a_file_stays_once_the_lock_is_lost(tmp_path: Path, check: int) -> None:
+    """At the second check the process was suspended after the first: the file is a successor's."""
+    path = tmp_path / "last.ckpt"
+    path.write_bytes(b"the successor's")
+    with pytest.raises(LockLost):
+        remove_unless_lost(path, lost_at(check))
+    assert only_file(tmp_path) == path
+    assert path.read_bytes() == b"the successor's"

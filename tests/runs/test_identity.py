@@ -106,6 +106,8 @@ IRRELEVANT = {
     "trainer.limit_train_batches": None,
     "max_epochs": 501,
     "patience": 31,
+    "keep": "none",
+    "command": "lmkit train",
     "experiment": "another_name",
     "data.root": "/elsewhere",
     "data.name": "penn-copy",

@@ -56,6 +56,11 @@ def test_every_way_to_say_runs(runs, value, meant):
     assert labels(select_runs("run", value, str(runs))) == meant
 
 
+def test_a_run_is_meant_by_its_name(runs):
+    (path,) = runs.glob("wt2_*")
+    assert labels(select_runs("run", path.name, str(runs))) == ["mos_gss 1"]
+
+
 def test_a_run_is_meant_by_its_folder_and_comes_once(runs):
     (path,) = runs.glob("wt2_*")
     selection = select_runs("run", [str(path), str(path / "..") + "/wt2_*"])

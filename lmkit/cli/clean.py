@@ -1,0 +1,204 @@
+"""Removes checkpoints of finished runs, and what killed processes left: `lmkit clean RUNS`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+
+from lmkit.cli.interruption import end
+from lmkit.errors.user_error import UserError, did_you_mean, require_choice
+from lmkit.presentation.progress import progress_bar
+from lmkit.presentation.quantities import data_size
+from lmkit.presentation.tables import Column, absent, counted, plain_table, word
+from lmkit.presentation.terminal import to_terminal
+from lmkit.runs.finished import FinishedRun
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.leave import AskedToLeave
+from lmkit.runs.lock import LockHeld, look_at
+from lmkit.runs.names import FINETUNE
+from lmkit.runs.retention import KEEPS
+from lmkit.runs.selection import Selection, select_runs
+from lmkit.runs.space import Space, space_of
+from lmkit.runs.sweep_folder import points_asked_for
+from lmkit.runs.tidy import locks_beside, tidy
+from lmkit.sweeps import tables
+
+EPILOG = """\
+options:
+  keep=best       removes last.ckpt, without which no larger budget goes on with the run (default)
+  keep=none       removes best.ckpt too, without which it is neither measured nor finetuned
+  keep=all        removes only temporary files and locks that killed processes left
+  dry_run=false   removes; without it, the command shows what would go
+
+Everything that numbers are read from stays. So does a run that has not finished, that a process
+works on, that a sweep is to train further, or whose finetuning has not finished. Only the line that
+trained a run brings its checkpoints back.
+
+  lmkit clean runs                                  what keep=best would free
+  lmkit clean gss_grid_penn keep=none dry_run=false
+  lmkit clean "runs head:gss" keep=none             those with that head
+"""
+SHOWN = 40  # runs that have a row each
+FURTHER = "a sweep asks for more epochs of it"
+IN_USE = "a process works on it"
+STARTED = "a finetuning that has not finished goes on from its best.ckpt"
+
+
+class _Found(NamedTuple):
+    """A finished run, and what it takes."""
+
+    run: FinishedRun
+    space: Space
+    stays: str  # why nothing of it is removed; "" where something may be
+
+
+def main() -> None:
+    """Reads the command line; ends with status 1 when something could not be removed."""
+    parser = argparse.ArgumentParser(
+        prog="lmkit clean",
+        usage="lmkit clean RUNS [keep=best|none|all] [dry_run=false] [--runs-dir RUNS_DIR]",
+        description="Frees the disk space of checkpoints of finished runs.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "words", nargs="+", metavar="RUNS", help="a run, a folder of runs, a sweep; as lmkit report"
+    )
+    parser.add_argument("--runs-dir", default="runs", help="where sweeps are (runs)")
+    arguments = parser.parse_args()
+    try:
+        places, keep, dry_run = _read(arguments.words)
+        selected = select_runs("runs", places, arguments.runs_dir)
+        is_well = clean(selected, keep, dry_run, tables.console())
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    except (KeyboardInterrupt, AskedToLeave) as cut_short:
+        end(cut_short, "the same line again goes on")
+    if not is_well:
+        sys.exit(1)
+
+
+def _read(words: Sequence[str]) -> tuple[list[str], str, bool]:
+    """The places, `keep` and `dry_run`. Raises: UserError for an option that is wrong."""
+    places, given = [], {"keep": "best", "dry_run": "true"}
+    for argument in words:
+        option, equals, value = argument.partition("=")
+        if not equals or not option.isidentifier() or Path(argument).exists():
+            places.append(argument)
+        elif option in ("run", "runs"):
+            places.append(value)
+        elif option in given:
+            given[option] = value
+        else:
+            near = did_you_mean(option, list(given))
+            raise UserError(f"there is no option {option}{near}; --help lists them")
+    require_choice("keep", given["keep"], KEEPS)
+    require_choice("dry_run", given["dry_run"], ("true", "false"))
+    if not places:
+        raise UserError("RUNS is missing: a run, a folder of runs or a sweep; --help says more")
+    return places, given["keep"], given["dry_run"] == "true"
+
+
+def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bool:
+    """Shows what goes, and removes it unless `dry_run`. Returns: whether all of it could go."""
+    found = _found(selected.runs, keep, console)
+    _show(found, keep, dry_run, console)
+    reasons = Counter([*selected.left_out.values(), *(each.stays for each in found if each.stays)])
+    for reason, count in reasons.items():
+        console.print(f"left as it is: {counted(count, 'run')}: {reason}", markup=False)
+    space = Space.of(each.space for each in found)
+    frees = ", ".join(f"keep={each} {data_size(space.freed[each])}" for each in ("best", "none"))
+    runs = counted(len(found), "finished run")
+    taken = f"{runs}: {data_size(space.total)} on disk; would free: {frees}"
+    if dry_run:
+        console.print(taken, highlight=False)
+        console.print("nothing has been removed; dry_run=false removes", highlight=False)
+        return True
+    failures = _remove([each.run for each in found if not each.stays], keep, console)
+    for name, reason in failures.items():
+        console.print(f"left as it is: {name}: {reason}", markup=False, soft_wrap=True)
+    left = sum(space_of(each.run.folder, is_finished=True).total for each in found)
+    freed = data_size(space.total - left)
+    console.print(f"{runs}: keep={keep} has freed {freed}, {data_size(left)} left", highlight=False)
+    return not failures
+
+
+def _found(runs: Sequence[FinishedRun], keep: str, console: Console) -> list[_Found]:
+    needed = dict.fromkeys(_starts_of_finetunings(runs) if keep == "none" else (), STARTED)
+    needed |= dict.fromkeys(_to_go_further(runs), FURTHER)
+    found = []
+    with progress_bar(console) as progress:
+        for run in progress.track(runs, description="measuring"):
+            lock = look_at(run.folder.lock)
+            in_use = lock is not None and lock.gone is None
+            stays = IN_USE if in_use else needed.get(run.folder.path.resolve(), "")
+            found.append(_Found(run, space_of(run.folder, is_finished=not stays), stays))
+    return found
+
+
+def _to_go_further(runs: Iterable[FinishedRun]) -> set[Path]:
+    """The folders of the runs that a sweep beside them is to train further."""
+    by_folder = {run.folder.path.resolve(): run.result.budget for run in runs}
+    further = set()
+    for runs_dir in {path.parent for path in by_folder}:
+        for point in points_asked_for(runs_dir):
+            spent = by_folder.get(runs_dir / point.run)
+            if spent is not None and not spent.suffices_for(point.budget):
+                further.add(runs_dir / point.run)
+    return further
+
+
+def _starts_of_finetunings(runs: Iterable[FinishedRun]) -> set[Path]:
+    """The folders of the runs with which unfinished finetunings beside them began."""
+    starts = set()
+    for runs_dir in {run.folder.path.parent for run in runs}:
+        for folder in map(RunFolder, runs_dir.glob(f"*{FINETUNE}-*")):
+            if folder.state() == "unfinished":
+                with suppress(UserError):  # a damaged one does not go on
+                    starts.add(Path(folder.read_config()["finetuned_from"]["folder"]))
+    return starts
+
+
+def _show(found: Sequence[_Found], keep: str, dry_run: bool, console: Console) -> None:
+    """A row a run; of many runs a row for all of one name."""
+    rows: dict[str, list[_Found]] = {}
+    for each in found:
+        name = each.run.name
+        rows.setdefault(name if len(found) <= SHOWN else name.rpartition("-")[0], []).append(each)
+    cells = []
+    for name, those in rows.items():
+        space = Space.of(each.space for each in those)
+        stays = ", ".join(dict.fromkeys(each.stays for each in those if each.stays))
+        runs = len(those) if len(found) > SHOWN else None
+        sizes = [word(data_size(size)) for size in (space.total, space.freed[keep])]
+        cells.append([name, runs, *sizes, word(stays) if stays else absent()])
+    columns = [
+        Column("run", is_text=True),
+        Column("runs", is_optional=True),
+        Column("on disk", is_text=False),
+        Column("would free" if dry_run else "frees", is_text=False),
+        Column("left as it is", is_text=True, is_optional=True),
+    ]
+    console.print(to_terminal(plain_table(f"keep={keep}", columns, cells)))
+
+
+def _remove(runs: Sequence[FinishedRun], keep: str, console: Console) -> dict[str, str]:
+    """Removes what can go. Returns: why something could not, by the run's name."""
+    failures = {}
+    beside = {run.folder.path.parent: locks_beside(run.folder) for run in runs}
+    with progress_bar(console) as progress:
+        for run in progress.track(runs, description="removing"):
+            try:
+                tidy(run.folder, keep, beside[run.folder.path.parent])
+            except LockHeld:
+                console.print(f"left as it is: {run.name}: {IN_USE}", markup=False)
+            except (OSError, UserError) as error:
+                failures[run.name] = str(error)
+    return failures

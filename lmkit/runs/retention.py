@@ -1,0 +1,83 @@
+"""Which checkpoints stay once a run has finished, and what the user is told where one is gone.
+
+`keep` decides nothing that a run measures, and is no part of its identity.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.atomic import remove_unless_lost
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
+
+# all: a larger budget goes on with the run; best: it can still be measured and finetuned; none:
+# everything that it measured stays
+KEEPS = ("all", "best", "none")
+
+
+def surplus(folder: RunFolder, keep: str) -> list[Path]:
+    """The checkpoints of a finished run that `keep`, one of KEEPS, does not keep.
+
+    The last one goes first. It stays where it is the only one and the best is to be kept.
+    """
+    there = [path for path in (folder.last, folder.best) if path.exists()]
+    if keep == "none":
+        return there
+    return there[:-1] if keep == "best" else []
+
+
+def drop_surplus(folder: RunFolder, keep: str, check_lock: Callable[[], None]) -> list[Path]:
+    """Removes what `keep` does not keep of a finished run. The caller holds its lock.
+
+    Returns: what was removed.
+
+    Raises: UserError when `metrics.csv` is damaged, which can be restored from `last.ckpt` alone,
+        or when a file cannot be removed; LockLost.
+    """
+    paths = surplus(folder, keep)
+    if folder.last in paths and not MetricsFile(folder.metrics).is_finished():
+        raise UserError(
+            f"{folder.metrics} is damaged, and {folder.last.name}, from which the line that "
+            f"trained the run restores it, stays until then"
+        )
+    for path in paths:
+        remove_unless_lost(path, check_lock)
+    return paths
+
+
+def require_last(folder: RunFolder) -> None:
+    """Raises UserError unless a finished run can go on under a larger budget."""
+    if not folder.last.exists():
+        raise UserError(
+            f"{folder.path} has finished within a smaller budget and cannot go on: "
+            f"{_what_is_kept(folder)}; to train it anew: {_removal(folder)}, then the same line"
+        )
+
+
+def missing_checkpoint(folder: RunFolder, path: Path) -> UserError:
+    """What to tell of a finished run without the checkpoint `path`, which is needed.
+
+    It ends with the line that trained the run, where its configuration holds one.
+    """
+    line = folder.read_config().get("command")
+    again = "then train it as before" if line is None else f"then {line} keep=all"
+    return UserError(
+        f"{folder.path} has finished, and its {path.name} is needed here, but "
+        f"{_what_is_kept(folder)}; to train it anew: {_removal(folder)}, {again}"
+    )
+
+
+def _what_is_kept(folder: RunFolder) -> str:
+    if folder.best.exists():
+        return f"the run has kept {folder.best.name} alone (keep=best)"
+    if folder.last.exists():
+        return "it is missing"
+    return "the run has kept no checkpoint (keep=none)"
+
+
+def _removal(folder: RunFolder) -> str:
+    return shlex.join(["rm", "-r", str(folder.path)])

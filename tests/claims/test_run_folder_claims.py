@@ -1,0 +1,49 @@
+"""A run's folder holds what README's table lists, and nothing else."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from lmkit.runs.folder import RunFolder
+from tests.claims.conftest import TINY
+
+README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+
+
+def listed() -> Iterator[str]:
+    """The patterns of the table, `{a,b}` as two."""
+    (table,) = re.findall(r"^\| in the folder \| \|\n\|---\|---\|\n((?:\|.*\n)+)", README, re.M)
+    for row in table.splitlines():
+        for pattern in re.findall(r"`([^`]+)`", row.split(" | ")[0]):
+            before, choices, after = re.fullmatch(r"([^{]*)(?:\{(.*)\})?(.*)", pattern).groups()
+            yield from (before + choice + after for choice in (choices or "").split(","))
+
+
+def matched(run: RunFolder) -> set[str]:
+    """The patterns that some file of the run matches; each file matches one of them."""
+    patterns, found = list(listed()), set()
+    for path in run.path.rglob("*"):
+        if path.is_file():
+            name = str(path.relative_to(run.path))
+            mine = [pattern for pattern in patterns if fnmatchcase(name, pattern)]
+            assert len(mine) == 1, f"README lists {name} {len(mine)} times"
+            found.update(mine)
+    return found
+
+
+def test_a_run_that_went_on_and_was_measured_has_all_that_is_listed(lmkit, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "runs")
+    (run,) = (RunFolder(path) for path in tmp_path.glob("runs/toy_gss-*"))
+    untouched = {"analysis/*.json", "result-epoch*.json", "transform.svg", "wandb/"}
+    assert matched(run) == {*listed()} - untouched
+    lmkit("logits", f"run={run.path}", "contexts=20", "bins=4")
+    lmkit("train", *TINY, "head/transform=gss", "seed=1", "max_epochs=3")
+    assert matched(run) == {*listed()} - {"transform.svg", "wandb/"}
+
+
+def test_a_learned_transform_has_its_figure(toy_run):
+    assert matched(toy_run) >= {"transform.svg", "curves.svg", "spectrum.svg"}

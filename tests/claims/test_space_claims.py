@@ -1,0 +1,204 @@
+"""What README promises of the space that runs take: `keep`, `lmkit clean`, `lmkit sweep status`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+import lmkit as package
+from lmkit.errors.user_error import UserError
+from lmkit.presentation.quantities import data_size
+from lmkit.runs.checksums import checked
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.lock import RunLock
+from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
+from tests.claims.conftest import TINY, Lmkit
+
+LINE = ("train", *TINY, "seed=1")
+
+
+@pytest.fixture
+def three(trained: Path, tmp_path: Path) -> list[RunFolder]:
+    """Two runs of plain softmax and one of GSS, in the test's folder `runs`."""
+    shutil.copytree(trained, tmp_path / "runs")
+    return [RunFolder(path.parent) for path in sorted(tmp_path.glob("runs/*/config.yaml"))]
+
+
+@pytest.fixture
+def printed(lmkit: Lmkit, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What a command prints, its lines joined."""
+
+    def run(*arguments: str) -> str:
+        capsys.readouterr()
+        lmkit(*arguments)
+        return " ".join(capsys.readouterr().out.split())
+
+    return run
+
+
+def checkpoints(run: RunFolder) -> set[str]:
+    return set(os.listdir(run.checkpoints))
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def blocks(path: Path) -> int:
+    """Bytes on the disk of a file, or of those in a folder, each once."""
+    stats = [each.stat() for each in (path, *path.rglob("*")) if each.is_file()]
+    return sum({stat.st_ino: 512 * stat.st_blocks for stat in stats}.values())
+
+
+def first(runs: list[RunFolder]) -> RunFolder:
+    """The run of LINE."""
+    (run,) = (
+        each
+        for each in runs
+        if each.path.name.startswith("toy-") and each.read_config()["seed"] == 1
+    )
+    return run
+
+
+def test_a_run_keeps_the_checkpoints_that_its_line_says(lmkit, run, refused, trained, printed):
+    lmkit(*LINE, "keep=best")
+    same = first([RunFolder(path.parent) for path in trained.glob("*/config.yaml")])
+    assert run().path.name == same.path.name
+    assert run().read_result().metrics == same.read_result().metrics
+    assert checkpoints(run()) == {"best.ckpt"}
+    assert checkpoints(same) == {"best.ckpt", "last.ckpt"}
+    lmkit("evaluate", f"run={run().path}", "split=valid")
+    before = files(run().path)
+    message = refused(*LINE, "max_epochs=3")
+    assert "cannot go on: the run has kept best.ckpt alone (keep=best)" in message
+    assert files(run().path) == before
+    said = printed(*LINE, "keep=none")
+    assert "keep=none: best.ckpt removed" in said
+    assert "already finished" in said
+    assert checkpoints(run()) == set()
+    assert files(run().path).keys() == before.keys() - {run().best}
+    assert "already finished" in printed(*LINE)
+    assert "keep must be one of all, best, none" in refused(*LINE, "keep=last")
+
+
+def test_what_needs_a_checkpoint_says_which_line_trains_the_run_anew(lmkit, refused, three):
+    run = first(three)
+    metrics = run.read_result().metrics
+    lmkit(*LINE, "keep=none")
+    where = os.path.relpath(run.path)
+    for command in (
+        ("evaluate", f"run={where}"),
+        ("evaluate", f"run={where}", "checkpoint=last"),
+        ("rank", f"run={where}"),
+        ("finetune", f"run={where}", "logger=csv"),
+    ):
+        message = refused(*command)
+        assert "the run has kept no checkpoint (keep=none); to train it anew: " in message
+    with pytest.raises(UserError, match=r"best\.ckpt is needed here, .* \(keep=none\); to train"):
+        package.load(where)
+    remove, line = re.search(r"anew: (rm -r .*), then lmkit (train .*)", message).groups()
+    assert remove == f"rm -r {where}"
+    shutil.rmtree(run.path)
+    lmkit(*shlex.split(line))
+    assert run.read_result().metrics == metrics
+    assert checkpoints(run) == {"best.ckpt", "last.ckpt"}
+
+
+def test_a_sweep_applies_it_to_what_is_finished_and_status_says_what_is_left(lmkit, three, printed):
+    softmax = [each for each in three if each.path.name.startswith("toy-")]
+    points = [Point(each.path.name, [], each.path.name, "toy", 2, None) for each in softmax]
+    SweepFolder.of(Manifest("mine", "runs", str(Path.cwd()), 0, points)).save()
+    total = data_size(sum(blocks(each.path) for each in softmax))
+    best = data_size(sum(blocks(each.last) for each in softmax))
+    none = data_size(sum(blocks(each.checkpoints) for each in softmax))
+    line = f"{total} on disk; lmkit clean mine would free {best} (keep=none: {none})"
+    assert line in printed("sweep", "status", "mine")
+    lmkit("train", "--multirun", *TINY, "sweep.name=mine", "seed=1,2", "keep=none")
+    assert [checkpoints(each) for each in softmax] == [set(), set()]
+    assert "lmkit clean" not in printed("sweep", "status", "mine")
+
+
+def test_clean_shows_what_it_frees_and_frees_that(three, tmp_path, printed):
+    runs = tmp_path / "runs"
+    three[0].best.unlink()
+    os.link(three[0].last, three[0].best)  # as of a run whose last epoch was its best
+    before, rows = files(runs), printed("results", "runs")
+    shown = printed("clean", "runs")
+    assert files(runs) == before
+    assert f"3 finished runs: {data_size(blocks(runs))} on disk; would free: keep=best " in shown
+    assert "nothing has been removed; dry_run=false removes" in shown
+    for keep, kept in (("best", {"best.ckpt"}), ("none", set())):
+        (planned,) = re.findall(rf"would free: .*keep={keep} (\S+ \wB)", printed("clean", "runs"))
+        taken = blocks(runs)
+        done = printed("clean", "runs", f"keep={keep}", "dry_run=false")
+        freed, left = taken - blocks(runs), data_size(blocks(runs))
+        assert freed > 0
+        assert data_size(freed) == planned
+        assert f"keep={keep} has freed {planned}, {left} left" in done
+        assert [checkpoints(each) for each in three] == [kept] * 3
+    assert printed("results", "runs") == rows
+    gone = {each.checkpoints / name for each in three for name in ("best.ckpt", "last.ckpt")}
+    after = files(runs)
+    assert after == {path: content for path, content in before.items() if path not in gone}
+
+
+def test_clean_leaves_what_is_not_finished_or_at_work(three, tmp_path, printed, refused):
+    unfinished, held, further = three
+    unfinished.result.unlink()
+    asked = Point("epochs", [], further.path.name, "toy", 9, None)
+    SweepFolder.of(Manifest("further", "runs", str(tmp_path), 0, [asked])).save()
+    litter = [run.path / ".result.json.ab.tmp" for run in (unfinished, held)]
+    for path in litter:
+        path.write_text("being written")
+    before = files(tmp_path / "runs")
+    with RunLock(held.lock):
+        shown = printed("clean", "runs", "keep=none", "dry_run=false")
+        assert files(tmp_path / "runs").keys() == {*before, held.lock}
+    for reason in ("has not finished", "a process works on it", "a sweep asks for more epochs"):
+        assert re.search(rf"left as it is: 1 run: [\w ]*{reason}", shown)
+    printed("clean", held.path.name, "keep=all", "dry_run=false")
+    assert files(tmp_path / "runs").keys() == before.keys() - {litter[1]}
+
+
+def test_clean_leaves_what_a_finetuning_goes_on_from(three, tmp_path, printed):
+    start, finetuning = three[0], RunFolder(tmp_path / "runs/toy_finetune-0123456789ab")
+    finetuning.path.mkdir()
+    of_start = {"finetuned_from": {"folder": str(start.path)}}
+    finetuning.config.write_bytes(checked(yaml.safe_dump(of_start).encode()))
+    shown = printed("clean", "runs", "keep=none", "dry_run=false")
+    assert "left as it is: 1 run: a finetuning that has not finished goes on from" in shown
+    assert [checkpoints(each) for each in three] == [{"best.ckpt", "last.ckpt"}, set(), set()]
+    printed("clean", "runs", "dry_run=false")
+    assert checkpoints(start) == {"best.ckpt"}
+
+
+def test_clean_leaves_what_damaged_metrics_are_restored_from(lmkit, three, capsys):
+    damaged = three[0]
+    whole = damaged.metrics.read_bytes()
+    damaged.metrics.write_bytes(whole[:-20])
+    with pytest.raises(SystemExit) as ended:
+        lmkit("clean", "runs", "dry_run=false")
+    assert ended.value.code == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"left as it is: {damaged.path.name}: " in said
+    assert "metrics.csv is damaged, and last.ckpt" in said
+    assert [checkpoints(each) for each in three[1:]] == [{"best.ckpt"}] * 2
+    options = damaged.read_config()["command"].split()[1:]
+    lmkit(*options, "keep=best")
+    assert damaged.metrics.read_bytes() == whole
+    assert checkpoints(damaged) == {"best.ckpt"}
+
+
+def test_clean_refuses_what_it_does_not_know(refused, three):
+    assert "no option kepp (did you mean keep?)" in refused("clean", "runs", "kepp=none")
+    assert "keep must be one of all, best, none" in refused("clean", "runs", "keep=last")
+    assert "dry_run must be one of true, false" in refused("clean", "runs", "dry_run=no")
+    assert "RUNS is missing" in refused("clean", "keep=none")
+    assert "runs=nowhere means no run" in refused("clean", "nowhere")

@@ -1,4 +1,4 @@
-"""A run's folder holds what README's table lists, and nothing else."""
+"""A run's folder holds what the manual's table lists, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import re
 import shutil
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from lmkit.runs.folder import RunFolder
 from tests.claims.conftest import TINY
+from tests.conftest import REPOSITORY
 
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+PAGE = (REPOSITORY / "docs" / "runs.md").read_text("utf-8")
 
 
 def listed() -> Iterator[str]:
     """The patterns of the table, `{a,b}` as two."""
-    (table,) = re.findall(r"^\| in the folder \| \|\n\|---\|---\|\n((?:\|.*\n)+)", README, re.M)
+    (table,) = re.findall(r"^\| in the folder \| \|\n\|---\|---\|\n((?:\|.*\n)+)", PAGE, re.M)
     for row in table.splitlines():
         for pattern in re.findall(r"`([^`]+)`", row.split(" | ")[0]):
             before, choices, after = re.fullmatch(r"([^{]*)(?:\{(.*)\})?(.*)", pattern).groups()
@@ -30,7 +30,7 @@ def matched(run: RunFolder) -> set[str]:
         if path.is_file():
             name = str(path.relative_to(run.path))
             mine = [pattern for pattern in patterns if fnmatchcase(name, pattern)]
-            assert len(mine) == 1, f"README lists {name} {len(mine)} times"
+            assert len(mine) == 1, f"the manual lists {name} {len(mine)} times"
             found.update(mine)
     return found
 

@@ -1,4 +1,4 @@
-"""What README promises of the space that runs take: `keep`, `lmkit clean`, `lmkit sweep status`."""
+"""What the manual promises of space on the disk: `keep`, `lmkit clean`, `lmkit sweep status`."""
 
 from __future__ import annotations
 

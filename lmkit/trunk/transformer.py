@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import require_count, require_rate
+from lmkit.trunk.cpu_products import linear
 from lmkit.trunk.dropout import drop_connect, locked_dropout
 from lmkit.trunk.layered_trunk import LayeredTrunk
 from lmkit.trunk.trunk import LayerState, State, TrunkOutput
@@ -112,7 +113,7 @@ class TransformerLayer(nn.Module):
         return self._linear(F.silu(gate) * up, self.weight_down)
 
     def _linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.linear(x, drop_connect(weight, self.weight_dropout, self.training))
+        return linear(x, drop_connect(weight, self.weight_dropout, self.training))
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], -1, self.head_dim)

@@ -12,9 +12,12 @@ from __future__ import annotations
 import platform
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 
 def product(a_MK: Tensor, b_KN: Tensor, bias_N: Tensor | None = None) -> Tensor:
@@ -22,6 +25,33 @@ def product(a_MK: Tensor, b_KN: Tensor, bias_N: Tensor | None = None) -> Tensor:
     if a_MK.dtype == torch.float32 and a_MK.device.type == "cpu" and prefers_onednn():
         return _onednn_linear(_dense(a_MK), _dense(b_KN.T), bias_N)
     return a_MK @ b_KN if bias_N is None else torch.addmm(bias_N, a_MK, b_KN)
+
+
+def linear(x: Tensor, weight: Tensor) -> Tensor:
+    """x W' over the last dimension, with gradients: `F.linear` by the faster library.
+
+    Args:
+        x: (..., K).
+        weight: (N, K).
+    """
+    by_onednn = x.dtype == torch.float32 and x.device.type == "cpu" and prefers_onednn()
+    if not by_onednn or torch.is_autocast_enabled("cpu"):
+        return F.linear(x, weight)
+    rows_MN: Tensor = _Linear.apply(x.flatten(0, -2), weight)  # type: ignore[no-untyped-call]
+    return rows_MN.view(*x.shape[:-1], -1)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_MK: Tensor, weight_NK: Tensor) -> Tensor:
+        ctx.save_for_backward(x_MK, weight_NK)
+        return product(x_MK, weight_NK.T)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_MN: Tensor) -> tuple[Tensor, Tensor]:
+        x_MK, weight_NK = ctx.saved_tensors
+        return product(grad_MN, weight_NK), product(grad_MN.T, x_MK)
 
 
 def _onednn_linear(a_MK: Tensor, b_NK: Tensor, bias_N: Tensor | None) -> Tensor:

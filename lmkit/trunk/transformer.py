@@ -27,12 +27,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import require_count, require_rate
+from lmkit.trunk.cpu_products import linear
 from lmkit.trunk.dropout import drop_connect, locked_dropout
 from lmkit.trunk.layered_trunk import LayeredTrunk
+from lmkit.trunk.transformer_functions import rms_norm, swiglu
 from lmkit.trunk.trunk import LayerState, State, TrunkOutput
 
 ROTARY_BASE = 10_000.0
-NORM_EPSILON = 1e-6
 
 
 class Places(NamedTuple):
@@ -108,11 +109,11 @@ class TransformerLayer(nn.Module):
         return self._linear(attended, self.weight_attended), key_value[len(x_TBH) :]
 
     def _feed_forward(self, x_TBH: Tensor) -> Tensor:
-        gate, up = self._linear(x_TBH, self.weight_gate_up).chunk(2, dim=2)
-        return self._linear(F.silu(gate) * up, self.weight_down)
+        gate_up = self._linear(x_TBH, self.weight_gate_up)
+        return self._linear(swiglu(gate_up), self.weight_down)
 
     def _linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.linear(x, drop_connect(weight, self.weight_dropout, self.training))
+        return linear(x, drop_connect(weight, self.weight_dropout, self.training))
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], -1, self.head_dim)
@@ -121,11 +122,6 @@ class TransformerLayer(nn.Module):
 def _linear_weight(out_dim: int, in_dim: int, scale: float = 1.0) -> nn.Parameter:
     bound = scale / math.sqrt(in_dim)
     return nn.Parameter(torch.empty(out_dim, in_dim).uniform_(-bound, bound))
-
-
-def rms_norm(x_TBH: Tensor, weight_H: Tensor) -> Tensor:
-    """x / sqrt(mean(x^2) + epsilon) * weight, over the last dimension."""
-    return F.rms_norm(x_TBH, weight_H.shape, weight_H, NORM_EPSILON)
 
 
 def rotary_phases(num_places: int, head_dim: int, like: Tensor) -> Tensor:

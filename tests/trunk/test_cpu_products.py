@@ -48,6 +48,24 @@ def test_product_is_that_of_float64_within_rounding(size, layout):
     assert cpu.product(a_MK, b_KN).dtype == torch.float32
 
 
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("is_dense", [True, False])
+def test_linear_is_pytorchs_in_value_and_gradient(is_dense):
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(7, 3, 10, generator=random)
+    x = (x.contiguous() if is_dense else x.transpose(0, 1))[..., :9].requires_grad_()
+    weight = torch.randn(5, 9, generator=random, requires_grad=True)
+    found = []
+    for apply in (cpu.linear, torch.nn.functional.linear):
+        output = apply(x, weight)
+        grads = torch.autograd.grad(output.pow(2).sum(), (x, weight))
+        found.append((output.detach(), *grads))
+    torch.testing.assert_close(*found)
+    assert cpu.linear(x.double(), weight.double()).dtype == torch.float64
+    with torch.autocast("cpu", torch.bfloat16):
+        assert cpu.linear(x, weight).dtype == torch.bfloat16
+
+
 @needs_onednn
 def test_onednn_is_given_no_matrix_with_gaps(monkeypatch):
     monkeypatch.setattr(cpu, "prefers_onednn", lambda: True)

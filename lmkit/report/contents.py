@@ -28,6 +28,7 @@ from lmkit.report.rank_and_perplexity import Window, rank_and_perplexity
 from lmkit.report.runs_section import runs_section
 from lmkit.report.summary import summary
 from lmkit.report.synthetic_studies import synthetic_studies
+from lmkit.report.tokenizers import tokenizers
 from lmkit.runs.finished import FinishedRun, LeftOut
 
 TITLE = "Softmax heads compared"
@@ -79,6 +80,9 @@ def make_report(
         files.config(run)  # is named where it is damaged, although the identity says all
     with house_style():
         chapters = [_chapter(study, files, analyses, window) for study in per_corpus]
+        compared = tokenizers(per_corpus)
+        if compared is not None:
+            chapters.append(Chapter("tokenizers", compared.title, [], [compared]))
         if keys is not None:
             chapters, absent = _only(keys, chapters)
             unread += absent

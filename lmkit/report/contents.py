@@ -80,9 +80,7 @@ def make_report(
         files.config(run)  # is named where it is damaged, although the identity says all
     with house_style():
         chapters = [_chapter(study, files, analyses, window) for study in per_corpus]
-        compared = tokenizers(per_corpus)
-        if compared is not None:
-            chapters.append(Chapter("tokenizers", compared.title, [], [compared]))
+        chapters += [Chapter(each.key, each.title, [], [each]) for each in tokenizers(per_corpus)]
         if keys is not None:
             chapters, absent = _only(keys, chapters)
             unread += absent

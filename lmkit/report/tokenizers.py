@@ -12,7 +12,7 @@ from typing import NamedTuple
 from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.groups import Group, Study
 from lmkit.presentation.section import Section
-from lmkit.presentation.tables import Column, Heading, Table, number
+from lmkit.presentation.tables import Column, Heading, Row, Table, number
 from lmkit.runs.finished import FinishedRun
 
 
@@ -23,8 +23,8 @@ class _OfText(NamedTuple):
     group: Group
 
 
-def tokenizers(studies: Sequence[Study]) -> Section | None:
-    """A table for each test text that runs read as different tokens; None where there is none."""
+def tokenizers(studies: Sequence[Study]) -> list[Section]:
+    """A section with a table for each test text that runs read as different tokens; else []."""
     by_text: dict[str, list[_OfText]] = {}
     for study in studies:
         for group in study.groups:
@@ -35,14 +35,16 @@ def tokenizers(studies: Sequence[Study]) -> Section | None:
         groups for groups in by_text.values() if len({tokens_a_word(g.group) for g in groups}) > 1
     ]
     if not of_several:
-        return None
-    return Section(
-        "tokenizers",
-        "Words and subwords",
-        "Does a head, or a trunk, do as well with subwords as with words? Perplexities of "
-        "different tokens do not compare; those a word and bits a byte do.",
-        [_table(index, groups) for index, groups in enumerate(of_several, 1)],
-    )
+        return []
+    return [
+        Section(
+            "tokenizers",
+            "Words and subwords",
+            "Does a head, or a trunk, do as well with subwords as with words? Perplexities of "
+            "different tokens do not compare; those a word and bits a byte do.",
+            [_table(index, groups) for index, groups in enumerate(of_several, 1)],
+        )
+    ]
 
 
 def tokens_a_word(group: Group) -> float | None:
@@ -59,7 +61,7 @@ def _text(run: FinishedRun) -> Mapping[str, object]:
 
 
 def _table(index: int, groups: Sequence[_OfText]) -> Table:
-    rows = []
+    rows: list[Row] = []
     for study, group in groups:
         parameters = group.cost("parameters")
         rows.append(

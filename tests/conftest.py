@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
 
@@ -81,6 +81,15 @@ def data_root() -> Path:
     if not root.is_dir():
         pytest.skip(f"no real data at {root} (set LMKIT_DATA)")
     return root.resolve()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def subword_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where vocabularies of subwords are kept, away from the user's own."""
+    folder = tmp_path_factory.mktemp("byte_pairs")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("lmkit.data.byte_pairs.cache_folder", lambda: folder)
+        yield folder
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +48,7 @@ BENCHMARKS = {
 _SHARES = ("0.75", "0.95")  # of the variance
 _SHOWN = 8  # heads in the report
 _COMMAND = "lmkit embeddings run=FOLDER"
+_NO_WORDS = "no word similarity of {}: the tokens are subwords, not words"
 _INTRO = "Are the word vectors of a head of higher rank better by any measure of their own?"
 
 Rho = Mapping[str, Mapping[str, float]]  # by run or group, and by benchmark
@@ -87,10 +89,12 @@ class Embeddings(Analysis):
     def measure(self, run: evaluation.load.LoadedRun) -> Content:
         words, vectors_VE = evaluation.word_vectors.word_vectors(run)
         vocabulary = {word: index for index, word in enumerate(words)}
+        has_words = run.source.tokenizer_by(words).has_words
         folder = self.benchmarks or _beside_the_corpus(run.config)
-        benchmarks = {} if folder is None else read_benchmarks(folder)
+        benchmarks = {} if folder is None or not has_words else read_benchmarks(folder)
         return {
             "emb_dim": vectors_VE.shape[1],
+            "has_words": has_words,
             "word_similarity": {
                 name: similarity(pairs, vocabulary, vectors_VE)._asdict()
                 for name, pairs in benchmarks.items()
@@ -122,9 +126,13 @@ class Embeddings(Analysis):
         return tables
 
     def notes(self, contents: Mapping[str, Content]) -> list[str]:
-        if any(content["word_similarity"] for content in contents.values()):
-            return []
-        return ["no word similarity: benchmarks=FOLDER says where the benchmarks are"]
+        without = [name for name, content in contents.items() if content.get("has_words") is False]
+        notes = [_NO_WORDS.format(listed(without))] if without else []
+        if len(without) < len(contents) and not any(
+            content["word_similarity"] for content in contents.values()
+        ):
+            notes.append("no word similarity: benchmarks=FOLDER says where the benchmarks are")
+        return notes
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
@@ -139,6 +147,8 @@ class Embeddings(Analysis):
                 blocks = [_rho_table(study, contents, rho), *_published_table(study, [*contents])]
                 if len(contents) > 1:
                     blocks.append(_wins_drawing(study, rho))
+            elif any(each.get("has_words") is False for each in chain(*contents.values())):
+                missing.append(_NO_WORDS.format(study.short))
             else:
                 how = f"{_COMMAND} benchmarks=FOLDER"
                 missing.append(f"no benchmarks of word similarity were there: {how}")

@@ -69,6 +69,14 @@ class Evaluate(Analysis):
             points = [point.options | {"ppl": point.perplexity} for point in searched.points]
             search = {"split": "valid", "tokens": searched.tokens, "points": points}
         measured = method.measure(run, self.split)
+        of_the_text = evaluation.text_perplexity.text_perplexity(
+            run.model,
+            run.data,
+            run.source,
+            self.split,
+            measured,
+            in_one_column=method.in_one_column,
+        )
         return {
             "method": method.kind,
             "split": self.split,
@@ -80,6 +88,7 @@ class Evaluate(Analysis):
             "bits_per_token": measured.bits_per_token,
             "num_tokens": measured.num_tokens,
             "search": search,
+            **evaluation.text_perplexity.content(of_the_text),
         }
 
     def tables(self, contents: Mapping[str, Content]) -> list[Table]:
@@ -166,6 +175,12 @@ def _table(name: str, content: Content) -> Table:
         ("bits a token", f"{content['bits_per_token']:.6f}"),
         ("predicted tokens", f"{content['num_tokens']:,}"),
     ]
+    if "text" in content:
+        rows += [
+            ("perplexity a word, one column", _as_text(content["word_ppl"])),
+            ("bits a byte, one column", f"{content['bits_per_byte']:.6f}"),
+            ("predicted words", f"{content['text']['words']:,}"),
+        ]
     return key_values(name, rows, rules=[num_points])
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lmkit.data.tokenizer import Tokenizer
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.published import published_contexts
 
@@ -89,9 +90,9 @@ def largest_margins(
     return (better + 1).tolist(), (worse + 1).tolist()
 
 
-def last_words(context: Context, tokens: np.ndarray, vocabulary: Sequence[str]) -> str:
+def last_words(context: Context, tokens: np.ndarray, tokenizer: Tokenizer) -> str:
     """What stands just before the word that is to be predicted."""
     words: Sequence[int] = context.text
     if context.position is not None:
         words = tokens[max(0, context.position - _LAST_WORDS) : context.position].tolist()
-    return " ".join(vocabulary[index] for index in words[-_LAST_WORDS:])
+    return tokenizer.quotation(words[-_LAST_WORDS:])

@@ -128,7 +128,8 @@ class Predictions(Analysis):
         contexts = published(tokens, vocabulary, self.split) if self.published else []
         contexts += at_positions(tokens, self.positions)
         for text in self.texts:
-            contexts.append(by_text(tokens, reader.known_words("texts", text), text))
+            words = reader.tokenizer.ids("texts", reader.tokenizer.within_line(text))
+            contexts.append(by_text(tokens, words, text))
         contexts += at_random(tokens, self.random, self.seed)
         return list({context.name: context for context in contexts}.values())
 
@@ -226,7 +227,7 @@ def _entry(
         "name": context.name,
         "source": context.source,
         "position": context.position,
-        "context": last_words(context, tokens, vocabulary),
+        "context": last_words(context, tokens, reader.tokenizer),
         "target": None if context.position is None else vocabulary[tokens[context.position]],
         "target_prob": expected.target_prob,
         "target_rank": expected.target_rank,

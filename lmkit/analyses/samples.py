@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import listed
 from lmkit.comparison.groups import Study
 from lmkit.comparison.run_files import Files
-from lmkit.data.corpus import EOS
 from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.presentation.progress import progress_bar
 from lmkit.presentation.section import Passage, Section
@@ -25,7 +24,7 @@ class Samples(Analysis):
     Args:
         prompt: words to go on from; None: the start of a sentence.
         texts: how many.
-        length: words of each.
+        length: words of each, or subwords.
         temperature: of the distribution; below 1 the likelier words become likelier still.
         top_k: how many of the likeliest words are drawn from; None: all.
         seed: of the draws.
@@ -57,9 +56,12 @@ class Samples(Analysis):
 
     def measure(self, run: evaluation.load.LoadedRun) -> Content:
         model, data = evaluation.load.of_running_text(run)
-        vocabulary = data.corpus.vocabulary
+        tokenizer = run.source.tokenizer_by(data.corpus.vocabulary)
         # the start of a sentence comes after the end of another
-        prompt = evaluation.next_words.known_words("prompt", self.prompt or EOS, vocabulary)
+        start: list[int] = []
+        if self.prompt:
+            start = tokenizer.ids("prompt", tokenizer.within_line(self.prompt))
+        prompt = start or [tokenizer.line_end()]
         with progress_bar() as progress:
             task = progress.add_task(f"{run.folder.path.name}: words", total=self.length)
             drawn = evaluation.generate.generate(
@@ -72,14 +74,13 @@ class Samples(Analysis):
                 seed=self.seed,
                 advance=lambda: progress.advance(task),
             )
-        start = self.prompt.split() if self.prompt else []
         return {
             "temperature": self.temperature,
             "top_k": self.top_k,
             "seed": self.seed,
             "length": self.length,
             "prompt": self.prompt,
-            "texts": [_in_lines([*start, *(vocabulary[word] for word in text)]) for text in drawn],
+            "texts": [tokenizer.text([*start, *text]) for text in drawn],
         }
 
     def tables(self, contents: Mapping[str, Content]) -> list[Table]:
@@ -106,11 +107,6 @@ class Samples(Analysis):
         how = "lmkit samples run=FOLDER"
         missing = [f"no samples.json: {listed(without)}: {how}"] if without else []
         return [Section("samples", "Generated text", f"One run a head.{note}", passages, missing)]
-
-
-def _in_lines(words: Sequence[str]) -> str:
-    """The words, with a line's end where the model ends a sentence."""
-    return " ".join("\n" if word == EOS else word for word in words).replace(" \n ", "\n")
 
 
 def _check(content: Content) -> None:

@@ -46,15 +46,15 @@ def main(config: DictConfig) -> None:
     )
     sizes = training.model_size.parts(without_weights(plain, corpus.num_words))
     console = Console()
-    console.print(to_terminal(configuration_table(plain, corpus)))
+    console.print(to_terminal(configuration_table(plain, corpus, source.unit)))
     console.print(to_terminal(size_table([*sizes, training.model_size.total(sizes)])))
     console.print(LEGEND, style="dim")
 
 
-def configuration_table(config: dict[str, Any], corpus: Sizes) -> Table:
+def configuration_table(config: dict[str, Any], corpus: Sizes, unit: str) -> Table:
     """One row for each choice: the class, its options and their values."""
     sizes = " / ".join(f"{tokens:,}" for tokens in corpus.num_tokens)
-    rows = [("data", f"{config['data']['name']}: {corpus.num_words:,} words, {sizes} tokens")]
+    rows = [("data", f"{config['data']['name']}: {corpus.num_words:,} {unit}, {sizes} tokens")]
     for option in CHOICES:
         section = config
         for key in option.split("."):

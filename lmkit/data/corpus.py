@@ -1,7 +1,8 @@
 """What a corpus is; and text corpora: three files in a folder, one sentence or paragraph a line.
 
 Text is read as in the papers (Merity et al. 2018, Yang et al. 2018): white space separates words,
-`<eos>` follows every line, and the vocabulary is that of all three splits.
+`<eos>` follows every line, and the vocabulary is that of all three splits. Or it is read as
+subwords, whose vocabulary the training split decides (byte_pairs.py).
 
 Shapes: V vocabulary.
 """
@@ -13,15 +14,20 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Sized
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from lmkit.data.split_files import DOWNLOADABLE, SPLITS, SplitFiles
+from lmkit.data.tokenizer import EOS, Tokenizer, Words, words_of
 from lmkit.errors.user_error import UserError, require_choice, require_count
 
-EOS = "<eos>"
+if TYPE_CHECKING:
+    from lmkit.data.byte_pairs import BytePairs
+
 READER_VERSION = 1  # raised whenever the same bytes would be read as other token ids
+TOKENIZERS = ("spaces", "bpe")
+FEWEST_BYTE_PAIRS = 257  # tokens: the bytes and one pair
 
 
 class Splits(Protocol):
@@ -49,6 +55,15 @@ class Sizes(NamedTuple):
 
     num_words: int
     num_tokens: tuple[int, ...]  # of train, valid and test
+
+
+class TextSize(NamedTuple):
+    """How much of a split a model predicts: as much, whatever the tokens are."""
+
+    sha256: str  # hex, of the file
+    words: int  # and ends of lines, all but the first word
+    num_bytes: int  # of the file, as it lies on disk
+    first_word_tokens: int  # of the first word, of which a model predicts all but the first
 
 
 class TextSplits(NamedTuple):
@@ -80,6 +95,7 @@ class Corpus(ABC):
     place = 0  # corpora have no order of their own (`lmkit.runs.names.Named`)
     splits: type[object] = TextSplits  # what `load` returns
     goes_with = "windows=bptt module=language_model and a trunk such as trunk=awd_lstm"
+    unit = "words"  # what the vocabulary consists of
 
     def __init__(self, name: str, title: str | None, short_title: str | None) -> None:
         self.name = name
@@ -100,6 +116,17 @@ class Corpus(ABC):
             `vocabulary`.
         """
 
+    def tokenizer_by(self, vocabulary: Sequence[str]) -> Tokenizer:
+        """What reads and writes further text as this corpus, by the vocabulary of its splits."""
+        return Words(vocabulary)
+
+    def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize | None:
+        """The size of valid or test, by the vocabulary of the splits; None where it is no text.
+
+        Raises: UserError as `load`.
+        """
+        return None
+
     def sizes(self) -> Sizes:
         """How large the corpus is. Raises: UserError as `load`."""
         corpus = self.load()
@@ -115,10 +142,14 @@ class TextCorpus(Corpus):
         root: folder that holds the corpora; None where the user has not said it yet.
         folder: the corpus's own folder below `root`, "." where `root` is that folder.
         train_tokens: how many tokens to train on, from the start of the training text; None for
-            all. The vocabulary is that of the whole text either way.
+            all. The vocabulary is that of the whole text either way. Subwords are those of as many
+            words and ends of lines, so that the text is the same.
+        tokenizer: "spaces" for words between white space, "bpe" for subwords.
+        vocab_size: number of subwords, the 256 bytes among them; None for words.
 
     Raises:
-        UserError: `train_tokens` is no positive number.
+        UserError: `train_tokens` is no positive number; `tokenizer` and `vocab_size` are not known,
+            or do not go together.
     """
 
     def __init__(
@@ -128,25 +159,43 @@ class TextCorpus(Corpus):
         folder: str,
         *,
         train_tokens: int | None = None,
+        tokenizer: str = "spaces",
+        vocab_size: int | None = None,
         title: str | None = None,
         short_title: str | None = None,
     ) -> None:
         super().__init__(name, title, short_title)
         if train_tokens is not None:
             require_count("data.train_tokens", train_tokens)
-        self.train_tokens = train_tokens
+        require_choice("data.tokenizer", tokenizer, TOKENIZERS)
+        if tokenizer == "bpe":
+            require_count("data.vocab_size", vocab_size, FEWEST_BYTE_PAIRS)
+            self.unit = "subwords"
+            self.display_name += f", BPE {vocab_size:,}"
+            self.short_name += f" BPE {vocab_size:,}"
+        elif vocab_size is not None:
+            raise UserError(
+                f"data.vocab_size={vocab_size} is for data.tokenizer=bpe; words are as many as the "
+                f"text has, so leave it null"
+            )
+        self.train_tokens, self.vocab_size = train_tokens, vocab_size
+        self._subwords: tuple[str, ...] | None = None  # once they are known
         self.files = SplitFiles(root, folder, ".txt", in_environment=folder in DOWNLOADABLE)
 
     def fingerprint(self) -> str:
         """Of the three files' bytes and of how they are read, without tokenising.
 
-        A part of the training text is a corpus of its own.
+        A part of the training text is a corpus of its own. Subwords are trained where they are not
+        in the cache yet: their vocabulary is part of how the files are read.
         """
         digest = hashlib.sha256(f"text reader {READER_VERSION}".encode())
         for split in SPLITS:
             digest.update(hashlib.sha256(self.files.read(split)).digest())
         if self.train_tokens is not None:
             digest.update(f"first {self.train_tokens} tokens".encode())
+        if self.vocab_size is not None:
+            vocabulary = "\n".join(self._byte_pairs().vocabulary)
+            digest.update(hashlib.sha256(f"byte pairs\n{vocabulary}".encode()).digest())
         return digest.hexdigest()
 
     def load(self, vocabulary: Sequence[str] | None = None) -> TextSplits:
@@ -154,8 +203,10 @@ class TextCorpus(Corpus):
 
         Raises: UserError when `data.root` is not set; when a file is missing, empty or not UTF-8;
             when a word is not in the given `vocabulary`; when the training text has fewer than
-            `train_tokens`.
+            `train_tokens`, or gives fewer than `vocab_size` subwords.
         """
+        if self.vocab_size is not None:
+            return self._load_subwords(vocabulary)
         index: Mapping[str, int]
         if vocabulary is None:
             # A word not seen before gets the next free index.
@@ -165,15 +216,49 @@ class TextCorpus(Corpus):
         else:
             index = {word: position for position, word in enumerate(vocabulary)}
         train, valid, test = (self._token_ids(split, index) for split in SPLITS)
-        return TextSplits(tuple(index), self._first_tokens(train), valid, test)
+        self._require_train_tokens(len(train))
+        return TextSplits(tuple(index), train[: self.train_tokens], valid, test)
 
-    def _first_tokens(self, train: np.ndarray) -> np.ndarray:
-        if self.train_tokens is not None and self.train_tokens > len(train):
+    def tokenizer_by(self, vocabulary: Sequence[str]) -> Tokenizer:
+        return Words(vocabulary) if self.vocab_size is None else self._byte_pairs(vocabulary)
+
+    def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize:
+        raw, words = self.files.read(split), words_of(self._text(split))
+        pieces = 1
+        if self.vocab_size is not None:
+            pieces = len(self._byte_pairs(vocabulary).encode(words[0]))
+        return TextSize(hashlib.sha256(raw).hexdigest(), len(words) - 1, len(raw), pieces)
+
+    def _load_subwords(self, vocabulary: Sequence[str] | None) -> TextSplits:
+        byte_pairs = self._byte_pairs(vocabulary)
+        self._subwords = tuple(byte_pairs.vocabulary)
+        train, valid, test = (self._text(split) for split in SPLITS)
+        if self.train_tokens is not None:
+            words = words_of(train)
+            self._require_train_tokens(len(words))
+            train = "".join(words[: self.train_tokens])
+        splits = (byte_pairs.encode(text) for text in (train, valid, test))
+        return TextSplits(self._subwords, *splits)
+
+    def _byte_pairs(self, vocabulary: Sequence[str] | None = None) -> BytePairs:
+        """By a vocabulary; by that of `load`, or else of the training text, if None."""
+        from lmkit.data import byte_pairs  # whose library words need not wait for
+
+        if vocabulary is None and self._subwords is None:
+            assert self.vocab_size is not None
+            self._subwords = byte_pairs.trained(self._text("train"), self.vocab_size)
+        return byte_pairs.BytePairs(vocabulary or self._subwords or ())
+
+    def _text(self, split: str) -> str:
+        """A split with `\\n` at the end of every line, the last one too."""
+        return "".join(f"{line}\n" for line in self._lines(split))
+
+    def _require_train_tokens(self, available: int) -> None:
+        if self.train_tokens is not None and self.train_tokens > available:
             raise UserError(
-                f"data.train_tokens={self.train_tokens} is more than the {len(train)} tokens of "
+                f"data.train_tokens={self.train_tokens} is more than the {available} tokens of "
                 f"{self.files.path('train')}; null takes all of them"
             )
-        return train[: self.train_tokens]
 
     def _token_ids(self, split: str, index: Mapping[str, int]) -> np.ndarray:
         lines = self._lines(split)

@@ -102,5 +102,12 @@ class WindowsDataModule(DataModule):
             UserError: `split` is not train, valid or test, or too short for its columns.
         """
         tokens = self.corpus.tokens(split)
-        batch_size = self.test_batch_size if split == "test" else self.valid_batch_size
-        return EvalWindows(columns(tokens, batch_size), self.eval_length)
+        return EvalWindows(columns(tokens, self.num_columns(split)), self.eval_length)
+
+    def one_column(self, split: str) -> EvalWindows:
+        """Fixed windows over `split` in one column: each word follows all that come before it."""
+        return EvalWindows(columns(self.corpus.tokens(split), 1), self.eval_length)
+
+    def num_columns(self, split: str) -> int:
+        """Columns of `eval_batches`."""
+        return self.test_batch_size if split == "test" else self.valid_batch_size

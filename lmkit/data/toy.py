@@ -16,9 +16,10 @@ from functools import cached_property
 
 import numpy as np
 
-from lmkit.data.corpus import EOS, Corpus, Sizes, TextSplits
+from lmkit.data.corpus import Corpus, Sizes, TextSplits
 from lmkit.data.log_bilinear import EOS_ID, LogBilinear, random_language, zipfian_frequencies
 from lmkit.data.split_files import SPLITS
+from lmkit.data.tokenizer import EOS
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_number
 
 GENERATOR_VERSION = 1  # raised whenever the same parameters would give other texts

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # what analyses and commands use, for mypy
     from lmkit.evaluation import next_words as next_words
     from lmkit.evaluation import press_robustness as press_robustness
     from lmkit.evaluation import spectrum as spectrum
+    from lmkit.evaluation import text_perplexity as text_perplexity
     from lmkit.evaluation import word_vectors as word_vectors
 else:
     __getattr__ = modules_on_use(__name__)

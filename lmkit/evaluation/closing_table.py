@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -21,6 +22,7 @@ def show(folder: RunFolder) -> None:
         name = f"{split}_ppl"
         before = f" (before: {start[name]:.2f})" if name in start else ""
         rows.append((f"{split} perplexity", f"{metrics[name]:.2f}{before}"))
+    rows += _of_the_text(metrics)
     if "floor_ppl" in metrics:
         rows.append(("entropy floor of the language", f"{metrics['floor_ppl']:.2f}"))
         rows.append(("true rank of log P", str(metrics["true_rank"])))
@@ -36,6 +38,16 @@ def show(folder: RunFolder) -> None:
     print(f"run folder: {folder.path}")
     print(f"curves:     {folder.path / 'curves.svg'}")
     print(f"spectrum:   {folder.path / 'spectrum.svg'}")
+
+
+def _of_the_text(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What compares with runs whose tokens are others."""
+    if "test_text" not in metrics:
+        return
+    words = metrics["test_text"]["words"]
+    if words != metrics["test_text"]["tokens"]:
+        yield f"test perplexity a word ({words:,} words)", f"{metrics['test_word_ppl']:.2f}"
+    yield "test bits a byte", f"{metrics['test_bits_per_byte']:.4f}"
 
 
 def _or_reason(spectrum: dict[str, Any], name: str) -> str:

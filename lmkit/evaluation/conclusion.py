@@ -14,6 +14,7 @@ from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import UserError, require_count
 from lmkit.evaluation.memory import GB, available_bytes
 from lmkit.evaluation.perplexity import Perplexity, perplexity
+from lmkit.evaluation.text_perplexity import content, text_perplexity
 from lmkit.presentation import figures
 from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.folder import RunFolder
@@ -70,6 +71,8 @@ class Conclusion:
             path, values = final_spectrum(folder, matrix), spectrum.singular_values.cpu()
             write_spectrum(path, values.numpy(), spectrum.measures.to_dict(), check_lock)
         metrics = _metrics(trained, test, spectra["log_probs"])
+        of_the_text = text_perplexity(trained.model, trained.data, defined.source, "test", test)
+        metrics |= content(of_the_text, "test_")
         if isinstance(defined.source, ToyLanguage):
             metrics |= _truth(defined.source)
         cost = _cost(trained)

@@ -35,6 +35,7 @@ class Method(ABC):
     """A way to predict a text with a trained model. Making one checks its options."""
 
     kind: ClassVar[str]  # the method's name, whatever its values
+    in_one_column: ClassVar[bool] = True  # whether each word follows all that come before it
 
     @abstractmethod
     def options(self) -> dict[str, object]:

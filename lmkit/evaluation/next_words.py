@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from lmkit.data.windows import EvalWindows, Window, columns
-from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.evaluation.load import LoadedRun, load_run, of_running_text
 from lmkit.runs.finished import FinishedRun
 from lmkit.training.head_module import exact_evaluation
@@ -26,20 +25,6 @@ class NextWords(NamedTuple):
     target_prob: float | None  # None where no word follows
     target_rank: int | None  # 1: the likeliest
     top: list[tuple[int, float]]  # index and probability of the likeliest words, in order
-
-
-def known_words(option: str, text: str, vocabulary: Sequence[str]) -> list[int]:
-    """The words of a text as indices. Raises: UserError naming one that is not in `vocabulary`."""
-    index = {word: i for i, word in enumerate(vocabulary)}
-    words = text.split()
-    if not words:
-        raise UserError(f"{option} must hold a word")
-    for word in words:
-        if word not in index:
-            near = did_you_mean(word, vocabulary)
-            unknown = "; write <unk> for rare words" if "<unk>" in index else ""
-            raise UserError(f"{option}: {word!r} is not in the run's vocabulary{near}{unknown}")
-    return [index[word] for word in words]
 
 
 class SplitReader:
@@ -59,6 +44,7 @@ class SplitReader:
         self.model, data = of_running_text(run)
         self.run, self.split, self.top = run, split, top
         self.vocabulary = data.corpus.vocabulary
+        self.tokenizer = run.source.tokenizer_by(self.vocabulary)
         self.tokens: np.ndarray = data.corpus.tokens(split)  # int64, (num_tokens,)
         self._length = data.eval_length  # words read at a time: changes the order of sums only
 
@@ -73,10 +59,6 @@ class SplitReader:
         """Whether both read the same words by the same vocabulary."""
         same_words = np.array_equal(self.tokens, other.tokens)
         return self.vocabulary == other.vocabulary and same_words
-
-    def known_words(self, option: str, text: str) -> list[int]:
-        """The words of a text as indices into the run's vocabulary; see the function."""
-        return known_words(option, text, self.vocabulary)
 
     def next_words(self, positions: Sequence[int]) -> dict[int, NextWords]:
         """What the model expects at each of the positions, with a bar."""

@@ -11,6 +11,7 @@ class Static(Method):
     """Predicts batches as training's validation does: state is carried, nothing else is."""
 
     kind = "static"
+    in_one_column = False
 
     def options(self) -> dict[str, object]:
         return {}

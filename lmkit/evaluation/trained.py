@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmkit.data.corpus import EOS
+from lmkit.data.corpus import Corpus
+from lmkit.data.tokenizer import Tokenizer, Words
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.runs.finished import read_finished
 from lmkit.runs.folder import RunFolder
@@ -23,6 +24,7 @@ from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.head_module import HeadModule, exact_evaluation
 from lmkit.training.language_model import LanguageModel
+from lmkit.training.make import make
 
 UNKNOWN = "<unk>"
 
@@ -42,7 +44,8 @@ class TrainedRun:
         """log P of every word where each word of `text` stands: (N, V), nats, on the CPU.
 
         The text is taken to follow an end of line, as in the corpora. Words are parted by white
-        space; those that the model does not know are <unk> where it has such a word.
+        space; those that the model does not know are <unk> where it has such a word. A model of
+        subwords reads the text as it is written, with the blank that its lines may begin with.
 
         Raises: UserError for a text without words, an unknown word, or a model of something else.
         """
@@ -50,16 +53,23 @@ class TrainedRun:
         if not isinstance(model, LanguageModel):
             raise UserError(f"{self.folder.path} is no language model of running text")
         words = self.word_indices(text)
-        inputs_T1 = torch.tensor([*self.word_indices(EOS), *words[:-1]], device=model.device)[
-            :, None
-        ]
+        inputs_T = torch.tensor([self.tokenizer.line_end(), *words[:-1]], device=model.device)
+        inputs_T1 = inputs_T[:, None]
         with exact_evaluation(model, model.device.type):
             output = model.trunk(inputs_T1, model.trunk.initial_state(1))
             log_probs_NV: Tensor = model.head.log_probs(model.head_input(output))
         return log_probs_NV.cpu()
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What reads and writes text by the run's vocabulary."""
+        source: Corpus = make(self.config["data"], "data", Corpus)
+        return source.tokenizer_by(self.vocabulary)
+
     def word_indices(self, text: str) -> list[int]:
-        """The words of a text by their indices. Raises: UserError as `log_probs`."""
+        """The words or subwords of a text by their indices. Raises: UserError as `log_probs`."""
+        if not isinstance(self.tokenizer, Words):
+            return self.tokenizer.ids("the text", text)
         index = {word: position for position, word in enumerate(self.vocabulary)}
         words = text.split()
         if not words:

@@ -29,6 +29,7 @@ from lmkit.report.rank_gradient_perplexity import rank_gradient_perplexity
 from lmkit.report.runs_section import runs_section
 from lmkit.report.summary import summary
 from lmkit.report.synthetic_studies import synthetic_studies
+from lmkit.report.tokenizers import tokenizers
 from lmkit.runs.finished import FinishedRun, LeftOut
 
 TITLE = "Softmax heads compared"
@@ -80,6 +81,7 @@ def make_report(
         files.config(run)  # is named where it is damaged, although the identity says all
     with house_style():
         chapters = [_chapter(study, files, analyses, window) for study in per_corpus]
+        chapters += [Chapter(each.key, each.title, [], [each]) for each in tokenizers(per_corpus)]
         if keys is not None:
             chapters, absent = _only(keys, chapters)
             unread += absent

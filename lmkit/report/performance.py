@@ -22,9 +22,19 @@ from lmkit.comparison.ranks import rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.comparison.settings import differing_settings
 from lmkit.presentation.section import Section
-from lmkit.presentation.tables import Column, Heading, Row, Table, number, p_value
+from lmkit.presentation.tables import (
+    Cell,
+    Column,
+    Heading,
+    Row,
+    Table,
+    absent,
+    number,
+    p_value,
+)
 from lmkit.report.cost import cost
 from lmkit.report.published_tables import beside_published, rank_and_difference
+from lmkit.report.tokenizers import tokens_a_word
 
 
 def performance(study: Study, tested: Sequence[Compared], files: Files) -> Section:
@@ -77,6 +87,7 @@ def _performance_table(
                 number(parameters_in_millions(group)),
                 spread_cell(group.cost("seconds_per_epoch"), 1),
                 *map(spread_cell, perplexities),
+                *_of_subwords(group),
                 spread_cell(rank_at(group, files, contexts), 0),
                 p_value(each.comparison.p_student if each.comparison else None),
             ]
@@ -93,11 +104,21 @@ def _performance_table(
         "parameters, M",
         Column("s / epoch", MEAN_SD),
         *(Column(f"{split} perplexity", MEAN_SD) for split in ("train", "valid", "test")),
+        Column("test, a word", MEAN_SD, is_optional=True),
+        Column("test, bits a byte", MEAN_SD, is_optional=True),
         Column(f"Press rank ({contexts:,} contexts)" if contexts else "Press rank", MEAN_SD),
         "p, Student",
     ]
     title = "Perplexity, rank and cost"
     return Table("performance", title, caption, columns, rows, is_main=True)
+
+
+def _of_subwords(group: Group) -> list[Cell]:
+    """Perplexity a word and bits a byte, which models of words need not say beside their own."""
+    if tokens_a_word(group) in (None, 1):
+        return [absent(2), absent(2)]
+    bits = spread_cell(group.spread("test_bits_per_byte"), 4)
+    return [spread_cell(group.spread("test_word_ppl")), bits]
 
 
 def _significance_table(study: Study, tested: Sequence[Compared]) -> Table:

@@ -14,7 +14,16 @@ Value = str | int | float | bool
 
 DEFAULT_PROJECT = "lmkit"  # of a run that was trained without W&B
 _NAMED = ("head", "trunk", "trigger", "data")  # sections whose kinds a run has names for
-_RESULTS = ("train_ppl", "valid_ppl", "test_ppl", "floor_ppl", "best_epoch", "true_rank")
+_RESULTS = (
+    "train_ppl",
+    "valid_ppl",
+    "test_ppl",
+    "test_word_ppl",
+    "test_bits_per_byte",
+    "floor_ppl",
+    "best_epoch",
+    "true_rank",
+)
 _COSTS = ("parameters", "seconds_per_epoch")
 _RANKS = ("press_rank", "stable_rank", "participation_ratio", "entropy_rank")
 

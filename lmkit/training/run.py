@@ -116,7 +116,8 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
     data.train_batches.limit = trainer.windows_per_epoch
     folder.prepare(yaml.safe_dump(config, sort_keys=False), run.identity, names, lock.check)
     resumed = _checkpoint_to_resume(run)
-    run.log.write(_first_line(run, model, defined.accelerator, resumed))
+    size = f"{len(run.vocabulary):,} {defined.source.unit}"
+    run.log.write(_first_line(run, size, model, defined.accelerator, resumed))
     tell(trainer.loggers, lambda observer: observer.begin(folder, config, names))
     if resumed is None and "finetuned_from" in config:
         start_from(config["finetuned_from"], model, checkpoints, lock.check)
@@ -186,7 +187,7 @@ def _trainer(defined: RunDefinition, run: RunContext, callbacks: Sequence[pl.Cal
 
 
 def _first_line(
-    run: RunContext, model: HeadModule, accelerator: str, resumed: _Resumed | None
+    run: RunContext, size: str, model: HeadModule, accelerator: str, resumed: _Resumed | None
 ) -> str:
     """What the log says before all else."""
     names, parameters = run.names, sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -199,7 +200,7 @@ def _first_line(
     else:
         where = "starting"
     return (
-        f"{run.folder.path}: {names.head} on {names.corpus} ({len(run.vocabulary):,} words), "
+        f"{run.folder.path}: {names.head} on {names.corpus} ({size}), "
         f"{parameters:,} parameters, {device}; {where}"
     )
 

@@ -16,6 +16,7 @@ from lmkit.analyses.prediction_contexts import (
     random_positions,
 )
 from lmkit.data.corpus import TextCorpus
+from lmkit.data.tokenizer import Words
 from lmkit.errors.user_error import UserError
 
 VOCABULARY = ["a", "b", "c"]
@@ -29,7 +30,7 @@ def test_all_published_contexts_are_in_ptbs_test_split(data_root):
     assert len({context.position for context in found}) == len(found) == 18
     (tons,) = (context for context in found if context.position == 2700)
     assert corpus.vocabulary[corpus.test[2700]] == "tons"
-    assert last_words(tons, corpus.test, corpus.vocabulary).endswith(" N")
+    assert last_words(tons, corpus.test, Words(corpus.vocabulary)).endswith(" N")
     # another text, or another split, has none of them
     assert published(corpus.test[1:], corpus.vocabulary, "test") == []
     assert published(corpus.test[:3000], corpus.vocabulary, "test") == []
@@ -75,7 +76,7 @@ def test_largest_margins_both_ways():
 
 
 def test_last_words_before_the_predicted_one():
-    assert last_words(Context("", "position", 3), TOKENS, VOCABULARY) == "a b c"
-    assert last_words(Context("", "text", None, (2, 2)), TOKENS, VOCABULARY) == "c c"
+    assert last_words(Context("", "position", 3), TOKENS, Words(VOCABULARY)) == "a b c"
+    assert last_words(Context("", "text", None, (2, 2)), TOKENS, Words(VOCABULARY)) == "c c"
     long = np.arange(40) % 3
-    assert len(last_words(Context("", "position", 30), long, VOCABULARY).split()) == 12
+    assert len(last_words(Context("", "position", 30), long, Words(VOCABULARY)).split()) == 12

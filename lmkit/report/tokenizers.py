@@ -1,0 +1,98 @@
+"""Runs that read one text as different tokens, in figures that compare all the same.
+
+A perplexity is one a token. Over the same words and over the same bytes, models of words and of
+subwords compare (lmkit/evaluation/text_perplexity.py has the formulas).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from lmkit.comparison.cells import MEAN_SD, spread_cell
+from lmkit.comparison.groups import Group, Study
+from lmkit.presentation.section import Section
+from lmkit.presentation.tables import Column, Heading, Row, Table, number
+from lmkit.runs.finished import FinishedRun
+
+
+class _OfText(NamedTuple):
+    """A group, and the study whose tokens it has."""
+
+    study: Study
+    group: Group
+
+
+def tokenizers(studies: Sequence[Study]) -> list[Section]:
+    """A section with a table for each test text that runs read as different tokens; else []."""
+    by_text: dict[str, list[_OfText]] = {}
+    for study in studies:
+        for group in study.groups:
+            text = _text(group.runs[0]).get("sha256")
+            if text is not None:
+                by_text.setdefault(str(text), []).append(_OfText(study, group))
+    of_several = [
+        groups for groups in by_text.values() if len({tokens_a_word(g.group) for g in groups}) > 1
+    ]
+    if not of_several:
+        return []
+    return [
+        Section(
+            "tokenizers",
+            "Words and subwords",
+            "Does a head, or a trunk, do as well with subwords as with words? Perplexities of "
+            "different tokens do not compare; those a word and bits a byte do.",
+            [_table(index, groups) for index, groups in enumerate(of_several, 1)],
+        )
+    ]
+
+
+def tokens_a_word(group: Group) -> float | None:
+    """Tokens of test for each word of it, 1 of words; None where test is no text."""
+    text = _text(group.runs[0])
+    tokens, words = text.get("tokens"), text.get("words")
+    return tokens / words if isinstance(tokens, int) and isinstance(words, int) else None
+
+
+def _text(run: FinishedRun) -> Mapping[str, object]:
+    """What the run's result says of the test text; {} where it says nothing."""
+    text = run.result.metrics.get("test_text")
+    return text if isinstance(text, dict) else {}
+
+
+def _table(index: int, groups: Sequence[_OfText]) -> Table:
+    rows: list[Row] = []
+    for study, group in groups:
+        parameters = group.cost("parameters")
+        rows.append(
+            [
+                study.title,
+                group.names.trunk,
+                group.label,
+                len(group.runs),
+                number(None if parameters is None else parameters.mean / 1e6),
+                number(tokens_a_word(group), 3),
+                spread_cell(group.spread("test_ppl")),
+                spread_cell(group.spread("test_word_ppl")),
+                spread_cell(group.spread("test_bits_per_byte"), 4),
+            ]
+        )
+    size = _text(groups[0].group.runs[0])
+    caption = (
+        f"One test text, {size.get('words'):,} words and {size.get('bytes'):,} bytes, as different "
+        "tokens: mean ± one standard deviation over seeds. A word is one between white space, or "
+        "the end of a line. The state is carried in one column."
+    )
+    columns: list[Heading] = [
+        "text and tokens",
+        "trunk",
+        "head",
+        "seeds",
+        "parameters, M",
+        "tokens a word",
+        Column("test perplexity a token", MEAN_SD),
+        Column("a word", MEAN_SD),
+        Column("bits a byte", MEAN_SD),
+    ]
+    title = f"Words and subwords of {groups[0].study.short}"
+    return Table(f"tokenizers_{index}", title, caption, columns, rows, is_main=True)

@@ -1,0 +1,215 @@
+"""Subwords, as typed: what a run of them measures beside one of words, and what cannot be asked."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import lmkit as package
+from lmkit.cli.entry import experiment_config
+from lmkit.comparison.baselines import with_baselines
+from lmkit.comparison.groups import studies
+from lmkit.comparison.published_runs import published_of
+from lmkit.comparison.run_files import Files
+from lmkit.data.toy import ToyLanguage
+from lmkit.report.performance import performance
+from lmkit.report.published_perplexities import published_perplexities
+from lmkit.report.tokenizers import tokenizers
+from lmkit.runs.checksums import parse_json
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.selection import select_runs
+from tests.claims.conftest import typed_in
+
+TINY = (
+    *("data=text", "threads=1", "logger=csv", "callbacks.progress_bar=null"),
+    *("callbacks.spectrum=null", "conclusion.contexts=60", "windows.batch_size=10"),
+    *("trunk.emb_dim=6", "trunk.hidden_dim=8", "trunk.out_dim=6", "trunk.num_layers=2"),
+    *("windows.bptt=20", "optimizer.lr=5", "max_epochs=2", "switch_epoch=1"),
+)
+SUBWORDS = "penn_softmax"  # the name of a published experiment, which a run of subwords is not
+BPE = ("data.tokenizer=bpe", "data.vocab_size=280")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a text, a run of its words and one of its subwords: not to be written to."""
+    folder = tmp_path_factory.mktemp("subwords")
+    (folder / "text").mkdir()
+    toy = ToyLanguage(
+        name="toy", num_words=40, rank=5, context_strength=1.0, zipf_exponent=1.0, seed=1,
+        sentence_length=9, train_tokens=3000, valid_tokens=400, test_tokens=300,
+    ).load()  # fmt: skip
+    for split in ("train", "valid", "test"):
+        words = " ".join(toy.vocabulary[index] for index in toy.tokens(split))
+        text = words.replace("w3 ", "<unk> ").replace("w2 ", "Grüße ").replace(" <eos>", " \n")
+        # the first word, w39, is of several subwords
+        (folder / "text" / f"{split}.txt").write_bytes(f" w39 {text} \n".encode())
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        lmkit = typed_in(folder, monkeypatch)
+        lmkit("train", *TINY, "data.root=text", "name=words")
+        lmkit("train", *TINY, "data.root=text", f"name={SUBWORDS}", *BPE)
+    return folder
+
+
+def run_in(place: Path, name: str) -> RunFolder:
+    return RunFolder(next((place / "runs").glob(f"{name}-*/")))
+
+
+def nats(place: Path, name: str, split: str) -> tuple[float, int, int]:
+    """Those of all words but the first, read plainly in one column; words, and bytes."""
+    run = package.load(run_in(place, name).path)
+    file = place / "text" / f"{split}.txt"
+    first, *words = re.findall(r"[^\S\n]*(?:\n|\S+)", file.read_text())
+    tokens = run.tokenizer.ids("text", first) if name == SUBWORDS else run.word_indices(first)
+    count_from = len(tokens)
+    for word in words:
+        if name == SUBWORDS:
+            tokens += run.tokenizer.ids("text", word) if word.strip() else ends_line(run, word)
+        else:
+            tokens += run.word_indices(word if word.strip() else "<eos>")
+    inputs_T1 = torch.tensor(tokens[:-1]).unsqueeze(1)
+    with torch.no_grad():
+        output = run.model.trunk(inputs_T1, run.model.trunk.initial_state(1))
+        log_probs_NV = run.model.head.log_probs(run.model.head_input(output)).double()
+    nlls = -log_probs_NV[range(len(tokens) - 1), tokens[1:]]
+    return float(nlls[count_from - 1 :].sum()), len(words), len(file.read_bytes())
+
+
+def ends_line(run, word: str) -> list[int]:
+    assert run.vocabulary[run.tokenizer.line_end()] == "ĠĊ"
+    assert word == " \n"
+    return [run.tokenizer.line_end()]
+
+
+@pytest.mark.parametrize("name", ["words", SUBWORDS])
+def test_perplexity_a_word_and_bits_a_byte_are_those_of_a_plain_computation(place, name):
+    metrics = run_in(place, name).read_result().metrics
+    total, words, num_bytes = nats(place, name, "test")
+    assert metrics["test_text"]["words"] == words
+    assert metrics["test_text"]["bytes"] == num_bytes
+    assert metrics["test_word_ppl"] == pytest.approx(math.exp(total / words), rel=1e-5)
+    assert metrics["test_bits_per_byte"] == pytest.approx(total / math.log(2) / num_bytes, rel=1e-5)
+
+
+def test_a_word_of_a_word_level_run_is_a_token(place):
+    words, subwords = (run_in(place, name).read_result().metrics for name in ("words", SUBWORDS))
+    assert words["test_word_ppl"] == words["test_ppl"]
+    assert words["test_text"]["tokens"] == words["test_text"]["words"] == words["test_tokens"]
+    assert subwords["test_text"]["tokens"] > subwords["test_text"]["words"]
+    same = ("words", "bytes", "sha256")
+    assert [words["test_text"][k] for k in same] == [subwords["test_text"][k] for k in same]
+    assert subwords["test_ppl"] < subwords["test_word_ppl"]
+
+
+def test_evaluation_of_valid_compares_in_one_column_too(place, monkeypatch, capsys):
+    lmkit = typed_in(place, monkeypatch)
+    folder = run_in(place, SUBWORDS)
+    lmkit("evaluate", f"run={folder.path}", "split=valid")
+    content = parse_json((folder.analysis / "evaluate_static_valid.json").read_bytes())
+    total, words, num_bytes = nats(place, SUBWORDS, "valid")
+    assert content["word_ppl"] == pytest.approx(math.exp(total / words), rel=1e-5)
+    assert content["bits_per_byte"] == pytest.approx(total / math.log(2) / num_bytes, rel=1e-5)
+    assert "bits a byte, one column" in capsys.readouterr().out
+    lmkit("evaluate", f"run={folder.path}", "method=cache", "method.weight=0")
+    content = parse_json((folder.analysis / "evaluate_cache_test.json").read_bytes())
+    metrics = folder.read_result().metrics
+    assert content["word_ppl"] == pytest.approx(metrics["test_word_ppl"], rel=1e-6)
+    assert content["text"] == metrics["test_text"]
+
+
+def test_tables_and_results_say_what_compares(place, monkeypatch, capsys):
+    lmkit = typed_in(place, monkeypatch)
+    for name in ("words", SUBWORDS):
+        lmkit("train", *TINY, "data.root=text", f"name={name}", *(BPE if name == SUBWORDS else ()))
+        shown = capsys.readouterr().out
+        assert "already finished" in shown
+        assert "test bits a byte" in shown
+        assert ("test perplexity a word" in shown) == (name == SUBWORDS)
+    rows = {str(row["experiment"]): row for row in package.results("runs")}
+    metrics = run_in(place, SUBWORDS).read_result().metrics
+    assert rows[SUBWORDS]["test_word_ppl"] == metrics["test_word_ppl"]
+    assert rows[SUBWORDS]["test_text.bytes"] == rows["words"]["test_text.bytes"]
+    assert rows[SUBWORDS]["corpus_name"] == "text, BPE 280"
+    assert "(280 subwords)" in run_in(place, SUBWORDS).log.read_text()
+
+
+def test_the_report_sets_words_beside_subwords(place):
+    runs = select_runs("runs", str(place / "runs")).runs
+    per_corpus, left_out = studies(runs, "softmax", experiment_config)
+    assert not left_out
+    (section,) = tokenizers(per_corpus)
+    (table,) = section.blocks
+    rows = {cells[0].text: [cell.values[0] for cell in cells[-4:]] for cells in table.rows}
+    assert set(rows) == {"text", "text, BPE 280"}
+    for name, corpus in (("words", "text"), (SUBWORDS, "text, BPE 280")):
+        metrics = run_in(place, name).read_result().metrics
+        tokens = metrics["test_text"]["tokens"] / metrics["test_text"]["words"]
+        wanted = [metrics[f"test_{key}"] for key in ("ppl", "word_ppl", "bits_per_byte")]
+        assert rows[corpus] == [tokens, *wanted]
+    for study in per_corpus:
+        main, *_ = performance(study, with_baselines(study), Files()).blocks
+        columns = {column.name for column in main.columns}
+        assert ("test, a word" in columns) == (study.short == "text BPE 280")
+        assert tokenizers([study]) == []
+
+
+def test_no_published_perplexity_of_words_stands_beside_subwords(place):
+    run = next(r for r in select_runs("runs", str(place / "runs")).runs if SUBWORDS in r.name)
+    (study,), _ = studies([run], "softmax", experiment_config)
+    (group,) = study.groups
+    assert run.result.experiment == "penn_softmax"
+    assert published_of(group, study) is None
+    section = published_perplexities(study, Files())
+    assert not section.blocks
+    assert section.missing == ["no published table is about text BPE 280 of this size"]
+
+
+def test_analyses_read_and_write_subwords(place, monkeypatch, capsys):
+    lmkit = typed_in(place, monkeypatch)
+    folder = run_in(place, SUBWORDS)
+    lmkit("samples", f"run={folder.path}", "length=30", "texts=1", 'prompt="w1 Grüße"')
+    (text,) = parse_json((folder.analysis / "samples.json").read_bytes())["texts"]
+    assert text.startswith(" w1 Grüße")
+    longest = max((place / "text" / "test.txt").read_text().split("\n"), key=len)
+    words = " ".join(longest.split()[1:4])
+    lmkit("predictions", f"run={folder.path}", f'texts=["{words}"]', "random=1", "hits=5")
+    contexts = parse_json((folder.analysis / "predictions.json").read_bytes())["contexts"]
+    assert contexts[0]["position"] is not None
+    assert contexts[0]["context"].endswith(words)
+    lmkit("embeddings", f"run={folder.path}")
+    content = parse_json((folder.analysis / "embeddings.json").read_bytes())
+    assert content["word_similarity"] == {}
+    assert "the tokens are subwords, not words" in " ".join(capsys.readouterr().out.split())
+    run = package.load(folder.path)
+    assert len(run.log_probs(" w1 Grüße")) == len(run.word_indices(" w1 Grüße")) > 2
+
+
+def test_a_text_of_other_words_is_read_with_the_runs_own_subwords(place, monkeypatch, tmp_path):
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text(" Words of which the run knows none .\n")
+    lmkit = typed_in(place, monkeypatch)
+    folder = run_in(place, SUBWORDS)
+    lmkit("evaluate", f"run={folder.path}", f"data_root={tmp_path}", "checkpoint=last")
+    content = parse_json((folder.analysis / "evaluate_static_test_last.json").read_bytes())
+    assert content["text"]["words"] == 8
+    assert content["bits_per_byte"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("data=toy", *BPE), "tokenizer"),
+        (("experiment=dialogue_softmax", "data.tokenizer=bpe"), "data.tokenizer must be one of"),
+        (("data=penn", "data.vocab_size=8000"), "data.vocab_size=8000 is for data.tokenizer=bpe"),
+        (("data=penn", "data.tokenizer=bpe"), "data.vocab_size must be a whole number"),
+    ],
+)
+def test_what_has_no_subwords_is_refused_by_name(
+    refused: Callable[..., str], options: tuple[str, ...], message: str
+):
+    assert message in refused("train", "logger=csv", *options)

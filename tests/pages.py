@@ -23,7 +23,9 @@ def shell_lines(page: str) -> Iterator[str]:
 
 def lmkit_command(line: str) -> str | None:
     """`lmkit ...` of a shell line, without what starts it; None where the line is another's."""
-    match = re.search(r"(?:^|PYTHONPATH=\S+ |srun \S+ |exec )(lmkit .*?)\"?$", line.strip())
+    match = re.search(
+        r"(?:^|^\.venv/bin/|PYTHONPATH=\S+ |srun \S+ |exec )(lmkit .*?)\"?$", line.strip()
+    )
     return match[1] if match else None
 
 

@@ -22,7 +22,8 @@ from lmkit.presentation.terminal import to_terminal
 if TYPE_CHECKING:  # it imports torch, which --help must not wait for
     from lmkit.training.model_size import Part
 
-CHOICES = ("trunk", "head", "head.mixture", "head.transform", "objective", "optimizer", "trigger")
+HEAD = ("head", "head.mixture", "head.transform")
+CHOICES = ("trunk", *HEAD, "objective", "optimizer", "schedule", "trigger")
 LANGUAGE_MODEL = "lmkit.training.language_model.LanguageModel"
 LEGEND = """\
 MFLOPs: two FLOPs a multiply-add of the matrix products, forward or (training)

@@ -58,7 +58,11 @@ def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:
     }
     if plain["seed"] is not None:
         changes["seed"] = plain["seed"]
-    return training.finetuning.finetuning_config(start, changes, plain["lr"], plain["data_root"])
+    config: dict[str, Any] = training.finetuning.finetuning_config(
+        start, changes, plain["lr"], plain["data_root"]
+    )
+    _require_lasting_schedule(config)
+    return config
 
 
 @cache
@@ -87,6 +91,16 @@ def _stage(plain: Mapping[str, Any]) -> dict[str, Any]:
         "max_epochs": plain["max_epochs"],
         "patience": plain["n"],  # the budget that ends it: a larger n goes on
     }
+
+
+def _require_lasting_schedule(config: Mapping[str, Any]) -> None:
+    """Raises UserError where the lr would come to its end before the budget does."""
+    epochs, budget = config["schedule"].get("epochs"), config["max_epochs"]
+    if epochs is not None and (budget is None or budget > epochs):
+        raise UserError(
+            f"the run's schedule ends after {epochs} epochs, and the finetuning begins with it "
+            f"anew: give max_epochs={epochs} or fewer, not {budget}"
+        )
 
 
 def _finished(path: str) -> RunFolder:

@@ -87,6 +87,14 @@ def test_it_trains_and_is_measured_as_any_trunk(trained, lmkit):
     assert "samples.json" in written
 
 
+def test_it_is_finetuned_within_the_epochs_of_its_schedule(trained, lmkit, refused):
+    start = ("finetune", f"run={trained}", "logger=csv", "callbacks=[default]", "runs_dir=runs")
+    assert "give max_epochs=3 or fewer" in refused(*start)
+    lmkit(*start, "max_epochs=2", "callbacks.spectrum=null", "callbacks.progress_bar=null")
+    (row,) = Path("runs").glob("*_finetune-*/result.json")
+    assert json.loads(row.read_text())["metrics"]["valid_ppl"] < 35
+
+
 def test_log_p_is_that_of_any_cut_into_windows(trained):
     import lmkit as package
 

@@ -18,6 +18,7 @@ from lmkit.heads.transforms import Identity, PiecewiseLinear
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.model_size import Part, parts, total
 from lmkit.trunk.awd_lstm import AWDLSTM
+from lmkit.trunk.transformer import Transformer
 from tests.language_models import head_parts, language_model
 
 V, E, H, D, K = 13, 5, 7, 6, 3
@@ -56,6 +57,25 @@ def test_counts_of_a_mixture_of_softmaxes_are_those_by_hand():
         "mixture.latent": Part("mixture.latent", 105, 105, 420, 180, 540),
         "transform": Part("transform", 0, 11, 44, 0, 0),
     }
+
+
+def test_a_transformer_has_its_attention_beside_its_matrices():
+    trunk = Transformer(
+        **{"num_words": V, "emb_dim": E, "hidden_dim": H, "out_dim": D, "num_layers": 2},
+        num_heads=2,  # of 4 channels
+        ffn_dim=9,
+        memory=10,
+    )
+    head = Head(head_parts(SingleContext(D), Identity(), V))
+    found = by_name(parts(language_model(trunk, head)))
+    products = H * 3 * 8 + 8 * H + H * 2 * 9 + 9 * H
+    count = products + 2 * H  # and two norms
+    assert found["layers.1"] == Part(
+        "layers.1", count, count, 4 * count, 2 * products, 6 * products
+    )
+    assert found["attention"] == Part("attention", 0, 0, 0, 2 * 4 * 8 * 11, 3 * 2 * 4 * 8 * 11)
+    assert found["input_map"].forward_flops == 2 * E * H
+    assert found["output_map"].forward_flops == 2 * H * D
 
 
 def test_an_untied_embedding_is_looked_up_and_not_multiplied():

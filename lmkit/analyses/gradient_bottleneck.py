@@ -1,11 +1,13 @@
-"""Which share of the loss gradient at the logits passes a run's decoder, to its context vectors.
+"""What of the loss gradient at the logits passes a run's decoder, and what a step makes of it.
 
-Godey and Artzi 2026.
+Godey and Artzi 2026 (arXiv 2603.10145). The share of the gradient's norm that passes is theirs, and
+so is the rank of what a step changes, which lmkit measures on log P, so that every head has one:
+see `lmkit.training.logit_update`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
@@ -15,7 +17,7 @@ from lmkit.comparison.groups import Study, spread_of
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Section
 from lmkit.presentation.side_by_side import side_by_side
-from lmkit.presentation.tables import Column, Table, number, whole, word
+from lmkit.presentation.tables import Cell, Column, Table, number, whole, word
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 
@@ -27,7 +29,12 @@ _SHARES = {
     "high_share": "  5 % are above",
     "isotropic_share": "share of a random direction",
 }
-_IN_REPORT = ("share", "mean_share", "isotropic_share")
+_UPDATE = {
+    "update_contexts": "contexts of a step",
+    "update_rank": "rank of log P's change",
+    "update_bound": "  at most",
+    "update_cosine": "cosine with what is asked",
+}
 
 
 class GradientBottleneck(Analysis):
@@ -65,6 +72,7 @@ class GradientBottleneck(Analysis):
             for measured in content["checkpoints"]
         }
         rows = ["epoch", "weights", "decoder's rank", "words", *_SHARES.values()]
+        rows += ["norm that is lost", *_UPDATE.values()]
         title = f"Loss gradient that reaches the contexts: {self.first}"
         return side_by_side(self.name, title, rows, columns)
 
@@ -75,7 +83,10 @@ class GradientBottleneck(Analysis):
         if without:
             how = "lmkit gradient_bottleneck run=RUNS"
             missing.append(f"no gradient_bottleneck.json: {listed(without)}: {how}")
-        intro = "How much of the loss gradient at the logits reaches the context vectors?"
+        intro = (
+            "How much of the loss gradient at the logits reaches the context vectors, and how much "
+            "of what the loss asks for does a step do?"
+        )
         blocks = [table] if table else []
         return [Section("gradient", "Gradient bottleneck", intro, blocks, missing)]
 
@@ -96,18 +107,28 @@ def logged_epochs(run: RunFolder) -> list[dict[str, float]]:
 
 def _column(measured: Content) -> list[str]:
     """The cells of one checkpoint."""
+    lost = lost_norm(measured)
     return [
         str(measured["epoch"]),
         "averaged" if measured["averaged"] else "raw",
-        str(measured["decoder_rank"]),
+        whole(measured["decoder_rank"]).text,
         f"{measured['num_words']:,}",
-        *(f"{measured[share]:.4f}" for share in _SHARES),
+        *(number(measured[share], 4).text for share in _SHARES),
+        number(lost, 4).text,
+        *(whole(measured[name]).text for name in list(_UPDATE)[:-1]),
+        number(measured["update_cosine"], 4).text,
     ]
 
 
-def _check(content: Content) -> None:
+def lost_norm(content: Content) -> float | None:
+    """The part of the gradient's norm that is lost at the decoder: 1 - share."""
+    share = content["share"]
+    return None if share is None else 1 - float(share)
+
+
+def check(content: Content) -> None:
     """Raises an error of Python's where something is missing that the report reads."""
-    for name in _IN_REPORT:
+    for name in ("share", "mean_share", "isotropic_share"):
         number(content[name])
     whole(content["decoder_rank"]), whole(content["num_contexts"])
 
@@ -116,29 +137,42 @@ def _table(study: Study, files: Files) -> tuple[Table | None, list[str]]:
     """Means over seeds, and the groups without a measurement."""
     rows, without = [], []
     for group in study.groups:
-        contents = [*files.of_runs(group.runs, GradientBottleneck, check=_check).values()]
+        contents = [*files.of_runs(group.runs, GradientBottleneck, check=check).values()]
         if not contents:
             without.append(group.label)
             continue
-        shares = [
-            spread_of(
-                [100 * content[name] for content in contents if content.get(name) is not None]
-            )
-            for name in _IN_REPORT
-        ]
         first = contents[0]
-        cells = [whole(first.get("decoder_rank")), whole(first.get("num_contexts"))]
-        rows.append([word(group.label), *cells, *(spread_cell(share, 2) for share in shares)])
+        cells = [whole(first["decoder_rank"]), whole(first["num_contexts"])]
+        rows.append([word(group.label), *cells, *_spreads(contents)])
     if not rows:
         return None, without
     columns = [
         Column("head", is_text=True),
         Column("decoder's rank"),
         Column("contexts"),
-        *(Column(f"{_SHARES[name]}, %", ("mean", "sd")) for name in _IN_REPORT),
+        Column("norm lost, %", ("mean", "sd")),
+        Column("lost of a context's, mean %", ("mean", "sd")),
+        Column("of a random direction, %", ("mean", "sd")),
+        Column("rank of log P's change", ("mean", "sd")),
+        Column("at most", is_optional=True),
+        Column("cosine with what is asked", ("mean", "sd")),
     ]
     caption = (
-        "Share of the norm of the loss gradient at the logits that reaches the context vectors "
-        f"through the decoder, {study.short}: mean ± one standard deviation over seeds."
+        "Part of the norm of the loss gradient at the logits that is lost on the way to the "
+        "context vectors, as it lies outside the decoder's column space; and the rank of log P's "
+        "first-order change by a step of gradient descent, with its cosine with the change that "
+        f"the loss asks for, {study.short}: mean ± one standard deviation over seeds."
     )
     return Table("gradient_bottleneck", "Gradient bottleneck", caption, columns, rows), without
+
+
+def _spreads(contents: Sequence[Content]) -> list[Cell]:
+    """The cells of a group that follow the sizes."""
+
+    def cell(name: str, digits: int, lost: bool = False) -> Cell:
+        values = [content[name] for content in contents if content.get(name) is not None]
+        return spread_cell(spread_of([100 * (1 - v) if lost else v for v in values]), digits)
+
+    bound = contents[0].get("update_bound")
+    shares = [cell(name, 2, lost=True) for name in ("share", "mean_share", "isotropic_share")]
+    return [*shares, cell("update_rank", 0), whole(bound), cell("update_cosine", 3)]

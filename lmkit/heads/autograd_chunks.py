@@ -46,6 +46,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, matrix: Tensor) -> Tensor:
         ctx.save_for_backward(rows, matrix)
+        ctx.save_for_forward(rows, matrix)
         products = cpu.product(rows.flatten(0, -2), matrix.T)
         return torch.unflatten(products, 0, rows.shape[:-1])
 
@@ -60,6 +61,12 @@ class _Product(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             grad_matrix = cpu.product(grad.T, rows.flatten(0, -2))
         return grad_rows, grad_matrix
+
+    @staticmethod
+    def jvp(ctx: Any, rows_move: Tensor, matrix_move: Tensor) -> Tensor:
+        rows, matrix = ctx.saved_tensors
+        move: Tensor = rows_move @ matrix.T + rows @ matrix_move.T
+        return move
 
 
 def called(module: nn.Module, parameters: Sequence[Tensor], x: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from lmkit.report.performance import performance
 from lmkit.report.published_hyperparameters import published_hyperparameters
 from lmkit.report.published_perplexities import published_perplexities
 from lmkit.report.rank_and_perplexity import Window, rank_and_perplexity
+from lmkit.report.rank_gradient_perplexity import rank_gradient_perplexity
 from lmkit.report.runs_section import runs_section
 from lmkit.report.summary import summary
 from lmkit.report.synthetic_studies import synthetic_studies
@@ -114,6 +115,7 @@ def _chapter(
         published_perplexities(study, files),
         pairwise_tests(study),
         rank_and_perplexity(study, files, window),
+        rank_gradient_perplexity(study, files),
         averaging(study, files),
         mixtures(study, files),
         mixture_figures(study, files),

@@ -1,4 +1,4 @@
-"""Perplexity, and rank where it was measured, over epochs, with the switch to averaging marked."""
+"""Perplexity, and rank and gradient where they were measured, over epochs; rings mark averaging."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from lmkit.runs.metrics import Row
 
 _SHOWN = 8
 _RANK = "spectrum/valid_log_probs/press_rank"
+_SHARE = "gradient_bottleneck/valid_share"
+_UPDATE = "gradient_bottleneck/valid_update_rank"
 
 
 class Curve(NamedTuple):
@@ -51,10 +53,12 @@ def curves(study: Study, files: Files) -> Section:
             ("valid/ppl", "curve_valid", "Valid perplexity", "valid perplexity"),
             ("train/ppl", "curve_train", "Training perplexity", "train perplexity (dropout on)"),
             (_RANK, "curve_rank", "Rank while training", "Press rank, first valid contexts"),
+            (_SHARE, "curve_share", "Gradient that passes the decoder", "share of the norm"),
+            (_UPDATE, "curve_update", "Rank of a step's change of log P", "Press rank"),
         )
         if any(metric in row for curve in shown for row in curve.epochs)
     ]
-    if shown and len(drawings) < 3:
+    if shown and all(drawing.key != "curve_rank" for drawing in drawings):
         missing.append("no rank while training (callbacks.spectrum.every)")
     return Section(
         "curves",
@@ -80,9 +84,9 @@ def _drawing(
         _mark_switch(axes, points, curve.switched_after, look["color"])
     over_epochs(axes)
     axes.set_ylabel(label)
-    if metric == _RANK:
+    if metric in (_RANK, _UPDATE):
         integer_ticks(axes.yaxis)
-    else:
+    elif metric != _SHARE:
         log_perplexities(axes)
     legend_below(axes)
     caption = f"{title} of {study.short} over epochs; rings: averaging starts after them.{note}"

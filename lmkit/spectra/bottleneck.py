@@ -46,6 +46,11 @@ class GradientShares:
         self._passed: list[Tensor] = []
         self._whole: list[Tensor] = []
 
+    @property
+    def rank(self) -> int:
+        """R."""
+        return self._basis_VR.shape[1]
+
     def add(self, gradient_NV: Tensor) -> None:
         """Adds gradients, from any device."""
         gradient_NV = gradient_NV.detach().to(self._basis_VR)

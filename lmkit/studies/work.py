@@ -60,24 +60,38 @@ class Work:
     ) -> None:
         self._progress.stop()
 
-    def plan(self, total: int) -> None:
-        """Tells the progress bar how many pieces there will be in all."""
+    def plan(self, total: float) -> None:
+        """Tells the progress bar how many pieces there will be, or the sum of their sizes."""
         self._progress.update(self._task, total=total)
 
-    def do(self, name: str, compute: Callable[[], Piece]) -> Piece:
+    def say(self, line: str) -> None:
+        """Prints a line, above the bar."""
+        self._progress.console.print(line, highlight=False)
+
+    def has(self, name: str) -> bool:
+        """Whether an earlier start did the piece."""
+        return name in self._done
+
+    def advance(self, size: float) -> None:
+        """Moves the bar within a piece."""
+        self._progress.advance(self._task, size)
+
+    def do(self, name: str, compute: Callable[[], Piece], size: float = 1) -> Piece:
         """The piece of that name: what `compute` returns, or returned when it was done before.
 
         Args:
             name: tells the piece from all others of the study.
             compute: returns plain data.
+            size: how far the bar moves, with what `compute` has it advance.
         """
+        completed = self._progress.tasks[0].completed + size
         self._progress.update(self._task, description=name)
         if name not in self._done:
             self._done[name] = done = _timed(compute)
             if self._path is not None:
                 append_whole(self._path, checked_json({"name": name, **done._asdict()}))
         self._used.add(name)
-        self._progress.advance(self._task)
+        self._progress.update(self._task, completed=completed)
         return self._done[name].piece
 
     def cost(self) -> dict[str, float]:

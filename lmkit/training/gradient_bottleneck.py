@@ -1,4 +1,4 @@
-"""How much of the loss gradient a head passes on to its context vectors.
+"""How much of the loss gradient a head passes on to its contexts, and what a step makes of it.
 
 Shapes: N contexts, D trunk output, E embedding, K components, R rank of the decoder's weight,
 V vocabulary.
@@ -17,22 +17,44 @@ from lmkit.data.epochs import Batch
 from lmkit.errors.user_error import UserError
 from lmkit.heads.head import Head
 from lmkit.spectra.bottleneck import GradientShares, orthonormal_basis
-from lmkit.training.context_blocks import context_blocks
+from lmkit.training.context_blocks import ContextBlock, context_blocks
 from lmkit.training.head_module import HeadModule, exact_evaluation
+from lmkit.training.logit_update import logit_update
+
+UPDATE_CONTEXTS = 2000  # at most, whose change by a step is looked at
+
+
+class DecoderShares(NamedTuple):
+    """The share ||Q Q^T g|| / ||g|| of the gradients with respect to the logits.
+
+    All are None where the logits are no products of contexts with one decoder.
+    """
+
+    num_components: int | None = None  # K: each has logits, and so a gradient, of its own
+    decoder_rank: int | None = None
+    share: float | None = None  # of all gradients as one vector; 1 - share of the norm is lost
+    mean_share: float | None = None  # mean over contexts and components
+    low_share: float | None = None  # 5 % of them are lower
+    high_share: float | None = None  # 5 % of them are higher
+    isotropic_share: float | None = None  # sqrt(R / V): of a gradient of random direction
 
 
 class Bottleneck(NamedTuple):
-    """The share ||Q Q^T g|| / ||g|| of the gradients with respect to the logits."""
+    """The gradient bottleneck of a head: its `DecoderShares` and its `LogitUpdate`."""
 
     num_contexts: int
-    num_components: int  # K: each has logits, and so a gradient, of its own
+    num_components: int | None
     num_words: int
-    decoder_rank: int
-    share: float  # of all gradients as one vector
-    mean_share: float  # mean over contexts and components
-    low_share: float  # 5 % of them are lower
-    high_share: float  # 5 % of them are higher
-    isotropic_share: float  # sqrt(R / V): what a gradient of random direction would have
+    decoder_rank: int | None
+    share: float | None
+    mean_share: float | None
+    low_share: float | None
+    high_share: float | None
+    isotropic_share: float | None
+    update_contexts: int
+    update_rank: int | None
+    update_bound: int | None
+    update_cosine: float
 
 
 def model_bottleneck(model: HeadModule, windows: Iterable[Batch], num_contexts: int) -> Bottleneck:
@@ -40,33 +62,41 @@ def model_bottleneck(model: HeadModule, windows: Iterable[Batch], num_contexts: 
 
     Draws no random number and leaves every gradient of the parameters as it is.
 
-    Raises: UserError when the head's loss is not the one of the contract in `lmkit.heads.head`.
+    Raises: UserError when the head says that it mixes softmaxes and its loss is another.
     """
     head = model.head
-    if not head.mixes_softmaxes:
-        raise UserError(
-            f"the gradient bottleneck is not defined for {type(head).__name__}: its logits are no "
-            "products of contexts with the decoder"
-        )
-    basis_VR = orthonormal_basis(head.decoder_weight)
-    shares = GradientShares(basis_VR)
+    shares = None
+    if head.mixes_softmaxes:
+        shares = GradientShares(orthonormal_basis(head.decoder_weight))
+    first: list[ContextBlock] = []
+    free = UPDATE_CONTEXTS
     for hidden_1ND, targets_1N in context_blocks(model, windows, num_contexts):
-        with exact_evaluation(model, model.device.type):
-            shares.add(logit_gradients(head, hidden_1ND, targets_1N).flatten(0, 1))
+        if shares is not None:
+            with exact_evaluation(model, model.device.type):
+                shares.add(logit_gradients(head, hidden_1ND, targets_1N).flatten(0, 1))
+        if free > 0:
+            first.append(ContextBlock(hidden_1ND[:, :free], targets_1N[:, :free]))
+            free -= targets_1N.numel()
+    with exact_evaluation(model, model.device.type):
+        update = logit_update(head, first)
+    num_words = len(head.decoder_bias)
+    found = DecoderShares() if shares is None else _shares(shares, num_contexts, num_words)
+    return Bottleneck(
+        num_contexts=num_contexts, num_words=num_words, **found._asdict(), **update._asdict()
+    )
+
+
+def _shares(shares: GradientShares, num_contexts: int, num_words: int) -> DecoderShares:
     result = shares.result()
     finite = result.per_context_N[result.per_context_N.isfinite()]  # NaN: a gradient of 0
-    num_components = len(result.per_context_N) // num_contexts
-    num_words, rank = basis_VR.shape
-    return Bottleneck(
-        num_contexts,
-        num_components,
-        num_words,
-        rank,
+    return DecoderShares(
+        len(result.per_context_N) // num_contexts,
+        shares.rank,
         result.total,
         float(finite.mean()),
         float(finite.quantile(0.05)),
         float(finite.quantile(0.95)),
-        (rank / num_words) ** 0.5,
+        (shares.rank / num_words) ** 0.5,
     )
 
 

@@ -32,6 +32,9 @@ TINY = {
         "words=[20,40] counts=[2,4] counts_words=20 num_contexts=4 emb_dim=3 num_experts=2 "
         "knots=20 units=2 repeats=1"
     ),
+    "spamlang": (
+        "words=[20,60] dims=[4,8] steps=4 batch=4 asked=10 num_experts=2 knots=20 units=2"
+    ),
 }
 STUDIES = sorted(path.stem for path in (CONFIGS / "studies").glob("*.yaml"))
 
@@ -80,11 +83,11 @@ def test_a_study_killed_and_resumed_ends_as_one_that_was_not(name, run, monkeypa
     pieces.unlink()
     done: list[str] = []
 
-    def do(self, piece, compute, original=Work.do):
+    def do(self, piece, compute, original=Work.do, **size):
         if len(done) == 3:
             raise KeyboardInterrupt
         done.append(piece)
-        return original(self, piece, compute)
+        return original(self, piece, compute, **size)
 
     with monkeypatch.context() as patch:
         patch.setattr(Work, "do", do)
@@ -96,8 +99,8 @@ def test_a_study_killed_and_resumed_ends_as_one_that_was_not(name, run, monkeypa
         file.write('{"name": "half')  # what a kill may leave
     computed: list[str] = []
 
-    def count(self, piece, compute, original=Work.do):
-        return original(self, piece, lambda: computed.append(piece) or compute())
+    def count(self, piece, compute, original=Work.do, **size):
+        return original(self, piece, lambda: computed.append(piece) or compute(), **size)
 
     monkeypatch.setattr(Work, "do", count)
     assert run(name) == [whole]
@@ -266,6 +269,10 @@ def test_several_values_have_a_folder_each(run):
         (["degenerate", "channels=3"], "channels must divide width = 8"),
         (["cost", "words=[]"], "words must be a list"),
         (["cost", "growing_heads=all"], "growing_heads: none+"),
+        (["spamlang", "heads=[doc+identity]"], "heads: doc+identity is not for studies"),
+        (["spamlang", "tied=maybe"], "tied must be true or false"),
+        (["spamlang", "words=[1]"], "words must be a whole number of at least 2"),
+        (["spamlang", "learned=1.5"], "learned must be"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(arguments, message, run, capsys):

@@ -8,6 +8,9 @@ from lmkit.errors.user_error import require_choice, require_count
 from lmkit.training.context import RunCallback, data_of, model_of
 from lmkit.training.gradient_bottleneck import model_bottleneck
 
+# of `Bottleneck`; None where the head has no such share, or the rank is not resolved
+_LOGGED = ("share", "mean_share", "update_rank", "update_cosine")
+
 
 class GradientBottleneck(RunCallback):
     """Measures the bottleneck of the weights that count, for every `every`-th epoch's row.
@@ -31,5 +34,7 @@ class GradientBottleneck(RunCallback):
         contexts = min(self.contexts, batches.num_targets)
         with self.run.switch.averaged(model):
             bottleneck = model_bottleneck(model, batches, contexts)
-        model.report(f"gradient_bottleneck/{self.split}_share", bottleneck.share)
-        model.report(f"gradient_bottleneck/{self.split}_mean_share", bottleneck.mean_share)
+        for name in _LOGGED:
+            value = bottleneck._asdict()[name]
+            if value is not None:
+                model.report(f"gradient_bottleneck/{self.split}_{name}", value)

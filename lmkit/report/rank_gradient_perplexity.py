@@ -1,0 +1,158 @@
+"""Rank of log P, gradient that is lost at the decoder, and perplexity of all groups, side by side.
+
+The two halves of the bottleneck: what a head can express (Yang et al. 2018) and what of the loss
+gradient it passes on (Godey and Artzi 2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lmkit.analyses.gradient_bottleneck import GradientBottleneck, check, lost_norm
+from lmkit.comparison.cells import MEAN_SD, listed, seeds_in_words, spread_cell
+from lmkit.comparison.correlation import FEWEST_POINTS, correlate
+from lmkit.comparison.groups import Group, Spread, Study, spread_of
+from lmkit.comparison.ranks import rank_at, rank_contexts
+from lmkit.comparison.run_files import Files
+from lmkit.presentation.section import Drawing, Section
+from lmkit.presentation.style import INK, MARKERS, SERIES, WIDE, figure, legend_below
+from lmkit.presentation.tables import Column, Heading, Row, Table, counted
+
+
+class Measured(NamedTuple):
+    """A group with what was measured of it; None where nothing was."""
+
+    group: Group
+    ppl: Spread | None  # on test
+    rank: Spread | None  # Press rank of log P
+    lost: Spread | None  # % of the gradient's norm
+    update_rank: Spread | None
+    cosine: Spread | None
+    contexts: tuple[int, ...]  # over which the gradients were measured
+
+
+def rank_gradient_perplexity(study: Study, files: Files) -> Section:
+    """A row for each group, and a point where both of two quantities are there."""
+    contexts = rank_contexts(study, files)
+    every = [_measured(group, files, contexts) for group in study.groups]
+    with_gradient = [m for m in every if m.cosine or m.lost]
+    without = [m.group.label for m in every if m not in with_gradient]
+    how = "lmkit gradient_bottleneck run=RUNS"
+    missing = [f"no gradient_bottleneck.json: {listed(without)}: {how}"] if without else []
+    blocks: list[Table | Drawing] = []
+    if with_gradient:
+        blocks.append(_table(study, every, contexts))
+        if sum(m.lost is not None for m in every) > 1:
+            blocks.append(_drawing(study, every, contexts))
+    return Section(
+        "rank_and_gradient",
+        "Rank, gradient and perplexity",
+        "Is a head better for what it can express, or for what of the gradient it passes on?",
+        blocks,
+        missing,
+    )
+
+
+def _measured(group: Group, files: Files, contexts: int | None) -> Measured:
+    contents = [*files.of_runs(group.runs, GradientBottleneck, check=check).values()]
+    lost = [100 * value for value in map(lost_norm, contents) if value is not None]
+
+    def spread(name: str) -> Spread | None:
+        return spread_of([c[name] for c in contents if c.get(name) is not None])
+
+    return Measured(
+        group,
+        group.spread("test_ppl"),
+        rank_at(group, files, contexts),
+        spread_of(lost),
+        spread("update_rank"),
+        spread("update_cosine"),
+        tuple(sorted({content["num_contexts"] for content in contents})),
+    )
+
+
+def _table(study: Study, every: Sequence[Measured], contexts: int | None) -> Table:
+    columns: list[Heading] = [
+        Column("head", is_text=True),
+        Column("test perplexity", MEAN_SD),
+        Column(f"rank of log P ({contexts:,} contexts)" if contexts else "rank of log P", MEAN_SD),
+        Column("gradient's norm lost, %", MEAN_SD),
+        Column("rank of a step's change", MEAN_SD),
+        Column("cosine with what is asked", MEAN_SD),
+    ]
+    rows: list[Row] = [
+        [
+            m.group.label,
+            spread_cell(m.ppl),
+            spread_cell(m.rank, 0),
+            spread_cell(m.lost),
+            spread_cell(m.update_rank, 0),
+            spread_cell(m.cosine, 3),
+        ]
+        for m in every
+    ]
+    over = sorted({count for m in every for count in m.contexts})
+    caption = (
+        f"All groups on {study.short}, {seeds_in_words([m.group for m in every])}: mean ± one "
+        "standard deviation over seeds. The gradients are those of "
+        f"{' or '.join(f'{count:,}' for count in over)} contexts."
+    )
+    return Table(
+        "rank_and_gradient",
+        "Rank, gradient and perplexity",
+        caption,
+        columns,
+        rows,
+        _correlations(every),
+        is_main=True,
+    )
+
+
+def _correlations(every: Sequence[Measured]) -> list[str]:
+    """Spearman's rho of perplexity with the rank and with the norm that is lost."""
+    notes = []
+    for name, values in (
+        ("the rank of log P", [(m.rank, m.ppl) for m in every]),
+        ("the norm that is lost", [(m.lost, m.ppl) for m in every]),
+    ):
+        points = [(x.mean, y.mean) for x, y in values if x and y]
+        if len(points) < FEWEST_POINTS:
+            continue
+        found = correlate([x for x, _ in points], [y for _, y in points])
+        if found.spearman is not None:
+            groups = counted(len(points), "group")
+            notes.append(
+                f"Spearman's ρ of perplexity with {name}: {found.spearman:.2f} ({groups})."
+            )
+    return notes
+
+
+def _drawing(study: Study, every: Sequence[Measured], contexts: int | None) -> Drawing:
+    drawn, axes = figure(WIDE)
+    axes.remove()
+    left, middle, right = drawn.subplots(1, 3)
+    ranks = f"rank of log P ({contexts:,} contexts)" if contexts else "rank of log P"
+    names = list(dict.fromkeys(m.group.head.name for m in every))
+    for m in every:
+        i = names.index(m.group.head.name)
+        look = {
+            "color": SERIES[i % len(SERIES)],
+            "marker": MARKERS[(i + i // len(SERIES)) % len(MARKERS)],
+        }
+        for axes, x, y in ((left, m.rank, m.ppl), (middle, m.lost, m.ppl), (right, m.rank, m.lost)):
+            if x and y:
+                drawn_before = axes.get_legend_handles_labels()[1]
+                label = None if names[i] in drawn_before else names[i]
+                axes.scatter(
+                    [x.mean], [y.mean], s=20, edgecolor=INK, linewidth=0.3, label=label, **look
+                )
+    left.set(xlabel=ranks, ylabel="test perplexity")
+    middle.set(xlabel="gradient's norm lost, %", ylabel="test perplexity")
+    right.set(xlabel=ranks, ylabel="gradient's norm lost, %")
+    legend_below(middle)
+    caption = (
+        f"Rank of log P, norm of the gradient that is lost at the decoder, and test perplexity on "
+        f"{study.short}, each two of them, a point a group (the mean over its seeds)."
+    )
+    return Drawing("rank_and_gradient", "Rank, gradient and perplexity", caption, drawn, True)

@@ -155,4 +155,4 @@ def _drawing(study: Study, every: Sequence[Measured], contexts: int | None) -> D
         f"Rank of log P, norm of the gradient that is lost at the decoder, and test perplexity on "
         f"{study.short}, each two of them, a point a group (the mean over its seeds)."
     )
-    return Drawing("rank_and_gradient", "Rank, gradient and perplexity", caption, drawn, True)
+    return Drawing("rank_gradient_ppl", "Rank, gradient and perplexity", caption, drawn, True)

@@ -7,7 +7,6 @@ V vocabulary.
 from __future__ import annotations
 
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ from lmkit.heads.head import HeadParts
 from lmkit.heads.mixtape import Mixtape, tree_priors
 from lmkit.heads.mixtures import Mixture, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import Identity
-from lmkit.training.gradient_bottleneck import model_bottleneck
 
 T, B, D, E, G, V = 7, 3, 6, 5, 4, 23
 
@@ -173,8 +171,3 @@ def test_what_cannot_be_is_refused_by_name():
         made(num_experts=3)
     with pytest.raises(UserError, match=r"head\.own_share"):
         made(own_share=1.5)
-
-
-def test_the_gradient_bottleneck_is_refused_by_name(make_mixtape):
-    with pytest.raises(UserError, match="not defined for Mixtape"):
-        model_bottleneck(SimpleNamespace(head=make_mixtape()), [], 5)

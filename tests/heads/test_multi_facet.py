@@ -7,7 +7,6 @@ F = J + K - 1 facets, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.transforms import Identity
-from lmkit.training.gradient_bottleneck import model_bottleneck
 
 T, B, D, E, V = 7, 3, 6, 5, 23
 
@@ -186,8 +184,3 @@ def test_what_cannot_be_is_refused_by_name():
         multi_facet(parts, num_partitions=0)
     with pytest.raises(UserError, match=r"head\.latent_dropout.*1\.0"):
         multi_facet(parts, latent_dropout=1.0)
-
-
-def test_the_gradient_bottleneck_is_refused_by_name(make_facets):
-    with pytest.raises(UserError, match="not defined for MultiFacetSoftmax"):
-        model_bottleneck(SimpleNamespace(head=make_facets()), [], 5)

@@ -82,6 +82,8 @@ def test_the_share_is_that_of_the_projection(folder):
     assert found.mean_share == pytest.approx(float(shares.mean()))
     assert (found.num_components, found.decoder_rank, found.num_words) == (3, 12, 200)
     assert found.low_share < found.mean_share < found.high_share <= 1
+    assert (found.update_contexts, found.update_bound) == (100, None)
+    assert found.update_rank > 2 * 12 + 2  # more than any softmax has at this width
 
 
 def test_epochs_are_logged_and_training_is_undisturbed(folder, tmp_path):
@@ -91,6 +93,9 @@ def test_epochs_are_logged_and_training_is_undisturbed(folder, tmp_path):
     last = load_run(folder.path, "last", None, None)
     found = model_bottleneck(last.model, last.data.eval_batches("valid"), 150)
     assert rows[-1][name] == pytest.approx(found.share, rel=1e-6)
+    assert rows[-1]["gradient_bottleneck/valid_update_rank"] == found.update_rank
+    cosine = rows[-1]["gradient_bottleneck/valid_update_cosine"]
+    assert cosine == pytest.approx(found.update_cosine, rel=1e-4)
     # resumed after the second epoch, and measured in no other
     trained(tmp_path, "max_epochs=2", *MEASURED)
     resumed = trained(tmp_path, "max_epochs=4")
@@ -105,7 +110,9 @@ def test_epochs_are_logged_and_training_is_undisturbed(folder, tmp_path):
 
 def test_the_command_measures_every_checkpoint(folder, lmkit, capsys):
     lmkit("gradient_bottleneck", f"run={folder.path}", "split=test", "contexts=null")
-    assert "share of all gradients" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "share of all gradients" in shown
+    assert "rank of log P's change" in shown
     content = json.loads((folder.analysis / "gradient_bottleneck.json").read_text())
     assert (content["kind"], content["split"]) == ("gradient_bottleneck", "test")
     epochs = {found["checkpoint"]: found["epoch"] for found in content["checkpoints"]}
@@ -116,6 +123,7 @@ def test_the_command_measures_every_checkpoint(folder, lmkit, capsys):
     loaded = load_run(folder.path, "best", None, None)
     found = model_bottleneck(loaded.model, loaded.data.eval_batches("test"), 599)
     assert content["share"] == pytest.approx(found.share, rel=1e-6)
+    assert f"{1 - found.share:.4f}" in shown
 
 
 def test_the_last_checkpoint_is_measured_where_it_is_not_the_best(tmp_path, lmkit):

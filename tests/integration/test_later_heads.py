@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from lmkit.runs.metrics import MetricsFile
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TINY = (
@@ -24,6 +27,12 @@ HEADS = {
     "spectrum_control": ("head=spectrum_control", "head/transform=gss"),
     "doc": ("head/mixture=doc", "head.mixture.experts=[1,2,2]"),
 }
+
+GRADIENTS = (
+    "callbacks=[default,gradient_bottleneck]",
+    "callbacks.gradient_bottleneck.contexts=60",
+)
+WITHOUT_SHARE = ("mixtape", "multi_facet")  # no product of contexts with one decoder
 
 
 def lmkit(folder: Path, command: str, *options: str) -> str:
@@ -43,9 +52,29 @@ def lmkit(folder: Path, command: str, *options: str) -> str:
 def test_a_head_trains_and_is_described_and_measured(tmp_path, head):
     options = (*TINY, *HEADS[head])
     assert "total" in lmkit(tmp_path, "describe", *options)
-    lmkit(tmp_path, "train", *options, "callbacks.progress_bar=null")
+    lmkit(tmp_path, "train", *options, *GRADIENTS, "callbacks.progress_bar=null")
     (result,) = (tmp_path / "runs").glob("*/result.json")
     metrics = json.loads(result.read_text())["metrics"]
     assert 1 < metrics["test_ppl"] < 45
+    epochs = [
+        row
+        for row in MetricsFile(result.parent / "metrics.csv").read()
+        if "gradient_bottleneck/valid_update_rank" in row
+    ]
+    assert len(epochs) == 2
+    for row in epochs:
+        assert 0 < row["gradient_bottleneck/valid_update_cosine"] < 1
+        assert ("gradient_bottleneck/valid_share" in row) == (head not in WITHOUT_SHARE)
     lmkit(tmp_path, "rank", f"run={result.parent}", "contexts=200")
     lmkit(tmp_path, "logits", f"run={result.parent}", "contexts=100")
+
+
+def test_the_command_measures_a_step_of_a_head_without_a_share(tmp_path):
+    lmkit(tmp_path, "train", *TINY, *HEADS["mixtape"], "callbacks.progress_bar=null")
+    shown = lmkit(tmp_path, "gradient_bottleneck", "run=runs", "contexts=60")
+    assert re.search(r"norm that is lost +│ +– ", shown)
+    (file,) = (tmp_path / "runs").glob("*/analysis/gradient_bottleneck.json")
+    content = json.loads(file.read_text())
+    assert (content["share"], content["decoder_rank"], content["update_bound"]) == (None,) * 3
+    assert content["update_rank"] > 2 * 6 + 2
+    assert content["update_contexts"] == 60

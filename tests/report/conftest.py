@@ -83,14 +83,17 @@ def add_analyses(spectrum_measures) -> Callable[[Path], None]:
         ]
         size = {"true_rank": 10, "num_contexts": 10000, "num_words": 10000}
         _write(run, "press_robustness", noise=noise, **size)
+        step = {"update_rank": 802, "update_bound": 802, "update_cosine": 0.125}
+        step = step if shift else {}  # what an earlier version wrote has none
         _write(
             run,
             "gradient_bottleneck",
             decoder_rank=400,
             num_contexts=100,
-            share=0.05,
+            share=0.05 + shift / 10,
             mean_share=0.06,
             isotropic_share=0.04,
+            **step,
         )
         measures = spectrum_measures(82429, 10000, 410)
         _write(run, "rank_test_log_probs_82429", kind="rank", spectrum=measures)

@@ -101,19 +101,35 @@ def test_every_section_has_its_tables_and_figures(report):
         "predictions", "hit_shares", "margins", "word_similarity", "word_similarity_published",
         "components", "press_robustness", "gradient_bottleneck", "settings", "runs", "origins",
         "dialogue", "mixture_correlation", "yang_stages", "yang_ablation", "ganea_results",
-        "cost",
+        "cost", "rank_and_gradient",
     }  # fmt: skip
     assert figures == {
         "rank_gss", "rank_heads", "grid_perplexity", "grid_rank", "mixtures_experts",
         "mixtures_latent_dropout", "spectrum_log", "spectrum_normalised", "spectrum_cumulative",
         "hits", "wins", "transforms", "logits", "curve_valid", "curve_train", "rank_under_noise",
-        "mixture_rank",
+        "mixture_rank", "rank_gradient_ppl",
     }  # fmt: skip
     for path in (report / "figures").iterdir():
         if path.suffix == ".svg":
             ElementTree.parse(path)
         else:
             assert path.read_bytes().startswith(b"%PDF")
+
+
+def test_rank_gradient_and_perplexity_stand_side_by_side(report, page):
+    with (report / "tables" / "penn_rank_and_gradient.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    by_head = {row[0]: row for row in rows}
+    assert header[0] == "head"
+    assert {name.split(" (")[0] for name in header[1::2]} >= {
+        "test perplexity", "rank of log P", "gradient's norm lost, %", "rank of a step's change",
+    }  # fmt: skip
+    perplexity, rank, lost, change, cosine = by_head["MoS"][1::2]
+    assert float(perplexity) == pytest.approx(55.0)
+    assert float(rank) == 9981
+    assert float(lost) == pytest.approx(93.0)  # share 0.05 + 0.2 / 10
+    assert (float(change), float(cosine)) == (802, 0.125)
+    assert by_head["Softmax"][7] == ""  # measured by an earlier version
 
 
 def test_csv_holds_the_numbers_of_the_pages_tables(report, page):

@@ -76,5 +76,5 @@ def test_the_command_measures_a_step_of_a_head_without_a_share(tmp_path):
     (file,) = (tmp_path / "runs").glob("*/analysis/gradient_bottleneck.json")
     content = json.loads(file.read_text())
     assert (content["share"], content["decoder_rank"], content["update_bound"]) == (None,) * 3
-    assert content["update_rank"] > 2 * 6 + 2
+    assert 0 < content["update_rank"] <= 40
     assert content["update_contexts"] == 60

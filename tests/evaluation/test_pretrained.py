@@ -114,8 +114,8 @@ def lmkit(monkeypatch, capsys) -> Callable[..., str]:
         monkeypatch.setattr(sys, "argv", ["lmkit", *arguments])
         try:
             main()
-        except SystemExit as failed:
-            return str(failed.code)
+        except SystemExit:
+            return capsys.readouterr().err.removesuffix("\n")
         return capsys.readouterr().out
 
     return command

@@ -64,7 +64,7 @@ def cells(content: Content) -> dict[str, str]:
         return {}
     weight = content["weight_spectrum"]
     rows = {
-        "step": model["step"] and f"{model['step']:,}",
+        "step": None if model["step"] is None else f"{model['step']:,}",
         "logits": model["logits"],
         "perplexity of a token": decimal(content["perplexity"], 2),
         "bits a byte": content["bits_per_byte"] and f"{content['bits_per_byte']:.4f}",
@@ -89,19 +89,20 @@ def panels(measured: Sequence[MeasuredRun]) -> list[Panel]:
     """Curves over the steps of training, of the models whose step is known."""
     ranks = {"0.001": "1e−3-effective", "0.0001": "1e−4-effective", "1e-05": "1e−5-effective"}
     perplexity, log_p, weight, cosine = Points(), Points(), Points(), Points()
-    for _, content in measured:
-        model = content.get("pretrained") or {}
-        step = model.get("step")
+    contents = [content for _, content in measured if "pretrained" in content]
+    families = {content["pretrained"]["family"] for content in contents}
+    for content in contents:
+        family, step = (content["pretrained"][name] for name in ("family", "step"))
         if step is None:
             continue
-        family = model["family"]
+        of = f"{family}, " if len(families) > 1 else ""
         perplexity.add(family, step, content["perplexity"])
         cosine.add(family, step, content["mean_cosine"])
         for epsilon, name in ranks.items():
-            log_p.add(f"{family}, {name}", step, content["spectrum"]["effective_rank"][epsilon])
-        log_p.add(f"{family}, entropy", step, content["spectrum"]["entropy_rank"])
-        weight.add(f"{family}, entropy", step, content["weight_spectrum"]["entropy_rank"])
-        weight.add(f"{family}, stable", step, content["weight_spectrum"]["stable_rank"])
+            log_p.add(f"{of}{name}", step, content["spectrum"]["effective_rank"][epsilon])
+        log_p.add(f"{of}entropy", step, content["spectrum"]["entropy_rank"])
+        weight.add(f"{of}entropy", step, content["weight_spectrum"]["entropy_rank"])
+        weight.add(f"{of}stable", step, content["weight_spectrum"]["stable_rank"])
     return [
         Panel("perplexity of a token", perplexity, is_log=True),
         Panel("rank of log P", log_p, is_log=True),

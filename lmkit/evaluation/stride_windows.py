@@ -23,6 +23,7 @@ class StrideWindow(NamedTuple):
     index: int  # type: ignore[assignment]  # from 0; no tuple.index
     is_last: bool
     epoch: int = 0
+    epoch_share: float = 0.0
 
     @property
     def num_targets(self) -> int:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from lmkit.presentation.style import MARKERS, house_style, looks
 
@@ -67,10 +68,14 @@ def _draw(axes: Axes, panel: Panel) -> None:
     steps = panel.points.steps
     positive = [step for step in steps if step > 0]
     if positive and positive[-1] >= _WIDE * positive[0]:
-        axes.set_xscale("log" if positive == steps else "symlog")
+        if positive == steps:
+            axes.set_xscale("log")
+        else:
+            axes.set_xscale("symlog", linthresh=positive[0])
     if panel.is_log:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
     if len(lines) > 1:
         axes.legend(fontsize="x-small")

@@ -272,11 +272,14 @@ def test_predictions_are_the_models_own(name, made, here, lmkit):
 
 
 def test_checkpoints_of_one_model_are_curves_over_training(made, here, lmkit):
-    for step in (100, 9, 20):
+    for step in (100, 9, 20, 0):
         shutil.copytree(made / "gpt2", here / f"mine/checkpoint-{step}")
     shown = lmkit("rank", "hf=mine", f"text={made / 'text.txt'}", "contexts=50")
     assert shown.index("mine@checkpoint-9") < shown.index("mine@checkpoint-20")
     assert "mine@checkpoint-100" in shown
+    step = "pretrained/mine@checkpoint-0/analysis/rank_text.txt_log_probs_50.json"
+    assert parse_json((here / step).read_bytes())["pretrained"]["step"] == 0
+    assert "step" in shown[: shown.index("condition is unresolved")].split("checkpoint-9")[0]
     lmkit("gradient_bottleneck", "hf=mine", f"text={made / 'text.txt'}", "contexts=20")
     for file in ("spectra_text.txt_log_probs_50", "training_text.txt_log_probs_50",
                  "training_gradient_bottleneck"):  # fmt: skip

@@ -19,6 +19,7 @@ from lmkit import evaluation
 from lmkit.comparison.groups import Study
 from lmkit.comparison.published_runs import Published, nothing_published
 from lmkit.comparison.run_files import Files
+from lmkit.errors.user_error import UserError
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import Table
 from lmkit.runs.folder import RunFolder
@@ -64,6 +65,20 @@ class Analysis(ABC):
 
         Raises: UserError saying why the run cannot be measured.
         """
+
+    def measure_pretrained(
+        self, loaded: evaluation.pretrained.LoadedPretrained, text: str, folder: RunFolder
+    ) -> Content:
+        """Measures one pretrained model, for an analysis whose YAML has /pretrained in its
+        defaults; what it returns is stored as what `measure` returns.
+
+        Args:
+            text: the name of the text that the model reads.
+            folder: where files of its own belong.
+
+        Raises: UserError saying why the model cannot be measured.
+        """
+        raise UserError(f"lmkit {self.name} measures runs of lmkit alone")
 
     def stem(self, content: Content) -> str:
         """The name, without .json, of the file in analysis/ that holds `content`."""

@@ -38,20 +38,27 @@ class FirstContexts:
 
     def of(self, run: evaluation.load.LoadedRun) -> ChosenContexts:
         """Raises: UserError when the run's split has fewer contexts."""
-        batches = run.data.eval_batches(self.split)
+        return self.among(run.data.eval_batches(self.split), f"the {self.split} split")
+
+    def among(self, batches: EvalBatches, text: str) -> ChosenContexts:
+        """Raises: UserError when the batches have fewer contexts; `text` is what they are of."""
         available = batches.num_targets
         count = available if self.contexts is None else self.contexts
         if count > available:
             raise UserError(
-                f"contexts={count} is more than the {available:,} contexts of the {self.split} "
-                f"split; contexts=null takes all of them"
+                f"contexts={count} is more than the {available:,} contexts of {text}; "
+                f"contexts=null takes all of them"
             )
         return ChosenContexts(batches, count, available)
 
     def __str__(self) -> str:
         """`the first 2,000 test contexts`, for titles."""
+        return self.named(self.split)
+
+    def named(self, text: str) -> str:
+        """The same of another text than the split, by its name."""
         which = "all" if self.contexts is None else f"the first {self.contexts:,}"
-        return f"{which} {self.split} contexts"
+        return f"{which} {text} contexts"
 
 
 def of_all(count: int, available: int) -> str:

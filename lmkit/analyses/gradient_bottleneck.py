@@ -8,13 +8,17 @@ see `lmkit.training.logit_update`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
 
 from lmkit import evaluation
-from lmkit.analyses.analysis import Analysis, Content
+from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.comparison.cells import listed, spread_cell
 from lmkit.comparison.groups import Study, spread_of
 from lmkit.comparison.run_files import Files
+from lmkit.presentation.checkpoint_curves import Panel, Points, checkpoint_curves, has_curves
 from lmkit.presentation.section import Section
 from lmkit.presentation.side_by_side import side_by_side
 from lmkit.presentation.tables import Cell, Column, Table, number, whole, word
@@ -65,16 +69,42 @@ class GradientBottleneck(Analysis):
             "epochs": logged_epochs(run.folder),
         }
 
+    def measure_pretrained(
+        self, loaded: evaluation.pretrained.LoadedPretrained, text: str, folder: RunFolder
+    ) -> Content:
+        windows, count, _ = self.first.among(loaded.windows, text)
+        shown = loaded.with_bar(windows, count, "shares")
+        measured = evaluation.gradient_bottleneck.model_bottleneck(loaded.model, shown, count)
+        return measured._asdict() | {"checkpoints": [measured._asdict()], "epochs": []}
+
     def tables(self, contents: Mapping[str, Content]) -> list[Table]:
-        columns = {
-            f"{name}, {measured['checkpoint']}": _column(measured)
+        cells = {
+            f"{name}, {measured['checkpoint']}" if "epoch" in measured else name: _cells(measured)
             for name, content in contents.items()
             for measured in content["checkpoints"]
         }
-        rows = ["epoch", "weights", "decoder's rank", "words", *_SHARES.values()]
-        rows += ["norm that is lost", *_UPDATE.values()]
-        title = f"Loss gradient that reaches the contexts: {self.first}"
-        return side_by_side(self.name, title, rows, columns)
+        rows = list(dict.fromkeys(row for column in cells.values() for row in column))
+        columns = {name: list(column.values()) for name, column in cells.items()}
+        (content, *_) = contents.values()
+        return side_by_side(self.name, self._title(content), rows, columns)
+
+    def figures(self, measured: Sequence[MeasuredRun], folder: Path) -> dict[Path, Figure]:
+        """The share over training, of pretrained models whose step is known."""
+        points = Points()
+        for _, content in measured:
+            model = content.get("pretrained")
+            if model is not None and model["step"] is not None:
+                for share in ("share", "isotropic_share"):
+                    label = f"{model['family']}, {_SHARES[share]}"
+                    points.add(label, model["step"], content[share])
+        panels = [Panel("share of the gradient's norm", points)]
+        if not has_curves(panels):
+            return {}
+        drawn = checkpoint_curves(panels, self._title(content))
+        return {folder / f"training_{self.name}.svg": drawn}
+
+    def _title(self, content: Content) -> str:
+        return f"Loss gradient that reaches the contexts: {self.first.named(content['split'])}"
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
@@ -105,19 +135,20 @@ def logged_epochs(run: RunFolder) -> list[dict[str, float]]:
     return epochs
 
 
-def _column(measured: Content) -> list[str]:
-    """The cells of one checkpoint."""
-    lost = lost_norm(measured)
-    return [
-        str(measured["epoch"]),
-        "averaged" if measured["averaged"] else "raw",
-        whole(measured["decoder_rank"]).text,
-        f"{measured['num_words']:,}",
-        *(number(measured[share], 4).text for share in _SHARES),
-        number(lost, 4).text,
-        *(whole(measured[name]).text for name in list(_UPDATE)[:-1]),
-        number(measured["update_cosine"], 4).text,
-    ]
+def _cells(measured: Content) -> dict[str, str]:
+    """The cells of one checkpoint, by the names of their rows."""
+    of_run = {}
+    if "epoch" in measured:
+        weights = "averaged" if measured["averaged"] else "raw"
+        of_run = {"epoch": str(measured["epoch"]), "weights": weights}
+    return of_run | {
+        "decoder's rank": whole(measured["decoder_rank"]).text,
+        "words": f"{measured['num_words']:,}",
+        **{name: number(measured[share], 4).text for share, name in _SHARES.items()},
+        "norm that is lost": number(lost_norm(measured), 4).text,
+        **{_UPDATE[name]: whole(measured[name]).text for name in list(_UPDATE)[:-1]},
+        _UPDATE["update_cosine"]: number(measured["update_cosine"], 4).text,
+    }
 
 
 def lost_norm(content: Content) -> float | None:

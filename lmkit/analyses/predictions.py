@@ -39,6 +39,7 @@ from lmkit.errors.user_error import UserError, require_choice, require_count, re
 from lmkit.presentation.section import Block, Section
 from lmkit.presentation.tables import Table
 from lmkit.runs.finished import FinishedRun
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
 
 _SHOWN = 8  # heads in the report
@@ -91,28 +92,8 @@ class Predictions(Analysis):
 
     def measure(self, run: evaluation.load.LoadedRun) -> Content:
         reader = evaluation.next_words.SplitReader(run, self.split, TOP)
-        contexts = self._contexts(reader)
-        hits = random_positions(reader.tokens, self.hits, self.seed, "hits")
         better, worse = self._margins(reader)
-        positions = [c.position for c in contexts if c.position is not None]
-        expected = reader.next_words([*positions, *hits, *better, *worse])
-        entries = []
-        for context in contexts:
-            if context.position is None:
-                words = reader.next_words_after(context.text)
-            else:
-                words = expected[context.position]
-            entries.append(_entry(context, words, reader))
-        ranks = [rank for at in hits if (rank := expected[at].target_rank) is not None]
-        content = {
-            "split": self.split,
-            "contexts": entries,
-            "hits": {
-                "positions": hits,
-                "top1": [int(rank == 1) for rank in ranks],
-                "top5": [int(rank <= TOP) for rank in ranks],
-            },
-        }
+        content, expected = self._measured(reader, [*better, *worse])
         other = self._other
         if better and other is not None:
             theirs = other.next_words([*better, *worse])
@@ -123,9 +104,42 @@ class Predictions(Analysis):
             }
         return content
 
-    def _contexts(self, reader: evaluation.next_words.SplitReader) -> list[Context]:
+    def measure_pretrained(
+        self, loaded: evaluation.pretrained.LoadedPretrained, text: str, folder: RunFolder
+    ) -> Content:
+        reader = evaluation.next_words.PretrainedReader(loaded, text, TOP)
+        return self._measured(reader, [])[0]
+
+    def _measured(
+        self, reader: evaluation.next_words.TextReader, margins: Sequence[int]
+    ) -> tuple[Content, Mapping[int, evaluation.next_words.NextWords]]:
+        """What is stored but for the margins, and what is expected at all positions."""
+        contexts = self._contexts(reader)
+        hits = random_positions(reader.tokens, self.hits, self.seed, "hits")
+        positions = [c.position for c in contexts if c.position is not None]
+        expected = reader.next_words([*positions, *hits, *margins])
+        entries = []
+        for context in contexts:
+            if context.position is None:
+                words = reader.next_words_after(context.text)
+            else:
+                words = expected[context.position]
+            entries.append(_entry(context, words, reader))
+        ranks = [rank for at in hits if (rank := expected[at].target_rank) is not None]
+        content: Content = {
+            "split": reader.split,
+            "contexts": entries,
+            "hits": {
+                "positions": hits,
+                "top1": [int(rank == 1) for rank in ranks],
+                "top5": [int(rank <= TOP) for rank in ranks],
+            },
+        }
+        return content, expected
+
+    def _contexts(self, reader: evaluation.next_words.TextReader) -> list[Context]:
         tokens, vocabulary = reader.tokens, reader.vocabulary
-        contexts = published(tokens, vocabulary, self.split) if self.published else []
+        contexts = published(tokens, vocabulary, reader.split) if self.published else []
         contexts += at_positions(tokens, self.positions)
         for text in self.texts:
             words = reader.tokenizer.ids("texts", reader.tokenizer.within_line(text))
@@ -220,7 +234,7 @@ def _one_run(selection: str) -> FinishedRun:
 def _entry(
     context: Context,
     expected: evaluation.next_words.NextWords,
-    reader: evaluation.next_words.SplitReader,
+    reader: evaluation.next_words.TextReader,
 ) -> Content:
     tokens, vocabulary = reader.tokens, reader.vocabulary
     return {
@@ -239,7 +253,7 @@ def _margin_entry(
     position: int,
     ours: evaluation.next_words.NextWords,
     theirs: evaluation.next_words.NextWords,
-    reader: evaluation.next_words.SplitReader,
+    reader: evaluation.next_words.TextReader,
 ) -> Content:
     """A context with the predictions of both models, those of the other as `other_...`."""
     context = Context(f"margin {position}", "margin", position)

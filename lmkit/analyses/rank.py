@@ -12,6 +12,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from lmkit import evaluation
+from lmkit.analyses import pretrained_rank
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts, of_all
 from lmkit.comparison.cells import listed, spread_cell
@@ -26,6 +27,7 @@ from lmkit.comparison.published_runs import (
 from lmkit.comparison.ranks import rank_contexts, ranks_at
 from lmkit.comparison.run_files import RANK, Files, Measurement
 from lmkit.errors.user_error import require_choice
+from lmkit.presentation.checkpoint_curves import checkpoint_curves, has_curves
 from lmkit.presentation.published import (
     PublishedNumber,
     PublishedRun,
@@ -43,6 +45,7 @@ from lmkit.presentation.spectrum_figures import (
 )
 from lmkit.presentation.tables import Cell, Column, Table, whole, word
 from lmkit.runs.finished import FinishedRun
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.spectrum_files import read_spectrum, write_spectrum
 
 _MATRICES = {"log_probs": "log P", "transformed_logits": "transformed logits"}
@@ -92,12 +95,17 @@ class Rank(Analysis):
             "spectrum": spectrum.measures.to_dict(),
         }
         values = spectrum.singular_values.cpu().numpy()
-        path = run.folder.spectra / f"{self._file_stem(count)}.npz"
+        path = run.folder.spectra / f"{self._file_stem(content)}.npz"
         write_spectrum(path, values, spectrum.measures.to_dict())
         return content
 
+    def measure_pretrained(
+        self, loaded: evaluation.pretrained.LoadedPretrained, text: str, folder: RunFolder
+    ) -> Content:
+        return pretrained_rank.measure_rank(loaded, text, folder, self.first, self.matrix)
+
     def stem(self, content: Content) -> str:
-        return f"rank_{self._file_stem(content['spectrum']['num_contexts'])}"
+        return f"rank_{self._file_stem(content)}"
 
     def tables(self, contents: Mapping[str, Content]) -> list[Table]:
         cells = {
@@ -106,7 +114,8 @@ class Rank(Analysis):
         rows = _row_names(cells.values())
         names = [_PUBLISHED if row.endswith(_PUBLISHED) else row for row in rows]
         columns = {name: [of_run.get(row, "") for row in rows] for name, of_run in cells.items()}
-        return side_by_side(self.name, self._title(), names, columns)
+        (content, *_) = contents.values()
+        return side_by_side(self.name, self._title(content), names, columns)
 
     def notes(self, contents: Mapping[str, Content]) -> list[str]:
         unresolved = _unresolved(
@@ -118,24 +127,31 @@ class Rank(Analysis):
 
     def figures(self, measured: Sequence[MeasuredRun], folder: Path) -> dict[Path, Figure]:
         drawn, spectra = {}, []
-        for run, content in measured:
-            stem = self._file_stem(content["spectrum"]["num_contexts"])
+        for each in measured:
+            run, content = each
+            stem, title = self._file_stem(content), self._title(content)
             stored = read_spectrum(run.spectra / f"{stem}.npz")
             shown = LabelledSpectrum(run.path.name, stored.relative_S, content["spectrum"])
-            drawn[run.spectra / f"{stem}.svg"] = overview([shown], self._title())
+            weight = pretrained_rank.decoder_spectrum(each)
+            drawn[run.spectra / f"{stem}.svg"] = overview([shown, *weight], title)
             spectra.append(shown)
         if len(measured) > 1:
-            stem = self._file_stem(self.first.contexts or "all")
-            drawn[folder / f"spectra_{stem}.svg"] = overview(spectra, self._title())
+            stem = self._file_stem(content, self.first.contexts or "all")
+            drawn[folder / f"spectra_{stem}.svg"] = overview(spectra, title)
+            panels = pretrained_rank.panels(measured)
+            if has_curves(panels):
+                drawn[folder / f"training_{stem}.svg"] = checkpoint_curves(panels, title)
         return drawn
 
-    def _file_stem(self, contexts: int | str) -> str:
+    def _file_stem(self, content: Content, contexts: int | str | None = None) -> str:
         """Ends the names of a measurement's files."""
         last = "_last" if self.checkpoint == "last" else ""
-        return f"{self.first.split}_{self.matrix}_{contexts}{last}"
+        count = contexts or content["spectrum"]["num_contexts"]
+        return f"{content['split']}_{self.matrix}_{count}{last}"
 
-    def _title(self) -> str:
-        return f"{_MATRICES[self.matrix]} of {self.first}, {self.checkpoint} checkpoint"
+    def _title(self, content: Content) -> str:
+        of = f"{_MATRICES[self.matrix]} of {self.first.named(content['split'])}"
+        return of if "pretrained" in content else f"{of}, {self.checkpoint} checkpoint"
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
@@ -160,8 +176,9 @@ class Rank(Analysis):
 def _cells(content: Content, published: Published | None) -> dict[str, str]:
     """A run's column, by the names of the rows; what was published stands below what it is of."""
     spectrum = content["spectrum"]
-    cells = {
-        "weights": "averaged" if content["averaged"] else "raw",
+    is_run = "pretrained" not in content
+    weights = {"weights": "averaged" if content["averaged"] else "raw"} if is_run else {}
+    cells = weights | {
         "contexts": of_all(spectrum["num_contexts"], content["all_contexts"]),
         "words": f"{spectrum['num_columns']:,}",
         "method": spectrum["method"],
@@ -172,6 +189,7 @@ def _cells(content: Content, published: Published | None) -> dict[str, str]:
         cells[_effective(epsilon)] = _number(rank)
     for measure, name in _MEASURES.items():
         cells[name] = _number(spectrum[measure])
+    cells |= pretrained_rank.cells(content)
     if _of_result(content) and content["test_ppl"] is not None:
         cells[_TEST_PPL] = f"{content['test_ppl']:.2f}"
     facts = _facts(content, published)

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
 from lmkit.analyses.analysis import Analysis, MeasuredRun
 from lmkit.analyses.measuring import Measured, measure_runs
+from lmkit.analyses.measuring_pretrained import OPTIONS, PretrainedSource, measure_pretrained
 from lmkit.cli.entry import create, entry_point, plain_config
 from lmkit.cli.finetune import published_config
 from lmkit.comparison.published_runs import published_of_runs
@@ -21,6 +23,8 @@ from lmkit.presentation.figures import save
 from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
+
+OF_RUNS = ("run", "data_root", "split", "checkpoint", "compared_with", "published")
 
 
 def run_analysis(name: str) -> None:
@@ -32,12 +36,22 @@ def run_analysis(name: str) -> None:
         runs, data_root, threads = (options.pop(key) for key in ("run", "data_root", "threads"))
         if threads is not None:
             require_count("threads", threads)
+        pretrained = {key: options.pop(key) for key in OPTIONS} if "hf" in options else {}
+        has_models = pretrained.get("hf") is not None
+        if pretrained:
+            _require_one_source(runs, has_models=has_models)
         analysis = create(options, name)
         if not isinstance(analysis, Analysis):
             raise UserError(f"{options['_target_']} is not derived from Analysis")
+        if has_models:
+            source = PretrainedSource(**pretrained)
+            measured, folders = measure_pretrained(analysis, source, threads)
+            show(analysis, measured, "model")
+            draw(analysis, measured, folders, source.out)
+            return
         selected = select_runs("run", runs)
         analysis.published_of_run = published_of_runs(selected.runs, published_config)
-        folders = [run.folder for run in selected.runs]
+        folders = [each.folder for each in selected.runs]
         measured = measure_runs(analysis, folders, data_root=data_root, threads=threads)
         show(analysis, Measured(measured.contents, selected.left_out | measured.left_out))
         is_folder = isinstance(runs, str) and Path(runs).is_dir()
@@ -47,12 +61,23 @@ def run_analysis(name: str) -> None:
     main()
 
 
-def show(analysis: Analysis, measured: Measured) -> None:
-    """Prints tables and notes. Raises: UserError when no run could be measured."""
+def _require_one_source(runs: object, *, has_models: bool) -> None:
+    """Raises: UserError unless there are runs or models, and options of these alone."""
+    if runs is None and not has_models:
+        raise UserError("run is not set: give it as run=RUNS, or pretrained models as hf=MODEL")
+    typed = [each.partition("=")[0].lstrip("+") for each in HydraConfig.get().overrides.task]
+    foreign = [option for option in (OF_RUNS if has_models else OPTIONS) if option in typed]
+    if foreign:
+        source = "hf" if has_models else "run"
+        raise UserError(f"{foreign[0]} does not go with {source}=; --help says which options do")
+
+
+def show(analysis: Analysis, measured: Measured, kind: str = "run") -> None:
+    """Prints tables and notes. Raises: UserError when no run, or model, could be measured."""
     if not measured.contents:
         ((name, reason), *others) = measured.left_out.items()
         more = f" (and {len(others)} more)" if others else ""
-        raise UserError(f"no run could be measured: {name}: {reason}{more}")
+        raise UserError(f"no {kind} could be measured: {name}: {reason}{more}")
     for name, reason in measured.left_out.items():
         print(f"left out: {name}: {reason}")
     console = Console()

@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # what analyses and commands use, for mypy
     from lmkit.evaluation import method as method
     from lmkit.evaluation import next_words as next_words
     from lmkit.evaluation import press_robustness as press_robustness
+    from lmkit.evaluation import pretrained as pretrained
+    from lmkit.evaluation import pretrained_checkpoints as pretrained_checkpoints
+    from lmkit.evaluation import pretrained_statistics as pretrained_statistics
     from lmkit.evaluation import spectrum as spectrum
     from lmkit.evaluation import text_perplexity as text_perplexity
     from lmkit.evaluation import word_vectors as word_vectors

@@ -8,7 +8,8 @@ from lmkit.data.epochs import EvalBatches
 from lmkit.evaluation.load import LoadedRun
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
-from lmkit.training.gradient_bottleneck import Bottleneck, model_bottleneck
+from lmkit.training.gradient_bottleneck import Bottleneck
+from lmkit.training.gradient_bottleneck import model_bottleneck as model_bottleneck
 
 
 class MeasuredCheckpoint(NamedTuple):

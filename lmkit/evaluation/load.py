@@ -33,15 +33,21 @@ class LoadedRun(NamedTuple):
 
     def with_bar(self, batches: Iterable[AnyBatch], contexts: int, then: str) -> Iterator[AnyBatch]:
         """The batches, with a bar over their contexts; `then` is what follows the last of them."""
-        name = self.folder.path.name
-        with progress_bar() as progress:
-            task = progress.add_task(f"{name}: contexts", total=contexts)
-            for batch in batches:
-                left = progress.tasks[task].remaining or 0
-                progress.advance(task, min(batch.targets_TB.numel(), left))
-                if progress.finished:
-                    progress.update(task, description=f"{name}: {then}")
-                yield batch
+        return with_bar(self.folder.path.name, batches, contexts, then)
+
+
+def with_bar(
+    name: str, batches: Iterable[AnyBatch], contexts: int, then: str
+) -> Iterator[AnyBatch]:
+    """The batches, with a bar named `name` over their contexts; `then` follows the last of them."""
+    with progress_bar() as progress:
+        task = progress.add_task(f"{name}: contexts", total=contexts)
+        for batch in batches:
+            left = progress.tasks[task].remaining or 0
+            progress.advance(task, min(batch.targets_TB.numel(), left))
+            if progress.finished:
+                progress.update(task, description=f"{name}: {then}")
+            yield batch
 
 
 def of_running_text(run: LoadedRun) -> tuple[LanguageModel, WindowsDataModule]:

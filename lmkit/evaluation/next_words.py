@@ -5,6 +5,7 @@ Shapes: T window length, D trunk output, n places, V vocabulary; the text is one
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -13,10 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lmkit.data.windows import EvalWindows, Window, columns
+from lmkit.data.epochs import Batch, EvalBatches
+from lmkit.data.tokenizer import Tokenizer
+from lmkit.data.windows import EvalWindows, columns
 from lmkit.evaluation.load import LoadedRun, load_run, of_running_text
+from lmkit.evaluation.pretrained import LoadedPretrained
+from lmkit.evaluation.stride_windows import StrideWindows
 from lmkit.runs.finished import FinishedRun
-from lmkit.training.head_module import exact_evaluation
+from lmkit.training.head_module import Predictor, exact_evaluation
 
 
 class NextWords(NamedTuple):
@@ -27,67 +32,48 @@ class NextWords(NamedTuple):
     top: list[tuple[int, float]]  # index and probability of the likeliest words, in order
 
 
-class SplitReader:
-    """A run's model that reads a split of its corpus in one column, its state carried along.
+class TextReader(ABC):
+    """A model that reads a text in one column, from its start.
 
-    A position is the index in the split of the word to be predicted; it is at least 1.
+    A position is the index in the text of the word to be predicted; it is at least 1.
 
     Args:
-        run: of a language model.
-        split: train, valid or test.
+        tokens: of the text, int64 (num_tokens,).
         top: how many of the likeliest words are given at each place.
-
-    Raises: UserError when the run is of something else.
     """
 
-    def __init__(self, run: LoadedRun, split: str, top: int) -> None:
-        self.model, data = of_running_text(run)
-        self.run, self.split, self.top = run, split, top
-        self.vocabulary = data.corpus.vocabulary
-        self.tokenizer = run.source.tokenizer_by(self.vocabulary)
-        self.tokens: np.ndarray = data.corpus.tokens(split)  # int64, (num_tokens,)
-        self._length = data.eval_length  # words read at a time: changes the order of sums only
+    split: str  # the name of the text
+    vocabulary: tuple[str, ...]
+    tokenizer: Tokenizer
+    begins: tuple[int, ...] = ()  # the tokens before any text
 
-    def of_another(self, run: FinishedRun) -> SplitReader:
-        """The same split read by the best model of another run, loaded as this one was."""
-        has_root = "root" in run.config()["data"]
-        data_root = self.run.config["data"].get("root") if has_root else None
-        other = load_run(run.folder.path, "best", data_root, torch.get_num_threads())
-        return SplitReader(other, self.split, self.top)
+    def __init__(self, model: Predictor, tokens: np.ndarray, top: int) -> None:
+        self.model, self.tokens, self.top = model, tokens, top
 
-    def reads_as(self, other: SplitReader) -> bool:
-        """Whether both read the same words by the same vocabulary."""
-        same_words = np.array_equal(self.tokens, other.tokens)
-        return self.vocabulary == other.vocabulary and same_words
+    @abstractmethod
+    def windows(self, tokens: np.ndarray) -> EvalBatches:
+        """A text, cut as the model reads it."""
+
+    @abstractmethod
+    def with_bar(self, windows: EvalBatches, then: str) -> Iterator[Batch]:
+        """The windows, with a bar over their contexts; `then` is what follows."""
 
     def next_words(self, positions: Sequence[int]) -> dict[int, NextWords]:
         """What the model expects at each of the positions, with a bar."""
         if not positions:
             return {}
-        windows = self._windows(self.tokens[: max(positions) + 1])
-        shown = self.run.with_bar(windows, windows.num_targets, "predictions")
-        return self._expected(shown, self.tokens, positions)
+        windows = self.windows(self.tokens[: max(positions) + 1])
+        return self._expected(self.with_bar(windows, "predictions"), self.tokens, positions)
 
     def next_words_after(self, text: Sequence[int]) -> NextWords:
-        """What the model expects after any other text, read from a state of zeros."""
-        tokens = np.array([*text, 0])  # a word to be predicted, whatever it is
-        expected = self._expected(self._windows(tokens), tokens, [len(text)])
-        return expected[len(text)]._replace(target_prob=None, target_rank=None)
-
-    @cached_property
-    def log_probs(self) -> np.ndarray:
-        """Log-probabilities (num_tokens - 1,) in nats of all words but the first, with a bar."""
-        windows = self._windows(self.tokens)
-        shown = self.run.with_bar(windows, windows.num_targets, "words")
-        nlls = [nll_TB[:, 0].double().cpu() for nll_TB in self.model.token_nlls(shown)]
-        log_probs: np.ndarray = -torch.cat(nlls).numpy()
-        return log_probs
-
-    def _windows(self, tokens: np.ndarray) -> EvalWindows:
-        return EvalWindows(columns(tokens, 1), self._length)
+        """What the model expects after any other text, as if nothing stood before it."""
+        tokens = np.array([*self.begins, *text, 0])  # a word to be predicted, whatever it is
+        position = len(tokens) - 1
+        expected = self._expected(self.windows(tokens), tokens, [position])
+        return expected[position]._replace(target_prob=None, target_rank=None)
 
     def _expected(
-        self, windows: Iterable[Window], tokens: np.ndarray, positions: Sequence[int]
+        self, windows: Iterable[Batch], tokens: np.ndarray, positions: Sequence[int]
     ) -> dict[int, NextWords]:
         wanted = np.unique(positions)
         expected: dict[int, NextWords] = {}
@@ -111,3 +97,75 @@ class SplitReader:
         rows = zip(probs.tolist(), ranks.tolist(), words.tolist(), tops.tolist(), strict=True)
         for prob, rank, row_words, row_probs in rows:
             yield NextWords(prob, rank, list(zip(row_words, row_probs, strict=True)))
+
+
+class SplitReader(TextReader):
+    """A run's model that reads a split of its corpus, its state carried along.
+
+    Args:
+        run: of a language model.
+        split: train, valid or test.
+        top: how many of the likeliest words are given at each place.
+
+    Raises: UserError when the run is of something else.
+    """
+
+    def __init__(self, run: LoadedRun, split: str, top: int) -> None:
+        model, data = of_running_text(run)
+        super().__init__(model, data.corpus.tokens(split), top)
+        self.run, self.split = run, split
+        self.vocabulary = data.corpus.vocabulary
+        self.tokenizer = run.source.tokenizer_by(self.vocabulary)
+        self._length = data.eval_length  # words read at a time: changes the order of sums only
+
+    def of_another(self, run: FinishedRun) -> SplitReader:
+        """The same split read by the best model of another run, loaded as this one was."""
+        has_root = "root" in run.config()["data"]
+        data_root = self.run.config["data"].get("root") if has_root else None
+        other = load_run(run.folder.path, "best", data_root, torch.get_num_threads())
+        return SplitReader(other, self.split, self.top)
+
+    def reads_as(self, other: SplitReader) -> bool:
+        """Whether both read the same words by the same vocabulary."""
+        same_words = np.array_equal(self.tokens, other.tokens)
+        return self.vocabulary == other.vocabulary and same_words
+
+    @cached_property
+    def log_probs(self) -> np.ndarray:
+        """Log-probabilities (num_tokens - 1,) in nats of all words but the first, with a bar."""
+        shown = self.with_bar(self.windows(self.tokens), "words")
+        nlls = [nll_TB[:, 0].double().cpu() for nll_TB in self.model.token_nlls(shown)]
+        log_probs: np.ndarray = -torch.cat(nlls).numpy()
+        return log_probs
+
+    def windows(self, tokens: np.ndarray) -> EvalWindows:
+        return EvalWindows(columns(tokens, 1), self._length)
+
+    def with_bar(self, windows: EvalBatches, then: str) -> Iterator[Batch]:
+        return self.run.with_bar(windows, windows.num_targets, then)
+
+
+class PretrainedReader(TextReader):
+    """A pretrained model that reads its text in overlapping windows.
+
+    Args:
+        loaded: the model, with the text.
+        split: what the text is called.
+        top: how many of the likeliest tokens are given at each place.
+    """
+
+    def __init__(self, loaded: LoadedPretrained, split: str, top: int) -> None:
+        super().__init__(loaded.model, loaded.text.tokens, top)
+        self.loaded, self.split = loaded, split
+        names = loaded.text.vocabulary
+        padded = range(len(names), len(loaded.model.head.decoder_bias))  # rows without a token
+        self.vocabulary = (*names, *(f"<{index}>" for index in padded))
+        self.tokenizer = loaded.text.tokenizer_by(self.vocabulary)
+        if loaded.text.beginning is not None:
+            self.begins = (loaded.text.beginning,)
+
+    def windows(self, tokens: np.ndarray) -> StrideWindows:
+        return self.loaded.windows_of(tokens)
+
+    def with_bar(self, windows: EvalBatches, then: str) -> Iterator[Batch]:
+        return self.loaded.with_bar(windows, windows.num_targets, then)

@@ -6,20 +6,27 @@ Shapes: N contexts, V vocabulary.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from lmkit.data.epochs import Batch
 from lmkit.evaluation.memory import available_bytes, require_memory
 from lmkit.spectra.divergence import DivergenceAccumulator, PairwiseDivergence
-from lmkit.training.context_blocks import context_blocks
-from lmkit.training.head_module import HeadModule, exact_evaluation
+from lmkit.training.context_blocks import ContextBlock, context_blocks
+from lmkit.training.head_module import Predictor, exact_evaluation
 from lmkit.training.model_spectrum import Spectrum, model_spectrum, spectrum_bytes
 
 
 def fitting_spectrum(
-    model: HeadModule, batches: Iterable[Batch], num_contexts: int, matrix: str
+    model: Predictor,
+    batches: Iterable[Batch],
+    num_contexts: int,
+    matrix: str,
+    observe: Callable[[ContextBlock], None] | None = None,
 ) -> Spectrum:
     """The spectrum of log P, or of the transformed logits, over the first contexts.
+
+    Args:
+        observe: called with each block of contexts, for what else is measured in one pass.
 
     Raises: UserError when the head has no such matrix; when the memory does not suffice, with the
         number of contexts for which it would.
@@ -35,11 +42,11 @@ def fitting_spectrum(
         f"the spectrum of {num_contexts:,} contexts x {num_words:,} words",
         f"choose contexts=N with N at most {max(0, too_many - 1)}",
     )
-    return model_spectrum(model, batches, num_contexts, matrix)
+    return model_spectrum(model, batches, num_contexts, matrix, observe)
 
 
 def pairwise_divergence(
-    model: HeadModule, batches: Iterable[Batch], num_contexts: int
+    model: Predictor, batches: Iterable[Batch], num_contexts: int
 ) -> PairwiseDivergence:
     """How far apart the next-word distributions of two of the first contexts are on average."""
     divergences = DivergenceAccumulator(len(model.head.decoder_bias), device=model.device)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lmkit.data.epochs import Batch
 from lmkit.heads.chunked_nll import chunk_rows
-from lmkit.training.head_module import HeadModule
+from lmkit.training.head_module import Predictor
 
 BLOCK_MB = 64  # of one block's logits; no option, since it changes the last bits
 
@@ -26,7 +26,7 @@ class ContextBlock(NamedTuple):
 
 
 def context_blocks(
-    model: HeadModule, batches: Iterable[Batch], num_contexts: int
+    model: Predictor, batches: Iterable[Batch], num_contexts: int
 ) -> Iterator[ContextBlock]:
     """The first `num_contexts` contexts of the batches, state carried, in blocks."""
     head, seen = model.head, 0

@@ -18,7 +18,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.heads.head import Head
 from lmkit.spectra.bottleneck import GradientShares, orthonormal_basis
 from lmkit.training.context_blocks import ContextBlock, context_blocks
-from lmkit.training.head_module import HeadModule, exact_evaluation
+from lmkit.training.head_module import Predictor, exact_evaluation
 from lmkit.training.logit_update import logit_update
 
 UPDATE_CONTEXTS = 2000  # at most, whose change by a step is looked at
@@ -57,7 +57,7 @@ class Bottleneck(NamedTuple):
     update_cosine: float
 
 
-def model_bottleneck(model: HeadModule, windows: Iterable[Batch], num_contexts: int) -> Bottleneck:
+def model_bottleneck(model: Predictor, windows: Iterable[Batch], num_contexts: int) -> Bottleneck:
     """The gradient bottleneck over the first `num_contexts` contexts, without dropout.
 
     Draws no random number and leaves every gradient of the parameters as it is.

@@ -60,7 +60,57 @@ def exact_evaluation(module: nn.Module, device_type: str) -> Iterator[None]:
         module.train(training)
 
 
-class HeadModule(pl.LightningModule):
+class Predictor(nn.Module):
+    """A model that ends in a head, as evaluation reads it, batch by batch."""
+
+    head: Head
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return self.head.decoder_weight.device
+
+    def read(self, batch: Any, state: Any) -> HeadInput:
+        """The head's input for a batch, in evaluation mode.
+
+        Args:
+            batch: of the subclass's kind.
+            state: what the batch before it left; None for the first one.
+        """
+        raise NotImplementedError
+
+    def head_inputs(self, batches: Iterable[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
+        """The head's input (T, B, D) and its targets (T, B) for each batch, state carried."""
+        state = None
+        for batch in batches:
+            # entered for each batch: a generator must leave no mode switched while it waits
+            with exact_evaluation(self, self.device.type):
+                hidden_TBD, targets_TB, state = self.read(to_device(batch, self.device), state)
+            yield hidden_TBD, targets_TB
+
+    def token_nlls(self, batches: Iterable[Batch]) -> Iterator[Tensor]:
+        """Negative log-likelihoods (T, B) of each batch's targets, nats."""
+        for hidden_TBD, targets_TB in self.head_inputs(batches):
+            with exact_evaluation(self, self.device.type):
+                nll_TB = self.head.token_nll(hidden_TBD, targets_TB)
+            yield nll_TB
+
+    def log_prob_rows(self, batches: Iterable[Batch]) -> Iterator[Tensor]:
+        """Log P of all contexts, in order, batch by batch: (N, V)."""
+        for hidden_TBD, _ in self.head_inputs(batches):
+            with exact_evaluation(self, self.device.type):
+                rows_NV = self.head.log_probs(hidden_TBD)
+            yield rows_NV
+
+    def mean_nll(self, batches: Iterable[Batch]) -> float:
+        """Mean negative log-likelihood over all targets, nats, as validation computes it."""
+        mean = TokenMean().to(self.device)
+        for nll_TB in self.token_nlls(batches):
+            mean.update(nll_TB.double().mean(), nll_TB.numel())
+        return float(mean.compute())
+
+
+class HeadModule(pl.LightningModule, Predictor):
     """A model that ends in a head, trained batch by batch.
 
     A subclass knows its batches: it defines `training_step`, which calls `log_step`, and
@@ -102,15 +152,6 @@ class HeadModule(pl.LightningModule):
         self.window_metrics: dict[str, Tensor | float] | None = None
         self.epoch_metrics: dict[str, float] = {}
         self._valid_state: object = None
-
-    def read(self, batch: Any, state: Any) -> HeadInput:
-        """The head's input for a batch, in evaluation mode.
-
-        Args:
-            batch: of the subclass's kind.
-            state: what the batch before it left; None for the first one.
-        """
-        raise NotImplementedError
 
     def report(self, name: str, value: float) -> None:
         """Puts a value into this epoch's row of metrics, and perplexities on the progress bar."""
@@ -228,36 +269,6 @@ class HeadModule(pl.LightningModule):
             self._valid_state = seen.state
             nll_TB = self.head.token_nll(seen.hidden_TBD, seen.targets_TB)
         self.valid_nll.update(nll_TB.double().mean(), nll_TB.numel())
-
-    def head_inputs(self, batches: Iterable[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
-        """The head's input (T, B, D) and its targets (T, B) for each batch, state carried."""
-        state = None
-        for batch in batches:
-            # entered for each batch: a generator must leave no mode switched while it waits
-            with exact_evaluation(self, self.device.type):
-                hidden_TBD, targets_TB, state = self.read(to_device(batch, self.device), state)
-            yield hidden_TBD, targets_TB
-
-    def token_nlls(self, batches: Iterable[Batch]) -> Iterator[Tensor]:
-        """Negative log-likelihoods (T, B) of each batch's targets, nats."""
-        for hidden_TBD, targets_TB in self.head_inputs(batches):
-            with exact_evaluation(self, self.device.type):
-                nll_TB = self.head.token_nll(hidden_TBD, targets_TB)
-            yield nll_TB
-
-    def log_prob_rows(self, batches: Iterable[Batch]) -> Iterator[Tensor]:
-        """Log P of all contexts, in order, batch by batch: (N, V)."""
-        for hidden_TBD, _ in self.head_inputs(batches):
-            with exact_evaluation(self, self.device.type):
-                rows_NV = self.head.log_probs(hidden_TBD)
-            yield rows_NV
-
-    def mean_nll(self, batches: Iterable[Batch]) -> float:
-        """Mean negative log-likelihood over all targets, nats, as validation computes it."""
-        mean = TokenMean().to(self.device)
-        for nll_TB in self.token_nlls(batches):
-            mean.update(nll_TB.double().mean(), nll_TB.numel())
-        return float(mean.compute())
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["lmkit_progress"] = {

@@ -5,7 +5,7 @@ Shapes: N contexts, D trunk output, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -18,8 +18,8 @@ from lmkit.spectra.factors import FactorAccumulator
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.spectra.measures import SpectrumMeasures, measure
 from lmkit.spectra.rows import require_rows
-from lmkit.training.context_blocks import context_blocks
-from lmkit.training.head_module import HeadModule, exact_evaluation
+from lmkit.training.context_blocks import ContextBlock, context_blocks
+from lmkit.training.head_module import Predictor, exact_evaluation
 
 MATRICES = ("log_probs", "transformed_logits")
 WORKING_BYTES = 2**29  # for blocks of contexts and all else that does not grow
@@ -33,10 +33,11 @@ class Spectrum(NamedTuple):
 
 
 def model_spectrum(
-    model: HeadModule,
+    model: Predictor,
     windows: Iterable[Batch],
     num_contexts: int,
     matrix: str = "log_probs",
+    observe: Callable[[ContextBlock], None] | None = None,
 ) -> Spectrum:
     """The spectrum of log P, or of the transformed logits, over the first `num_contexts` contexts.
 
@@ -44,13 +45,16 @@ def model_spectrum(
     Gram matrix of the smaller side: of the words, or of the contexts, whose rows are then held
     (N x V float32).
 
+    Args:
+        observe: called with each block of contexts, for what else is measured in one pass.
+
     Raises: UserError when the head has no one matrix of transformed logits.
     """
     require_choice("matrix", matrix, MATRICES)
     head = model.head
     if matrix == "transformed_logits" and not has_transformed_logits(model):
         raise UserError("only a head with one context and a transform has transformed logits")
-    blocks = (block.hidden_1ND for block in context_blocks(model, windows, num_contexts))
+    blocks = _observed(context_blocks(model, windows, num_contexts), observe)
     with exact_evaluation(model, model.device.type):
         if has_factors(model, matrix):
             factors = FactorAccumulator(head.decoder_weight, head.decoder_bias)
@@ -63,7 +67,7 @@ def model_spectrum(
     return _measured(values, num_contexts, model, gram.method)
 
 
-def spectrum_bytes(model: HeadModule, num_contexts: int, matrix: str) -> int:
+def spectrum_bytes(model: Predictor, num_contexts: int, matrix: str) -> int:
     """The memory that `model_spectrum` takes at its peak, in bytes: about 0 from factors."""
     if has_factors(model, matrix):
         return 0
@@ -74,15 +78,24 @@ def spectrum_bytes(model: HeadModule, num_contexts: int, matrix: str) -> int:
     return gram + held + WORKING_BYTES
 
 
-def has_factors(model: HeadModule, matrix: str) -> bool:
+def has_factors(model: Predictor, matrix: str) -> bool:
     """Whether the spectrum of `matrix` comes from factors."""
     return matrix == "log_probs" and model.head.has_factors
 
 
-def has_transformed_logits(model: HeadModule) -> bool:
+def has_transformed_logits(model: Predictor) -> bool:
     """Whether the head maps each context to one row of logits that a transform changes."""
     head = model.head
     return head.mixture.num_experts == 1 and type(head.transform) is not Identity
+
+
+def _observed(
+    blocks: Iterable[ContextBlock], observe: Callable[[ContextBlock], None] | None
+) -> Iterator[Tensor]:
+    for block in blocks:
+        if observe is not None:
+            observe(block)
+        yield block.hidden_1ND
 
 
 def _gram(
@@ -105,6 +118,6 @@ def _gram(
     return gram
 
 
-def _measured(values: Tensor, num_rows: int, model: HeadModule, method: str) -> Spectrum:
+def _measured(values: Tensor, num_rows: int, model: Predictor, method: str) -> Spectrum:
     num_words = len(model.head.decoder_bias)
     return Spectrum(values, measure(values, num_rows, num_words, torch.float32, method))

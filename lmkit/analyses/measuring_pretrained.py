@@ -1,0 +1,144 @@
+"""Runs an analysis on pretrained models of `transformers`, each leaving files in a folder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lmkit import evaluation
+from lmkit.analyses.analysis import Analysis, Content
+from lmkit.analyses.measuring import Measured
+from lmkit.errors.user_error import UserError, require_count, require_folder
+from lmkit.runs import analysis_files
+from lmkit.runs.folder import RunFolder
+
+OPTIONS = ("hf", "text", "revision", "window", "stride", "out")  # of conf/pretrained.yaml
+
+
+class PretrainedSource:
+    """The models and the text that the options of conf/pretrained.yaml mean.
+
+    Args:
+        hf: folder, pattern or name of a model, or a list of these.
+        text: the file that they read.
+        revision: of a name on the hub, or a list of revisions.
+        window: tokens that a model reads at a time; None: as many as it was made for.
+        stride: tokens that the window moves; None: half the window.
+        out: the folder for what is measured.
+
+    Raises: UserError naming the option.
+    """
+
+    def __init__(
+        self,
+        *,
+        hf: Any,
+        text: str | None,
+        revision: Any,
+        window: int | None,
+        stride: int | None,
+        out: str,
+    ) -> None:
+        for option, value, least in (("window", window, 2), ("stride", stride, 1)):
+            if value is not None:
+                require_count(option, value, least)
+        if text is None:
+            raise UserError("text is not set: the models of hf= read a file, text=FILE")
+        require_folder("out", out)
+        self.window, self.stride, self.out = window, stride, Path(out)
+        self.text_name, self.text = Path(text).name, _read(text)
+        self.checkpoints = evaluation.pretrained_checkpoints.find_checkpoints(hf, revision)
+
+    def folder(self, checkpoint: evaluation.pretrained_checkpoints.Checkpoint) -> RunFolder:
+        """Where what is measured of a model lies, in the layout of a run's folder."""
+        return RunFolder(self.out / checkpoint.name)
+
+
+def _read(text: str) -> str:
+    path = Path(text)
+    if not path.is_file():
+        raise UserError(f"text={text} is no file")
+    try:
+        content = path.read_bytes().decode("utf-8")  # ends of lines stay as they are
+    except UnicodeDecodeError as error:
+        raise UserError(f"text={text} is no text in UTF-8: byte {error.start:,}") from None
+    if not content.strip():
+        raise UserError(f"text={text} holds no text")
+    return content
+
+
+class MeasuredModels(NamedTuple):
+    """What was measured, and where it lies."""
+
+    measured: Measured
+    folders: Sequence[RunFolder]
+
+
+def measure_pretrained(
+    analysis: Analysis, source: PretrainedSource, threads: int | None
+) -> MeasuredModels:
+    """Measures each model, and writes what was measured into its folder.
+
+    Raises: UserError of a single model that cannot be measured; of several they are left out.
+    """
+    contents: dict[str, Content] = {}
+    left_out: dict[str, str] = {}
+    for checkpoint in source.checkpoints:
+        try:
+            contents[checkpoint.name] = _measure(analysis, source, checkpoint, threads)
+        except UserError as error:
+            if len(source.checkpoints) == 1:
+                raise
+            left_out[checkpoint.name] = str(error)
+    folders = [source.folder(each) for each in source.checkpoints]
+    return MeasuredModels(Measured(contents, left_out), folders)
+
+
+def _measure(
+    analysis: Analysis,
+    source: PretrainedSource,
+    checkpoint: evaluation.pretrained_checkpoints.Checkpoint,
+    threads: int | None,
+) -> Content:
+    folder = source.folder(checkpoint)
+    loaded = evaluation.pretrained.load_pretrained(
+        checkpoint,
+        source.text,
+        window=source.window,
+        stride=source.stride,
+        threads=threads,
+    )
+    for place in (folder.analysis, folder.spectra):
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"out: cannot make the folder {place}: {error.strerror}") from error
+    content = analysis.measure_pretrained(loaded, source.text_name, folder)
+    content |= {
+        "split": source.text_name,
+        "pretrained": {
+            "hf": checkpoint.place,
+            "revision": checkpoint.revision,
+            "family": checkpoint.family,
+            "step": checkpoint.step,
+            "class": type(loaded.model.body).__name__,
+            "logits": loaded.model.logits_are,
+            "window": loaded.windows.window,
+            "stride": loaded.windows.stride,
+            "text_sha256": hashlib.sha256(source.text.encode()).hexdigest(),
+        },
+    }
+    stem = analysis.stem(content)
+    whole = analysis_files.write_analysis(
+        folder,
+        stem,
+        content,
+        kind=analysis.name,
+        schema_version=analysis.schema_version,
+        checkpoint=checkpoint.revision or Path(checkpoint.place).name,
+        averaged=False,
+    )
+    print(f"written: {analysis_files.analysis_file(folder, stem)}")
+    return whole

@@ -1,0 +1,111 @@
+"""What `lmkit rank hf=` measures and shows of a pretrained model beside the spectrum of log P.
+
+Godey et al. 2024 look at the same: the spectrum of the head's weight, and how alike the contexts
+are, over training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lmkit import evaluation
+from lmkit.analyses.analysis import Content, MeasuredRun
+from lmkit.analyses.first_contexts import FirstContexts
+from lmkit.presentation.checkpoint_curves import Panel, Points
+from lmkit.presentation.spectrum_figures import LabelledSpectrum
+from lmkit.presentation.tables import decimal
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.spectrum_files import read_spectrum, write_spectrum
+
+_WEIGHT = "decoder_weight"
+
+
+def measure_rank(
+    loaded: evaluation.pretrained.LoadedPretrained,
+    text: str,
+    folder: RunFolder,
+    first: FirstContexts,
+    matrix: str,
+) -> Content:
+    """Spectra of log P and of the weight, likelihood and mean cosine, in one pass.
+
+    Args:
+        text: the name of the text.
+        folder: for the spectra.
+        first: which contexts are measured.
+        matrix: log_probs or transformed_logits.
+    """
+    windows, count, available = first.among(loaded.windows, text)
+    statistics = evaluation.pretrained_statistics.TextStatistics(loaded.model.head)
+    shown = loaded.with_bar(windows, count, "singular values")
+    spectrum = evaluation.spectrum.fitting_spectrum(
+        loaded.model, shown, count, matrix, statistics.add
+    )
+    weight = evaluation.pretrained_statistics.weight_spectrum(loaded.model.head.decoder_weight)
+    for name, each in ((f"{text}_{matrix}_{count}", spectrum), (_WEIGHT, weight)):
+        path = folder.spectra / f"{name}.npz"
+        write_spectrum(path, each.singular_values.cpu().numpy(), each.measures.to_dict())
+    return {
+        "matrix": matrix,
+        "all_contexts": available,
+        "test_ppl": None,
+        "perplexity": statistics.perplexity,
+        "bits_per_byte": statistics.bits_per_byte(loaded.text.num_bytes(count)),
+        "mean_cosine": statistics.mean_cosine,
+        "spectrum": spectrum.measures.to_dict(),
+        "weight_spectrum": weight.measures.to_dict(),
+    }
+
+
+def cells(content: Content) -> dict[str, str]:
+    """Rows of the table that runs do not have; none of a run."""
+    model = content.get("pretrained")
+    if model is None:
+        return {}
+    weight = content["weight_spectrum"]
+    rows = {
+        "step": None if model["step"] is None else f"{model['step']:,}",
+        "logits": model["logits"],
+        "perplexity of a token": decimal(content["perplexity"], 2),
+        "bits a byte": content["bits_per_byte"] and f"{content['bits_per_byte']:.4f}",
+        "mean cosine of contexts": f"{content['mean_cosine']:.4f}",
+        "weight: columns": f"{min(weight['num_contexts'], weight['num_columns']):,}",
+        "weight: Press rank": f"{weight['press_rank']:,}",
+        "weight: stable rank": f"{weight['stable_rank']:.5g}",
+        "weight: entropy rank": f"{weight['entropy_rank']:.5g}",
+    }
+    return {name: cell for name, cell in rows.items() if cell}
+
+
+def decoder_spectrum(run: MeasuredRun) -> list[LabelledSpectrum]:
+    """The weight's spectrum for the figure of one model; none of a run."""
+    if "pretrained" not in run.content:
+        return []
+    stored = read_spectrum(run.folder.spectra / f"{_WEIGHT}.npz")
+    return [LabelledSpectrum("decoder's weight", stored.relative_S, stored.measures)]
+
+
+def panels(measured: Sequence[MeasuredRun]) -> list[Panel]:
+    """Curves over the steps of training, of the models whose step is known."""
+    ranks = {"0.001": "1e−3-effective", "0.0001": "1e−4-effective", "1e-05": "1e−5-effective"}
+    perplexity, log_p, weight, cosine = Points(), Points(), Points(), Points()
+    contents = [content for _, content in measured if "pretrained" in content]
+    families = {content["pretrained"]["family"] for content in contents}
+    for content in contents:
+        family, step = (content["pretrained"][name] for name in ("family", "step"))
+        if step is None:
+            continue
+        of = f"{family}, " if len(families) > 1 else ""
+        perplexity.add(family, step, content["perplexity"])
+        cosine.add(family, step, content["mean_cosine"])
+        for epsilon, name in ranks.items():
+            log_p.add(f"{of}{name}", step, content["spectrum"]["effective_rank"][epsilon])
+        log_p.add(f"{of}entropy", step, content["spectrum"]["entropy_rank"])
+        weight.add(f"{of}entropy", step, content["weight_spectrum"]["entropy_rank"])
+        weight.add(f"{of}stable", step, content["weight_spectrum"]["stable_rank"])
+    return [
+        Panel("perplexity of a token", perplexity, is_log=True),
+        Panel("rank of log P", log_p, is_log=True),
+        Panel("rank of the decoder's weight", weight, is_log=True),
+        Panel("mean cosine of two contexts", cosine),
+    ]

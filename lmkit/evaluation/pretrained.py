@@ -1,0 +1,256 @@
+"""Pretrained causal language models and the text that they read, through `transformers`.
+
+Weights are read from safetensors alone, and no code that comes with a model is run. Everything runs
+in float32, as for runs of lmkit.
+
+Shapes: V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from lmkit.data.tokenizer import Tokenizer
+from lmkit.errors.user_error import UserError
+from lmkit.evaluation.load import with_bar
+from lmkit.evaluation.pretrained_checkpoints import Checkpoint
+from lmkit.evaluation.pretrained_model import PretrainedModel, pretrained_model
+from lmkit.evaluation.stride_windows import StrideWindows
+from lmkit.training.head_module import AnyBatch
+
+MOST = 1024  # tokens a window, unless the user asks for more
+_SHOWN = str.maketrans({" ": "▁", "\n": "↵", "\t": "⇥"})  # in a table a bare space is not seen
+
+
+class TokenizedText:
+    """A text as a model's tokenizer cuts it.
+
+    Args:
+        text: as its file holds it.
+        tokenizer: of `transformers`.
+
+    Raises: UserError for a model without a tokenizer of its own.
+    """
+
+    def __init__(self, text: str, tokenizer: Any) -> None:
+        if len(tokenizer.get_vocab()) <= len(tokenizer.all_special_ids):
+            raise UserError("the model comes without a tokenizer")
+        self.text, self._tokenizer = text, tokenizer
+        encoded = tokenizer(
+            text,
+            add_special_tokens=False,
+            return_offsets_mapping=tokenizer.is_fast,
+            verbose=False,
+        )
+        self._ends = [end for _, end in encoded["offset_mapping"]] if tokenizer.is_fast else None
+        ids = np.array(encoded["input_ids"], dtype=np.int64)
+        self.beginning = self._beginning()
+        begins = [] if self.beginning is None else [self.beginning]
+        self.tokens: np.ndarray = np.concatenate([np.array(begins, dtype=np.int64), ids])
+
+    def _beginning(self) -> int | None:
+        """The token that the tokenizer puts before every text."""
+        bos = self._tokenizer.bos_token_id
+        begun, bare = (
+            self._tokenizer("a", add_special_tokens=added)["input_ids"] for added in (True, False)
+        )
+        return bos if begun[:1] == [bos] and bare[:1] != [bos] else None
+
+    def tokenizer_by(self, vocabulary: tuple[str, ...]) -> Tokenizer:
+        """What cuts and quotes other texts.
+
+        Args:
+            vocabulary: every token as tables show it.
+        """
+        return _PretrainedTokenizer(self._tokenizer, vocabulary)
+
+    def num_bytes(self, num_contexts: int) -> int | None:
+        """UTF-8 bytes of the text up to the last token that the first contexts predict.
+
+        None for part of a text whose tokenizer does not say where its tokens stand.
+        """
+        count = num_contexts + (self.beginning is None)  # tokens of the text
+        if num_contexts == len(self.tokens) - 1:
+            return len(self.text.encode())
+        return None if self._ends is None else len(self.text[: self._ends[count - 1]].encode())
+
+    @cached_property
+    def vocabulary(self) -> tuple[str, ...]:
+        """Every token as tables show it: a space is ▁, an end of line ↵."""
+        names = {index: name for name, index in self._tokenizer.get_vocab().items()}
+        shown = {}
+        for index, name in names.items():
+            plain = self._tokenizer.convert_tokens_to_string([name])
+            # SentencePiece drops the space that begins a text
+            begins = name.startswith("▁") and not plain.startswith(" ")
+            shown[index] = ("▁" if begins else "") + (plain.translate(_SHOWN) or name)
+        return tuple(shown.get(index, f"<{index}>") for index in range(max(shown) + 1))
+
+
+class _PretrainedTokenizer(Tokenizer):
+    """A tokenizer of `transformers` as the analyses of runs know theirs."""
+
+    has_words = False
+
+    def __init__(self, tokenizer: Any, vocabulary: tuple[str, ...]) -> None:
+        super().__init__(vocabulary)
+        self._tokenizer = tokenizer
+
+    def line_end(self) -> int:
+        ids = self.ids("vocabulary", "\n")
+        if len(ids) != 1:
+            raise UserError("the tokenizer has no token of its own for the end of a line")
+        return ids[0]
+
+    def ids(self, option: str, text: str) -> list[int]:
+        tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        if not tokens:
+            raise UserError(f"{option} must hold a word")
+        return tokens
+
+    def text(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(ids))
+
+    def quotation(self, ids: Sequence[int]) -> str:
+        return " ".join(self.vocabulary[index] for index in ids)
+
+
+class LoadedPretrained(NamedTuple):
+    """A pretrained model and the windows of a text that it reads."""
+
+    checkpoint: Checkpoint
+    model: PretrainedModel
+    text: TokenizedText
+    windows: StrideWindows
+
+    def windows_of(self, tokens: np.ndarray) -> StrideWindows:
+        """Other tokens in windows of the same size."""
+        windows = self.windows
+        return StrideWindows(tokens, windows.window, windows.stride, windows.beginning)
+
+    def with_bar(self, windows: Iterable[AnyBatch], contexts: int, then: str) -> Iterator[AnyBatch]:
+        """The windows, with a bar over their contexts; `then` follows the last of them."""
+        return with_bar(self.checkpoint.name, windows, contexts, then)
+
+
+def load_pretrained(
+    checkpoint: Checkpoint,
+    text: str,
+    *,
+    window: int | None,
+    stride: int | None,
+    threads: int | None = None,
+) -> LoadedPretrained:
+    """Loads a model and its tokenizer; a folder is read without asking the network for anything.
+
+    Args:
+        text: that it reads.
+        window: tokens that it reads at a time; None: as many as it was made for, at most `MOST`.
+        stride: tokens that the window moves; None: half the window.
+        threads: of the CPU; None: as many as PyTorch takes.
+
+    Raises: UserError when there is no such model, it is none that can be measured, or the text is
+        too short.
+    """
+    transformers = _transformers()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    where = {
+        "pretrained_model_name_or_path": checkpoint.place,
+        "revision": checkpoint.revision or "main",
+        "local_files_only": checkpoint.is_local,
+        "trust_remote_code": False,
+    }
+    try:
+        if checkpoint.is_local:
+            _require_safetensors(Path(checkpoint.place))
+        config = _from(transformers.AutoConfig, where)
+        longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+        if window is not None and longest is not None and window > longest:
+            raise UserError(f"window={window} is more than the {longest} tokens that it can read")
+        size = window or min(longest or MOST, MOST)
+        tokenized = TokenizedText(text, _from(transformers.AutoTokenizer, where))
+        half = max(1, size // 2)
+        windows = StrideWindows(tokenized.tokens, size, stride or half, tokenized.beginning)
+        body = _body(transformers, config, where)
+        first = next(iter(windows))
+        model = pretrained_model(body, first.inputs_TB[:, 0])
+    except UserError as error:
+        raise UserError(f"hf={checkpoint.place}: {error}") from None
+    if torch.cuda.is_available():
+        model.to("cuda")
+    return LoadedPretrained(checkpoint, model, tokenized, windows)
+
+
+def _transformers() -> ModuleType:
+    """The library, quiet. It is an extra, and takes seconds to import."""
+    try:
+        import transformers
+    except ImportError:
+        raise UserError(
+            "hf= needs the library transformers, which is not installed: pip install 'lmkit[hf]'"
+        ) from None
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    module: ModuleType = transformers
+    return module
+
+
+def _body(transformers: ModuleType, config: Any, where: dict[str, Any]) -> nn.Module:
+    """The model's weights, all of them, in float32."""
+    if config.is_encoder_decoder:
+        raise UserError(f"{_kind(config)} has an encoder and a decoder: it is no causal model")
+    body, report = _from(
+        transformers.AutoModelForCausalLM,
+        where | {"use_safetensors": True, "dtype": torch.float32, "output_loading_info": True},
+    )
+    missing = sorted(report["missing_keys"])
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise UserError(f"the weights of {type(body).__name__} lack {missing[0]}{more}")
+    loaded: nn.Module = body.eval()
+    return loaded
+
+
+def _require_safetensors(folder: Path) -> None:
+    if not any(folder.glob("*.safetensors")):
+        other = next(iter(sorted([*folder.glob("*.bin"), *folder.glob("*.pt")])), None)
+        found = f"only {other.name}, which can run code when it is read" if other else "none"
+        raise UserError(
+            f"weights must be in safetensors, but there are {found}; save_pretrained of a current "
+            f"transformers writes them"
+        )
+
+
+def _from(kind: Any, where: dict[str, Any]) -> Any:
+    """`kind.from_pretrained`; its errors of any kind, in one line."""
+    place = dict(where)
+    name = place.pop("pretrained_model_name_or_path")
+    try:
+        return kind.from_pretrained(name, **place)
+    except Exception as error:  # whatever the library and those below it raise
+        text = str(error)
+        if "trust_remote_code" in text:
+            raise UserError("it needs code of its own, and lmkit runs none") from None
+        if "Unrecognized configuration class" in text:
+            raise UserError("it is no causal language model of transformers") from None
+        if "couldn't connect" in text or "offline mode" in text:
+            raise UserError(
+                "it is no folder, and Hugging Face's hub cannot be reached; give a folder that "
+                "save_pretrained wrote"
+            ) from None
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        raise UserError(lines[0] if lines else type(error).__name__) from None
+
+
+def _kind(config: Any) -> str:
+    names = config.architectures or [type(config).__name__]
+    return str(names[0])

@@ -1,0 +1,160 @@
+"""A causal language model of `transformers`, read as a trunk before a head of lmkit.
+
+What enters the model's output layer is the context, the layer's weight and bias are the decoder.
+Whatever the model does to the logits after that layer is found by comparing them with h W' + b: a
+factor goes into the contexts, a soft cap is a transform, anything else is refused.
+
+Shapes: T tokens, n contexts that are measured, N contexts, D hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lmkit.errors.user_error import UserError, require_positive
+from lmkit.evaluation.stride_windows import StrideWindow
+from lmkit.heads.head import Head, HeadParts
+from lmkit.heads.mixtures import SingleContext
+from lmkit.heads.transforms import Identity, Transform
+from lmkit.training.head_module import HeadInput, Predictor, exact_evaluation
+
+CHECKED = 64  # contexts on which logits are compared
+SAME = 1e-4  # of the largest value: rounding of float32 stays below, other functions do not
+
+
+class SoftCap(Transform):
+    """cap tanh(z / cap), as Gemma 2 bounds its logits (Gemma Team 2024)."""
+
+    display_name = "soft cap"
+
+    def __init__(self, cap: float) -> None:
+        super().__init__()
+        require_positive("final_logit_softcapping", cap)
+        self.cap = float(cap)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return self.cap * torch.tanh(logits / self.cap)
+
+
+class PretrainedModel(Predictor):
+    """The model as measurements read it, window by window, without a state between them.
+
+    Args:
+        body: a causal language model of `transformers`, in float32.
+        head: over the weight of its output layer.
+        scale: what the model multiplies its logits by.
+    """
+
+    def __init__(self, body: nn.Module, head: Head, scale: float = 1.0) -> None:
+        super().__init__()
+        self.body, self.head, self.scale = body, head, scale
+
+    def read(self, batch: StrideWindow, state: object) -> HeadInput:
+        inputs_1T = batch.inputs_TB.T
+        hidden_1TD = _run(self.body, inputs_1T, with_logits=False).hidden_1TD
+        hidden_nD = self.scale * hidden_1TD[0, -batch.num_targets :]
+        return HeadInput(hidden_nD.unsqueeze(1), batch.targets_TB, None)
+
+    @property
+    def logits_are(self) -> str:
+        """What the model's logits are, for readers."""
+        if isinstance(self.head.transform, SoftCap):
+            return f"{self.head.transform.cap:g} tanh((h W' + b) / {self.head.transform.cap:g})"
+        return "h W' + b" if self.scale == 1 else f"{self.scale:.6g} (h W' + b)"
+
+
+def pretrained_model(body: Any, tokens_T: Tensor) -> PretrainedModel:
+    """Reads `body` as a trunk and a head, which is checked on the first of a text's tokens.
+
+    Raises: UserError when it is no causal model, or its logits are something else than the output
+        layer's, these times a number, or these under a soft cap that its configuration declares.
+    """
+    kind, layer = type(body).__name__, body.get_output_embeddings()
+    if not isinstance(layer, nn.Linear):
+        raise UserError(f"{kind} has no linear output layer, whose spectrum could be measured")
+    with exact_evaluation(body, layer.weight.device.type):
+        tokens_1T = tokens_T[:CHECKED].unsqueeze(0).to(layer.weight.device)
+        seen = _run(body, tokens_1T, with_logits=True)
+        _require_causal(body, tokens_1T, seen.hidden_1TD)
+        head = _head(layer, Identity())
+        linear_NV = head.logits(seen.hidden_1TD[0])
+        own_NV = seen.logits_1TV[0]
+        cap = body.config.get_text_config().to_dict().get("final_logit_softcapping")
+        if cap and _same(own_NV, SoftCap(cap)(linear_NV)):
+            return PretrainedModel(body, _head(layer, SoftCap(cap)))
+        if _same(own_NV, linear_NV):
+            return PretrainedModel(body, head)
+        scale = float((own_NV * linear_NV).sum() / linear_NV.square().sum())
+        if _same(own_NV, scale * linear_NV):
+            head.decoder_bias.mul_(scale)
+            return PretrainedModel(body, head, scale)
+    raise UserError(
+        f"the logits of {kind} are not h W' + b, not these times a number, and not under a soft "
+        f"cap that its config.json declares: what its head does is unknown"
+    )
+
+
+class _Seen(NamedTuple):
+    hidden_1TD: Tensor  # what entered the output layer
+    logits_1TV: Tensor  # the model's own; of no token where they were not asked for
+
+
+def _run(body: nn.Module, inputs_1T: Tensor, *, with_logits: bool) -> _Seen:
+    """Runs a model. Without logits its output layer is handed no rows: they cost the most."""
+    entered: list[Tensor] = []
+
+    def hand_on(layer: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        entered.append(arguments[0])
+        return None if with_logits else (arguments[0][:, :0], *arguments[1:])
+
+    layer: Any = body.get_output_embeddings()  # type: ignore[operator]
+    hook = layer.register_forward_pre_hook(hand_on)
+    try:
+        logits_1TV = body(input_ids=inputs_1T, use_cache=False).logits
+    finally:
+        hook.remove()
+    if len(entered) != 1 or entered[0].shape[:2] != inputs_1T.shape:
+        raise UserError(
+            f"the output layer of {type(body).__name__} does not read one vector for each token"
+        )
+    return _Seen(entered[0], logits_1TV)
+
+
+def _head(layer: nn.Linear, transform: Transform) -> Head:
+    """A head that shares the output layer's weight."""
+    num_words, dim = layer.weight.shape
+    assert isinstance(layer.weight, nn.Parameter)
+    parts = HeadParts(
+        mixture=SingleContext(dim),
+        transform=transform,
+        word_counts_V=torch.zeros(num_words, dtype=torch.long),
+        embedding_weight=layer.weight,
+    )
+    head = Head(parts).to(layer.weight.device)
+    if layer.bias is not None:
+        head.decoder_bias.data.copy_(layer.bias)
+    return head
+
+
+def _require_causal(body: nn.Module, tokens_1T: Tensor, hidden_1TD: Tensor) -> None:
+    """Another last token must leave all contexts before it as they are."""
+    others_1T = tokens_1T.clone()
+    others_1T[0, -1] = 0 if tokens_1T[0, -1] != 0 else 1
+    changed_1TD = _run(body, others_1T, with_logits=False).hidden_1TD
+    if not _same(hidden_1TD[0, :-1], changed_1TD[0, :-1]):
+        raise UserError(
+            f"{type(body).__name__} is no causal language model: what it makes of a token depends "
+            f"on those that follow, as in an encoder"
+        )
+
+
+def _same(values: Tensor, others: Tensor) -> bool:
+    """Whether they differ by rounding alone. Raises: UserError when they are not finite."""
+    if not bool(torch.isfinite(values).all()):
+        raise UserError("the model's own values are not finite")
+    if not values.numel():
+        return True
+    return bool((values - others).abs().max() <= SAME * values.abs().max())

@@ -1,0 +1,58 @@
+"""What is measured of a pretrained model beside the spectrum of log P, in the same pass.
+
+Shapes: N contexts, D hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from lmkit.heads.head import Head
+from lmkit.spectra.cosine import CosineAccumulator
+from lmkit.spectra.measures import measure
+from lmkit.training.context_blocks import ContextBlock
+from lmkit.training.model_spectrum import Spectrum
+
+
+class TextStatistics:
+    """Gathers the likelihood of a text and the contexts' directions.
+
+    Args:
+        head: of the model.
+    """
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+        self._nll_sum = 0.0
+        self._cosines = CosineAccumulator()
+
+    def add(self, block: ContextBlock) -> None:
+        """Adds contexts; called in evaluation mode."""
+        nll_1N = self._head.token_nll(block.hidden_1ND, block.targets_1N)
+        self._nll_sum += float(nll_1N.double().sum())
+        self._cosines.add(block.hidden_1ND[0])
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean nll of a token."""
+        return math.exp(self._nll_sum / self._cosines.num_vectors)
+
+    def bits_per_byte(self, num_bytes: int | None) -> float | None:
+        """The whole nll in bits over the bytes of the text; None where these are unknown."""
+        return None if num_bytes is None else self._nll_sum / math.log(2) / num_bytes
+
+    @property
+    def mean_cosine(self) -> float | None:
+        """Of two contexts; None of a single one."""
+        return self._cosines.mean()
+
+
+@torch.no_grad()
+def weight_spectrum(weight_VD: Tensor) -> Spectrum:
+    """The spectrum of the decoder's weight, in float64."""
+    size = (weight_VD.shape[0], weight_VD.shape[1])
+    values_D = torch.linalg.svdvals(weight_VD.detach().double()).cpu()
+    return Spectrum(values_D, measure(values_D, *size, weight_VD.dtype, "svd"))

@@ -1,0 +1,404 @@
+"""Pretrained models of transformers, made small here and read through the commands.
+
+Shapes: N contexts, D hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from lmkit.cli.main import main
+from lmkit.evaluation.pretrained import TokenizedText, load_pretrained
+from lmkit.evaluation.pretrained_checkpoints import find_checkpoints
+from lmkit.evaluation.stride_windows import StrideWindows
+from lmkit.runs.checksums import parse_json
+from lmkit.runs.spectrum_files import read_spectrum
+from lmkit.spectra.cosine import CosineAccumulator
+
+transformers = pytest.importorskip("transformers")
+WINDOW, STRIDE, CONTEXTS = 24, 10, 300
+SIZES = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 32,
+}
+GROUPED = SIZES | {"num_key_value_heads": 1, "head_dim": 8}
+
+
+def sample_text() -> str:
+    draw = random.Random(1)
+    words = ["the", "company", "said", "naïve", "shares", "of", "Zürich", "rose", "<unk>", "\n"]
+    return " ".join(draw.choice(words) for _ in range(400))
+
+
+def make_tokenizer(text: str, *, begins: bool):
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=290,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=["<s>"],
+        show_progress=False,
+    )
+    made.train_from_iterator([text], trainer)
+    if begins:
+        made.post_processor = processors.TemplateProcessing(
+            single="<s> $A", special_tokens=[("<s>", 0)]
+        )
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>")
+
+
+def make_models() -> dict[str, torch.nn.Module]:
+    t = transformers
+    gpt2 = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
+    return {
+        "gpt2": t.GPT2LMHeadModel(t.GPT2Config(vocab_size=2000, **gpt2)),
+        "neox": t.GPTNeoXForCausalLM(t.GPTNeoXConfig(vocab_size=304, **SIZES)),
+        "llama": t.LlamaForCausalLM(t.LlamaConfig(vocab_size=304, **GROUPED)),
+        "gemma": t.Gemma2ForCausalLM(
+            t.Gemma2Config(vocab_size=304, final_logit_softcapping=2.0, **GROUPED)
+        ),
+        "cohere": t.CohereForCausalLM(t.CohereConfig(vocab_size=304, logit_scale=0.3, **SIZES)),
+        "phi": t.PhiForCausalLM(t.PhiConfig(vocab_size=304, **SIZES)),
+        "bert": t.BertForMaskedLM(t.BertConfig(vocab_size=304, **SIZES)),
+        "t5": t.T5ForConditionalGeneration(
+            t.T5Config(vocab_size=304, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+        ),
+    }
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory) -> Path:
+    """Folders with small models, and text.txt that they read: not to be written to."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    text = sample_text()
+    (folder / "text.txt").write_text(text, "utf-8")
+    torch.manual_seed(0)
+    for name, model in make_models().items():
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.2 * torch.randn_like(parameter))  # biases too, and large logits
+        model.save_pretrained(folder / name)
+        make_tokenizer(text, begins=name == "llama").save_pretrained(folder / name)
+    return folder
+
+
+@pytest.fixture
+def here(made, tmp_path, monkeypatch) -> Path:
+    """An empty folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def lmkit(monkeypatch, capsys) -> Callable[..., str]:
+    """A command in this process; returns what it prints, or its error."""
+
+    def command(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["lmkit", *arguments])
+        try:
+            main()
+        except SystemExit:
+            return capsys.readouterr().err.removesuffix("\n")
+        return capsys.readouterr().out
+
+    return command
+
+
+def own_rows(folder: Path, text: str) -> tuple[Tensor, Tensor]:
+    """log P (N, V) in float64 by the model's own logits, and the targets, from a plain loop.
+
+    A window is read anew every STRIDE tokens; each context's row comes from the first window that
+    has it.
+    """
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer(text)["input_ids"]  # after <s>, where the model has it
+    begins = ids[:1] if ids[0] == 0 else []
+    rows: list[Tensor] = []
+    start = 0
+    while len(rows) < len(ids) - 1:
+        window = ids[start : min(start + WINDOW, len(ids) - 1)]
+        if start and begins:
+            window = begins + window[1:]
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([window])).logits[0].double()
+        rows += list(torch.log_softmax(logits, dim=-1)[len(rows) - start :])
+        start += STRIDE
+    return torch.stack(rows), torch.tensor(ids[1:])
+
+
+def output_weight(folder: Path) -> Tensor:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    return model.get_output_embeddings().weight.detach().double()
+
+
+def options(made: Path, name: str, *more: str) -> list[str]:
+    text = f"text={made / 'text.txt'}"
+    return [f"hf={made / name}", text, f"window={WINDOW}", f"stride={STRIDE}", *more]
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "logits"),
+    [
+        ("gpt2", "factors", "h W' + b"),
+        ("neox", "factors", "h W' + b"),
+        ("llama", "factors", "h W' + b"),
+        ("phi", "factors", "h W' + b"),
+        ("cohere", "factors", "0.3 (h W' + b)"),
+        ("gemma", "gram", "2 tanh((h W' + b) / 2)"),
+    ],
+)
+def test_rank_is_that_of_the_models_own_log_softmax(name, method, logits, made, here, lmkit):
+    shown = lmkit("rank", *options(made, name, f"contexts={CONTEXTS}"))
+    assert logits in shown
+    found = parse_json(
+        (here / f"pretrained/{name}/analysis/rank_text.txt_log_probs_300.json").read_bytes()
+    )
+    text = (made / "text.txt").read_text("utf-8")
+    rows_NV, targets_N = own_rows(made / name, text)
+    rows_NV, targets_N = rows_NV[:CONTEXTS], targets_N[:CONTEXTS]
+
+    spectra = here / "pretrained" / name / "spectra"
+    stored = read_spectrum(spectra / "text.txt_log_probs_300.npz").singular_values_S
+    expected = np.linalg.svd(rows_NV.numpy(), compute_uv=False)
+    assert found["spectrum"]["method"] == method
+    assert np.abs(stored - expected).max() <= 1e-6 * expected[0]
+
+    nll_N = -rows_NV.gather(1, targets_N.unsqueeze(1))
+    assert found["perplexity"] == pytest.approx(float(nll_N.mean().exp()), rel=1e-5)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(made / name)
+    last = CONTEXTS - 1 if name == "llama" else CONTEXTS  # its first context is <s>
+    end = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    num_bytes = len(text[: end["offset_mapping"][last][1]].encode())
+    bits = float(nll_N.sum()) / np.log(2)
+    assert found["bits_per_byte"] == pytest.approx(bits / num_bytes, rel=1e-5)
+
+
+def test_all_contexts_count_all_bytes_and_the_weight_has_a_spectrum(made, here, lmkit):
+    lmkit("rank", *options(made, "neox"))
+    (file,) = (here / "pretrained/neox/analysis").iterdir()
+    found = parse_json(file.read_bytes())
+    text = (made / "text.txt").read_text("utf-8")
+    rows_NV, targets_N = own_rows(made / "neox", text)
+    assert found["spectrum"]["num_contexts"] == len(rows_NV) == found["all_contexts"]
+    bits = float(-rows_NV.gather(1, targets_N.unsqueeze(1)).sum()) / np.log(2)
+    assert found["bits_per_byte"] == pytest.approx(bits / len(text.encode()), rel=1e-5)
+
+    values = np.linalg.svd(output_weight(made / "neox").numpy(), compute_uv=False)
+    stored = read_spectrum(here / "pretrained/neox/spectra/decoder_weight.npz").singular_values_S
+    assert stored == pytest.approx(values, rel=1e-10)
+    assert found["weight_spectrum"]["stable_rank"] == pytest.approx(
+        (values**2).sum() / values[0] ** 2
+    )
+
+
+def test_cosines_are_those_of_all_pairs():
+    vectors = np.random.default_rng(0).normal(1, 1, (40, 5))
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = CosineAccumulator()
+    assert cosines.mean() is None
+    for part in np.split(vectors, [7, 30]):
+        cosines.add(torch.from_numpy(part))
+    assert cosines.mean() == pytest.approx((units @ units.T)[~np.eye(40, dtype=bool)].mean())
+
+
+@pytest.mark.parametrize("beginning", [None, 0])
+@pytest.mark.parametrize("length", [2, 8, 9, 50])
+def test_every_token_is_predicted_once_whatever_follows_it(length, beginning):
+    tokens = np.arange(length)
+    windows = StrideWindows(tokens, 8, 3, beginning)
+    seen = list(windows)
+    assert len(seen) == len(windows)
+    targets = torch.cat([window.targets_TB[:, 0] for window in seen])
+    assert targets.tolist() == list(range(1, length))
+    for window in seen:
+        inputs = window.inputs_TB[:, 0].tolist()
+        assert inputs[-1] + 1 == window.targets_TB[-1, 0]
+        assert len(inputs) <= 8
+        assert beginning is None or inputs[0] == beginning
+        if window.index:  # 5 = 8 - 3 of old ones; the first is the beginning's
+            assert len(inputs) - window.num_targets == 5
+    longer = StrideWindows(np.arange(length + 20), 8, 3, beginning)
+    for window, other in zip(seen[:-1], longer, strict=False):
+        assert torch.equal(window.inputs_TB, other.inputs_TB)
+
+
+def test_the_gradients_share_is_that_in_the_weights_column_space(made, here, lmkit):
+    lmkit("gradient_bottleneck", *options(made, "neox", "contexts=100"))
+    file = here / "pretrained/neox/analysis/gradient_bottleneck.json"
+    found = parse_json(file.read_bytes())
+    rows_NV, targets_N = own_rows(made / "neox", (made / "text.txt").read_text("utf-8"))
+    gradient_NV = rows_NV[:100].exp()
+    gradient_NV[torch.arange(100), targets_N[:100]] -= 1
+    weight_VD = output_weight(made / "neox")
+    passed_VN = weight_VD @ torch.linalg.lstsq(weight_VD, gradient_NV.T).solution
+    assert found["share"] == pytest.approx(float(passed_VN.norm() / gradient_NV.norm()), rel=1e-4)
+    assert (found["decoder_rank"], found["num_words"]) == (16, 304)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_predictions_are_the_models_own(name, made, here, lmkit):
+    line = ["positions=[1,23,24,25,200]", "random=0", "hits=50", "texts=[the company]"]
+    shown = lmkit("predictions", *options(made, name, *line))
+    assert "of 50 words at random" in shown
+    found = parse_json((here / f"pretrained/{name}/analysis/predictions.json").read_bytes())
+    rows_NV, targets_N = own_rows(made / name, (made / "text.txt").read_text("utf-8"))
+    entries = {entry["position"]: entry for entry in found["contexts"]}
+    for position in (1, 23, 24, 25, 200):
+        probs, target = rows_NV[position - 1].exp(), targets_N[position - 1]
+        entry = entries[position]
+        assert entry["target_prob"] == pytest.approx(float(probs[target]), rel=1e-4)
+        assert [each["prob"] for each in entry["top"]] == pytest.approx(
+            probs.topk(5).values.tolist(), rel=1e-4
+        )
+    assert any("▁company" in entry["context"] for entry in found["contexts"])
+
+
+def test_checkpoints_of_one_model_are_curves_over_training(made, here, lmkit):
+    for step in (100, 9, 20, 0):
+        shutil.copytree(made / "gpt2", here / f"mine/checkpoint-{step}")
+    shown = lmkit("rank", "hf=mine", f"text={made / 'text.txt'}", "contexts=50")
+    assert shown.index("mine@checkpoint-9") < shown.index("mine@checkpoint-20")
+    assert "mine@checkpoint-100" in shown
+    step = "pretrained/mine@checkpoint-0/analysis/rank_text.txt_log_probs_50.json"
+    assert parse_json((here / step).read_bytes())["pretrained"]["step"] == 0
+    assert re.search(r"│ step +│ 0 +│", shown)
+    lmkit("gradient_bottleneck", "hf=mine", f"text={made / 'text.txt'}", "contexts=20")
+    for file in ("spectra_text.txt_log_probs_50", "training_text.txt_log_probs_50",
+                 "training_gradient_bottleneck"):  # fmt: skip
+        assert (here / f"pretrained/{file}.svg").read_text().startswith("<?xml")
+
+
+def test_one_checkpoint_that_cannot_be_read_leaves_the_others(made, here, lmkit):
+    shutil.copytree(made / "gpt2", here / "mine/step1")
+    shutil.copytree(made / "bert", here / "mine/step2")
+    shown = lmkit("rank", "hf=mine/step*", f"text={made / 'text.txt'}", "contexts=50")
+    assert "left out: mine@step2" in shown
+    assert "mine@step1" in shown
+
+
+def test_a_folder_is_read_without_the_network(made, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise AssertionError("a connection")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    (checkpoint,) = find_checkpoints(str(made / "llama"), None)
+    loaded = load_pretrained(checkpoint, "the company said", window=None, stride=None)
+    assert (loaded.windows.window, loaded.windows.stride) == (32, 16)
+    assert loaded.text.beginning == 0
+
+
+def test_tokens_are_shown_with_their_spaces(made):
+    tokenizer = make_tokenizer(sample_text(), begins=False)
+    text = TokenizedText("the company\n", tokenizer)
+    assert [text.vocabulary[token] for token in text.tokens] == ["the", "▁company", "↵"]
+
+
+def spoiled(made: Path, here: Path, case: str) -> str:
+    """A folder that cannot be measured, and the text's option."""
+    folder = Path(shutil.copytree(made / "gpt2", here / case))
+    config = folder / "config.json"
+    if case == "bin":
+        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    elif case == "code":
+        own = {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}
+        config.write_text(json.dumps({"model_type": "mine", "auto_map": own}))
+    elif case == "layers":
+        config.write_text(config.read_text().replace('"n_layer": 2', '"n_layer": 3'))
+    elif case == "words":
+        for file in folder.glob("tokenizer*"):
+            file.unlink()
+    elif case == "config":
+        config.unlink()
+    return case
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ("bin", "hf=bin: weights must be in safetensors, but there are only pytorch_model.bin"),
+        ("code", "hf=code: it needs code of its own, and lmkit runs none"),
+        ("layers", "hf=layers: the weights of GPT2LMHeadModel lack transformer.h.2."),
+        ("config", "hf=config holds no config.json: give a folder that save_pretrained wrote"),
+        ("words", "hf=words: "),
+    ],
+)
+def test_a_folder_that_cannot_be_read_is_refused_in_one_line(case, expected, made, here, lmkit):
+    error = lmkit("rank", f"hf={spoiled(made, here, case)}", f"text={made / 'text.txt'}")
+    assert error.startswith(f"error: {expected}")
+    assert "\n" not in error
+    assert not (here / "pretrained").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("hf={made}/bert", "BertLMHeadModel is no causal language model"),
+        ("hf={made}/t5", "has an encoder and a decoder: it is no causal model"),
+        ("hf=./nowhere", "hf=./nowhere is no folder"),
+        ("hf=someone/model", "it is no folder, and Hugging Face's hub cannot be reached"),
+        ("hf={made}/gpt2 revision=step1", "revision is of names on the hub, but hf="),
+        ("hf={made}/gpt2 window=33", "window=33 is more than the 32 tokens that it can read"),
+        ("hf={made}/gpt2 window=8 stride=9", "stride=9 must be at most 8 with windows of 8"),
+        ("hf={made}/gpt2 text=none.txt", "text=none.txt is no file"),
+        ("hf={made}/gpt2 text=empty.txt", "text=empty.txt holds no text"),
+        ("hf={made}/gpt2 text=bytes.txt", "text=bytes.txt is no text in UTF-8: byte 1"),
+        ("hf={made}/gpt2 text=null", "text is not set: the models of hf= read a file, text=FILE"),
+        ("hf={made}/gpt2 contexts=9999", "contexts=9999 is more than the "),
+        ("hf={made}/gpt2 split=valid", "split does not go with hf="),
+        ("hf={made}/gpt2 matrix=transformed_logits", "only a head with one context and a"),
+        ("run=runs", "text does not go with run="),
+        ("hf=null", "run is not set: give it as run=RUNS, or pretrained models as hf=MODEL"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_one_line(
+    arguments, expected, made, here, lmkit, monkeypatch
+):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    (here / "empty.txt").write_text(" \n")
+    (here / "bytes.txt").write_bytes(b"a\xff")
+    line = arguments.format(made=made).split()
+    if not any(word.startswith("text=") for word in line):
+        line.append(f"text={made / 'text.txt'}")
+    error = lmkit("rank", *line)
+    assert error.startswith("error: ")
+    assert expected in error
+    assert "\n" not in error
+
+
+def test_the_extra_is_named_where_the_library_is_missing(made, here, lmkit, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    error = lmkit("rank", f"hf={made / 'gpt2'}", f"text={made / 'text.txt'}")
+    assert error.endswith("which is not installed: pip install 'lmkit[hf]'")
+
+
+def test_a_head_that_is_something_else_is_refused(made, here, lmkit, monkeypatch):
+    forward = transformers.GPT2LMHeadModel.forward
+
+    def squared(self, *args, **kwargs):
+        output = forward(self, *args, **kwargs)
+        output.logits = output.logits.square()
+        return output
+
+    monkeypatch.setattr(transformers.GPT2LMHeadModel, "forward", squared)
+    error = lmkit("rank", *options(made, "gpt2"))
+    assert "the logits of GPT2LMHeadModel are not h W' + b, not these times a number" in error

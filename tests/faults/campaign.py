@@ -1,11 +1,14 @@
 """Disturbs runs at random moments, types their line again until it finishes, and compares:
 
-    python -m tests.faults.campaign --draws 1000 --tally faults.jsonl
+    python -m tests.faults.campaign --draws 1000 --states 1000 --tally faults.jsonl
 
 Each draw has a seed, which decides the run, the faults and their moments. What a draw has found is
-a line of the tally, a later campaign goes on with the seed after the last. `--seed N` repeats a draw.
-A draw fails when a number, a file or a step differs from the undisturbed run's, or when a process
-ends in a traceback or in an error that names no way on.
+a line of the tally; a later campaign goes on with the seed after the last. A draw fails when a
+number, a file or a step differs from the undisturbed run's, or when a process ends in a traceback
+or in an error that names no way on.
+
+Then what a run wrote is cut at every sync, and its line is typed again on states that a power loss
+may leave there.
 """
 
 from __future__ import annotations
@@ -30,33 +33,39 @@ _ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER of prctl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--draws", type=int, default=25)
-    parser.add_argument("--seed", type=int, help="of the first draw; else the one after the tally's")
+    parser.add_argument("--states", type=int, default=20, help="of those after a power loss")
+    parser.add_argument("--seed", type=int, help="of the first draw; else the tally's next")
     parser.add_argument("--tally", type=Path, help="file to which each draw adds a line")
     options = parser.parse_args()
     if not has_compiler():
         sys.exit("skipped: the fault campaign needs gcc")
     control = preloaded("tests.faults.campaign")
-    from tests.faults.draw import Laboratory  # slow: after the process has its library
+    # slow to import: once the process has its library
+    from tests.faults.laboratory import Laboratory
+    from tests.faults.power_loss import lose_power
+    from tests.faults.scenarios import PLAIN
+    from tests.faults.trial import draw
     from tests.faults.warm import warm_up
 
-    warm_up()
     ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1)
     before = _read(options.tally)
     first = options.seed or max((each["seed"] for each in before), default=0) + 1
     folder = Path(tempfile.mkdtemp(prefix="faults-")).resolve()
+    warm_up([*PLAIN, f"runs_dir={folder / 'warm'}"])
     laboratory, done = Laboratory(folder, control), []
     for seed in range(first, first + options.draws):
         start = time.monotonic()
-        outcome = {"seed": seed, **laboratory.draw(Random(seed))}
+        outcome = {"seed": seed, **draw(laboratory, Random(seed))}
         outcome["seconds"] = round(time.monotonic() - start, 1)
         done.append(outcome)
         _tell(outcome)
         if options.tally:
             with options.tally.open("a") as file:
                 file.write(json.dumps(outcome) + "\n")
+    problems = lose_power(laboratory, Random(first), options.states) if options.states else []
     shutil.rmtree(folder)
     _sum_up([*before, *done])
-    sys.exit(1 if any(each["problems"] for each in done) else 0)
+    sys.exit(1 if problems or any(each["problems"] for each in done) else 0)
 
 
 def _read(tally: Path | None) -> list[dict[str, Any]]:

@@ -22,10 +22,11 @@ DIALOGUE = (
     *("windows.batch_size=2", "windows.eval_batch_size=2"),
 )
 DIALOGUES = {
-    "train": "1\tA\tHello there.\n1\tB\tHello!\n1\tA\tHow are you?\n2\tA\tIt rains.\n2\tB\tIt is.\n",
+    "train": "1\tA\tHello there.\n1\tB\tHello!\n1\tA\tHow are you?\n2\tA\tIt rains.\n2\tB\tNo.\n",
     "valid": "v\tA\tHello.\nv\tB\tIs it you?\nv\tA\tIt is.\n",
     "test": "t\tA\tAre you there?\nt\tB\tI am.\n",
 }
+PLAIN = ("train", *SMALL, *TOY, "trigger=at_epoch", "switch_epoch=1", "max_epochs=2")
 MIXTURES = (
     (),
     ("head/mixture=contexts", "head.mixture.num_experts=2"),

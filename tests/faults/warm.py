@@ -1,4 +1,4 @@
-"""Command lines typed without waiting for imports: processes are forked from one that has made them.
+"""Command lines typed without waiting for imports: processes are forked from one that made them.
 
 A line that trains one run is composed once. Where the run would begin it stops, and each process
 that types it goes on from there, out through the command's own handling of errors. A line of a
@@ -18,7 +18,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from contextlib import redirect_stderr, redirect_stdout
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -97,13 +97,18 @@ class _Used(BaseException):
 Start = Callable[[int, Mapping[str, str]], Forked]  # of a process: its output, its environment
 
 
-def warm_up() -> None:
-    """Imports all of lmkit, and has a signal do what it does in a process that a shell starts."""
+def warm_up(line: Sequence[str]) -> None:
+    """Imports all of lmkit, and types a line, whose run fills what Python and libraries cache.
+
+    From then on a signal does what it does in a process that a shell starts.
+    """
     for module in pkgutil.walk_packages(lmkit.__path__, "lmkit."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     entry.set_up_hydra()
     torch.set_num_threads(1)
+    with open(os.devnull, "w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
+        _type(line)
     _hear_signals()
 
 
@@ -166,7 +171,7 @@ def _point(command: Sequence[str], *, stdout: io.IOBase, cwd: str, env: Any, **_
     return Forked(stdout.fileno(), work=work)
 
 
-def _check_points(command: Sequence[str], *, input: str, **_: object) -> SimpleNamespace:  # noqa: A002
+def _check_points(command: Sequence[str], *, input: str, **_: object) -> SimpleNamespace:
     def work() -> None:
         sys.stdin = io.StringIO(input)
         check_points.main()

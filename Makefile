@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: setup run test test-slurm bench lint
+.PHONY: setup run test test-faults test-slurm bench lint
 
 setup: $(INSTALLED)
 
@@ -24,6 +24,11 @@ test: setup
 	$(BIN)/ruff check lmkit tests docs
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=worksteal
+
+# Kills, starves and tears runs at moments that fixed seeds draw, and compares what they end with;
+# python -m tests.faults.campaign --help says how to draw more.
+test-faults: setup
+	$(BIN)/python -W ignore -m tests.faults.campaign --seed 1 --draws 25 --states 15
 
 # Sweeps on a SLURM of one node, which it installs (root and apt-get), starts and ends; or it says
 # why not.

@@ -38,7 +38,8 @@ def main() -> None:
     parser.add_argument("--tally", type=Path, help="file to which each draw adds a line")
     options = parser.parse_args()
     if not has_compiler():
-        sys.exit("skipped: the fault campaign needs gcc")
+        print("skipped: the fault campaign needs gcc (apt-get install gcc)")
+        return
     control = preloaded("tests.faults.campaign")
     # slow to import: once the process has its library
     from tests.faults.laboratory import Laboratory
@@ -64,6 +65,8 @@ def main() -> None:
                 file.write(json.dumps(outcome) + "\n")
     problems = lose_power(laboratory, Random(first), options.states) if options.states else []
     shutil.rmtree(folder)
+    if problems:
+        print(f"problems after a power loss: {len(problems):,}")
     _sum_up([*before, *done])
     sys.exit(1 if problems or any(each["problems"] for each in done) else 0)
 
@@ -95,7 +98,7 @@ def _sum_up(outcomes: list[dict[str, Any]]) -> None:
     for name, number in sorted(met.items()):
         print(f"{name:12} {number:6,} met {failed[name]:6,} in draws that failed")
     seeds = [each["seed"] for each in outcomes if each["problems"]]
-    print(f"failed: {seeds}" if seeds else "no difference")
+    print(f"failed: {seeds}" if seeds else "no draw failed")
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def preloaded(module: str) -> Control:
     """
     library = os.environ.get("LD_PRELOAD", "")
     if not library.endswith("/interposer.so"):
-        environment = os.environ | {"LD_PRELOAD": str(_built()), "OMP_NUM_THREADS": "1"}
+        environment = os.environ | {"LD_PRELOAD": str(built()), "OMP_NUM_THREADS": "1"}
         os.execve(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]], environment)
     del os.environ["LD_PRELOAD"]  # what processes of other programs do is nobody's concern
     memory = mmap.mmap(-1, ctypes.sizeof(Control))
@@ -91,7 +91,8 @@ def preloaded(module: str) -> Control:
     return control
 
 
-def _built() -> Path:
+def built() -> Path:
+    """The library, in a folder of its own."""
     library = Path(tempfile.mkdtemp(prefix="interposer-")) / "interposer.so"
     command = ["gcc", "-O1", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl"]
     subprocess.run(command, check=True)

@@ -112,10 +112,10 @@ def read(recorded: bytes) -> list[Operation]:
             tree = Tree(names)
             tree.apply(each)
         operations.append(each)
-    return _with_syncs(operations)
+    return with_syncs(operations)
 
 
-def _with_syncs(operations: Sequence[Operation]) -> list[Operation]:
+def with_syncs(operations: Sequence[Operation]) -> list[Operation]:
     """Each operation with the first sync after it that brings it to the disk."""
     synced_files: dict[int, int] = {}
     synced_folders: dict[str, int] = {}

@@ -93,7 +93,7 @@ def age_litter(runs_dir: Path) -> bool:
     Whose it is nobody can tell before: a process elsewhere may be writing it. The next line that is
     typed then removes it.
     """
-    litter = [*runs_dir.glob("*.lock.*"), *runs_dir.glob(".*.lock.*")]
+    litter = [path for path in runs_dir.rglob("*") if ".lock." in path.name]
     for path in litter:
         os.utime(path, (0, time.time() - 200))
     return bool(litter)

@@ -90,11 +90,9 @@ class _Trial:
         status = self._wait(process)
         if self.control.fired or (is_met and fault.signal):
             self.met.append(fault.name)
-        self._judge(status, step, _statuses(fault))
+        self._judge(status, step, _statuses(fault) | ({1} if self.flipped else set()))
         if fault.name == FLIPPED:
             self._flip()
-        elif status == 1:
-            self._mend()
 
     def _take_over(self, start: Start, fault: Fault, undisturbed: Undisturbed) -> None:
         """Stops the process, has another finish the line, and wakes the first again."""
@@ -204,7 +202,7 @@ class _Trial:
             self.met.append(FLIPPED)
 
     def _mend(self) -> None:
-        """Does what the error says, if it names what is to be done."""
+        """Does what the error says that a damaged file has caused."""
         line = _last_line(self._printed())
         path = re.search(rf"({re.escape(str(self.runs_dir))}\S*?)[:;,]? ", line)
         if typed_line := re.search("type (.*) and the same command again", line):
@@ -213,7 +211,7 @@ class _Trial:
             shutil.rmtree(runs_in(self.runs_dir)[0].path)
         elif path and re.search("remove (it|that file)", line):
             Path(path[1]).unlink()
-        elif self.flipped:
+        else:
             self.problems.append(f"no way on: {line}")
 
     def _content(self) -> dict[str, bytes]:

@@ -45,7 +45,8 @@ OTHER_HEADS = (
     ("head=adversarial",),
     ("head=spectrum_control",),
 )
-TRUNKS = ((), (), ("trunk=qrnn",), ("trunk=mogrifier",))
+TRANSFORMER = ("trunk=transformer", "trunk.num_heads=2", "trunk.ffn_dim=8", "trunk.memory=9")
+TRUNKS = ((), (), ("trunk=qrnn",), ("trunk=mogrifier",), TRANSFORMER)
 PRECISIONS = ((), (), ("trainer.precision=bf16-mixed",))
 TRIGGERS = (
     ("trigger=at_epoch", "switch_epoch=1"),

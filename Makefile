@@ -2,8 +2,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+CAMPAIGN := $(BIN)/python -W ignore -m tests.faults.campaign
 
-.PHONY: setup run test test-slurm bench lint
+.PHONY: setup run test test-faults test-slurm bench lint
 
 setup: $(INSTALLED)
 
@@ -24,6 +25,13 @@ test: setup
 	$(BIN)/ruff check lmkit tests docs
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=worksteal
+
+# Kills, starves and tears runs at moments that fixed seeds draw, and compares what they end with;
+# python -m tests.faults.campaign --help says how to draw more.
+test-faults: setup
+	$(CAMPAIGN) --seed 1 --draws 13 --states 0 & other=$$!; \
+	$(CAMPAIGN) --seed 14 --draws 12 --states 12; status=$$?; \
+	wait $$other && exit $$status
 
 # Sweeps on a SLURM of one node, which it installs (root and apt-get), starts and ends; or it says
 # why not.

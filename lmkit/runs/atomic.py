@@ -163,15 +163,6 @@ def replace_to_append(
     return appenders[0]
 
 
-def append_whole(path: Path, content: bytes) -> None:
-    """Appends `content` to the file at `path`, which is made where it is missing.
-
-    Raises: UserError as `Appender.append`.
-    """
-    with _naming(path), path.open("ab", buffering=0) as file:
-        Appender(file.fileno(), path).append(content)
-
-
 @contextmanager
 def written_beside(path: Path, write: Callable[[BinaryIO], object]) -> Iterator[Path]:
     """A temporary file in the folder of `path`, written by `write` and synced; removed at the end.

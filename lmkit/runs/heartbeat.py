@@ -30,6 +30,14 @@ class Heartbeat:
     def start(self) -> None:
         self._thread.start()
 
+    def beat(self) -> float:
+        """Stamps the file now; the time, in seconds since 1970, by the file server's clock.
+
+        Raises: OSError when it cannot be stamped.
+        """
+        os.utime(self._descriptor)  # without a time: the server's now
+        return os.fstat(self._descriptor).st_mtime
+
     def stop(self) -> None:
         """Ends the heartbeat, started or not; no stamp is given after this returns."""
         self._stopping.set()
@@ -41,7 +49,7 @@ class Heartbeat:
         while not self._stopping.wait(self._interval_s):
             # The server may be back later. A holder replaced meanwhile finds another token there.
             with suppress(OSError):
-                os.utime(self._descriptor)  # without a time: the server's now
+                self.beat()
 
 
 def stamp(path: Path) -> float:
@@ -64,4 +72,15 @@ def server_time_s(folder: Path) -> float:
         return os.fstat(descriptor).st_mtime
     finally:
         os.close(descriptor)
+        probe.unlink(missing_ok=True)
+
+
+def remove_probes(folder: Path) -> None:
+    """Removes what processes left that were killed while they asked for the server's time.
+
+    One that is asking holds its file open, and no longer needs its name.
+
+    Raises: OSError when one cannot be removed.
+    """
+    for probe in folder.glob(f"{PROBE}*"):
         probe.unlink(missing_ok=True)

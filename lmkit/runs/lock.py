@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import link_exclusively, written_beside
-from lmkit.runs.heartbeat import PROBE, Heartbeat, server_time_s, stamp
+from lmkit.runs.heartbeat import Heartbeat, remove_probes, server_time_s, stamp
 from lmkit.runs.holder import Gone, Holder, this_process, why_gone
 
 if TYPE_CHECKING:
@@ -118,13 +118,14 @@ class RunLock:
         except OSError as error:
             raise UserError(f"cannot take the lock {self.path}: {error.strerror}") from error
         self._me, self._heartbeat = me, heartbeat
-        _remove_litter(self.path, self._stale_after_s)
+        self._remove_litter()
 
     def release(self) -> None:
         """Gives up the lock; does nothing when it is lost or was never held."""
         # A forked child has a copy of this object, but neither the heartbeat nor the right.
         if self._heartbeat is None or self._me is None or self._me.pid != os.getpid():
             return
+        self._remove_litter()  # what was too young to be sure of when the lock was taken
         self._heartbeat.stop()
         self._heartbeat = None
         right = _right_to_replace(self.path, self._me.token)
@@ -153,6 +154,20 @@ class RunLock:
                 f"{self.path} is no longer held by this process: another has taken the run over, "
                 f"and this one stops without writing more"
             )
+
+    def _remove_litter(self) -> None:
+        """Removes what processes left beside the lock that were killed while they took it."""
+        if self._heartbeat is None or self._me is None:
+            return
+        litter = (f"{self.path.name}.", f".{self.path.name}.")
+        with suppress(OSError):  # gone already, or another user's: it is in nobody's way
+            remove_probes(self.path.parent)
+            now_s = self._heartbeat.beat()
+            for other in self.path.parent.iterdir():
+                if other.name.startswith(litter):
+                    state = _look(other, self._me, now_s, self._stale_after_s)
+                    if state is not None and state.seems_gone is not None:
+                        other.unlink()
 
     def __enter__(self) -> RunLock:
         self.acquire()
@@ -278,15 +293,3 @@ def _held(path: Path, state: LockState) -> str:
         f"{path} is held by {who}, last heard from {age_s:.0f} s ago: wait for it to end "
         f"(if it is certainly dead, remove that file)"
     )
-
-
-def _remove_litter(path: Path, stale_after_s: float) -> None:
-    """Removes what processes left beside the lock that were killed while they took it."""
-    litter = (f"{path.name}.", f".{path.name}.", PROBE)
-    with suppress(OSError):  # gone already, or another user's: it is in nobody's way
-        now_s, me = server_time_s(path.parent), this_process()
-        for other in path.parent.iterdir():
-            if other.name.startswith(litter):
-                state = _look(other, me, now_s, stale_after_s)
-                if state is not None and state.seems_gone is not None:
-                    other.unlink()

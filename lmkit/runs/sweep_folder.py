@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.runs.atomic import replace_bytes, replace_text
 from lmkit.runs.checksums import checked_json, read_json
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.result import Budget
 from lmkit.runs.sweep_axes import labels
 
 SCHEMA_VERSION = 3  # of manifest.json
 _FAILURE_VERSION = 1  # of a file in failures/
 MANIFEST = "manifest.json"
+_WAIT_S = 30.0  # for another process that writes the manifest
 
 
 @dataclass(frozen=True)
@@ -131,20 +134,44 @@ class SweepFolder:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise UserError(f"cannot make the folder {folder}: {error.strerror}") from error
-        self.manifest = self._with_earlier()
-        self._write()
+        with self._only_writer() as lock:
+            self.manifest = self._with_earlier()
+            self._write(lock)
 
     def forget(self) -> list[Point]:
         """Takes the earlier points out of the manifest, and returns them; their runs stay.
 
         Raises: UserError when the manifest cannot be written.
         """
-        gone = self.manifest.earlier
-        self.manifest = replace(self.manifest, earlier=[])
-        self._write()
+        with self._only_writer() as lock:
+            self.manifest = _read(self.path / MANIFEST)
+            gone = self.manifest.earlier
+            self.manifest = replace(self.manifest, earlier=[])
+            self._write(lock)
         for point in gone:
             self.forget_failure(point)
         return gone
+
+    @contextmanager
+    def _only_writer(self) -> Iterator[RunLock]:
+        """Two lines that are typed at the same instant write the manifest one after the other.
+
+        Raises: LockHeld when another process does not give up its lock in a while.
+        """
+        lock = RunLock(self.path / f"{MANIFEST}.lock")
+        deadline = time.monotonic() + _WAIT_S
+        while True:
+            try:
+                lock.acquire()
+                break
+            except LockHeld:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+        try:
+            yield lock
+        finally:
+            lock.release()
 
     def _with_earlier(self) -> Manifest:
         try:
@@ -164,9 +191,9 @@ class SweepFolder:
         num_asked = len(self.manifest.points)
         return replace(self.manifest, points=relabelled[:num_asked], earlier=relabelled[num_asked:])
 
-    def _write(self) -> None:
+    def _write(self, lock: RunLock) -> None:
         content = {"schema_version": SCHEMA_VERSION} | asdict(self.manifest)
-        replace_bytes(self.path / MANIFEST, checked_json(content, indent=1))
+        replace_bytes(self.path / MANIFEST, checked_json(content, indent=1), lock.check)
 
     def run_folder(self, point: Point) -> RunFolder:
         """The folder of a point's run."""

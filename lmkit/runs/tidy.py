@@ -10,6 +10,7 @@ from pathlib import Path
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import remove_leftovers
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.heartbeat import remove_probes
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.retention import drop_surplus, surplus
 
@@ -25,6 +26,7 @@ def tidy_all(finished: Sequence[tuple[RunFolder, str]]) -> None:
     if not finished:
         return
     try:
+        remove_probes(finished[0][0].path.parent)
         beside = locks_beside(finished[0][0])
     except OSError as error:
         log.warning("left as it is: %s", error)

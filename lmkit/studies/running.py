@@ -91,7 +91,7 @@ class StudyRun:
             self.path / "config.yaml", lambda file: file.write(text.encode()), lock.check
         )
         torch.set_num_threads(self.threads)
-        with Work(self.path / "pieces.jsonl", progress_bar) as work:
+        with Work(self.path / "pieces.jsonl", progress_bar, lock.check) as work:
             tables = self.study.run(self.seed, work)
         lock.check()
         with house_style():

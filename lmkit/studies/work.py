@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import append_whole
+from lmkit.runs.atomic import Appender, replace_to_append
 from lmkit.runs.checksums import checked_json, parse_json
 
 Piece = dict[str, Any]  # plain data, as JSON holds it
@@ -36,11 +36,20 @@ class Work:
     Args:
         path: a file with one JSON object a line; None keeps nothing.
         show: whether to show a progress bar.
+        check_lock: raises LockLost; called before each write. The file is made anew by the first
+            one, so that a process that has lost the lock writes into no file of its successor.
     """
 
-    def __init__(self, path: Path | None, show: bool = True) -> None:
-        self._path = path
-        self._done = _read(path) if path is not None and path.exists() else {}
+    def __init__(
+        self,
+        path: Path | None,
+        show: bool = True,
+        check_lock: Callable[[], None] | None = None,
+    ) -> None:
+        self._path, self._check_lock = path, check_lock
+        self._appender: Appender | None = None  # None until this object writes
+        self._before = _whole_lines(path) if path is not None else b""
+        self._done = _parsed(path, self._before) if path is not None else {}
         self._used: set[str] = set()
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         self._progress = Progress(
@@ -88,11 +97,19 @@ class Work:
         self._progress.update(self._task, description=name)
         if name not in self._done:
             self._done[name] = done = _timed(compute)
-            if self._path is not None:
-                append_whole(self._path, checked_json({"name": name, **done._asdict()}))
+            self._append(checked_json({"name": name, **done._asdict()}))
         self._used.add(name)
         self._progress.update(self._task, completed=completed)
         return self._done[name].piece
+
+    def _append(self, line: bytes) -> None:
+        if self._path is None:
+            return
+        if self._appender is None:
+            self._appender = replace_to_append(self._path, self._before, self._check_lock)
+        if self._check_lock is not None:
+            self._check_lock()
+        self._appender.append(line)
 
     def cost(self) -> dict[str, float]:
         """Seconds, and seconds of CPU time, of all pieces, whichever start did them."""
@@ -107,15 +124,16 @@ def _timed(compute: Callable[[], Piece]) -> _Done:
     return _Done(piece, time.monotonic() - start, time.process_time() - cpu_start)
 
 
-def _read(path: Path) -> dict[str, _Done]:
-    """The pieces in a file. A line that a kill left unfinished at its end is cut off."""
-    content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
-        with path.open("r+b") as file:
-            file.truncate(len(whole))
+def _whole_lines(path: Path) -> bytes:
+    """What is in the file, but for a line that a kill left unfinished at its end."""
+    content = path.read_bytes() if path.exists() else b""
+    return content[: content.rfind(b"\n") + 1]
+
+
+def _parsed(path: Path, content: bytes) -> dict[str, _Done]:
+    """The pieces in a file's content. Raises: UserError naming the file when it is damaged."""
     try:
-        lines = [parse_json(line) for line in whole.splitlines()]
+        lines = [parse_json(line) for line in content.splitlines()]
         return {line["name"]: _Done(*(line[field] for field in _Done._fields)) for line in lines}
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error}); remove it to do the work anew") from error

@@ -64,7 +64,12 @@ def load_checkpoint(path: Path | str) -> dict[str, Any]:
         if folder.state() == "finished":
             raise missing_checkpoint(folder, Path(path)) from None
         raise UserError(f"{path} does not exist: the run has saved no checkpoint yet") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:  # perhaps of a file server that is soon back
+        raise UserError(
+            f"cannot read {path}: {error.strerror}; start the same command again, and if it still "
+            f"cannot be read: {_way_on(Path(path))}"
+        ) from None
+    except ValueError as error:
         raise UserError(
             f"{path} is damaged or no checkpoint of lmkit: {error}; {_way_on(Path(path))}"
         ) from None

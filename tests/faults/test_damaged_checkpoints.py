@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from lmkit.errors.user_error import UserError
 from lmkit.evaluation.full_run import run
 from lmkit.runs.folder import RunFolder
+from lmkit.training import checkpoint_files
 from lmkit.training.checkpoint_files import load_checkpoint
 
 
@@ -54,3 +56,15 @@ def test_a_damaged_best_checkpoint_is_not_measured(toy_run, tmp_path):
     change_a_weight(folder.best)
     with pytest.raises(UserError, match=r"best\.ckpt is damaged .*last\.ckpt is whole.*anew"):
         load_checkpoint(folder.best)
+
+
+def test_a_checkpoint_that_cannot_be_read_just_now_is_not_called_damaged(toy_run, monkeypatch):
+    def out_of_reach(file: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(checkpoint_files, "verify", out_of_reach)
+    with pytest.raises(
+        UserError,
+        match=r"^cannot read .*: Input/output error; start the same command again, and if",
+    ):
+        load_checkpoint(toy_run.last)

@@ -236,8 +236,11 @@ def test_litter_is_left_to_who_holds_the_lock(undisturbed):
     with RunLock(undisturbed.lock):
         tidy_all([(undisturbed, "all")])
         assert litter.exists()
+    asked = undisturbed.path.parent / ".clock.ab.tmp"
+    asked.write_text("")  # by a process that was killed while it asked for the time
     tidy_all([(undisturbed, "all")])
     assert not litter.exists()
+    assert not asked.exists()
 
 
 def test_leftovers_of_who_took_over_are_not_removed(tmp_path):

@@ -19,13 +19,13 @@ import pytest
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import (
     AlreadyPublished,
-    append_whole,
     link_exclusively,
     publish,
     remove_leftovers,
     remove_unless_lost,
     replace_atomically,
     replace_by_link,
+    replace_to_append,
 )
 from lmkit.runs.lock import LockLost
 
@@ -127,7 +127,7 @@ def test_a_disk_that_may_no_longer_be_written_does_not_hide_why(
     for act in (
         lambda: replace_atomically(tmp_path / "last.ckpt", lambda file: file.write(b"x")),
         lambda: publish(tmp_path / "last.ckpt", b"x"),
-        lambda: append_whole(tmp_path / "last.ckpt", b"x"),
+        lambda: replace_to_append(tmp_path / "last.ckpt", b"x"),
     ):
         with pytest.raises(UserError, match=r"cannot write .*last.ckpt: Read-only file system"):
             act()
@@ -369,11 +369,12 @@ APPENDER = """
 import resource, sys
 from pathlib import Path
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import append_whole
+from lmkit.runs.atomic import replace_to_append
 path = Path(sys.argv[1])
+appender = replace_to_append(path, b"x" * 300)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    append_whole(path, b"y" * 900)
+    appender.append(b"y" * 900)
 except UserError as error:
     print(error)
 """
@@ -381,7 +382,6 @@ except UserError as error:
 
 def test_appended_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
-    append_whole(path, b"x" * 300)
     out, err = python(APPENDER, path).communicate(timeout=60)
     assert out.startswith(f"cannot write {path}: "), err
     assert path.read_bytes() == b"x" * 300

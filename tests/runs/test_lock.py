@@ -437,7 +437,7 @@ def test_release_leaves_the_lock_to_who_is_taking_it(path: Path) -> None:
 
 def test_litter_of_the_killed_goes_when_it_is_old(path: Path) -> None:
     beside = path.with_name(f"{path.name[:-5]}0.lock")  # the lock of another run
-    names = [f"{path.name}.{'a' * 16}", f".{path.name}.{'a' * 16}.tmp", f".clock.{'a' * 16}.tmp"]
+    names = [f"{path.name}.{'a' * 16}", f".{path.name}.{'a' * 16}.tmp"]
     old, young = ([path.with_name(f"{name}{age}") for name in names] for age in ("1", "2"))
     for entry in [*old, *young, beside]:
         entry.write_text("")
@@ -446,6 +446,16 @@ def test_litter_of_the_killed_goes_when_it_is_old(path: Path) -> None:
         os.utime(entry, (now_s, now_s - 61))
     with RunLock(path, stale_after_s=60):
         assert sorted(path.parent.iterdir()) == sorted([path, *young, beside])
+        for entry in young:  # until the end of the run
+            os.utime(entry, (now_s, now_s - 61))
+    assert list(path.parent.iterdir()) == [beside]
+
+
+def test_who_was_killed_while_asking_for_the_time_leaves_nothing(path: Path) -> None:
+    probe = path.with_name(f".clock.{'a' * 16}.tmp")
+    probe.write_text("")  # just now
+    with RunLock(path):
+        assert list(path.parent.iterdir()) == [path]
 
 
 def test_looking_changes_nothing(path: Path) -> None:

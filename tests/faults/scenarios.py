@@ -1,0 +1,107 @@
+"""Runs that take about a second each: any head, trunk, precision, trigger and command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+SMALL = (
+    *("threads=1", "logger=csv", "callbacks.progress_bar=null", "trainer.accelerator=cpu"),
+    *("trunk.emb_dim=6", "trunk.hidden_dim=6", "trunk.out_dim=6", "trunk.num_layers=1"),
+    *("conclusion.contexts=20", "callbacks.spectrum.contexts=10", "trainer.log_every_n_steps=1"),
+)
+TOY = (
+    *("data.num_words=30", "data.train_tokens=260", "data.valid_tokens=60", "data.test_tokens=40"),
+    *("windows.batch_size=4", "windows.valid_batch_size=2", "windows.bptt=20"),
+    *("windows.max_length_delta=5", "optimizer.lr=5"),
+)
+DIALOGUE = (
+    *("experiment=dialogue_softmax", "data=dialogue", "data.num_words=12"),
+    *("windows.batch_size=2", "windows.eval_batch_size=2"),
+)
+DIALOGUES = {
+    "train": "1\tA\tHello there.\n1\tB\tHello!\n1\tA\tHow are you?\n2\tA\tIt rains.\n2\tB\tNo.\n",
+    "valid": "v\tA\tHello.\nv\tB\tIs it you?\nv\tA\tIt is.\n",
+    "test": "t\tA\tAre you there?\nt\tB\tI am.\n",
+}
+PLAIN = ("train", *SMALL, *TOY, "trigger=at_epoch", "switch_epoch=1", "max_epochs=2")
+MIXTURES = (
+    (),
+    ("head/mixture=contexts", "head.mixture.num_experts=2"),
+    ("head/mixture=softmaxes", "head.mixture.num_experts=2"),
+)
+TRANSFORMS = (
+    *((), ("head/transform=sigsoftmax",), ("head/transform=gss",)),
+    ("head/transform=plif", "head.transform.knots=40"),
+    ("head/transform=plif_frozen", "head.transform.knots=40"),
+    ("head/transform=monotone_mlp", "head.transform.units=3"),
+)
+OTHER_HEADS = (
+    ("head/mixture=doc", "head.mixture.experts=[0,2]"),
+    ("head=mixtape", "head.num_experts=2", "head.gate_dim=3"),
+    ("head=multi_facet", "head.num_experts=2", "head.num_partitions=2"),
+    ("head=adversarial",),
+    ("head=spectrum_control",),
+)
+TRANSFORMER = ("trunk=transformer", "trunk.num_heads=2", "trunk.ffn_dim=8", "trunk.memory=9")
+TRUNKS = ((), (), ("trunk=qrnn",), ("trunk=mogrifier",), TRANSFORMER)
+PRECISIONS = ((), (), ("trainer.precision=bf16-mixed",))
+TRIGGERS = (
+    ("trigger=at_epoch", "switch_epoch=1"),
+    ("trigger=non_monotone", "trigger.n=1"),
+    ("trigger=never",),
+)
+SAVING = ((), ("callbacks.checkpoints.every_minutes=1e-6",))  # or after every batch
+
+
+class Scenario(NamedTuple):
+    """What is run, and where its files are."""
+
+    line: tuple[str, ...]  # after `lmkit`
+    before: tuple[str, ...] = ()  # the line of the run that it finetunes, without folders
+
+    @property
+    def is_sweep(self) -> bool:
+        return "--multirun" in self.line
+
+
+def draw(random: Random, runs_dir: Path, dialogues: Path) -> Scenario:
+    """A scenario whose runs lie in `runs_dir`."""
+    where = f"runs_dir={runs_dir}"
+    kind = random.choices(("train", "finetune", "dialogue", "sweep"), (12, 2, 2, 1))[0]
+    toy = ("train", *SMALL, *TOY, *random.choice(TRIGGERS))
+    epochs = f"max_epochs={random.choice((2, 3))}"
+    saving, precision = random.choice(SAVING), random.choice(PRECISIONS)
+    if kind == "sweep":
+        axis = random.choice(("seed=1,2,3", "head/transform=identity,gss,sigsoftmax"))
+        launcher = random.choice(((), ("hydra/launcher=packed", "hydra.launcher.runs=2")))
+        return Scenario((*toy, epochs, *saving, *precision, where, "--multirun", axis, *launcher))
+    if kind == "dialogue":
+        data = f"data.root={dialogues}"
+        line = (*SMALL, *DIALOGUE, data, *random.choice(MIXTURES), *precision)
+        return Scenario(("train", *line, epochs, *saving, where))
+    if kind == "finetune":
+        start = (*SMALL, *TOY, "trigger=never", "max_epochs=2", *_head(random))
+        own = ("logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null")
+        return Scenario(
+            ("finetune", *own, *saving, epochs, "lr=1", where),
+            ("train", *start),
+        )
+    return Scenario(
+        (*toy, epochs, *saving, *precision, *random.choice(TRUNKS), *_head(random), where)
+    )
+
+
+def write_dialogues(folder: Path) -> Path:
+    folder.mkdir()
+    for split, text in DIALOGUES.items():
+        (folder / f"{split}.tsv").write_text(text)
+    return folder
+
+
+def _head(random: Random) -> Sequence[str]:
+    if random.random() < 0.25:
+        return random.choice(OTHER_HEADS)
+    return (*random.choice(MIXTURES), *random.choice(TRANSFORMS))

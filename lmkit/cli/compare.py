@@ -15,6 +15,7 @@ from lmkit.comparison.run_files import Files
 from lmkit.comparison.two_groups import compare_groups, comparison_table
 from lmkit.errors.user_error import UserError, require_count
 from lmkit.presentation.table_files import to_csv
+from lmkit.presentation.tables import counted
 from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.finished import FinishedRun
@@ -57,7 +58,7 @@ def _runs(option: str, value: object, runs_dir: str) -> list[FinishedRun]:
         print(f"left out: {name}: {reason}")
     if not runs:
         raise UserError(f"{option}={value} means no run with perplexities")
-    print(f"{option}: {len(runs)} runs: {listed((run.name for run in runs), 4)}")
+    print(f"{option}: {counted(len(runs), 'run')}: {listed((run.name for run in runs), 4)}")
     return runs
 
 

@@ -12,6 +12,7 @@ from lmkit import analyses, report
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.cli.finetune import published_config
 from lmkit.errors.user_error import UserError, require_flag, require_folder
+from lmkit.presentation.tables import counted
 from lmkit.runs.finished import LeftOut
 from lmkit.runs.rows import changed_since
 from lmkit.runs.selection import Selection, select_runs
@@ -55,7 +56,7 @@ def main(config: DictConfig) -> None:
         print(changed)
     for each in written.left_out:
         print(f"left out: {each.name}: {each.reason}")
-    print(f"{len(selected.runs):,} runs: {written.page}")
+    print(f"{counted(len(selected.runs), 'run')}: {written.page}")
     if plain["strict"] and written.left_out:
         count = "1 was" if len(written.left_out) == 1 else f"{len(written.left_out):,} were"
         raise UserError(f"strict=true: {count} left out of the report")

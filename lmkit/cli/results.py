@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError
+from lmkit.presentation.tables import counted
 from lmkit.runs.atomic import replace_text
 from lmkit.runs.rows import changed_since, rows
 from lmkit.runs.selection import select_runs
@@ -55,4 +56,4 @@ def _write(places: list[str], runs_dir: str, out: str | None) -> None:
         print(text.getvalue(), end="")
     else:
         replace_text(Path(out), text.getvalue())
-        print(f"{len(every):,} runs: {out}")
+        print(f"{counted(len(every), 'run')}: {out}")

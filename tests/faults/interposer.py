@@ -6,6 +6,7 @@ with the one that armed it.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import mmap
 import os
@@ -86,7 +87,9 @@ def preloaded(module: str) -> Control:
     del os.environ["LD_PRELOAD"]  # what processes of other programs do is nobody's concern
     memory = mmap.mmap(-1, ctypes.sizeof(Control))
     control = Control.from_buffer(memory)
-    ctypes.CDLL(library).interpose_by(ctypes.byref(control))
+    interpose_by = ctypes.CDLL(library).interpose_by
+    interpose_by(ctypes.byref(control))
+    atexit.register(interpose_by, None)  # before the memory goes
     shutil.rmtree(Path(library).parent)
     return control
 

@@ -21,12 +21,15 @@ from lmkit.runs.folder import RunFolder
 from tests.claims.conftest import TINY, Lmkit, forget_modules_in, typed_in
 from tests.conftest import REPOSITORY
 from tests.pages import MANUAL, README, lmkit_command, shell_lines, write_shown_files
+from tests.pretrained_models import make_gpt2, make_tokenizer
 from tests.studies.conftest import TINY as TINY_STUDIES
 
 # How a line begins that no test can run everywhere, and why. test_readme_commands.py composes those
 # of lmkit.
 NOT_RUN = {
     "lmkit download ": "fetches from the network",
+    "pip install ": "fetches from the network",
+    "lmkit rank hf=EleutherAI/": "fetches from the network",
     "srun ": "needs SLURM: tests/slurm runs it",
     "sbatch ": "needs SLURM: tests/slurm runs it",
     "lmkit train multirun_sweeps=gss_grid_penn hydra/launcher=slurm ": "needs SLURM, likewise",
@@ -96,7 +99,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("my_dialogues", "tsv"),
     ):
         write_texts(folder / corpus, ending)
+    write_models(folder / "models", (folder / "data/penn/train.txt").read_text())
     return folder
+
+
+def write_models(folder: Path, text: str) -> None:
+    """A pretrained model, and two checkpoints of another."""
+    tokenizer, model = make_tokenizer(text, begins=False), make_gpt2(num_words=290)
+    for name in ("gpt2", "gpt2-ptb/step1", "gpt2-ptb/step2"):
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
 
 
 def tiny(command: str, arguments: Sequence[str]) -> list[str]:

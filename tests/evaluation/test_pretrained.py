@@ -26,6 +26,7 @@ from lmkit.evaluation.stride_windows import StrideWindows
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.spectrum_files import read_spectrum
 from lmkit.spectra.cosine import CosineAccumulator
+from tests.pretrained_models import make_gpt2, make_tokenizer
 
 transformers = pytest.importorskip("transformers")
 WINDOW, STRIDE, CONTEXTS = 24, 10, 300
@@ -45,31 +46,10 @@ def sample_text() -> str:
     return " ".join(draw.choice(words) for _ in range(400))
 
 
-def make_tokenizer(text: str, *, begins: bool):
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=290,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=["<s>"],
-        show_progress=False,
-    )
-    made.train_from_iterator([text], trainer)
-    if begins:
-        made.post_processor = processors.TemplateProcessing(
-            single="<s> $A", special_tokens=[("<s>", 0)]
-        )
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>")
-
-
 def make_models() -> dict[str, torch.nn.Module]:
     t = transformers
-    gpt2 = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
     return {
-        "gpt2": t.GPT2LMHeadModel(t.GPT2Config(vocab_size=2000, **gpt2)),
+        "gpt2": make_gpt2(num_words=2000),
         "neox": t.GPTNeoXForCausalLM(t.GPTNeoXConfig(vocab_size=304, **SIZES)),
         "llama": t.LlamaForCausalLM(t.LlamaConfig(vocab_size=304, **GROUPED)),
         "gemma": t.Gemma2ForCausalLM(

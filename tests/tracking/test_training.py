@@ -64,7 +64,8 @@ def test_a_killed_run_is_rebuilt_as_if_it_had_never_been_killed(tmp_path, monkey
     assert len(offline(killed.path)) == 2  # in two pieces, one of them torn
     records = [synced(run, tmp_path, monkeypatch) for run in (killed, whole)]
     for record in records:
-        del record["config"]["runs_dir"]
+        for each in ("runs_dir", "command"):  # which hold the folder
+            del record["config"][each]
     assert records[0] == records[1]
     assert (records[0]["run_id"], records[0]["run_group"]) == (killed.path.name, "mine")
     live = inspect(offline(whole.path)[0])

@@ -156,7 +156,11 @@ def run_line(line: str, lmkit: Lmkit, monkeypatch: pytest.MonkeyPatch) -> str:
     if words[0] == "export":
         monkeypatch.setenv(*words[1].split("="))
     elif words[0] in ("make", "python"):  # what make would do; what a script would take
-        dry = ["make", "-n", *words[1:]] if words[0] == "make" else [sys.executable, words[1], "-h"]
+        dry = (
+            ["make", "-n", "--no-print-directory", *words[1:]]
+            if words[0] == "make"
+            else [sys.executable, words[1], "-h"]
+        )
         done = subprocess.run(dry, cwd=REPOSITORY, capture_output=True, text=True, check=False)
         if done.returncode:
             return done.stderr

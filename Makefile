@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
-CAMPAIGN := $(BIN)/python -W ignore -m tests.faults.campaign
+CAMPAIGN := $(BIN)/python -W ignore -m tests.faults.campaign --counted
 
 .PHONY: setup run test test-faults test-slurm bench lint
 
@@ -26,7 +26,7 @@ test: setup
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=worksteal
 
-# Kills, starves and tears runs at moments that fixed seeds draw, and compares what they end with;
+# Kills, starves and tears runs at calls that fixed seeds draw, and compares what they end with;
 # python -m tests.faults.campaign --help says how to draw more.
 test-faults: setup
 	$(CAMPAIGN) --seed 1 --draws 13 --states 0 & other=$$!; \

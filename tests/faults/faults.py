@@ -69,19 +69,22 @@ class Fault(NamedTuple):
         control.action = Action.TEAR if is_torn else Action.SIGNAL if self.signal else Action.FAIL
 
 
-def draw(random: Random) -> list[Fault]:
-    """The faults of the processes that type a line one after another, mostly one."""
+def draw(random: Random, *, counted: bool = False) -> list[Fault]:
+    """The faults of the processes that type a line one after another, mostly one.
+
+    With `counted` their moments are calls alone, which a busy machine does not move.
+    """
     number = random.choices((1, 2, 3), (6, 3, 1))[0]
-    faults = [_draw(random) for _ in range(number)]
+    faults = [_draw(random, counted) for _ in range(number)]
     takeovers = [fault for fault in faults if fault.is_taken_over]
     return takeovers[:1] or faults  # one takes over, then the line has finished
 
 
-def _draw(random: Random) -> Fault:
+def _draw(random: Random, counted: bool) -> Fault:
     name = random.choice(NAMES)
     kinds = _CONCERNED.get(name, _KINDS)
-    kind = random.choice(kinds) if random.random() < 0.7 else None
+    kind = random.choice(kinds) if random.random() < 0.7 or counted else None
     if kind == Kind.TRUNCATE:
-        kind = None
+        kind = Kind.WRITE if counted else None
     lasting = name in (*ERRORS, TORN) and random.random() < 0.5
     return Fault(name, kind, random.random(), lasting, random.randrange(1000))

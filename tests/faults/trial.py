@@ -27,10 +27,10 @@ ATTEMPTS = 6  # without a fault, until a line must have finished
 _TRACEBACK = "Traceback (most recent call last)"
 
 
-def draw(laboratory: Laboratory, random: Random) -> dict[str, Any]:
+def draw(laboratory: Laboratory, random: Random, *, counted: bool = False) -> dict[str, Any]:
     """What the draw was, and its problems."""
     scenario = scenarios.draw(random, laboratory.runs_dir, laboratory.dialogues)
-    drawn = faults.draw(random)
+    drawn = faults.draw(random, counted=counted)
     line = laboratory.complete(scenario)
     trial = _Trial(laboratory, scenario.is_sweep, drawn, random)
 
@@ -174,7 +174,8 @@ class _Trial:
 
     def _refuse_traceback(self, text: str) -> None:
         if _TRACEBACK in text:
-            self.problems.append(f"traceback: {text[text.index(_TRACEBACK) :][-600:]}")
+            start = text.index(_TRACEBACK)
+            self.problems.append(f"traceback: {text[max(0, start - 200) : start + 2000]}")
 
     def _last_step(self) -> int | None:
         """Of the last checkpoint, where a run has a whole one."""

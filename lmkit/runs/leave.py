@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
 import termios
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +18,7 @@ ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 _MAY_BE_IGNORED = (signal.SIGINT, signal.SIGHUP)  # by `nohup`, and by a shell's `&`
 LEFT = 75  # exit status of a run that left in order: it goes on when it is started again
 INTERRUPTED = 130  # after Ctrl-C, as shells have it
+_AGAIN_S = 0.05  # until a request that a destructor swallowed is made again
 
 _Handler = Callable[[int, FrameType | None], object] | int | None  # as signal.signal takes it
 
@@ -94,12 +96,33 @@ def leaving_in_order() -> Iterator[None]:
     """Has a signal end what runs within by AskedToLeave, so that it cleans up; not Ctrl-C.
 
     Ctrl-C goes on to raise KeyboardInterrupt. `Leave` within hears all signals itself.
+
+    Python swallows what is raised within a destructor or the callback of a weak reference. A signal
+    that was heard there is sent again a moment later.
     """
     before = _hear_by(_end, [number for number in ASKING if number != signal.SIGINT])
+    hook_before = sys.unraisablehook
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        if not isinstance(unraisable.exc_value, AskedToLeave):
+            hook_before(unraisable)
+            return
+        # from a thread: what is raised within this hook is swallowed, too
+        again = threading.Timer(_AGAIN_S, _send_again, [unraisable.exc_value.number])
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = hook
     try:
         yield
     finally:
+        sys.unraisablehook = hook_before
         _restore(before)
+
+
+def _send_again(number: int) -> None:
+    if callable(signal.getsignal(number)):  # else nothing here hears it, and it would kill
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -72,9 +71,7 @@ def main() -> None:
     if problems:
         print(f"problems after a power loss: {len(problems):,}")
     _sum_up([*before, *done])
-    sys.stdout.flush()
-    # at once: with the preloaded library the interpreter's own end has crashed now and then
-    os._exit(1 if problems or any(each["problems"] for each in done) else 0)
+    sys.exit(1 if problems or any(each["problems"] for each in done) else 0)
 
 
 def _read(tally: Path | None) -> list[dict[str, Any]]:

@@ -2,8 +2,8 @@
  * change or open files, has a chosen one of them fail, tear or be the process's last, and records
  * what was written. Preloaded (LD_PRELOAD), it hears every library's calls, libtorch's included.
  *
- * A process says by `interpose_by` where its control block is; forked processes share it. Without
- * one, all calls pass. `interposer.py` has the same block.
+ * A process makes its control block by `interpose`; forked processes share it. Without one, all
+ * calls pass. `interposer.py` has the same block.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -50,7 +51,15 @@ typedef struct {
 
 static Control *control;
 
-void interpose_by(Control *block) { control = block; }
+/* The control block, which is never unmapped: calls come until the process has ended. */
+Control *interpose(void) {
+    if (!control) {
+        void *block = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE,
+                           MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        control = block == MAP_FAILED ? NULL : block;
+    }
+    return control;
+}
 
 #define NEXT(result, name, ...) \
     static result (*next)(__VA_ARGS__); \

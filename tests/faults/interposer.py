@@ -6,9 +6,7 @@ with the one that armed it.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import mmap
 import os
 import shutil
 import subprocess
@@ -85,13 +83,16 @@ def preloaded(module: str) -> Control:
         environment = os.environ | {"LD_PRELOAD": str(built()), "OMP_NUM_THREADS": "1"}
         os.execve(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]], environment)
     del os.environ["LD_PRELOAD"]  # what processes of other programs do is nobody's concern
-    memory = mmap.mmap(-1, ctypes.sizeof(Control))
-    control = Control.from_buffer(memory)
-    interpose_by = ctypes.CDLL(library).interpose_by
-    interpose_by(ctypes.byref(control))
-    atexit.register(interpose_by, None)  # before the memory goes
+    control = control_of(library)
     shutil.rmtree(Path(library).parent)
     return control
+
+
+def control_of(library: str) -> Control:
+    """The control block that the preloaded library has; processes forked from now on share it."""
+    interpose = ctypes.CDLL(library).interpose
+    interpose.restype = ctypes.POINTER(Control)
+    return interpose().contents
 
 
 def built() -> Path:

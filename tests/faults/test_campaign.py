@@ -21,11 +21,10 @@ from tests.faults.recording import Operation, Tree
 
 needs_gcc = pytest.mark.skipif(not interposer.has_compiler(), reason="there is no gcc")
 PROGRAM = """\
-import ctypes, os, sys
+import atexit, os, sys
 from pathlib import Path
-from tests.faults.interposer import Action, Control, Kind
-control = Control()
-ctypes.CDLL({library!r}).interpose_by(ctypes.byref(control))
+from tests.faults.interposer import Action, Kind, control_of
+control = control_of({library!r})
 control.watch(Path({folder!r}))
 control.concerned = 1 << Kind.WRITE
 control.share = 500
@@ -71,6 +70,14 @@ def test_the_fault_comes_at_its_call(library, tmp_path, fault, status, sizes):
     done = ends(library, tmp_path, fault, WRITES)
     assert done.returncode == status, done.stderr
     assert [path.stat().st_size for path in sorted(tmp_path.iterdir())] == sizes
+
+
+@needs_gcc
+def test_a_call_may_come_when_nothing_refers_to_the_control_block(library, tmp_path):
+    work = "del control\natexit.register(Path('late').write_bytes, b'x')"
+    done = ends(library, tmp_path, "", work)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "late").read_bytes() == b"x"
 
 
 @needs_gcc

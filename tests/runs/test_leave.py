@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import signal
 import threading
-from contextlib import suppress
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 
 import pytest
 
@@ -97,6 +100,38 @@ def test_where_nothing_listens_a_signal_ends_the_work_in_order(number):
     with pytest.raises(AskedToLeave), leaving_in_order():
         signal.raise_signal(number)
     assert signal.getsignal(number) == before
+
+
+class HeardInDestructor:
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+def in_a_callback() -> None:
+    gone = Leave()
+    reference = weakref.ref(gone, lambda _: signal.raise_signal(signal.SIGTERM))
+    del gone
+    assert reference() is None
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    with Leave() as leave:
+        leave.at_once = True
+        yield
+
+
+@pytest.mark.parametrize("swallow", [HeardInDestructor, in_a_callback])
+@pytest.mark.parametrize("hears", [nullcontext, at_once])
+def test_what_a_destructor_swallows_ends_the_work_all_the_same(swallow, hears, capsys):
+    def work() -> None:
+        with leaving_in_order(), hears():
+            swallow()
+            time.sleep(10)
+
+    with pytest.raises(AskedToLeave, match="SIGTERM"):
+        work()
+    assert capsys.readouterr().err == ""
 
 
 def test_what_the_work_says_as_it_leaves_is_what_arrives():

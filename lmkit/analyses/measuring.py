@@ -56,15 +56,19 @@ def _measure(
     run = evaluation.load.load_run(folder.path, analysis.checkpoint, data_root, threads)
     if not analysis.takes_dialogue:
         evaluation.load.of_running_text(run)
-    return write_analysis(folder, analysis, analysis.measure(run), averaged=run.averaged)
+    content = analysis.measure(run)
+    return write_analysis(
+        folder, analysis, content, checkpoint=analysis.checkpoint, averaged=run.averaged
+    )
 
 
 def write_analysis(
-    folder: RunFolder, analysis: Analysis, content: Content, *, averaged: bool
+    folder: RunFolder, analysis: Analysis, content: Content, *, checkpoint: str, averaged: bool
 ) -> Content:
     """Writes `content` after its head to `analysis/<stem>.json` in the run's folder.
 
     Args:
+        checkpoint: the one that was measured.
         averaged: whether averages of the weights were measured.
 
     Returns: what the file holds.
@@ -76,7 +80,7 @@ def write_analysis(
         content,
         kind=analysis.name,
         schema_version=analysis.schema_version,
-        checkpoint=analysis.checkpoint,
+        checkpoint=checkpoint,
         averaged=averaged,
     )
     print(f"written: {analysis_files.analysis_file(folder, stem)}")

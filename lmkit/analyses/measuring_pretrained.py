@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
-from lmkit.analyses.measuring import Measured
+from lmkit.analyses.measuring import Measured, write_analysis
 from lmkit.errors.user_error import UserError, require_count, require_folder
-from lmkit.runs import analysis_files
 from lmkit.runs.folder import RunFolder
 
 OPTIONS = ("hf", "text", "revision", "window", "stride", "out")  # of conf/pretrained.yaml
@@ -130,15 +129,5 @@ def _measure(
             "text_sha256": hashlib.sha256(source.text.encode()).hexdigest(),
         },
     }
-    stem = analysis.stem(content)
-    whole = analysis_files.write_analysis(
-        folder,
-        stem,
-        content,
-        kind=analysis.name,
-        schema_version=analysis.schema_version,
-        checkpoint=checkpoint.revision or Path(checkpoint.place).name,
-        averaged=False,
-    )
-    print(f"written: {analysis_files.analysis_file(folder, stem)}")
-    return whole
+    name = checkpoint.revision or Path(checkpoint.place).name
+    return write_analysis(folder, analysis, content, checkpoint=name, averaged=False)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from lmkit.cli.interruption import end
+from lmkit.cli.interruption import ends_in_one_line
 from lmkit.errors.user_error import UserError, did_you_mean, require_choice
 from lmkit.presentation.progress import progress_bar
 from lmkit.presentation.quantities import data_size
@@ -20,7 +20,6 @@ from lmkit.presentation.tables import Column, absent, counted, plain_table, word
 from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.leave import AskedToLeave
 from lmkit.runs.lock import LockHeld, look_at
 from lmkit.runs.names import FINETUNE
 from lmkit.runs.retention import KEEPS
@@ -73,14 +72,10 @@ def main() -> None:
     )
     parser.add_argument("--runs-dir", default="runs", help="where sweeps are (runs)")
     arguments = parser.parse_args()
-    try:
+    with ends_in_one_line("the same line again goes on"):
         places, keep, dry_run = _read(arguments.words)
         selected = select_runs("runs", places, arguments.runs_dir)
         is_well = clean(selected, keep, dry_run, tables.console())
-    except UserError as error:
-        sys.exit(f"error: {error}")
-    except (KeyboardInterrupt, AskedToLeave) as cut_short:
-        end(cut_short, "the same line again goes on")
     if not is_well:
         sys.exit(1)
 

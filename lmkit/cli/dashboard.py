@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from pathlib import Path
 
 from lmkit import tracking
+from lmkit.cli.interruption import ends_in_one_line
 from lmkit.errors.user_error import UserError
 from lmkit.runs.sweep_folder import SweepFolder
 
@@ -56,8 +56,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="the file (workspace.json in the sweep's folder)")
     parser.add_argument("--online", action="store_true", help="send it to W&B, too")
     arguments = parser.parse_args()
-    try:
+    with ends_in_one_line():
         sweep = SweepFolder.find(arguments.sweep, arguments.runs_dir)
         dashboard(sweep, arguments.target, arguments.out, arguments.online)
-    except UserError as error:
-        sys.exit(f"error: {error}")

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from lmkit.cli.interruption import end
+from lmkit.cli.interruption import ends_in_one_line
 from lmkit.data.download import download
 from lmkit.data.sources import SOURCES
-from lmkit.errors.user_error import UserError
-from lmkit.runs.leave import AskedToLeave
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -39,11 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     root = options.root.expanduser()
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    try:
-        with Progress(*columns, TransferSpeedColumn(), console=console) as progress:
-            folder = download(options.corpus, root, progress, SOURCES)
-    except UserError as error:
-        sys.exit(f"error: {error}")
-    except (KeyboardInterrupt, AskedToLeave) as cut_short:
-        end(cut_short, "the same command again goes on")
+    with (
+        ends_in_one_line("the same command again goes on"),
+        Progress(*columns, TransferSpeedColumn(), console=console) as progress,
+    ):
+        folder = download(options.corpus, root, progress, SOURCES)
     print(f"{folder} is complete. To use it: export LMKIT_DATA={root.resolve()}")

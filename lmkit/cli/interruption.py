@@ -1,13 +1,27 @@
-"""The end of a command that Ctrl-C or another signal cut short: one line, and its exit status."""
+"""The end of a command that a mistake or a signal cut short: one line, and an exit status."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
+from lmkit.errors.user_error import UserError, end_with
 from lmkit.runs.leave import INTERRUPTED, AskedToLeave
 
 AGAIN = "the same command again goes on from the last checkpoint"
+
+
+@contextmanager
+def ends_in_one_line(again: str = "") -> Iterator[None]:
+    """Runs a command without Hydra. Args: again: as of `end`."""
+    try:
+        yield
+    except UserError as error:
+        end_with(error)
+    except (KeyboardInterrupt, AskedToLeave) as cut_short:
+        end(cut_short, again)
 
 
 def end(cut_short: KeyboardInterrupt | AskedToLeave, again: str = "") -> NoReturn:

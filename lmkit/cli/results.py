@@ -8,7 +8,7 @@ import io
 import sys
 from pathlib import Path
 
-from lmkit.errors.user_error import UserError
+from lmkit.cli.interruption import ends_in_one_line
 from lmkit.presentation.tables import counted
 from lmkit.runs.atomic import replace_text
 from lmkit.runs.rows import changed_since, rows
@@ -34,10 +34,8 @@ def main() -> None:
     arguments = parser.parse_args()
     outs = [word[4:] for word in arguments.runs if word.startswith("out=")]
     places = [word.removeprefix("runs=") for word in arguments.runs if not word.startswith("out=")]
-    try:
+    with ends_in_one_line():
         _write(places, arguments.runs_dir, arguments.out or next(iter(outs), None))
-    except UserError as error:
-        sys.exit(f"error: {error}")
 
 
 def _write(places: list[str], runs_dir: str, out: str | None) -> None:

@@ -9,9 +9,7 @@ import sys
 from rich.console import Console
 
 from lmkit import tracking
-from lmkit.cli.interruption import end
-from lmkit.errors.user_error import UserError
-from lmkit.runs.leave import AskedToLeave
+from lmkit.cli.interruption import ends_in_one_line
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps import tables
 from lmkit.sweeps.processes import run_points
@@ -100,7 +98,7 @@ def main() -> None:
             command.add_argument("--online", action="store_true", help="upload them, too")
     arguments = parser.parse_args()
     console = tables.console()
-    try:
+    with ends_in_one_line("the same line again goes on"):
         sweep = SweepFolder.find(arguments.sweep, arguments.runs_dir)
         if arguments.command == "status":
             is_well = status(sweep, console, arguments.all)
@@ -110,9 +108,5 @@ def main() -> None:
             is_well = forget(sweep, console)
         else:
             is_well = work(sweep, console)
-    except UserError as error:
-        sys.exit(f"error: {error}")
-    except (KeyboardInterrupt, AskedToLeave) as cut_short:
-        end(cut_short, "the same line again goes on")
     if not is_well:
         sys.exit(1)

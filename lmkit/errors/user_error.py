@@ -89,6 +89,19 @@ def require_list(option: str, values: object) -> None:
         raise UserError(f"{option} must be a list such as [1,2], but is {values!r}")
 
 
+def require_names(option: str, value: object, kind: str) -> list[str]:
+    """The texts in `value`, a text or a list. Raises UserError unless they name things of a kind.
+
+    Args:
+        kind: what they name, in the plural.
+    """
+    entries = value if isinstance(value, list) else [value]
+    texts = [text for text in entries if isinstance(text, str) and text.strip()]
+    if not texts or len(texts) < len(entries):
+        raise UserError(f"{option} must name {kind}, but is {value!r}")
+    return texts
+
+
 def did_you_mean(word: str, choices: Sequence[str], prefix: str = "") -> str:
     """ " (did you mean X?)" with the choice X that is spelt most like `word`; "" if none is near.
 

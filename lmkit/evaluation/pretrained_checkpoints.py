@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, require_names
 
 CONFIG = "config.json"
 _STEP = re.compile(r"(?:checkpoint|step|epoch)[-_]?(\d+)$")
@@ -45,8 +45,8 @@ def find_checkpoints(places: object, revisions: object) -> list[Checkpoint]:
 
     Raises: UserError for a place that is none, or two checkpoints of one name.
     """
-    texts = _texts("hf", places)
-    wanted = [] if revisions is None else _texts("revision", revisions)
+    texts = require_names("hf", places, "models")
+    wanted = [] if revisions is None else require_names("revision", revisions, "revisions")
     found: list[Checkpoint] = []
     for text in texts:
         found += _at(text, wanted)
@@ -56,14 +56,6 @@ def find_checkpoints(places: object, revisions: object) -> list[Checkpoint]:
     if twice is not None:
         raise UserError(f"hf={places} means two models with the name {twice}: measure them apart")
     return found
-
-
-def _texts(option: str, value: object) -> list[str]:
-    entries = value if isinstance(value, list) else [value]
-    texts = [text for text in entries if isinstance(text, str) and text.strip()]
-    if not texts or len(texts) < len(entries):
-        raise UserError(f"{option} must be a name or a list of names, but is {value!r}")
-    return texts
 
 
 def _at(text: str, revisions: Sequence[str]) -> list[Checkpoint]:

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.errors.user_error import UserError, did_you_mean, require_names
 from lmkit.runs.finished import FinishedRun, read_finished
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import family_of
@@ -64,7 +64,7 @@ def select_runs(option: str, value: object, runs_dir: str = "runs") -> Selection
     """
     folders: dict[Path, RunFolder] = {}
     left_out: dict[str, str] = {}
-    for text in _texts(option, value):
+    for text in require_names(option, value, "runs"):
         place, filters = _parsed(option, text)
         there = _runs_at(place, runs_dir)
         if not there:
@@ -85,14 +85,6 @@ def select_runs(option: str, value: object, runs_dir: str = "runs") -> Selection
         more = f" (and {len(others)} more)" if others else ""
         raise UserError(f"{option}={value} means no finished run: {name}: {reason}{more}")
     return Selection(sorted(runs, key=lambda run: run.name), left_out)
-
-
-def _texts(option: str, value: object) -> list[str]:
-    entries = value if isinstance(value, list) else [value]
-    texts = [text for text in entries if isinstance(text, str) and text.strip()]
-    if not texts or len(texts) < len(entries):
-        raise UserError(f"{option} must name runs, but is {value!r}")
-    return texts
 
 
 def _parsed(option: str, text: str) -> tuple[str, dict[str, str]]:

@@ -133,6 +133,36 @@ def test_dropouts_are_those_of_training_alone():
         assert torch.equal(model(tokens, state).dropped_TBD, in_windows(trunk(), tokens, [9]))
 
 
+def dropped(option: str) -> dict[str, torch.Tensor]:
+    """Which weights a window of one text left without gradient, by their names in layers."""
+    model = trunk(hidden_dim=32, **{option: 0.5})
+    tokens = text(9)[:, :1]
+    model(tokens, model.initial_state(1)).dropped_TBD.square().sum().backward()
+    return {
+        name: parameter.grad == 0
+        for name, parameter in model.layers.named_parameters()
+        if parameter.grad is not None
+    }
+
+
+def test_drop_connect_takes_a_mask_of_each_matrix():
+    shares = {name: mask.double().mean().item() for name, mask in dropped("weight_dropout").items()}
+    matrices = {name: share for name, share in shares.items() if ".weight_" in name}
+    assert len(matrices) == 4 * SIZES["num_layers"]
+    assert list(matrices.values()) == pytest.approx([0.5] * len(matrices), abs=0.1)
+    assert not any(share for name, share in shares.items() if name not in matrices)
+
+
+def test_hidden_dropout_has_one_mask_a_window_on_what_each_part_adds():
+    ends = ("weight_attended", "weight_down")
+    masks = {n: mask for n, mask in dropped("hidden_dropout").items() if n.endswith(ends)}
+    assert len(masks) == 2 * SIZES["num_layers"]
+    for name, mask in masks.items():
+        assert torch.equal(mask.all(1), mask.any(1)), name  # a row, at all places of the window
+        assert 6 < mask.all(1).sum() < 26, name
+    assert len({tuple(mask.all(1).tolist()) for mask in masks.values()}) == len(masks)
+
+
 def test_layers_have_the_widths_that_the_options_say():
     model = trunk(hidden_dim=9, num_heads=4)
     assert model.head_dim == 4  # 9 / 4, rounded up to an even number

@@ -163,6 +163,18 @@ def test_hidden_dropout_has_one_mask_a_window_on_what_each_part_adds():
     assert len({tuple(mask.all(1).tolist()) for mask in masks.values()}) == len(masks)
 
 
+def test_weights_begin_within_the_bounds_of_linear_layers_and_of_gpt2():
+    model = trunk(hidden_dim=60, num_heads=3, ffn_dim=None)
+    in_dims = {"qkv": 60, "attended": 60, "gate_up": 60, "down": 160}
+    for layer in model.layers:
+        assert layer.weight_down.shape == (60, 160)  # 8/3 of 60
+        for name, in_dim in in_dims.items():
+            ends = name in ("attended", "down")  # in the residual stream, of 2 * 3 parts
+            bound = (1 / math.sqrt(6) if ends else 1) / math.sqrt(in_dim)
+            largest = getattr(layer, f"weight_{name}").abs().max().item()
+            assert 0.99 * bound < largest <= bound, name
+
+
 def test_layers_have_the_widths_that_the_options_say():
     model = trunk(hidden_dim=9, num_heads=4)
     assert model.head_dim == 4  # 9 / 4, rounded up to an even number

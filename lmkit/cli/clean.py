@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from rich.console import Console
 
+from lmkit.cli.command_line import runs_and_options
 from lmkit.cli.interruption import ends_in_one_line
-from lmkit.errors.user_error import UserError, did_you_mean, require_choice
+from lmkit.errors.user_error import UserError, require_choice
 from lmkit.presentation.progress import progress_bar
 from lmkit.presentation.quantities import data_size
 from lmkit.presentation.tables import Column, absent, counted, plain_table, word
@@ -73,32 +74,13 @@ def main() -> None:
     parser.add_argument("--runs-dir", default="runs", help="where sweeps are (runs)")
     arguments = parser.parse_args()
     with ends_in_one_line("the same line again goes on"):
-        places, keep, dry_run = _read(arguments.words)
+        places, given = runs_and_options(arguments.words, {"keep": "best", "dry_run": "true"})
+        require_choice("keep", given["keep"], KEEPS)
+        require_choice("dry_run", given["dry_run"], ("true", "false"))
         selected = select_runs("runs", places, arguments.runs_dir)
-        is_well = clean(selected, keep, dry_run, tables.console())
+        is_well = clean(selected, given["keep"], given["dry_run"] == "true", tables.console())
     if not is_well:
         sys.exit(1)
-
-
-def _read(words: Sequence[str]) -> tuple[list[str], str, bool]:
-    """The places, `keep` and `dry_run`. Raises: UserError for an option that is wrong."""
-    places, given = [], {"keep": "best", "dry_run": "true"}
-    for argument in words:
-        option, equals, value = argument.partition("=")
-        if not equals or not option.isidentifier() or Path(argument).exists():
-            places.append(argument)
-        elif option in ("run", "runs"):
-            places.append(value)
-        elif option in given:
-            given[option] = value
-        else:
-            near = did_you_mean(option, list(given))
-            raise UserError(f"there is no option {option}{near}; --help lists them")
-    require_choice("keep", given["keep"], KEEPS)
-    require_choice("dry_run", given["dry_run"], ("true", "false"))
-    if not places:
-        raise UserError("RUNS is missing: a run, a folder of runs or a sweep; --help says more")
-    return places, given["keep"], given["dry_run"] == "true"
 
 
 def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bool:

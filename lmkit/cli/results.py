@@ -8,6 +8,7 @@ import io
 import sys
 from pathlib import Path
 
+from lmkit.cli.command_line import runs_and_options
 from lmkit.cli.interruption import ends_in_one_line
 from lmkit.presentation.tables import counted
 from lmkit.runs.atomic import replace_text
@@ -32,13 +33,12 @@ def main() -> None:
     parser.add_argument("--runs-dir", default="runs", help="where sweeps are (runs)")
     parser.add_argument("--out", help="the file; also written out=FILE")
     arguments = parser.parse_args()
-    outs = [word[4:] for word in arguments.runs if word.startswith("out=")]
-    places = [word.removeprefix("runs=") for word in arguments.runs if not word.startswith("out=")]
     with ends_in_one_line():
-        _write(places, arguments.runs_dir, arguments.out or next(iter(outs), None))
+        places, given = runs_and_options(arguments.runs, {"out": arguments.out or ""})
+        _write(places, arguments.runs_dir, given["out"])
 
 
-def _write(places: list[str], runs_dir: str, out: str | None) -> None:
+def _write(places: list[str], runs_dir: str, out: str) -> None:
     selected = select_runs("runs", places, runs_dir)
     every = rows(selected.runs)
     text = io.StringIO()
@@ -50,7 +50,7 @@ def _write(places: list[str], runs_dir: str, out: str | None) -> None:
     changed = changed_since(selected.runs)
     if changed:
         print(changed, file=sys.stderr)
-    if out is None:
+    if not out:
         print(text.getvalue(), end="")
     else:
         replace_text(Path(out), text.getvalue())

@@ -69,3 +69,18 @@ def test_results_are_one_row_a_run(trained: Path, lmkit, tmp_path, capsys, monke
     assert "3 of 3 runs come from code that has changed since" in capsys.readouterr().out
     page = (tmp_path / "page/index.html").read_text("utf-8")
     assert "3 of 3 runs come from code that has changed since" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["runs", "ot=all.csv"], "error: there is no option ot (did you mean out?)"),
+        (["out=all.csv"], "error: RUNS is missing"),
+    ],
+)
+def test_a_bad_line_of_results_is_one_line(lmkit, capsys, words, message):
+    with pytest.raises(SystemExit) as failed:
+        lmkit("results", *words)
+    printed = f"{failed.value.code}\n{capsys.readouterr().err}"
+    assert message in printed
+    assert "Traceback" not in printed

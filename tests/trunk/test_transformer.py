@@ -175,6 +175,17 @@ def test_weights_begin_within_the_bounds_of_linear_layers_and_of_gpt2():
             assert 0.99 * bound < largest <= bound, name
 
 
+def test_in_bfloat16_the_state_stays_in_full_precision():
+    model, tokens = trunk(hidden_dim=32).float(), text(14)
+    whole = in_windows(model, tokens, [14])
+    with torch.autocast("cpu", torch.bfloat16):
+        output = model(tokens[:9], model.initial_state(B))
+        rest = model(tokens[9:], output.state)
+    assert {memory.dtype for memory, _ in rest.state} == {torch.float32}
+    error = (torch.cat([output.raw_TBD, rest.raw_TBD]) - whole).abs().max()
+    assert 0 < error < 0.05 * whole.abs().max()
+
+
 def test_layers_have_the_widths_that_the_options_say():
     model = trunk(hidden_dim=9, num_heads=4)
     assert model.head_dim == 4  # 9 / 4, rounded up to an even number

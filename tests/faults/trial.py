@@ -90,7 +90,7 @@ class _Trial:
         status = self._wait(process)
         if self.control.fired or (is_met and fault.signal):
             self.met.append(fault.name)
-        self._judge(status, step, _statuses(fault) | ({1} if self.flipped else set()))
+        self._judge(status, step, _statuses(fault) | self._refusals())
         if fault.name == FLIPPED:
             self._flip()
 
@@ -140,7 +140,7 @@ class _Trial:
             self.output.write_bytes(b"")
             step = self._last_step()
             status = self._wait(self.laboratory.start(start))
-            self._judge(status, step, {0, 1} if self.flipped else {0})
+            self._judge(status, step, {0, *self._refusals()})
             if status == 0:
                 return
             self._mend()
@@ -186,8 +186,13 @@ class _Trial:
         except UserError:
             return None
 
+    def _refusals(self) -> set[int]:
+        """With which a line may end that has met a damaged file: whose lock that was is unknown."""
+        is_lock = any(name.endswith(".lock") for name in self.flipped)
+        return ({1} if self.flipped else set()) | ({HELD} if is_lock else set())
+
     def _flip(self) -> None:
-        """Changes a bit of a file at rest."""
+        """Changes a bit of a file at rest, and not its times, by which a lock is judged."""
         self._reap()
         files = [path for path in sorted(self.runs_dir.rglob("*")) if path.is_file()]
         files = [path for path in files if path.stat().st_size]
@@ -196,8 +201,10 @@ class _Trial:
         path = self.random.choice(files)
         content = bytearray(path.read_bytes())
         content[self.random.randrange(len(content))] ^= 1 << self.random.randrange(8)
+        before = path.stat()
         path.write_bytes(content)
-        inode = path.stat().st_ino
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        inode = before.st_ino
         self.flipped |= {each.name for each in files if each.stat().st_ino == inode}
         if FLIPPED not in self.met:
             self.met.append(FLIPPED)

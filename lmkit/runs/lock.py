@@ -107,18 +107,22 @@ class RunLock:
         me = this_process()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with written_beside(self.path, lambda file: file.write(me.to_json())) as record:
-                heartbeat = Heartbeat(record, self._stale_after_s / _HEARTBEATS)
-                heartbeat.start()  # already: a process that watches another is not silent itself
-                try:
-                    _take(self.path, record, me, self._stale_after_s)
-                except BaseException:
-                    heartbeat.stop()
-                    raise
+            heartbeat = self._taken(me)
         except OSError as error:
             raise UserError(f"cannot take the lock {self.path}: {error.strerror}") from error
         self._me, self._heartbeat = me, heartbeat
         self._remove_litter()
+
+    def _taken(self, me: Holder) -> Heartbeat:
+        """Takes the lock. Returns: the heartbeat, which has begun."""
+        while True:
+            with written_beside(self.path, lambda file: file.write(me.to_json())) as record:
+                try:
+                    return _take_with_heartbeat(self.path, record, me, self._stale_after_s)
+                except FileNotFoundError:
+                    if record.exists():
+                        raise
+                    # this process was suspended and given up, and its record removed as litter
 
     def release(self) -> None:
         """Gives up the lock; does nothing when it is lost or was never held."""
@@ -199,6 +203,17 @@ def look_at(
         except OSError:
             now_s = time.time()
     return _look(path, this_process(), now_s, stale_after_s)
+
+
+def _take_with_heartbeat(path: Path, record: Path, me: Holder, stale_after_s: float) -> Heartbeat:
+    heartbeat = Heartbeat(record, stale_after_s / _HEARTBEATS)
+    heartbeat.start()  # already: a process that watches another is not silent itself
+    try:
+        _take(path, record, me, stale_after_s)
+    except BaseException:
+        heartbeat.stop()
+        raise
+    return heartbeat
 
 
 def _take(path: Path, record: Path, me: Holder, stale_after_s: float) -> None:

@@ -16,9 +16,8 @@ import torch
 
 from lmkit.data.corpus import TextSplits
 from lmkit.errors.user_error import UserError
-from lmkit.training.build import model_without_weights
 from lmkit.training.make import make
-from lmkit.training.model_size import parts, total
+from lmkit.training.model_size import model_without_weights, parts, total
 
 _SIDE = 1024  # of the timed matrices
 _TIMED_S = 0.3

@@ -37,15 +37,11 @@ def main(config: DictConfig) -> None:
     make = training.make.make
     make(plain["trigger"], "trigger")
     source: Corpus = make(plain["data"], "data", Corpus)
-    # a module of another class may refuse its parts, or have parameters of its own
-    is_plain = plain["module"].get("_target_") == LANGUAGE_MODEL
-    if not is_plain:
+    if plain["module"].get("_target_") != LANGUAGE_MODEL:
         training.build.require_fit(plain, source)
     corpus: Sizes = source.sizes()
-    without_weights = (
-        training.parts.parts_without_weights if is_plain else training.build.model_without_weights
-    )
-    sizes = training.model_size.parts(without_weights(plain, corpus.num_words))
+    model = training.model_size.model_without_weights(plain, corpus.num_words)
+    sizes = training.model_size.parts(model)
     console = Console()
     console.print(to_terminal(configuration_table(plain, corpus, source.unit)))
     console.print(to_terminal(size_table([*sizes, training.model_size.total(sizes)])))

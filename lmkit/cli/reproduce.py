@@ -23,13 +23,12 @@ from lmkit.presentation.tables import Row, absent, number, plain_table, whole
 from lmkit.presentation.terminal import to_terminal
 from lmkit.reproduction import estimate
 from lmkit.reproduction.commands import run_command
-from lmkit.reproduction.points import PlannedSweep, make_composer, plan_sweep
+from lmkit.reproduction.points import PlannedSweep, Planner
 from lmkit.reproduction.running import Reproducing
 from lmkit.reproduction.steps import Reproduction
 from lmkit.sweeps import tables
 from lmkit.sweeps.axes import folder_arguments
 from lmkit.sweeps.multirun import make_launcher
-from lmkit.sweeps.points import Composer
 
 USAGE = """\
 lmkit reproduce makes a published table or figure: it trains, finetunes and measures all that the
@@ -62,7 +61,7 @@ def _run(name: str) -> None:
         launcher += [each for each in settings.overrides.hydra if each.startswith("hydra.launcher")]
         console = tables.console()
         with console.status("estimating the time"):
-            sweeps = _planned(wanted, make_composer(config_reader("train"), common), common)
+            sweeps = _planned(wanted, Planner(config_reader("train"), common))
             plan = _plan_in_words(wanted, sweeps, slots)
         for line in plan:
             console.print(line, highlight=False, soft_wrap=True, markup=False)
@@ -98,8 +97,8 @@ def _read(config: DictConfig) -> Reproduction:
     return wanted
 
 
-def _planned(wanted: Reproduction, composer: Composer, common: list[str]) -> list[PlannedSweep]:
-    return [plan_sweep(step, wanted, composer, common) for step in wanted.at_its_size().sweeps]
+def _planned(wanted: Reproduction, planner: Planner) -> list[PlannedSweep]:
+    return [planner.plan(step, wanted) for step in wanted.at_its_size().sweeps]
 
 
 def _plan_in_words(wanted: Reproduction, sweeps: list[PlannedSweep], slots: int) -> list[str]:
@@ -112,7 +111,7 @@ def _plan_in_words(wanted: Reproduction, sweeps: list[PlannedSweep], slots: int)
     for finetuning, time in zip(steps.finetunings, times.finetunings, strict=True):
         lines.append(f"  finetuning of {finetuning.runs}: {time}")
     lines += [f"  lmkit {each.command} of {each.runs}" for each in steps.measures]
-    lines += [f"  lmkit study {each.study}: minutes" for each in steps.studies]
+    lines += [f"  lmkit study {each.study}: no estimate of the time" for each in steps.studies]
     total = times.total()
     if total.seconds:
         at_a_time = f"; sweeps {slots} runs at a time" if slots > 1 else ""
@@ -142,11 +141,11 @@ def _list(files: dict[str, Path], overrides: list[str]) -> None:
     rows: list[Row] = []
     total = estimate.NONE
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        composer = make_composer(config_reader("train"), search)
+        planner = Planner(config_reader("train"), search)
         for name in track(files, "composing", console=console, transient=True):
             wanted = _read(hydra.compose(f"{GROUP}/{name}", [*search, *own]))
             if wanted.is_possible():
-                every[name] = wanted, _planned(wanted, composer, search)
+                every[name] = wanted, _planned(wanted, planner)
         with console.status("counting FLOPs"):
             speed = estimate.speed_of(
                 config for _, sweeps in every.values() for each in sweeps for config in each.configs
@@ -163,7 +162,7 @@ def _list(files: dict[str, Path], overrides: list[str]) -> None:
     title = f"reproductions at size={wanted.size.name}"
     console.print(to_terminal(plain_table(title, columns, rows)))
     for line in (
-        "hours are of training; a study without runs takes minutes",
+        "hours are of training; those of studies, which have no runs, are not estimated",
         *estimate.basis(total, speed),
     ):
         console.print(f"{line[0].upper()}{line[1:]}.", highlight=False, soft_wrap=True)

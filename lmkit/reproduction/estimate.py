@@ -20,7 +20,7 @@ import hydra
 
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.quantities import duration
-from lmkit.reproduction.points import PlannedSweep, finetuning_options
+from lmkit.reproduction.points import PlannedSweep, finetuning_options, flattened, is_idle
 from lmkit.reproduction.steps import Reproduction
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.points import Config
@@ -29,7 +29,7 @@ from lmkit.sweeps.status import standings, usual_cost
 PROGRAM = "lmkit.cli.count_flops"
 SHARE = 0.4  # of a matrix product's speed that training reaches, roughly
 
-_OF_THE_MODEL = ("data", "trunk", "head", "module", "objective", "optimizer", "schedule")
+_OF_THE_MODEL = ("data", "trunk", "head", "module")
 
 
 class Speed(NamedTuple):
@@ -101,7 +101,8 @@ def speed_of(configs: Iterable[Config]) -> Speed:
 
 def model_key(config: Config) -> str:
     """Equal for configurations whose epochs take equal FLOPs."""
-    return json.dumps([config[section] for section in _OF_THE_MODEL], sort_keys=True)
+    options = flattened({section: config[section] for section in _OF_THE_MODEL})
+    return json.dumps({k: v for k, v in options.items() if not is_idle(k)}, sort_keys=True)
 
 
 class Times(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from omegaconf import OmegaConf
 
 from lmkit.reproduction.steps import Reproduction, SweepStep
 from lmkit.sweeps import axes
+from lmkit.sweeps.axes import Line
 from lmkit.sweeps.points import Composer, Config, ConfigReader
 
 
@@ -20,65 +22,100 @@ class PlannedSweep(NamedTuple):
     name: str  # of its folder
     overrides: list[str]  # of `lmkit train`
     changed: list[str]  # of these, what the sweep's file does not say
-    configs: list[Config]  # one a run
+    configs: list[Config]  # one a run; idle options may be those of another run
 
 
-def plan_sweep(
-    step: SweepStep, wanted: Reproduction, composer: Composer, common: list[str]
-) -> PlannedSweep:
-    """The sweep at the size that is chosen.
+class Axes(NamedTuple):
+    """What a sweep varies, as its file says it."""
 
-    Args:
-        composer: of training configurations.
-        common: overrides that say where configurations are.
-
-    Raises: UserError, or what Hydra and OmegaConf raise, for an option or a name that is wrong.
-    """
-    choice = f"{axes.GROUP}={step.sweep}"
-    composed = hydra.compose("train", [*common, choice], return_hydra_config=True)
-    params, parts = _of_file(composed.hydra.sweeper)
-    varied = {option for each in (params, *parts) for option in each}
-    of_size = {k: v for k, v in wanted.at_its_size().training.items() if k not in varied}
-    options = of_size | step.training | _flat(wanted.training)
-    changed = axes.as_overrides(options)
-    settings = [*changed, f"runs_dir={axes.as_value(wanted.runs_dir)}"]
-    lines = axes.expand(params, parts, axes.of_runs(settings))
-    drawn = axes.sample(
-        len(lines), options.get("sweep.sample"), options.get("sweep.sample_seed", 1)
-    )
-    return PlannedSweep(
-        str(options.get("sweep.name", step.sweep)),
-        [choice, *settings],
-        changed,
-        [composer.compose(lines[i]) for i in drawn],
-    )
+    params: Mapping[str, object]  # common to all parts
+    parts: list[Mapping[str, object]]
 
 
-def make_composer(reader: ConfigReader, common: list[str]) -> Composer:
-    """What composes the points; it remembers what it has composed.
+# Options of a run that change neither its name nor its epochs, nor the matrix products of an epoch:
+# transforms are pointwise, and dropout, noise and the optimizer have no products of their own.
+_IDLE = re.compile(
+    r"seed|(head\.transform|objective|optimizer|schedule)\..+|.+dropout|trunk\.embedding_noise"
+)
+
+
+def is_idle(option: str) -> bool:
+    """Whether runs that differ in the option alone are estimated to take the same time."""
+    return _IDLE.fullmatch(option) is not None
+
+
+class Planner:
+    """Plans the sweeps of reproductions.
+
+    It reads each sweep's file once. Of runs that are estimated to take the same time it composes
+    one.
 
     Args:
+        reader: resolves what is composed.
         common: overrides that say where configurations are.
     """
-    return Composer(GlobalHydra.instance().config_loader(), "train", common, reader)
+
+    def __init__(self, reader: ConfigReader, common: list[str]) -> None:
+        loader = GlobalHydra.instance().config_loader()
+        self._composer, self._common = Composer(loader, "train", common, reader), common
+        self._axes: dict[str, Axes] = {}  # by sweep
+        self._configs: dict[Line, Config] = {}  # by what is not idle of a line
+
+    def plan(self, step: SweepStep, wanted: Reproduction) -> PlannedSweep:
+        """The sweep at the size that is chosen.
+
+        Raises: UserError, or what Hydra and OmegaConf raise, for an option or a name that is wrong.
+        """
+        if step.sweep not in self._axes:
+            self._axes[step.sweep] = self._read(step.sweep)
+        params, parts = self._axes[step.sweep]
+        varied = {option for each in (params, *parts) for option in each}
+        of_size = {k: v for k, v in wanted.at_its_size().training.items() if k not in varied}
+        options = of_size | step.training | flattened(wanted.training)
+        changed = axes.as_overrides(options)
+        settings = [*changed, f"runs_dir={axes.as_value(wanted.runs_dir)}"]
+        lines = axes.expand(params, parts, axes.of_runs(settings))
+        drawn = axes.sample(
+            len(lines), options.get("sweep.sample"), options.get("sweep.sample_seed", 1)
+        )
+        return PlannedSweep(
+            str(options.get("sweep.name", step.sweep)),
+            [f"{axes.GROUP}={step.sweep}", *settings],
+            changed,
+            [self._compose(lines[i]) for i in drawn],
+        )
+
+    def _read(self, sweep: str) -> Axes:
+        """The axes that the sweep's file sets."""
+        name = f"{axes.GROUP}/{sweep}"
+        overrides = [*self._common, "hydra/sweeper=lmkit"]
+        composed = hydra.compose(name, overrides, return_hydra_config=True)
+        plain: Any = OmegaConf.to_container(composed.hydra.sweeper)
+        return Axes(plain.get("params") or {}, plain.get("parts") or [])
+
+    def _compose(self, line: Line) -> Config:
+        # a transform's class is part of the run's name
+        key = tuple(
+            each
+            for each in line
+            if not is_idle(option := axes.option_of(each)) or option.endswith("._target_")
+        )
+        if key not in self._configs:
+            self._configs[key] = self._composer.compose(line)
+        return self._configs[key]
 
 
 def finetuning_options(wanted: Reproduction) -> list[str]:
     """Overrides of every `lmkit finetune` of a reproduction."""
-    return axes.as_overrides(wanted.size.finetuning | _flat(wanted.finetuning))
+    return axes.as_overrides(wanted.size.finetuning | flattened(wanted.finetuning))
 
 
-def _flat(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flattened(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Options by their whole names: +training.trainer.precision=tf32 makes nested sections."""
     flat: dict[str, Any] = {}
     for key, value in options.items():
         if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
+            flat |= flattened(value, f"{prefix}{key}.")
         else:
             flat[f"{prefix}{key}"] = value
     return flat
-
-
-def _of_file(sweeper: Any) -> tuple[Mapping[str, object], list[Mapping[str, object]]]:
-    plain: Any = OmegaConf.to_container(sweeper)
-    return plain.get("params") or {}, plain.get("parts") or []

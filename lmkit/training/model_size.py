@@ -27,12 +27,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torch import nn
 
+from lmkit import training
 from lmkit.heads.mixtures import MixtureOfContexts
-from lmkit.training.parts import ModelParts
+from lmkit.training.make import Section
+from lmkit.training.parts import ModelParts, parts_without_weights
 from lmkit.trunk.trunk import Trunk
 
 if TYPE_CHECKING:  # it imports Lightning
     from lmkit.training.head_module import HeadModule
+
+_LANGUAGE_MODEL = "lmkit.training.language_model.LanguageModel"
 
 
 class Part(NamedTuple):
@@ -44,6 +48,19 @@ class Part(NamedTuple):
     num_bytes: int  # of the parameters
     forward_flops: int  # a token
     training_flops: int  # a token, forward and backward
+
+
+def model_without_weights(config: Section, num_words: int) -> HeadModule | ModelParts:
+    """The model of a configuration (plain data, resolved), on the meta device.
+
+    A module of another class than the language model's may refuse its parts, or have parameters of
+    its own, and is made whole.
+
+    Raises: UserError naming the option that is wrong.
+    """
+    if config["module"].get("_target_") == _LANGUAGE_MODEL:
+        return parts_without_weights(config, num_words)
+    return training.build.model_without_weights(config, num_words)
 
 
 def parts(model: HeadModule | ModelParts) -> list[Part]:

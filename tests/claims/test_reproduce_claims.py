@@ -17,9 +17,9 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from lmkit.cli import count_flops, entry, reproduce
-from lmkit.reproduction import estimate
+from lmkit.reproduction import estimate, points
 from lmkit.reproduction.commands import run_command
-from lmkit.reproduction.points import PlannedSweep, make_composer, plan_sweep
+from lmkit.reproduction.points import PlannedSweep, Planner
 from lmkit.runs.leave import AskedToLeave
 from lmkit.runs.result import read_result
 from tests.claims.conftest import TINY, Lmkit
@@ -199,6 +199,32 @@ def test_flops_of_an_epoch_are_those_that_describe_shows(monkeypatch, capsys):
     assert said["flops_per_second"] > 1e6
 
 
+@pytest.mark.parametrize("name", ["parthiban_figure2", "parthiban_tuning"])
+def test_runs_that_take_the_same_time_are_composed_once_and_estimated_as_if_each_were(
+    name, monkeypatch
+):
+    """The plain path composes each run, and counts the FLOPs of each model that is not another."""
+    GlobalHydra.instance().clear()
+    entry.set_up_hydra()
+
+    with hydra.initialize_config_dir(str(entry.CONFIGS), version_base="1.3"):
+        wanted = reproduce._read(hydra.compose(f"reproduce/{name}", ["size=toy"]))
+        planner = Planner(entry.config_reader("train"), [])
+        fast = [each for s in reproduce._planned(wanted, planner) for each in s.configs]
+        monkeypatch.setattr(points, "is_idle", lambda option: False)
+        plain = [each for s in reproduce._planned(wanted, planner) for each in s.configs]
+    assert len(set(map(id, fast))) < len(set(map(id, plain))) == len(plain) == len(fast)
+    monkeypatch.undo()
+    counter = count_flops.Counter()
+    by_key = {estimate.model_key(each): counter.flops(each) for each in fast}
+    for ours, theirs in zip(fast, plain, strict=True):
+        for option in ("name", "max_epochs", "runs_dir", "threads", "trainer"):
+            assert ours[option] == theirs[option]
+    apart = {json.dumps([each[part] for part in ("trunk", "head")]): each for each in plain}
+    for each in list(apart.values())[::4]:
+        assert by_key[estimate.model_key(each)] == counter.flops(each)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_is_handed_on_and_the_command_may_save(number, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -230,7 +256,7 @@ def planned() -> Callable[[str, str], list[PlannedSweep]]:
     GlobalHydra.instance().clear()
     entry.set_up_hydra()
     with hydra.initialize_config_dir(str(entry.CONFIGS), version_base="1.3"):
-        composer = make_composer(entry.config_reader("train"), [])
+        planner = Planner(entry.config_reader("train"), [])
 
     def plan(name: str, size: str) -> list[PlannedSweep]:
         GlobalHydra.instance().clear()
@@ -249,7 +275,7 @@ def planned() -> Callable[[str, str], list[PlannedSweep]]:
             for step in steps.studies:
                 hydra.compose(f"studies/{step.study}", step.options)
             hydra.compose("report", ["runs=none", *wanted.report])
-            return [plan_sweep(step, wanted, composer, []) for step in steps.sweeps]
+            return [planner.plan(step, wanted) for step in steps.sweeps]
 
     return plan
 

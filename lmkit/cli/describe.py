@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # it imports torch, which --help must not wait for
 
 HEAD = ("head", "head.mixture", "head.transform")
 CHOICES = ("trunk", *HEAD, "objective", "optimizer", "schedule", "trigger")
-LANGUAGE_MODEL = "lmkit.training.language_model.LanguageModel"
 LEGEND = """\
 MFLOPs: two FLOPs a multiply-add of the matrix products, forward or (training)
 forward and backward. Gates, dropout, transforms and softmax are left out."""
@@ -37,7 +36,7 @@ def main(config: DictConfig) -> None:
     make = training.make.make
     make(plain["trigger"], "trigger")
     source: Corpus = make(plain["data"], "data", Corpus)
-    if plain["module"].get("_target_") != LANGUAGE_MODEL:
+    if plain["module"].get("_target_") != training.model_size.LANGUAGE_MODEL:
         training.build.require_fit(plain, source)
     corpus: Sizes = source.sizes()
     model = training.model_size.model_without_weights(plain, corpus.num_words)

@@ -36,7 +36,7 @@ from lmkit.trunk.trunk import Trunk
 if TYPE_CHECKING:  # it imports Lightning
     from lmkit.training.head_module import HeadModule
 
-_LANGUAGE_MODEL = "lmkit.training.language_model.LanguageModel"
+LANGUAGE_MODEL = "lmkit.training.language_model.LanguageModel"
 
 
 class Part(NamedTuple):
@@ -58,7 +58,7 @@ def model_without_weights(config: Section, num_words: int) -> HeadModule | Model
 
     Raises: UserError naming the option that is wrong.
     """
-    if config["module"].get("_target_") == _LANGUAGE_MODEL:
+    if config["module"].get("_target_") == LANGUAGE_MODEL:
         return parts_without_weights(config, num_words)
     return training.build.model_without_weights(config, num_words)
 

@@ -7,7 +7,7 @@ see `lmkit.training.logit_update`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -90,17 +90,10 @@ class GradientBottleneck(Analysis):
 
     def figures(self, measured: Sequence[MeasuredRun], folder: Path) -> dict[Path, Figure]:
         """The share over training, of pretrained models whose step is known."""
-        points = Points()
-        for _, content in measured:
-            model = content.get("pretrained")
-            if model is not None and model["step"] is not None:
-                for share in ("share", "isotropic_share"):
-                    label = f"{model['family']}, {_SHARES[share]}"
-                    points.add(label, model["step"], content[share])
-        panels = [Panel("share of the gradient's norm", points)]
-        if not has_curves(panels):
+        curves = [panel(content for _, content in measured)]
+        if not has_curves(curves):
             return {}
-        drawn = checkpoint_curves(panels, self._title(content))
+        drawn = checkpoint_curves(curves, self._title(measured[0].content))
         return {folder / f"training_{self.name}.svg": drawn}
 
     def _title(self, content: Content) -> str:
@@ -119,6 +112,18 @@ class GradientBottleneck(Analysis):
         )
         blocks = [table] if table else []
         return [Section("gradient", "Gradient bottleneck", intro, blocks, missing)]
+
+
+def panel(contents: Iterable[Content]) -> Panel:
+    """The share over the steps of training, of the pretrained models whose step is known."""
+    points = Points()
+    for content in contents:
+        model = content.get("pretrained")
+        if model is not None and model["step"] is not None:
+            for share in ("share", "isotropic_share"):
+                label = f"{model['family']}, {_SHARES[share]}"
+                points.add(label, model["step"], content[share])
+    return Panel("share of the gradient's norm", points)
 
 
 def logged_epochs(run: RunFolder) -> list[dict[str, float]]:

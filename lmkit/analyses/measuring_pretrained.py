@@ -124,6 +124,7 @@ def _measure(
             "step": checkpoint.step,
             "class": type(loaded.model.body).__name__,
             "logits": loaded.model.logits_are,
+            "parameters": sum(p.numel() for p in loaded.model.body.parameters()),
             "window": loaded.windows.window,
             "stride": loaded.windows.stride,
             "text_sha256": hashlib.sha256(source.text.encode()).hexdigest(),

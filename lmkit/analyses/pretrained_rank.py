@@ -1,7 +1,6 @@
-"""What `lmkit rank hf=` measures and shows of a pretrained model beside the spectrum of log P.
+"""What `lmkit rank hf=` measures and shows of a pretrained model beside what it does of a run.
 
-Godey et al. 2024 look at the same: the spectrum of the head's weight, and how alike the contexts
-are, over training.
+Godey et al. 2024 look at the same over training.
 """
 
 from __future__ import annotations
@@ -9,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lmkit import evaluation
+from lmkit.analyses import decoder_rank
 from lmkit.analyses.analysis import Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.presentation.checkpoint_curves import Panel, Points
-from lmkit.presentation.spectrum_figures import LabelledSpectrum
 from lmkit.presentation.tables import decimal
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.spectrum_files import read_spectrum, write_spectrum
-
-_WEIGHT = "decoder_weight"
+from lmkit.runs.spectrum_files import write_spectrum
 
 
 def measure_rank(
@@ -41,20 +38,24 @@ def measure_rank(
     spectrum = evaluation.spectrum.fitting_spectrum(
         loaded.model, shown, count, matrix, statistics.add
     )
-    weight = evaluation.pretrained_statistics.weight_spectrum(loaded.model.head.decoder_weight)
-    for name, each in ((f"{text}_{matrix}_{count}", spectrum), (_WEIGHT, weight)):
-        path = folder.spectra / f"{name}.npz"
-        write_spectrum(path, each.singular_values.cpu().numpy(), each.measures.to_dict())
+    weight = evaluation.spectrum.weight_spectrum(loaded.model.head)
+    values = spectrum.singular_values.cpu().numpy()
+    path = folder.spectra / spectrum_file(text, matrix, count)
+    write_spectrum(path, values, spectrum.measures.to_dict())
     return {
         "matrix": matrix,
         "all_contexts": available,
         "test_ppl": None,
         "perplexity": statistics.perplexity,
         "bits_per_byte": statistics.bits_per_byte(loaded.text.num_bytes(count)),
-        "mean_cosine": statistics.mean_cosine,
         "spectrum": spectrum.measures.to_dict(),
-        "weight_spectrum": weight.measures.to_dict(),
+        **decoder_rank.stored(folder, "best", weight, statistics.mean_cosine),
     }
+
+
+def spectrum_file(text: str, matrix: str, count: int) -> str:
+    """The name of the file with the singular values over so many contexts of a text."""
+    return f"{text}_{matrix}_{count}.npz"
 
 
 def cells(content: Content) -> dict[str, str]:
@@ -62,27 +63,13 @@ def cells(content: Content) -> dict[str, str]:
     model = content.get("pretrained")
     if model is None:
         return {}
-    weight = content["weight_spectrum"]
     rows = {
         "step": None if model["step"] is None else f"{model['step']:,}",
         "logits": model["logits"],
         "perplexity of a token": decimal(content["perplexity"], 2),
         "bits a byte": content["bits_per_byte"] and f"{content['bits_per_byte']:.4f}",
-        "mean cosine of contexts": f"{content['mean_cosine']:.4f}",
-        "weight: columns": f"{min(weight['num_contexts'], weight['num_columns']):,}",
-        "weight: Press rank": f"{weight['press_rank']:,}",
-        "weight: stable rank": f"{weight['stable_rank']:.5g}",
-        "weight: entropy rank": f"{weight['entropy_rank']:.5g}",
     }
     return {name: cell for name, cell in rows.items() if cell}
-
-
-def decoder_spectrum(run: MeasuredRun) -> list[LabelledSpectrum]:
-    """The weight's spectrum for the figure of one model; none of a run."""
-    if "pretrained" not in run.content:
-        return []
-    stored = read_spectrum(run.folder.spectra / f"{_WEIGHT}.npz")
-    return [LabelledSpectrum("decoder's weight", stored.relative_S, stored.measures)]
 
 
 def panels(measured: Sequence[MeasuredRun]) -> list[Panel]:

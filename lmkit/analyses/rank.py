@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from lmkit import evaluation
-from lmkit.analyses import pretrained_rank
+from lmkit.analyses import decoder_rank, pretrained_rank
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts, of_all
 from lmkit.comparison.cells import listed, spread_cell
@@ -85,19 +85,21 @@ class Rank(Analysis):
     def measure(self, run: evaluation.load.LoadedRun) -> Content:
         windows, count, available = self.first.of(run)
         shown = run.with_bar(windows, count, "singular values")
-        spectrum = evaluation.spectrum.fitting_spectrum(run.model, shown, count, self.matrix)
+        spectra = evaluation.spectrum.run_spectra(run.model, shown, count, self.matrix)
         content = {
             "split": self.first.split,
             "matrix": self.matrix,
             "all_contexts": available,
             "experiment": run.config["name"],
             "test_ppl": run.folder.read_result().metrics.get("test_ppl"),
-            "spectrum": spectrum.measures.to_dict(),
+            "spectrum": spectra.spectrum.measures.to_dict(),
         }
-        values = spectrum.singular_values.cpu().numpy()
+        values = spectra.spectrum.singular_values.cpu().numpy()
         path = run.folder.spectra / f"{self._file_stem(content)}.npz"
-        write_spectrum(path, values, spectrum.measures.to_dict())
-        return content
+        write_spectrum(path, values, content["spectrum"])
+        return content | decoder_rank.stored(
+            run.folder, self.checkpoint, spectra.weight, spectra.mean_cosine
+        )
 
     def measure_pretrained(
         self, loaded: evaluation.pretrained.LoadedPretrained, text: str, folder: RunFolder
@@ -132,7 +134,7 @@ class Rank(Analysis):
             stem, title = self._file_stem(content), self._title(content)
             stored = read_spectrum(run.spectra / f"{stem}.npz")
             shown = LabelledSpectrum(run.path.name, stored.relative_S, content["spectrum"])
-            weight = pretrained_rank.decoder_spectrum(each)
+            weight = decoder_rank.weight_figure(each, self.checkpoint)
             drawn[run.spectra / f"{stem}.svg"] = overview([shown, *weight], title)
             spectra.append(shown)
         if len(measured) > 1:
@@ -189,7 +191,7 @@ def _cells(content: Content, published: Published | None) -> dict[str, str]:
         cells[_effective(epsilon)] = _number(rank)
     for measure, name in _MEASURES.items():
         cells[name] = _number(spectrum[measure])
-    cells |= pretrained_rank.cells(content)
+    cells |= pretrained_rank.cells(content) | decoder_rank.cells(content)
     if _of_result(content) and content["test_ppl"] is not None:
         cells[_TEST_PPL] = f"{content['test_ppl']:.2f}"
     facts = _facts(content, published)
@@ -311,6 +313,7 @@ def _rank_table(study: Study, files: Files, contexts: int) -> Table:
             Column(f"{name}, published", is_optional=True),
         ]
     columns += [Column("entropy rank", ("mean", "sd")), Column("stable rank", ("mean", "sd"))]
+    columns += decoder_rank.columns()
     caption = (
         f"Ranks of log P over {contexts:,} test contexts of {study.short}. The ε-effective rank is "
         "the number of singular values that hold all but a share ε of the sum of squares. "
@@ -352,7 +355,8 @@ def _rank_row(
     for epsilon in _EPSILONS:
         cells.append(spread_cell(mean("effective_rank", epsilon), 0))
         cells.append(published(facts.effective_rank.get(epsilon) if facts else None))
-    return [*cells, spread_cell(mean("entropy_rank"), 1), spread_cell(mean("stable_rank"), 3)]
+    cells += [spread_cell(mean("entropy_rank"), 1), spread_cell(mean("stable_rank"), 3)]
+    return cells + decoder_rank.spread_cells(measured)
 
 
 def _test_measurements(

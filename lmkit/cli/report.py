@@ -29,7 +29,7 @@ def main(config: DictConfig) -> None:
     with console.status(f"reading {plain['runs']}"):
         selected = Selection([], {})
         if plain["runs"] is not None:
-            selected = select_runs("runs", plain["runs"], plain["runs_dir"])
+            selected = select_runs("runs", plain["runs"], plain["runs_dir"], with_models=True)
         available = analyses.finding.find_analyses()
     unread = [LeftOut(name, reason) for name, reason in selected.left_out.items()]
     left_out = [*unread, *available.left_out]
@@ -46,6 +46,7 @@ def main(config: DictConfig) -> None:
             window=window,
             out=Path(plain["out"]),
             left_out=left_out,
+            models=selected.models,
             studies_in=studies,
             keys=plain["sections"],
             title=plain["title"],
@@ -56,7 +57,10 @@ def main(config: DictConfig) -> None:
         print(changed)
     for each in written.left_out:
         print(f"left out: {each.name}: {each.reason}")
-    print(f"{counted(len(selected.runs), 'run')}: {written.page}")
+    counts = [counted(len(selected.runs), "run")] if selected.runs or not selected.models else []
+    if selected.models:
+        counts.append(counted(len(selected.models), "pretrained model"))
+    print(f"{', '.join(counts)}: {written.page}")
     if plain["strict"] and written.left_out:
         count = "1 was" if len(written.left_out) == 1 else f"{len(written.left_out):,} were"
         raise UserError(f"strict=true: {count} left out of the report")

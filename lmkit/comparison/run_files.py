@@ -11,11 +11,22 @@ from lmkit.comparison.groups import Group, Study, median_run
 from lmkit.errors.user_error import UserError
 from lmkit.runs.analysis_files import Content, analysis_file, analysis_stems, read_analysis
 from lmkit.runs.finished import FinishedRun, LeftOut
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile, Row
 from lmkit.runs.spectrum_files import Measures, StoredSpectrum, final_spectrum, read_spectrum
 
 T = TypeVar("T")
 Check = Callable[[Content], object]
+
+
+class Owner(Protocol):
+    """What has a folder of files: a finished run, or a pretrained model."""
+
+    @property
+    def folder(self) -> RunFolder: ...
+
+    @property
+    def name(self) -> str: ...
 
 
 class Kind(Protocol):
@@ -45,6 +56,8 @@ class Measurement(NamedTuple):
     num_contexts: int
     spectrum: Measures
     file: str  # of the singular values
+    weight: Measures | None = None  # of the decoder's weight
+    mean_cosine: float | None = None  # of two contexts
 
 
 class Files:
@@ -54,7 +67,7 @@ class Files:
         self.damaged: list[LeftOut] = []
         self._known: dict[Hashable, object] = {}
 
-    def analysis(self, run: FinishedRun, kind: Kind, check: Check | None = None) -> Content | None:
+    def analysis(self, run: Owner, kind: Kind, check: Check | None = None) -> Content | None:
         """The content of analysis/<kind>.json, None where it is missing or damaged.
 
         Args:
@@ -64,13 +77,13 @@ class Files:
         """
         return self._analysis(run, kind.name, kind, check)
 
-    def analyses(self, run: FinishedRun, kind: Kind, check: Check | None = None) -> list[Content]:
+    def analyses(self, run: Owner, kind: Kind, check: Check | None = None) -> list[Content]:
         """The contents of all analysis/<kind>_*.json, without those that are damaged."""
         stems = analysis_stems(run.folder, kind.name)
         contents = [self._analysis(run, stem, kind, check) for stem in stems]
         return [content for content in contents if content is not None]
 
-    def spectrum(self, run: FinishedRun, file: str) -> StoredSpectrum | None:
+    def spectrum(self, run: Owner, file: str) -> StoredSpectrum | None:
         """The content of spectra/<file>, None where it is missing or damaged."""
         path = run.folder.spectra / file
         return self._once(run, path, lambda: read_spectrum(path) if path.exists() else None)
@@ -101,7 +114,14 @@ class Files:
             if named and content:
                 split, count = named[2], int(named[3])
                 file = f"{named[1]}.npz"
-                measured[split, count] = Measurement(split, count, content["spectrum"], file)
+                measured[split, count] = Measurement(
+                    split,
+                    count,
+                    content["spectrum"],
+                    file,
+                    content.get("weight_spectrum"),
+                    content.get("mean_cosine"),
+                )
         return list(measured.values())
 
     def having(self, study: Study, kind: Kind) -> tuple[list[Group], list[str]]:
@@ -135,9 +155,7 @@ class Files:
         contents = self.of_runs(runs, kind, check)
         return contents[median_run(list(contents))] if contents else None
 
-    def _analysis(
-        self, run: FinishedRun, stem: str, kind: Kind, check: Check | None
-    ) -> Content | None:
+    def _analysis(self, run: Owner, stem: str, kind: Kind, check: Check | None) -> Content | None:
         path, version = analysis_file(run.folder, stem), kind.schema_version
         content = self._once(
             run,
@@ -149,9 +167,7 @@ class Files:
             return content
         return self._once(run, path, lambda: _checked(content, check), version, check)
 
-    def _once(
-        self, run: FinishedRun, path: Path, read: Callable[[], T], *how: Hashable
-    ) -> T | None:
+    def _once(self, run: Owner, path: Path, read: Callable[[], T], *how: Hashable) -> T | None:
         """What `read` returned when it was first called for the file, None where it is damaged."""
         key = (path, how)
         if key not in self._known:

@@ -1,20 +1,15 @@
 """What is measured of a pretrained model beside the spectrum of log P, in the same pass.
 
-Shapes: N contexts, D hidden size, V vocabulary.
+Shapes: N contexts, D hidden size.
 """
 
 from __future__ import annotations
 
 import math
 
-import torch
-from torch import Tensor
-
 from lmkit.heads.head import Head
 from lmkit.spectra.cosine import CosineAccumulator
-from lmkit.spectra.measures import measure
 from lmkit.training.context_blocks import ContextBlock
-from lmkit.training.model_spectrum import Spectrum
 
 
 class TextStatistics:
@@ -48,11 +43,3 @@ class TextStatistics:
     def mean_cosine(self) -> float | None:
         """Of two contexts; None of a single one."""
         return self._cosines.mean()
-
-
-@torch.no_grad()
-def weight_spectrum(weight_VD: Tensor) -> Spectrum:
-    """The spectrum of the decoder's weight, in float64."""
-    size = (weight_VD.shape[0], weight_VD.shape[1])
-    values_D = torch.linalg.svdvals(weight_VD.detach().double()).cpu()
-    return Spectrum(values_D, measure(values_D, *size, weight_VD.dtype, "svd"))

@@ -1,19 +1,58 @@
-"""The spectrum of a finished run's log P, and how far apart its rows are.
+"""The spectra of a finished run's log P and decoder, and how far apart rows of log P are.
 
-Shapes: N contexts, V vocabulary.
+Shapes: N contexts, D trunk output, E embedding, V vocabulary.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import torch
 
 from lmkit.data.epochs import Batch
 from lmkit.evaluation.memory import available_bytes, require_memory
+from lmkit.heads.head import Head
+from lmkit.spectra.cosine import CosineAccumulator
 from lmkit.spectra.divergence import DivergenceAccumulator, PairwiseDivergence
+from lmkit.spectra.measures import measure
 from lmkit.training.context_blocks import ContextBlock, context_blocks
 from lmkit.training.head_module import Predictor, exact_evaluation
 from lmkit.training.model_spectrum import Spectrum, model_spectrum, spectrum_bytes
+
+
+class RunSpectra(NamedTuple):
+    """What `lmkit rank` measures of a run."""
+
+    spectrum: Spectrum  # of log P, or of the transformed logits
+    weight: Spectrum | None  # of the decoder's weight; None of a head without such a matrix
+    mean_cosine: float | None  # of two outputs of the trunk, in [-1, 1]; None of a single one
+
+
+def run_spectra(
+    model: Predictor, batches: Iterable[Batch], num_contexts: int, matrix: str
+) -> RunSpectra:
+    """All of them over the first contexts, in one pass. Raises: as `fitting_spectrum`."""
+    cosines = CosineAccumulator()
+    spectrum = fitting_spectrum(
+        model, batches, num_contexts, matrix, lambda block: cosines.add(block.hidden_1ND[0])
+    )
+    return RunSpectra(spectrum, weight_spectrum(model.head), cosines.mean())
+
+
+@torch.no_grad()
+def weight_spectrum(head: Head) -> Spectrum | None:
+    """The spectrum of the weight W (V, E) of a head's logits, in float64; None where it has none.
+
+    Its measures call the rows, one a word, contexts.
+    """
+    weight_VE = head.word_weight()
+    if weight_VE is None:
+        return None
+    num_words, dim = weight_VE.shape
+    values_E = torch.linalg.svdvals(weight_VE.detach().double()).cpu()
+    return Spectrum(values_E, measure(values_E, num_words, dim, weight_VE.dtype, "svd"))
 
 
 def fitting_spectrum(

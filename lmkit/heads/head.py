@@ -86,6 +86,10 @@ class Head(nn.Module):
         """Whether log P is the formula above of what `mixture` returns."""
         return True
 
+    def word_weight(self) -> Tensor | None:
+        """W (V, E) of the logits before the transform; None where no one matrix makes them all."""
+        return self.decoder_weight if self.mixes_softmaxes else None
+
     @property
     def decoder_uses(self) -> float:
         """How many products with the whole decoder weight a context takes."""

@@ -125,6 +125,11 @@ class SpectrumControl(Head):
             )
         trunk.word_map = self.word_map
 
+    def word_weight(self) -> Tensor:
+        """U diag(sigma) V', though logits are computed without it."""
+        weight_VE: Tensor = self.word_map(self.decoder_weight)
+        return weight_VE
+
     def contexts(self, hidden_TBD: Tensor) -> MixtureOutput:
         log_prior_NK, context_NKE = super().contexts(hidden_TBD)
         return MixtureOutput(log_prior_NK, self.word_map.contexts(context_NKE))

@@ -46,7 +46,7 @@ def has_curves(panels: Sequence[Panel]) -> bool:
 
 
 @house_style()
-def checkpoint_curves(panels: Sequence[Panel], title: str) -> Figure:
+def checkpoint_curves(panels: Sequence[Panel], title: str | None = None) -> Figure:
     """The panels, two a row."""
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
@@ -54,7 +54,10 @@ def checkpoint_curves(panels: Sequence[Panel], title: str) -> Figure:
     grid = drawn.subplots(rows, columns, squeeze=False)
     for axes, panel in zip(grid.flat, panels, strict=False):
         _draw(axes, panel)
-    drawn.suptitle(title)
+    for axes in grid.flat[len(panels) :]:
+        axes.remove()
+    if title is not None:
+        drawn.suptitle(title)
     return drawn
 
 

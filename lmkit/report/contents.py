@@ -22,6 +22,7 @@ from lmkit.report.mixtures import mixtures
 from lmkit.report.page import Chapter, write_report
 from lmkit.report.pairwise_tests import pairwise_tests
 from lmkit.report.performance import performance
+from lmkit.report.pretrained_models import pretrained_models
 from lmkit.report.published_hyperparameters import published_hyperparameters
 from lmkit.report.published_perplexities import published_perplexities
 from lmkit.report.rank_and_perplexity import Window, rank_and_perplexity
@@ -31,6 +32,7 @@ from lmkit.report.summary import summary
 from lmkit.report.synthetic_studies import synthetic_studies
 from lmkit.report.tokenizers import tokenizers
 from lmkit.runs.finished import FinishedRun, LeftOut
+from lmkit.runs.folder import RunFolder
 
 TITLE = "Softmax heads compared"
 
@@ -51,6 +53,7 @@ def make_report(
     window: Window | None,
     out: Path,
     left_out: Sequence[LeftOut] = (),
+    models: Sequence[RunFolder] = (),
     studies_in: Iterable[str] = (),
     keys: Sequence[str] | None = None,
     title: str = TITLE,
@@ -64,33 +67,39 @@ def make_report(
         baseline: family of the head that others are compared with.
         window: lowest and highest test perplexity; runs outside are outliers. None: as published.
         left_out: what was left out already.
+        models: folders of what was measured of pretrained models.
         studies_in: patterns of the folders whose synthetic studies belong to the report.
         keys: of the sections that it has; None: all.
         title: its heading.
         about: what it begins with.
 
-    Raises: UserError when no run and no study counts, no run has the baseline's head, or `out`
+    Raises: UserError when no run, model or study counts, no run has the baseline's head, or `out`
         cannot be written.
     """
     sections, unread = synthetic_studies(studies_in)
-    if not runs and not sections:
+    if not (runs or models or sections):
         raise UserError(_no_run(left_out))
     per_corpus, repeated = studies(runs, baseline, experiments) if runs else ([], [])
-    files = Files()
-    for run in runs:
-        files.config(run)  # is named where it is damaged, although the identity says all
+    files = _files_of(runs)
     with house_style():
         chapters = [_chapter(study, files, analyses, window) for study in per_corpus]
-        chapters += [Chapter(each.key, each.title, [], [each]) for each in tokenizers(per_corpus)]
+        chapters += _of_several(per_corpus, models, files)
         if keys is not None:
             chapters, absent = _only(keys, chapters)
             unread += absent
         if sections:
             chapters.append(Chapter("isolation", "The bottleneck in isolation", [], sections))
         unused = [*left_out, *repeated, *files.damaged, *unread]
-        overview = f"{about} {_overview(per_corpus) if runs else ''}".strip()
-        page = write_report(out, title, overview, chapters, unused)
-    return Report(page, unused)
+        overview = f"{about} {_overview(per_corpus, len(models))}".strip()
+        return Report(write_report(out, title, overview, chapters, unused), unused)
+
+
+def _files_of(runs: Sequence[FinishedRun]) -> Files:
+    """The runs' files; a damaged configuration is named, although the identity says all."""
+    files = Files()
+    for run in runs:
+        files.config(run)
+    return files
 
 
 def _only(keys: Sequence[str], chapters: Sequence[Chapter]) -> tuple[list[Chapter], list[LeftOut]]:
@@ -129,6 +138,14 @@ def _chapter(
     return Chapter(study.key, study.title, summary(study, tested, files), sections)
 
 
+def _of_several(
+    per_corpus: Sequence[Study], models: Sequence[RunFolder], files: Files
+) -> list[Chapter]:
+    """Chapters over several corpora, and over models that are no runs."""
+    sections = [*tokenizers(per_corpus), *pretrained_models(models, per_corpus, files)]
+    return [Chapter(each.key, each.title, [], [each]) for each in sections]
+
+
 def _of_analyses(study: Study, files: Files, analyses: Sequence[type[Analysis]]) -> list[Section]:
     return [section for each in analyses for section in each.sections(study, files)]
 
@@ -141,13 +158,16 @@ def _no_run(left_out: Sequence[LeftOut]) -> str:
     return f"no run can be reported on: {first.name}: {first.reason}{more}"
 
 
-def _overview(per_corpus: Sequence[Study]) -> str:
+def _overview(per_corpus: Sequence[Study], num_models: int) -> str:
     """`24 runs of 11 groups on 1 corpus; ...`."""
+    models = f"{counted(num_models, 'pretrained model')}." if num_models else ""
+    if not per_corpus:
+        return models
     groups = [group for study in per_corpus for group in study.groups]
     num_runs = sum(len(group.runs) for group in groups)
     return (
         f"{counted(num_runs, 'finished run')} of {counted(len(groups), 'group')} on "
         f"{counted(len(per_corpus), 'corpus', 'corpora')}. A group is one head with "
         "one configuration; its runs differ by their seed alone. What these runs do not cover is "
-        "named in each section, and filled in nowhere."
+        f"named in each section, and filled in nowhere. {models}"
     )

@@ -28,7 +28,7 @@ def tokenizers(studies: Sequence[Study]) -> list[Section]:
     by_text: dict[str, list[_OfText]] = {}
     for study in studies:
         for group in study.groups:
-            text = _text(group.runs[0]).get("sha256")
+            text = test_text(group.runs[0]).get("sha256")
             if text is not None:
                 by_text.setdefault(str(text), []).append(_OfText(study, group))
     of_several = [
@@ -49,12 +49,12 @@ def tokenizers(studies: Sequence[Study]) -> list[Section]:
 
 def tokens_a_word(group: Group) -> float | None:
     """Tokens of test for each word of it, 1 of words; None where test is no text."""
-    text = _text(group.runs[0])
+    text = test_text(group.runs[0])
     tokens, words = text.get("tokens"), text.get("words")
     return tokens / words if isinstance(tokens, int) and isinstance(words, int) else None
 
 
-def _text(run: FinishedRun) -> Mapping[str, object]:
+def test_text(run: FinishedRun) -> Mapping[str, object]:
     """What the run's result says of the test text; {} where it says nothing."""
     text = run.result.metrics.get("test_text")
     return text if isinstance(text, dict) else {}
@@ -77,7 +77,7 @@ def _table(index: int, groups: Sequence[_OfText]) -> Table:
                 spread_cell(group.spread("test_bits_per_byte"), 4),
             ]
         )
-    size = _text(groups[0].group.runs[0])
+    size = test_text(groups[0].group.runs[0])
     caption = (
         f"One test text, {size.get('words'):,} words and {size.get('bytes'):,} bytes, as different "
         "tokens: mean ± one standard deviation over seeds. A word is one between white space, or "

@@ -20,6 +20,9 @@ A YAML list means the runs of all its entries, each with filters of its own:
     [runs/penn_softmax-*, "gss_grid_penn head.transform.k:2"]
 
 Where a folder with runs and a sweep have the same name, the folder is meant.
+
+Where pretrained models count too, a place also names what was measured of them: the folder of a
+model, a folder of such folders, or a pattern. They pass no filter.
 """
 
 from __future__ import annotations
@@ -48,9 +51,12 @@ class Selection(NamedTuple):
 
     runs: list[FinishedRun]
     left_out: dict[str, str]  # name -> reason
+    models: Sequence[RunFolder] = ()  # pretrained ones
 
 
-def select_runs(option: str, value: object, runs_dir: str = "runs") -> Selection:
+def select_runs(
+    option: str, value: object, runs_dir: str = "runs", *, with_models: bool = False
+) -> Selection:
     """The finished runs that `value` means, in the order of their names, each of them once.
 
     Unfinished and damaged runs are left out.
@@ -59,18 +65,23 @@ def select_runs(option: str, value: object, runs_dir: str = "runs") -> Selection
         option: the option whose value `value` is, for messages.
         value: a text, or a list of texts, in the grammar above.
         runs_dir: the folder in whose `sweeps` a sweep's name is looked up.
+        with_models: whether pretrained models count too.
 
-    Raises: UserError when an entry names no run, or no run that it names has finished.
+    Raises: UserError when an entry names no run, or no run that it names has finished. Where
+        pretrained models count, they will do.
     """
     folders: dict[Path, RunFolder] = {}
+    models: dict[Path, RunFolder] = {}
     left_out: dict[str, str] = {}
     for text in require_names(option, value, "runs"):
         place, filters = _parsed(option, text)
         there = _runs_at(place, runs_dir)
-        if not there:
+        of_models = _models_at(place) if with_models and not filters else []
+        models |= {folder.path.resolve(): folder for folder in of_models}
+        if not there and not of_models:
             raise UserError(f"{option}={text} means no run: {_nothing_at(place, runs_dir)}")
         passing, damaged = _filtered(there, filters)
-        if not passing and not damaged:
+        if there and not passing and not damaged:
             raise UserError(f"{option}={text} means none of the {len(there)} runs of {place}")
         folders |= {folder.path.resolve(): folder for folder in passing}
         left_out |= damaged
@@ -80,11 +91,12 @@ def select_runs(option: str, value: object, runs_dir: str = "runs") -> Selection
             runs.append(read_finished(folder))
         except UserError as error:
             left_out[folder.path.name] = _reason(error, folder)
-    if not runs:
+    if not runs and not models:
         ((name, reason), *others) = left_out.items()
         more = f" (and {len(others)} more)" if others else ""
         raise UserError(f"{option}={value} means no finished run: {name}: {reason}{more}")
-    return Selection(sorted(runs, key=lambda run: run.name), left_out)
+    by_name = sorted(models.values(), key=lambda folder: folder.path.name)
+    return Selection(sorted(runs, key=lambda run: run.name), left_out, by_name)
 
 
 def _parsed(option: str, text: str) -> tuple[str, dict[str, str]]:
@@ -103,11 +115,27 @@ def _parsed(option: str, text: str) -> tuple[str, dict[str, str]]:
 
 def _runs_at(place: str, runs_dir: str) -> list[RunFolder]:
     """The runs at a place, whatever their state; [] where there is none."""
-    paths = [Path(place)] if Path(place).exists() else map(Path, sorted(glob.glob(place)))
+    paths = _paths_at(place)
     by_name = [Path(runs_dir, "sweeps", place), Path(runs_dir, place)]
     return [run for path in paths for run in _runs_in(path)] or [
         run for path in by_name for run in _runs_in(path)
     ]
+
+
+def _paths_at(place: str) -> list[Path]:
+    """The path itself, or those that match it as a pattern."""
+    return [Path(place)] if Path(place).exists() else [Path(p) for p in sorted(glob.glob(place))]
+
+
+def _models_at(place: str) -> list[RunFolder]:
+    """The pretrained models at a place: folders with analyses of no run of ours."""
+    inside = [
+        each
+        for path in _paths_at(place)
+        for each in [path, *(sorted(path.iterdir()) if path.is_dir() else ())]
+    ]
+    folders = map(RunFolder, inside)
+    return [each for each in folders if each.state() == "new" and any(each.analysis.glob("*.json"))]
 
 
 def _runs_in(path: Path) -> list[RunFolder]:

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.data.epochs import Batch
-from lmkit.evaluation.pretrained_statistics import TextStatistics, weight_spectrum
+from lmkit.evaluation.pretrained_statistics import TextStatistics
+from lmkit.evaluation.spectrum import weight_spectrum
 from lmkit.evaluation.stride_windows import StrideWindow
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import SingleContext
@@ -86,7 +87,7 @@ def main() -> None:
             observe=statistics.add if statistics else None,
         )
         if statistics:
-            weight_spectrum(model.head.decoder_weight)
+            weight_spectrum(model.head)
         seconds, cpu = time.perf_counter() - begun, time.process_time() - worked
         rank = spectrum.measures.press_rank
         print(

@@ -5,6 +5,8 @@ Shapes: N contexts, D hidden size, V vocabulary.
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import json
 import random
 import re
@@ -23,7 +25,7 @@ from lmkit.cli.main import main
 from lmkit.evaluation.pretrained import TokenizedText, load_pretrained
 from lmkit.evaluation.pretrained_checkpoints import find_checkpoints
 from lmkit.evaluation.stride_windows import StrideWindows
-from lmkit.runs.checksums import parse_json
+from lmkit.runs.checksums import checked_json, parse_json
 from lmkit.runs.spectrum_files import read_spectrum
 from lmkit.spectra.cosine import CosineAccumulator
 from tests.pretrained_models import make_gpt2, make_tokenizer
@@ -265,6 +267,104 @@ def test_checkpoints_of_one_model_are_curves_over_training(made, here, lmkit):
     for file in ("spectra_text.txt_log_probs_50", "training_text.txt_log_probs_50",
                  "training_gradient_bottleneck"):  # fmt: skip
         assert (here / f"pretrained/{file}.svg").read_text().startswith("<?xml")
+
+
+@pytest.fixture(scope="module")
+def all_measured(made, tmp_path_factory) -> Path:
+    """Two checkpoints, a model without gradients and one with predictions alone."""
+    place, text = tmp_path_factory.mktemp("measured"), f"text={made / 'text.txt'}"
+    for step in (9, 100):
+        shutil.copytree(made / "gpt2", place / f"mine/checkpoint-{step}")
+    for line in (
+        f"rank hf=mine {text} contexts=50",
+        f"rank hf={made / 'neox'} {text} contexts=60",
+        f"gradient_bottleneck hf=mine {text} contexts=20",
+        f"predictions hf={made / 'llama'} {text} positions=[5] random=0 hits=0",
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(place)
+            patch.setattr(sys, "argv", ["lmkit", *line.split()])
+            main()
+    return place / "pretrained"
+
+
+@pytest.fixture
+def measured(all_measured, here) -> Path:
+    """A copy of them, in the folder to work in."""
+    return Path(shutil.copytree(all_measured, here / "pretrained"))
+
+
+def shown_rows(file: Path) -> dict[str, dict[str, str]]:
+    """The rows of a table's CSV, by their first cell."""
+    with file.open(newline="") as lines:
+        return {row["model"]: row for row in csv.DictReader(lines)}
+
+
+def test_the_report_has_a_row_for_each_model_and_curves_over_training(measured, made, lmkit):
+    assert lmkit("report", "runs=pretrained") == "4 pretrained models: report/index.html\n"
+    rows = shown_rows(Path("report/tables/pretrained_models_1.csv"))
+    assert list(rows) == ["llama", "mine@checkpoint-9", "mine@checkpoint-100", "neox"]
+
+    last = measured / "mine@checkpoint-100/analysis"
+    rank = parse_json((last / "rank_text.txt_log_probs_50.json").read_bytes())
+    gradient = parse_json((last / "gradient_bottleneck.json").read_bytes())
+    model = transformers.AutoModelForCausalLM.from_pretrained(made / "gpt2")
+    shown = [float(cell) for cell in list(rows["mine@checkpoint-100"].values())[1:]]
+    assert shown == pytest.approx([
+        100, model.num_parameters() / 1e6, 2000, 16, 50, rank["bits_per_byte"],
+        rank["perplexity"], rank["spectrum"]["press_rank"],
+        rank["spectrum"]["effective_rank"]["0.0001"], rank["weight_spectrum"]["entropy_rank"],
+        rank["mean_cosine"], 100 * gradient["share"],
+    ])  # fmt: skip
+    assert rows["neox"]["contexts"] == "60"
+    assert rows["neox"]["gradient's norm that passes, %"] == ""
+    assert [name for name, cell in rows["llama"].items() if cell] == ["model", "parameters, M"]
+
+    page = Path("report/index.html").read_text()
+    for missing in (
+        "no rank on text.txt: llama: lmkit rank hf=MODEL text=FILE",
+        "no gradient_bottleneck on text.txt: llama, neox: lmkit gradient_bottleneck hf=MODEL",
+    ):
+        assert missing in page
+    spectra = Path("report/figures/pretrained_spectra_1_normalised.svg").read_text()
+    assert all(name in spectra for name in ("mine@checkpoint-9", "mine@checkpoint-100", "neox"))
+    curves = Path("report/figures/pretrained_training_1.svg").read_text()
+    assert all(name in curves for name in ("perplexity", "mean cosine", "share of the gradient"))
+
+
+def test_the_report_sets_runs_beside_models_that_read_their_test_text(
+    measured, made, make_run, lmkit
+):
+    run = make_run(measured.parent / "runs", contexts=300)
+    result = parse_json((run / "result.json").read_bytes())
+    text = {"sha256": hashlib.sha256((made / "text.txt").read_bytes()).hexdigest()}
+    result["metrics"] |= {"test_text": text, "test_bits_per_byte": 1.25}
+    (run / "result.json").write_bytes(checked_json(result))
+    rank = parse_json((measured / "neox/analysis/rank_text.txt_log_probs_60.json").read_bytes())
+    del rank["pretrained"]
+    spectrum = rank["spectrum"] | {"num_contexts": 300}
+    content = rank | {"spectrum": spectrum, "split": "test", "mean_cosine": 0.125}
+    (run / "analysis/rank_test_log_probs_300.json").write_bytes(checked_json(content))
+    (measured / "llama/analysis/predictions.json").write_text("{")
+
+    shown = lmkit("report", "runs=[runs,pretrained]")
+    assert "left out: llama/analysis/predictions.json: it is damaged" in shown
+    assert shown.endswith("1 run, 4 pretrained models: report/index.html\n")
+    rows = shown_rows(Path("report/tables/pretrained_models_1.csv"))
+    *models, own = rows.values()
+    assert len(models) == 3
+    entropy = rank["weight_spectrum"]["entropy_rank"]
+    cells = {"contexts": 300, "bits a byte": 1.25, "perplexity a token": 57, "hidden size": 16}
+    cells |= {"mean cosine of two contexts": 0.125, "decoder's entropy rank": entropy}
+    assert {name: float(own[name]) for name in cells} == cells
+    ranks = Path("report/tables/penn_ranks_300.csv").read_text()
+    assert "decoder's entropy rank mean" in ranks
+
+
+def test_models_that_were_measured_are_no_runs(measured, lmkit):
+    assert lmkit("rank", "run=pretrained").startswith("error: run=pretrained means no run: ")
+    assert lmkit("report", "runs=pretrained head:gss").startswith("error: runs=pretrained head:gss")
+    assert lmkit("report", "runs=pretrained/neox").startswith("1 pretrained model: ")
 
 
 def test_one_checkpoint_that_cannot_be_read_leaves_the_others(made, here, lmkit):

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from lmkit.evaluation.load import load_run
 from lmkit.runs.metrics import MetricsFile
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -65,7 +67,19 @@ def test_a_head_trains_and_is_described_and_measured(tmp_path, head):
     for row in epochs:
         assert 0 < row["gradient_bottleneck/valid_update_cosine"] < 1
         assert ("gradient_bottleneck/valid_share" in row) == (head not in WITHOUT_SHARE)
-    lmkit(tmp_path, "rank", f"run={result.parent}", "contexts=200")
+    shown = lmkit(tmp_path, "rank", f"run={result.parent}", "contexts=200")
+    (file,) = (result.parent / "analysis").glob("rank_*.json")
+    weight = json.loads(file.read_text())["weight_spectrum"]
+    if head in WITHOUT_SHARE:
+        assert weight is None
+        assert re.search(r"weight: stable rank +│ +– ", shown)
+    else:
+        assert weight["press_rank"] == 6  # of the words' vectors: none is 0
+        assert (weight["num_contexts"], weight["num_columns"]) == (40, 6)
+    if head == "spectrum_control":  # not of the factor that embedding and decoder share
+        control = load_run(result.parent, "best", None, 1).model.head
+        vectors_VE = control.word_map(control.decoder_weight).detach()
+        assert weight["sigma_1"] == pytest.approx(float(torch.linalg.norm(vectors_VE, 2)))
     lmkit(tmp_path, "logits", f"run={result.parent}", "contexts=100")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,8 +55,31 @@ def test_rank_of_all_runs_of_a_folder(tiny_runs, lmkit, capsys):
     assert together.startswith("<?xml")
 
 
+def test_the_decoders_weight_and_the_contexts_directions_are_measured_too(tiny_runs, lmkit, capsys):
+    lmkit("rank", f"run={tiny_runs}", "contexts=300")
+    shown = capsys.readouterr().out
+    assert re.search(r"mean cosine of contexts +│ +−?[01]\.\d{4} ", shown)
+    assert re.search(r"weight: columns +│ +8 ", shown)
+    for run in folders(tiny_runs):
+        found = content(run.analysis / "rank_test_log_probs_300.json")
+        loaded = load_run(run.path, "best", None, None)
+        inputs = loaded.model.head_inputs(loaded.data.eval_batches("test"))
+        hidden_ND = torch.cat([hidden.flatten(0, 1) for hidden, _ in inputs])[:300].double()
+        units_ND = hidden_ND / hidden_ND.norm(dim=1, keepdim=True)
+        pairs_NN = (units_ND @ units_ND.T)[~torch.eye(300, dtype=torch.bool)]
+        assert found["mean_cosine"] == pytest.approx(float(pairs_NN.mean()))
+        weight = loaded.model.head.decoder_weight.detach().double().numpy()
+        expected = np.linalg.svd(weight, compute_uv=False)
+        stored = read_spectrum(run.spectra / "decoder_weight.npz")
+        assert stored.singular_values_S == pytest.approx(expected, rel=1e-10)
+        assert found["weight_spectrum"]["stable_rank"] == pytest.approx(
+            (expected**2).sum() / expected[0] ** 2
+        )
+
+
 def test_the_last_checkpoint_and_all_contexts(tiny_run, lmkit):
     lmkit("rank", f"run={tiny_run}", "split=valid", "contexts=all", "checkpoint=last")
+    assert (tiny_run / "spectra" / "decoder_weight_last.npz").exists()
     found = content(tiny_run / "analysis" / "rank_valid_log_probs_590_last.json")
     assert found["checkpoint"] == "last"
     assert found["spectrum"]["num_contexts"] == found["all_contexts"] == 590
@@ -81,7 +105,7 @@ def test_many_runs_fit_a_narrow_terminal(tiny_runs, lmkit, monkeypatch, capsys, 
     lmkit("rank", f"run={tiny_runs}", "contexts=100")
     table = [line for line in capsys.readouterr().out.splitlines() if line[:1] in "┏┃┡│└"]
     assert max(map(len, table)) <= width
-    assert sum("Press rank" in line for line in table) == (2 if width == 50 else 1)
+    assert sum(line.startswith("│ Press rank") for line in table) == (2 if width == 50 else 1)
     for run in folders(tiny_runs):
         assert any(run.path.name in line for line in table)
 

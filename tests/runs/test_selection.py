@@ -116,6 +116,44 @@ def test_each_entry_of_a_list_must_mean_a_run(runs):
         select_runs("b", [str(runs), "nowhere"])
 
 
+@pytest.fixture
+def models(tmp_path) -> Path:
+    """A folder with two pretrained models, a figure, and a folder without measurements."""
+    root = tmp_path / "pretrained"
+    for name in ("gpt2", "mine@checkpoint-9"):
+        (root / name / "analysis").mkdir(parents=True)
+        (root / name / "analysis" / "rank_text_log_probs_50.json").write_text("{}")
+    (root / "empty" / "analysis").mkdir(parents=True)
+    (root / "spectra.svg").touch()
+    return root
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        ("{}", ["gpt2", "mine@checkpoint-9"]),
+        ("{}/gpt2", ["gpt2"]),
+        ("{}/mine@*", ["mine@checkpoint-9"]),
+        (["{}/*", "{}"], ["gpt2", "mine@checkpoint-9"]),
+        (["{}/gpt2", "{runs}/wt2_*"], ["gpt2", "mos_gss 1"]),
+        (["{}/gpt2", "{runs} head:mos_gss"], ["gpt2", "mos_gss 1"]),
+    ],
+)
+def test_pretrained_models_count_where_they_are_asked_for(models, runs, value, meant):
+    values = value if isinstance(value, list) else [value]
+    places = [each.format(models, runs=runs) for each in values]
+    selection = select_runs("runs", places, with_models=True)
+    assert [folder.path.name for folder in selection.models] + labels(selection) == meant
+    assert selection.left_out == {}
+
+
+@pytest.mark.parametrize("place", ["{}", "{} head:gss", "{}/empty"])
+def test_pretrained_models_are_no_runs_and_pass_no_filter(models, place):
+    value = place.format(models)
+    with pytest.raises(UserError, match="means no run"):
+        select_runs("runs", value, with_models=place != "{}")
+
+
 def test_a_damaged_identity_is_named(tmp_path, make_run):
     run = make_run(tmp_path, 1)
     (run / "identity.json").write_text('{"schema_version": 3, "digest": "", "names": {}}')

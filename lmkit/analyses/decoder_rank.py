@@ -1,0 +1,98 @@
+"""The spectrum of the decoder's weight, beside that of log P, and how alike the contexts are.
+
+Godey et al. 2024 look at both. Runs and pretrained models store them alike, so that they compare:
+`weight_spectrum`, None of a head without one weight, and `mean_cosine`, None of a single context.
+Files of runs that an earlier version wrote have neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmkit.analyses.analysis import Content, MeasuredRun
+from lmkit.comparison.cells import MEAN_SD, spread_cell
+from lmkit.comparison.groups import spread_of
+from lmkit.comparison.run_files import Measurement
+from lmkit.presentation.spectrum_figures import LabelledSpectrum
+from lmkit.presentation.tables import DASH, Cell, Column, number, whole
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.spectrum_files import read_spectrum, write_spectrum
+
+if TYPE_CHECKING:  # it brings torch
+    from lmkit.training.model_spectrum import Spectrum
+
+_COSINE = "mean cosine of contexts"
+_RANKS = {
+    "press_rank": "weight: Press rank",
+    "stable_rank": "weight: stable rank",
+    "entropy_rank": "weight: entropy rank",
+}
+ENTROPY_RANK, MEAN_COSINE = "decoder's entropy rank", "mean cosine of two contexts"
+
+
+def stored(
+    folder: RunFolder, checkpoint: str, weight: Spectrum | None, mean_cosine: float | None
+) -> Content:
+    """What an analysis stores of both; the weight's singular values go to a file of their own.
+
+    Args:
+        folder: of the run or the pretrained model.
+        checkpoint: which of its checkpoints was measured, best or last.
+    """
+    measures = None if weight is None else weight.measures.to_dict()
+    if weight is not None and measures is not None:
+        values = weight.singular_values.cpu().numpy()
+        write_spectrum(_file(folder, checkpoint), values, measures)
+    return {"mean_cosine": mean_cosine, "weight_spectrum": measures}
+
+
+def _file(folder: RunFolder, checkpoint: str) -> Path:
+    last = "_last" if checkpoint == "last" else ""
+    return folder.spectra / f"decoder_weight{last}.npz"
+
+
+def weight_figure(run: MeasuredRun, checkpoint: str) -> list[LabelledSpectrum]:
+    """The weight's spectrum for the figure of one run or model; none where it has none."""
+    if not run.content.get("weight_spectrum"):
+        return []
+    spectrum = read_spectrum(_file(run.folder, checkpoint))
+    return [LabelledSpectrum("decoder's weight", spectrum.relative_S, spectrum.measures)]
+
+
+def cells(content: Content) -> dict[str, str]:
+    """Rows of the table that the terminal shows; none of a file without them."""
+    if "mean_cosine" not in content:
+        return {}
+    weight: Mapping[str, Any] = content["weight_spectrum"] or {}
+    press, stable, entropy = (weight.get(measure) for measure in _RANKS)
+    return {
+        _COSINE: number(content["mean_cosine"], 4).text,
+        "weight: columns": whole(weight.get("num_columns")).text,
+        _RANKS["press_rank"]: whole(press).text,
+        _RANKS["stable_rank"]: DASH if stable is None else f"{stable:.5g}",
+        _RANKS["entropy_rank"]: DASH if entropy is None else f"{entropy:.5g}",
+    }
+
+
+def columns() -> list[Column]:
+    """Of the report's table of ranks; left out where no run has both."""
+    return [Column(name, MEAN_SD, is_optional=True) for name in (ENTROPY_RANK, MEAN_COSINE)]
+
+
+def spread_cells(measured: Sequence[Measurement]) -> list[Cell]:
+    """A group's cells in these columns."""
+    weights, cosines = entropy_ranks(measured), mean_cosines(measured)
+    return [spread_cell(spread_of(weights), 1), spread_cell(spread_of(cosines), 3)]
+
+
+def entropy_ranks(measured: Iterable[Measurement]) -> list[float]:
+    """Of the decoder's weight, of each run that has it."""
+    ranks = [m.weight.get("entropy_rank") for m in measured if m.weight is not None]
+    return [rank for rank in ranks if rank is not None]
+
+
+def mean_cosines(measured: Iterable[Measurement]) -> list[float]:
+    """Of two contexts, of each run that has it."""
+    return [m.mean_cosine for m in measured if m.mean_cosine is not None]

@@ -1,0 +1,348 @@
+"""Pretrained models of transformers on one text, beside lmkit's own runs whose test text it is.
+
+Perplexities of a token do not compare between tokenizers. Bits a byte do, and so do the decoder's
+spectrum, the contexts' directions and the share of the gradient that passes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lmkit.analyses.analysis import Content, MeasuredRun
+from lmkit.analyses.decoder_rank import ENTROPY_RANK, MEAN_COSINE, entropy_ranks, mean_cosines
+from lmkit.analyses.gradient_bottleneck import GradientBottleneck, check, panel
+from lmkit.analyses.predictions import Predictions
+from lmkit.analyses.pretrained_rank import panels, spectrum_file
+from lmkit.comparison.cells import listed
+from lmkit.comparison.groups import Group, Study, median_run, spread_of
+from lmkit.comparison.ranks import rank_contexts
+from lmkit.comparison.run_files import RANK, Files, Measurement
+from lmkit.presentation.checkpoint_curves import checkpoint_curves, has_curves
+from lmkit.presentation.section import Block, Drawing, Section
+from lmkit.presentation.spectrum_figures import LabelledSpectrum, log_figure, normalised_figure
+from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, number, whole
+from lmkit.report.tokenizers import test_text
+from lmkit.runs.finished import FinishedRun
+from lmkit.runs.folder import RunFolder
+
+_MATRIX, _EPSILON = "log_probs", "0.0001"
+_SHOWN = 8  # spectra of a figure
+_COLUMNS: tuple[Heading, ...] = (
+    Column("model", is_text=True),
+    Column("step", is_optional=True),
+    "parameters, M",
+    "vocabulary",
+    "hidden size",
+    "contexts",
+    "bits a byte",
+    "perplexity a token",
+    "Press rank",
+    "1e−4-effective rank",
+    ENTROPY_RANK,
+    MEAN_COSINE,
+    "gradient's norm that passes, %",
+)
+
+
+class _Folder(NamedTuple):
+    """A model's folder, as `Files` reads it."""
+
+    folder: RunFolder
+
+    @property
+    def name(self) -> str:
+        return self.folder.path.name
+
+
+class _Model(NamedTuple):
+    """A pretrained model, and what was measured of it as it read one text."""
+
+    place: _Folder
+    about: Content  # what every analysis says of the model
+    ranks: dict[int, Content]  # of log P, by the number of contexts
+    gradient: Content | None
+
+    def rank(self, contexts: int | None) -> Content | None:
+        """Over so many contexts, or else over the most; None where there are none."""
+        most = max(self.ranks, default=0)
+        return self.ranks.get(contexts or most, self.ranks.get(most))
+
+
+class _OwnRuns(NamedTuple):
+    """A group of lmkit's runs, and the ranks of those that have them at the usual contexts."""
+
+    study: Study
+    group: Group
+    contexts: int | None
+    measured: dict[FinishedRun, Measurement]
+
+    @property
+    def name(self) -> str:
+        return f"{self.group.label}, {self.study.short}"
+
+
+class _OfText(NamedTuple):
+    """All that read one text."""
+
+    name: str
+    models: list[_Model]  # by family, then by step of training
+    own: list[_OwnRuns]
+
+    @property
+    def contexts(self) -> int | None:
+        """The number of contexts at which most models have ranks; of equals the larger."""
+        counts = Counter(count for model in self.models for count in model.ranks)
+        return max(counts, key=lambda count: (counts[count], count), default=None)
+
+
+def pretrained_models(
+    folders: Sequence[RunFolder], studies: Sequence[Study], files: Files
+) -> list[Section]:
+    """A section with the models on each text that they read; [] where there is no model.
+
+    Args:
+        folders: that `lmkit rank hf=` and the like have written.
+        studies: of lmkit's runs.
+    """
+    blocks: list[Block] = []
+    missing: list[str] = []
+    for index, text in enumerate(_texts(folders, studies, files), 1):
+        blocks.append(_table(index, text, files))
+        blocks += _spectra(index, text, files)
+        blocks += _curves(index, text)
+        missing += _missing(text)
+    if not blocks:
+        return []
+    intro = (
+        "How do models differ in the ranks of log P and of the decoder, in how alike the contexts "
+        "are, and in the gradient that passes? How does that change over training?"
+    )
+    return [Section("pretrained", "Pretrained models", intro, blocks, missing)]
+
+
+def _texts(folders: Sequence[RunFolder], studies: Sequence[Study], files: Files) -> list[_OfText]:
+    by_text: dict[str, _OfText] = {}
+    for place in map(_Folder, folders):
+        of_model: dict[str, list[Content]] = {}
+        for content in _contents(place, files):
+            of_model.setdefault(content["pretrained"]["text_sha256"], []).append(content)
+        for sha256, contents in of_model.items():
+            text = by_text.setdefault(sha256, _OfText(contents[0]["split"], [], []))
+            text.models.append(_model(place, contents))
+    for text in by_text.values():
+        text.models.sort(key=lambda model: (model.about["family"], model.about["step"] or 0))
+    for study in studies:
+        for group in study.groups:
+            same = by_text.get(str(test_text(group.runs[0]).get("sha256")))
+            if same is not None:
+                same.own.append(_own_runs(study, group, files))
+    return sorted(by_text.values(), key=lambda text: text.name)
+
+
+def _contents(place: _Folder, files: Files) -> list[Content]:
+    """All that was measured of a model, without what is damaged."""
+    others = [
+        files.analysis(place, GradientBottleneck, _check_gradient),
+        files.analysis(place, Predictions, _check_model),
+    ]
+    ranks = files.analyses(place, RANK, _check_rank)
+    return [*ranks, *(content for content in others if content is not None)]
+
+
+def _model(place: _Folder, contents: Sequence[Content]) -> _Model:
+    ranks = {
+        content["spectrum"]["num_contexts"]: content
+        for content in contents
+        if content["kind"] == RANK.name and content["matrix"] == _MATRIX
+    }
+    gradients = [content for content in contents if content["kind"] == GradientBottleneck.name]
+    return _Model(place, contents[0]["pretrained"], ranks, gradients[0] if gradients else None)
+
+
+def _own_runs(study: Study, group: Group, files: Files) -> _OwnRuns:
+    contexts = rank_contexts(study, files)
+    measured = {
+        run: each
+        for run in group.runs
+        for each in files.measurements(run)
+        if (each.split, each.num_contexts) == ("test", contexts)
+    }
+    return _OwnRuns(study, group, contexts, measured)
+
+
+def _check_model(content: Content) -> None:
+    """Raises an error of Python's where something is missing that this section reads."""
+    model = content["pretrained"]
+    str(content["split"]), model["text_sha256"], model["family"], model["step"]
+    whole(model.get("parameters")), whole(model["step"])
+
+
+def _check_gradient(content: Content) -> None:
+    _check_model(content)
+    check(content)
+    whole(content["num_words"])
+
+
+def _check_rank(content: Content) -> None:
+    _check_model(content)
+    spectrum, weight = content["spectrum"], content["weight_spectrum"]
+    number(content["perplexity"]), number(content["bits_per_byte"]), number(content["mean_cosine"])
+    for count in (spectrum["press_rank"], spectrum["effective_rank"][_EPSILON]):
+        whole(count)
+    for count in (spectrum["num_contexts"], spectrum["num_columns"], weight["num_columns"]):
+        int(count)
+    number(weight["entropy_rank"]), content["matrix"]
+
+
+def _table(index: int, text: _OfText, files: Files) -> Table:
+    models = [
+        _row(model, rank) for model in text.models for rank in (model.ranks.values() or [None])
+    ]
+    caption = f"Models that read {text.name}. Bits a byte are those of the contexts in the row. "
+    gradients = {model.gradient["num_contexts"] for model in text.models if model.gradient}
+    if gradients:
+        counts = " or ".join(f"{count:,}" for count in sorted(gradients))
+        caption += f"The models' gradients are those of {counts} contexts. "
+    if text.own:
+        caption += (
+            "Below the line are lmkit's runs whose test text it is, means over seeds, their "
+            "perplexity and bits a byte those of the whole text. "
+        )
+    return Table(
+        f"models_{index}",
+        f"Pretrained models on {text.name}",
+        caption.strip(),
+        _COLUMNS,
+        [*models, *(_own_row(own, files) for own in text.own)],
+        rules=[len(models)] if text.own else [],
+        is_main=True,
+    )
+
+
+def _row(model: _Model, rank: Content | None) -> Row:
+    measured, gradient, about = rank or {}, model.gradient or {}, model.about
+    spectrum = measured.get("spectrum", {})
+    weight = measured.get("weight_spectrum", {})
+    return [
+        model.place.name,
+        about["step"],
+        _millions(about.get("parameters")),
+        spectrum.get("num_columns", gradient.get("num_words")),
+        weight.get("num_columns"),
+        spectrum.get("num_contexts"),
+        number(measured.get("bits_per_byte"), 4),
+        number(measured.get("perplexity")),
+        spectrum.get("press_rank"),
+        spectrum.get("effective_rank", {}).get(_EPSILON),
+        number(weight.get("entropy_rank"), 1),
+        number(measured.get("mean_cosine"), 3),
+        _percent(gradient.get("share")),
+    ]
+
+
+def _own_row(own: _OwnRuns, files: Files) -> Row:
+    measured = list(own.measured.values())
+    spectra = [each.spectrum for each in measured]
+    weights = [each.weight for each in measured if each.weight]
+    gradients = files.of_runs(own.group.runs, GradientBottleneck, check=check).values()
+    parameters = own.group.cost("parameters")
+    ranks = [spectrum["effective_rank"].get(_EPSILON) for spectrum in spectra]
+    return [
+        own.name,
+        None,
+        _millions(parameters and parameters.mean),
+        own.study.corpus.num_words,
+        weights[0]["num_columns"] if weights else None,
+        own.contexts if measured else None,
+        number(_mean(own.group.values("test_bits_per_byte")), 4),
+        number(_mean(own.group.values("test_ppl"))),
+        whole(_mean([spectrum.get("press_rank") for spectrum in spectra])),
+        whole(_mean(ranks)),
+        number(_mean(entropy_ranks(measured)), 1),
+        number(_mean(mean_cosines(measured)), 3),
+        _percent(_mean([content["share"] for content in gradients])),
+    ]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    spread = spread_of([value for value in values if value is not None])
+    return None if spread is None else spread.mean
+
+
+def _millions(count: float | None) -> Cell:
+    return number(None if count is None else count / 1e6)
+
+
+def _percent(share: float | None) -> Cell:
+    return number(None if share is None else 100 * share)
+
+
+def _spectra(index: int, text: _OfText, files: Files) -> list[Drawing]:
+    """Of each model and each group of runs, where they are stored."""
+    stored = []
+    one_family = len({model.about["family"] for model in text.models}) == 1 and not text.own
+    for model in text.models:
+        rank, step = model.rank(text.contexts), model.about["step"]
+        if rank is not None:
+            label = model.place.name if step is None or not one_family else f"step {step:,}"
+            file = spectrum_file(rank["split"], _MATRIX, rank["spectrum"]["num_contexts"])
+            stored.append((label, files.spectrum(model.place, file)))
+    for own in text.own:
+        if own.measured:
+            run = median_run(list(own.measured))
+            stored.append((own.name, files.spectrum(run, own.measured[run].file)))
+    there = [(name, spectrum) for name, spectrum in stored if spectrum is not None]
+    spectra = [LabelledSpectrum(name, each.relative_S, each.measures) for name, each in there]
+    if not spectra:
+        return []
+    counts = {each.measures["num_contexts"] for each in spectra}
+    contexts = " or ".join(f"{count:,}" for count in sorted(counts))
+    caption = f"Singular values of log P over {contexts} contexts of {text.name}."
+    if len(spectra) > _SHOWN:
+        caption += f" Shown are {_SHOWN} of {len(spectra)}, evenly spread over the table."
+        last = len(spectra) - 1
+        spectra = [spectra[round(i * last / (_SHOWN - 1))] for i in range(_SHOWN)]
+    return [
+        Drawing(
+            f"spectra_{index}_normalised",
+            f"Spectrum on {text.name}, normalised",
+            f"{caption} The largest, 1 at index 1, is left out.",
+            normalised_figure(spectra),
+        ),
+        Drawing(
+            f"spectra_{index}_log",
+            f"Spectrum on {text.name}, log scale",
+            f"{caption} Values below what the computation resolves are cut off; a dotted line is "
+            "the tolerance of Press's rank.",
+            log_figure(spectra),
+        ),
+    ]
+
+
+def _curves(index: int, text: _OfText) -> list[Drawing]:
+    """Over the steps of training, where models have several checkpoints."""
+    ranks = [(model, model.rank(text.contexts)) for model in text.models]
+    measured = [MeasuredRun(model.place.folder, rank) for model, rank in ranks if rank is not None]
+    gradients = [model.gradient for model in text.models if model.gradient is not None]
+    every = [*panels(measured), panel(gradients)]
+    shown = [each for each in every if has_curves([each])]
+    if not shown:
+        return []
+    caption = f"What was measured on {text.name} over the steps of training."
+    drawn = checkpoint_curves(shown)
+    return [Drawing(f"training_{index}", f"Over training, {text.name}", caption, drawn, True)]
+
+
+def _missing(text: _OfText) -> list[str]:
+    """The models that lack an analysis of this text, with the command that adds it."""
+    without = {
+        "rank": [model.place.name for model in text.models if not model.ranks],
+        "gradient_bottleneck": [m.place.name for m in text.models if m.gradient is None],
+    }
+    return [
+        f"no {analysis} on {text.name}: {listed(names)}: lmkit {analysis} hf=MODEL text=FILE"
+        for analysis, names in without.items()
+        if names
+    ]

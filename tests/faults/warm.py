@@ -60,7 +60,7 @@ class Forked:
             os.dup2(descriptor, target)
         if work is None:
             raise GoOn
-        _end_as_program(work)
+        end_as_program(work)
 
     def poll(self) -> int | None:
         if self.returncode is None:
@@ -119,7 +119,9 @@ def typed(line: Sequence[str], use: Callable[[Start], None]) -> None:
     process leaves `use` by an exception.
     """
     if "--multirun" in line:
-        return use(lambda output, environment: Forked(output, environment, lambda: _sweep(line)))
+        return use(
+            lambda output, environment: Forked(output, environment, lambda: type_sweep(line))
+        )
     mine = os.getpid()
 
     def paused(config: dict[str, Any]) -> object:
@@ -150,8 +152,8 @@ def _type(line: Sequence[str]) -> None:
     lmkit_command()
 
 
-def _sweep(line: Sequence[str]) -> None:
-    """Types a sweep's line, whose processes are forked from this one."""
+def type_sweep(line: Sequence[str]) -> None:
+    """Types a line. Where it is a sweep's, its processes are forked from this one."""
     names = ("DEVNULL", "STDOUT", "TimeoutExpired")
     known = {name: getattr(subprocess, name) for name in names}
     processes.subprocess = SimpleNamespace(Popen=_point, **known)  # type: ignore[assignment]
@@ -190,7 +192,8 @@ def _hear_signals() -> None:
         signal.signal(number, signal.default_int_handler if is_ctrl_c else signal.SIG_DFL)
 
 
-def _end_as_program(work: Callable[[], object]) -> NoReturn:
+def end_as_program(work: Callable[[], object]) -> NoReturn:
+    """Works, and ends this process as a program of that work would end."""
     try:
         work()
     except BaseException as error:

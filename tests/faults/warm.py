@@ -17,8 +17,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -107,9 +107,25 @@ def warm_up(line: Sequence[str]) -> None:
             importlib.import_module(module.name)
     entry.set_up_hydra()
     torch.set_num_threads(1)
-    with open(os.devnull, "w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
+    with _silent():
         _type(line)
     _hear_signals()
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Nothing is printed. Loggers that begin meanwhile keep this process's own streams."""
+    before = os.dup(1), os.dup(2)
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1), os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        sys.stdout.flush(), sys.stderr.flush()
+        for descriptor, own in zip(before, (1, 2), strict=True):
+            os.dup2(descriptor, own)
+            os.close(descriptor)
+        os.close(nothing)
 
 
 def typed(line: Sequence[str], use: Callable[[Start], None]) -> None:

@@ -24,13 +24,14 @@ from lmkit.runs.identity import identity
 from lmkit.training.build import build_data, require_fit
 from lmkit.training.definition import define
 from lmkit.training.make import make
-from lmkit.training.run import check
+from lmkit.training.run import check_model, check_without_model
 
 Config = dict[str, Any]
 _Made = TypeVar("_Made")
 
 _KINDS = ("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger")
-_MADE = (*_KINDS, "stopping", "callbacks", "logger", "conclusion", "trainer")
+_WITH_MODEL = ("trunk", "head", "module", "objective", "optimizer", "schedule", "callbacks")
+_WITHOUT_MODEL = ("trigger", "stopping", "logger", "conclusion", "trainer")
 
 
 class Checker:
@@ -46,17 +47,21 @@ class Checker:
         others = {key: value for key, value in config.items() if key not in (*_KINDS, "windows")}
         run = self._once("others", others, lambda: define(config, self._has_gpu))
 
-        def make_all() -> None:
+        def make_model() -> None:
             with torch.device("meta"):
-                check(config, run.source)
+                check_model(config)
+
+        def make_rest() -> None:
+            check_without_model(config)
             make(config["conclusion"], "conclusion", Conclusion)
 
-        # no optimizer is refused for its trunk: of the two, each is made once, not each pair
-        for apart in ("trunk", "optimizer"):
-            sections = {name: config[name] for name in _MADE if name != apart}
-            self._once(f"made, but for its {apart},", sections, make_all)
         together = [config[name] for name in ("data", "windows", "module", "trunk")]
         self._once("together", together, lambda: require_fit(config, run.source))
+        # no optimizer is refused for its trunk: of the two, each is made once, not each pair
+        for apart in ("trunk", "optimizer"):
+            sections = {name: config[name] for name in _WITH_MODEL if name != apart}
+            self._once(f"model, but for its {apart},", sections, make_model)
+        self._once("rest", [config[name] for name in _WITHOUT_MODEL], make_rest)
         self._once("windows", [config["windows"], config["seed"]], lambda: _check_windows(config))
         named = identity(config, run.data_sha256, "cuda" if run.accelerator == "gpu" else "cpu")
         return RunFolder.of(config["runs_dir"], config["name"], named).path.name

@@ -72,14 +72,8 @@ def check(config: dict[str, Any], source: Corpus) -> RunNames:
     Raises: UserError for what training would refuse.
     """
     require_fit(config, source)
-    model = build_model(config, torch.zeros(2, dtype=torch.long))
-    _checkpoints(build_callbacks(config, model))
-    build_loggers(config)
-    trigger = make(config["trigger"], "trigger", Trigger)
-    make(config["stopping"], "stopping", Stopping)
-    check_options({key: v for key, v in config["trainer"].items() if key != "_target_"})
-    # the device where the run is to be trained may not be here
-    make({**config["trainer"], "accelerator": "auto"}, "trainer", Trainer)
+    model = check_model(config)
+    trigger = check_without_model(config)
     head = model.head
     kinds = (head, head.mixture, head.transform)
     name = head_name([name_of(kind) for kind in kinds])
@@ -92,6 +86,24 @@ def check(config: dict[str, Any], source: Corpus) -> RunNames:
         source.display_name,
         source.short_name,
     )
+
+
+def check_model(config: dict[str, Any]) -> HeadModule:
+    """Makes the model and the callbacks, which may not go with it. Raises: UserError."""
+    model = build_model(config, torch.zeros(2, dtype=torch.long))
+    _checkpoints(build_callbacks(config, model))
+    return model
+
+
+def check_without_model(config: dict[str, Any]) -> Trigger:
+    """Makes what needs no model. Raises: UserError."""
+    build_loggers(config)
+    trigger: Trigger = make(config["trigger"], "trigger", Trigger)
+    make(config["stopping"], "stopping", Stopping)
+    check_options({key: v for key, v in config["trainer"].items() if key != "_target_"})
+    # the device where the run is to be trained may not be here
+    make({**config["trainer"], "accelerator": "auto"}, "trainer", Trainer)
+    return trigger
 
 
 def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) -> Trained:

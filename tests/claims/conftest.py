@@ -17,6 +17,7 @@ from hydra.core.global_hydra import GlobalHydra
 from lmkit.cli import check_points
 from lmkit.cli.main import main
 from lmkit.runs.folder import RunFolder
+from tests.forked import for_points
 
 # a run of a second on the toy language
 TINY = (
@@ -31,10 +32,10 @@ Lmkit = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
-def check_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks a sweep's points here: the process of its own, which tests/sweeps has, imports torch.
+def no_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks a sweep's points here, and forks the processes that train them.
 
-    That takes most of the time of a test that plans a sweep.
+    New processes, which tests/sweeps has, import torch: most of the time of a test of a sweep.
     """
 
     def run(command: Sequence[str], *, input: str, **_: object) -> CompletedProcess[str]:
@@ -44,6 +45,7 @@ def check_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         return CompletedProcess(command, 0, stdout.getvalue(), "")
 
     monkeypatch.setattr("lmkit.sweeps.check.subprocess", SimpleNamespace(run=run))
+    monkeypatch.setattr("lmkit.sweeps.processes.subprocess", for_points())
 
 
 @pytest.fixture

@@ -63,9 +63,9 @@ def test_which_runs_an_analysis_takes(measured, three, tmp_path):
 
 def test_other_commands_take_runs_in_the_same_words(lmkit, refused, three, capsys, tmp_path):
     capsys.readouterr()
-    lmkit("report", "runs=mine", "out=of_sweep")
+    lmkit("report", "runs=mine", "sections=[runs]", "out=of_sweep")
     assert "3 runs: of_sweep/index.html" in " ".join(capsys.readouterr().out.split())
-    lmkit("report", "runs='runs head:softmax'", "out=filtered")
+    lmkit("report", "runs='runs head:softmax'", "sections=[runs]", "out=filtered")
     assert "2 runs: filtered/index.html" in " ".join(capsys.readouterr().out.split())
     assert "means no run" in refused("report", "runs=nowhere")
 
@@ -125,7 +125,7 @@ def test_finetuning_is_a_run_that_is_skipped_and_goes_on(lmkit, run, runs, capsy
 def test_finetuned_runs_of_several_seeds_are_one_row_of_the_report(lmkit, three):
     for softmax in three[:2]:
         lmkit("finetune", f"run={softmax.path}", *FINETUNE, "max_epochs=1")
-    lmkit("report", "runs='runs head:softmax'", "out=page")
+    lmkit("report", "runs='runs head:softmax'", "sections=[performance]", "out=page")
     (table,) = Path("page/tables").glob("*_performance.csv")
     with table.open(newline="") as lines:
         rows = [row for row in csv.reader(lines) if "finetuned" in row[0]]

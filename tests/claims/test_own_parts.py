@@ -130,7 +130,7 @@ def test_a_run_and_the_report_call_them_by_their_names(lmkit, runs, tmp_path):
     assert any(head.startswith("Softmax (Bigram net") for head in softmaxes)
     assert any(head.startswith("Softmax (AWD-LSTM") for head in softmaxes)
     # as a baseline it is named as an option would write it
-    lmkit("report", "runs=runs", "baseline=two_views_cubed", "out=other")
+    lmkit("report", "runs=runs", "baseline=two_views_cubed", "sections=[performance]", "out=other")
 
 
 def test_a_study_of_all_heads_has_them(lmkit, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 import signal
@@ -14,6 +13,7 @@ import pytest
 from lmkit.cli.entry import compose, plain_config
 from lmkit.evaluation.full_run import run
 from lmkit.runs.folder import RunFolder
+from tests import forked
 
 TINY = [
     "threads=1",
@@ -32,8 +32,6 @@ TINY = [
     "switch_epoch=1",
     "keep=none",
 ]
-spawner = multiprocessing.get_context("forkserver")
-spawner.set_forkserver_preload(["lmkit.evaluation.full_run"])
 
 
 def composed(runs_dir: Path) -> dict:
@@ -54,8 +52,8 @@ def train_and_die(config: dict, call: str, prefix: str) -> None:
 
 
 def killed_run(config: dict, call: str, prefix: str) -> RunFolder:
-    process = spawner.Process(target=train_and_die, args=(config, call, prefix))
-    process.start()
+    process = forked.spawner.Process(target=train_and_die, args=(config, call, prefix))
+    forked.start(process)
     process.join()
     assert process.exitcode == -signal.SIGKILL
     (path,) = Path(config["runs_dir"]).glob("*/config.yaml")

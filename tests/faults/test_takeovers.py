@@ -18,6 +18,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import HELD, LockHeld, RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.tidy import tidy_all
+from tests import forked
 
 TINY = [
     "threads=1",
@@ -40,9 +41,6 @@ LISTED = {  # by docs/runs.md, of a run with a fixed transform
     *("checkpoints/best.ckpt", "checkpoints/last.ckpt", "spectra/test_log_probs.npz"),
 }
 COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mb"}
-
-spawner = multiprocessing.get_context("forkserver")
-spawner.set_forkserver_preload(["lmkit.evaluation.full_run"])
 
 
 def train(config: dict, attempt: int, stop_before: tuple[str, str] | None = None) -> None:
@@ -86,8 +84,8 @@ def _end_what_was_started():
 
 
 def start(*arguments: object) -> multiprocessing.Process:
-    process = spawner.Process(target=train, args=arguments)
-    process.start()
+    process = forked.spawner.Process(target=train, args=arguments)
+    forked.start(process)
     started.append(process)
     return process
 
@@ -216,8 +214,8 @@ def test_litter_of_a_finished_run_goes(undisturbed, tmp_path):
     config, folder = copied(undisturbed, tmp_path)
     for name in (".result.json.ab.tmp", "checkpoints/.best.ckpt.123.tmp"):
         (folder.path / name).write_text("of a killed process")
-    killed = spawner.Process(target=lock_and_die, args=(folder.lock,))
-    killed.start()
+    killed = forked.spawner.Process(target=lock_and_die, args=(folder.lock,))
+    forked.start(killed)
     killed.join()
     assert folder.lock.exists()
     start(config, 1).join()

@@ -17,8 +17,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -60,7 +60,7 @@ class Forked:
             os.dup2(descriptor, target)
         if work is None:
             raise GoOn
-        _end_as_program(work)
+        end_as_program(work)
 
     def poll(self) -> int | None:
         if self.returncode is None:
@@ -107,9 +107,25 @@ def warm_up(line: Sequence[str]) -> None:
             importlib.import_module(module.name)
     entry.set_up_hydra()
     torch.set_num_threads(1)
-    with open(os.devnull, "w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
+    with _silent():
         _type(line)
     _hear_signals()
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Nothing is printed. Loggers that begin meanwhile keep this process's own streams."""
+    before = os.dup(1), os.dup(2)
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1), os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        sys.stdout.flush(), sys.stderr.flush()
+        for descriptor, own in zip(before, (1, 2), strict=True):
+            os.dup2(descriptor, own)
+            os.close(descriptor)
+        os.close(nothing)
 
 
 def typed(line: Sequence[str], use: Callable[[Start], None]) -> None:
@@ -119,7 +135,9 @@ def typed(line: Sequence[str], use: Callable[[Start], None]) -> None:
     process leaves `use` by an exception.
     """
     if "--multirun" in line:
-        return use(lambda output, environment: Forked(output, environment, lambda: _sweep(line)))
+        return use(
+            lambda output, environment: Forked(output, environment, lambda: type_sweep(line))
+        )
     mine = os.getpid()
 
     def paused(config: dict[str, Any]) -> object:
@@ -150,8 +168,8 @@ def _type(line: Sequence[str]) -> None:
     lmkit_command()
 
 
-def _sweep(line: Sequence[str]) -> None:
-    """Types a sweep's line, whose processes are forked from this one."""
+def type_sweep(line: Sequence[str]) -> None:
+    """Types a line. Where it is a sweep's, its processes are forked from this one."""
     names = ("DEVNULL", "STDOUT", "TimeoutExpired")
     known = {name: getattr(subprocess, name) for name in names}
     processes.subprocess = SimpleNamespace(Popen=_point, **known)  # type: ignore[assignment]
@@ -190,7 +208,8 @@ def _hear_signals() -> None:
         signal.signal(number, signal.default_int_handler if is_ctrl_c else signal.SIG_DFL)
 
 
-def _end_as_program(work: Callable[[], object]) -> NoReturn:
+def end_as_program(work: Callable[[], object]) -> NoReturn:
+    """Works, and ends this process as a program of that work would end."""
     try:
         work()
     except BaseException as error:

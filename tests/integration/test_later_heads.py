@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +11,8 @@ import torch
 
 from lmkit.evaluation.load import load_run
 from lmkit.runs.metrics import MetricsFile
+from tests.forked import typed
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 TINY = (
     *("trunk.emb_dim=6", "trunk.out_dim=6", "trunk.hidden_dim=8", "trunk.num_layers=2"),
     *("windows.bptt=20", "optimizer.lr=5", "data.num_words=40", "data.train_tokens=4000"),
@@ -38,14 +35,7 @@ WITHOUT_SHARE = ("mixtape", "multi_facet")  # no product of contexts with one de
 
 
 def lmkit(folder: Path, command: str, *options: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "lmkit", command, *options],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = typed(folder, command, *options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.forked import typed
+
 EMB_DIM = 4
 
 MODULE = '''
@@ -31,10 +29,10 @@ def test_a_transform_from_outside_trains_and_breaks_the_bottleneck(tmp_path):
     package = tmp_path / "their"
     package.mkdir()
     (package / "module.py").write_text(MODULE)
-    path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "lmkit", "train"),
+    done = typed(
+        tmp_path,
+        *(
+            "train",
             "head.transform._target_=their.module.Cube",
             "+head.transform.scale=0.3",
             *(f"trunk.emb_dim={EMB_DIM}", f"trunk.out_dim={EMB_DIM}"),
@@ -43,12 +41,8 @@ def test_a_transform_from_outside_trains_and_breaks_the_bottleneck(tmp_path):
             *("data.num_words=50", "data.context_strength=3", "data.train_tokens=50000"),
             *("data.valid_tokens=2000", "data.test_tokens=2000", "max_epochs=1", "threads=1"),
             *("trainer.accelerator=cpu", "logger=csv", "callbacks.progress_bar=null"),
-        ],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
+        ),
+        environment=os.environ | {"PYTHONPATH": str(tmp_path)},
     )
     assert done.returncode == 0, done.stderr
     (result,) = (tmp_path / "runs").glob("*/result.json")

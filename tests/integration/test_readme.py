@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 from lmkit.runs.folder import RunFolder
+from tests.forked import typed
 
 REPOSITORY = Path(__file__).parents[2]
 README = (REPOSITORY / "README.md").read_text("utf-8")
@@ -28,12 +27,8 @@ def test_the_head_of_the_readme_trains_by_its_command(tmp_path):
     (code,) = re.findall(r"```python\n# heads.py\n(.*?)```", README, re.DOTALL)
     (command,) = re.findall(r"PYTHONPATH=\. lmkit (train .*)", README)
     (tmp_path / "heads.py").write_text(code)
-    subprocess.run(
-        [sys.executable, "-m", "lmkit", *shlex.split(command), *SMALL],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([".", *sys.path])},
-        check=True,
-    )
+    environment = os.environ | {"PYTHONPATH": "."}
+    typed(tmp_path, *shlex.split(command), *SMALL, environment=environment).check_returncode()
     (folder,) = (RunFolder(path.parent) for path in (tmp_path / "runs").glob("*/config.yaml"))
     assert folder.read_result().metrics["test_ppl"] < 250
     assert "heads.Cube" in folder.config.read_text()

@@ -18,6 +18,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.leave import ASKING, INTERRUPTED, LEFT
 from lmkit.runs.metrics import MetricsFile
 from lmkit.training.checkpoint_files import load_checkpoint
+from tests.forked import spawner, start
 
 SMALL = [
     "threads=1",
@@ -46,9 +47,6 @@ SMALL = [
     "max_epochs=14",
 ]
 COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mb"}
-
-spawner = multiprocessing.get_context("forkserver")
-spawner.set_forkserver_preload(["lmkit.training.run", "lmkit.evaluation.conclusion"])
 
 
 def composed(runs_dir: Path, *overrides: str) -> dict:
@@ -96,7 +94,7 @@ def ask_after(config: dict, rows: int) -> bool:
 
 def started(config: dict) -> multiprocessing.process.BaseProcess:
     process = spawner.Process(target=train, args=(config,))
-    process.start()
+    start(process)
     return process
 
 

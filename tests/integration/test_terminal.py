@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import multiprocessing
 import os
 import pty
 import re
@@ -18,14 +17,10 @@ import pytest
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.leave import INTERRUPTED, LEFT
+from tests import forked
 from tests.claims.conftest import TINY
 
 WITH_BAR = [each for each in TINY if each != "callbacks.progress_bar=null"]
-
-spawner = multiprocessing.get_context("forkserver")
-spawner.set_forkserver_preload(
-    ["lmkit.training.run", "lmkit.evaluation.conclusion", "lmkit.cli.train"]
-)
 
 
 def typed(folder: Path, terminal: str, *arguments: str) -> None:
@@ -52,8 +47,10 @@ class Terminal:
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.keyboard, theirs = pty.openpty()
         self.shown = ""
-        self.process = spawner.Process(target=typed, args=(folder, os.ttyname(theirs), *arguments))
-        self.process.start()
+        self.process = forked.spawner.Process(
+            target=typed, args=(folder, os.ttyname(theirs), *arguments)
+        )
+        forked.start(self.process)
         self._theirs = theirs  # open, or there would be nothing to read before the command begins
 
     def wait_for(self, pattern: str) -> None:

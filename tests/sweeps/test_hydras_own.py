@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import yaml
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import look_at
 from lmkit.runs.metrics import MetricsFile
+from tests.forked import Line
 
 TINY = [
     "threads=1",
@@ -30,7 +29,6 @@ TINY = [
     "callbacks.progress_bar=null",
 ]
 BASIC = "hydra/sweeper=basic"
-FLAT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
 def needs(*plugins: str) -> pytest.MarkDecorator:
@@ -41,21 +39,13 @@ def needs(*plugins: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(missing), reason=f"needs {', '.join(missing)}")
 
 
-def start(folder: Path, *overrides: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "lmkit", "train", "--multirun", *TINY, *overrides],
-        cwd=folder,
-        env=FLAT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def start(folder: Path, *overrides: str) -> Line:
+    return Line(folder, "train", "--multirun", *TINY, *overrides)
 
 
 def train(folder: Path, *overrides: str) -> tuple[int, str]:
-    process = start(folder, *overrides)
-    text = process.communicate(timeout=600)[0]
-    return process.returncode, text
+    ended = start(folder, *overrides).ended()
+    return ended.returncode, ended.stdout + ended.stderr
 
 
 def finished(folder: Path) -> list[RunFolder]:
@@ -113,8 +103,8 @@ def test_a_job_of_submitits_that_is_warned_saves_and_is_queued_again(tmp_path):
         time.sleep(0.05)
     (run,) = training
     os.kill(look_at(run.lock).holder.pid, signal.SIGUSR2)
-    text = process.communicate(timeout=600)[0]
-    assert process.returncode == 0, text
+    ended = process.ended()
+    assert ended.returncode == 0, ended.stdout + ended.stderr
     logs = "".join(log.read_text() for log in tmp_path.rglob("*_log.*"))
     assert "asked to leave by SIGUSR2: saved at step" in logs
     assert "this job is preempted" in logs

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lmkit.runs.sweep_folder import SweepFolder
+from tests.forked import typed
 
 FILES = {
     # in the folder that --config-dir adds
@@ -76,12 +77,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def typed(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lmkit", *arguments]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-
-
 def test_own_sweeps_experiments_and_heads_reach_the_runs_and_the_workers(folder):
     planned = typed(
         folder, "train", *OWN, "multirun_sweeps=two_seeds", "hydra/launcher=workers", "seed=1"
@@ -118,7 +113,14 @@ def test_an_own_sweep_that_sets_options_outside_its_axes_is_refused(folder, name
 
 def test_the_name_of_an_own_configuration_reaches_the_runs(folder):
     line = ["--config-dir", "mine", "--config-name", "short", "--multirun"]
-    trained = typed(folder, "train", *line, "seed=1", "sweep.name=mine")
+    # in new processes, with imports of their own: the sweep's, its check's, its point's
+    trained = subprocess.run(
+        [sys.executable, "-m", "lmkit", "train", *line, "seed=1", "sweep.name=mine"],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
     assert trained.returncode == 0, trained.stdout + trained.stderr
     (result,) = folder.glob("runs/*/result.json")
     assert result.parent.name.startswith("own-")

@@ -15,6 +15,7 @@ from pathlib import Path
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import look_at
 from lmkit.runs.metrics import MetricsFile
+from tests.forked import Line
 
 TINY = [
     "--multirun",
@@ -28,23 +29,16 @@ TINY = [
     "callbacks.spectrum=null",
     "conclusion.contexts=50",
 ]
-FLAT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
-def sweep(folder: Path, *overrides: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "lmkit", "train", *TINY, *overrides],
-        cwd=folder,
-        env=FLAT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def sweep(folder: Path, *overrides: str) -> Line:
+    return Line(folder, "train", *TINY, *overrides)
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def said(process: Line) -> str:
     """What it printed to its end, on one line: tables and terminals break lines anywhere."""
-    return " ".join(process.communicate(timeout=600)[0].split())
+    ended = process.ended()
+    return " ".join((ended.stdout + ended.stderr).split())
 
 
 def looked_at(folder: Path) -> tuple[str, float]:
@@ -117,7 +111,7 @@ def test_the_same_line_after_kills_finishes_with_the_bits_of_a_sweep_left_alone(
     os.kill(killed, signal.SIGKILL)
     wait_for(lambda: (lock := look_at(one.lock)) and lock.holder.pid != killed)
     first.kill()
-    first.communicate()
+    first.wait()
     again = sweep(tmp_path, *line)  # while the orphan of the first goes on
     text = said(again)
     assert again.returncode == 0, text

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from lmkit.cli import sweep as command
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
+from tests.forked import Line
 from tests.tracking.conftest import inspect, offline
 
 SMALL = [
@@ -31,16 +30,15 @@ SMALL = [
 
 def train(runs_dir: Path, kill: bool) -> RunFolder:
     """A run at its end; with `kill` after it was killed once, two epochs in."""
-    line = [sys.executable, "-m", "lmkit", "train", *SMALL, f"runs_dir={runs_dir}"]
     environment = os.environ | {"WANDB_DATA_DIR": str(runs_dir / "tables")}
     environment.pop("WANDB_SERVICE", None)  # of this process, which would hold what is killed
-    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, env=environment)
+    process = Line(Path.cwd(), "train", *SMALL, f"runs_dir={runs_dir}", environment=environment)
     while kill and process.poll() is None:
         files = list(runs_dir.glob("*/metrics.csv"))
         if files and MetricsFile(files[0]).latest().get("epoch", 0) > 2:
             process.kill()
         time.sleep(0.005)
-    assert process.wait() == (-9 if kill else 0)
+    assert process.ended().returncode == (-9 if kill else 0)
     if kill:
         return train(runs_dir, kill=False)
     (config,) = runs_dir.glob("*/config.yaml")

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import rich
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.leave import INTERRUPTED, LEFT
@@ -36,6 +37,7 @@ def typed(folder: Path, terminal: str, *arguments: str) -> None:
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", closefd=False)
     os.environ |= {"TERM": "xterm", "COLUMNS": "100"}
+    rich.reconfigure()  # the server's console is that of a process without a terminal
     os.chdir(folder)
     sys.argv = ["lmkit", *arguments]
     main()
@@ -81,11 +83,13 @@ class Terminal:
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     """One in which a run of many epochs trains."""
     shown = Terminal(tmp_path, "train", *WITH_BAR, "max_epochs=5000")
-    shown.wait_for(r"epoch [3-9] of 5,000")
-    yield shown
-    if shown.process.is_alive():
-        shown.process.kill()
-    shown.process.join()
+    try:
+        shown.wait_for(r"epoch [3-9] of 5,000")
+        yield shown
+    finally:
+        if shown.process.is_alive():
+            shown.process.kill()
+        shown.process.join()
 
 
 def log(folder: Path) -> str:

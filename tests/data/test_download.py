@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -249,8 +250,11 @@ def test_command_line(host, tmp_path, monkeypatch, capsys):
     assert f"LMKIT_DATA={tmp_path}" in capsys.readouterr().out
     assert (tmp_path / "penn" / "train.txt").read_bytes() == TEXT
     (tmp_path / "penn" / "train.txt").write_text("mine")
-    with pytest.raises(SystemExit, match=r"^error: .*train\.txt is there already"):
+    with pytest.raises(SystemExit, match="^1$"):
         main(["penn", "--root", str(tmp_path)])
+    assert re.search(
+        r"^error: .*train\.txt is there already", capsys.readouterr().err, re.MULTILINE
+    )
 
 
 def test_command_line_takes_the_root_from_the_environment(host, tmp_path, monkeypatch):

@@ -103,9 +103,12 @@ def test_points_that_are_no_longer_asked_for_count_until_they_are_forgotten(
     assert len(SweepFolder.find(str(sweep.path), ".").manifest.points) == 3
 
 
-def test_an_unknown_sweep_is_one_line(monkeypatch, tmp_path):
-    with pytest.raises(SystemExit, match="error: mine is no sweep"):
+def test_an_unknown_sweep_is_one_line(monkeypatch, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="^1$"):
         typed(monkeypatch, "status", "mine", "--runs-dir", str(tmp_path))
+    error = capsys.readouterr().err
+    assert error.startswith("error: mine is no sweep")
+    assert error.count("\n") == 1
 
 
 def test_long_sweeps_show_only_what_is_under_way(sweep_of, capsys):

@@ -250,7 +250,7 @@ def test_command_line(host, tmp_path, monkeypatch, capsys):
     assert f"LMKIT_DATA={tmp_path}" in capsys.readouterr().out
     assert (tmp_path / "penn" / "train.txt").read_bytes() == TEXT
     (tmp_path / "penn" / "train.txt").write_text("mine")
-    with pytest.raises(SystemExit, match="^1$"):
+    with pytest.raises(SystemExit, match=r"^1$"):
         main(["penn", "--root", str(tmp_path)])
     assert re.search(
         r"^error: .*train\.txt is there already", capsys.readouterr().err, re.MULTILINE

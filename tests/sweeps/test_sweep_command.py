@@ -104,7 +104,7 @@ def test_points_that_are_no_longer_asked_for_count_until_they_are_forgotten(
 
 
 def test_an_unknown_sweep_is_one_line(monkeypatch, tmp_path, capsys):
-    with pytest.raises(SystemExit, match="^1$"):
+    with pytest.raises(SystemExit, match=r"^1$"):
         typed(monkeypatch, "status", "mine", "--runs-dir", str(tmp_path))
     error = capsys.readouterr().err
     assert error.startswith("error: mine is no sweep")

@@ -24,6 +24,7 @@ _SHORT = {
     "head.num_partitions": "J",
 }
 _SOURCES = "sources."  # hashes, by the classes of a user
+_TRUNK = "trunk._target_"
 _MOST_IN_LABEL = 4  # differences
 
 
@@ -48,7 +49,8 @@ def deciding_settings(payload: Mapping[str, object]) -> dict[str, object]:
 def labels(names: Sequence[RunNames], settings: Sequence[Settings]) -> list[str]:
     """The name of each head, with the settings in which it differs from others of that name.
 
-    Where there are more than a few differences, a number stands for all but the first.
+    Where there are more than a few differences, the trunk's name stands for them if each head has a
+    trunk of another class, whose options come with it; else a number stands for all but the first.
 
     Args:
         names: of the runs with these heads.
@@ -60,7 +62,9 @@ def labels(names: Sequence[RunNames], settings: Sequence[Settings]) -> list[str]
         peers = [s for n, s in zip(names, settings, strict=True) if n.head == head]
         options = differing_settings(peers)
         texts = list(dict.fromkeys(_in_words(o, run_settings, run_names) for o in options))
-        if len(texts) > _MOST_IN_LABEL:
+        if len(texts) > _MOST_IN_LABEL and len({s.get(_TRUNK) for s in peers}) == len(peers):
+            texts = [run_names.trunk]
+        elif len(texts) > _MOST_IN_LABEL:
             index = next(i for i, peer in enumerate(peers) if peer is run_settings)
             texts = [*texts[: _MOST_IN_LABEL - 1], f"… #{index + 1}"]
         labels.append(f"{head} ({', '.join(texts)})" if texts else head)
@@ -114,7 +118,7 @@ def _in_words(option: str, settings: Settings, names: RunNames) -> str:
     """`c=−1.5`: the last part of the option and its value, or the name of what it makes."""
     if option.startswith("trigger."):
         return names.trigger
-    if option == "trunk._target_":
+    if option == _TRUNK:
         return names.trunk
     value = settings.get(option)
     if option == "finetuned":

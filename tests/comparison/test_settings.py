@@ -8,8 +8,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from lmkit.cli.entry import compose, plain_config
-from lmkit.comparison.settings import _IGNORED, _SHORT, _leaves
+from lmkit.comparison.settings import _IGNORED, _SHORT, _leaves, labels
 from lmkit.runs.identity import identity
+from lmkit.runs.names import RunNames
 
 LINES = (
     "head/transform=plif",
@@ -48,3 +49,28 @@ def test_what_a_head_takes_from_the_trunk_tells_no_runs_apart(sections):
     }
     assert len(derived) > 5
     assert derived <= set(_IGNORED)
+
+
+def labelled(*trunks: str, **of_first: object) -> list[str]:
+    """The labels of one head on trunks, each with five options of its own."""
+    settings = [
+        {"trunk._target_": trunk, **{f"trunk.o{i}": (trunk, i) for i in range(5)}}
+        for trunk in trunks
+    ]
+    settings[0] |= of_first
+    names = [RunNames("GSS", "gss", (0,), trunk, "SGD", "PTB", "PTB") for trunk in trunks]
+    return labels(names, settings)
+
+
+def test_many_differences_of_trunks_are_their_names():
+    assert labelled("LSTM", "Transformer") == ["GSS (LSTM)", "GSS (Transformer)"]
+
+
+def test_many_differences_within_a_trunk_have_a_number():
+    two = labelled("LSTM", "LSTM", **{f"optimizer.o{i}": i for i in range(5)})
+    assert two == [
+        "GSS (o0=0, o1=1, o2=2, … #1)",
+        "GSS (o0=none, o1=none, o2=none, … #2)",
+    ]
+    three = labelled("LSTM", "Transformer", "LSTM", **{"optimizer.lr": 5})
+    assert [each.rpartition(", ")[2] for each in three] == ["… #1)", "… #2)", "… #3)"]

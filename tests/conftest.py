@@ -162,7 +162,12 @@ def make_run() -> Callable[..., Path]:
                 section = section[part]
             section[key] = value
         config |= {"name": name, "seed": seed, "threads": 1, "callbacks": {}}
-        config["data"] = {"name": "penn", "root": "data", "train_tokens": train_tokens}
+        of_data = {
+            option.removeprefix("data."): value
+            for option, value in (options or {}).items()
+            if option.startswith("data.")
+        }
+        config["data"] = {"name": "penn", "root": "data", "train_tokens": train_tokens} | of_data
         is_penn = sizes[0] == 10000 and train_tokens is None
         sha256 = PENN_SHA256 if is_penn else f"data of {sizes[0]} words {train_tokens}"
         its_identity = identity(config, sha256, "cpu")

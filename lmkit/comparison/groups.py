@@ -47,6 +47,7 @@ class Corpus(NamedTuple):
     title: str  # "Penn Treebank (first 200,000 training tokens)"
     short: str  # "PTB"
     train_tokens: int | None  # that were taken from the start of a longer text; None: all of it
+    subwords: int | None  # of the vocabulary; None: its tokens are words
     num_words: int | None  # of the vocabulary, as the spectra of most runs tell
     test_contexts: int | None  # of most runs: windows.test_batch_size changes it
 
@@ -271,6 +272,7 @@ def _corpus(runs: Sequence[FinishedRun]) -> Corpus:
         first.names.corpus + cut,
         first.names.corpus_short,
         train_tokens,
+        _count(data.get("vocab_size")) if data.get("tokenizer") == "bpe" else None,
         _most_frequent(map(counted_words, runs)),
         _most_frequent(map(counted_contexts, runs)),
     )
@@ -301,13 +303,16 @@ def _disagreements(corpus: Corpus, runs: Sequence[FinishedRun]) -> Iterator[str]
             )
 
 
-def _larger_first(corpus: Corpus) -> tuple[str, float, str]:
-    """Within a name the corpus with the larger training text."""
-    return corpus.name, -(corpus.train_tokens or math.inf), corpus.sha256
+def _larger_first(corpus: Corpus) -> tuple[str, int, float, str]:
+    """Within a name words before subwords, and the corpus with the larger training text."""
+    size = -(corpus.train_tokens or math.inf)
+    return corpus.name, corpus.subwords or 0, size, corpus.sha256
 
 
 def _key(corpus: Corpus, taken: set[str]) -> str:
     name = "".join(c if c.isalnum() else "_" for c in corpus.name)
+    if corpus.subwords is not None:
+        name += f"_bpe_{corpus.subwords}"
     candidates = (name, f"{name}_{corpus.train_tokens or 'all'}", f"{name}_{corpus.sha256[:8]}")
     return next(key for key in candidates if key not in taken)
 

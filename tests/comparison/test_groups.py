@@ -98,6 +98,14 @@ def test_each_corpus_has_its_study_the_whole_one_first(tmp_path, make_run):
     ]
 
 
+def test_a_study_of_subwords_comes_after_that_of_words_and_says_so(tmp_path, make_run):
+    subwords = {"data.tokenizer": "bpe", "data.vocab_size": 4000}
+    make_run(tmp_path, 1, sizes=(4000, 111000), train_tokens=300000, options=subwords)
+    make_run(tmp_path, 1, train_tokens=300000)
+    per_corpus, _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    assert [study.key for study in per_corpus] == ["penn", "penn_bpe_4000"]
+
+
 def test_the_baseline_is_the_group_that_differs_in_least(runs, study_of):
     study, _ = study_of(runs)
     by_label = {group.label: group for group in study.groups}

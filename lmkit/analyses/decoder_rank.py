@@ -8,7 +8,6 @@ Files of runs that an earlier version wrote have neither.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmkit.analyses.analysis import Content, MeasuredRun
@@ -18,7 +17,7 @@ from lmkit.comparison.run_files import Measurement
 from lmkit.presentation.spectrum_figures import LabelledSpectrum
 from lmkit.presentation.tables import DASH, Cell, Column, number, whole
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.spectrum_files import read_spectrum, write_spectrum
+from lmkit.runs.spectrum_files import decoder_spectrum, read_spectrum, write_spectrum
 
 if TYPE_CHECKING:  # it brings torch
     from lmkit.training.model_spectrum import Spectrum
@@ -44,20 +43,15 @@ def stored(
     measures = None if weight is None else weight.measures.to_dict()
     if weight is not None and measures is not None:
         values = weight.singular_values.cpu().numpy()
-        write_spectrum(_file(folder, checkpoint), values, measures)
+        write_spectrum(decoder_spectrum(folder, checkpoint), values, measures)
     return {"mean_cosine": mean_cosine, "weight_spectrum": measures}
-
-
-def _file(folder: RunFolder, checkpoint: str) -> Path:
-    last = "_last" if checkpoint == "last" else ""
-    return folder.spectra / f"decoder_weight{last}.npz"
 
 
 def weight_figure(run: MeasuredRun, checkpoint: str) -> list[LabelledSpectrum]:
     """The weight's spectrum for the figure of one run or model; none where it has none."""
     if not run.content.get("weight_spectrum"):
         return []
-    spectrum = read_spectrum(_file(run.folder, checkpoint))
+    spectrum = read_spectrum(decoder_spectrum(run.folder, checkpoint))
     return [LabelledSpectrum("decoder's weight", spectrum.relative_S, spectrum.measures)]
 
 

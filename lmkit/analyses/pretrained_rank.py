@@ -14,7 +14,7 @@ from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.presentation.checkpoint_curves import Panel, Points
 from lmkit.presentation.tables import decimal
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.spectrum_files import write_spectrum
+from lmkit.runs.spectrum_files import measured_stem, write_spectrum
 
 
 def measure_rank(
@@ -40,7 +40,7 @@ def measure_rank(
     )
     weight = evaluation.spectrum.weight_spectrum(loaded.model.head)
     values = spectrum.singular_values.cpu().numpy()
-    path = folder.spectra / spectrum_file(text, matrix, count)
+    path = folder.spectra / f"{measured_stem(text, matrix, count, 'best')}.npz"
     write_spectrum(path, values, spectrum.measures.to_dict())
     return {
         "matrix": matrix,
@@ -51,11 +51,6 @@ def measure_rank(
         "spectrum": spectrum.measures.to_dict(),
         **decoder_rank.stored(folder, "best", weight, statistics.mean_cosine),
     }
-
-
-def spectrum_file(text: str, matrix: str, count: int) -> str:
-    """The name of the file with the singular values over so many contexts of a text."""
-    return f"{text}_{matrix}_{count}.npz"
 
 
 def cells(content: Content) -> dict[str, str]:

@@ -46,7 +46,7 @@ from lmkit.presentation.spectrum_figures import (
 from lmkit.presentation.tables import Cell, Column, Table, whole, word
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.spectrum_files import read_spectrum, write_spectrum
+from lmkit.runs.spectrum_files import measured_stem, read_spectrum, write_spectrum
 
 _MATRICES = {"log_probs": "log P", "transformed_logits": "transformed logits"}
 _MEASURES = {
@@ -147,9 +147,8 @@ class Rank(Analysis):
 
     def _file_stem(self, content: Content, contexts: int | str | None = None) -> str:
         """Ends the names of a measurement's files."""
-        last = "_last" if self.checkpoint == "last" else ""
         count = contexts or content["spectrum"]["num_contexts"]
-        return f"{content['split']}_{self.matrix}_{count}{last}"
+        return measured_stem(content["split"], self.matrix, count, self.checkpoint)
 
     def _title(self, content: Content) -> str:
         of = f"{_MATRICES[self.matrix]} of {self.first.named(content['split'])}"

@@ -273,13 +273,13 @@ def _corpus(runs: Sequence[FinishedRun]) -> Corpus:
         first.names.corpus_short,
         train_tokens,
         _count(data.get("vocab_size")) if data.get("tokenizer") == "bpe" else None,
-        _most_frequent(map(counted_words, runs)),
-        _most_frequent(map(counted_contexts, runs)),
+        most_frequent(map(counted_words, runs)),
+        most_frequent(map(counted_contexts, runs)),
     )
 
 
-def _most_frequent(counts: Iterable[int | None]) -> int | None:
-    """The count that most runs have; of equals the larger; None where no run has one."""
+def most_frequent(counts: Iterable[int | None]) -> int | None:
+    """The count that most have; of equals the larger; None where none has one."""
     times = Counter(count for count in counts if count is not None)
     return max(times, key=lambda count: (times[count], count), default=None)
 

@@ -5,9 +5,7 @@ The tolerance of the rank depends on the number of contexts: ranks compare only 
 
 from __future__ import annotations
 
-from collections import Counter
-
-from lmkit.comparison.groups import Group, Spread, Study, spread_of
+from lmkit.comparison.groups import Group, Spread, Study, most_frequent, spread_of
 from lmkit.comparison.run_files import Files
 from lmkit.runs.finished import FinishedRun
 
@@ -24,12 +22,11 @@ def ranks_on_test(run: FinishedRun, files: Files) -> dict[int, int]:
 
 def rank_contexts(study: Study, files: Files) -> int | None:
     """The number of test contexts at which most groups have ranks; of equals the larger."""
-    counts = Counter(
+    return most_frequent(
         count
         for group in study.groups
         for count in {n for run in group.runs for n in ranks_on_test(run, files)}
     )
-    return max(counts, key=lambda count: (counts[count], count), default=None)
 
 
 def rank_at(group: Group, files: Files, num_contexts: int | None) -> Spread | None:

@@ -6,7 +6,6 @@ spectrum, the contexts' directions and the share of the gradient that passes.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,9 +13,9 @@ from lmkit.analyses.analysis import Content, MeasuredRun
 from lmkit.analyses.decoder_rank import ENTROPY_RANK, MEAN_COSINE, entropy_ranks, mean_cosines
 from lmkit.analyses.gradient_bottleneck import GradientBottleneck, check, panel
 from lmkit.analyses.predictions import Predictions
-from lmkit.analyses.pretrained_rank import panels, spectrum_file
+from lmkit.analyses.pretrained_rank import panels
 from lmkit.comparison.cells import listed
-from lmkit.comparison.groups import Group, Study, median_run, spread_of
+from lmkit.comparison.groups import Group, Study, median_run, most_frequent, spread_of
 from lmkit.comparison.ranks import rank_contexts
 from lmkit.comparison.run_files import RANK, Files, Measurement
 from lmkit.presentation.checkpoint_curves import checkpoint_curves, has_curves
@@ -26,6 +25,7 @@ from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, number,
 from lmkit.report.tokenizers import test_text
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.spectrum_files import measured_stem
 
 _MATRIX, _EPSILON = "log_probs", "0.0001"
 _SHOWN = 8  # spectra of a figure
@@ -93,8 +93,7 @@ class _OfText(NamedTuple):
     @property
     def contexts(self) -> int | None:
         """The number of contexts at which most models have ranks; of equals the larger."""
-        counts = Counter(count for model in self.models for count in model.ranks)
-        return max(counts, key=lambda count: (counts[count], count), default=None)
+        return most_frequent(count for model in self.models for count in model.ranks)
 
 
 def pretrained_models(
@@ -287,8 +286,9 @@ def _spectra(index: int, text: _OfText, files: Files) -> list[Drawing]:
         rank, step = model.rank(text.contexts), model.about["step"]
         if rank is not None:
             label = model.place.name if step is None or not one_family else f"step {step:,}"
-            file = spectrum_file(rank["split"], _MATRIX, rank["spectrum"]["num_contexts"])
-            stored.append((label, files.spectrum(model.place, file)))
+            count = rank["spectrum"]["num_contexts"]
+            stem = measured_stem(rank["split"], _MATRIX, count, "best")
+            stored.append((label, files.spectrum(model.place, f"{stem}.npz")))
     for own in text.own:
         if own.measured:
             run = median_run(list(own.measured))

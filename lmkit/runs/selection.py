@@ -22,7 +22,7 @@ A YAML list means the runs of all its entries, each with filters of its own:
 Where a folder with runs and a sweep have the same name, the folder is meant.
 
 Where pretrained models count too, a place also names what was measured of them: the folder of a
-model, a folder of such folders, or a pattern. They pass no filter.
+model, a folder of such folders, or a pattern. A filter leaves all of them out.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def select_runs(
         with_models: whether pretrained models count too.
 
     Raises: UserError when an entry names no run, or no run that it names has finished. Where
-        pretrained models count, they will do.
+        pretrained models count, one of them is enough.
     """
     folders: dict[Path, RunFolder] = {}
     models: dict[Path, RunFolder] = {}

@@ -13,6 +13,7 @@ import torch
 
 from lmkit.errors.user_error import UserError
 from lmkit.trunk.transformer import Transformer
+from lmkit.trunk.transformer import rotated as plain_rotated
 
 V, B = 17, 3
 SIZES = {"num_words": V, "emb_dim": 6, "hidden_dim": 8, "out_dim": 6, "num_layers": 3}
@@ -175,13 +176,20 @@ def test_weights_begin_within_the_bounds_of_linear_layers_and_of_gpt2():
             assert 0.99 * bound < largest <= bound, name
 
 
-def test_in_bfloat16_the_state_stays_in_full_precision():
+def test_in_bfloat16_state_and_rotations_stay_in_full_precision(monkeypatch):
+    turned_dtypes = set()
+
+    def rotated(x, phase):
+        turned_dtypes.add(x.dtype)
+        return plain_rotated(x, phase)
+
+    monkeypatch.setattr("lmkit.trunk.transformer.rotated", rotated)
     model, tokens = trunk(hidden_dim=32).float(), text(14)
     whole = in_windows(model, tokens, [14])
     with torch.autocast("cpu", torch.bfloat16):
         output = model(tokens[:9], model.initial_state(B))
         rest = model(tokens[9:], output.state)
-    assert {memory.dtype for memory, _ in rest.state} == {torch.float32}
+    assert {memory.dtype for memory, _ in rest.state} == turned_dtypes == {torch.float32}
     error = (torch.cat([output.raw_TBD, rest.raw_TBD]) - whole).abs().max()
     assert 0 < error < 0.05 * whole.abs().max()
 

@@ -147,6 +147,7 @@ def make_run() -> Callable[..., Path]:
         options: dict[str, object] | None = None,
         name: str = "penn_small",
         train_tokens: int | None = None,
+        trunk: str = "AWD-LSTM",
     ) -> Path:
         its_mixture, its_transform = MIXTURES[mixture], TRANSFORMS[transform]
         trigger_name, suffix = TRIGGERS[trigger]
@@ -174,7 +175,7 @@ def make_run() -> Callable[..., Path]:
         its_head = head_name([its_mixture[0], its_transform[0]])
         place = (0, its_mixture[1], its_transform[1])
         corpus = ("Penn Treebank", "PTB")
-        names = RunNames(its_head, family_of(its_head), place, "AWD-LSTM", trigger_name, *corpus)
+        names = RunNames(its_head, family_of(its_head), place, trunk, trigger_name, *corpus)
         folder = RunFolder.of(root, name, its_identity)
         folder.prepare(yaml.safe_dump(config), its_identity, names)
         measures = _spectrum_measures(contexts, sizes[0], rank)

@@ -26,7 +26,6 @@ from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import (
     COLUMN,
     INK,
-    MARKERS,
     SERIES,
     WIDE,
     figure,
@@ -35,6 +34,7 @@ from lmkit.presentation.style import (
 )
 from lmkit.presentation.tables import Column, Heading, Row, Table, absent, interval, number
 from lmkit.report.gss_heat_maps import C, K, c_and_k, groups_over_c_and_k, heat_maps, signed
+from lmkit.report.kinds import kinds
 
 Window = tuple[float, float]
 
@@ -54,7 +54,8 @@ class RankedGroup(NamedTuple):
 
     rank: float
     test_ppl: float
-    head: str
+    kind: str  # the head, and the trunk where there are several
+    trunk: str
     runs: int
 
 
@@ -116,11 +117,13 @@ def rank_and_perplexity(study: Study, files: Files, window: Window | None) -> Se
 def ranked_groups(groups: Sequence[Group], files: Files, contexts: int | None) -> list[RankedGroup]:
     """Means over the runs that have a rank over so many test contexts, a point for each group."""
     points = []
-    for group in groups:
-        runs = ranked_runs([group], files, contexts)
-        if runs:
-            rank, test_ppl = (float(np.mean([run[i] for run in runs])) for i in (0, 1))
-            points.append(RankedGroup(rank, test_ppl, group.head.name, len(runs)))
+    for kind in kinds(groups):
+        for group in kind.groups:
+            runs = ranked_runs([group], files, contexts)
+            if runs:
+                rank, test_ppl = (float(np.mean([run[i] for run in runs])) for i in (0, 1))
+                trunk = group.names.trunk
+                points.append(RankedGroup(rank, test_ppl, kind.name, trunk, len(runs)))
     return points
 
 
@@ -191,6 +194,10 @@ def _correlations(
     rows = [
         *_rows_with_window("GSS over (c, k)", of_gss, window, as_published),
         *_rows_with_window("all heads, pooled", of_all, window, {}),
+        *(
+            _correlation_row(f"all heads, {trunk}", "all", points, None)
+            for trunk, points in by_trunk(of_all).items()
+        ),
     ]
     if not rows:
         return []
@@ -201,10 +208,11 @@ def _correlations(
     within_heads = _within_heads_row(of_all)
     if within_heads is not None:
         rows.append(within_heads)
+        on_a_trunk = " on each trunk" if by_trunk(of_all) else ""
         notes.append(
-            "within heads: of each head with at least two points, how rank and perplexity deviate "
-            "from that head's means (partial correlation, Fisher's interval); pooled, differences "
-            "between heads count too"
+            f"within heads: of each head{on_a_trunk} with at least two points, how rank and "
+            "perplexity deviate from that head's means (partial correlation, Fisher's interval); "
+            "pooled, differences between heads count too"
         )
     notes += _window_notes(rows, window)
     if published and of_gss and differences:
@@ -277,8 +285,17 @@ def _correlation_row(
     ]
 
 
+def by_trunk(points: Sequence[RankedGroup]) -> dict[str, list[RankedGroup]]:
+    """The points of each trunk that has enough; none where all are of one trunk."""
+    found: dict[str, list[RankedGroup]] = {}
+    for point in points:
+        found.setdefault(point.trunk, []).append(point)
+    several = len(found) > 1
+    return {k: found[k] for k in sorted(found) if several and len(found[k]) >= FEWEST_POINTS}
+
+
 def correlate_within_heads(points: Sequence[RankedGroup]) -> WithinCorrelation | None:
-    """Of heads with several points; None where there are too few of them."""
+    """Of heads with several points (on one trunk); None where there are too few of them."""
     heads = _heads_with_several(points)
     return correlate_within(
         [[point.rank for point in of_head] for of_head in heads],
@@ -287,10 +304,10 @@ def correlate_within_heads(points: Sequence[RankedGroup]) -> WithinCorrelation |
 
 
 def _heads_with_several(points: Sequence[RankedGroup]) -> list[list[RankedGroup]]:
-    by_head: dict[str, list[RankedGroup]] = {}
+    of_kinds: dict[str, list[RankedGroup]] = {}
     for point in points:
-        by_head.setdefault(point.head, []).append(point)
-    return [of_head for of_head in by_head.values() if len(of_head) > 1]
+        of_kinds.setdefault(point.kind, []).append(point)
+    return [of_kind for of_kind in of_kinds.values() if len(of_kind) > 1]
 
 
 def _within_heads_row(points: Sequence[RankedGroup]) -> Row | None:
@@ -343,20 +360,17 @@ def _gss_scatter(
 
 def _scatter(study: Study, files: Files, contexts: int | None) -> Drawing:
     drawn, axes = _axes_of_rank((COLUMN[0], COLUMN[1] + 0.4), contexts)
-    by_head: dict[str, list[Group]] = {}
-    for group in study.groups:
-        by_head.setdefault(group.head.name, []).append(group)
-    for i, (name, groups) in enumerate(by_head.items()):
-        points = ranked_runs(groups, files, contexts)
+    for kind in kinds(study.groups):
+        points = ranked_runs(kind.groups, files, contexts)
         axes.scatter(
             [p.rank for p in points],
             [p.test_ppl for p in points],
             s=20,
-            color=SERIES[i % len(SERIES)],
-            marker=MARKERS[(i + i // len(SERIES)) % len(MARKERS)],
+            color=kind.color,
+            marker=kind.marker,
             edgecolor=INK,
             linewidth=0.3,
-            label=name,
+            label=kind.name,
             zorder=3,
         )
     legend_below(axes)

@@ -16,8 +16,9 @@ from lmkit.comparison.groups import Group, Spread, Study, spread_of
 from lmkit.comparison.ranks import rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Drawing, Section
-from lmkit.presentation.style import INK, MARKERS, SERIES, WIDE, figure, legend_below
+from lmkit.presentation.style import INK, WIDE, figure, legend_below
 from lmkit.presentation.tables import Column, Heading, Row, Table, counted
+from lmkit.report.kinds import kinds
 
 
 class Measured(NamedTuple):
@@ -133,19 +134,24 @@ def _drawing(study: Study, every: Sequence[Measured], contexts: int | None) -> D
     axes.remove()
     left, middle, right = drawn.subplots(1, 3)
     ranks = f"rank of log P ({contexts:,} contexts)" if contexts else "rank of log P"
-    names = list(dict.fromkeys(m.group.head.name for m in every))
-    for m in every:
-        i = names.index(m.group.head.name)
-        look = {
-            "color": SERIES[i % len(SERIES)],
-            "marker": MARKERS[(i + i // len(SERIES)) % len(MARKERS)],
-        }
-        for axes, x, y in ((left, m.rank, m.ppl), (middle, m.lost, m.ppl), (right, m.rank, m.lost)):
-            if x and y:
-                drawn_before = axes.get_legend_handles_labels()[1]
-                label = None if names[i] in drawn_before else names[i]
+    measured = {m.group: m for m in every}
+    for kind in kinds([m.group for m in every]):
+        of_kind = [measured[group] for group in kind.groups]
+        for axes, pairs in (
+            (left, [(m.rank, m.ppl) for m in of_kind]),
+            (middle, [(m.lost, m.ppl) for m in of_kind]),
+            (right, [(m.rank, m.lost) for m in of_kind]),
+        ):
+            at = [(x.mean, y.mean) for x, y in pairs if x and y]
+            if at:
                 axes.scatter(
-                    [x.mean], [y.mean], s=20, edgecolor=INK, linewidth=0.3, label=label, **look
+                    *zip(*at, strict=True),
+                    s=20,
+                    color=kind.color,
+                    marker=kind.marker,
+                    edgecolor=INK,
+                    linewidth=0.3,
+                    label=kind.name,
                 )
     left.set(xlabel=ranks, ylabel="test perplexity")
     middle.set(xlabel="gradient's norm lost, %", ylabel="test perplexity")

@@ -1,0 +1,56 @@
+"""Ranks beside perplexities of hand-made runs, whose correlations are known."""
+
+from __future__ import annotations
+
+import pytest
+
+from lmkit.cli.entry import experiment_config
+from lmkit.comparison.groups import studies
+from lmkit.comparison.run_files import Files
+from lmkit.report.kinds import kinds
+from lmkit.report.rank_and_perplexity import rank_and_perplexity
+from lmkit.report.summary import summary
+from lmkit.runs.selection import select_runs
+
+# On either trunk a higher rank comes with a lower perplexity; over both together it does not.
+_LSTM = ((402, 60.0), (6000, 59.0), (9000, 58.0))
+_TRANSFORMER = ((5000, 70.0), (8000, 68.0), (9900, 66.0))
+
+
+@pytest.fixture
+def two_trunks(tmp_path, make_run):
+    heads = ({}, {"transform": "gss"}, {"mixture": "softmaxes"})
+    for head, (rank, ppl), (other_rank, other_ppl) in zip(heads, _LSTM, _TRANSFORMER, strict=True):
+        make_run(tmp_path, 1, ppl, rank, **head)
+        make_run(tmp_path, 1, other_ppl, other_rank, **head, trunk="Transformer",
+                 options={"trunk.hidden_dim": 100})  # fmt: skip
+    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    return study
+
+
+def test_where_there_are_several_trunks_each_is_correlated_alone(two_trunks):
+    section = rank_and_perplexity(two_trunks, Files(), None)
+    table = section.blocks[0]
+    assert [column.name for column in table.columns[2:5:2]] == ["points", "Pearson's r"]
+    rows = {row[0].text: (row[2].values[0], row[4].values[0]) for row in table.rows}
+    assert rows["all heads, AWD-LSTM"] == (3, pytest.approx(-0.985, abs=0.001))
+    assert rows["all heads, Transformer"] == (3, pytest.approx(-0.99, abs=0.01))
+    assert rows["all heads, pooled"][1] > 0.1
+    assert not any("within" in name for name in rows)  # no head has two points on one trunk
+    (sentence,) = summary(two_trunks, [], Files())
+    assert "of AWD-LSTM alone r = −0.99 (3 groups); of Transformer alone r = −0.99" in sentence
+
+
+def test_a_trunk_has_a_marker_and_a_head_a_colour(two_trunks):
+    looks = {kind.name: (kind.color, kind.marker) for kind in kinds(two_trunks.groups)}
+    assert len(looks) == len(set(looks.values())) == 6
+    colour, marker = looks["GSS (Transformer)"]
+    assert looks["GSS (AWD-LSTM)"][0] == colour
+    assert looks["Softmax (Transformer)"][1] == marker
+
+
+def test_of_one_trunk_each_head_has_a_marker(two_trunks):
+    one = [group for group in two_trunks.groups if group.names.trunk == "AWD-LSTM"]
+    looks = {kind.name: kind.marker for kind in kinds(one)}
+    assert set(looks) == {"Softmax", "GSS", "MoS"}
+    assert len(set(looks.values())) == 3

@@ -215,7 +215,7 @@ def _correlations(
             "pooled, differences between heads count too"
         )
     notes += _window_notes(rows, window)
-    if published and of_gss and differences:
+    if len(of_gss) >= FEWEST_POINTS and published and differences:
         notes.append(
             "the runs over (c, k) are not the published grid, so that no published r stands "
             f"beside theirs: {'; '.join(differences)}"

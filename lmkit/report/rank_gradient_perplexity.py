@@ -123,9 +123,8 @@ def _correlations(every: Sequence[Measured]) -> list[str]:
         found = correlate([x for x, _ in points], [y for _, y in points])
         if found.spearman is not None:
             groups = counted(len(points), "group")
-            notes.append(
-                f"Spearman's ρ of perplexity with {name}: {found.spearman:.2f} ({groups})."
-            )
+            rho = f"{found.spearman:.2f}".replace("-", "−")
+            notes.append(f"Spearman's ρ of perplexity with {name}: {rho} ({groups}).")
     return notes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 import lmkit as package
-from lmkit.cli.entry import experiment_config
+from lmkit.cli.entry import compose, experiment_config, plain_config
 from lmkit.comparison.baselines import with_baselines
 from lmkit.comparison.groups import studies
 from lmkit.comparison.published_runs import published_of
@@ -24,6 +25,7 @@ from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
 from tests.claims.conftest import typed_in
+from tests.integration.test_resume import assert_same_run, kill_after, to_the_end
 
 TINY = (
     *("data=text", "threads=1", "logger=csv", "callbacks.progress_bar=null"),
@@ -213,3 +215,23 @@ def test_what_has_no_subwords_is_refused_by_name(
     refused: Callable[..., str], options: tuple[str, ...], message: str
 ):
     assert message in refused("train", "logger=csv", *options)
+
+
+def test_killed_between_epochs_a_run_of_subwords_ends_with_the_same_bits(place, tmp_path):
+    line = [*TINY, f"data.root={place / 'text'}", f"name={SUBWORDS}", *BPE]
+    config = plain_config(compose("train", [*line, f"runs_dir={tmp_path}"]))
+    killed = kill_after(config, rows=1)
+    assert killed, "the run ended before it could be killed"
+    assert_same_run(run_in(place, SUBWORDS), to_the_end(config))
+
+
+def test_a_run_of_subwords_is_finetuned_with_its_subwords(place, tmp_path, monkeypatch):
+    run = shutil.copytree(run_in(place, SUBWORDS).path, tmp_path / "runs" / "of_subwords")
+    lmkit = typed_in(tmp_path, monkeypatch)
+    quiet = ("logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null")
+    lmkit("finetune", f"run={run}", f"data_root={place / 'text'}", "lr=1", "max_epochs=1", *quiet)
+    (finetuned,) = (f.parent for f in run.parent.glob("*_finetune-*/result.json"))
+    metrics, before = (RunFolder(f).read_result().metrics for f in (finetuned, run))
+    assert metrics["test_text"] == before["test_text"]
+    assert metrics["test_ppl"] < metrics["test_word_ppl"]
+    assert metrics["test_word_ppl"] != before["test_word_ppl"]

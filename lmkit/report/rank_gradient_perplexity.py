@@ -94,9 +94,10 @@ def _table(study: Study, every: Sequence[Measured], contexts: int | None) -> Tab
         for m in every
     ]
     over = sorted({count for m in every for count in m.contexts})
+    groups = [m.group for m in every]
+    means = ": mean ± one standard deviation over seeds" if _have_spread(groups) else ""
     caption = (
-        f"All groups on {study.short}, {seeds_in_words([m.group for m in every])}: mean ± one "
-        "standard deviation over seeds. The gradients are those of "
+        f"All groups on {study.short}, {seeds_in_words(groups)}{means}. The gradients are those of "
         f"{' or '.join(f'{count:,}' for count in over)} contexts."
     )
     return Table(
@@ -108,6 +109,10 @@ def _table(study: Study, every: Sequence[Measured], contexts: int | None) -> Tab
         _correlations(every),
         is_main=True,
     )
+
+
+def _have_spread(groups: Sequence[Group]) -> bool:
+    return any(len(group.runs) > 1 for group in groups)
 
 
 def _correlations(every: Sequence[Measured]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import yaml
 from rich.console import Console
 
 from lmkit.data.toy import ToyLanguage
@@ -193,6 +194,16 @@ def restore_metrics(folder: RunFolder, check_lock: Callable[[], None]) -> None:
     file.restore(step, copy)
     measures = SpectrumMeasures(**result.metrics["test_spectrum"])
     file.append(step + 1, result.budget.epochs, _test_row(result.metrics, measures))
+
+
+def restore_config(folder: RunFolder, check_lock: Callable[[], None]) -> None:
+    """Makes the `config.yaml` of a finished run anew, from its last or its best checkpoint.
+
+    Raises: UserError when that is damaged, or the file cannot be written; LockLost.
+    """
+    checkpoint = load_checkpoint(folder.last if folder.last.exists() else folder.best)
+    config = yaml.safe_dump(checkpoint["lmkit"]["config"], sort_keys=False)
+    folder.write_config(config, check_lock)
 
 
 def _draw(trained: Trained, metrics: Metrics, spectrum: Spectrum) -> None:

@@ -6,7 +6,7 @@ Torch and Lightning are imported once there is something to train: a finished ru
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from lmkit.runs.retention import drop_surplus, require_last
 from lmkit.runs.tidy import locks_beside, tidy
 from lmkit.training.definition import RunDefinition, define
 from lmkit.training.make import make
+
+_Restore = Callable[[RunFolder, Callable[[], None]], None]  # it is handed the lock's check
 
 BARS = "progress_bar"  # the callback that changes nothing and leaves nothing
 
@@ -46,7 +48,11 @@ def _report_finished(defined: RunDefinition) -> None:
     _mend(folder)
     _tidy(folder, defined.config["keep"])
     print(f"already finished: {folder.path}")
-    late = _late_callbacks(defined.config, folder.read_config())
+    try:
+        trained = folder.read_config()
+    except UserError:
+        return  # it cannot be restored, as said above
+    late = _late_callbacks(defined.config, trained)
     if late:
         print(f"it was trained without {', '.join(late)}: a finished run calls no callbacks")
 
@@ -98,18 +104,25 @@ def _made_for_a_run(runs_dir: Path) -> Iterator[None]:
 
 
 def _mend(folder: RunFolder) -> None:
-    """Restores the damaged metrics of a finished run."""
-    if MetricsFile(folder.metrics).is_finished():
-        return
+    """Restores the damaged metrics and configuration of a finished run."""
+    if not MetricsFile(folder.metrics).is_finished():
+        _restore(folder, folder.metrics, evaluation.conclusion.restore_metrics)
+    try:
+        folder.read_config()
+    except UserError:
+        _restore(folder, folder.config, evaluation.conclusion.restore_config)
+
+
+def _restore(folder: RunFolder, path: Path, restore: _Restore) -> None:
     try:
         with RunLock(folder.lock) as lock:
             if folder.state() == "finished":
-                evaluation.conclusion.restore_metrics(folder, lock.check)
-                print(f"restored: {folder.metrics}")
+                restore(folder, lock.check)
+                print(f"restored: {path}")
     except LockHeld:
         pass  # it goes on under a larger budget
     except UserError as error:
-        print(f"{folder.metrics} is damaged and cannot be restored: {error}")
+        print(f"{path} is damaged and cannot be restored: {error}")
 
 
 def _tidy(folder: RunFolder, keep: str) -> None:

@@ -27,6 +27,7 @@ from lmkit.runs.names import RunNames
 from lmkit.runs.result import Budget, Result, read_result
 
 SCHEMA_VERSION = 3  # of identity.json
+_RESTORED = "the run's command restores it from a checkpoint"
 
 State = Literal["new", "unfinished", "finished"]
 
@@ -134,6 +135,13 @@ class RunFolder:
             }
             replace_bytes(self.identity, checked_json(content, indent=2), check_lock)
         # Written last: a folder with this file is a prepared one.
+        self.write_config(config_yaml, check_lock)
+
+    def write_config(self, config_yaml: str, check_lock: Callable[[], None] | None = None) -> None:
+        """Writes `config.yaml`, unless it is there with this content.
+
+        Raises: UserError when it cannot be written; LockLost, by `check_lock`.
+        """
         config = checked(config_yaml.encode())
         if not self.config.exists() or self.config.read_bytes() != config:
             replace_bytes(self.config, config, check_lock)
@@ -143,12 +151,12 @@ class RunFolder:
         try:
             config = yaml.load(unchecked(self.config.read_bytes()), _Loader)
         except FileNotFoundError:
-            raise UserError(f"{self.config} is missing") from None
+            raise UserError(f"{self.config} is missing; {_RESTORED}") from None
         except (OSError, ValueError, yaml.YAMLError) as error:
             what = " ".join(str(error).split())
-            raise UserError(f"{self.config} is damaged: {what}") from None
+            raise UserError(f"{self.config} is damaged: {what}; {_RESTORED}") from None
         if not isinstance(config, dict):
-            raise UserError(f"{self.config} is damaged: it holds no options")
+            raise UserError(f"{self.config} is damaged: it holds no options; {_RESTORED}")
         return config
 
     def read_identity(self) -> Identity:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from lmkit.cli.entry import compose, plain_config
+from lmkit.errors.user_error import UserError
+from lmkit.evaluation.full_run import run
 from lmkit.runs import atomic
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import HELD, LockHeld, RunLock
@@ -208,6 +210,39 @@ def test_damaged_metrics_of_a_finished_run_are_restored(undisturbed, tmp_path, d
     assert folder.metrics.read_bytes() == whole
     assert_same(undisturbed, folder)
     assert not list(tmp_path.glob("*.lock"))
+
+
+def test_damaged_metrics_are_restored_where_the_last_epoch_is_over(undisturbed, tmp_path):
+    config, folder = copied(undisturbed, tmp_path)
+    folder.result.unlink()
+    whole = folder.metrics.read_bytes()
+    folder.metrics.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
+    start(config, 1).join()
+    assert_same(undisturbed, folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"seed: 1\n", os.urandom(500), None])
+def test_the_damaged_configuration_of_a_finished_run_is_restored(undisturbed, tmp_path, content):
+    config, folder = copied(undisturbed, tmp_path)
+    trained = folder.read_config()
+    folder.config.unlink()
+    if content is not None:
+        folder.config.write_bytes(content)
+    with pytest.raises(UserError, match=r"the run's command restores it from a checkpoint$"):
+        folder.read_config()
+    start(config, 1).join()
+    assert folder.read_config() == trained
+    assert not list(tmp_path.glob("*.lock"))
+
+
+def test_a_configuration_that_no_checkpoint_has_is_said_to_be_lost(undisturbed, tmp_path, capsys):
+    config, folder = copied(undisturbed, tmp_path)
+    shutil.rmtree(folder.checkpoints)
+    folder.config.write_bytes(b"seed: 1\n")
+    run(config | {"keep": "none"})
+    shown = capsys.readouterr().out
+    assert f"{folder.config} is damaged and cannot be restored: " in shown
+    assert "test perplexity" in shown
 
 
 def test_litter_of_a_finished_run_goes(undisturbed, tmp_path):

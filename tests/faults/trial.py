@@ -215,7 +215,7 @@ class _Trial:
         path = re.search(rf"({re.escape(str(self.runs_dir))}\S*?)[:;,]? ", line)
         if typed_line := re.search("type (.*) and the same command again", line):
             subprocess.run(typed_line[1], shell=True, check=True)
-        elif path and "remove its folder" in line:
+        elif path and re.search("remove (its|the run's) folder", line):
             shutil.rmtree(runs_in(self.runs_dir)[0].path)
         elif path and re.search("remove (it|that file)", line):
             Path(path[1]).unlink()

@@ -34,6 +34,7 @@ class Checkpoints(RunCallback, Checkpoint):
         self.train_ppl_at_best = float("nan")
         self.last_is_best = False  # whether the checkpoint being saved is the best epoch's
         self.batches: dict[str, int] | None = None  # restored, to be handed on
+        self.step = 0  # of the checkpoint that the run goes on from
         self.metrics: str | None = None  # restored: metrics.csv as it was at the checkpoint
 
     @property
@@ -49,12 +50,12 @@ class Checkpoints(RunCallback, Checkpoint):
         # Lightning restores a loader's state within an epoch, but not at the end of one
         if self.batches is not None:
             data_of(trainer).train_batches.load_state_dict(self.batches)
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # not once training starts: a run whose last epoch is over trains no more, and its
+        # conclusion reads the file
         if self.metrics is None:
-            self.run.metrics.cut_back(trainer.global_step)
+            self.run.metrics.cut_back(self.step)
         else:
-            self.run.metrics.restore(trainer.global_step, self.metrics)
+            self.run.metrics.restore(self.step, self.metrics)
             self.metrics = None
 
     def on_save_checkpoint(
@@ -65,6 +66,7 @@ class Checkpoints(RunCallback, Checkpoint):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
+        self.step = checkpoint["global_step"]
         self.metrics = checkpoint["lmkit"].get("metrics")  # earlier versions stored no copy
 
     def on_train_batch_end(

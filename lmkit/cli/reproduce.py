@@ -106,7 +106,8 @@ def _plan_in_words(wanted: Reproduction, sweeps: list[PlannedSweep], slots: int)
     steps = wanted.at_its_size()
     speed = estimate.speed_of(config for sweep in sweeps for config in sweep.configs)
     times = estimate.times(wanted, sweeps, speed)
-    lines = [f"{wanted.paper}, {wanted.table}, size={wanted.size.name}: {wanted.size.about}."]
+    of_runs = f", size={wanted.size.name}: {wanted.size.about}" if sweeps else ""
+    lines = [f"{wanted.paper}, {wanted.table}{of_runs}."]
     lines += [f"  sweep {s.name}: {time}" for s, time in zip(sweeps, times.sweeps, strict=True)]
     for finetuning, time in zip(steps.finetunings, times.finetunings, strict=True):
         lines.append(f"  finetuning of {finetuning.runs}: {time}")
@@ -123,7 +124,9 @@ def _plan_in_words(wanted: Reproduction, sweeps: list[PlannedSweep], slots: int)
 
 
 def _about(wanted: Reproduction, sweeps: list[PlannedSweep]) -> str:
-    """What the page says of its size."""
+    """What the page says of its size, which is that of its runs."""
+    if not sweeps:
+        return f"{wanted.paper}, {wanted.table}."
     changed = list(dict.fromkeys(each for sweep in sweeps for each in sweep.changed))
     options = f" Options of its runs: {', '.join(changed)}." if changed else ""
     size = wanted.size

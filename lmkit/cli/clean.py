@@ -134,12 +134,14 @@ def _to_go_further(runs: Iterable[FinishedRun]) -> set[Path]:
 
 def _starts_of_finetunings(runs: Iterable[FinishedRun]) -> set[Path]:
     """The folders of the runs with which unfinished finetunings beside them began."""
-    starts = set()
+    starts = set[Path]()
     for runs_dir in {run.folder.path.parent for run in runs}:
         for folder in map(RunFolder, runs_dir.glob(f"*{FINETUNE}-*")):
             if folder.state() == "unfinished":
                 with suppress(UserError):  # a damaged one does not go on
-                    starts.add(Path(folder.read_config()["finetuned_from"]["folder"]))
+                    start = folder.started_from()
+                    if start is not None:
+                        starts.add(start)
     return starts
 
 

@@ -10,7 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from lmkit.comparison.settings import differing_settings, labels, settings_of
+from lmkit.comparison.settings import (
+    differing_settings,
+    labels,
+    settings_of,
+    settings_that_differ,
+)
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.presentation.tables import counted
 from lmkit.runs.finished import FinishedRun, LeftOut
@@ -212,7 +217,8 @@ def group_runs(runs: Sequence[FinishedRun], baseline: str) -> tuple[list[Group],
     """Groups in the order of tables, and runs with the head and seed of another run."""
     members: dict[str, list[FinishedRun]] = {}
     for run in sorted(runs, key=lambda run: (run.seed, run.name)):
-        same = json.dumps([run.names.head, settings_of(run)], sort_keys=True, default=str)
+        decides = [run.names.head, settings_that_differ(run)]
+        same = json.dumps(decides, sort_keys=True, default=str)
         members.setdefault(same, []).append(run)
     groups, left_out = [], []
     for alike in members.values():

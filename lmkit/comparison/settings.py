@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lmkit.runs.finished import FinishedRun
-from lmkit.runs.names import RunNames
+from lmkit.runs.identity import without_defaults
+from lmkit.runs.names import FINETUNE, RunNames
 
 Settings = Mapping[str, object]  # values by dotted option
 
@@ -30,9 +31,22 @@ _MOST_IN_LABEL = 4  # differences
 
 def settings_of(run: FinishedRun) -> dict[str, object]:
     """All that decides the numbers of a run but its seed, by dotted option."""
-    budget = run.result.budget
-    spent = {"max_epochs": budget.max_epochs, "patience": budget.patience}
-    return deciding_settings(run.settings) | spent
+    return deciding_settings(run.settings) | _beside_the_identity(run)
+
+
+def settings_that_differ(run: FinishedRun) -> dict[str, object]:
+    """`settings_of`, without the options at their default: one may be there or left out."""
+    return deciding_settings(without_defaults(run.settings)) | _beside_the_identity(run)
+
+
+def _beside_the_identity(run: FinishedRun) -> dict[str, object]:
+    """The budget, and the experiment that a run finetunes: seeds finetune a run each."""
+    budget, experiment = run.result.budget, run.result.experiment.removesuffix(FINETUNE)
+    return {
+        "max_epochs": budget.max_epochs,
+        "patience": budget.patience,
+        "finetuned": experiment if "finetuned_from" in run.settings else False,
+    }
 
 
 def deciding_settings(payload: Mapping[str, object]) -> dict[str, object]:
@@ -122,7 +136,7 @@ def _in_words(option: str, settings: Settings, names: RunNames) -> str:
         return names.trunk
     value = settings.get(option)
     if option == "finetuned":
-        return "finetuned" if value else "not finetuned"
+        return f"finetuned {value}" if value else "not finetuned"
     if option.startswith(_SOURCES):
         return f"source {str(value)[:8]}"
     name = _SHORT.get(option, option.rpartition(".")[2].strip("_").replace("_", " "))

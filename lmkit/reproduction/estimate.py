@@ -22,6 +22,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.presentation.quantities import duration
 from lmkit.reproduction.points import PlannedSweep, finetuning_options, flattened, is_idle
 from lmkit.reproduction.steps import Reproduction
+from lmkit.runs.names import FINETUNE
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.points import Config
 from lmkit.sweeps.status import standings, usual_cost
@@ -145,7 +146,7 @@ def time_of_finetuning(
         for config in sweep.configs:
             if fnmatchcase(config["name"], pattern):
                 time = time.plus(
-                    _time(config, epochs, runs_dir, f"{config['name']}_finetune", speed)
+                    _time(config, epochs, runs_dir, f"{config['name']}{FINETUNE}", speed)
                 )
     return time
 

@@ -159,6 +159,14 @@ class RunFolder:
             raise UserError(f"{self.config} is damaged: it holds no options; {_RESTORED}")
         return config
 
+    def started_from(self) -> Path | None:
+        """The folder of the run that this one finetunes; None where it finetunes none.
+
+        Raises: UserError when `config.yaml` is missing or damaged.
+        """
+        start = self.read_config().get("finetuned_from")
+        return None if start is None else Path(start["folder"])
+
     def read_identity(self) -> Identity:
         """The identity for which the folder was made.
 

@@ -77,6 +77,8 @@ def start_from(
     checkpoints.train_ppl_at_best = source["train_ppl"]
     weights = {name: p.detach() for name, p in model.named_parameters()}
     start = {
+        "epoch": -1,  # of the last epoch, from 0 on, as Lightning counts
+        "global_step": 0,
         "state_dict": model.state_dict(),
         "callbacks": {STATE_KEY: {"averages": weights if averaged else {}}},
         "lmkit": checkpoints.contents,

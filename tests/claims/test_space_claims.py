@@ -172,6 +172,9 @@ def test_clean_leaves_what_a_finetuning_goes_on_from(three, tmp_path, printed):
     finetuning.path.mkdir()
     of_start = {"finetuned_from": {"folder": str(start.path)}}
     finetuning.config.write_bytes(checked(yaml.safe_dump(of_start).encode()))
+    named_alike = RunFolder(tmp_path / "runs/mine_finetune-0123456789ab")  # and finetunes nothing
+    named_alike.path.mkdir()
+    named_alike.config.write_bytes(checked(b"seed: 1\n"))
     shown = printed("clean", "runs", "keep=none", "dry_run=false")
     assert "left as it is: 1 run: a finetuning that has not finished goes on from" in shown
     assert [checkpoints(each) for each in three] == [{"best.ckpt", "last.ckpt"}, set(), set()]

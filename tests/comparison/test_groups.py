@@ -126,3 +126,30 @@ def test_a_figure_shows_one_group_of_each_head(runs, study_of):
 def test_a_baseline_that_no_run_has_is_named_with_those_there_are(runs, study_of):
     with pytest.raises(UserError, match=r"did you mean softmax.*gss"):
         study_of(runs, "sofmax")
+
+
+def test_finetunings_of_two_experiments_are_two_groups(tmp_path, make_run, study_of):
+    for seed, experiment in ((1, "penn_mos"), (2, "penn_mos"), (1, "penn_mos_nt")):
+        start = {"identity": f"{seed:012}", "weights_sha256": f"{seed:064}"}
+        make_run(tmp_path, seed, 54.4, mixture="softmaxes", trigger="asgd",
+                 name=f"{experiment}_finetune", options={"finetuned_from": start})  # fmt: skip
+    make_run(tmp_path, 1)
+    study, left_out = study_of(tmp_path)
+    assert left_out == []
+    labels = {group.label: len(group.runs) for group in study.groups}
+    assert labels == {
+        "Softmax": 1,
+        "MoS (finetuned penn_mos)": 2,
+        "MoS (finetuned penn_mos_nt)": 1,
+    }
+
+
+def test_an_option_at_its_default_splits_no_group(tmp_path, make_run, study_of):
+    """One run is of a version that did not have the option yet."""
+    make_run(tmp_path, 1)
+    run = make_run(tmp_path, 2)
+    payload = parse_json((run / "identity.json").read_bytes())
+    del payload["settings"]["trunk"]["embedding_noise"]
+    (run / "identity.json").write_bytes(checked_json(payload))
+    study, _ = study_of(tmp_path)
+    assert [(group.label, len(group.runs)) for group in study.groups] == [("Softmax", 2)]

@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 
+from lmkit.analyses.gradient_bottleneck import GradientBottleneck
 from lmkit.analyses.measuring import measure_runs
 from lmkit.analyses.rank import Rank
 from lmkit.cli import finetune
@@ -104,7 +105,10 @@ def test_a_start_that_is_never_beaten_stays_the_best(toy_run, tmp_path):
     assert ours.averaged == theirs.averaged
     for name, weight in ours.model.state_dict().items():
         assert torch.equal(weight, theirs.model.state_dict()[name]), name
-    # and it can be finetuned itself
+    # it can be measured as any other run, and finetuned itself
+    gradients = GradientBottleneck(split="test", contexts=50)
+    (measured,) = measure_runs(gradients, [child]).contents.values()
+    assert [c["epoch"] for c in measured["checkpoints"]] == [0, 2]
     grandchild = finetuned(child, "max_epochs=1")
     start = grandchild.read_result().provenance["finetuned_from"]
     assert start["identity"] == found_identity(child)

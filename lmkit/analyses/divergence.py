@@ -135,7 +135,9 @@ def _table(study: Study, files: Files) -> Table | None:
     ]
     caption = (
         f"Expected Kullback–Leibler divergence between the next-word distributions of two contexts "
-        f"of {study.short}, exact over all ordered pairs. Published: Yang et al. 2018, table 5."
+        f"of {study.short}, exact over all ordered pairs."
     )
+    if shown:
+        caption += " Published: Yang et al. 2018, table 5."
     notes = not_as_published(shown.items())
     return Table("divergence", "Pairwise divergence", caption, columns, rows, notes)

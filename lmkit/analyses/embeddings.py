@@ -48,7 +48,8 @@ BENCHMARKS = {
 _SHARES = ("0.75", "0.95")  # of the variance
 _SHOWN = 8  # heads in the report
 _COMMAND = "lmkit embeddings run=FOLDER"
-_NO_WORDS = "no word similarity of {}: the tokens are subwords, not words"
+_NO_RHO = "no word similarity of {}: {}"
+_NO_WORDS = "the tokens are subwords, not words"
 _INTRO = "Are the word vectors of a head of higher rank better by any measure of their own?"
 
 Rho = Mapping[str, Mapping[str, float]]  # by run or group, and by benchmark
@@ -127,7 +128,7 @@ class Embeddings(Analysis):
 
     def notes(self, contents: Mapping[str, Content]) -> list[str]:
         without = [name for name, content in contents.items() if content.get("has_words") is False]
-        notes = [_NO_WORDS.format(listed(without))] if without else []
+        notes = [_NO_RHO.format(listed(without), _NO_WORDS)] if without else []
         if len(without) < len(contents) and not any(
             content["word_similarity"] for content in contents.values()
         ):
@@ -142,16 +143,12 @@ class Embeddings(Analysis):
         missing = [f"no embeddings.json: {listed(without)}: {_COMMAND}"] if without else []
         blocks: list[Block] = []
         if contents:
-            rho = {group: _all_rho(measured) for group, measured in contents.items()}
-            if all(rho.values()):
-                blocks = [_rho_table(study, contents, rho), *_published_table(study, [*contents])]
-                if len(contents) > 1:
-                    blocks.append(_wins_drawing(study, rho))
-            elif any(each.get("has_words") is False for each in chain(*contents.values())):
-                missing.append(_NO_WORDS.format(study.short))
-            else:
-                how = f"{_COMMAND} benchmarks=FOLDER"
-                missing.append(f"no benchmarks of word similarity were there: {how}")
+            rho = {g: found for g, measured in contents.items() if (found := _all_rho(measured))}
+            if rho:
+                blocks = [_rho_table(study, contents, rho), *_published_table(study, [*rho])]
+            if len(rho) > 1:
+                blocks.append(_wins_drawing(study, rho))
+            missing += _without_rho({g: m for g, m in contents.items() if g not in rho})
             blocks.append(_components(study, contents))
         return [Section("embeddings", "Embeddings", _INTRO + note, blocks, missing)]
 
@@ -267,6 +264,22 @@ def _all_rho(contents: Sequence[Content]) -> dict[str, list[float]]:
     return rho
 
 
+def _without_rho(contents: Mapping[Group, Sequence[Content]]) -> list[str]:
+    """For each reason why groups have no rho: these groups."""
+    labels: dict[str, list[str]] = {}
+    for group, measured in contents.items():
+        labels.setdefault(_why_no_rho(measured), []).append(group.label)
+    return [_NO_RHO.format(listed(each), reason) for reason, each in labels.items()]
+
+
+def _why_no_rho(contents: Sequence[Content]) -> str:
+    if any(content.get("has_words") is False for content in contents):
+        return _NO_WORDS
+    if any(content["word_similarity"] for content in contents):
+        return "too few words of the benchmarks are in the vocabulary"
+    return f"no benchmarks were there: {_COMMAND} benchmarks=FOLDER"
+
+
 def _wins_table(rho: Rho) -> Table:
     rows = [
         [word(name), *(whole(None if math.isnan(count) else int(count)) for count in row)]
@@ -283,14 +296,14 @@ def _wins_drawing(study: Study, rho: Mapping[Group, Mapping[str, Sequence[float]
         }
         for group, by_benchmark in rho.items()
     }
-    names = list(means)
+    names, num_benchmarks = list(means), len(set(chain(*means.values())))
     drawn, axes = figure((4.4, 3.6))
     heat_map(axes, win_matrix(means), names, names, "{:.0f}")
     axes.invert_yaxis()
     axes.set_xticklabels(names, rotation=35, ha="right", rotation_mode="anchor")
     axes.set(xlabel="than this head", ylabel="better: this head")
     caption = (
-        f"On how many of the {len(means[names[0]])} benchmarks the embeddings of the row's head "
+        f"On how many of the {num_benchmarks} benchmarks the embeddings of the row's head "
         f"have a higher Spearman's ρ (mean over seeds) than those of the column's, {study.short}."
     )
     return Drawing("wins", "Pairwise wins", caption, drawn)
@@ -301,11 +314,13 @@ def _rho_table(
     contents: Mapping[Group, Sequence[Content]],
     rho: Mapping[Group, Mapping[str, Sequence[float]]],
 ) -> Table:
-    first = next(iter(contents.values()))[0]["word_similarity"]
+    known: dict[str, Content] = {}  # by benchmark
+    for content in chain(*(contents[group] for group in rho)):
+        known |= {k: v for k, v in content["word_similarity"].items() if k not in known}
     prefix = corpus_prefix(study)
     counts = published_section("word_pairs")
     rows = []
-    for name, values in first.items():
+    for name, values in known.items():
         published = counts.get(name, {}) if prefix else {}
         rows.append(
             [
@@ -313,7 +328,7 @@ def _rho_table(
                 whole(values.get("pairs")),
                 whole(values.get("skipped")),
                 whole(published.get(f"{prefix}_skipped")),
-                *(spread_cell(spread_of(rho[group].get(name, [])), 3) for group in contents),
+                *(spread_cell(spread_of(by_name.get(name, [])), 3) for by_name in rho.values()),
             ]
         )
     columns = [
@@ -321,7 +336,7 @@ def _rho_table(
         Column("pairs"),
         Column("skipped"),
         Column("skipped, published", is_optional=True),
-        *(Column(group.label, ("mean", "sd")) for group in contents),
+        *(Column(group.label, ("mean", "sd")) for group in rho),
     ]
     caption = (
         "Spearman's ρ between human judgement and the cosine of embeddings trained on "

@@ -19,19 +19,17 @@ from lmkit.comparison.cells import listed, spread_cell
 from lmkit.comparison.groups import Group, Spread, Study, median_run, spread_of
 from lmkit.comparison.published_runs import (
     Published,
-    corpus_prefix,
     differs,
     not_as_published,
     published_of,
 )
-from lmkit.comparison.ranks import rank_contexts, ranks_at
+from lmkit.comparison.ranks import published_rank_contexts, rank_contexts, ranks_at
 from lmkit.comparison.run_files import RANK, Files, Measurement
 from lmkit.errors.user_error import require_choice
 from lmkit.presentation.checkpoint_curves import checkpoint_curves, has_curves
 from lmkit.presentation.published import (
     PublishedNumber,
     PublishedRun,
-    published_section,
 )
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.side_by_side import side_by_side
@@ -281,11 +279,11 @@ def _table_contexts(study: Study, files: Files, contexts: int | None) -> list[in
     """The usual number of contexts, and the published one where a run has ranks there."""
     if contexts is None:
         return []
-    prefix = corpus_prefix(study)
-    published = published_section("corpora")[prefix]["rank_contexts"] if prefix else contexts
-    if published == contexts or not any(ranks_at(g, files, published) for g in study.groups):
+    published = published_rank_contexts(study)
+    if published in (None, contexts):
         return [contexts]
-    return [contexts, published]
+    is_measured = any(ranks_at(group, files, published) for group in study.groups)
+    return [contexts, published] if is_measured else [contexts]
 
 
 def _rank_table(study: Study, files: Files, contexts: int) -> Table:

@@ -11,7 +11,7 @@ from rich.console import Console
 from lmkit import analyses, report
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.cli.finetune import published_config
-from lmkit.errors.user_error import UserError, require_flag, require_folder
+from lmkit.errors.user_error import UserError, require_flag, require_folder, require_names
 from lmkit.presentation.tables import counted
 from lmkit.runs.finished import LeftOut
 from lmkit.runs.rows import changed_since
@@ -25,6 +25,8 @@ def main(config: DictConfig) -> None:
     require_flag("strict", plain["strict"])
     require_folder("out", plain["out"])
     window = report.rank_and_perplexity.perplexity_window(plain["window"])
+    keys = _names("sections", plain["sections"], "sections of the page")
+    studies = _names("synthetic", plain["synthetic"], "folders of studies")
     console = Console()
     with console.status(f"reading {plain['runs']}"):
         selected = Selection([], {})
@@ -33,10 +35,8 @@ def main(config: DictConfig) -> None:
         available = analyses.finding.find_analyses()
     unread = [LeftOut(name, reason) for name, reason in selected.left_out.items()]
     left_out = [*unread, *available.left_out]
-    places = plain["runs"] if isinstance(plain["runs"], list) else [plain["runs"]]
-    studies = plain["synthetic"]
     if studies is None:
-        studies = [f"{glob.escape(str(each))}/synthetic/*" for each in places]
+        studies = _studies_beside(selected)
     with console.status("drawing"):
         written = report.contents.make_report(
             selected.runs,
@@ -48,7 +48,7 @@ def main(config: DictConfig) -> None:
             left_out=left_out,
             models=selected.models,
             studies_in=studies,
-            keys=plain["sections"],
+            keys=keys,
             title=plain["title"],
             about=plain["about"],
         )
@@ -64,3 +64,17 @@ def main(config: DictConfig) -> None:
     if plain["strict"] and written.left_out:
         count = "1 was" if len(written.left_out) == 1 else f"{len(written.left_out):,} were"
         raise UserError(f"strict=true: {count} left out of the report")
+
+
+def _names(option: str, value: object, kind: str) -> list[str] | None:
+    """The texts of an option that may be null, or an empty list."""
+    if value is None:
+        return None
+    return [] if value == [] else require_names(option, value, kind)
+
+
+def _studies_beside(selected: Selection) -> list[str]:
+    """Patterns of the studies in the folders that hold the runs and the models."""
+    folders = [*(run.folder for run in selected.runs), *selected.models]
+    parents = dict.fromkeys(folder.path.parent.resolve() for folder in folders)
+    return [f"{glob.escape(str(parent))}/synthetic/*" for parent in parents]

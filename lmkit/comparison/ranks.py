@@ -5,8 +5,13 @@ The tolerance of the rank depends on the number of contexts: ranks compare only 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from lmkit.comparison.groups import Group, Spread, Study, most_frequent, spread_of
+from lmkit.comparison.published_runs import corpus_prefix
 from lmkit.comparison.run_files import Files
+from lmkit.presentation.published import published_section
 from lmkit.runs.finished import FinishedRun
 
 
@@ -29,6 +34,12 @@ def rank_contexts(study: Study, files: Files) -> int | None:
     )
 
 
+def published_rank_contexts(study: Study) -> int | None:
+    """The number of test contexts of the corpus's published ranks; None where there are none."""
+    prefix = corpus_prefix(study)
+    return None if prefix is None else int(published_section("corpora")[prefix]["rank_contexts"])
+
+
 def rank_at(group: Group, files: Files, num_contexts: int | None) -> Spread | None:
     """The rank over so many test contexts, over the runs of the group that have it."""
     return spread_of(list(ranks_at(group, files, num_contexts).values()))
@@ -38,3 +49,13 @@ def ranks_at(group: Group, files: Files, num_contexts: int | None) -> dict[str, 
     """The rank over so many test contexts of each run that has it, by the run's name."""
     ranks = {run.name: ranks_on_test(run, files) for run in group.runs}
     return {name: of_run[num_contexts] for name, of_run in ranks.items() if num_contexts in of_run}
+
+
+def ranked_alone(groups: Iterable[Group], files: Files, num_contexts: int | None) -> list[Group]:
+    """The groups that have ranks over so many test contexts, with the runs alone that have them."""
+    ranks = ((group, ranks_at(group, files, num_contexts)) for group in groups)
+    return [
+        replace(group, runs=tuple(run for run in group.runs if run.name in of_group))
+        for group, of_group in ranks
+        if of_group
+    ]

@@ -1,4 +1,4 @@
-"""Durations, perplexities and sizes as people write them."""
+"""Durations, perplexities, sizes and options as people write them."""
 
 from __future__ import annotations
 
@@ -33,3 +33,12 @@ def data_size(num_bytes: int) -> str:
         size, unit = size / 1000, larger
     decimals = 0 if unit == "B" or size >= 99.95 else 1 if size >= 9.995 else 2
     return f"{size:,.{decimals}f} {unit}"
+
+
+def option_text(value: object) -> str:
+    """The value of an option: true, 2,000, −1.5, adam."""
+    if isinstance(value, bool):  # which is an int too
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return f"{value:,}".replace("-", "−")
+    return str(value)

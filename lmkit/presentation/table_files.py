@@ -21,7 +21,9 @@ _LATEX = str.maketrans({
     "±": r"$\pm$", "−": "$-$", "–": "--", "×": r"$\times$", "ε": r"$\varepsilon$", "→": r"$\to$",
     "σ": r"$\sigma$", "ρ": r"$\rho$", "†": r"$\dagger$", "‡": r"$\ddagger$", "≥": r"$\geq$",
     "<": r"$<$", ">": r"$>$", "≤": r"$\leq$", "…": r"\ldots{}", "⁻": r"$^{-}$", "Δ": r"$\Delta$",
-    "✓": r"\checkmark{}", "·": r"$\cdot$", "₁": "$_1$",
+    "✓": r"\checkmark{}", "·": r"$\cdot$", "₁": "$_1$", "α": r"$\alpha$", "²": "$^2$",
+    "“": "``", "”": "''", "‖": r"$\|$", "▁": r"\textvisiblespace{}", "↵": r"$\hookleftarrow$",
+    "⇥": r"$\mapsto$",
 })  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from lmkit.presentation.tables import (
     spread,
     whole,
 )
-from lmkit.report.varied_settings import sets_but_for
+from lmkit.report.varied_settings import same_head_and_trigger, sets_but_for
 
 _BUDGET = ("max_epochs", "patience")  # a trigger needs a budget of its own
 
@@ -44,7 +44,8 @@ def averaging(study: Study, files: Files) -> Section:
 
 def _table(study: Study, sets: Sequence[Sequence[Group]], files: Files) -> Table:
     contexts = rank_contexts(study, files)
-    rows = [_row(study, group, files, contexts) for groups in sets for group in groups]
+    every = [group for groups in sets for group in groups]
+    rows = [_row(study, group, every, files, contexts) for group in every]
     caption = (
         f"The same head with averaging from different epochs on, on {study.short}: mean ± one "
         "standard deviation over seeds. Published ranks stand here when they are of as many "
@@ -60,19 +61,20 @@ def _table(study: Study, sets: Sequence[Sequence[Group]], files: Files) -> Table
         Column("test perplexity, published", MEAN_SD, is_optional=True),
         Column("rank, published", is_optional=True),
     ]
-    every = [group for groups in sets for group in groups]
     notes = not_as_published((group.label, published_of(group, study)) for group in every)
     return Table("averaging", "NT-ASGD and ET-ASGD", caption, columns, rows, notes)
 
 
-def _row(study: Study, group: Group, files: Files, contexts: int | None) -> Row:
+def _row(
+    study: Study, group: Group, every: Sequence[Group], files: Files, contexts: int | None
+) -> Row:
     switched = group.spread("switched_after")
     published = published_of(group, study)
     ppl = published.facts.test_ppl if published else None
     same_contexts = published is not None and published.facts.rank_contexts == contexts
     rank = published.facts.press_rank if published and same_contexts else None
     return [
-        group.head.name,
+        group.label if len(same_head_and_trigger(group, every)) > 1 else group.head.name,
         group.trigger,
         len(group.runs),
         number(switched.mean if switched else None, 0),

@@ -103,7 +103,7 @@ def _files_of(runs: Sequence[FinishedRun]) -> Files:
 
 
 def _only(keys: Sequence[str], chapters: Sequence[Chapter]) -> tuple[list[Chapter], list[LeftOut]]:
-    """The chapters with the sections of these keys alone, and the keys that no section has."""
+    """The chapters that have sections of these keys, with them alone; keys that no section has."""
     there = {section.key: None for chapter in chapters for section in chapter.sections}
     absent = [
         LeftOut(key, f"there is no such section; there are {', '.join(there)}")
@@ -114,7 +114,7 @@ def _only(keys: Sequence[str], chapters: Sequence[Chapter]) -> tuple[list[Chapte
         replace(chapter, sections=[each for each in chapter.sections if each.key in keys])
         for chapter in chapters
     ]
-    return kept, absent
+    return [chapter for chapter in kept if chapter.sections], absent
 
 
 def _chapter(

@@ -40,6 +40,7 @@ def cost(study: Study, tested: Sequence[Compared]) -> list[Table]:
     remarks = published_section("cost_remarks")
     printed = _printed_seconds(study)
     rows: list[Row] = []
+    has_remarks = False
     shown: dict[str, Published | None] = {}
     for each in tested:
         if each.baseline is None:
@@ -50,6 +51,7 @@ def cost(study: Study, tested: Sequence[Compared]) -> list[Table]:
         if table_2 is not None or results is not None:
             shown |= {each.group.label: theirs, each.baseline.label: of_baseline}
         remark = remarks["heads"].get(each.group.head.family, {}) if _is_softmax(study) else {}
+        has_remarks = has_remarks or bool(remark)
         rows.append(
             [
                 each.group.label,
@@ -67,9 +69,13 @@ def cost(study: Study, tested: Sequence[Compared]) -> list[Table]:
         f"Seconds an epoch and peak memory on {study.short}, as multiples of the baseline's "
         f"({study.baseline_family}). Ours are of runs on whatever hardware is named under Runs: "
         "they compare where it is the same. Peak memory is the allocator's on a GPU, the whole "
-        f"process's on a CPU. Remarks: {remarks['source']}; N contexts, M words, K components or "
-        "hidden units. lmkit's loss holds no tensor of that size."
+        "process's on a CPU."
     )
+    if has_remarks:
+        caption += (
+            f" Remarks: {remarks['source']}; N contexts, M words, K components or hidden units. "
+            "lmkit's loss holds no tensor of that size."
+        )
     notes = not_as_published(shown.items())
     return [Table("cost", "Time and memory beside the baseline", caption, _COLUMNS, rows, notes)]
 

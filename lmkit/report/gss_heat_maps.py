@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from lmkit.comparison.cells import seeds_in_words
 from lmkit.comparison.groups import Group, Spread, Study
-from lmkit.comparison.ranks import rank_at
+from lmkit.comparison.ranks import rank_at, ranked_alone
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Drawing
 from lmkit.presentation.style import COLUMN, figure, heat_map
@@ -16,6 +17,21 @@ from lmkit.presentation.tables import counted
 from lmkit.report.varied_settings import number_of, sets_but_for
 
 C, K = "head.transform.c", "head.transform.k"
+
+
+_RUN = ("was not run", "were not run")
+_RANKED = ("has no rank over so many contexts", "have no rank over so many contexts")
+
+
+class _Map(NamedTuple):
+    """What is drawn over c and k."""
+
+    key: str
+    what: str
+    values: np.ndarray  # in rows of one k each
+    form: str  # of a value
+    groups: Sequence[Group]  # whose means these are
+    why_none: tuple[str, str]  # what a point without a value lacks; several points
 
 
 def groups_over_c_and_k(groups: Sequence[Group]) -> list[Group]:
@@ -49,24 +65,28 @@ def heat_maps(
         return np.array([[known.get((c, k), np.nan) for c in all_c] for k in all_k])
 
     perplexity = means({point: group.spread("test_ppl") for point, group in points.items()})
-    maps = [("grid_perplexity", "test perplexity", perplexity, _form(perplexity))]
-    if contexts is not None:
+    maps = [_Map("grid_perplexity", "test perplexity", perplexity, _form(perplexity), groups, _RUN)]
+    ranked = ranked_alone(groups, files, contexts)
+    if ranked:
         rank = means({point: rank_at(group, files, contexts) for point, group in points.items()})
-        maps.append(("grid_rank", f"Press rank, {contexts:,} test contexts", rank, "{:.0f}"))
-    drawings = []
-    for key, what, values, form in maps:
-        widest = len(form.format(np.nanmax(values)))
-        drawn, axes = figure(_size(len(all_c), len(all_k), widest))
-        heat_map(axes, values, [f"{k:g}" for k in all_k], [signed(c) for c in all_c], form)
-        axes.set(xlabel="c (shift, logits)", ylabel="k (slope, no unit)", title=what)
-        seeds = seeds_in_words(groups)
-        caption = f"GSS over c and k on {study.short}: {what}, mean over seeds: {seeds}."
-        if holes := int(np.isnan(values).sum()):
-            were = "was" if holes == 1 else "were"
-            caption += f" {counted(holes, 'point')} of the grid {were} not run (–)."
-        is_wide = drawn.get_figwidth() > COLUMN[0]
-        drawings.append(Drawing(key, f"The grid: {what.split(',')[0]}", caption, drawn, is_wide))
-    return drawings
+        what = f"Press rank, {contexts:,} test contexts"
+        maps.append(_Map("grid_rank", what, rank, "{:.0f}", ranked, _RANKED))
+    return [_drawing(study, each, all_c, all_k) for each in maps]
+
+
+def _drawing(study: Study, of: _Map, all_c: Sequence[float], all_k: Sequence[float]) -> Drawing:
+    widest = len(of.form.format(np.nanmax(of.values)))
+    drawn, axes = figure(_size(len(all_c), len(all_k), widest))
+    heat_map(axes, of.values, [f"{k:g}" for k in all_k], [signed(c) for c in all_c], of.form)
+    axes.set(xlabel="c (shift, logits)", ylabel="k (slope, no unit)", title=of.what)
+    seeds = seeds_in_words(of.groups)
+    caption = f"GSS over c and k on {study.short}: {of.what}, mean over seeds: {seeds}."
+    if holes := int(np.isnan(of.values).sum()):
+        one, several = of.why_none
+        lack = one if holes == 1 else several
+        caption += f" {counted(holes, 'point')} of the grid {lack} (–)."
+    is_wide = drawn.get_figwidth() > COLUMN[0]
+    return Drawing(of.key, f"The grid: {of.what.split(',')[0]}", caption, drawn, is_wide)
 
 
 def _size(columns: int, rows: int, widest: int) -> tuple[float, float]:

@@ -17,17 +17,17 @@ from matplotlib.figure import Figure
 from lmkit.comparison.cells import listed, seeds_in_words
 from lmkit.comparison.correlation import FEWEST_POINTS, correlate
 from lmkit.comparison.groups import Group, Spread, Study
-from lmkit.comparison.published_runs import corpus_prefix
-from lmkit.comparison.ranks import rank_at, rank_contexts
+from lmkit.comparison.ranks import published_rank_contexts, rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
-from lmkit.presentation.published import published_section
+from lmkit.comparison.settings import labels
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import INK, MARKERS, SERIES, label_points
-from lmkit.presentation.tables import Heading, Row, Table, number
+from lmkit.presentation.tables import Heading, Row, Table, decimal, number
 from lmkit.report.mixtures import (
     DROPOUT,
     EXPERTS,
     Axis,
+    Sets,
     gap,
     is_published,
     published_over,
@@ -35,7 +35,7 @@ from lmkit.report.mixtures import (
     unlike_published,
 )
 from lmkit.report.performance import parameters_in_millions
-from lmkit.report.varied_settings import number_of
+from lmkit.report.varied_settings import number_of, same_head_and_trigger
 
 _PUBLISHED = "published"
 
@@ -118,22 +118,17 @@ def mixture_figures(study: Study, files: Files) -> Section:
 
 def _contexts(study: Study, files: Files) -> int | None:
     """Those of the published ranks where ours have them, else those that most of ours have."""
-    prefix = corpus_prefix(study)
-    if prefix is not None:
-        published = int(published_section("corpora")[prefix]["rank_contexts"])
-        if any(rank_at(group, files, published) for group in study.groups if is_published(group)):
-            return published
+    published = published_rank_contexts(study)
+    if any(rank_at(group, files, published) for group in study.groups if is_published(group)):
+        return published
     return rank_contexts(study, files)
 
 
 def _lines(study: Study, axis: Axis, files: Files, contexts: int | None) -> Lines:
+    sets = sets_over(study, axis)
     ours = [
-        Line(
-            f"{groups[0].head.name}, {groups[0].trigger}",
-            [_point(group, axis, files, contexts) for group in groups],
-            groups,
-        )
-        for groups in sets_over(study, axis)
+        Line(name, [_point(group, axis, files, contexts) for group in groups], groups)
+        for name, groups in zip(_names(sets, axis), sets, strict=True)
     ]
     theirs = published_over(study, axis, contexts)
     points = [
@@ -151,6 +146,21 @@ def _lines(study: Study, axis: Axis, files: Files, contexts: int | None) -> Line
     has_lead = any(is_published(line.groups[0]) for line in ours)
     published = Line(_PUBLISHED, points, []) if points and has_lead else None
     return Lines(axis, ours, published, theirs.source)
+
+
+def _names(sets: Sets, axis: Axis) -> list[str]:
+    """`MoS, NT 5`: head and trigger, with what else tells a set from others that have both."""
+    firsts = [groups[0] for groups in sets]
+    return [f"{_told_apart(first, firsts, axis)}, {first.trigger}" for first in firsts]
+
+
+def _told_apart(group: Group, among: Sequence[Group], axis: Axis) -> str:
+    alike = same_head_and_trigger(group, among)
+    settings = [
+        {option: value for option, value in each.settings.items() if option != axis.option}
+        for each in alike
+    ]
+    return labels([each.names for each in alike], settings)[alike.index(group)]
 
 
 def _point(group: Group, axis: Axis, files: Files, contexts: int | None) -> Point:
@@ -237,19 +247,29 @@ def _rank_drawing(study: Study, over: Sequence[Lines], contexts: int | None) -> 
         label_points(axes, labelled, np.array(every, float))
         r = _correlation(lead)
         axes.set(xlabel="Press rank of log P", ylabel="test perplexity")
-        shown = "" if r is None else f", r = {r:.2f}".replace("-", "−")
+        shown = "" if r is None else f", r = {decimal(r, 2)}"
         axes.set_title(lines.axis.name + shown, color=INK)
         axes.locator_params(axis="x", integer=True, nbins=6)
         axes.legend()
-    runs = sum(point.runs for lines in over for point in lines.compared[0].points)
     caption = (
         f"MoS trained on {study.short}: rank of log P"
         f"{f' over {contexts:,} test contexts' if contexts else ''} against test perplexity, a "
-        f"point a configuration (means over seeds, {runs} runs in all; bars are one standard "
-        f"deviation to either side). Published points stand "
-        f"where their ranks are over as many contexts.{_warning(study, over)}"
+        f"point a configuration (means over seeds, {_ranked_runs(over)} runs in all; bars are one "
+        f"standard deviation to either side). Published points stand where their ranks are over as "
+        f"many contexts.{_warning(study, over)}"
     )
     return Drawing("mixture_rank", "Rank and perplexity of MoS", caption, drawn, len(over) > 1)
+
+
+def _ranked_runs(over: Sequence[Lines]) -> int:
+    """Of the configurations of ours that are drawn; one on both axes counts once."""
+    runs = {}
+    for lines in over:
+        lead = lines.compared[0]
+        for group, point in zip(lead.groups, lead.points, strict=True):
+            if point in lead.ranked:
+                runs[group] = point.runs
+    return sum(runs.values())
 
 
 def _warning(study: Study, over: Sequence[Lines]) -> str:

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from lmkit.comparison.cells import MEAN_SD, seeds_in_words, spread_cell
 from lmkit.comparison.groups import Group, Spread, Study, spread_of
 from lmkit.comparison.published_runs import corpus_prefix, differences_from, differs
-from lmkit.comparison.ranks import rank_at, rank_contexts
+from lmkit.comparison.ranks import published_rank_contexts, rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_section
 from lmkit.presentation.section import Block, Section
 from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, number, whole
 from lmkit.report.performance import parameters_in_millions
-from lmkit.report.varied_settings import number_of, sets_but_for
+from lmkit.report.varied_settings import number_of, same_head_and_trigger, sets_but_for
 
 _FAMILY, _TRIGGER = "mos", "NT 5"  # of the published runs
 
@@ -89,13 +89,11 @@ def published_over(study: Study, axis: Axis, contexts: int | None) -> PublishedM
     """
     section = published_section(axis.published)
     prefix = corpus_prefix(study)
-    if prefix is None:
-        return PublishedMixtures({}, None, section["source"])
-    at = int(published_section("corpora")[prefix]["rank_contexts"])
+    at = published_rank_contexts(study)
     left_out = () if contexts == at else ("press_rank",)
     rows = {
         float(value): {name: number for name, number in row.items() if name not in left_out}
-        for value, row in section.get(prefix, {}).items()
+        for value, row in section.get(prefix or "", {}).items()
     }
     return PublishedMixtures(rows, at, section["source"])
 
@@ -117,18 +115,23 @@ def _table(study: Study, axis: Axis, sets: Sets, files: Files, contexts: int | N
     published = published_over(study, axis, contexts)
     rows: list[Row] = []
     notes: list[str] = []
+    firsts = [groups[0] for groups in sets]
+    has_published = False
     for groups in sets:
+        is_labelled = len(same_head_and_trigger(groups[0], firsts)) > 1
         for group in groups:
             beside = published.rows if is_published(group) else {}
             theirs = beside.get(number_of(group, axis.option), {})
             if theirs:
+                has_published = True
                 notes += unlike_published(study, group, axis)
-            rows.append(_row(group, axis, files, contexts, theirs))
+            name = group.label if is_labelled else group.head.name
+            rows.append([name, *_cells(group, axis, files, contexts, theirs)])
     caption = (
         f"Mixtures over {axis.name} on {study.short}: mean ± one standard deviation, "
         f"{seeds_in_words(group for groups in sets for group in groups)}."
     )
-    if published.rows:
+    if has_published:
         caption += f" Published: {published.source}."
         if contexts != published.rank_contexts:
             notes.append(
@@ -152,12 +155,12 @@ def _table(study: Study, axis: Axis, sets: Sets, files: Files, contexts: int | N
     return Table(axis.key, f"Over the {axis.name}", caption, columns, rows, notes)
 
 
-def _row(
+def _cells(
     group: Group, axis: Axis, files: Files, contexts: int | None, theirs: Mapping[str, float]
 ) -> Row:
+    """For the columns but the first."""
     value = number_of(group, axis.option)
     return [
-        group.head.name,
         group.trigger,
         Cell(f"{value:g}", (value,)),
         len(group.runs),

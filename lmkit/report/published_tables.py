@@ -14,7 +14,7 @@ from lmkit.comparison.published_runs import (
     not_as_published,
     published_of,
 )
-from lmkit.comparison.ranks import rank_at
+from lmkit.comparison.ranks import published_rank_contexts, rank_at
 from lmkit.comparison.run_files import Files
 from lmkit.comparison.significance import Comparison
 from lmkit.presentation.published import published_section
@@ -85,7 +85,7 @@ def _published_rows(
             seeds = ours.n if ours else None
             cells = [spread_cell(ours, digits), seeds, beside, number(distance, 1)]
             rows.append([group.label, name, *cells, theirs.source])
-    if paper.p_value is not None:
+    if paper.p_value is not None and study.baseline_family == "softmax":
         over_ten = tested.ten_seeds
         of_both = [over_ten.p_student if over_ten else None, paper.p_value.value]
         ours_p, theirs_p = (  # without a deviation
@@ -104,7 +104,7 @@ def rank_and_difference(
     section = published_section("rank_and_difference")
     prefix = corpus_prefix(study)
     published = section.get(prefix, {}) if prefix else {}
-    at_published = published_section("corpora")[prefix]["rank_contexts"] if prefix else None
+    at_published = published_rank_contexts(study)
     in_paper = [each.group for each in tested if each.group.head.family in published]
     if in_paper and all(rank_at(group, files, at_published) for group in in_paper):
         contexts = at_published

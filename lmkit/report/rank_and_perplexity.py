@@ -18,7 +18,12 @@ from lmkit.comparison.correlation import (
 )
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.published_runs import corpus_prefix, differences_from
-from lmkit.comparison.ranks import rank_contexts, ranks_at
+from lmkit.comparison.ranks import (
+    published_rank_contexts,
+    rank_contexts,
+    ranked_alone,
+    ranks_at,
+)
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError, require_number
 from lmkit.presentation.published import published_section
@@ -161,9 +166,9 @@ def _grid_differences(
         differences.append(f"{len(points & wanted)} of its {len(wanted)} points")
         if points - wanted:
             differences.append(f"{len(points - wanted)} points that it has not")
-    rank_contexts_there = published_section("corpora")[prefix]["rank_contexts"]
-    if contexts != rank_contexts_there:
-        differences.append(f"ranks over {contexts or 0:,} contexts ({rank_contexts_there:,})")
+    wanted_contexts = published_rank_contexts(study)
+    if contexts != wanted_contexts:
+        differences.append(f"ranks over {contexts or 0:,} contexts ({wanted_contexts:,})")
     config = study.experiments(f"{prefix}_gss")
     of_settings = (differences_from(group, study, config, but_for=(C, K)) for group in groups[:1])
     return [*differences, *(line for lines in of_settings for line in lines)]
@@ -208,7 +213,7 @@ def _correlations(
     within_heads = _within_heads_row(of_all)
     if within_heads is not None:
         rows.append(within_heads)
-        on_a_trunk = " on each trunk" if by_trunk(of_all) else ""
+        on_a_trunk = " on each trunk" if len({point.trunk for point in of_all}) > 1 else ""
         notes.append(
             f"within heads: of each head{on_a_trunk} with at least two points, how rank and "
             "perplexity deviate from that head's means (partial correlation, Fisher's interval); "
@@ -239,7 +244,9 @@ def _rows_with_window(
     low, high = window
     within = [point for point in points if low <= point.test_ppl <= high]
     if FEWEST_POINTS <= len(within) < len(points):
-        span, r = f"{low:g} to {high:g}{_BY_OUTCOME}", published.get("pearson_in_window")
+        span = f"{low:g} to {high:g}{_BY_OUTCOME}"
+        is_published = window == tuple(published.get("window", ()))
+        r = published["pearson_in_window"] if is_published else None
         rows.append(_correlation_row(name, span, within, r, with_intervals=False))
     return rows
 
@@ -348,9 +355,10 @@ def _gss_scatter(
     at = np.array([point[:2] for point in points], float)
     axes.scatter(at[:, 0], at[:, 1], s=22 if len(points) <= 100 else 8, color=SERIES[0], zorder=3)
     unplaced = label_points(axes, middle, at)
+    seeds = seeds_in_words(ranked_alone(groups, files, contexts))
     caption = (
         f"GSS over (c, k) on {study.short}: rank of log P against test perplexity, a point for "
-        f"each of {len(points)} runs of {len(by_label)} (c, k), {seeds_in_words(groups)}; (c, k) "
+        f"each of {len(points)} runs of {len(by_label)} (c, k), {seeds}; (c, k) "
         "stands at one of its seeds, that of median rank."
     )
     if unplaced:
@@ -362,6 +370,8 @@ def _scatter(study: Study, files: Files, contexts: int | None) -> Drawing:
     drawn, axes = _axes_of_rank((COLUMN[0], COLUMN[1] + 0.4), contexts)
     for kind in kinds(study.groups):
         points = ranked_runs(kind.groups, files, contexts)
+        if not points:
+            continue
         axes.scatter(
             [p.rank for p in points],
             [p.test_ppl for p in points],
@@ -374,8 +384,9 @@ def _scatter(study: Study, files: Files, contexts: int | None) -> Drawing:
             zorder=3,
         )
     legend_below(axes)
+    seeds = seeds_in_words(ranked_alone(study.groups, files, contexts))
     caption = (
         f"All heads on {study.short}: rank of log P against test perplexity, a point a run; groups "
-        f"of {seeds_in_words(study.groups)}."
+        f"of {seeds}."
     )
     return Drawing("rank_heads", "Rank and perplexity of all heads", caption, drawn)

@@ -7,7 +7,7 @@ gradient it passes on (Godey and Artzi 2026).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lmkit.analyses.gradient_bottleneck import GradientBottleneck, check, lost_norm
 from lmkit.comparison.cells import MEAN_SD, listed, seeds_in_words, spread_cell
@@ -17,7 +17,7 @@ from lmkit.comparison.ranks import rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import INK, WIDE, figure, legend_below
-from lmkit.presentation.tables import Column, Heading, Row, Table, counted
+from lmkit.presentation.tables import Column, Heading, Row, Table, counted, decimal
 from lmkit.report.kinds import kinds
 
 
@@ -128,7 +128,7 @@ def _correlations(every: Sequence[Measured]) -> list[str]:
         found = correlate([x for x, _ in points], [y for _, y in points])
         if found.spearman is not None:
             groups = counted(len(points), "group")
-            rho = f"{found.spearman:.2f}".replace("-", "−")
+            rho = decimal(found.spearman, 2)
             notes.append(f"Spearman's ρ of perplexity with {name}: {rho} ({groups}).")
     return notes
 
@@ -141,6 +141,9 @@ def _drawing(study: Study, every: Sequence[Measured], contexts: int | None) -> D
     measured = {m.group: m for m in every}
     for kind in kinds([m.group for m in every]):
         of_kind = [measured[group] for group in kind.groups]
+        look: dict[str, Any] = {"s": 20, "color": kind.color, "marker": kind.marker}
+        look |= {"edgecolor": INK, "linewidth": 0.3}
+        is_drawn = False
         for axes, pairs in (
             (left, [(m.rank, m.ppl) for m in of_kind]),
             (middle, [(m.lost, m.ppl) for m in of_kind]),
@@ -148,15 +151,10 @@ def _drawing(study: Study, every: Sequence[Measured], contexts: int | None) -> D
         ):
             at = [(x.mean, y.mean) for x, y in pairs if x and y]
             if at:
-                axes.scatter(
-                    *zip(*at, strict=True),
-                    s=20,
-                    color=kind.color,
-                    marker=kind.marker,
-                    edgecolor=INK,
-                    linewidth=0.3,
-                    label=kind.name,
-                )
+                axes.scatter(*zip(*at, strict=True), **look)
+                is_drawn = True
+        if is_drawn:  # whose legend this panel bears, though its points may stand in others
+            middle.scatter([], [], **look, label=kind.name)
     left.set(xlabel=ranks, ylabel="test perplexity")
     middle.set(xlabel="gradient's norm lost, %", ylabel="test perplexity")
     right.set(xlabel=ranks, ylabel="gradient's norm lost, %")

@@ -10,6 +10,7 @@ from lmkit.comparison.cells import MEAN_SD, listed, spread_cell
 from lmkit.comparison.groups import Study, spread_of
 from lmkit.comparison.settings import differing_settings
 from lmkit.errors.user_error import UserError
+from lmkit.presentation.quantities import option_text
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import (
     DASH,
@@ -111,9 +112,10 @@ def _further_differences(study: Study) -> Iterator[str]:
         by_head.setdefault(group.head.name, []).append(group.settings)
     for name, settings in by_head.items():
         further = [
-            f"{option} ({', '.join(dict.fromkeys(_value(each.get(option)) for each in settings))})"
+            f"{option} ({', '.join(dict.fromkeys(map(option_text, values)))})"
             for option in differing_settings(settings)
             if option not in _SHOWN and not option.startswith(("trigger.", "sources."))
+            for values in [[each.get(option) for each in settings]]
         ]
         if further:
             yield f"The groups of {name} also differ in {listed(further)}"
@@ -150,7 +152,9 @@ _SHOWN = {
 def _in_words(options: Mapping[str, object], names: Mapping[str, str]) -> str:
     """The options that the group has, by their names in words: `hidden 1,150, layers 3`."""
     texts = [
-        f"{name} {_value(options[option])}" for option, name in names.items() if option in options
+        f"{name} {option_text(options[option])}"
+        for option, name in names.items()
+        if option in options
     ]
     return ", ".join(texts) or DASH
 
@@ -163,14 +167,8 @@ def _optimizer(options: Mapping[str, object]) -> str:
 def _budget(options: Mapping[str, object]) -> str:
     """`500`, or with the patience that ends it sooner: `500, patience 10`."""
     most, patience = options.get("max_epochs"), options.get("patience")
-    text = "any number" if most is None else _value(most)
-    return text if patience is None else f"{text}, patience {_value(patience)}"
-
-
-def _value(value: object) -> str:
-    if isinstance(value, float):
-        return str(value).replace("-", "−")
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    text = "any number" if most is None else option_text(most)
+    return text if patience is None else f"{text}, patience {option_text(patience)}"
 
 
 def _runs_table(study: Study) -> Table:

@@ -10,6 +10,7 @@ from lmkit.comparison.correlation import FEWEST_POINTS, correlate
 from lmkit.comparison.groups import Study
 from lmkit.comparison.ranks import rank_contexts
 from lmkit.comparison.run_files import Files
+from lmkit.presentation.tables import decimal
 from lmkit.report.rank_and_perplexity import by_trunk, correlate_within_heads, ranked_groups
 
 _LEVEL = 0.05
@@ -56,21 +57,17 @@ def _correlation(study: Study, files: Files) -> list[str]:
     runs = sum(point.runs for point in points)
     sentence = (
         f"Over the means of all {correlation.n} groups ({runs} runs), Press rank and test "
-        f"perplexity correlate with Pearson's r = {_signed(correlation.pearson)} and Spearman's "
-        f"ρ = {_signed(correlation.spearman)}"
+        f"perplexity correlate with Pearson's r = {decimal(correlation.pearson, 2)} and Spearman's "
+        f"ρ = {decimal(correlation.spearman, 2)}"
     )
     for trunk, of_trunk in by_trunk(points).items():
         alone = correlate([p.rank for p in of_trunk], [p.test_ppl for p in of_trunk])
         if alone.pearson is not None:
-            sentence += f"; of {trunk} alone r = {_signed(alone.pearson)} ({alone.n} groups)"
+            sentence += f"; of {trunk} alone r = {decimal(alone.pearson, 2)} ({alone.n} groups)"
     within = correlate_within_heads(points)
     if within is not None:
-        sentence += f"; within heads r = {_signed(within.pearson)} ({within.n} groups)"
+        sentence += f"; within heads r = {decimal(within.pearson, 2)} ({within.n} groups)"
     return [f"{sentence}."]
-
-
-def _signed(value: float) -> str:
-    return f"{value:.2f}".replace("-", "−")
 
 
 def _named(by_how_much: Iterable[tuple[str, float]]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lmkit.presentation.figure_files import svg_width
+from lmkit.presentation.quantities import option_text
 from lmkit.presentation.section import Picture, Section
 from lmkit.presentation.tables import Table, counted
 from lmkit.runs.checksums import parse_json
@@ -23,7 +24,7 @@ def synthetic_studies(patterns: Iterable[str]) -> tuple[list[Section], list[Left
         for record in map(Path, sorted(glob.glob(f"{pattern}/{RECORD}"))):
             try:
                 sections.append(_section(record))
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 reason = f"{RECORD} is damaged: {error!r}"
                 left_out.append(LeftOut(record.parent.name, reason))
     return sections, left_out
@@ -79,4 +80,4 @@ def _value(value: object) -> str:
         return str(value.get("option", value))
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return option_text(value)

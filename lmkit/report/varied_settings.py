@@ -18,6 +18,12 @@ def sets_but_for(groups: Iterable[Group], is_varied: Callable[[str], bool]) -> l
     return list(sets.values())
 
 
+def same_head_and_trigger(group: Group, among: Iterable[Group]) -> list[Group]:
+    """Those of that head and trigger, the group itself among them."""
+    wanted = group.head.name, group.trigger
+    return [each for each in among if (each.head.name, each.trigger) == wanted]
+
+
 def number_of(group: Group, option: str) -> float:
     """The value of an option that is a number."""
     value = group.settings[option]

@@ -72,7 +72,7 @@ class Planner:
         varied = {option for each in (params, *parts) for option in each}
         of_size = {k: v for k, v in wanted.at_its_size().training.items() if k not in varied}
         options = of_size | step.training | flattened(wanted.training)
-        changed = axes.as_overrides(options)
+        changed = axes.as_overrides("training", options)
         settings = [*changed, f"runs_dir={axes.as_value(wanted.runs_dir)}"]
         lines = axes.expand(params, parts, axes.of_runs(settings))
         drawn = axes.sample(
@@ -107,7 +107,7 @@ class Planner:
 
 def finetuning_options(wanted: Reproduction) -> list[str]:
     """Overrides of every `lmkit finetune` of a reproduction."""
-    return axes.as_overrides(wanted.size.finetuning | flattened(wanted.finetuning))
+    return axes.as_overrides("finetuning", wanted.size.finetuning | flattened(wanted.finetuning))
 
 
 def flattened(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

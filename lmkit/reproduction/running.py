@@ -6,6 +6,7 @@ reproduction that is started again types the same commands.
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,6 +17,7 @@ from lmkit.reproduction.points import PlannedSweep, finetuning_options
 from lmkit.reproduction.steps import Reproduction
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.names import FINETUNE
 from lmkit.runs.selection import select_runs
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.axes import as_value, quoted
@@ -116,7 +118,8 @@ class Reproducing:
         words = ["report", *self.wanted.report, f"out={as_value(out)}"]
         words += [f"title={quoted(title)}", f"about={quoted(about)}"]
         studies = [
-            f"{self.wanted.runs_dir}/synthetic/{step.study}-*" for step in self.steps.studies
+            f"{glob.escape(self.wanted.runs_dir)}/synthetic/{step.study}-*"
+            for step in self.steps.studies
         ]
         words.append(f"synthetic={_listed(studies)}")
         places = [str(SweepFolder.find(s.name, self.wanted.runs_dir).path) for s in self.sweeps]
@@ -137,12 +140,11 @@ class Reproducing:
         }
         if not wanted:
             return []
-        folders = map(RunFolder, sorted(Path(self.wanted.runs_dir).glob("*_finetune-*")))
+        folders = map(RunFolder, sorted(Path(self.wanted.runs_dir).glob(f"*{FINETUNE}-*")))
         places = [
             str(folder.path)
             for folder in folders
-            if folder.state() == "finished"
-            and Path(folder.read_config()["finetuned_from"]["folder"]) in wanted
+            if folder.state() == "finished" and folder.started_from() in wanted
         ]
         return select_runs("runs", places).runs if places else []
 

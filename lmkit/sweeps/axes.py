@@ -144,7 +144,8 @@ def expand(
 
     Raises: UserError for an axis that cannot be enumerated.
     """
-    own = [_axes(as_overrides(params) + as_overrides(part)) for part in parts or [{}]]
+    common = as_overrides("hydra.sweeper.params", params)
+    own = [_axes(common + as_overrides("hydra.sweeper.parts", part)) for part in parts or [{}]]
     known, given = {option for axes in own for option in axes}, _axes(typed)
     lines: dict[Line, None] = {}  # in order
     for axes in own:
@@ -169,15 +170,18 @@ def sample(num_points: int, size: int | None, seed: int) -> list[int]:
     return sorted(order[:size])
 
 
-def as_overrides(axes: Mapping[str, object]) -> list[str]:
+def as_overrides(section: str, axes: Mapping[str, object]) -> list[str]:
     """Options with their values, each as `option=value`.
+
+    Args:
+        section: of the configuration, in which they stand.
 
     Raises: UserError for a value that is no text, number or truth value.
     """
-    return [f"{option}={_text(option, values)}" for option, values in axes.items()]
+    return [f"{option}={_text(section, option, values)}" for option, values in axes.items()]
 
 
-def _text(option: str, values: object) -> str:
+def _text(section: str, option: str, values: object) -> str:
     if isinstance(values, bool):
         return str(values).lower()
     if values is None:
@@ -185,7 +189,7 @@ def _text(option: str, values: object) -> str:
     if isinstance(values, str | int | float):
         return str(values)
     raise UserError(
-        f"hydra.sweeper.params: the values of {option} must be written as a,b,c, but are {values!r}"
+        f"{section}: the values of {option} must be written as a,b,c, but are {values!r}"
     )
 
 

@@ -108,10 +108,20 @@ def has_ended(state: str | None) -> bool:
 
 
 def max_array_size() -> int:
-    """The most jobs that an array may have on this cluster."""
+    """The most jobs that an array may have on this cluster.
+
+    Raises: UserError where it takes no arrays.
+    """
     answer = _answer(["scontrol", "show", "config"]) or ""
     size = re.search(r"^MaxArraySize\s*=\s*(\d+)", answer, re.MULTILINE)
-    return int(size[1]) if size else _MAX_ARRAY
+    if size is None:
+        return _MAX_ARRAY
+    if int(size[1]) == 0:
+        raise UserError(
+            "hydra/launcher=slurm submits arrays of jobs, but this cluster takes none "
+            "(MaxArraySize = 0); hydra/launcher=workers needs none"
+        )
+    return int(size[1])
 
 
 def require_commands() -> None:

@@ -101,7 +101,7 @@ class WandbLogger(Logger):
             except Exception as error:
                 if self._mode == "offline":
                     raise
-                reason = str(error).splitlines()[0]
+                reason = _said(error).splitlines()[0]
                 sync = f"wandb sync {run.path}/wandb/offline-run-*"
                 print(f"W&B is out of reach ({reason}); {sync} uploads the run later", flush=True)
                 wandb.teardown()  # else the run's id is still in use
@@ -136,5 +136,10 @@ class WandbLogger(Logger):
 
     def _give_up(self, error: Exception) -> None:
         self._record = None
-        reason = " ".join(str(error).split())
+        reason = " ".join(_said(error).split())
         print(f"W&B's record ends early ({reason}); metrics.csv is whole", flush=True)
+
+
+def _said(error: Exception) -> str:
+    """The error's text; the name of its type where it has none, as TimeoutError()."""
+    return str(error).strip() or type(error).__name__

@@ -20,6 +20,8 @@ from lmkit.cli import count_flops, entry, reproduce
 from lmkit.reproduction import estimate, points
 from lmkit.reproduction.commands import run_command
 from lmkit.reproduction.points import PlannedSweep, Planner
+from lmkit.reproduction.running import Reproducing
+from lmkit.reproduction.steps import Reproduction, Size, StudyStep
 from lmkit.runs.leave import AskedToLeave
 from lmkit.runs.result import read_result
 from tests.claims.conftest import TINY, Lmkit
@@ -155,6 +157,21 @@ def test_a_step_that_fails_is_named_and_the_page_is_written_all_the_same(
     assert (tmp_path / "reproductions/mine_tiny/index.html").exists()
 
 
+def test_studies_are_found_in_a_folder_whose_name_is_like_a_pattern():
+    commands: list[list[str]] = []
+
+    def run(words: list[str]) -> int:
+        commands.append(words)
+        return 0
+
+    wanted = Reproduction(
+        studies=[StudyStep("cost")], runs_dir="runs[1]", size=Size("tiny", "", "runs[1]")
+    )
+    Reproducing(wanted, [], launcher=[], config_arguments=[], run=run).finish("out", "", "")
+    assert commands[0][:3] == ["study", "cost", "runs_dir='runs[1]/synthetic'"]
+    assert "synthetic=['runs[[]1]/synthetic/cost-*']" in commands[1]
+
+
 def test_a_mistake_is_one_line(refused, monkeypatch):
     assert "did you mean yang_table1?" in refused("reproduce", "yang_tabel1")
     assert "there are full, small, toy" in refused("reproduce", "yang_table1", "size=tiny")
@@ -163,6 +180,8 @@ def test_a_mistake_is_one_line(refused, monkeypatch):
     for option in ("training", "finetuning"):
         keep = refused("reproduce", "yang_table1", f"+{option}.keep=none")
         assert keep.startswith(f"{option}.keep=none leaves later steps no checkpoint")
+    listed = refused("reproduce", "yang_table1", "+training.foo=[1,2]")
+    assert listed.startswith("training: the values of foo must be written as a,b,c")
     dialogue = refused("reproduce", "yang_table3", "size=toy")
     assert dialogue == "table 3 of Yang et al. 2018 cannot be had at size=toy"
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import re
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+import lmkit
 from lmkit.presentation.side_by_side import side_by_side
 from lmkit.presentation.table_files import latex_text, to_csv, to_html, to_latex
 from lmkit.presentation.tables import (
@@ -91,6 +94,18 @@ def test_latex_is_balanced_plain_and_of_as_many_cells_as_columns():
     assert all(row.count("&") == 2 for row in rows)
     assert r"\begin{tabular}{lrr}" in text
     assert DASH not in text
+
+
+def test_every_sign_in_lmkits_own_texts_is_written_out_in_latex():
+    files = Path(lmkit.__file__).parent.rglob("*.py")
+    trees = [ast.parse(file.read_text("utf-8")) for file in files if file.name != "table_files.py"]
+    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    texts = "".join(node.value for node in nodes if isinstance(node.value, str))
+    assert {"α", "²", "“", "”", "‖"} <= set(texts)
+    known = set("ĠĊ")  # letters with a dot above, of byte-level tokens: pdflatex has them
+    never_shown = {"\ufeff"}
+    unwritten = {sign for sign in texts if not latex_text(sign).isascii()}
+    assert unwritten - known - never_shown == set()
 
 
 @pytest.mark.parametrize("text", ["50 %", "a_b", "x & y", "$5", "#1", "{y}", "~", "^", "\\"])

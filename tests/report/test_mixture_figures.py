@@ -89,6 +89,30 @@ def test_mixtures_that_are_not_as_published_say_so_beside_the_published_points(g
     assert [block.notes for block in section.blocks if isinstance(block, Table)] == [[]]
 
 
+def test_runs_that_are_drawn_count_once(tmp_path, make_run):
+    points = [(5, 0.29, 5000), (10, 0.29, 6000), (10, 0.0, 7000), (15, 0.29, None)]
+    for count, dropout, rank in points:
+        for seed in (1, 2):
+            make_run(tmp_path, seed, 59.0 + count / 10 + dropout, rank, "softmaxes", trigger="nt",
+                     changes={"mixture.num_experts": count,
+                              "mixture.latent_dropout": dropout})  # fmt: skip
+    drawing = next(block for block in section_of(tmp_path).blocks if block.key == "mixture_rank")
+    assert len(drawing.figure.axes) == 2
+    assert ", 6 runs in all;" in drawing.caption
+
+
+def test_lines_of_one_name_and_trigger_say_what_else_they_differ_in(tmp_path, make_run):
+    for lr in (20, 5):
+        for count in (5, 10):
+            make_run(tmp_path, 1, 59.0, 5000, "softmaxes", trigger="nt",
+                     changes={"mixture.num_experts": count},
+                     options={"optimizer.lr": lr})  # fmt: skip
+    capacity = next(b for b in section_of(tmp_path).blocks if b.key == "mixtures_experts").figure
+    assert sorted(labels_of(capacity.axes[0])) == [
+        "MoS (lr=20), NT 5", "MoS (lr=5), NT 5", "published",
+    ]  # fmt: skip
+
+
 def test_two_configurations_have_no_correlation_but_a_figure_of_capacity(grow):
     section = section_of(grow(82429, (3, 5)))
     table = next(block for block in section.blocks if block.key == "mixture_correlation")

@@ -30,9 +30,9 @@ PUBLISHED_CONTEXTS = 82429
 RANDOM_SEEDS = range(1, 11)
 
 
-def study_of(root: Path) -> Study:
+def study_of(root: Path, baseline: str = "softmax") -> Study:
     """The one study of the runs in a folder."""
-    (study,), _ = studies(select_runs("runs", str(root)).runs, "softmax", experiment_config)
+    (study,), _ = studies(select_runs("runs", str(root)).runs, baseline, experiment_config)
     return study
 
 
@@ -85,6 +85,7 @@ def test_numbers_of_components_compare_with_the_published_experiment(tmp_path, m
                  changes={"mixture.num_experts": experts})  # fmt: skip
     make_run(tmp_path, 1)
     table = tables(mixtures(study_of(tmp_path), Files()))["experts"]
+    assert " Published: " in table.caption
     assert [row["rank, published"] for row in cells(table)] == ["8,057", "9,979"]
     assert table.notes == []
     assert "one seed each" in table.caption
@@ -97,6 +98,47 @@ def test_numbers_of_components_compare_with_the_published_experiment(tmp_path, m
     assert not any("rank, published" in row for row in cells(table))  # of 10,000 contexts here
     assert len(table.notes) == 3
     assert all("trunk.hidden_dropout=0.5 (0.225)" in note for note in table.notes[:2])
+
+
+def test_mixtures_beside_none_that_was_published_name_no_source(tmp_path, make_run):
+    for experts in (5, 15):
+        make_run(tmp_path, 1, 57.0, 9000, "softmaxes", trigger="et",
+                 changes={"mixture.num_experts": experts})  # fmt: skip
+    make_run(tmp_path, 1)
+    table = tables(mixtures(study_of(tmp_path), Files()))["experts"]
+    assert "Published" not in table.caption
+    assert table.notes == []
+
+
+@pytest.mark.parametrize("rates", [(20,), (20, 5)])
+def test_mixtures_of_one_name_and_trigger_have_their_labels(tmp_path, make_run, rates):
+    for lr in rates:
+        for experts in (5, 15):
+            make_run(tmp_path, 1, 57.0, 9000, "softmaxes", trigger="nt",
+                     changes={"mixture.num_experts": experts},
+                     options={"optimizer.lr": lr})  # fmt: skip
+    make_run(tmp_path, 1)
+    table = tables(mixtures(study_of(tmp_path), Files()))["experts"]
+    names = [row["head"] for row in cells(table)]
+    if len(rates) == 1:
+        assert names == ["MoS", "MoS"]
+    else:
+        assert len(set(names)) == 4
+        assert {note.partition(" is not ")[0] for note in table.notes[:2]} < set(names)
+
+
+@pytest.mark.parametrize("rates", [(20,), (20, 5)])
+def test_heads_of_one_name_and_trigger_have_their_labels(tmp_path, make_run, rates):
+    for lr in rates:
+        for trigger in ("et", "nt"):
+            make_run(tmp_path, 1, trigger=trigger, options={"optimizer.lr": lr})
+    (table,) = averaging(study_of(tmp_path), Files()).blocks
+    names = [row["head"] for row in cells(table)]
+    if len(rates) == 1:
+        assert names == ["Softmax", "Softmax"]
+    else:
+        assert len(set(names)) == 4
+        assert {note.partition(" is not ")[0] for note in table.notes} < set(names)
 
 
 def test_the_averaging_table_says_what_differs(tmp_path, make_run):
@@ -132,6 +174,14 @@ def test_published_tests_stand_beside_ours_of_ten_seeds(eleven_seeds):
     assert p["ours"] == f"{over_ten:.3f}"
     assert shown["test perplexity"]["seeds"] == "11"
     assert shown["test perplexity, 10 random seeds"]["published"] == "57.02 ± 0.13"
+
+
+def test_the_published_p_with_softmax_stands_beside_no_other_baseline(eleven_seeds, make_run):
+    root, _ = eleven_seeds
+    for baseline in ("softmax", "gss"):
+        rows = cells(performance_tables(study_of(root, baseline))["published"])
+        heads = [row["head"] for row in rows if row["measure"].startswith("p, Student")]
+        assert heads == (["GSS"] if baseline == "softmax" else [])
 
 
 def test_paired_tests_stand_beside_the_unpaired(eleven_seeds):
@@ -200,6 +250,20 @@ def test_only_the_whole_grid_is_the_published_grid(tmp_path, make_run):
     )
 
 
+@pytest.mark.parametrize("window", [None, (56.5, 57.8)])
+def test_the_published_r_within_a_window_stands_beside_the_published_window_alone(
+    tmp_path, make_run, window
+):
+    *points, (c, k) = whole_grid()
+    grid_runs(make_run, tmp_path, points)
+    make_run(tmp_path, 1, 60.0, 5000, transform="gss", contexts=PUBLISHED_CONTEXTS,
+             changes={"transform.c": c, "transform.k": k})  # fmt: skip
+    section = rank_and_perplexity(study_of(tmp_path), Files(), window)
+    rows = cells(tables(section)["correlation"])
+    shown = [row["r, published"] for row in rows if row["groups"] == "GSS over (c, k)"]
+    assert shown == ["0.48", "0.24" if window is None else "–"]
+
+
 def test_a_window_by_outcome_says_so_and_has_no_interval(tmp_path, make_run):
     grid_runs(make_run, tmp_path, whole_grid()[:9])
     section = rank_and_perplexity(study_of(tmp_path), Files(), (56.9, 57.1))
@@ -213,11 +277,45 @@ def test_a_window_by_outcome_says_so_and_has_no_interval(tmp_path, make_run):
 
 def test_captions_of_means_say_from_how_many_seeds(tmp_path, make_run):
     grid_runs(make_run, tmp_path, [(c, k) for c in (-1, 0) for k in (2, 2.5)])
-    make_run(tmp_path, 2, transform="gss", changes={"transform.c": 0, "transform.k": 2})
+    make_run(tmp_path, 2, transform="gss", changes={"transform.c": 0, "transform.k": 2},
+             contexts=PUBLISHED_CONTEXTS)  # fmt: skip
     section = rank_and_perplexity(study_of(tmp_path), Files(), None)
     captions = [block.caption for block in section.blocks if not isinstance(block, Table)]
     assert len(captions) == 4
     assert all("1 to 2 seeds each, 3 of 4 of one alone" in caption for caption in captions[2:])
+
+
+@pytest.mark.parametrize("ranked", [0, 2, 3])
+def test_a_point_without_a_rank_is_told_from_one_that_was_not_run(tmp_path, make_run, ranked):
+    points = [(-1, 2), (-1, 2.5), (0, 2), (0, 2.5)]
+    for i, (c, k) in enumerate(points):
+        make_run(tmp_path, 1, 57.0, 5000 + i if i < ranked else None, transform="gss",
+                 changes={"transform.c": c, "transform.k": k})  # fmt: skip
+    for seed in (1, 2):
+        make_run(tmp_path, seed)
+    section = rank_and_perplexity(study_of(tmp_path), Files(), None)
+    captions = {block.key: block.caption for block in section.blocks}
+    assert "not run" not in captions["grid_perplexity"]
+    if ranked == 0:
+        assert "grid_rank" not in captions
+        return
+    lack = {2: "2 points of the grid have", 3: "1 point of the grid has"}[ranked]
+    assert captions["grid_rank"].endswith(f"{lack} no rank over so many contexts (–).")
+
+
+def test_captions_of_ranks_count_the_runs_that_have_one(tmp_path, make_run):
+    for c in (-1, 0, 1):
+        changes = {"transform.c": c}
+        make_run(tmp_path, 1, 57.0 + c, 5000 + c, transform="gss", changes=changes)
+        make_run(tmp_path, 2, 57.0 + c, None, transform="gss", changes=changes)
+    for seed in (1, 2, 3):
+        make_run(tmp_path, seed, rank=None)
+    section = rank_and_perplexity(study_of(tmp_path), Files(), None)
+    blocks = {block.key: block for block in section.blocks}
+    for key in ("rank_gss", "rank_heads"):
+        assert "one seed each" in blocks[key].caption
+    (legend,) = blocks["rank_heads"].figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["GSS"]
 
 
 def test_a_run_with_other_columns_hides_nothing_and_the_page_warns(tmp_path, make_run):
@@ -244,6 +342,7 @@ def test_published_divergence_is_of_the_whole_split_and_of_the_same_experiment(
     (section,) = Divergence.sections(study_of(tmp_path), Files())
     table = tables(section)["divergence"]
     (row,) = cells(table)
+    assert ("Published" in table.caption) == (all_contexts == 5000)
     assert row.get("published, whole split") == (None if all_contexts == 82429 else "4.763")
     assert ["optimizer.lr=5 (20)" in note for note in table.notes] == (
         [] if all_contexts == 82429 else [True]
@@ -268,8 +367,12 @@ def test_time_and_memory_stand_beside_what_the_papers_say(tmp_path, make_run):
     assert rows["MoS"]["remark on time"] == "2 to 6.4 times"
     assert rows["MoS"]["s / epoch, times"] == "1.00"
     assert rows["GSS"]["remark on time"] == "–"
+    assert " Remarks: " in table.caption
     (note,) = table.notes
     assert note.startswith("GSS is not penn_gss as published")
+    table = performance_tables(study_of(tmp_path, "gss"))["cost"]
+    assert not any("remark on time" in row for row in cells(table))
+    assert "Remarks" not in table.caption
 
 
 def test_the_noises_of_table_15_are_named_until_they_are_measured(tmp_path, make_run):

@@ -9,6 +9,7 @@ from lmkit.comparison.groups import studies
 from lmkit.comparison.run_files import Files
 from lmkit.report.kinds import kinds
 from lmkit.report.rank_and_perplexity import rank_and_perplexity
+from lmkit.report.rank_gradient_perplexity import rank_gradient_perplexity
 from lmkit.report.summary import summary
 from lmkit.runs.selection import select_runs
 
@@ -39,6 +40,28 @@ def test_where_there_are_several_trunks_each_is_correlated_alone(two_trunks):
     assert not any("within" in name for name in rows)  # no head has two points on one trunk
     (sentence,) = summary(two_trunks, [], Files())
     assert "of AWD-LSTM alone r = −0.99 (3 groups); of Transformer alone r = −0.99" in sentence
+
+
+def test_heads_are_told_to_be_of_a_trunk_each_however_few_points_a_trunk_has(tmp_path, make_run):
+    for trunk, dim in (("AWD-LSTM", 1150), ("Transformer", 100)):
+        for c, rank in ((-1, 5000), (0, 6000)):
+            make_run(tmp_path, 1, 57.0 + c, rank, transform="gss", changes={"transform.c": c},
+                     trunk=trunk, options={"trunk.hidden_dim": dim})  # fmt: skip
+    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "gss", experiment_config)
+    table = rank_and_perplexity(study, Files(), None).blocks[0]
+    assert not any(row[0].text == "all heads, AWD-LSTM" for row in table.rows)
+    assert any(note.startswith("within heads: of each head on each trunk") for note in table.notes)
+
+
+def test_a_head_whose_gradient_is_unknown_is_in_the_legend_too(tmp_path, make_run, add_analyses):
+    for i, transform in enumerate(("identity", "gss", "outside")):
+        run = make_run(tmp_path, 1, 57.0 + i, 5000 + i, transform=transform)
+        if transform != "gss":
+            add_analyses(run)
+    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    drawing = rank_gradient_perplexity(study, Files()).blocks[1]
+    (legend,) = drawing.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["Softmax", "GSS", "Cube"]
 
 
 def test_a_trunk_has_a_marker_and_a_head_a_colour(two_trunks):

@@ -51,6 +51,15 @@ def test_an_axis_that_cannot_be_enumerated_is_refused(axes):
         expand(axes, [], [])
 
 
+@pytest.mark.parametrize(
+    ("params", "parts", "section"),
+    [({"lr": [1, 2]}, [], "hydra.sweeper.params"), ({}, [{"lr": [1]}], "hydra.sweeper.parts")],
+)
+def test_a_list_is_refused_by_the_section_that_it_stands_in(params, parts, section):
+    with pytest.raises(UserError, match=rf"{section}: the values of lr must be written as a,b,c"):
+        expand(params, parts, [])
+
+
 def test_a_sample_is_the_same_each_time_and_part_of_every_larger_one():
     drawn = sample(2940, 30, 1)
     assert drawn == sample(2940, 30, 1)

@@ -136,6 +136,12 @@ def test_the_size_of_arrays_is_the_clusters(commands):
     assert max_array_size() == 4001
 
 
+def test_a_cluster_without_arrays_is_refused(commands):
+    put(commands, "scontrol", "echo 'MaxArraySize            = 0'")
+    with pytest.raises(UserError, match=r"cluster takes none \(MaxArraySize = 0\)"):
+        max_array_size()
+
+
 def test_without_slurm_it_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="needs SLURM's commands"):

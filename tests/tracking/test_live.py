@@ -149,6 +149,29 @@ def test_a_failure_of_wandb_is_told_once_and_ends_nothing_else(at, finished, mon
     assert capsys.readouterr().out == f"W&B's record ends early ({reason}); metrics.csv is whole\n"
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(TimeoutError(), "TimeoutError"), (OSError("no route\nto host"), "no route")],
+)
+def test_a_run_is_recorded_offline_when_the_server_is_out_of_reach(
+    error, reason, finished, monkeypatch, capsys
+):
+    recorded = []
+
+    def record(run, config, names, filing, settings):
+        if settings.mode == "online":
+            raise error
+        recorded.append(settings.mode)
+        return Failing(at="nothing")
+
+    monkeypatch.setattr(live, "RunRecord", record)
+    monkeypatch.setattr(live.wandb, "login", lambda **_: True)
+    monkeypatch.setattr(live.wandb, "teardown", lambda: None)
+    logger("online").begin(finished, CONFIG, NAMES)
+    assert recorded == ["offline"]
+    assert f"W&B is out of reach ({reason}); wandb sync" in capsys.readouterr().out
+
+
 PROGRAM = """
 import sys
 from pathlib import Path

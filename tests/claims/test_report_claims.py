@@ -1,0 +1,73 @@
+"""What the help of `lmkit report` promises of its options, over runs made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmkit.runs.checksums import checked_json
+
+STUDY = {
+    "experiment": "rank_bounds",
+    "config": {"seed": 3, "options": {"tied": True, "switches": [True, 0]}},
+    "claims": [],
+    "figures": [],
+}
+
+
+@pytest.fixture
+def page(tmp_path: Path, lmkit: Callable[..., None], make_run) -> Callable[..., str]:
+    """The page of `lmkit report ARGUMENTS`, beside a run and a study in `runs`."""
+    make_run(tmp_path / "runs", 1)
+    study = tmp_path / "runs" / "synthetic" / "rank_bounds-01" / "synthetic.json"
+    study.parent.mkdir(parents=True)
+    study.write_bytes(checked_json(STUDY))
+
+    def read(*arguments: str) -> str:
+        lmkit("report", *arguments)
+        return (tmp_path / "report" / "index.html").read_text()
+
+    return read
+
+
+@pytest.mark.parametrize("sections", ["rank", "[rank]"])
+def test_a_section_may_be_named_by_a_text_or_in_a_list(page, capsys, sections):
+    html = page("runs=runs", f"sections={sections}")
+    assert 'id="penn-rank"' in html
+    assert 'id="penn-runs"' not in html
+    assert "left out" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("sections", "5"), ("sections", "[rank,5]"), ("synthetic", "[5]")]
+)
+def test_what_names_nothing_is_refused_by_its_option(page, refused, option, value):
+    assert refused("report", "runs=runs", f"{option}={value}").startswith(f"{option} must name ")
+
+
+@pytest.mark.parametrize("runs", ["runs", "'runs seed:1'", "'runs/penn_*'", "[runs,'runs seed:1']"])
+def test_studies_beside_the_runs_have_a_chapter_whatever_names_the_runs(page, runs):
+    html = page(f"runs={runs}", "sections=[performance]")
+    assert html.count("Made-up distributions") == 1
+
+
+def test_studies_without_runs_are_those_that_are_named(page, refused):
+    assert "Made-up distributions" in page("runs=null", "synthetic='runs/synthetic/rank*'")
+    assert "there is no run to report on" in refused("report", "runs=null")
+
+
+def test_options_that_are_true_or_false_are_shown_so(page, tmp_path, make_run):
+    make_run(tmp_path / "runs", 1, options={"head.tie_weights": False})
+    html = page("runs=runs")
+    assert "seed 3, tied true, switches [true, 0]." in html
+    assert "head.tie_weights (false, true)" in html or "head.tie_weights (true, false)" in html
+
+
+def test_a_study_whose_name_is_no_text_is_left_out(page, tmp_path, capsys):
+    damaged = tmp_path / "runs" / "synthetic" / "cost-02" / "synthetic.json"
+    damaged.parent.mkdir()
+    damaged.write_bytes(checked_json(STUDY | {"experiment": 5}))
+    assert "Made-up distributions" in page("runs=runs", "sections=[runs]")
+    assert "left out: cost-02: synthetic.json is damaged" in capsys.readouterr().out

@@ -80,6 +80,8 @@ class MetricsFile:
     def restore(self, step: int, copy: str) -> None:
         """Cuts back to `step`; a damaged file is replaced by `copy`, as `copy()` gave it then.
 
+        Of a run that starts, the copy is "".
+
         Raises: UserError naming the file when it cannot be written; LockLost.
         """
         rows, columns = self._parse(copy), _columns_of(copy)

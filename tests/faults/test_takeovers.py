@@ -221,6 +221,15 @@ def test_damaged_metrics_are_restored_where_the_last_epoch_is_over(undisturbed, 
     assert_same(undisturbed, folder)
 
 
+def test_damaged_metrics_of_a_run_without_a_checkpoint_begin_anew(undisturbed, tmp_path):
+    config, folder = copied(undisturbed, tmp_path)
+    for path in (folder.result, folder.best, folder.last):
+        path.unlink()
+    folder.metrics.write_bytes(b"crc32,step,e0och\n")
+    start(config, 1).join()
+    assert_same(undisturbed, folder)
+
+
 @pytest.mark.parametrize("content", [b"", b"seed: 1\n", os.urandom(500), None])
 def test_the_damaged_configuration_of_a_finished_run_is_restored(undisturbed, tmp_path, content):
     config, folder = copied(undisturbed, tmp_path)

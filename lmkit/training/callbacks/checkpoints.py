@@ -35,7 +35,8 @@ class Checkpoints(RunCallback, Checkpoint):
         self.last_is_best = False  # whether the checkpoint being saved is the best epoch's
         self.batches: dict[str, int] | None = None  # restored, to be handed on
         self.step = 0  # of the checkpoint that the run goes on from
-        self.metrics: str | None = None  # restored: metrics.csv as it was at the checkpoint
+        # metrics.csv as it was at the checkpoint; None: one of an earlier version has no copy
+        self.metrics: str | None = ""
 
     @property
     def contents(self) -> dict[str, Any]:
@@ -56,7 +57,6 @@ class Checkpoints(RunCallback, Checkpoint):
             self.run.metrics.cut_back(self.step)
         else:
             self.run.metrics.restore(self.step, self.metrics)
-            self.metrics = None
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -67,7 +67,7 @@ class Checkpoints(RunCallback, Checkpoint):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         self.step = checkpoint["global_step"]
-        self.metrics = checkpoint["lmkit"].get("metrics")  # earlier versions stored no copy
+        self.metrics = checkpoint["lmkit"].get("metrics")
 
     def on_train_batch_end(
         self,

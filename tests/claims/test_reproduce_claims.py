@@ -300,6 +300,13 @@ def planned() -> Callable[[str, str], list[PlannedSweep]]:
 
 
 # all at one size, and those that do most to a sweep at the others
+def test_a_reproduction_without_runs_says_nothing_of_their_size(lmkit, capsys):
+    lmkit("reproduce", "orhan_degenerate", "size=small", "dry_run=true")
+    shown = capsys.readouterr().out
+    assert shown.startswith("Orhan 2018, all figures.\n")
+    assert "trunk" not in shown
+
+
 COMPOSED = [(name, "small") for name in NAMES] + [
     *((name, "full") for name in ("yang_table1", "yang_table3", "ganea_results")),
     *((name, "toy") for name in ("parthiban_table5", "yang_table3", "yang_table8")),

@@ -11,6 +11,7 @@ from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.measuring import Measured, write_analysis
 from lmkit.errors.user_error import UserError, require_count, require_folder
+from lmkit.runs import analysis_files
 from lmkit.runs.folder import RunFolder
 
 OPTIONS = ("hf", "text", "revision", "window", "stride", "out")  # of conf/pretrained.yaml
@@ -102,6 +103,8 @@ def _measure(
     threads: int | None,
 ) -> Content:
     folder = source.folder(checkpoint)
+    sha256 = hashlib.sha256(source.text.encode()).hexdigest()
+    _refuse_another_text(analysis, folder, source.text_name, sha256)
     loaded = evaluation.pretrained.load_pretrained(
         checkpoint,
         source.text,
@@ -127,8 +130,26 @@ def _measure(
             "parameters": sum(p.numel() for p in loaded.model.body.parameters()),
             "window": loaded.windows.window,
             "stride": loaded.windows.stride,
-            "text_sha256": hashlib.sha256(source.text.encode()).hexdigest(),
+            "text_sha256": sha256,
         },
     }
     name = checkpoint.revision or Path(checkpoint.place).name
     return write_analysis(folder, analysis, content, checkpoint=name, averaged=False)
+
+
+def _refuse_another_text(analysis: Analysis, folder: RunFolder, text: str, sha256: str) -> None:
+    """Raises: UserError where files of another text have the names that those of this one take."""
+    for stem in analysis_files.analysis_stems(folder, analysis.name):
+        try:
+            stored = analysis_files.read_analysis(
+                folder, stem, kind=analysis.name, schema_version=analysis.schema_version
+            )
+        except UserError:
+            continue  # a damaged one may be written anew
+        if stored is None or stored["pretrained"]["text_sha256"] == sha256:
+            continue
+        if analysis.stem(stored | {"split": text}) == stem:
+            raise UserError(
+                f"{analysis_files.analysis_file(folder, stem)} is of another text, "
+                f"{stored['split']}: choose another folder for this one, out=FOLDER"
+            )

@@ -465,6 +465,22 @@ def test_what_cannot_be_measured_is_refused_in_one_line(
     assert "\n" not in error
 
 
+@pytest.mark.parametrize("command", ["rank", "gradient_bottleneck"])
+def test_what_was_measured_of_another_text_is_not_overwritten(command, made, here, lmkit):
+    lmkit(command, *options(made, "gpt2", "contexts=20"))
+    before = {path: path.read_bytes() for path in here.rglob("pretrained/**/*") if path.is_file()}
+    assert before
+    (here / "text.txt").write_text((made / "text.txt").read_text()[::-1])
+    line = [f"hf={made / 'gpt2'}", "text=text.txt", f"window={WINDOW}", "contexts=20"]
+    error = lmkit(command, *line)
+    assert "is of another text, text.txt: choose another folder for this one, out=FOLDER" in error
+    assert {path: path.read_bytes() for path in before} == before
+    assert "written: " in lmkit(command, *line, "out=other")
+    for path in here.glob("pretrained/*/analysis/*.json"):
+        path.write_bytes(b"damaged")
+    assert "written: " in lmkit(command, *line)
+
+
 def test_the_extra_is_named_where_the_library_is_missing(made, here, lmkit, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     error = lmkit("rank", f"hf={made / 'gpt2'}", f"text={made / 'text.txt'}")

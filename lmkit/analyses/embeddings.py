@@ -316,7 +316,8 @@ def _rho_table(
 ) -> Table:
     known: dict[str, Content] = {}  # by benchmark
     for content in chain(*(contents[group] for group in rho)):
-        known |= {k: v for k, v in content["word_similarity"].items() if k not in known}
+        for name, values in content["word_similarity"].items():
+            known.setdefault(name, values)
     prefix = corpus_prefix(study)
     counts = published_section("word_pairs")
     rows = []

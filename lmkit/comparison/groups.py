@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from lmkit.comparison.settings import (
     differing_settings,
     labels,
+    settings_but_defaults,
     settings_of,
-    settings_that_differ,
 )
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.presentation.tables import counted
@@ -217,7 +217,7 @@ def group_runs(runs: Sequence[FinishedRun], baseline: str) -> tuple[list[Group],
     """Groups in the order of tables, and runs with the head and seed of another run."""
     members: dict[str, list[FinishedRun]] = {}
     for run in sorted(runs, key=lambda run: (run.seed, run.name)):
-        decides = [run.names.head, settings_that_differ(run)]
+        decides = [run.names.head, settings_but_defaults(run)]
         same = json.dumps(decides, sort_keys=True, default=str)
         members.setdefault(same, []).append(run)
     groups, left_out = [], []

@@ -34,7 +34,7 @@ def settings_of(run: FinishedRun) -> dict[str, object]:
     return deciding_settings(run.settings) | _beside_the_identity(run)
 
 
-def settings_that_differ(run: FinishedRun) -> dict[str, object]:
+def settings_but_defaults(run: FinishedRun) -> dict[str, object]:
     """`settings_of`, without the options at their default: one may be there or left out."""
     return deciding_settings(without_defaults(run.settings)) | _beside_the_identity(run)
 

@@ -17,10 +17,8 @@ from lmkit.presentation.tables import counted
 from lmkit.report.varied_settings import number_of, sets_but_for
 
 C, K = "head.transform.c", "head.transform.k"
-
-
-_RUN = ("was not run", "were not run")
-_RANKED = ("has no rank over so many contexts", "have no rank over so many contexts")
+_NOT_RUN = ("was not run", "were not run")
+_NO_RANK = ("has no rank over so many contexts", "have no rank over so many contexts")
 
 
 class _Map(NamedTuple):
@@ -65,12 +63,14 @@ def heat_maps(
         return np.array([[known.get((c, k), np.nan) for c in all_c] for k in all_k])
 
     perplexity = means({point: group.spread("test_ppl") for point, group in points.items()})
-    maps = [_Map("grid_perplexity", "test perplexity", perplexity, _form(perplexity), groups, _RUN)]
+    maps = [
+        _Map("grid_perplexity", "test perplexity", perplexity, _form(perplexity), groups, _NOT_RUN)
+    ]
     ranked = ranked_alone(groups, files, contexts)
     if ranked:
         rank = means({point: rank_at(group, files, contexts) for point, group in points.items()})
         what = f"Press rank, {contexts:,} test contexts"
-        maps.append(_Map("grid_rank", what, rank, "{:.0f}", ranked, _RANKED))
+        maps.append(_Map("grid_rank", what, rank, "{:.0f}", ranked, _NO_RANK))
     return [_drawing(study, each, all_c, all_k) for each in maps]
 
 

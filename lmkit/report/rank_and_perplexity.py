@@ -39,7 +39,7 @@ from lmkit.presentation.style import (
 )
 from lmkit.presentation.tables import Column, Heading, Row, Table, absent, interval, number
 from lmkit.report.gss_heat_maps import C, K, c_and_k, groups_over_c_and_k, heat_maps, signed
-from lmkit.report.kinds import kinds
+from lmkit.report.heads_on_trunks import heads_on_trunks
 
 Window = tuple[float, float]
 
@@ -59,7 +59,7 @@ class RankedGroup(NamedTuple):
 
     rank: float
     test_ppl: float
-    kind: str  # the head, and the trunk where there are several
+    head: str  # with its trunk where there are several
     trunk: str
     runs: int
 
@@ -122,13 +122,13 @@ def rank_and_perplexity(study: Study, files: Files, window: Window | None) -> Se
 def ranked_groups(groups: Sequence[Group], files: Files, contexts: int | None) -> list[RankedGroup]:
     """Means over the runs that have a rank over so many test contexts, a point for each group."""
     points = []
-    for kind in kinds(groups):
-        for group in kind.groups:
+    for alike in heads_on_trunks(groups):
+        for group in alike.groups:
             runs = ranked_runs([group], files, contexts)
             if runs:
                 rank, test_ppl = (float(np.mean([run[i] for run in runs])) for i in (0, 1))
                 trunk = group.names.trunk
-                points.append(RankedGroup(rank, test_ppl, kind.name, trunk, len(runs)))
+                points.append(RankedGroup(rank, test_ppl, alike.name, trunk, len(runs)))
     return points
 
 
@@ -311,10 +311,10 @@ def correlate_within_heads(points: Sequence[RankedGroup]) -> WithinCorrelation |
 
 
 def _heads_with_several(points: Sequence[RankedGroup]) -> list[list[RankedGroup]]:
-    of_kinds: dict[str, list[RankedGroup]] = {}
+    by_head: dict[str, list[RankedGroup]] = {}
     for point in points:
-        of_kinds.setdefault(point.kind, []).append(point)
-    return [of_kind for of_kind in of_kinds.values() if len(of_kind) > 1]
+        by_head.setdefault(point.head, []).append(point)
+    return [of_head for of_head in by_head.values() if len(of_head) > 1]
 
 
 def _within_heads_row(points: Sequence[RankedGroup]) -> Row | None:
@@ -368,19 +368,19 @@ def _gss_scatter(
 
 def _scatter(study: Study, files: Files, contexts: int | None) -> Drawing:
     drawn, axes = _axes_of_rank((COLUMN[0], COLUMN[1] + 0.4), contexts)
-    for kind in kinds(study.groups):
-        points = ranked_runs(kind.groups, files, contexts)
+    for alike in heads_on_trunks(study.groups):
+        points = ranked_runs(alike.groups, files, contexts)
         if not points:
             continue
         axes.scatter(
             [p.rank for p in points],
             [p.test_ppl for p in points],
             s=20,
-            color=kind.color,
-            marker=kind.marker,
+            color=alike.color,
+            marker=alike.marker,
             edgecolor=INK,
             linewidth=0.3,
-            label=kind.name,
+            label=alike.name,
             zorder=3,
         )
     legend_below(axes)

@@ -18,7 +18,7 @@ from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import INK, WIDE, figure, legend_below
 from lmkit.presentation.tables import Column, Heading, Row, Table, counted, decimal
-from lmkit.report.kinds import kinds
+from lmkit.report.heads_on_trunks import heads_on_trunks
 
 
 class Measured(NamedTuple):
@@ -139,22 +139,22 @@ def _drawing(study: Study, every: Sequence[Measured], contexts: int | None) -> D
     left, middle, right = drawn.subplots(1, 3)
     ranks = f"rank of log P ({contexts:,} contexts)" if contexts else "rank of log P"
     measured = {m.group: m for m in every}
-    for kind in kinds([m.group for m in every]):
-        of_kind = [measured[group] for group in kind.groups]
-        look: dict[str, Any] = {"s": 20, "color": kind.color, "marker": kind.marker}
+    for alike in heads_on_trunks([m.group for m in every]):
+        of_head = [measured[group] for group in alike.groups]
+        look: dict[str, Any] = {"s": 20, "color": alike.color, "marker": alike.marker}
         look |= {"edgecolor": INK, "linewidth": 0.3}
         is_drawn = False
         for axes, pairs in (
-            (left, [(m.rank, m.ppl) for m in of_kind]),
-            (middle, [(m.lost, m.ppl) for m in of_kind]),
-            (right, [(m.rank, m.lost) for m in of_kind]),
+            (left, [(m.rank, m.ppl) for m in of_head]),
+            (middle, [(m.lost, m.ppl) for m in of_head]),
+            (right, [(m.rank, m.lost) for m in of_head]),
         ):
             at = [(x.mean, y.mean) for x, y in pairs if x and y]
             if at:
                 axes.scatter(*zip(*at, strict=True), **look)
                 is_drawn = True
         if is_drawn:  # whose legend this panel bears, though its points may stand in others
-            middle.scatter([], [], **look, label=kind.name)
+            middle.scatter([], [], **look, label=alike.name)
     left.set(xlabel=ranks, ylabel="test perplexity")
     middle.set(xlabel="gradient's norm lost, %", ylabel="test perplexity")
     right.set(xlabel=ranks, ylabel="gradient's norm lost, %")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lmkit.comparison.cells import MEAN_SD, listed, spread_cell
@@ -112,10 +112,9 @@ def _further_differences(study: Study) -> Iterator[str]:
         by_head.setdefault(group.head.name, []).append(group.settings)
     for name, settings in by_head.items():
         further = [
-            f"{option} ({', '.join(dict.fromkeys(map(option_text, values)))})"
+            f"{option} ({', '.join(_values(option, settings))})"
             for option in differing_settings(settings)
             if option not in _SHOWN and not option.startswith(("trigger.", "sources."))
-            for values in [[each.get(option) for each in settings]]
         ]
         if further:
             yield f"The groups of {name} also differ in {listed(further)}"
@@ -147,6 +146,11 @@ _SHOWN = {
     *_SIZES, *_DROPOUTS, *_PENALTIES, *_WINDOWS, *_OPTIMIZER,
     "trunk._target_", "optimizer._target_", "finetuned", "max_epochs", "patience",
 }  # fmt: skip
+
+
+def _values(option: str, settings: Sequence[Mapping[str, object]]) -> list[str]:
+    """Each value of the option once."""
+    return list(dict.fromkeys(option_text(each.get(option)) for each in settings))
 
 
 def _in_words(options: Mapping[str, object], names: Mapping[str, str]) -> str:

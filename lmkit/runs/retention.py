@@ -36,7 +36,8 @@ def drop_surplus(folder: RunFolder, keep: str, check_lock: Callable[[], None]) -
     Returns: what was removed.
 
     Raises: UserError when `metrics.csv` is damaged, which can be restored from `last.ckpt` alone,
-        or when a file cannot be removed; LockLost.
+        when no checkpoint would be left that restores a damaged `config.yaml`, or when a file
+        cannot be removed; LockLost.
     """
     paths = surplus(folder, keep)
     if folder.last in paths and not MetricsFile(folder.metrics).is_finished():
@@ -44,6 +45,8 @@ def drop_surplus(folder: RunFolder, keep: str, check_lock: Callable[[], None]) -
             f"{folder.metrics} is damaged, and {folder.last.name}, from which the line that "
             f"trained the run restores it, stays until then"
         )
+    if paths and keep == "none":
+        folder.read_config()
     for path in paths:
         remove_unless_lost(path, check_lock)
     return paths

@@ -299,7 +299,6 @@ def planned() -> Callable[[str, str], list[PlannedSweep]]:
     return plan
 
 
-# all at one size, and those that do most to a sweep at the others
 def test_a_reproduction_without_runs_says_nothing_of_their_size(lmkit, capsys):
     lmkit("reproduce", "orhan_degenerate", "size=small", "dry_run=true")
     shown = capsys.readouterr().out
@@ -307,6 +306,7 @@ def test_a_reproduction_without_runs_says_nothing_of_their_size(lmkit, capsys):
     assert "trunk" not in shown
 
 
+# all at one size, and those that do most to a sweep at the others
 COMPOSED = [(name, "small") for name in NAMES] + [
     *((name, "full") for name in ("yang_table1", "yang_table3", "ganea_results")),
     *((name, "toy") for name in ("parthiban_table5", "yang_table3", "yang_table8")),
@@ -325,3 +325,6 @@ def test_every_step_of_every_reproduction_composes(name, size, planned, monkeypa
             assert [each for each in sweep.changed if "trunk" in each or "data" in each] == []
         if size == "toy":
             assert {config["data"]["name"] for config in sweep.configs} == {"toy"}
+        if size == "small":
+            conclusions = [config["conclusion"] for config in sweep.configs]
+            assert {each["published_contexts"] for each in conclusions} == {None}

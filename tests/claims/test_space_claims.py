@@ -199,6 +199,21 @@ def test_clean_leaves_what_damaged_metrics_are_restored_from(lmkit, three, capsy
     assert checkpoints(damaged) == {"best.ckpt"}
 
 
+def test_clean_leaves_what_a_damaged_configuration_is_restored_from(lmkit, three, capsys):
+    damaged = three[0]
+    options = damaged.read_config()["command"].split()[1:]
+    damaged.config.write_bytes(b"seed: 1\n")
+    with pytest.raises(SystemExit) as ended:
+        lmkit("clean", "runs", "keep=none", "dry_run=false")
+    assert ended.value.code == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"left as it is: {damaged.path.name}: " in said
+    assert "the run's command restores it from a checkpoint" in said
+    assert [bool(checkpoints(each)) for each in three] == [True, False, False]
+    lmkit(*options)
+    assert damaged.read_config()["command"].split()[1:] == options
+
+
 def test_clean_refuses_what_it_does_not_know(refused, three):
     assert "no option kepp (did you mean keep?)" in refused("clean", "runs", "kepp=none")
     assert "keep must be one of all, best, none" in refused("clean", "runs", "keep=last")

@@ -7,7 +7,7 @@ import pytest
 from lmkit.cli.entry import experiment_config
 from lmkit.comparison.groups import studies
 from lmkit.comparison.run_files import Files
-from lmkit.report.kinds import kinds
+from lmkit.report.heads_on_trunks import heads_on_trunks
 from lmkit.report.rank_and_perplexity import rank_and_perplexity
 from lmkit.report.rank_gradient_perplexity import rank_gradient_perplexity
 from lmkit.report.summary import summary
@@ -65,15 +65,22 @@ def test_a_head_whose_gradient_is_unknown_is_in_the_legend_too(tmp_path, make_ru
 
 
 def test_a_trunk_has_a_marker_and_a_head_a_colour(two_trunks):
-    looks = {kind.name: (kind.color, kind.marker) for kind in kinds(two_trunks.groups)}
+    looks = {each.name: (each.color, each.marker) for each in heads_on_trunks(two_trunks.groups)}
     assert len(looks) == len(set(looks.values())) == 6
     colour, marker = looks["GSS (Transformer)"]
     assert looks["GSS (AWD-LSTM)"][0] == colour
     assert looks["Softmax (Transformer)"][1] == marker
+    (drawing,) = [
+        block
+        for block in rank_and_perplexity(two_trunks, Files(), None).blocks
+        if block.key == "rank_heads"
+    ]
+    (axes,) = drawing.figure.axes
+    assert set(axes.get_legend_handles_labels()[1]) == set(looks)
 
 
 def test_of_one_trunk_each_head_has_a_marker(two_trunks):
     one = [group for group in two_trunks.groups if group.names.trunk == "AWD-LSTM"]
-    looks = {kind.name: kind.marker for kind in kinds(one)}
+    looks = {each.name: each.marker for each in heads_on_trunks(one)}
     assert set(looks) == {"Softmax", "GSS", "MoS"}
     assert len(set(looks.values())) == 3

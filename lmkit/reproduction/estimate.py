@@ -1,6 +1,6 @@
 """How long the training of a reproduction takes, and on what that rests.
 
-The seconds an epoch of finished runs of an experiment count first. Where there are none, the time
+The seconds an epoch of an experiment's runs count first. Where none has trained an epoch, the time
 is the FLOPs of the matrix products over the speed of one that is timed at once, at a share that
 training usually reaches.
 """
@@ -12,7 +12,8 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from functools import reduce
+from functools import cache, partial, reduce
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,11 +22,12 @@ import hydra
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.quantities import duration
 from lmkit.reproduction.points import PlannedSweep, finetuning_options, flattened, is_idle
+from lmkit.reproduction.running import finished_finetunings
 from lmkit.reproduction.steps import Reproduction
 from lmkit.runs.names import FINETUNE
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.points import Config
-from lmkit.sweeps.status import standings, usual_cost
+from lmkit.sweeps.status import UsualCost, standings, usual_cost
 
 PROGRAM = "lmkit.cli.count_flops"
 SHARE = 0.4  # of a matrix product's speed that training reaches, roughly
@@ -47,7 +49,7 @@ class Time(NamedTuple):
     runs: int
     done: int
     seconds: float  # at most, of those that are not done
-    measured: int = 0  # runs whose time rests on finished runs
+    measured: int = 0  # runs whose time rests on other runs
     counted: int = 0  # ... on FLOPs
     unknown: int = 0
 
@@ -77,6 +79,7 @@ class Time(NamedTuple):
 
 
 NONE = Time(0, 0, 0.0)
+DONE = Time(1, 1, 0.0)
 
 
 def speed_of(configs: Iterable[Config]) -> Speed:
@@ -113,42 +116,36 @@ class Times(NamedTuple):
     finetunings: list[Time]
 
     def total(self) -> Time:
-        return reduce(Time.plus, [*self.sweeps, *self.finetunings], NONE)
+        return _total([*self.sweeps, *self.finetunings])
 
 
 def times(wanted: Reproduction, sweeps: Sequence[PlannedSweep], speed: Speed) -> Times:
     """How long the training of a reproduction takes."""
-    given = finetuning_options(wanted)
+    runs_dir, given = wanted.runs_dir, finetuning_options(wanted)
+    usual = cache(partial(usual_cost, Path(runs_dir)))
+    trained = [_done(sweep, runs_dir) for sweep in sweeps]
+    of_sweeps = [
+        _total(
+            DONE if run else _time(config, config["max_epochs"], usual(config["name"]), speed)
+            for config, run in zip(sweep.configs, runs, strict=True)
+        )
+        for sweep, runs in zip(sweeps, trained, strict=True)
+    ]
+    configs = [config for sweep in sweeps for config in sweep.configs]
+    finetuned = {start for start, _ in finished_finetunings(runs_dir)}
     finetunings = []
     for step in wanted.at_its_size().finetunings:
         epochs = hydra.compose("finetune", ["run=none", *step.options, *given]).max_epochs
-        finetunings.append(time_of_finetuning(sweeps, step.runs, epochs, wanted.runs_dir, speed))
-    return Times([time_of_sweep(each, wanted.runs_dir, speed) for each in sweeps], finetunings)
-
-
-def time_of_sweep(sweep: PlannedSweep, runs_dir: str, speed: Speed) -> Time:
-    """Of the sweep's runs that are not done."""
-    time = NONE
-    for config, is_done in zip(sweep.configs, _done(sweep, runs_dir), strict=True):
-        if is_done:
-            time = time.plus(Time(1, 1, 0.0))
-        else:
-            time = time.plus(_time(config, config["max_epochs"], runs_dir, config["name"], speed))
-    return time
-
-
-def time_of_finetuning(
-    sweeps: Sequence[PlannedSweep], pattern: str, epochs: int | None, runs_dir: str, speed: Speed
-) -> Time:
-    """Of finetuning all runs whose name matches."""
-    time = NONE
-    for sweep in sweeps:
-        for config in sweep.configs:
-            if fnmatchcase(config["name"], pattern):
-                time = time.plus(
-                    _time(config, epochs, runs_dir, f"{config['name']}{FINETUNE}", speed)
-                )
-    return time
+        finetunings.append(
+            _total(
+                DONE
+                if run in finetuned
+                else _time(config, epochs, usual(f"{config['name']}{FINETUNE}"), speed)
+                for config, run in zip(configs, chain(*trained), strict=True)
+                if fnmatchcase(config["name"], step.runs)
+            )
+        )
+    return Times(of_sweeps, finetunings)
 
 
 def basis(time: Time, speed: Speed) -> list[str]:
@@ -156,7 +153,7 @@ def basis(time: Time, speed: Speed) -> list[str]:
     sentences = []
     if time.measured:
         sentences.append(
-            f"the time of {time.measured:,} runs rests on finished runs of their experiments"
+            f"the time of {time.measured:,} runs rests on runs of their experiments so far"
         )
     if time.counted:
         gigaflops = speed.flops_per_second / 1e9
@@ -170,23 +167,36 @@ def basis(time: Time, speed: Speed) -> list[str]:
     return sentences
 
 
-def _time(config: Config, epochs: int | None, runs_dir: str, experiment: str, speed: Speed) -> Time:
-    usual = usual_cost(Path(runs_dir), experiment)
-    if usual is not None:
-        seconds, usual_epochs = usual
-        return Time(1, 0, seconds * usual_epochs, measured=1)
+def _time(config: Config, epochs: int | None, usual: UsualCost | None, speed: Speed) -> Time:
+    usual_epochs = epochs if usual is None or usual.epochs is None else usual.epochs
+    if usual is not None and usual_epochs is not None:
+        return Time(1, 0, usual.seconds_per_epoch * usual_epochs, measured=1)
     flops = speed.flops[model_key(config)]
     if flops is None or epochs is None:
         return Time(1, 0, 0.0, unknown=1)
     return Time(1, 0, flops * epochs / (SHARE * speed.flops_per_second), counted=1)
 
 
-def _done(sweep: PlannedSweep, runs_dir: str) -> list[bool]:
-    """Which points of the sweep are done, if it was launched as it is planned."""
+def _total(each: Iterable[Time]) -> Time:
+    return reduce(Time.plus, each, NONE)
+
+
+def _done(sweep: PlannedSweep, runs_dir: str) -> list[Path | None]:
+    """The folder of each of the sweep's runs that is done; None for the others."""
     try:
         there = SweepFolder.find(sweep.name, runs_dir)
     except UserError:
-        return [False] * len(sweep.configs)
-    states = [each.state == "done" for each in standings(there)]
-    is_same = len(states) == len(sweep.configs)
-    return states if is_same else [False] * len(sweep.configs)
+        return [None] * len(sweep.lines)
+    done = {
+        _of_run(each.point.overrides): there.run_folder(each.point).path.resolve()
+        for each in standings(there)
+        if each.state == "done"
+    }
+    return [done.get(_of_run(line)) for line in sweep.lines]
+
+
+def _of_run(overrides: Iterable[str]) -> frozenset[str]:
+    """The overrides of a run without those that a sweep adds to keep its books."""
+    return frozenset(
+        each for each in overrides if not each.startswith(("sweep.", "callbacks.progress_bar="))
+    )

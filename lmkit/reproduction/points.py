@@ -22,7 +22,8 @@ class PlannedSweep(NamedTuple):
     name: str  # of its folder
     overrides: list[str]  # of `lmkit train`
     changed: list[str]  # of these, what the sweep's file does not say
-    configs: list[Config]  # one a run; idle options may be those of another run
+    lines: list[Line]  # one a run
+    configs: list[Config]  # in the same order; idle options may be those of another run
 
 
 class Axes(NamedTuple):
@@ -74,15 +75,17 @@ class Planner:
         options = of_size | step.training | flattened(wanted.training)
         changed = axes.as_overrides("training", options)
         settings = [*changed, f"runs_dir={axes.as_value(wanted.runs_dir)}"]
-        lines = axes.expand(params, parts, axes.of_runs(settings))
+        every = axes.expand(params, parts, axes.of_runs(settings))
         drawn = axes.sample(
-            len(lines), options.get("sweep.sample"), options.get("sweep.sample_seed", 1)
+            len(every), options.get("sweep.sample"), options.get("sweep.sample_seed", 1)
         )
+        lines = [every[i] for i in drawn]
         return PlannedSweep(
             str(options.get("sweep.name", step.sweep)),
             [f"{axes.GROUP}={step.sweep}", *settings],
             changed,
-            [self._compose(lines[i]) for i in drawn],
+            lines,
+            [self._compose(line) for line in lines],
         )
 
     def _read(self, sweep: str) -> Axes:

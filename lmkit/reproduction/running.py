@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -138,15 +139,25 @@ class Reproducing:
         wanted = {
             run.folder.path.resolve() for step in steps for run in _matching(starts, step.runs)
         }
-        if not wanted:
-            return []
-        folders = map(RunFolder, sorted(Path(self.wanted.runs_dir).glob(f"*{FINETUNE}-*")))
         places = [
             str(folder.path)
-            for folder in folders
-            if folder.state() == "finished" and folder.started_from() in wanted
+            for start, folder in finished_finetunings(self.wanted.runs_dir)
+            if start in wanted
         ]
         return select_runs("runs", places).runs if places else []
+
+
+def finished_finetunings(runs_dir: str) -> list[tuple[Path, RunFolder]]:
+    """The finished runs in `runs_dir` that finetune a run, each after the folder of that run.
+
+    One whose `config.yaml` is damaged counts as unfinished: `lmkit finetune` restores it.
+    """
+    found = []
+    for folder in map(RunFolder, sorted(Path(runs_dir).glob(f"*{FINETUNE}-*"))):
+        with suppress(UserError):
+            if folder.state() == "finished" and (start := folder.started_from()) is not None:
+                found.append((start, folder))
+    return found
 
 
 def _matching(runs: Sequence[FinishedRun], pattern: str) -> list[FinishedRun]:

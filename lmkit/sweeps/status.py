@@ -40,11 +40,19 @@ class Standing:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is left of a sweep, judged by the runs that have finished."""
+    """What is left of a sweep, judged by what runs have taken so far."""
 
     seconds: float  # of training, one run after another
     num_points: int  # that `seconds` counts
-    num_unknown: int  # points of experiments of which no run has finished
+    num_unknown: int  # points of experiments of which no run has trained an epoch
+
+
+@dataclass(frozen=True)
+class UsualCost:
+    """What runs of an experiment take."""
+
+    seconds_per_epoch: float  # the median of finished runs, or of those under way
+    epochs: float | None  # the median of finished runs; None where none has finished
 
 
 def standings(sweep: SweepFolder, points: Sequence[Point] | None = None) -> list[Standing]:
@@ -79,12 +87,13 @@ def space(sweep: SweepFolder, standings: Sequence[Standing]) -> Space:
 
 
 def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
-    """The training time of all points that are not done, by finished runs of their experiments.
+    """The training time of all points that are not done, by other runs of their experiments.
 
-    Finished runs in the same folder count, whether they belong to the sweep or not.
+    Runs in the same folder count, whether they belong to the sweep or not: those that have
+    finished, or else those under way, as if each point used up its budget.
     """
     seconds, known, unknown = 0.0, 0, 0
-    costs: dict[str, tuple[float, float] | None] = {}
+    costs: dict[str, UsualCost | None] = {}
     for standing in standings:
         if standing.state == "done":
             continue
@@ -92,12 +101,14 @@ def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
         if experiment not in costs:
             costs[experiment] = usual_cost(sweep.runs_dir, experiment)
         usual = costs[experiment]
-        if usual is None:
+        epochs: float | None = standing.point.max_epochs
+        if usual is not None and usual.epochs is not None:
+            epochs = usual.epochs
+        if usual is None or epochs is None:
             unknown += 1
             continue
         known += 1
-        seconds_per_epoch, epochs = usual
-        seconds += seconds_per_epoch * max(0.0, epochs - (standing.epoch or 0))
+        seconds += usual.seconds_per_epoch * max(0.0, epochs - (standing.epoch or 0))
     return Estimate(seconds, known, unknown)
 
 
@@ -150,21 +161,24 @@ def _under_way(point: Point, state: str, latest: Row, failure: Failure | None) -
     )
 
 
-def usual_cost(runs_dir: Path, experiment: str) -> tuple[float, float] | None:
-    """Median seconds an epoch and number of epochs of an experiment's finished runs."""
-    seconds, epochs = [], []
-    for path in runs_dir.glob(f"{experiment}-{'?' * 12}/result.json"):
+def usual_cost(runs_dir: Path, experiment: str) -> UsualCost | None:
+    """What runs of the experiment take; None where none has trained an epoch."""
+    finished, epochs, under_way = [], [], []
+    for path in runs_dir.glob(f"{experiment}-{'?' * 12}"):
+        folder = RunFolder(path)
         try:
-            result = RunFolder(path.parent).read_result()
+            if folder.result.exists():
+                result = folder.read_result()
+                finished.append(result.cost.get("seconds_per_epoch"))
+                epochs.append(result.budget.epochs)
+            else:
+                under_way.append(MetricsFile(folder.metrics).latest().get("seconds_per_epoch"))
         except UserError:
             continue  # a damaged one is reported where it is needed
-        cost = result.cost.get("seconds_per_epoch")
-        if isinstance(cost, int | float):
-            seconds.append(cost)
-            epochs.append(result.budget.epochs)
+    seconds = [each for each in finished or under_way if each is not None]
     if not seconds:
         return None
-    return statistics.median(seconds), statistics.median(epochs)
+    return UsualCost(statistics.median(seconds), statistics.median(epochs) if epochs else None)
 
 
 def _now_s(runs_dir: Path) -> float | None:

@@ -84,16 +84,17 @@ def show_failures(console: Console, sweep: SweepFolder, standings: Sequence[Stan
 
 
 def estimate_line(estimate: Estimate, slots: int) -> str:
-    """How long the rest will take, as far as finished runs tell."""
+    """How long the rest will take, as far as runs tell until now."""
     if not estimate.num_points and not estimate.num_unknown:
         return "nothing is left to train"
     if not estimate.num_points:
-        return "no estimate of the time: no run of these experiments has finished yet"
+        return "no estimate of the time: no run of these experiments has trained an epoch yet"
     slots = min(slots, estimate.num_points)
     at_a_time = f", {slots} at a time" if slots > 1 else ""
-    line = f"about {duration(estimate.seconds / slots)} of training{at_a_time}, by finished runs"
+    line = f"about {duration(estimate.seconds / slots)} of training{at_a_time}, by runs so far"
     if estimate.num_unknown:
-        line += f"; no run of the experiments of {estimate.num_unknown:,} more points has finished"
+        unknown = f"no run of the experiments of {estimate.num_unknown:,} more points"
+        line += f"; {unknown} has trained an epoch"
     return line
 
 

@@ -123,8 +123,8 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     printed = " ".join(capsys.readouterr().out.split())
     assert "Somebody 2020, table 9, size=tiny: Tiny runs." in printed
     assert "sweep two: 2 runs, 2 of them done" in printed
-    assert "finetuning of toy: 2 runs; at most" in printed
-    assert "2 runs rests on finished runs of their experiments" in printed
+    assert "finetuning of toy: 2 runs, 2 of them done" in printed
+    assert "at most" not in printed
     train, *_, evaluate, report = mine
     assert {"hydra/launcher=packed", "hydra.launcher.runs=2"} <= set(train)
     assert not {"hydra/launcher=packed"} & set(evaluate)
@@ -145,6 +145,16 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     assert 'href="#toy-curves"' not in page
     seeds = {read_result(path).metrics["test_ppl"] for path in trained}
     assert len(seeds) == 4
+
+
+def test_runs_of_other_options_are_not_counted_as_done(mine, lmkit, capsys):
+    lmkit(*LINE)
+    capsys.readouterr()
+    lmkit(*LINE, "+training.windows.bptt=15", "dry_run=true")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "sweep two: 2 runs; at most" in printed
+    assert "finetuning of toy: 2 runs; at most" in printed
+    assert "4 runs rests on runs of their experiments so far" in printed
 
 
 def test_a_step_that_fails_is_named_and_the_page_is_written_all_the_same(

@@ -130,7 +130,7 @@ def test_the_same_line_after_kills_finishes_with_the_bits_of_a_sweep_left_alone(
     text = said(planned)
     assert planned.returncode == 0
     assert "3 runs: 2 done, 1 new" in text
-    assert re.search(r"about \d+ s of training, by finished runs", text)
+    assert re.search(r"about \d+ s of training, by runs so far", text)
 
 
 def test_a_bad_value_fails_at_once_and_names_the_point(tmp_path):

@@ -1,4 +1,4 @@
-"""Where points stand, by their folders; what is left, by finished runs."""
+"""Where points stand, by their folders; what is left, by runs so far."""
 
 from __future__ import annotations
 
@@ -43,7 +43,17 @@ def test_the_estimate_goes_by_finished_runs_of_the_experiment(sweep_of):
     run_points(sweep, sweep.manifest.points[:1], [{}], lambda text: None)
     after = estimate(sweep, standings(sweep))
     assert (after.seconds, after.num_points, after.num_unknown) == (80.0, 2, 0)
-    assert estimate_line(after, 2) == "about 40 s of training, 2 at a time, by finished runs"
+    assert estimate_line(after, 2) == "about 40 s of training, 2 at a time, by runs so far"
+
+
+def test_until_a_run_has_finished_the_estimate_goes_by_those_under_way(sweep_of):
+    sweep = sweep_of("ok", "ok", "ok")
+    under_way = sweep.run_folder(sweep.manifest.points[0])
+    under_way.path.mkdir(parents=True)
+    under_way.config.write_text("{}\n")
+    MetricsFile(under_way.metrics).append(5, 1, {"seconds_per_epoch": 7.0})
+    left = estimate(sweep, standings(sweep))
+    assert (left.seconds, left.num_points, left.num_unknown) == ((3 + 4 + 4) * 7.0, 3, 0)
 
 
 def test_a_sweep_is_found_by_name_or_folder(sweep_of, tmp_path):

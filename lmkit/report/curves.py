@@ -20,6 +20,7 @@ from lmkit.presentation.style import (
     looks,
     over_epochs,
 )
+from lmkit.report.order_over_epochs import order_over_epochs
 from lmkit.runs.metrics import Row
 
 _SHOWN = 8
@@ -65,7 +66,7 @@ def curves(study: Study, files: Files) -> Section:
         "Over the epochs",
         "Of each head the run of median test perplexity. A ring marks the last epoch before "
         "averaging starts; valid perplexity is of the averages from then on.",
-        drawings,
+        [*drawings, *order_over_epochs(study, files)],
         missing,
     )
 

@@ -1,0 +1,60 @@
+"""Whether the order of the groups was settled when training ended."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from lmkit.comparison.groups import Group, Study
+from lmkit.comparison.run_files import Files
+from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, counted, decimal
+
+_PERCENT = (50, 80, 90, 100)  # of a run's epochs, after which the order is looked at
+
+
+def order_over_epochs(study: Study, files: Files) -> list[Table]:
+    """Valid perplexity and place of each group over the epochs; [] for less than two groups."""
+    means = {
+        group: values for group in study.groups if (values := _means_over_epochs(group, files))
+    }
+    if len(means) < 2:
+        return []
+    by_share = list(zip(*means.values(), strict=True))
+    rows: list[Row] = []
+    for group, values in means.items():
+        cells = []
+        for value, every in zip(values, by_share, strict=True):
+            place = 1 + sum(other < value for other in every)
+            cells.append(Cell(f"{decimal(value, 2)} ({place})", (value, place)))
+        rows.append([group.label, len(group.runs), *cells])
+    pairs = list(combinations(range(len(means)), 2))
+    others = [
+        sum((each[i] < each[j]) != (by_share[-1][i] < by_share[-1][j]) for i, j in pairs)
+        for each in by_share
+    ]
+    caption = (
+        f"Valid perplexity on {study.short} after shares of a run's epochs, rounded up, mean over "
+        "seeds; in brackets the group's place. "
+        f"Of {counted(len(pairs), 'pair')} of groups, {others[-2]:,} had another order after "
+        f"{_PERCENT[-2]} % of the epochs than at the end, and {others[-3]:,} after "
+        f"{_PERCENT[-3]} %."
+    )
+    columns: list[Heading] = [
+        "head",
+        "seeds",
+        *(Column(f"after {percent} %", ("mean", "place")) for percent in _PERCENT),
+    ]
+    title = "Order of the groups over the epochs"
+    return [Table("order", title, caption, columns, rows)]
+
+
+def _means_over_epochs(group: Group, files: Files) -> list[float] | None:
+    """Valid perplexity after each share; None where a run's `metrics.csv` does not have it."""
+    by_run = []
+    for run in group.runs:
+        known = {row["epoch"]: row["valid/ppl"] for row in files.epochs(run)}
+        last = int(max(known, default=0))
+        at = [-(-percent * last // 100) for percent in _PERCENT]
+        if not all(epoch in known for epoch in at):
+            return None
+        by_run.append([known[epoch] for epoch in at])
+    return [sum(values) / len(by_run) for values in zip(*by_run, strict=True)]

@@ -1,0 +1,40 @@
+"""The table that says whether the order of the groups was settled when training ended."""
+
+from __future__ import annotations
+
+from lmkit.cli.entry import experiment_config
+from lmkit.comparison.groups import studies
+from lmkit.comparison.run_files import Files
+from lmkit.report.order_over_epochs import order_over_epochs
+from lmkit.runs.selection import select_runs
+
+# valid perplexity after each of ten epochs; the two heads change places after the eighth
+SOFTMAX = [90, 80, 70, 60, 50, 46, 45, 44, 43, 42]
+GSS = [91, 81, 71, 61, 51, 48, 47, 46, 42, 40]
+
+
+def test_places_are_those_of_means_after_shares_of_the_epochs(tmp_path, make_run):
+    for seed, above in ((1, 0), (2, 2)):
+        for transform, perplexities in (("identity", SOFTMAX), ("gss", GSS)):
+            run = make_run(tmp_path, seed, 55.0, 402, transform=transform)
+            rows = [f"{10 * i},{i},{ppl + above}" for i, ppl in enumerate(perplexities, 1)]
+            (run / "metrics.csv").write_text("\n".join(["step,epoch,valid/ppl", *rows]) + "\n")
+    runs = select_runs("runs", str(tmp_path)).runs
+    (study,), _ = studies(runs, "softmax", experiment_config)
+    (table,) = order_over_epochs(study, Files())
+    assert [column.name for column in table.columns] == [
+        "head", "seeds", "after 50 %", "after 80 %", "after 90 %", "after 100 %",
+    ]  # fmt: skip
+    by_head = {row[0].text: [cell.values for cell in row[2:]] for row in table.rows}
+    softmax, gss = (next(v for k, v in by_head.items() if k.startswith(n)) for n in ("Soft", "GSS"))
+    assert softmax == [(51, 1), (45, 1), (44, 2), (43, 2)]
+    assert gss == [(52, 2), (47, 2), (43, 1), (41, 1)]
+    assert "1 pair of groups, 0 had another order after 90 % of the epochs" in table.caption
+    assert "and 1 after 80 %" in table.caption
+
+
+def test_one_group_has_no_order(tmp_path, make_run):
+    make_run(tmp_path, 1, 55.0, 402)
+    runs = select_runs("runs", str(tmp_path)).runs
+    (study,), _ = studies(runs, "softmax", experiment_config)
+    assert order_over_epochs(study, Files()) == []

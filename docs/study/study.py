@@ -2,30 +2,49 @@
 
     python docs/study/study.py keep RUNS       copies what has finished in RUNS into docs/study/runs
     python docs/study/study.py restore RUNS    copies it back, so that only the rest is trained
-    python docs/study/study.py write           writes the report's tables, figures and page
+    python docs/study/study.py write           writes the report's tables, figures and page, and
+                                               README.md from README.template.md
 
 What is kept of a run is what its numbers are read from: no checkpoints, no spectra of inner epochs,
-and not the folder in which its corpus lay.
+and not the folder in which its corpus lay. Every number in README.md comes from a table: the
+template says `{table[row][column]:format}`, in Python's format language, where `table` is a file in
+tables/ without `penn_` and `.csv`. A row is called by its first cell, or where that names several
+by its first two, `head / measure`.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import yaml
 
+from lmkit.runs.atomic import replace_text
 from lmkit.runs.checksums import checked
 from lmkit.runs.folder import RunFolder
 
 FOLDER = Path(__file__).resolve().parent
 KEPT = FOLDER / "runs"
 FILES = ("identity.json", "metrics.csv", "result.json", "train.log")
+TEMPLATE, README = FOLDER / "README.template.md", FOLDER / "README.md"
+PREFIX = "penn_"  # of the report's files
 PAGE_BYTES = 2_000_000  # a larger page is left out
+
+
+class Number(float):
+    """Formats with a true minus sign."""
+
+    def __format__(self, form: str) -> str:
+        return super().__format__(form).replace("-", "−")
+
+
+Rows = dict[str, dict[str, Number | str]]
 
 
 def copy_finished(source: Path, target: Path) -> int:
@@ -58,7 +77,7 @@ def config_of(run: Path) -> bytes:
 
 
 def write() -> None:
-    """The report over the kept runs: its tables as CSV, its figures as SVG, its page."""
+    """The report over the kept runs: its tables as CSV, its figures as SVG, its page; README."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report"
         command = [sys.executable, "-m", "lmkit", "report", f"runs={KEPT}", f"out={report}"]
@@ -73,6 +92,37 @@ def write() -> None:
             shutil.copy2(page, FOLDER)
         else:
             (FOLDER / page.name).unlink(missing_ok=True)
+    replace_text(README, filled(TEMPLATE.read_text("utf-8"), tables()))
+
+
+def tables() -> dict[str, Rows]:
+    """The report's tables, as they were written last."""
+    return {path.stem.removeprefix(PREFIX): rows_of(path) for path in (FOLDER / "tables").iterdir()}
+
+
+def rows_of(path: Path) -> Rows:
+    """The rows of a table by their names, each a cell by its column."""
+    with path.open(newline="", encoding="utf-8") as file:
+        columns, *rows = csv.reader(file)
+    count = Counter(row[0] for row in rows)
+    names = [row[0] if count[row[0]] == 1 else " / ".join(row[:2]) for row in rows]
+    cells = [dict(zip(columns, map(number_or_text, row), strict=True)) for row in rows]
+    return dict(zip(names, cells, strict=True))
+
+
+def number_or_text(cell: str) -> Number | str:
+    try:
+        return Number(cell)
+    except ValueError:
+        return cell
+
+
+def filled(template: str, known: dict[str, Rows]) -> str:
+    """The template with numbers in place of what names them; ends where one is unknown."""
+    try:
+        return template.format(**known)
+    except (KeyError, ValueError) as error:
+        sys.exit(f"error: {TEMPLATE}: {error}")
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from lmkit.analyses.analysis import Content
 from lmkit.comparison.groups import Study
 from lmkit.presentation.section import Drawing
 from lmkit.presentation.style import INK, PAPER, figure, two_colours
-from lmkit.presentation.tables import Cell, Column, Table, absent, number, whole, word
+from lmkit.presentation.tables import Cell, Column, Table, absent, counted, number, whole, word
 
 TOP = 5  # likeliest words that are shown
 _MOST_CONTEXTS = 40  # of a hit matrix, that its columns can be told apart
@@ -122,7 +122,9 @@ def hit_matrix(study: Study, contents: Mapping[str, Content]) -> list[Drawing]:
         name: [contexts.get(name, {}).get("target_rank") for contexts in by_name]
         for name in _names(contents)
     }
-    names = [name for name, of_heads in ranks.items() if all(of_heads)][:_MOST_CONTEXTS]
+    of_all = [name for name, of_heads in ranks.items() if all(of_heads)]
+    of_some = [name for name, of_heads in ranks.items() if any(of_heads) and name not in of_all]
+    names = of_all[:_MOST_CONTEXTS]
     if not names:
         return []
     hits = np.array([ranks[name] for name in names]).T <= TOP
@@ -148,6 +150,10 @@ def hit_matrix(study: Study, contents: Mapping[str, Content]) -> list[Drawing]:
         f"Whether a head has the true next word among its five likeliest. Contexts of "
         f"{study.short}, in the order of the table, in a block for each origin."
     )
+    if len(of_all) > len(names):
+        caption += f" Of {len(of_all):,} contexts, the first {len(names):,}."
+    if of_some:
+        caption += f" Left out: {counted(len(of_some), 'context')} that some heads lack."
     return [Drawing("hits", "Hits among the first five", caption, drawn, width > 5)]
 
 

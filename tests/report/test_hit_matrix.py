@@ -1,0 +1,45 @@
+"""Which heads and contexts the hit matrix has."""
+
+from __future__ import annotations
+
+import json
+
+from lmkit.analyses.predictions import Predictions
+from lmkit.cli.entry import experiment_config
+from lmkit.comparison.groups import studies
+from lmkit.comparison.run_files import Files
+from lmkit.presentation.style import house_style
+from lmkit.runs.checksums import KEY, checked_json
+from lmkit.runs.selection import select_runs
+
+
+def test_mixtures_trained_both_ways_stand_twice_in_the_hit_matrix(tmp_path, make_run, add_analyses):
+    add_analyses(make_run(tmp_path, 1, 57.0))
+    add_analyses(make_run(tmp_path, 1, 55.0, mixture="softmaxes"))
+    add_analyses(make_run(tmp_path, 1, 56.0, mixture="softmaxes", trigger="nt"))
+    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    with house_style():
+        (section,) = Predictions.sections(study, Files())
+    hits = next(block for block in section.blocks if block.key == "hits")
+    (axes,) = hits.figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["Softmax", "MoS", "MoS*"]
+    assert "A star: trained with NT-ASGD." in section.intro
+
+
+def test_contexts_that_a_head_lacks_are_counted(tmp_path, make_run, add_analyses):
+    whole, partial = make_run(tmp_path, 1, 57.0), make_run(tmp_path, 1, 55.0, mixture="softmaxes")
+    for run in (whole, partial):
+        add_analyses(run)
+    file = whole / "analysis" / "predictions.json"
+    content = json.loads(file.read_text())
+    del content[KEY]
+    (first,) = content["contexts"]
+    content["contexts"] += [{**first, "name": "p1"}, {**first, "name": "p2"}]
+    file.write_bytes(checked_json(content))
+    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    with house_style():
+        (section,) = Predictions.sections(study, Files())
+    hits = next(block for block in section.blocks if block.key == "hits")
+    (axes,) = hits.figure.axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["w1"]
+    assert "Left out: 2 contexts that some heads lack." in hits.caption

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import cache, partial, reduce
 from itertools import chain
@@ -31,6 +31,8 @@ from lmkit.sweeps.status import UsualCost, standings, usual_cost
 
 PROGRAM = "lmkit.cli.count_flops"
 SHARE = 0.4  # of a matrix product's speed that training reaches, roughly
+
+Costs = Callable[[str, int | None], UsualCost | None]  # of runs of an experiment and a budget
 
 _OF_THE_MODEL = ("data", "trunk", "head", "module")
 
@@ -126,7 +128,7 @@ def times(wanted: Reproduction, sweeps: Sequence[PlannedSweep], speed: Speed) ->
     trained = [_done(sweep, runs_dir) for sweep in sweeps]
     of_sweeps = [
         _total(
-            DONE if run else _time(config, config["max_epochs"], usual(config["name"]), speed)
+            DONE if run else _time(config, config["max_epochs"], config["name"], usual, speed)
             for config, run in zip(sweep.configs, runs, strict=True)
         )
         for sweep, runs in zip(sweeps, trained, strict=True)
@@ -140,7 +142,7 @@ def times(wanted: Reproduction, sweeps: Sequence[PlannedSweep], speed: Speed) ->
             _total(
                 DONE
                 if run in finetuned
-                else _time(config, epochs, usual(f"{config['name']}{FINETUNE}"), speed)
+                else _time(config, epochs, f"{config['name']}{FINETUNE}", usual, speed)
                 for config, run in zip(configs, chain(*trained), strict=True)
                 if fnmatchcase(config["name"], step.runs)
             )
@@ -167,14 +169,17 @@ def basis(time: Time, speed: Speed) -> list[str]:
     return sentences
 
 
-def _time(config: Config, epochs: int | None, usual: UsualCost | None, speed: Speed) -> Time:
-    usual_epochs = epochs if usual is None or usual.epochs is None else usual.epochs
-    if usual is not None and usual_epochs is not None:
-        return Time(1, 0, usual.seconds_per_epoch * usual_epochs, measured=1)
+def _time(
+    config: Config, max_epochs: int | None, experiment: str, costs: Costs, speed: Speed
+) -> Time:
+    usual = costs(experiment, max_epochs)
+    epochs = max_epochs if usual is None or usual.epochs is None else usual.epochs
+    if usual is not None and epochs is not None:
+        return Time(1, 0, usual.seconds_per_epoch * epochs, measured=1)
     flops = speed.flops[model_key(config)]
-    if flops is None or epochs is None:
+    if flops is None or max_epochs is None:
         return Time(1, 0, 0.0, unknown=1)
-    return Time(1, 0, flops * epochs / (SHARE * speed.flops_per_second), counted=1)
+    return Time(1, 0, flops * max_epochs / (SHARE * speed.flops_per_second), counted=1)
 
 
 def _total(each: Iterable[Time]) -> Time:

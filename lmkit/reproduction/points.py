@@ -14,6 +14,7 @@ from lmkit.reproduction.steps import Reproduction, SweepStep
 from lmkit.sweeps import axes
 from lmkit.sweeps.axes import Line
 from lmkit.sweeps.points import Composer, Config, ConfigReader
+from lmkit.sweeps.quoting import as_value
 
 
 class PlannedSweep(NamedTuple):
@@ -74,7 +75,7 @@ class Planner:
         of_size = {k: v for k, v in wanted.at_its_size().training.items() if k not in varied}
         options = of_size | step.training | flattened(wanted.training)
         changed = axes.as_overrides("training", options)
-        settings = [*changed, f"runs_dir={axes.as_value(wanted.runs_dir)}"]
+        settings = [*changed, f"runs_dir={as_value(wanted.runs_dir)}"]
         every = axes.expand(params, parts, axes.of_runs(settings))
         drawn = axes.sample(
             len(every), options.get("sweep.sample"), options.get("sweep.sample_seed", 1)

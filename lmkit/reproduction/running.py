@@ -21,7 +21,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import FINETUNE
 from lmkit.runs.selection import select_runs
 from lmkit.runs.sweep_folder import SweepFolder
-from lmkit.sweeps.axes import as_value, quoted
+from lmkit.sweeps.quoting import as_value, quoted
 from lmkit.sweeps.status import standings
 
 

@@ -80,6 +80,11 @@ class Manifest:
         """Those that the last line asked for, then the earlier ones."""
         return [*self.points, *self.earlier]
 
+    @property
+    def launched_to(self) -> Path:
+        """Where the line that launched the sweep put its runs."""
+        return Path(self.started_in, self.runs_dir)
+
     def arguments(self, point: Point) -> list[str]:
         """The line after `lmkit train` that trains a point."""
         return [*self.config_arguments, *point.overrides]
@@ -88,21 +93,21 @@ class Manifest:
 class SweepFolder:
     """The folder of one sweep and its manifest.
 
+    Its runs lie two folders above, wherever both have been moved or copied to.
+
     Args:
         path: `<runs_dir>/sweeps/<name>`.
         manifest: its content, whether saved yet or not.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path, self.manifest = path, manifest
-        self.runs_dir = Path(manifest.started_in, manifest.runs_dir)
+        self.path, self.manifest, self.runs_dir = path, manifest, path.parents[1]
 
     @classmethod
     def of(cls, manifest: Manifest) -> SweepFolder:
         """Raises: UserError when the sweep's name cannot be that of a folder."""
         require_name(manifest.name)
-        runs_dir = Path(manifest.started_in, manifest.runs_dir)
-        return cls(runs_dir / "sweeps" / manifest.name, manifest)
+        return cls(manifest.launched_to / "sweeps" / manifest.name, manifest)
 
     @classmethod
     def find(cls, name_or_folder: str, runs_dir: str) -> SweepFolder:

@@ -15,6 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
 from lmkit.errors.user_error import UserError, require_count
+from lmkit.sweeps.quoting import quoted
 
 Line = tuple[str, ...]  # the overrides of one run, each as `option=value`
 
@@ -33,16 +34,6 @@ def option_of(override: str) -> str:
 def read(override: str) -> Override:
     """Hydra's reading of one `option=value`."""
     return _parser.parse_override(override)
-
-
-def quoted(text: str) -> str:
-    """Text as Hydra's overrides take it whatever signs it holds."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def as_value(text: str) -> str:
-    """Text as the value of an override, in quotes where it needs them."""
-    return text if re.fullmatch(r"[\w./-]*[A-Za-z./][\w./-]*", text) else quoted(text)
 
 
 def config_arguments(hydra: HydraConf, config_name: str) -> list[str]:

@@ -22,6 +22,7 @@ from lmkit.runs.leave import AskedToLeave, Leave
 from lmkit.runs.lock import HELD
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.launcher import Backlog, Outcome, Say, Waiting, how_ended, tail
+from lmkit.sweeps.quoting import as_value
 
 POLL_S = 0.1
 LOOK_AGAIN_S = 3.0  # between two looks at a lock that another process holds
@@ -61,7 +62,10 @@ def run_points(
 
 def command(sweep: SweepFolder, point: Point) -> list[str]:
     """What trains a point, goes on with it, or finds it finished."""
-    return [sys.executable, "-m", "lmkit", "train", *sweep.manifest.arguments(point)]
+    line = [sys.executable, "-m", "lmkit", "train", *sweep.manifest.arguments(point)]
+    if sweep.runs_dir.resolve() != sweep.manifest.launched_to.resolve():
+        line.append(f"runs_dir={as_value(str(sweep.runs_dir))}")
+    return line
 
 
 class _Processes:
@@ -90,11 +94,12 @@ class _Processes:
 
     def _spawn(self, waiting: Waiting) -> None:
         slot = self.free.pop(0)
+        started_in = self.sweep.manifest.started_in
         with self._open_log(waiting.point) as log:
             start = log.tell()
             process = subprocess.Popen(
                 command(self.sweep, waiting.point),
-                cwd=self.sweep.manifest.started_in,
+                cwd=started_in if os.path.isdir(started_in) else None,  # moved to another machine
                 env=os.environ | dict(slot),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -52,7 +52,7 @@ class UsualCost:
     """What runs of an experiment take."""
 
     seconds_per_epoch: float  # the median of finished runs, or of those under way
-    epochs: float | None  # the median of finished runs; None where none has finished
+    epochs: float | None  # the median of finished runs of the budget; None where there are none
 
 
 def standings(sweep: SweepFolder, points: Sequence[Point] | None = None) -> list[Standing]:
@@ -89,19 +89,19 @@ def space(sweep: SweepFolder, standings: Sequence[Standing]) -> Space:
 def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
     """The training time of all points that are not done, by other runs of their experiments.
 
-    Runs in the same folder count, whether they belong to the sweep or not: those that have
+    The sweep's own runs count, or where it has none yet, others in the same folder: those that have
     finished, or else those under way, as if each point used up its budget.
     """
     seconds, known, unknown = 0.0, 0, 0
-    costs: dict[str, UsualCost | None] = {}
+    costs: dict[tuple[str, int | None], UsualCost | None] = {}
     for standing in standings:
         if standing.state == "done":
             continue
-        experiment = standing.point.experiment
-        if experiment not in costs:
-            costs[experiment] = usual_cost(sweep.runs_dir, experiment)
-        usual = costs[experiment]
         epochs: float | None = standing.point.max_epochs
+        kind = standing.point.experiment, standing.point.max_epochs
+        if kind not in costs:
+            costs[kind] = _own_cost(standings, *kind) or usual_cost(sweep.runs_dir, *kind)
+        usual = costs[kind]
         if usual is not None and usual.epochs is not None:
             epochs = usual.epochs
         if usual is None or epochs is None:
@@ -161,8 +161,28 @@ def _under_way(point: Point, state: str, latest: Row, failure: Failure | None) -
     )
 
 
-def usual_cost(runs_dir: Path, experiment: str) -> UsualCost | None:
-    """What runs of the experiment take; None where none has trained an epoch."""
+def _own_cost(
+    standings: Sequence[Standing], experiment: str, max_epochs: int | None
+) -> UsualCost | None:
+    """What the points of an experiment and budget take; None where none has trained an epoch."""
+    alike = [
+        each
+        for each in standings
+        if (each.point.experiment, each.point.max_epochs) == (experiment, max_epochs)
+    ]
+    done = [each for each in alike if each.state == "done"]
+    return _usual(
+        [each.seconds_per_epoch for each in done] or [each.seconds_per_epoch for each in alike],
+        [each.epoch for each in done if each.epoch is not None],
+    )
+
+
+def usual_cost(runs_dir: Path, experiment: str, max_epochs: int | None) -> UsualCost | None:
+    """What runs of the experiment take; None where none has trained an epoch.
+
+    Args:
+        max_epochs: the budget with which finished runs say how many epochs are usual.
+    """
     finished, epochs, under_way = [], [], []
     for path in runs_dir.glob(f"{experiment}-{'?' * 12}"):
         folder = RunFolder(path)
@@ -170,15 +190,20 @@ def usual_cost(runs_dir: Path, experiment: str) -> UsualCost | None:
             if folder.result.exists():
                 result = folder.read_result()
                 finished.append(result.cost.get("seconds_per_epoch"))
-                epochs.append(result.budget.epochs)
+                if result.budget.max_epochs == max_epochs:
+                    epochs.append(result.budget.epochs)
             else:
                 under_way.append(MetricsFile(folder.metrics).latest().get("seconds_per_epoch"))
         except UserError:
             continue  # a damaged one is reported where it is needed
-    seconds = [each for each in finished or under_way if each is not None]
-    if not seconds:
+    return _usual(finished or under_way, epochs)
+
+
+def _usual(seconds_per_epoch: Sequence[float | None], epochs: Sequence[int]) -> UsualCost | None:
+    known = [each for each in seconds_per_epoch if each is not None]
+    if not known:
         return None
-    return UsualCost(statistics.median(seconds), statistics.median(epochs) if epochs else None)
+    return UsualCost(statistics.median(known), statistics.median(epochs) if epochs else None)
 
 
 def _now_s(runs_dir: Path) -> float | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+
 import pytest
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.sweep_folder import SweepFolder
-from lmkit.sweeps.processes import run_points
+from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
+from lmkit.sweeps.processes import command, run_points
 from lmkit.sweeps.status import counts, estimate, standings
 from lmkit.sweeps.tables import estimate_line, summary
 
@@ -54,6 +57,39 @@ def test_until_a_run_has_finished_the_estimate_goes_by_those_under_way(sweep_of)
     MetricsFile(under_way.metrics).append(5, 1, {"seconds_per_epoch": 7.0})
     left = estimate(sweep, standings(sweep))
     assert (left.seconds, left.num_points, left.num_unknown) == ((3 + 4 + 4) * 7.0, 3, 0)
+
+
+def test_a_sweep_that_was_moved_has_the_runs_beside_it(sweep_of, tmp_path):
+    sweep = sweep_of("ok", "ok")
+    run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "runs").rename(tmp_path / "archive" / "old")
+    moved = SweepFolder.find("mine", str(tmp_path / "archive" / "old"))
+    assert [each.state for each in standings(moved)] == ["done", "done"]
+    first = moved.manifest.points[0]
+    shutil.copytree(moved.run_folder(first).path, tmp_path / "runs" / first.run)
+    shutil.rmtree(moved.run_folder(first).path)
+    assert [each.state for each in standings(moved)] == ["new", "done"]
+
+
+def test_points_of_a_sweep_that_was_moved_are_trained_where_it_lies(tmp_path):
+    point = Point("seed=1", ["experiment=toy", "runs_dir=runs"], "e-0", "e", 4, None)
+    sweep = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 1, [point]))
+    assert command(sweep, point)[4:] == point.overrides
+    sweep.save()
+    (tmp_path / "runs").rename(tmp_path / "old runs")
+    moved = SweepFolder.find("mine", str(tmp_path / "old runs"))
+    where = f"runs_dir='{(tmp_path / 'old runs').resolve()}'"
+    assert command(moved, point)[4:] == [*point.overrides, where]
+
+
+def test_epochs_are_those_of_runs_with_the_same_budget(sweep_of):
+    sweep = sweep_of("ok", "ok")  # of four epochs
+    run_points(sweep, sweep.manifest.points[:1], [{}], lambda text: None)
+    points = [replace(point, max_epochs=20) for point in sweep.manifest.points]
+    longer = SweepFolder.of(replace(sweep.manifest, name="longer", points=points))
+    left = estimate(longer, standings(longer)[1:])
+    assert (left.seconds, left.num_points) == (20 * 10.0, 1)
 
 
 def test_a_sweep_is_found_by_name_or_folder(sweep_of, tmp_path):

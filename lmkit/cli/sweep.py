@@ -12,6 +12,7 @@ from lmkit import tracking
 from lmkit.cli.interruption import ends_in_one_line
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps import tables
+from lmkit.sweeps.bars import bars
 from lmkit.sweeps.processes import run_points
 from lmkit.sweeps.status import estimate, space, standings
 
@@ -51,12 +52,13 @@ def work(sweep: SweepFolder, console: Console) -> bool:
     left = [each.point for each in standings(sweep) if each.state != "done"]
     # workers that start together begin at different points
     start = random.randrange(len(left)) if left else 0
-    outcomes = run_points(
-        sweep,
-        left[start:] + left[:start],
-        [{}],
-        lambda text: console.print(text, markup=False, soft_wrap=True),
-    )
+    with bars(console, sweep, left):
+        outcomes = run_points(
+            sweep,
+            left[start:] + left[:start],
+            [{}],
+            lambda text: console.print(text, markup=False, soft_wrap=True),
+        )
     if outcomes:
         tables.show_outcomes(console, sweep, outcomes)
     return all(outcome.failure is None for outcome in outcomes)

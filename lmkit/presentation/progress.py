@@ -6,11 +6,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 
-def progress_bar(console: Console | None = None) -> Progress:
+def progress_bar(console: Console | None = None, refresh_per_second: float = 10) -> Progress:
     """A bar that counts, and vanishes when the work is done.
 
     Args:
         console: where it is drawn; None: on standard output.
+        refresh_per_second: how often it is drawn anew.
     """
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(TextColumn("{task.description}"), *columns, transient=True, console=console)
+    return Progress(
+        TextColumn("{task.description}"),
+        *columns,
+        transient=True,
+        console=console,
+        refresh_per_second=refresh_per_second,
+    )

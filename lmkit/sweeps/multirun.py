@@ -23,6 +23,7 @@ from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
 from lmkit.runs.tidy import tidy_all
 from lmkit.sweeps import axes, tables
 from lmkit.sweeps.axes import GROUP, Line, config_arguments, option_of
+from lmkit.sweeps.bars import bars
 from lmkit.sweeps.check import check
 from lmkit.sweeps.launcher import Launcher
 from lmkit.sweeps.points import Composer, Config, ConfigReader
@@ -64,9 +65,10 @@ def train_all(request: Request, reader: ConfigReader) -> bool:
     left = [each.point for each in standing if each.state != "done"]
     done = [each.point for each in standing if each.state == "done"]
     tidy_all([(sweep.run_folder(point), point.keep) for point in done])
-    outcomes = launcher.launch(
-        sweep, left, lambda text: console.print(text, markup=False, soft_wrap=True)
-    )
+    with bars(console, sweep, left):
+        outcomes = launcher.launch(
+            sweep, left, lambda text: console.print(text, markup=False, soft_wrap=True)
+        )
     if outcomes:
         tables.show_outcomes(console, sweep, outcomes)
     return all(outcome.failure is None for outcome in outcomes)
@@ -142,7 +144,9 @@ def _checked(
         raise UserError("runs_dir must be the same for all points of a sweep")
     points: dict[str, Point] = {}
     varied = list(varied_options(lines))
-    for i, checked in enumerate(check(configs, has_gpu)):
+    with console.status(f"checking {len(lines):,} runs"):
+        all_checked = check(configs, has_gpu)
+    for i, checked in enumerate(all_checked):
         if checked.error is not None:
             raise _of_point(i, labels[i], checked.error)
         config, line = configs[i], _with_bookkeeping(lines[i], name, varied)

@@ -14,7 +14,8 @@ from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.space import Space
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.launcher import Outcome
-from lmkit.sweeps.status import Estimate, Standing, counts
+from lmkit.sweeps.quoting import as_value
+from lmkit.sweeps.status import Estimate, Standing, counts, standings
 
 
 def console() -> Console:
@@ -53,27 +54,33 @@ def summary(standings: Sequence[Standing]) -> str:
 
 
 def show_outcomes(console: Console, sweep: SweepFolder, outcomes: Sequence[Outcome]) -> None:
-    """The closing table: every point that ran, then what failed and why."""
+    """The closing table: every point that ran and what came out, then what failed and why."""
+    numbers = ("valid ppl", "test ppl", "Press rank", "attempts")
     columns = [
         Column("point", is_text=True),
         Column("outcome", is_text=True),
-        Column("attempts", is_optional=True),
+        *(Column(heading, is_optional=True) for heading in numbers),
         Column("why", is_text=True, is_optional=True),
     ]
+    every = standings(sweep, [outcome.point for outcome in outcomes])
     rows = [
         [
             word(outcome.point.label),
             word(outcome.how),
+            number(standing.valid_ppl),
+            number(standing.test_ppl),
+            whole(standing.press_rank),
             whole(outcome.failure.attempts) if outcome.failure else absent(),
             word(outcome.failure.reason) if outcome.failure else absent(),
         ]
-        for outcome in outcomes
+        for outcome, standing in zip(outcomes, every, strict=True)
     ]
     title = f"sweep {sweep.manifest.name}"
     console.print(to_terminal(Table("outcomes", title, "", columns, rows)))
     for outcome in outcomes:
         if outcome.failure is not None:
             _show_failure(console, sweep, outcome.point, outcome.failure)
+    console.print(f"lmkit report runs={as_value(str(sweep.path))}", soft_wrap=True, highlight=False)
 
 
 def show_failures(console: Console, sweep: SweepFolder, standings: Sequence[Standing]) -> None:

@@ -1,0 +1,87 @@
+"""Bars on the terminal while a sweep runs: its points, and the epochs of each run under way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, TaskID
+
+from lmkit.errors.user_error import UserError
+from lmkit.presentation.progress import progress_bar
+from lmkit.runs.sweep_folder import Point, SweepFolder
+from lmkit.sweeps.status import Standing, standings
+
+_LOOK_S = 2.0  # between two looks at the runs' folders
+_SHARE = 0.02  # of the time that looking may take: folders on a slow disk are looked at less often
+_SHOWN = 8  # runs under way
+
+
+@contextmanager
+def bars(console: Console, sweep: SweepFolder, points: Sequence[Point]) -> Iterator[None]:
+    """Shows where the points stand, from their folders, until the block ends.
+
+    Off a terminal nothing is shown.
+    """
+    if not console.is_terminal or not points:
+        yield
+        return
+    is_over = threading.Event()
+    with progress_bar(console, refresh_per_second=1) as progress:
+        watched = Watched(sweep, points, progress)
+
+        def watch() -> None:
+            pause_s = 0.0
+            while not is_over.wait(pause_s):
+                started = time.monotonic()
+                watched.look()
+                pause_s = max(_LOOK_S, (time.monotonic() - started) / _SHARE)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            watcher.join()
+
+
+class Watched:
+    """The points of a launch, as bars.
+
+    Args:
+        progress: draws them.
+    """
+
+    def __init__(self, sweep: SweepFolder, points: Sequence[Point], progress: Progress) -> None:
+        self._sweep, self._points, self._progress = sweep, list(points), progress
+        self._all = progress.add_task(escape(sweep.manifest.name), total=len(points))
+        self._bars: dict[str, TaskID] = {}  # of the runs under way
+
+    def look(self) -> None:
+        """Brings the bars up to date; leaves them as they are where a file is damaged."""
+        try:
+            every = standings(self._sweep, self._points)
+        except (UserError, OSError):
+            return  # it is said when the point ends
+        ended = sum(each.state in ("done", "failed") for each in every)
+        self._progress.update(self._all, completed=ended)
+        running = {each.point.run: each for each in every if each.state == "running"}
+        for run in [run for run in self._bars if run not in running]:
+            self._progress.remove_task(self._bars.pop(run))
+        for run, standing in list(running.items())[:_SHOWN]:
+            if run not in self._bars:
+                self._bars[run] = self._progress.add_task("", total=standing.point.max_epochs)
+            self._progress.update(
+                self._bars[run], description=_in_words(standing), completed=standing.epoch or 0
+            )
+
+
+def _in_words(standing: Standing) -> str:
+    """`seed=1, valid 130.66`."""
+    label = escape(standing.point.label)
+    return label if standing.valid_ppl is None else f"{label}, valid {standing.valid_ppl:.2f}"

@@ -1,0 +1,49 @@
+"""Bars on the terminal while a sweep runs."""
+
+from __future__ import annotations
+
+import io
+import time
+
+from rich.console import Console
+from rich.progress import Progress
+
+from lmkit.runs.lock import RunLock
+from lmkit.runs.metrics import MetricsFile
+from lmkit.sweeps import bars as module
+from lmkit.sweeps.bars import Watched, bars
+from lmkit.sweeps.processes import run_points
+
+
+def test_each_run_under_way_has_a_bar_of_its_epochs_until_it_ends(sweep_of):
+    sweep = sweep_of("ok", "ok [x]", "ok")
+    points = sweep.manifest.points
+    progress = Progress(console=Console(file=io.StringIO()))
+    watched = Watched(sweep, points, progress)
+    run_points(sweep, points[:1], [{}], lambda text: None)
+    running = sweep.run_folder(points[1])
+    running.path.mkdir(parents=True)
+    with RunLock(running.lock):
+        watched.look()
+        assert [task.description for task in progress.tasks] == ["mine", "1 ok \\[x]"]
+        MetricsFile(running.metrics).append(5, 3, {"valid/ppl": 90.5})
+        watched.look()
+        whole, under_way = progress.tasks
+    assert (whole.completed, whole.total) == (1, 3)
+    assert (under_way.completed, under_way.total) == (3, 4)
+    assert under_way.description == "1 ok \\[x], valid 90.50"
+    watched.look()
+    assert len(progress.tasks) == 1
+
+
+def test_a_terminal_sees_them_beside_what_is_said_and_a_file_does_not(sweep_of, monkeypatch):
+    monkeypatch.setattr(module, "_LOOK_S", 0.01)
+    for is_terminal in (True, False):
+        sweep, drawn = sweep_of("0.5"), io.StringIO()
+        console = Console(file=drawn, force_terminal=is_terminal, width=100)
+        with bars(console, sweep, sweep.manifest.points):
+            console.print("a line")
+            time.sleep(0.3)
+        text = drawn.getvalue()
+        assert "a line" in text
+        assert ("mine" in text) == ("0/1" in text) == is_terminal

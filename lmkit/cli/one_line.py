@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from inspect import signature
 from pathlib import Path
 
 import hydra
@@ -16,6 +17,7 @@ from hydra.errors import (
     MissingConfigException,
     OverrideParseException,
 )
+from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
@@ -95,8 +97,16 @@ def _instantiation(error: InstantiationException, option: str) -> str:
             return str(cause)
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(cause))
     if unknown:
-        return f"there is no option {unknown[1]}; --help lists all options"
+        section = _full_key(str(error))
+        name = f"{section}.{unknown[1]}" if section else unknown[1]
+        return f"there is no option {name}{_near(unknown[1], str(error))}; --help lists all options"
     return f"{option}: {' '.join(str(cause).split('full_key:')[0].split())}"
+
+
+def _near(name: str, text: str) -> str:
+    """The argument spelt most like `name` of the class that Hydra's message names."""
+    target = re.search(r"target '([\w.]+)'", text)
+    return did_you_mean(name, [*signature(get_object(target[1])).parameters]) if target else ""
 
 
 def _of_a_number(arguments: Sequence[str], configs: Path) -> str | None:

@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from lmkit.errors.user_error import UserError, require_count
+from lmkit.presentation.tables import counted
 from lmkit.runs.sweep_axes import labels as labels_of
 from lmkit.runs.sweep_axes import varied_options
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
@@ -134,7 +135,7 @@ def _checked(
     _refuse_options_outside_axes(request, common)
     lines = _lines(request)
     labels = labels_of(lines)
-    console.print(f"{name}: {len(lines):,} runs; checking them", highlight=False)
+    console.print(f"{name}: {counted(len(lines), 'run')}; checking them", highlight=False)
     composer = Composer(request.loader, config_name, common, reader)
     configs = [
         _composed(composer, reader, i, line, label)
@@ -144,7 +145,7 @@ def _checked(
         raise UserError("runs_dir must be the same for all points of a sweep")
     points: dict[str, Point] = {}
     varied = list(varied_options(lines))
-    with console.status(f"checking {len(lines):,} runs"):
+    with console.status(f"checking {counted(len(lines), 'run')}"):
         all_checked = check(configs, has_gpu)
     for i, checked in enumerate(all_checked):
         if checked.error is not None:

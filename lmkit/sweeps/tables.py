@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from lmkit.presentation.quantities import data_size, duration
-from lmkit.presentation.tables import Cell, Column, Table, absent, number, whole, word
+from lmkit.presentation.tables import Cell, Column, Table, absent, counted, number, whole, word
 from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.space import Space
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
@@ -50,7 +50,7 @@ def show_standings(console: Console, name: str, standings: Sequence[Standing]) -
 def summary(standings: Sequence[Standing]) -> str:
     """How many points are in each state, in one line."""
     parts = [f"{count:,} {state}" for state, count in counts(standings).items() if count]
-    return f"{len(standings):,} runs: {', '.join(parts)}"
+    return f"{counted(len(standings), 'run')}: {', '.join(parts)}"
 
 
 def show_outcomes(console: Console, sweep: SweepFolder, outcomes: Sequence[Outcome]) -> None:

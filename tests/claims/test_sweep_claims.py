@@ -89,7 +89,7 @@ def test_a_sweep_typed_again_with_other_axes_keeps_its_points(planned, lmkit, ca
     lmkit("sweep", "status", "mine")
     printed = said(capsys)
     assert "2 runs: 2 new" in printed
-    assert "no longer asked for: 1 runs: 1 new; lmkit sweep forget mine takes them out" in printed
+    assert "no longer asked for: 1 run: 1 new; lmkit sweep forget mine takes them out" in printed
     lmkit("sweep", "forget", "mine")
     assert "1 points forgotten, 2 left; no run is removed" in said(capsys)
     assert SweepFolder.find("mine", "runs").manifest.all_points == after.manifest.points

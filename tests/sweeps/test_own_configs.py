@@ -53,6 +53,13 @@ FILES = {
           sweeper:
             params: {seed: "1,2"}
     """,
+    "mine/multirun_sweeps/part.yaml": """
+        # @package _global_
+        hydra:
+          mode: MULTIRUN
+          sweeper:
+            part: [{seed: "1,2"}]
+    """,
     # in one that hydra.searchpath adds, with signs that overrides must quote
     "it's, more/head/transform/doubled.yaml": "_target_: own_code.Doubled\n",
     "own_code.py": """
@@ -96,6 +103,9 @@ def test_own_sweeps_experiments_and_heads_reach_the_runs_and_the_workers(folder)
     assert "own_code.Doubled" in sweep.run_folder(point).config.read_text()
     again = typed(folder, "train", *OWN, "multirun_sweeps=two_seeds", "dry_run=true")
     assert "2 runs: 1 done, 1 new" in again.stdout
+    (folder / "runs").rename(folder / "archive")
+    moved = typed(folder, "sweep", "status", "archive/sweeps/two_seeds")
+    assert "1 run: 1 done" in moved.stdout
 
 
 @pytest.mark.parametrize(
@@ -103,6 +113,7 @@ def test_own_sweeps_experiments_and_heads_reach_the_runs_and_the_workers(folder)
     [
         ("outside", "outside.yaml: objective.ar_weight must stand under hydra.sweeper.params"),
         ("choice", "choice.yaml: the choice of head/transform must stand under hydra.sweeper"),
+        ("part", "there is no option hydra.sweeper.part (did you mean parts?)"),
     ],
 )
 def test_an_own_sweep_that_sets_options_outside_its_axes_is_refused(folder, name, message):

@@ -58,6 +58,15 @@ def test_the_command_prints_and_writes(runs):
     [
         (("a=runs head:gss", "b=runs"), "both hold penn_small-"),
         (("a=runs head:gss", "b=nowhere"), "b=nowhere means no run"),
+        (("a=runs head:gss", "b=rnus"), "(did you mean runs?)"),
+        (
+            ("a=runs head:softmaxes", "b=runs"),
+            "means none of the 7 runs of runs: there is head:gss, head:softmax\n",
+        ),
+        (
+            ("a=runs", "b=runs", "metric=x"),
+            "there is no option metric; there are a, b, runs_dir, out, seed\n",
+        ),
         (("a=runs head:gss", "b=runs head:softmax", "out=c.txt"), "out=c.txt must be"),
     ],
 )

@@ -71,7 +71,9 @@ class Divergence(Analysis):
             Column("of sampled pairs", ("mean", "standard error")),
             Column("pairs"),
         ]
-        return [Table(self.name, f"Pairwise divergence of {self.first}", "", columns, rows)]
+        counts = [content["num_contexts"] for content in contents.values()]
+        title = f"Pairwise divergence of {self.first.named(self.first.split, counts)}"
+        return [Table(self.name, title, "", columns, rows)]
 
     def notes(self, contents: Mapping[str, Content]) -> list[str]:
         notes = []

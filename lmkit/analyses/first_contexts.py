@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from lmkit import evaluation
-from lmkit.errors.user_error import UserError, require_choice, require_count
+from lmkit.errors.user_error import require_choice, require_count
 
 if TYPE_CHECKING:  # it brings torch
     from lmkit.data.epochs import EvalBatches
@@ -24,7 +25,8 @@ class FirstContexts:
 
     Args:
         split: train, valid or test.
-        contexts: how many contexts from the split's start; None or "all": all of them.
+        contexts: how many contexts from the split's start, or all of a split that has no more;
+            None or "all": all of them.
         least: the fewest contexts that can be measured.
     """
 
@@ -37,27 +39,29 @@ class FirstContexts:
             self.contexts = int(contexts)
 
     def of(self, run: evaluation.load.LoadedRun) -> ChosenContexts:
-        """Raises: UserError when the run's split has fewer contexts."""
+        """Those of a run's split; a line says where it has fewer than were asked for."""
         return self.among(run.data.eval_batches(self.split), f"the {self.split} split")
 
     def among(self, batches: EvalBatches, text: str) -> ChosenContexts:
-        """Raises: UserError when the batches have fewer contexts; `text` is what they are of."""
+        """The same of the batches of a text; `text` is what the line calls it."""
         available = batches.num_targets
-        count = available if self.contexts is None else self.contexts
-        if count > available:
-            raise UserError(
-                f"contexts={count} is more than the {available:,} contexts of {text}; "
-                f"contexts=null takes all of them"
-            )
-        return ChosenContexts(batches, count, available)
+        if self.contexts is None or self.contexts <= available:
+            return ChosenContexts(batches, self.contexts or available, available)
+        print(f"contexts={self.contexts}: {text} has {available:,}, all of which are taken")
+        return ChosenContexts(batches, available, available)
 
-    def __str__(self) -> str:
-        """`the first 2,000 test contexts`, for titles."""
-        return self.named(self.split)
+    def limit(self, counts: Iterable[int]) -> int | None:
+        """How many first contexts were taken; None where that was all of every text.
 
-    def named(self, text: str) -> str:
-        """The same of another text than the split, by its name."""
-        which = "all" if self.contexts is None else f"the first {self.contexts:,}"
+        Args:
+            counts: contexts that were measured, of each text.
+        """
+        return None if self.contexts is None or max(counts) < self.contexts else self.contexts
+
+    def named(self, text: str, counts: Iterable[int]) -> str:
+        """`the first 2,000 test contexts`, for titles. Args: counts: as of `limit`."""
+        limit = self.limit(counts)
+        which = "all" if limit is None else f"the first {limit:,}"
         return f"{which} {text} contexts"
 
 

@@ -46,7 +46,7 @@ class GradientBottleneck(Analysis):
 
     Args:
         split: train, valid or test.
-        contexts: first contexts of the split; None: all of them.
+        contexts: first contexts of the split, fewer where it is shorter; None: all of them.
     """
 
     name = "gradient_bottleneck"
@@ -85,19 +85,19 @@ class GradientBottleneck(Analysis):
         }
         rows = list(dict.fromkeys(row for column in cells.values() for row in column))
         columns = {name: list(column.values()) for name, column in cells.items()}
-        (content, *_) = contents.values()
-        return side_by_side(self.name, self._title(content), rows, columns)
+        return side_by_side(self.name, self._title(contents.values()), rows, columns)
 
     def figures(self, measured: Sequence[MeasuredRun], folder: Path) -> dict[Path, Figure]:
         """The share over training, of pretrained models whose step is known."""
         curves = [panel(content for _, content in measured)]
         if not has_curves(curves):
             return {}
-        drawn = checkpoint_curves(curves, self._title(measured[0].content))
+        drawn = checkpoint_curves(curves, self._title([content for _, content in measured]))
         return {folder / f"training_{self.name}.svg": drawn}
 
-    def _title(self, content: Content) -> str:
-        return f"Loss gradient that reaches the contexts: {self.first.named(content['split'])}"
+    def _title(self, contents: Iterable[Content]) -> str:
+        (split, *_), counts = zip(*((c["split"], c["num_contexts"]) for c in contents), strict=True)
+        return f"Loss gradient that reaches the contexts: {self.first.named(split, counts)}"
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
@@ -147,6 +147,7 @@ def _cells(measured: Content) -> dict[str, str]:
         weights = "averaged" if measured["averaged"] else "raw"
         of_run = {"epoch": str(measured["epoch"]), "weights": weights}
     return of_run | {
+        "contexts": whole(measured["num_contexts"]).text,
         "decoder's rank": whole(measured["decoder_rank"]).text,
         "words": f"{measured['num_words']:,}",
         **{name: number(measured[share], 4).text for share, name in _SHARES.items()},

@@ -61,18 +61,17 @@ def by_text(tokens: np.ndarray, words: Sequence[int], text: str) -> Context:
     return Context(f"text: {text}", "text", None, tuple(words))
 
 
-def random_positions(tokens: np.ndarray, count: int, seed: int, option: str) -> list[int]:
-    """Different positions, in order. Raises: UserError when there are fewer than `count`."""
-    if count > len(tokens) - 1:
-        raise UserError(f"{option}={count} is more than the {len(tokens) - 1:,} of the split")
-    drawn = np.random.default_rng(seed).choice(len(tokens) - 1, count, replace=False)
+def random_positions(tokens: np.ndarray, count: int, seed: int) -> list[int]:
+    """Different positions, in order; all of them where there are no more than `count`."""
+    available = len(tokens) - 1
+    drawn = np.random.default_rng(seed).choice(available, min(count, available), replace=False)
     positions: list[int] = (drawn + 1).tolist()
     return sorted(positions)
 
 
 def at_random(tokens: np.ndarray, count: int, seed: int) -> list[Context]:
     """Contexts at random positions of the split."""
-    positions = random_positions(tokens, count, seed, "random")
+    positions = random_positions(tokens, count, seed)
     return [Context(f"random {position}", "random", position) for position in positions]
 
 

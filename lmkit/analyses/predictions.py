@@ -115,7 +115,7 @@ class Predictions(Analysis):
     ) -> tuple[Content, Mapping[int, evaluation.next_words.NextWords]]:
         """What is stored but for the margins, and what is expected at all positions."""
         contexts = self._contexts(reader)
-        hits = random_positions(reader.tokens, self.hits, self.seed, "hits")
+        hits = random_positions(reader.tokens, self.hits, self.seed)
         positions = [c.position for c in contexts if c.position is not None]
         expected = reader.next_words([*positions, *hits, *margins])
         entries = []

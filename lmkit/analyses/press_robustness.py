@@ -37,7 +37,8 @@ class PressRobustness(Analysis):
 
     Args:
         split: train, valid or test.
-        contexts: first contexts of the split, more than ten; None: all of them.
+        contexts: first contexts of the split, more than ten, fewer where it is shorter; None: all
+            of them.
         factorisation: svd, as published, or qr.
         round_trips: how often the matrix is factorised and multiplied back.
         noise: c of the noises' variance c / words^2.

@@ -63,7 +63,7 @@ class Rank(Analysis):
 
     Args:
         split: train, valid or test.
-        contexts: first contexts of the split; None or "all": all of them.
+        contexts: first contexts of the split, fewer where it is shorter; None or "all": all.
         matrix: log_probs or transformed_logits.
         checkpoint: best or last.
     """
@@ -114,8 +114,8 @@ class Rank(Analysis):
         rows = _row_names(cells.values())
         names = [_PUBLISHED if row.endswith(_PUBLISHED) else row for row in rows]
         columns = {name: [of_run.get(row, "") for row in rows] for name, of_run in cells.items()}
-        (content, *_) = contents.values()
-        return side_by_side(self.name, self._title(content), names, columns)
+        title = self._title(list(contents.values()))
+        return side_by_side(self.name, title, names, columns)
 
     def notes(self, contents: Mapping[str, Content]) -> list[str]:
         unresolved = _unresolved(
@@ -129,14 +129,16 @@ class Rank(Analysis):
         drawn, spectra = {}, []
         for each in measured:
             run, content = each
-            stem, title = self._file_stem(content), self._title(content)
+            stem, title = self._file_stem(content), self._title([content])
             stored = read_spectrum(run.spectra / f"{stem}.npz")
             shown = LabelledSpectrum(run.path.name, stored.relative_S, content["spectrum"])
             weight = decoder_rank.weight_figure(each, self.checkpoint)
             drawn[run.spectra / f"{stem}.svg"] = overview([shown, *weight], title)
             spectra.append(shown)
         if len(measured) > 1:
-            stem = self._file_stem(content, self.first.contexts or "all")
+            contents = [content for _, content in measured]
+            title = self._title(contents)
+            stem = self._file_stem(content, self.first.limit(_counts(contents)) or "all")
             drawn[folder / f"spectra_{stem}.svg"] = overview(spectra, title)
             panels = pretrained_rank.panels(measured)
             if has_curves(panels):
@@ -148,8 +150,10 @@ class Rank(Analysis):
         count = contexts or content["spectrum"]["num_contexts"]
         return measured_stem(content["split"], self.matrix, count, self.checkpoint)
 
-    def _title(self, content: Content) -> str:
-        of = f"{_MATRICES[self.matrix]} of {self.first.named(content['split'])}"
+    def _title(self, contents: Sequence[Content]) -> str:
+        content = contents[0]
+        which = self.first.named(content["split"], _counts(contents))
+        of = f"{_MATRICES[self.matrix]} of {which}"
         return of if "pretrained" in content else f"{of}, {self.checkpoint} checkpoint"
 
     @classmethod
@@ -170,6 +174,10 @@ class Rank(Analysis):
             "that the decay does not?"
         )
         return [Section("spectra", "Spectra and ranks", intro, blocks, missing)]
+
+
+def _counts(contents: Sequence[Content]) -> list[int]:
+    return [content["spectrum"]["num_contexts"] for content in contents]
 
 
 def _cells(content: Content, published: Published | None) -> dict[str, str]:

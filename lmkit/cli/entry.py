@@ -29,7 +29,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lmkit.cli import options
 from lmkit.cli.command_line import config_folders, options_first
-from lmkit.cli.interruption import end
+from lmkit.cli.interruption import end, quiet_when_unread
 from lmkit.cli.one_line import first_line, in_one_line
 from lmkit.errors.user_error import UserError, did_you_mean, end_with
 from lmkit.runs.leave import AskedToLeave
@@ -67,7 +67,7 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
         @wraps(task)
         def reporting(config: DictConfig) -> Any:
             try:
-                return task(config)
+                return quiet_when_unread()(task)(config)  # else Hydra tells of it first
             except UserError as error:
                 if HydraConfig.get().mode != RunMode.MULTIRUN:
                     end_with(error)

@@ -1,4 +1,4 @@
-"""The end of a command that a mistake or a signal cut short: one line, and an exit status."""
+"""The end of a command that is cut short: one line, and an exit status."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from lmkit.errors.user_error import UserError, end_with
-from lmkit.runs.leave import INTERRUPTED, AskedToLeave
+from lmkit.runs.leave import INTERRUPTED, AskedToLeave, forget_closed_pipes
 
 AGAIN = "the same command again goes on from the last checkpoint"
+UNREAD = 1  # exit status where nobody reads the output any more, as rich has it
 
 
 @contextmanager
@@ -22,6 +23,21 @@ def ends_in_one_line(again: str = "") -> Iterator[None]:
         end_with(error)
     except (KeyboardInterrupt, AskedToLeave) as cut_short:
         end(cut_short, again)
+
+
+@contextmanager
+def quiet_when_unread() -> Iterator[None]:
+    """Ends the process without a word where what read its output has gone, such as `head`."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # else Python does at its exit, and complains
+    except BrokenPipeError as error:
+        if not forget_closed_pipes():  # but another pipe, or a connection
+            raise
+        ended = error.__context__
+        raise (ended if isinstance(ended, SystemExit) else SystemExit(UNREAD)) from None
 
 
 def end(cut_short: KeyboardInterrupt | AskedToLeave, again: str = "") -> NoReturn:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lmkit.cli.command_line import complete, config_folders, first_sentence
-from lmkit.cli.interruption import end
+from lmkit.cli.interruption import end, quiet_when_unread
 from lmkit.errors.user_error import did_you_mean
 from lmkit.runs.leave import AskedToLeave, leaving_in_order
 
@@ -31,7 +31,7 @@ usage: lmkit COMMAND [option=value ...]      lmkit COMMAND --help lists a comman
 
 def main() -> None:
     """Runs the subcommand that `sys.argv` names, and ends in order when a signal asks for it."""
-    with leaving_in_order():
+    with leaving_in_order(), quiet_when_unread():
         try:
             _main()
         except (KeyboardInterrupt, AskedToLeave) as cut_short:

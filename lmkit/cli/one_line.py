@@ -24,6 +24,13 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from lmkit.cli.command_line import config_folders
 from lmkit.errors.user_error import UserError, did_you_mean
 
+# what OmegaConf says of a value of the wrong type, and what the option takes
+_OF_TYPES = {
+    r"Value '(.*)' of type '\w+' could not be converted to Integer": "a whole number",
+    r"Value '(.*)' of type '\w+' could not be converted to Float": "a number",
+    r"Value '(.*)' is not a valid bool \(type \w+\)": "true or false",
+}
+_FEW = 8  # options, which a message lists
 WHOLE = ("experiment", "multirun_sweeps")  # groups whose files set options of any section
 
 
@@ -80,6 +87,10 @@ def first_line(error: Exception) -> str:
     option = _full_key(str(error))
     if option and isinstance(error, MissingMandatoryValue):
         return f"{option} is not set: give it as {option}=VALUE"
+    for pattern, kind in _OF_TYPES.items():
+        unfit = re.match(pattern, lines[0])
+        if option and unfit:
+            return f"{option} must be {kind}, but is {unfit[1]}"
     return f"{option}: {lines[0]}" if option and option not in lines[0] else lines[0]
 
 
@@ -175,7 +186,9 @@ def _unknown_option(option: str, arguments: Sequence[str], config_name: str, con
     beside = [each.removeprefix(section + dot) for each in names if each.startswith(section + dot)]
     near = did_you_mean(name, beside, section + dot) if beside else did_you_mean(option, names)
     add = "" if near or "." not in option else f" (a new one is written +{option}=VALUE)"
-    return f"there is no option {option}{near}{add}; --help lists all options"
+    all_of_it = [str(key) for key in own if not str(key).startswith("_")]
+    few = f"there are {', '.join(all_of_it)}" if len(all_of_it) <= _FEW else ""
+    return f"there is no option {option}{near}{add}; {few or '--help lists all options'}"
 
 
 def _composed(

@@ -29,7 +29,10 @@ def main(config: DictConfig) -> float:
             f"{GROUP}/{sweep}.yaml is no sweep: add hydra.mode: MULTIRUN to it, or --multirun here"
         )
     if config.dry_run:
-        raise UserError("dry_run=true is for sweeps: say multirun_sweeps=NAME or --multirun")
+        raise UserError(
+            "dry_run=true is for sweeps: say multirun_sweeps=NAME or --multirun; "
+            "lmkit describe shows what a single run would train"
+        )
     plain = plain_config(config)
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)
     plain["command"] = command_line("train")  # which trains the run anew

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -149,7 +150,10 @@ def _interval(
 ) -> tuple[float, float, str] | tuple[None, None, None]:
     """The interval of the difference and its method."""
     if min(len(a), len(b)) < FEWEST_FOR_BOOTSTRAP:
-        interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+        with warnings.catch_warnings():
+            # of a group whose values are all equal, whose deviation is 0 and exact
+            warnings.filterwarnings("ignore", "Precision loss occurred", RuntimeWarning)
+            interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
         return float(interval.low), float(interval.high), WELCH
     low, high = bca_interval(a, b, seed)
     return (None, None, None) if low is None or high is None else (low, high, BCA)

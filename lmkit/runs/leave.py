@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 import sys
 import termios
@@ -137,9 +138,27 @@ def _forget_closed_terminal() -> None:
             termios.tcgetattr(descriptor)
         except termios.error as error:
             if error.args[0] == errno.EIO:
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, descriptor)
-                os.close(nowhere)
+                _send_to_nowhere(descriptor)
+
+
+def forget_closed_pipes() -> bool:
+    """Sends what is still printed into pipes that nobody reads to nowhere.
+
+    Returns: whether standard output or standard error is such a pipe.
+    """
+    poll = select.poll()
+    for descriptor in (1, 2):
+        poll.register(descriptor, 0)  # errors are told unasked
+    closed = [each for each, event in poll.poll(0) if event & (select.POLLERR | select.POLLHUP)]
+    for descriptor in closed:
+        _send_to_nowhere(descriptor)
+    return bool(closed)
+
+
+def _send_to_nowhere(descriptor: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 def _hear_by(

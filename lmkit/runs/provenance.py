@@ -31,7 +31,7 @@ _GIT_TIMEOUT_S = 20
 
 
 class Revision(NamedTuple):
-    """A commit, and whether the working tree differs from it (but for ignored files)."""
+    """A commit, and whether the code in the working tree differs from it."""
 
     commit: str
     dirty: bool
@@ -74,14 +74,21 @@ def provenance(
 
 
 def git_revision(folder: Path) -> Revision | None:
-    """The revision of the checkout that `folder` is part of.
+    """The revision of the checkout that the package in `folder` is part of.
+
+    Changes, and files that git does not know, count in the package and in what its links lead to:
+    its configurations. What else lies in the checkout, such as a user's own runs and
+    configurations, decides no number, or is in the run's configuration. Ignored files never count.
 
     None when git does not track `folder` (an installed package may well lie in an environment
     inside some other project's checkout), or there is no git.
     """
     tracked = _git(folder, "ls-files", "--error-unmatch", "__init__.py")
     commit = _git(folder, "rev-parse", "--verify", "HEAD")
-    changes = _git(folder, "status", "--porcelain")
+    # git follows no links
+    code = [folder, *(each.resolve() for each in folder.iterdir() if each.is_symlink())]
+    paths = [str(each) for each in code if each.exists()]
+    changes = _git(folder, "--literal-pathspecs", "status", "--porcelain", "--", *paths)
     if tracked is None or commit is None or changes is None:
         return None
     return Revision(commit.strip(), bool(changes.strip()))

@@ -44,6 +44,7 @@ from lmkit.runs.sweep_folder import MANIFEST, SweepFolder
 
 _FILTER = re.compile(r"\s+(?=[A-Za-z_][\w.]*[:=])")  # what stands before one
 _ABSENT = object()
+_SHOWN = 8  # values of an option, in a message
 
 
 class Selection(NamedTuple):
@@ -82,7 +83,10 @@ def select_runs(
             raise UserError(f"{option}={text} means no run: {_nothing_at(place, runs_dir)}")
         passing, damaged = _filtered(there, filters)
         if there and not passing and not damaged:
-            raise UserError(f"{option}={text} means none of the {len(there)} runs of {place}")
+            instead = _others(there, filters)
+            raise UserError(
+                f"{option}={text} means none of the {len(there)} runs of {place}: {instead}"
+            )
         folders |= {folder.path.resolve(): folder for folder in passing}
         left_out |= damaged
     runs = []
@@ -166,12 +170,35 @@ def _filtered(
 def _passes(folder: RunFolder, name: str, wanted: str) -> bool:
     if folder.state() == "new":  # a point of a sweep: it is left out in any case
         return True
+    value = _value(folder, name)
     if name == "head":
-        return folder.read_names().family == family_of(wanted)
-    value = _option(folder.read_config(), name)
+        return value == family_of(wanted)
     if name == "name":
         return fnmatchcase(str(value), wanted)
     return bool(value == yaml.safe_load(wanted))
+
+
+def _value(folder: RunFolder, name: str) -> object:
+    return folder.read_names().family if name == "head" else _option(folder.read_config(), name)
+
+
+def _others(folders: Sequence[RunFolder], filters: Mapping[str, str]) -> str:
+    """What there is in place of the value that none of the runs has.
+
+    Args:
+        filters: which no run passes. Of several, each is asked of those that pass the ones before.
+    """
+    before = ""
+    for name, wanted in filters.items():
+        passing = [folder for folder in folders if _passes(folder, name, wanted)]
+        if not passing:
+            break
+        folders, before = passing, f"{before} {name}:{wanted}"
+    values = [_value(folder, name) for folder in folders]
+    texts = sorted({f"{name}:{value}" for value in values if value is not _ABSENT})
+    there = ", ".join(texts[:_SHOWN]) + (", ..." if len(texts) > _SHOWN else "")
+    with_ = f" with{before}" if before else ""
+    return f"there is {there}{with_}" if texts else f"none has the option {name}{with_}"
 
 
 def _option(config: Mapping[str, Any], option: str) -> object:
@@ -187,6 +214,9 @@ def _nothing_at(place: str, runs_dir: str) -> str:
         return f"there is none in {place}"
     sweeps = Path(runs_dir, "sweeps")
     names = sorted(path.parent.name for path in sweeps.glob(f"*/{MANIFEST}"))
+    around = Path(place).parent
+    if around.is_dir():
+        names += sorted(str(path) for path in around.iterdir() if path.is_dir())
     return (
         f"it is no folder, no pattern that matches one, and no sweep in "
         f"{sweeps}{did_you_mean(place, names)}"

@@ -41,7 +41,9 @@ def test_a_dry_run_shows_the_points_and_writes_nothing(lmkit, capsys, tmp_path):
 
 
 def test_a_dry_run_is_a_sweeps(refused):
-    assert "dry_run=true is for sweeps" in refused("train", *TINY, "dry_run=true")
+    error = refused("train", *TINY, "dry_run=true")
+    assert "dry_run=true is for sweeps" in error
+    assert "lmkit describe shows what a single run would train" in error
 
 
 def test_points_know_their_sweep_and_carry_the_name_of_their_head(planned, lmkit, runs, capsys):

@@ -13,10 +13,14 @@ import pytest
 
 @pytest.fixture
 def runs(tmp_path, make_run) -> Path:
-    """Runs of two heads, one that diverged and one that is unfinished among them."""
+    """Runs of two heads, one that diverged and one that is unfinished among them.
+
+    The ranks of softmax are all equal, as they usually are.
+    """
     for transform, perplexities in (("gss", (56.1, 56.4, 56.2)), ("identity", (57.0, 57.2))):
         for seed, ppl in enumerate(perplexities):
-            make_run(tmp_path / "runs", seed, ppl, transform=transform)
+            rank = 402 if transform == "identity" else 9000 + seed
+            make_run(tmp_path / "runs", seed, ppl, rank, transform=transform)
     make_run(tmp_path / "runs", 8, float("inf"), transform="gss")
     (make_run(tmp_path / "runs", 9) / "result.json").unlink()
     return tmp_path
@@ -30,7 +34,8 @@ def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_prints_and_writes(runs):
     groups = ("a=runs head:gss", "b=runs head:softmax")
     done = command(runs, *groups, "out=c.json")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0
+    assert done.stderr == ""  # no warning of a library either
     assert "it has not finished" in done.stdout
     assert "the run diverged" in done.stdout
     assert "a: 3 runs: penn_small-" in done.stdout
@@ -39,6 +44,9 @@ def test_the_command_prints_and_writes(runs):
     assert content["comparisons"]["test_ppl"]["n_a"] == 3
     assert content["comparisons"]["test_ppl"]["method"] == "Welch's t"
     assert content["paired"]["test_ppl"]["n"] == 2
+    ranks = content["comparisons"]["press_rank"]
+    assert (ranks["mean_a"], ranks["sd_b"]) == (9001, 0)
+    assert ranks["low"] == pytest.approx(8599 - 4.302653 / 3**0.5)  # t of 2 degrees of freedom
     assert command(runs, *groups, "out=c.csv").returncode == 0
     rows = {row[""]: row for row in csv.DictReader((runs / "c.csv").open())}
     mean = content["comparisons"]["test_ppl"]["mean_a"]
@@ -50,6 +58,15 @@ def test_the_command_prints_and_writes(runs):
     [
         (("a=runs head:gss", "b=runs"), "both hold penn_small-"),
         (("a=runs head:gss", "b=nowhere"), "b=nowhere means no run"),
+        (("a=runs head:gss", "b=rnus"), "(did you mean runs?)"),
+        (
+            ("a=runs head:softmaxes", "b=runs"),
+            "means none of the 7 runs of runs: there is head:gss, head:softmax\n",
+        ),
+        (
+            ("a=runs", "b=runs", "metric=x"),
+            "there is no option metric; there are a, b, runs_dir, out, seed\n",
+        ),
         (("a=runs head:gss", "b=runs head:softmax", "out=c.txt"), "out=c.txt must be"),
     ],
 )

@@ -443,7 +443,6 @@ def test_a_folder_that_cannot_be_read_is_refused_in_one_line(case, expected, mad
         ("hf={made}/gpt2 text=empty.txt", "text=empty.txt holds no text"),
         ("hf={made}/gpt2 text=bytes.txt", "text=bytes.txt is no text in UTF-8: byte 1"),
         ("hf={made}/gpt2 text=null", "text is not set: the models of hf= read a file, text=FILE"),
-        ("hf={made}/gpt2 contexts=9999", "contexts=9999 is more than the "),
         ("hf={made}/gpt2 split=valid", "split does not go with hf="),
         ("hf={made}/gpt2 matrix=transformed_logits", "only a head with one context and a"),
         ("run=runs", "text does not go with run="),

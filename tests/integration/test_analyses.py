@@ -141,7 +141,6 @@ def test_predictions_of_a_folder_compared_with_one_of_its_runs(lmkit, tiny_runs,
 @pytest.mark.parametrize(
     ("command", "option", "expected"),
     [
-        ("predictions", "hits=600", "hits=600 is more than the 599"),
         ("predictions", "margins=-1", "margins must be a whole number of at least 0, but is -1"),
         ("predictions", "compared_with=nowhere", "compared_with=nowhere means no run"),
         ("predictions", "compared_with={runs}", "means 2 runs; give one run's folder"),

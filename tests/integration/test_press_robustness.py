@@ -118,7 +118,6 @@ def test_without_round_trips_the_figure_is_of_noise_alone(tiny_run, lmkit):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("contexts=10000", "contexts=10000 is more than the 599 contexts of the test split"),
         ("contexts=10", "contexts must be a whole number of at least 11"),
         ("noise=[]", "noise must be a list"),
         ("noise=[0]", "noise must be greater than 0"),

@@ -55,6 +55,18 @@ def test_rank_of_all_runs_of_a_folder(tiny_runs, lmkit, capsys):
     assert together.startswith("<?xml")
 
 
+def test_more_contexts_than_the_split_has_are_all_of_them(tiny_runs, lmkit, capsys):
+    lmkit("rank", f"run={tiny_runs}", "contexts=10000")
+    shown = capsys.readouterr().out
+    assert shown.count("contexts=10000: the test split has 599, all of which are taken\n") == 2
+    assert "log P of all test contexts" in shown
+    assert shown.count("all 599") == 2
+    for run in folders(tiny_runs):
+        found = content(run.analysis / "rank_test_log_probs_599.json")
+        assert found["spectrum"]["num_contexts"] == found["all_contexts"] == 599
+    assert (tiny_runs / "spectra_test_log_probs_all.svg").exists()
+
+
 def test_the_decoders_weight_and_the_contexts_directions_are_measured_too(tiny_runs, lmkit, capsys):
     lmkit("rank", f"run={tiny_runs}", "contexts=300")
     shown = capsys.readouterr().out
@@ -113,7 +125,6 @@ def test_many_runs_fit_a_narrow_terminal(tiny_runs, lmkit, monkeypatch, capsys, 
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("contexts=10000", "contexts=10000 is more than the 599"),
         ("contexts=1", "contexts must be a whole number of at least 2"),
         ("matrix=transformed_logits", "only a head with one context and a transform"),
         ("matrix=logits", "matrix must be one of log_probs, transformed_logits"),

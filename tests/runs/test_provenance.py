@@ -24,6 +24,9 @@ def checkout(tmp_path: Path) -> Path:
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").write_text("")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "train.yaml").write_text("")
+    (package / "conf").symlink_to("../conf")
     (tmp_path / ".gitignore").write_text("runs/\n")
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")
@@ -41,7 +44,16 @@ def test_ignored_files_are_no_change(checkout: Path) -> None:
     assert not git_revision(checkout).dirty
 
 
-@pytest.mark.parametrize("name", ["package/__init__.py", "package/new.py", ".gitignore"])
+@pytest.mark.parametrize("name", ["my_conf/mine.yaml", "parts/head.py", ".gitignore", "notes"])
+def test_what_is_no_code_of_the_package_is_no_change(checkout: Path, name: str) -> None:
+    (checkout.parent / name).parent.mkdir(exist_ok=True)
+    (checkout.parent / name).write_text("# my own\n")
+    assert git_revision(checkout) == (git(checkout, "rev-parse", "HEAD"), False)
+
+
+@pytest.mark.parametrize(
+    "name", ["package/__init__.py", "package/new.py", "conf/train.yaml", "conf/new.yaml"]
+)
 def test_changed_checkout(checkout: Path, name: str) -> None:
     (checkout.parent / name).write_text("# changed\n")
     assert git_revision(checkout) == (git(checkout, "rev-parse", "HEAD"), True)

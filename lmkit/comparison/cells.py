@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lmkit.comparison.correlation import Correlation
 from lmkit.comparison.groups import Group, Spread
 from lmkit.comparison.significance import Comparison, PairedComparison
 from lmkit.presentation.tables import (
@@ -11,6 +12,7 @@ from lmkit.presentation.tables import (
     Column,
     Heading,
     absent,
+    decimal,
     interval,
     p_value,
     spread,
@@ -45,6 +47,25 @@ def paired_cells(paired: PairedComparison | None) -> list[Cell]:
     if paired is None:
         return [absent(), absent(2), absent()]
     return [whole(paired.n), interval(paired.low, paired.high, 3), p_value(paired.p)]
+
+
+def pearson_in_words(r: float, low: float | None, high: float | None) -> str:
+    """`r = −0.60 (95 % interval −0.99 … 0.89)`."""
+    return f"r = {decimal(r, 2)} ({_interval_in_words(low, high)})"
+
+
+def spearman_in_words(correlation: Correlation) -> str:
+    """`ρ = −1.00 (p 0.083)`, with an interval where there is one. Its rho must be known."""
+    assert correlation.spearman is not None
+    known = [f"p {p_value(correlation.p_spearman).text}"]
+    if correlation.spearman_low is not None:
+        known.append(_interval_in_words(correlation.spearman_low, correlation.spearman_high))
+    return f"ρ = {decimal(correlation.spearman, 2)} ({', '.join(known)})"
+
+
+def _interval_in_words(low: float | None, high: float | None) -> str:
+    shown = interval(low, high)
+    return "no interval" if shown.values[0] is None else f"95 % interval {shown.text}"
 
 
 def seeds_in_words(groups: Iterable[Group]) -> str:

@@ -10,14 +10,21 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lmkit.analyses.gradient_bottleneck import GradientBottleneck, check, lost_norm
-from lmkit.comparison.cells import MEAN_SD, listed, seeds_in_words, spread_cell
+from lmkit.comparison.cells import (
+    MEAN_SD,
+    listed,
+    pearson_in_words,
+    seeds_in_words,
+    spearman_in_words,
+    spread_cell,
+)
 from lmkit.comparison.correlation import FEWEST_POINTS, correlate
 from lmkit.comparison.groups import Group, Spread, Study, spread_of
 from lmkit.comparison.ranks import rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import INK, WIDE, figure, legend_below
-from lmkit.presentation.tables import Column, Heading, Row, Table, counted, decimal
+from lmkit.presentation.tables import Column, Heading, Row, Table
 from lmkit.report.heads_on_trunks import heads_on_trunks
 
 
@@ -116,7 +123,7 @@ def _have_spread(groups: Sequence[Group]) -> bool:
 
 
 def _correlations(every: Sequence[Measured]) -> list[str]:
-    """Spearman's rho of perplexity with the rank and with the norm that is lost."""
+    """How perplexity goes with the rank and with the norm that is lost; groups are the points."""
     notes = []
     for name, values in (
         ("the rank of log P", [(m.rank, m.ppl) for m in every]),
@@ -126,10 +133,12 @@ def _correlations(every: Sequence[Measured]) -> list[str]:
         if len(points) < FEWEST_POINTS:
             continue
         found = correlate([x for x, _ in points], [y for _, y in points])
-        if found.spearman is not None:
-            groups = counted(len(points), "group")
-            rho = decimal(found.spearman, 2)
-            notes.append(f"Spearman's ρ of perplexity with {name}: {rho} ({groups}).")
+        if found.pearson is not None:
+            r = pearson_in_words(found.pearson, found.pearson_low, found.pearson_high)
+            notes.append(
+                f"Perplexity with {name}, over {found.n} groups (not runs): Pearson's {r}, "
+                f"Spearman's {spearman_in_words(found)}."
+            )
     return notes
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lmkit.comparison.baselines import Compared
-from lmkit.comparison.cells import listed
+from lmkit.comparison.cells import listed, pearson_in_words, spearman_in_words
 from lmkit.comparison.correlation import FEWEST_POINTS, correlate
 from lmkit.comparison.groups import Study
 from lmkit.comparison.ranks import rank_contexts
 from lmkit.comparison.run_files import Files
-from lmkit.presentation.tables import decimal
 from lmkit.report.rank_and_perplexity import by_trunk, correlate_within_heads, ranked_groups
 
 _LEVEL = 0.05
@@ -55,18 +54,21 @@ def _correlation(study: Study, files: Files) -> list[str]:
     if correlation.pearson is None or correlation.spearman is None:
         return []
     runs = sum(point.runs for point in points)
+    r = pearson_in_words(correlation.pearson, correlation.pearson_low, correlation.pearson_high)
     sentence = (
-        f"Over the means of all {correlation.n} groups ({runs} runs), Press rank and test "
-        f"perplexity correlate with Pearson's r = {decimal(correlation.pearson, 2)} and Spearman's "
-        f"ρ = {decimal(correlation.spearman, 2)}"
+        f"Over {correlation.n} groups (each is one point, the mean over its seeds; there are "
+        f"{runs} runs), Press rank and test perplexity correlate with Pearson's "
+        f"{r} and Spearman's {spearman_in_words(correlation)}"
     )
     for trunk, of_trunk in by_trunk(points).items():
         alone = correlate([p.rank for p in of_trunk], [p.test_ppl for p in of_trunk])
         if alone.pearson is not None:
-            sentence += f"; of {trunk} alone r = {decimal(alone.pearson, 2)} ({alone.n} groups)"
+            r = pearson_in_words(alone.pearson, alone.pearson_low, alone.pearson_high)
+            sentence += f"; over {alone.n} groups of {trunk} alone {r}"
     within = correlate_within_heads(points)
     if within is not None:
-        sentence += f"; within heads r = {decimal(within.pearson, 2)} ({within.n} groups)"
+        r = pearson_in_words(within.pearson, within.low, within.high)
+        sentence += f"; within heads, over {within.n} groups, {r}"
     return [f"{sentence}."]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -233,8 +234,12 @@ def test_correlations_count_points_and_runs_and_stand_within_heads(tmp_path, mak
     assert counts["within heads (1)", "all"] == ("4", "12")
     study = study_of(tmp_path)
     (*_, sentence) = summary(study, with_baselines(study), Files())
-    assert "all 5 groups (13 runs)" in sentence
-    assert "within heads r = " in sentence
+    assert sentence.startswith("Over 5 groups (each is one point, the mean over its seeds; there")
+    assert re.search(r"13 runs\), .* r = 0\.\d\d \(95 % interval −\S+ … \S+\) and", sentence)
+    assert re.search(r"ρ = 0\.\d\d \(p 0\.\d+\); within heads, over 4 groups, r = ", sentence)
+    assert "95 % interval of ρ, bootstrap" not in cells(table)[0]
+    assert cells(table)[0]["p of ρ"] != "–"
+    assert any("below 10 points exact" in note for note in table.notes)
 
 
 def test_only_the_whole_grid_is_the_published_grid(tmp_path, make_run):
@@ -271,7 +276,7 @@ def test_a_window_by_outcome_says_so_and_has_no_interval(tmp_path, make_run):
     rows = {(row["groups"], row["test perplexities"]): row for row in cells(table)}
     row = rows["GSS over (c, k)", "56.9 to 57.1, by outcome"]
     assert row["Pearson's r"] != "–"
-    assert row["95 % interval of r, Fisher"] == row["95 % interval of ρ, bootstrap"] == "–"
+    assert row["95 % interval of r, Fisher"] == row["p of ρ"] == "–"
     assert any("leaves points out by test perplexity itself" in note for note in table.notes)
 
 

@@ -39,7 +39,7 @@ def test_where_there_are_several_trunks_each_is_correlated_alone(two_trunks):
     assert rows["all heads, pooled"][1] > 0.1
     assert not any("within" in name for name in rows)  # no head has two points on one trunk
     (sentence,) = summary(two_trunks, [], Files())
-    assert "of AWD-LSTM alone r = −0.99 (3 groups); of Transformer alone r = −0.99" in sentence
+    assert "; over 3 groups of AWD-LSTM alone r = −0.99 (no interval); over 3 groups of" in sentence
 
 
 def test_heads_are_told_to_be_of_a_trunk_each_however_few_points_a_trunk_has(tmp_path, make_run):
@@ -59,7 +59,10 @@ def test_a_head_whose_gradient_is_unknown_is_in_the_legend_too(tmp_path, make_ru
         if transform != "gss":
             add_analyses(run)
     (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
-    drawing = rank_gradient_perplexity(study, Files()).blocks[1]
+    table, drawing = rank_gradient_perplexity(study, Files()).blocks
+    (note,) = table.notes
+    assert note.startswith("Perplexity with the rank of log P, over 3 groups (not runs): Pearson's")
+    assert note.endswith("Spearman's ρ = 1.00 (p 0.333).")
     (legend,) = drawing.figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["Softmax", "GSS", "Cube"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from lmkit.comparison.correlation import Correlation
 from lmkit.comparison.groups import Group, Spread
@@ -12,6 +12,7 @@ from lmkit.presentation.tables import (
     Column,
     Heading,
     absent,
+    counted,
     decimal,
     interval,
     p_value,
@@ -29,9 +30,34 @@ PAIRED: tuple[Heading, ...] = (
 )
 
 
-def spread_cell(of: Spread | None, digits: int = 2) -> Cell:
-    """Mean ± standard deviation, for a column with the parts MEAN_SD."""
-    return absent(2) if of is None else spread(of.mean, of.sd, digits)
+def spread_cell(of: Spread | None, digits: int = 2, seeds: int | None = None) -> Cell:
+    """Mean ± standard deviation, for a column with the parts MEAN_SD.
+
+    Args:
+        seeds: what the row says of their number; where the mean is over others, the cell says so.
+    """
+    if of is None:
+        return absent(2)
+    cell = spread(of.mean, of.sd, digits)
+    if seeds in (None, of.n):
+        return cell
+    return cell._replace(text=f"{cell.text} ({counted(of.n, 'seed')})")
+
+
+def partly_measured(what: str, counts: Mapping[Group, int], how: str) -> list[str]:
+    """What a section lacks where some runs of a group were measured and others were not.
+
+    Args:
+        what: was measured.
+        counts: of the runs that were, by group.
+        how: the command that measures the others.
+    """
+    partly = [
+        f"{group.label} ({count} of {len(group.runs)} runs)"
+        for group, count in counts.items()
+        if 0 < count < len(group.runs)
+    ]
+    return [f"{what} of some runs alone: {listed(partly)}: {how}"] if partly else []
 
 
 def interval_cell(comparison: Comparison) -> Cell:

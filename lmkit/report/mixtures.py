@@ -167,7 +167,7 @@ def _cells(
         number(parameters_in_millions(group)),
         *(spread_cell(group.spread(f"{split}_ppl")) for split in ("train", "test")),
         spread_cell(gap(group)),
-        spread_cell(rank_at(group, files, contexts), 0),
+        spread_cell(rank_at(group, files, contexts), 0, len(group.runs)),
         number(theirs.get("params_m")),
         number(theirs.get("train_ppl")),
         number(theirs.get("test_ppl")),

@@ -88,7 +88,7 @@ def _performance_table(
                 spread_cell(group.cost("seconds_per_epoch"), 1),
                 *map(spread_cell, perplexities),
                 *_of_subwords(group),
-                spread_cell(rank_at(group, files, contexts), 0),
+                spread_cell(rank_at(group, files, contexts), 0, len(group.runs)),
                 p_value(each.comparison.p_student if each.comparison else None),
             ]
         )

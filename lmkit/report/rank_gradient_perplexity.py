@@ -13,6 +13,7 @@ from lmkit.analyses.gradient_bottleneck import GradientBottleneck, check, lost_n
 from lmkit.comparison.cells import (
     MEAN_SD,
     listed,
+    partly_measured,
     pearson_in_words,
     seeds_in_words,
     spearman_in_words,
@@ -38,6 +39,7 @@ class Measured(NamedTuple):
     update_rank: Spread | None
     cosine: Spread | None
     contexts: tuple[int, ...]  # over which the gradients were measured
+    runs: int  # whose gradients were measured
 
 
 def rank_gradient_perplexity(study: Study, files: Files) -> Section:
@@ -46,8 +48,9 @@ def rank_gradient_perplexity(study: Study, files: Files) -> Section:
     every = [_measured(group, files, contexts) for group in study.groups]
     with_gradient = [m for m in every if m.cosine or m.lost]
     without = [m.group.label for m in every if m not in with_gradient]
-    how = "lmkit gradient_bottleneck run=RUNS"
-    missing = [f"no gradient_bottleneck.json: {listed(without)}: {how}"] if without else []
+    how, file = "lmkit gradient_bottleneck run=RUNS", "gradient_bottleneck.json"
+    missing = [f"no {file}: {listed(without)}: {how}"] if without else []
+    missing += partly_measured(file, {m.group: m.runs for m in every}, how)
     blocks: list[Table | Drawing] = []
     if with_gradient:
         blocks.append(_table(study, every, contexts))
@@ -77,12 +80,14 @@ def _measured(group: Group, files: Files, contexts: int | None) -> Measured:
         spread("update_rank"),
         spread("update_cosine"),
         tuple(sorted({content["num_contexts"] for content in contents})),
+        len(contents),
     )
 
 
 def _table(study: Study, every: Sequence[Measured], contexts: int | None) -> Table:
     columns: list[Heading] = [
         Column("head", is_text=True),
+        "seeds",
         Column("test perplexity", MEAN_SD),
         Column(f"rank of log P ({contexts:,} contexts)" if contexts else "rank of log P", MEAN_SD),
         Column("gradient's norm lost, %", MEAN_SD),
@@ -92,19 +97,27 @@ def _table(study: Study, every: Sequence[Measured], contexts: int | None) -> Tab
     rows: list[Row] = [
         [
             m.group.label,
-            spread_cell(m.ppl),
-            spread_cell(m.rank, 0),
-            spread_cell(m.lost),
-            spread_cell(m.update_rank, 0),
-            spread_cell(m.cosine, 3),
+            seeds,
+            *(
+                spread_cell(of, digits, seeds)
+                for of, digits in (
+                    (m.ppl, 2),
+                    (m.rank, 0),
+                    (m.lost, 2),
+                    (m.update_rank, 0),
+                    (m.cosine, 3),
+                )
+            ),
         ]
         for m in every
+        for seeds in [len(m.group.runs)]
     ]
     over = sorted({count for m in every for count in m.contexts})
     groups = [m.group for m in every]
     means = ": mean ± one standard deviation over seeds" if _have_spread(groups) else ""
     caption = (
-        f"All groups on {study.short}, {seeds_in_words(groups)}{means}. The gradients are those of "
+        f"All groups on {study.short}, {seeds_in_words(groups)}{means}, but for cells that name "
+        "another number of seeds. The gradients are those of "
         f"{' or '.join(f'{count:,}' for count in over)} contexts."
     )
     return Table(

@@ -29,6 +29,7 @@ from lmkit.presentation.tables import (
     Row,
     Table,
     absent,
+    millions,
     number,
     p_value,
 )
@@ -84,7 +85,7 @@ def _performance_table(
             [
                 group.label,
                 len(group.runs),
-                number(parameters_in_millions(group)),
+                millions(parameters_in_millions(group)),
                 spread_cell(group.cost("seconds_per_epoch"), 1),
                 *map(spread_cell, perplexities),
                 *_of_subwords(group),

@@ -147,13 +147,17 @@ def test_csv_holds_the_numbers_of_the_pages_tables(report, page):
 
 
 def test_what_decides_the_numbers_of_each_group_is_shown(report, page):
+    text = (report / "index.html").read_text()
     rows = {row[0][1]: [text for _, text in row] for row in page.tables["penn_settings"]}
     softmax = rows["Softmax (ET 200)"]
-    assert "lr 20" in softmax[3]
-    assert softmax[4] == "AR 2, TAR 1"
+    assert "lr 20" in softmax[4]
+    assert softmax[5] == "AR 2, TAR 1"
     assert softmax[-1] == "1, 2, 3"
-    assert "latent 0.29" in rows["MoS (K=15, latent dropout=0.29, ET 200)"][2]
-    assert "made up" not in (report / "index.html").read_text()  # its corpus lies in files
+    assert "latent 0.29" in rows["MoS (K=15, latent dropout=0.29, ET 200)"][3]
+    gss = next(row for name, row in rows.items() if name.startswith("GSS (c=−2"))
+    assert gss[1].endswith("c −2, k 1.5")
+    assert "The data of all of them: 10,000 words, all training tokens." in text
+    assert "made up" not in text  # its corpus lies in files
 
 
 def test_published_figures_stand_beside_ours(page):

@@ -73,11 +73,20 @@ def test_table_1_shows_published_ranks_at_equal_contexts_and_says_what_differs(
     make_run(tmp_path, 1, 55.0, 9981, mixture="softmaxes", contexts=contexts,
              options={"optimizer.lr": 5})  # fmt: skip
     table = performance_tables(study_of(tmp_path))["rank_and_difference"]
-    (row,) = cells(table)
+    baseline, row = cells(table)
+    assert (baseline["head"], baseline["rank, ours"]) == ("Softmax", "402")
+    assert baseline["baseline − head, ours"] == "–"
+    assert row["baseline − head, ours"] == "2.00"
+    assert "the opposite of that in the table Against the baseline" in table.caption
     assert ("rank, reproduced" in row) == (contexts == PUBLISHED_CONTEXTS)
-    assert row["difference, reproduced"] == "1.28"
+    assert row["baseline − head, reproduced"] == "1.28"
     assert "MoS is not penn_mos as published" in table.notes[0]
     assert ("82,429 contexts" in table.notes[-1]) == (contexts != PUBLISHED_CONTEXTS)
+
+
+def test_the_first_table_says_that_its_p_is_not_corrected(tmp_path, make_run):
+    make_run(tmp_path, 1)
+    assert "not corrected" in performance_tables(study_of(tmp_path))["performance"].caption
 
 
 def test_numbers_of_components_compare_with_the_published_experiment(tmp_path, make_run):

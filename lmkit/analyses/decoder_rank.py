@@ -78,7 +78,8 @@ def columns() -> list[Column]:
 def spread_cells(measured: Sequence[Measurement]) -> list[Cell]:
     """A group's cells in these columns."""
     weights, cosines = entropy_ranks(measured), mean_cosines(measured)
-    return [spread_cell(spread_of(weights), 1), spread_cell(spread_of(cosines), 3)]
+    seeds = len(measured)
+    return [spread_cell(spread_of(weights), 1, seeds), spread_cell(spread_of(cosines), 3, seeds)]
 
 
 def entropy_ranks(measured: Iterable[Measurement]) -> list[float]:

@@ -125,19 +125,22 @@ def _table(study: Study, files: Files) -> Table | None:
                 shown[group.label] = published
             mine = spread_cell(spread_of(values), 3)
             fact_cell = number(fact.value if fact else None, 3)
-            rows.append([word(group.label), word(split), whole(contexts), mine, fact_cell])
+            sizes = whole(contexts), whole(len(values))
+            rows.append([word(group.label), word(split), *sizes, mine, fact_cell])
     if not rows:
         return None
     columns = [
         Column("head", is_text=True),
         Column("split", is_text=True),
         Column("contexts"),
+        Column("seeds"),
         Column(_NAME, ("mean", "sd")),
         Column("published, whole split", is_optional=True),
     ]
     caption = (
         f"Expected Kullback–Leibler divergence between the next-word distributions of two contexts "
-        f"of {study.short}, exact over all ordered pairs."
+        f"of {study.short}, exact over all ordered pairs: mean ± one standard deviation over the "
+        "seeds that were measured."
     )
     if shown:
         caption += " Published: Yang et al. 2018, table 5."

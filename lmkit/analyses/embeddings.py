@@ -19,7 +19,7 @@ from scipy import stats
 
 from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
-from lmkit.comparison.cells import listed, spread_cell
+from lmkit.comparison.cells import listed, partly_measured, spread_cell
 from lmkit.comparison.groups import Group, Study, spread_of
 from lmkit.comparison.published_runs import corpus_prefix, not_as_published, published_of
 from lmkit.comparison.run_files import Files
@@ -141,6 +141,8 @@ class Embeddings(Analysis):
         groups, note = study.shown(_SHOWN, having)
         contents = {group: measured for group in groups if (measured := _measured(group, files))}
         missing = [f"no embeddings.json: {listed(without)}: {_COMMAND}"] if without else []
+        counts = {group: len(_measured(group, files)) for group in having}
+        missing += partly_measured("embeddings.json", counts, "lmkit embeddings run=RUNS")
         blocks: list[Block] = []
         if contents:
             rho = {g: found for g, measured in contents.items() if (found := _all_rho(measured))}
@@ -329,7 +331,10 @@ def _rho_table(
                 whole(values.get("pairs")),
                 whole(values.get("skipped")),
                 whole(published.get(f"{prefix}_skipped")),
-                *(spread_cell(spread_of(by_name.get(name, [])), 3) for by_name in rho.values()),
+                *(
+                    spread_cell(spread_of(by_name.get(name, [])), 3, len(group.runs))
+                    for group, by_name in rho.items()
+                ),
             ]
         )
     columns = [
@@ -341,7 +346,8 @@ def _rho_table(
     ]
     caption = (
         "Spearman's ρ between human judgement and the cosine of embeddings trained on "
-        f"{study.short}: mean ± one standard deviation over seeds. Pairs with a word outside the "
+        f"{study.short}: mean ± one standard deviation over all seeds, but for cells that name "
+        "another number. Pairs with a word outside the "
         "vocabulary are skipped."
     )
     return Table("word_similarity", "Word similarity", caption, columns, rows)
@@ -374,14 +380,16 @@ def _components(study: Study, contents: Mapping[Group, Sequence[Content]]) -> Ta
             for share in _SHARES
         ]
         cells = [spread_cell(count, 1) for count in counts]
-        rows.append([word(group.label), whole(measured[0].get("emb_dim")), *cells])
+        sizes = whole(len(measured)), whole(measured[0].get("emb_dim"))
+        rows.append([word(group.label), *sizes, *cells])
     columns = [
         Column("head", is_text=True),
+        Column("seeds"),
         Column("embedding size"),
         *(Column(f"components for {float(s):.0%}", ("mean", "sd")) for s in _SHARES),
     ]
     caption = (
         f"Number of principal components that hold a share of the variance of the embeddings, "
-        f"{study.short}: mean ± one standard deviation over seeds."
+        f"{study.short}: mean ± one standard deviation over the seeds that were measured."
     )
     return Table("components", "Principal components", caption, columns, rows)

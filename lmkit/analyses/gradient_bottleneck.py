@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
-from lmkit.comparison.cells import listed, spread_cell
-from lmkit.comparison.groups import Study, spread_of
+from lmkit.comparison.cells import listed, partly_measured, spread_cell
+from lmkit.comparison.groups import Group, Study, spread_of
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.checkpoint_curves import Panel, Points, checkpoint_curves, has_curves
 from lmkit.presentation.section import Section
@@ -101,16 +101,19 @@ class GradientBottleneck(Analysis):
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
-        table, without = _table(study, files)
-        missing = []
-        if without:
-            how = "lmkit gradient_bottleneck run=RUNS"
-            missing.append(f"no gradient_bottleneck.json: {listed(without)}: {how}")
+        contents = {
+            group: [*files.of_runs(group.runs, cls, check=check).values()] for group in study.groups
+        }
+        without = [group.label for group, of_group in contents.items() if not of_group]
+        how, file = "lmkit gradient_bottleneck run=RUNS", "gradient_bottleneck.json"
+        missing = [f"no {file}: {listed(without)}: {how}"] if without else []
+        counts = {group: len(of_group) for group, of_group in contents.items()}
+        missing += partly_measured(file, counts, how)
         intro = (
             "How much of the loss gradient at the logits reaches the context vectors, and how much "
             "of what the loss asks for does a step do?"
         )
-        blocks = [table] if table else []
+        blocks = [_table(study, contents)] if any(counts.values()) else []
         return [Section("gradient", "Gradient bottleneck", intro, blocks, missing)]
 
 
@@ -170,21 +173,17 @@ def check(content: Content) -> None:
     whole(content["decoder_rank"]), whole(content["num_contexts"])
 
 
-def _table(study: Study, files: Files) -> tuple[Table | None, list[str]]:
-    """Means over seeds, and the groups without a measurement."""
-    rows, without = [], []
-    for group in study.groups:
-        contents = [*files.of_runs(group.runs, GradientBottleneck, check=check).values()]
-        if not contents:
-            without.append(group.label)
-            continue
-        first = contents[0]
-        cells = [whole(first["decoder_rank"]), whole(first["num_contexts"])]
-        rows.append([word(group.label), *cells, *_spreads(contents)])
-    if not rows:
-        return None, without
+def _table(study: Study, contents: Mapping[Group, Sequence[Content]]) -> Table:
+    """Means over the seeds that were measured."""
+    rows = []
+    for group, measured in contents.items():
+        if measured:
+            first = measured[0]
+            sizes = [len(measured), first["decoder_rank"], first["num_contexts"]]
+            rows.append([word(group.label), *map(whole, sizes), *_spreads(measured)])
     columns = [
         Column("head", is_text=True),
+        Column("seeds"),
         Column("decoder's rank"),
         Column("contexts"),
         Column("norm lost, %", ("mean", "sd")),
@@ -198,9 +197,10 @@ def _table(study: Study, files: Files) -> tuple[Table | None, list[str]]:
         "Part of the norm of the loss gradient at the logits that is lost on the way to the "
         "context vectors, as it lies outside the decoder's column space; and the rank of log P's "
         "first-order change by a step of gradient descent, with its cosine with the change that "
-        f"the loss asks for, {study.short}: mean ± one standard deviation over seeds."
+        f"the loss asks for, {study.short}: mean ± one standard deviation over the seeds that "
+        "were measured."
     )
-    return Table("gradient_bottleneck", "Gradient bottleneck", caption, columns, rows), without
+    return Table("gradient_bottleneck", "Gradient bottleneck", caption, columns, rows)
 
 
 def _spreads(contents: Sequence[Content]) -> list[Cell]:
@@ -208,7 +208,8 @@ def _spreads(contents: Sequence[Content]) -> list[Cell]:
 
     def cell(name: str, digits: int, lost: bool = False) -> Cell:
         values = [content[name] for content in contents if content.get(name) is not None]
-        return spread_cell(spread_of([100 * (1 - v) if lost else v for v in values]), digits)
+        shown = spread_of([100 * (1 - v) if lost else v for v in values])
+        return spread_cell(shown, digits, len(contents))
 
     bound = contents[0].get("update_bound")
     shares = [cell(name, 2, lost=True) for name in ("share", "mean_share", "isotropic_share")]

@@ -15,8 +15,8 @@ from lmkit import evaluation
 from lmkit.analyses import decoder_rank, pretrained_rank
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts, of_all
-from lmkit.comparison.cells import listed, spread_cell
-from lmkit.comparison.groups import Group, Spread, Study, median_run, spread_of
+from lmkit.comparison.cells import listed, partly_measured, spread_cell
+from lmkit.comparison.groups import Group, Study, median_run, spread_of
 from lmkit.comparison.published_runs import (
     Published,
     differs,
@@ -165,6 +165,10 @@ class Rank(Analysis):
         if without:
             at = f" over {contexts:,} test contexts" if contexts else ""
             missing.append(f"no singular values{at}: {listed(without)}")
+        for n in _table_contexts(study, files, contexts):
+            counts = {group: len(_test_measurements(group, files, n)) for group in study.groups}
+            how = f"lmkit rank run=RUNS contexts={n}"
+            missing += partly_measured(f"ranks over {n:,} test contexts", counts, how)
         blocks: list[Block] = []
         if shown and contexts:
             blocks += _drawings(study, shown, contexts, note)
@@ -309,6 +313,7 @@ def _rank_table(study: Study, files: Files, contexts: int) -> Table:
             shown.append((group.label, published))
     columns = [
         Column("head", is_text=True),
+        Column("seeds"),
         Column("Press rank", ("mean", "sd")),
         Column("Press rank, published", is_optional=True),
     ]
@@ -320,7 +325,8 @@ def _rank_table(study: Study, files: Files, contexts: int) -> Table:
     columns += [Column("entropy rank", ("mean", "sd")), Column("stable rank", ("mean", "sd"))]
     columns += decoder_rank.columns()
     caption = (
-        f"Ranks of log P over {contexts:,} test contexts of {study.short}. The ε-effective rank is "
+        f"Ranks of log P over {contexts:,} test contexts of {study.short}: mean ± one standard "
+        "deviation over the seeds that were measured. The ε-effective rank is "
         "the number of singular values that hold all but a share ε of the sum of squares. "
         "Published ranks stand here when they are of as many contexts."
     )
@@ -342,7 +348,7 @@ def _rank_table(study: Study, files: Files, contexts: int) -> Table:
 def _rank_row(
     group: Group, measured: Sequence[Measurement], facts: PublishedRun | None
 ) -> list[Cell]:
-    def mean(*path: str) -> Spread | None:
+    def mean(digits: int, *path: str) -> Cell:
         values = []
         for m in measured:
             value: object = m.spectrum
@@ -350,17 +356,17 @@ def _rank_row(
                 value = _mapping(value).get(key)
             if isinstance(value, int | float):
                 values.append(value)
-        return spread_of(values)
+        return spread_cell(spread_of(values), digits, len(measured))
 
     def published(fact: PublishedNumber | None) -> Cell:
         return whole(None if fact is None else int(fact.value))
 
-    cells = [word(group.label), spread_cell(mean("press_rank"), 0)]
+    cells = [word(group.label), whole(len(measured)), mean(0, "press_rank")]
     cells.append(published(facts.press_rank if facts else None))
     for epsilon in _EPSILONS:
-        cells.append(spread_cell(mean("effective_rank", epsilon), 0))
+        cells.append(mean(0, "effective_rank", epsilon))
         cells.append(published(facts.effective_rank.get(epsilon) if facts else None))
-    cells += [spread_cell(mean("entropy_rank"), 1), spread_cell(mean("stable_rank"), 3)]
+    cells += [mean(1, "entropy_rank"), mean(3, "stable_rank")]
     return cells + decoder_rank.spread_cells(measured)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from lmkit.comparison.correlation import Correlation
 from lmkit.comparison.groups import Group, Spread
 from lmkit.comparison.significance import Comparison, PairedComparison
 from lmkit.presentation.tables import (
@@ -11,6 +12,8 @@ from lmkit.presentation.tables import (
     Column,
     Heading,
     absent,
+    counted,
+    decimal,
     interval,
     p_value,
     spread,
@@ -27,9 +30,34 @@ PAIRED: tuple[Heading, ...] = (
 )
 
 
-def spread_cell(of: Spread | None, digits: int = 2) -> Cell:
-    """Mean ± standard deviation, for a column with the parts MEAN_SD."""
-    return absent(2) if of is None else spread(of.mean, of.sd, digits)
+def spread_cell(of: Spread | None, digits: int = 2, seeds: int | None = None) -> Cell:
+    """Mean ± standard deviation, for a column with the parts MEAN_SD.
+
+    Args:
+        seeds: what the row says of their number; where the mean is over others, the cell says so.
+    """
+    if of is None:
+        return absent(2)
+    cell = spread(of.mean, of.sd, digits)
+    if seeds in (None, of.n):
+        return cell
+    return cell._replace(text=f"{cell.text} ({counted(of.n, 'seed')})")
+
+
+def partly_measured(what: str, counts: Mapping[Group, int], how: str) -> list[str]:
+    """What a section lacks where some runs of a group were measured and others were not.
+
+    Args:
+        what: was measured.
+        counts: of the runs that were, by group.
+        how: the command that measures the others.
+    """
+    partly = [
+        f"{group.label} ({count} of {len(group.runs)} runs)"
+        for group, count in counts.items()
+        if 0 < count < len(group.runs)
+    ]
+    return [f"{what} of some runs alone: {listed(partly)}: {how}"] if partly else []
 
 
 def interval_cell(comparison: Comparison) -> Cell:
@@ -45,6 +73,25 @@ def paired_cells(paired: PairedComparison | None) -> list[Cell]:
     if paired is None:
         return [absent(), absent(2), absent()]
     return [whole(paired.n), interval(paired.low, paired.high, 3), p_value(paired.p)]
+
+
+def pearson_in_words(r: float, low: float | None, high: float | None) -> str:
+    """`r = −0.60 (95 % interval −0.99 … 0.89)`."""
+    return f"r = {decimal(r, 2)} ({_interval_in_words(low, high)})"
+
+
+def spearman_in_words(correlation: Correlation) -> str:
+    """`ρ = −1.00 (p 0.083)`, with an interval where there is one. Its rho must be known."""
+    assert correlation.spearman is not None
+    known = [f"p {p_value(correlation.p_spearman).text}"]
+    if correlation.spearman_low is not None:
+        known.append(_interval_in_words(correlation.spearman_low, correlation.spearman_high))
+    return f"ρ = {decimal(correlation.spearman, 2)} ({', '.join(known)})"
+
+
+def _interval_in_words(low: float | None, high: float | None) -> str:
+    shown = interval(low, high)
+    return "no interval" if shown.values[0] is None else f"95 % interval {shown.text}"
 
 
 def seeds_in_words(groups: Iterable[Group]) -> str:

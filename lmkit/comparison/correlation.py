@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +18,9 @@ from scipy import stats
 from lmkit.errors.user_error import UserError
 
 FEWEST_POINTS = 3  # of a correlation
+FEWEST_FOR_INTERVAL = 10  # of Spearman's rho; fewer can all be permuted, for an exact p-value
 _RESAMPLES = 1999
+_ROUNDING = 1e-9
 
 
 class Correlation(NamedTuple):
@@ -27,12 +31,18 @@ class Correlation(NamedTuple):
     pearson_low: float | None
     pearson_high: float | None
     spearman: float | None
+    p_spearman: float | None  # two-sided
     spearman_low: float | None
     spearman_high: float | None
 
 
 def correlate(x: Sequence[float], y: Sequence[float], seed: int = 0) -> Correlation:
-    """Pearson's r with Fisher's interval, Spearman's rho with a percentile bootstrap over pairs.
+    """Pearson's r with Fisher's interval; Spearman's rho with its p-value and interval.
+
+    Below `FEWEST_FOR_INTERVAL` points the p-value of rho is exact, over all permutations, and there
+    is no interval: resamples of few points say nothing of it, and those of points in perfect order,
+    however many, are in perfect order too. From there on the p-value is that of Student's t, and
+    the interval that of a percentile bootstrap over pairs.
 
     Args:
         seed: of the bootstrap.
@@ -43,13 +53,18 @@ def correlate(x: Sequence[float], y: Sequence[float], seed: int = 0) -> Correlat
         raise UserError(f"a correlation needs pairs, but there are {len(x)} and {len(y)} values")
     n, x_n, y_n = len(x), np.asarray(x, float), np.asarray(y, float)
     if n < FEWEST_POINTS or np.ptp(x_n) == 0 or np.ptp(y_n) == 0:
-        return Correlation(n, None, None, None, None, None, None)
-    pearson, spearman = stats.pearsonr(x_n, y_n), float(stats.spearmanr(x_n, y_n).statistic)
+        return Correlation(n, None, None, None, None, None, None, None)
+    pearson, spearman = stats.pearsonr(x_n, y_n), stats.spearmanr(x_n, y_n)
+    rho, p = float(spearman.statistic), float(spearman.pvalue)
     low = high = None
     if n > 3:
         low, high = map(_finite, pearson.confidence_interval())
-    bootstrap = _spearman_interval(x_n, y_n, seed) if n > 3 else (None, None)
-    return Correlation(n, float(pearson.statistic), low, high, spearman, *bootstrap)
+    bootstrap: tuple[float | None, float | None] = (None, None)
+    if n < FEWEST_FOR_INTERVAL:
+        p = _exact_p(x_n, y_n)
+    elif abs(rho) < 1 - _ROUNDING:
+        bootstrap = _spearman_interval(x_n, y_n, seed)
+    return Correlation(n, float(pearson.statistic), low, high, rho, p, *bootstrap)
 
 
 class WithinCorrelation(NamedTuple):
@@ -90,6 +105,19 @@ def correlate_within(
         half = float(stats.norm.ppf(0.975)) / math.sqrt(freedom)
         low, high = math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
     return WithinCorrelation(n, sets, r, low, high)
+
+
+def _exact_p(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """The share of all pairings of x with y whose rho is as far from 0 as theirs, or farther."""
+    ranks_x, ranks_y = (stats.rankdata(v) - (len(v) + 1) / 2 for v in (x, y))
+    products = ranks_x[_orders(len(x))] @ ranks_y
+    return float(np.mean(np.abs(products) >= abs(ranks_x @ ranks_y) - _ROUNDING))
+
+
+@cache
+def _orders(n: int) -> NDArray[np.int8]:
+    """All orders of n indices, (n!, n)."""
+    return np.array(list(permutations(range(n))), np.int8)
 
 
 def _spearman_interval(

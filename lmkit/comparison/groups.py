@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from lmkit.comparison.corpora import Data, data_of, told_apart
 from lmkit.comparison.settings import (
     differing_settings,
     labels,
@@ -178,10 +179,9 @@ def studies(
     by_data: dict[str, list[FinishedRun]] = {}
     for run in compared:
         by_data.setdefault(run.data_sha256, []).append(run)
-    by_corpus = {_corpus(same): same for same in by_data.values()}
     of_corpora, keys = [], set[str]()
-    for corpus in sorted(by_corpus, key=_larger_first):
-        same = by_corpus[corpus]
+    for corpus in sorted(_corpora(by_data.values()), key=_larger_first):
+        same = by_data[corpus.sha256]
         groups, repeated = group_runs(same, baseline)
         left_out += repeated
         key = _key(corpus, keys)
@@ -259,15 +259,21 @@ def counted_contexts(run: FinishedRun) -> int | None:
     return _count(run.result.metrics.get("test_tokens"))
 
 
-def _corpus(runs: Sequence[FinishedRun]) -> Corpus:
-    """The data of runs that have the same, after the first configuration that can be read."""
-    data: dict[str, object] = {}
-    for run in runs:
-        try:
-            data = dict(run.config()["data"])
-            break
-        except (UserError, KeyError, TypeError, ValueError):
-            continue
+def _corpora(runs_of_each: Iterable[Sequence[FinishedRun]]) -> list[Corpus]:
+    """The corpus of the runs that have the same data; no two have the same title."""
+    every, data = [], []
+    for runs in runs_of_each:
+        of_runs = data_of(runs)
+        corpus = _corpus(runs, of_runs)
+        every.append(corpus)
+        data.append({"num_words": corpus.num_words} | of_runs)
+    keys = [corpus.sha256[:8] for corpus in every]
+    titles = told_apart([corpus.title for corpus in every], data, keys)
+    return [corpus._replace(title=title) for corpus, title in zip(every, titles, strict=True)]
+
+
+def _corpus(runs: Sequence[FinishedRun], data: Data) -> Corpus:
+    """The data of runs that have the same."""
     first = runs[0]
     # A language that is made, not read from files, is as long as its options say: nothing is cut.
     train_tokens = _count(data.get("train_tokens")) if "root" in data else None

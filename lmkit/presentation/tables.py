@@ -147,6 +147,11 @@ def whole(value: float | None) -> Cell:
     return absent() if value is None else Cell(f"{value:,.0f}", (value,))
 
 
+def millions(value: float | None) -> Cell:
+    """Millions with two digits; less than one of them with all, which tell small models apart."""
+    return number(value, 2 if value is None or value >= 1 else 6)
+
+
 def spread(mean: float | None, sd: float | None, digits: int = 2) -> Cell:
     """Mean ± standard deviation; of a single value the mean alone."""
     if mean is None:

@@ -79,7 +79,7 @@ def _row(
         len(group.runs),
         number(switched.mean if switched else None, 0),
         *(spread_cell(group.spread(f"{split}_ppl")) for split in ("train", "valid", "test")),
-        spread_cell(rank_at(group, files, contexts), 0),
+        spread_cell(rank_at(group, files, contexts), 0, len(group.runs)),
         absent(2) if ppl is None else spread(ppl.value, ppl.std),
         whole(rank.value if rank else None),
     ]

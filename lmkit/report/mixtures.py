@@ -15,7 +15,7 @@ from lmkit.comparison.ranks import published_rank_contexts, rank_at, rank_contex
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_section
 from lmkit.presentation.section import Block, Section
-from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, number, whole
+from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, millions, number, whole
 from lmkit.report.performance import parameters_in_millions
 from lmkit.report.varied_settings import number_of, same_head_and_trigger, sets_but_for
 
@@ -164,10 +164,10 @@ def _cells(
         group.trigger,
         Cell(f"{value:g}", (value,)),
         len(group.runs),
-        number(parameters_in_millions(group)),
+        millions(parameters_in_millions(group)),
         *(spread_cell(group.spread(f"{split}_ppl")) for split in ("train", "test")),
         spread_cell(gap(group)),
-        spread_cell(rank_at(group, files, contexts), 0),
+        spread_cell(rank_at(group, files, contexts), 0, len(group.runs)),
         number(theirs.get("params_m")),
         number(theirs.get("train_ppl")),
         number(theirs.get("test_ppl")),

@@ -29,6 +29,7 @@ from lmkit.presentation.tables import (
     Row,
     Table,
     absent,
+    millions,
     number,
     p_value,
 )
@@ -84,18 +85,18 @@ def _performance_table(
             [
                 group.label,
                 len(group.runs),
-                number(parameters_in_millions(group)),
+                millions(parameters_in_millions(group)),
                 spread_cell(group.cost("seconds_per_epoch"), 1),
                 *map(spread_cell, perplexities),
                 *_of_subwords(group),
-                spread_cell(rank_at(group, files, contexts), 0),
+                spread_cell(rank_at(group, files, contexts), 0, len(group.runs)),
                 p_value(each.comparison.p_student if each.comparison else None),
             ]
         )
     caption = (
         f"Perplexity, Press rank and cost on {study.short}: mean ± one standard deviation over "
         f"seeds. p: unpaired t-test of test perplexities against {study.baseline_family}, over all "
-        "seeds. "
+        "seeds, not corrected for the number of heads (table Against the baseline is). "
         "Seconds are those of the hardware named under Runs."
     )
     columns: list[Heading] = [

@@ -21,7 +21,7 @@ from lmkit.comparison.run_files import RANK, Files, Measurement
 from lmkit.presentation.checkpoint_curves import checkpoint_curves, has_curves
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.spectrum_figures import LabelledSpectrum, log_figure, normalised_figure
-from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, number, whole
+from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, millions, number, whole
 from lmkit.report.tokenizers import test_text
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.folder import RunFolder
@@ -271,7 +271,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _millions(count: float | None) -> Cell:
-    return number(None if count is None else count / 1e6)
+    return millions(None if count is None else count / 1e6)
 
 
 def _percent(share: float | None) -> Cell:

@@ -21,7 +21,7 @@ from lmkit.comparison.published_runs import (
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import PublishedRow, PublishedTable, published_tables
 from lmkit.presentation.section import Block, Section
-from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, absent, number
+from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, absent, millions, number
 from lmkit.report.performance import parameters_in_millions
 from lmkit.runs.names import FINETUNE
 
@@ -148,7 +148,7 @@ def _row(row: PublishedRow, beside: _Beside | None) -> Row:
         row.experiment,
         group.label if group else absent(),
         ours.num_runs if ours else absent(),
-        number(parameters_in_millions(group)) if group else absent(),
+        millions(parameters_in_millions(group)) if group else absent(),
         number(row.params_m, 1),
         spread_cell(group.cost("seconds_per_epoch"), 1) if group else absent(2),
         number(row.seconds_per_epoch, 0),

@@ -100,7 +100,7 @@ def _published_rows(
 def rank_and_difference(
     study: Study, tested: Sequence[Compared], files: Files, contexts: int | None
 ) -> list[Table]:
-    """Parthiban et al. 2021, table 1; a head that nobody published has dashes there."""
+    """Parthiban et al. 2021, table 1, and the baseline's rank; what nobody published is a dash."""
     section = published_section("rank_and_difference")
     prefix = corpus_prefix(study)
     published = section.get(prefix, {}) if prefix else {}
@@ -111,7 +111,8 @@ def rank_and_difference(
     rows: list[Row] = []
     shown: dict[str, Published | None] = {}  # by label, baselines of published heads too
     for each in tested:
-        if each.comparison is None:
+        rank = rank_at(each.group, files, contexts)
+        if each.comparison is None and rank is None:
             continue
         family = each.group.head.family
         is_published = each.published and each.published.experiment == f"{prefix}_{family}"
@@ -121,16 +122,16 @@ def rank_and_difference(
                 shown[group.label] = published_of(group, study)
         ranks = theirs if contexts == at_published else {}
         differences = theirs if study.baseline_family == "softmax" else {}
-        rank = rank_at(each.group, files, contexts)
         cells = _rank_and_difference_cells(ranks, rank, differences, each.comparison)
         rows.append([each.group.label, *cells])
-    if not rows:
+    if all(each.comparison is None for each in tested):
         return []
     at = f"; ours over {contexts:,} contexts" if contexts else ""
     source = f" Reported and reproduced: {section['source']}." if shown else ""
     caption = (
-        f"Press rank of log P on the test set{at}, and by how much test perplexity is below the "
-        f"baseline's (above 0: better) on {study.short}.{source}"
+        f"Press rank of log P on the test set{at}, and test perplexity of the baseline minus "
+        f"that of the head (above 0: the head is better), on {study.short}. The differences have "
+        f"the sign of the paper's, the opposite of that in the table Against the baseline.{source}"
     )
     notes = not_as_published(shown.items())
     if shown and contexts != at_published:
@@ -143,7 +144,7 @@ _RANK_AND_DIFFERENCE_COLUMNS: list[Heading] = [
     "head",
     *(
         Column(f"{what}, {who}", is_optional=who != "ours")
-        for what in ("rank", "difference")
+        for what in ("rank", "baseline − head")
         for who in ("reported", "reproduced", "ours")
     ),
 ]
@@ -153,7 +154,7 @@ def _rank_and_difference_cells(
     printed_ranks: Mapping[str, float],
     rank: Spread | None,
     printed_differences: Mapping[str, float],
-    comparison: Comparison,
+    comparison: Comparison | None,
 ) -> list[Cell]:
     """Reported, reproduced and ours, for the columns above but the first."""
     return [
@@ -162,5 +163,5 @@ def _rank_and_difference_cells(
         whole(rank.mean if rank else None),
         number(printed_differences.get("diff_reported")),
         number(printed_differences.get("diff")),
-        number(-comparison.difference),
+        number(None if comparison is None else -comparison.difference),
     ]

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from lmkit.comparison.cells import seeds_in_words
 from lmkit.comparison.correlation import (
+    FEWEST_FOR_INTERVAL,
     FEWEST_POINTS,
     WithinCorrelation,
     correlate,
@@ -37,7 +38,16 @@ from lmkit.presentation.style import (
     label_points,
     legend_below,
 )
-from lmkit.presentation.tables import Column, Heading, Row, Table, absent, interval, number
+from lmkit.presentation.tables import (
+    Column,
+    Heading,
+    Row,
+    Table,
+    absent,
+    interval,
+    number,
+    p_value,
+)
 from lmkit.report.gss_heat_maps import C, K, c_and_k, groups_over_c_and_k, heat_maps, signed
 from lmkit.report.heads_on_trunks import heads_on_trunks
 
@@ -182,7 +192,8 @@ _COLUMNS: list[Heading] = [
     "Pearson's r",
     Column("95 % interval of r, Fisher", ("low", "high")),
     "Spearman's ρ",
-    Column("95 % interval of ρ, bootstrap", ("low", "high")),
+    "p of ρ",
+    Column("95 % interval of ρ, bootstrap", ("low", "high"), is_optional=True),
     Column("r, published", is_optional=True),
 ]
 
@@ -209,6 +220,10 @@ def _correlations(
     notes = [
         "a point is a group: the means over its runs, which differ by their seed alone; seeds are "
         "not independent points",
+        f"p of ρ: below {FEWEST_FOR_INTERVAL} points exact, over all permutations, else of "
+        "Student's t; ρ has an interval from "
+        f"{FEWEST_FOR_INTERVAL} points on, unless they are in perfect order: resamples of fewer "
+        "say nothing of it",
     ]
     within_heads = _within_heads_row(of_all)
     if within_heads is not None:
@@ -256,7 +271,7 @@ def _window_notes(rows: Sequence[Row], window: Window | None) -> list[str]:
     if any(str(row[1]).endswith(_BY_OUTCOME) for row in rows):
         return [
             "a window leaves points out by test perplexity itself, the outcome: what is left tells "
-            "of itself alone, so no interval is given"
+            "of itself alone, so neither interval nor p is given"
         ]
     if window is None:
         return []
@@ -279,6 +294,7 @@ def _correlation_row(
         interval(correlation.spearman_low, correlation.spearman_high),
     ]
     of_r, of_rho = intervals if with_intervals else (absent(2), absent(2))
+    p = correlation.p_spearman if with_intervals else None
     return [
         name,
         span,
@@ -287,6 +303,7 @@ def _correlation_row(
         number(correlation.pearson, 3),
         of_r,
         number(correlation.spearman, 3),
+        p_value(p),
         of_rho,
         number(published),
     ]
@@ -328,6 +345,7 @@ def _within_heads_row(points: Sequence[RankedGroup]) -> Row | None:
         sum(point.runs for of_head in _heads_with_several(points) for point in of_head),
         number(correlation.pearson, 3),
         interval(correlation.low, correlation.high),
+        None,
         None,
         absent(2),
         None,

@@ -10,14 +10,22 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lmkit.analyses.gradient_bottleneck import GradientBottleneck, check, lost_norm
-from lmkit.comparison.cells import MEAN_SD, listed, seeds_in_words, spread_cell
+from lmkit.comparison.cells import (
+    MEAN_SD,
+    listed,
+    partly_measured,
+    pearson_in_words,
+    seeds_in_words,
+    spearman_in_words,
+    spread_cell,
+)
 from lmkit.comparison.correlation import FEWEST_POINTS, correlate
 from lmkit.comparison.groups import Group, Spread, Study, spread_of
 from lmkit.comparison.ranks import rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import INK, WIDE, figure, legend_below
-from lmkit.presentation.tables import Column, Heading, Row, Table, counted, decimal
+from lmkit.presentation.tables import Column, Heading, Row, Table
 from lmkit.report.heads_on_trunks import heads_on_trunks
 
 
@@ -31,6 +39,7 @@ class Measured(NamedTuple):
     update_rank: Spread | None
     cosine: Spread | None
     contexts: tuple[int, ...]  # over which the gradients were measured
+    runs: int  # whose gradients were measured
 
 
 def rank_gradient_perplexity(study: Study, files: Files) -> Section:
@@ -39,8 +48,9 @@ def rank_gradient_perplexity(study: Study, files: Files) -> Section:
     every = [_measured(group, files, contexts) for group in study.groups]
     with_gradient = [m for m in every if m.cosine or m.lost]
     without = [m.group.label for m in every if m not in with_gradient]
-    how = "lmkit gradient_bottleneck run=RUNS"
-    missing = [f"no gradient_bottleneck.json: {listed(without)}: {how}"] if without else []
+    how, file = "lmkit gradient_bottleneck run=RUNS", "gradient_bottleneck.json"
+    missing = [f"no {file}: {listed(without)}: {how}"] if without else []
+    missing += partly_measured(file, {m.group: m.runs for m in every}, how)
     blocks: list[Table | Drawing] = []
     if with_gradient:
         blocks.append(_table(study, every, contexts))
@@ -70,12 +80,14 @@ def _measured(group: Group, files: Files, contexts: int | None) -> Measured:
         spread("update_rank"),
         spread("update_cosine"),
         tuple(sorted({content["num_contexts"] for content in contents})),
+        len(contents),
     )
 
 
 def _table(study: Study, every: Sequence[Measured], contexts: int | None) -> Table:
     columns: list[Heading] = [
         Column("head", is_text=True),
+        "seeds",
         Column("test perplexity", MEAN_SD),
         Column(f"rank of log P ({contexts:,} contexts)" if contexts else "rank of log P", MEAN_SD),
         Column("gradient's norm lost, %", MEAN_SD),
@@ -85,19 +97,27 @@ def _table(study: Study, every: Sequence[Measured], contexts: int | None) -> Tab
     rows: list[Row] = [
         [
             m.group.label,
-            spread_cell(m.ppl),
-            spread_cell(m.rank, 0),
-            spread_cell(m.lost),
-            spread_cell(m.update_rank, 0),
-            spread_cell(m.cosine, 3),
+            seeds,
+            *(
+                spread_cell(of, digits, seeds)
+                for of, digits in (
+                    (m.ppl, 2),
+                    (m.rank, 0),
+                    (m.lost, 2),
+                    (m.update_rank, 0),
+                    (m.cosine, 3),
+                )
+            ),
         ]
         for m in every
+        for seeds in [len(m.group.runs)]
     ]
     over = sorted({count for m in every for count in m.contexts})
     groups = [m.group for m in every]
     means = ": mean ± one standard deviation over seeds" if _have_spread(groups) else ""
     caption = (
-        f"All groups on {study.short}, {seeds_in_words(groups)}{means}. The gradients are those of "
+        f"All groups on {study.short}, {seeds_in_words(groups)}{means}, but for cells that name "
+        "another number of seeds. The gradients are those of "
         f"{' or '.join(f'{count:,}' for count in over)} contexts."
     )
     return Table(
@@ -116,7 +136,7 @@ def _have_spread(groups: Sequence[Group]) -> bool:
 
 
 def _correlations(every: Sequence[Measured]) -> list[str]:
-    """Spearman's rho of perplexity with the rank and with the norm that is lost."""
+    """How perplexity goes with the rank and with the norm that is lost; groups are the points."""
     notes = []
     for name, values in (
         ("the rank of log P", [(m.rank, m.ppl) for m in every]),
@@ -126,10 +146,12 @@ def _correlations(every: Sequence[Measured]) -> list[str]:
         if len(points) < FEWEST_POINTS:
             continue
         found = correlate([x for x, _ in points], [y for _, y in points])
-        if found.spearman is not None:
-            groups = counted(len(points), "group")
-            rho = decimal(found.spearman, 2)
-            notes.append(f"Spearman's ρ of perplexity with {name}: {rho} ({groups}).")
+        if found.pearson is not None:
+            r = pearson_in_words(found.pearson, found.pearson_low, found.pearson_high)
+            notes.append(
+                f"Perplexity with {name}, over {found.n} groups (not runs): Pearson's {r}, "
+                f"Spearman's {spearman_in_words(found)}."
+            )
     return notes
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lmkit.comparison.cells import MEAN_SD, listed, spread_cell
+from lmkit.comparison.corpora import data_in_words, data_of
 from lmkit.comparison.groups import Study, spread_of
 from lmkit.comparison.settings import differing_settings
-from lmkit.errors.user_error import UserError
 from lmkit.presentation.quantities import option_text
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import (
@@ -56,13 +56,18 @@ def _of_a_made_up_language(study: Study) -> str:
 
 def _reads_files(study: Study) -> bool:
     """Whether the corpus lies in files, so far as a run's configuration still tells."""
-    for group in study.groups:
-        for run in group.runs:
-            try:
-                return "root" in run.config()["data"]
-            except (UserError, KeyError, TypeError):
-                continue
-    return True
+    data = _data(study)
+    return not data or "root" in data
+
+
+def _data(study: Study) -> dict[str, object]:
+    return data_of([run for group in study.groups for run in group.runs])
+
+
+def _corpus_in_words(study: Study) -> str:
+    """A sentence on the data of all groups, as far as the runs tell."""
+    texts = data_in_words({"num_words": study.corpus.num_words} | _data(study))
+    return f"The data of all of them: {texts}. " if texts else ""
 
 
 def _settings_table(study: Study) -> Table:
@@ -74,6 +79,7 @@ def _settings_table(study: Study) -> Table:
         rows.append(
             [
                 group.label,
+                _in_words(options, _head_options(options)),
                 f"{group.names.trunk}: {_in_words(options, _SIZES)}",
                 _in_words(options, _DROPOUTS),
                 _optimizer(options),
@@ -86,12 +92,13 @@ def _settings_table(study: Study) -> Table:
             ]
         )
     caption = (
-        f"What decides the numbers of each group on {study.short}. Whatever else was set is in "
-        "config.yaml of each run."
+        f"What decides the numbers of each group on {study.short}. {_corpus_in_words(study)}"
+        "Whatever else was set is in config.yaml of each run."
     )
     notes = list(_further_differences(study))
     columns: list[Heading] = [
         "head",
+        "options of the head",
         "trunk and sizes",
         "dropouts",
         "optimizer",
@@ -114,7 +121,8 @@ def _further_differences(study: Study) -> Iterator[str]:
         further = [
             f"{option} ({', '.join(_values(option, settings))})"
             for option in differing_settings(settings)
-            if option not in _SHOWN and not option.startswith(("trigger.", "sources."))
+            if option not in {*_SHOWN, *(o for each in settings for o in _head_options(each))}
+            and not option.startswith(("trigger.", "sources."))
         ]
         if further:
             yield f"The groups of {name} also differ in {listed(further)}"
@@ -146,6 +154,15 @@ _SHOWN = {
     *_SIZES, *_DROPOUTS, *_PENALTIES, *_WINDOWS, *_OPTIMIZER,
     "trunk._target_", "optimizer._target_", "finetuned", "max_epochs", "patience",
 }  # fmt: skip
+
+
+def _head_options(options: Mapping[str, object]) -> dict[str, str]:
+    """The names in words of the head's options that have no column of their own."""
+    return {
+        option: option.rpartition(".")[2].replace("_", " ")
+        for option in options
+        if option.startswith("head.") and option not in _SHOWN and not option.endswith("_target_")
+    }
 
 
 def _values(option: str, settings: Sequence[Mapping[str, object]]) -> list[str]:

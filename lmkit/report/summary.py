@@ -2,48 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from lmkit.comparison.baselines import Compared
-from lmkit.comparison.cells import listed
+from lmkit.comparison.cells import pearson_in_words, spearman_in_words
 from lmkit.comparison.correlation import FEWEST_POINTS, correlate
 from lmkit.comparison.groups import Study
 from lmkit.comparison.ranks import rank_contexts
 from lmkit.comparison.run_files import Files
-from lmkit.presentation.tables import decimal
+from lmkit.presentation.tables import counted, decimal, interval
 from lmkit.report.rank_and_perplexity import by_trunk, correlate_within_heads, ranked_groups
 
 _LEVEL = 0.05
+_MOST_VERDICTS = 5  # in full
+_UNDECIDED = "undecided"
+
+
+class _Verdict(NamedTuple):
+    """How the test perplexity of a group stands to the baseline's."""
+
+    word: str  # lower, higher or undecided
+    p: float  # after Holm's correction
+    text: str
+    method: str  # of the interval
 
 
 def summary(study: Study, tested: Sequence[Compared], files: Files) -> list[str]:
-    """Which heads beat the baseline, and whether rank goes with perplexity; warnings first.
+    """Which heads beat the baseline, were they trained enough, and does rank go with perplexity?
+
+    Warnings come first.
 
     Args:
         tested: every group of the study, compared.
     """
     return [
         *study.disagreements,
-        *_significant_differences(study, tested),
+        *_against_the_baseline(study, tested),
+        *_best_at_the_end(study),
         *_correlation(study, files),
     ]
 
 
-def _significant_differences(study: Study, tested: Sequence[Compared]) -> list[str]:
-    differences = [
-        (each.group.label, each.comparison.difference, each.p_holm)
-        for each in tested
-        if each.comparison is not None and each.p_holm is not None
-    ]
-    if not differences:
+def _against_the_baseline(study: Study, tested: Sequence[Compared]) -> list[str]:
+    """A verdict on each head with several seeds, the most certain first, and its rule."""
+    verdicts = [verdict for each in tested if (verdict := _verdict(each)) is not None]
+    if not verdicts:
         return []
-    significant = [(label, difference) for label, difference, p in differences if p < _LEVEL]
-    lower = _named((label, -difference) for label, difference in significant if difference < 0)
-    higher = _named((label, difference) for label, difference in significant if difference > 0)
+    verdicts.sort(key=lambda verdict: (verdict.word == _UNDECIDED, verdict.p))
+    sentence = "; ".join(verdict.text for verdict in verdicts[:_MOST_VERDICTS])
+    rest = Counter(verdict.word for verdict in verdicts[_MOST_VERDICTS:])
+    if rest:
+        counts = ", ".join(f"{count} {word}" for word, count in rest.most_common())
+        sentence += f"; of {rest.total()} more in the table Against the baseline: {counts}"
+    methods = " or ".join(sorted({verdict.method for verdict in verdicts}))
+    corrected = f" after Holm's correction for {len(verdicts)} heads" if len(verdicts) > 1 else ""
     return [
-        f"Test perplexity beside that of {study.baselines[0].head.name}, of {len(differences)} "
-        f"heads with several seeds, at the level {_LEVEL:g} of Student's t-test after Holm's "
-        f"correction: lower: {lower}; higher: {higher}."
+        f"Test perplexity minus that of the baseline, {study.baselines[0].head.name}, with the "
+        f"95 % interval ({methods}): {sentence}.",
+        f"Lower or higher: the interval leaves 0 out, and p of Student's t-test is below {_LEVEL:g}"
+        f"{corrected}. Undecided: these seeds cannot tell, which does not mean that there is no "
+        "difference.",
+    ]
+
+
+def _verdict(each: Compared) -> _Verdict | None:
+    """None where a group has one seed, or no spread."""
+    compared = each.comparison
+    if compared is None or each.p_holm is None or compared.low is None or compared.high is None:
+        return None
+    word = _UNDECIDED
+    if each.p_holm < _LEVEL and (compared.low > 0 or compared.high < 0):
+        word = "lower" if compared.difference < 0 else "higher"
+    sign = "+" if compared.difference > 0 else ""
+    text = (
+        f"{each.group.label} {sign}{decimal(compared.difference, 2)} "
+        f"({interval(compared.low, compared.high).text}; {compared.n_a} / {compared.n_b} seeds): "
+        f"{word}"
+    )
+    return _Verdict(word, each.p_holm, text, str(compared.method))
+
+
+def _best_at_the_end(study: Study) -> list[str]:
+    """How many runs had not ended improving when their epochs were up."""
+    runs = [run for group in study.groups for run in group.runs]
+    count = sum(run.metric("best_epoch") == run.result.budget.max_epochs for run in runs)
+    if not count:
+        return []
+    were, their = ("was", "its") if count == 1 else ("were", "their")
+    return [
+        f"{count} of {counted(len(runs), 'run')} {were} best at the last epoch that max_epochs "
+        f"allows: {their} training may have ended too early."
     ]
 
 
@@ -55,21 +105,19 @@ def _correlation(study: Study, files: Files) -> list[str]:
     if correlation.pearson is None or correlation.spearman is None:
         return []
     runs = sum(point.runs for point in points)
+    r = pearson_in_words(correlation.pearson, correlation.pearson_low, correlation.pearson_high)
     sentence = (
-        f"Over the means of all {correlation.n} groups ({runs} runs), Press rank and test "
-        f"perplexity correlate with Pearson's r = {decimal(correlation.pearson, 2)} and Spearman's "
-        f"ρ = {decimal(correlation.spearman, 2)}"
+        f"Over {correlation.n} groups (each is one point, the mean over its seeds; there are "
+        f"{runs} runs), Press rank and test perplexity correlate with Pearson's "
+        f"{r} and Spearman's {spearman_in_words(correlation)}"
     )
     for trunk, of_trunk in by_trunk(points).items():
         alone = correlate([p.rank for p in of_trunk], [p.test_ppl for p in of_trunk])
         if alone.pearson is not None:
-            sentence += f"; of {trunk} alone r = {decimal(alone.pearson, 2)} ({alone.n} groups)"
+            r = pearson_in_words(alone.pearson, alone.pearson_low, alone.pearson_high)
+            sentence += f"; over {alone.n} groups of {trunk} alone {r}"
     within = correlate_within_heads(points)
     if within is not None:
-        sentence += f"; within heads r = {decimal(within.pearson, 2)} ({within.n} groups)"
+        r = pearson_in_words(within.pearson, within.low, within.high)
+        sentence += f"; within heads, over {within.n} groups, {r}"
     return [f"{sentence}."]
-
-
-def _named(by_how_much: Iterable[tuple[str, float]]) -> str:
-    """`MoS by 1.99`."""
-    return listed([f"{label} by {amount:.2f}" for label, amount in by_how_much]) or "none"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.groups import Group, Study
 from lmkit.presentation.section import Section
-from lmkit.presentation.tables import Column, Heading, Row, Table, number
+from lmkit.presentation.tables import Column, Heading, Row, Table, millions, number
 from lmkit.runs.finished import FinishedRun
 
 
@@ -70,7 +70,7 @@ def _table(index: int, groups: Sequence[_OfText]) -> Table:
                 group.names.trunk,
                 group.label,
                 len(group.runs),
-                number(None if parameters is None else parameters.mean / 1e6),
+                millions(None if parameters is None else parameters.mean / 1e6),
                 number(tokens_a_word(group), 3),
                 spread_cell(group.spread("test_ppl")),
                 spread_cell(group.spread("test_word_ppl")),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from itertools import permutations
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -41,6 +44,29 @@ def test_spearmans_interval_is_that_of_scipys_bootstrap():
         tuple(theirs), abs=0.06
     )
     assert correlate(x, y) == correlation
+
+
+@pytest.mark.parametrize("n", [3, 4, 7])
+def test_few_points_in_perfect_order_have_an_exact_p_and_no_interval_of_rho(n):
+    points = np.arange(n)
+    for correlation in (correlate(points, points**2), correlate(points, -points)):
+        assert abs(correlation.spearman) == pytest.approx(1)
+        assert correlation.p_spearman == pytest.approx(2 / math.factorial(n))
+        assert correlation.spearman_low is correlation.spearman_high is None
+
+
+@pytest.mark.parametrize("y", [Y[:5], [1, 1, 2, 2, 3]])
+def test_the_exact_p_of_rho_counts_all_pairings(y):
+    found = correlate(X[:5], y)
+    every = [abs(stats.spearmanr(X[:5], order).statistic) for order in permutations(y)]
+    assert found.p_spearman == pytest.approx(np.mean(np.array(every) > abs(found.spearman) - 1e-9))
+
+
+def test_points_in_perfect_order_have_no_interval_of_rho_however_many_they_are():
+    correlation = correlate(range(12), np.arange(12) ** 3)
+    assert correlation.spearman == pytest.approx(1)
+    assert correlation.p_spearman < 1e-6
+    assert correlation.spearman_low is correlation.spearman_high is None
 
 
 def test_without_spread_or_with_too_few_there_is_none():

@@ -6,11 +6,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lmkit.cli.entry import experiment_config
+from lmkit.comparison.corpora import told_apart
 from lmkit.comparison.groups import studies
 from lmkit.errors.user_error import UserError
-from lmkit.runs.checksums import checked_json, parse_json
+from lmkit.runs.checksums import checked, checked_json, parse_json
 from lmkit.runs.selection import select_runs
 
 
@@ -96,6 +98,28 @@ def test_each_corpus_has_its_study_the_whole_one_first(tmp_path, make_run):
         ("Penn Treebank", "PTB", "penn"),
         ("Penn Treebank (first 200,000 training tokens)", "PTB", "penn_200000"),
     ]
+
+
+def test_corpora_of_one_title_are_told_apart_by_what_differs(tmp_path, make_run):
+    language = {"data.rank": 16, "data.context_strength": 2.0}
+    for words, tokens in ((200, 20000), (200, 400000), (50, 20000)):
+        make_run(tmp_path, 1, sizes=(words, 1000), train_tokens=tokens,
+                 options=language | {"data.num_words": words, "data.root": "data"})  # fmt: skip
+    for folder in tmp_path.iterdir():  # a language that is made has no files
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        del config["data"]["root"]
+        (folder / "config.yaml").write_bytes(checked(yaml.safe_dump(config).encode()))
+    per_corpus, _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    assert {study.title for study in per_corpus} == {
+        "Penn Treebank, 200 words, 20,000 training tokens",
+        "Penn Treebank, 200 words, 400,000 training tokens",
+        "Penn Treebank, 50 words, 20,000 training tokens",
+    }
+
+
+def test_corpora_that_differ_in_nothing_known_are_told_apart_by_their_fingerprint():
+    titles = told_apart(["toy", "toy", "PTB"], [{"rank": 8}, {"rank": 8}, {}], ["0a", "1b", "2c"])
+    assert titles == ["toy, data 0a", "toy, data 1b", "PTB"]
 
 
 def test_a_study_of_subwords_comes_after_that_of_words_and_says_so(tmp_path, make_run):

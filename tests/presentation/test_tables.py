@@ -23,6 +23,7 @@ from lmkit.presentation.tables import (
     counted,
     interval,
     key_values,
+    millions,
     number,
     p_value,
     plain_table,
@@ -203,3 +204,8 @@ def test_rules_are_drawn_in_html_and_latex():
     table = plain_table("t", ["a"], [[1], [2]], rules=[1])
     assert to_html(table, 1, "t").count('<tr class="rule">') == 1
     assert to_latex(table, "t").count("midrule") == 2
+
+
+def test_small_models_differ_in_their_parameters():
+    shown = [millions(count / 1e6).text for count in (23112, 23352, 24221600)]
+    assert shown == ["0.023112", "0.023352", "24.22"]

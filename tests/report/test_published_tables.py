@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -72,11 +73,20 @@ def test_table_1_shows_published_ranks_at_equal_contexts_and_says_what_differs(
     make_run(tmp_path, 1, 55.0, 9981, mixture="softmaxes", contexts=contexts,
              options={"optimizer.lr": 5})  # fmt: skip
     table = performance_tables(study_of(tmp_path))["rank_and_difference"]
-    (row,) = cells(table)
+    baseline, row = cells(table)
+    assert (baseline["head"], baseline["rank, ours"]) == ("Softmax", "402")
+    assert baseline["baseline − head, ours"] == "–"
+    assert row["baseline − head, ours"] == "2.00"
+    assert "the opposite of that in the table Against the baseline" in table.caption
     assert ("rank, reproduced" in row) == (contexts == PUBLISHED_CONTEXTS)
-    assert row["difference, reproduced"] == "1.28"
+    assert row["baseline − head, reproduced"] == "1.28"
     assert "MoS is not penn_mos as published" in table.notes[0]
     assert ("82,429 contexts" in table.notes[-1]) == (contexts != PUBLISHED_CONTEXTS)
+
+
+def test_the_first_table_says_that_its_p_is_not_corrected(tmp_path, make_run):
+    make_run(tmp_path, 1)
+    assert "not corrected" in performance_tables(study_of(tmp_path))["performance"].caption
 
 
 def test_numbers_of_components_compare_with_the_published_experiment(tmp_path, make_run):
@@ -233,8 +243,12 @@ def test_correlations_count_points_and_runs_and_stand_within_heads(tmp_path, mak
     assert counts["within heads (1)", "all"] == ("4", "12")
     study = study_of(tmp_path)
     (*_, sentence) = summary(study, with_baselines(study), Files())
-    assert "all 5 groups (13 runs)" in sentence
-    assert "within heads r = " in sentence
+    assert sentence.startswith("Over 5 groups (each is one point, the mean over its seeds; there")
+    assert re.search(r"13 runs\), .* r = 0\.\d\d \(95 % interval −\S+ … \S+\) and", sentence)
+    assert re.search(r"ρ = 0\.\d\d \(p 0\.\d+\); within heads, over 4 groups, r = ", sentence)
+    assert "95 % interval of ρ, bootstrap" not in cells(table)[0]
+    assert cells(table)[0]["p of ρ"] != "–"
+    assert any("below 10 points exact" in note for note in table.notes)
 
 
 def test_only_the_whole_grid_is_the_published_grid(tmp_path, make_run):
@@ -271,7 +285,7 @@ def test_a_window_by_outcome_says_so_and_has_no_interval(tmp_path, make_run):
     rows = {(row["groups"], row["test perplexities"]): row for row in cells(table)}
     row = rows["GSS over (c, k)", "56.9 to 57.1, by outcome"]
     assert row["Pearson's r"] != "–"
-    assert row["95 % interval of r, Fisher"] == row["95 % interval of ρ, bootstrap"] == "–"
+    assert row["95 % interval of r, Fisher"] == row["p of ρ"] == "–"
     assert any("leaves points out by test perplexity itself" in note for note in table.notes)
 
 

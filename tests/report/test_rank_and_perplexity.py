@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from lmkit.analyses.divergence import Divergence
+from lmkit.analyses.embeddings import Embeddings
+from lmkit.analyses.gradient_bottleneck import GradientBottleneck
+from lmkit.analyses.rank import Rank
 from lmkit.cli.entry import experiment_config
 from lmkit.comparison.groups import studies
 from lmkit.comparison.run_files import Files
@@ -39,7 +43,7 @@ def test_where_there_are_several_trunks_each_is_correlated_alone(two_trunks):
     assert rows["all heads, pooled"][1] > 0.1
     assert not any("within" in name for name in rows)  # no head has two points on one trunk
     (sentence,) = summary(two_trunks, [], Files())
-    assert "of AWD-LSTM alone r = −0.99 (3 groups); of Transformer alone r = −0.99" in sentence
+    assert "; over 3 groups of AWD-LSTM alone r = −0.99 (no interval); over 3 groups of" in sentence
 
 
 def test_heads_are_told_to_be_of_a_trunk_each_however_few_points_a_trunk_has(tmp_path, make_run):
@@ -59,9 +63,54 @@ def test_a_head_whose_gradient_is_unknown_is_in_the_legend_too(tmp_path, make_ru
         if transform != "gss":
             add_analyses(run)
     (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
-    drawing = rank_gradient_perplexity(study, Files()).blocks[1]
+    table, drawing = rank_gradient_perplexity(study, Files()).blocks
+    (note,) = table.notes
+    assert note.startswith("Perplexity with the rank of log P, over 3 groups (not runs): Pearson's")
+    assert note.endswith("Spearman's ρ = 1.00 (p 0.333).")
     (legend,) = drawing.figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["Softmax", "GSS", "Cube"]
+
+
+def test_a_gradient_of_one_seed_does_not_pass_as_that_of_three(tmp_path, make_run, add_analyses):
+    for seed in (1, 2, 3):
+        run = make_run(tmp_path, seed, 57.0 + seed, 5000 + seed)
+    add_analyses(run)
+    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    side_by_side = rank_gradient_perplexity(study, Files())
+    head, seeds, ppl, rank, lost, *_ = [cell.text for cell in side_by_side.blocks[0].rows[0]]
+    assert (seeds, ppl, rank) == ("3", "59.00 ± 1.00", "410 (1 seed)")
+    assert lost == "95.00 (1 seed)"
+    (alone,) = GradientBottleneck.sections(study, Files())
+    assert [cell.text for cell in alone.blocks[0].rows[0][:2]] == [head, "1"]
+    for section in (side_by_side, alone):
+        assert section.missing == [
+            "gradient_bottleneck.json of some runs alone: Softmax (1 of 3 runs): "
+            "lmkit gradient_bottleneck run=RUNS"
+        ]
+
+
+@pytest.mark.parametrize(
+    ("analysis", "key", "missing"),
+    [
+        (Embeddings, "components", "embeddings.json of some runs alone: Softmax (1 of 2 runs): "),
+        (Divergence, "divergence", None),
+        (Rank, "ranks_82429", "ranks over 82,429 test contexts of some runs alone: Softmax (1 of"),
+    ],
+)
+def test_tables_of_analyses_count_the_runs_that_were_measured(
+    tmp_path, make_run, add_analyses, analysis, key, missing
+):
+    make_run(tmp_path, 2)
+    add_analyses(make_run(tmp_path, 1))
+    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    (section,) = analysis.sections(study, Files())
+    (table,) = [block for block in section.blocks if block.key == key]
+    at = [column.name for column in table.columns].index("seeds")
+    assert table.rows[0][at].text == "1"
+    assert missing is None or any(line.startswith(missing) for line in section.missing)
+    for block in section.blocks:
+        if block.key == "word_similarity":
+            assert block.rows[0][-1].text == "0.400 (1 seed)"
 
 
 def test_a_trunk_has_a_marker_and_a_head_a_colour(two_trunks):

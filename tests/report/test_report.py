@@ -119,17 +119,17 @@ def test_every_section_has_its_tables_and_figures(report):
 def test_rank_gradient_and_perplexity_stand_side_by_side(report, page):
     with (report / "tables" / "penn_rank_and_gradient.csv").open(newline="") as file:
         header, *rows = csv.reader(file)
-    by_lost = {round(float(row[5])): row for row in rows if row[5]}  # shares 0.05 to 0.07
-    assert header[0] == "head"
-    assert {name.removesuffix(" mean").split(" (")[0] for name in header[1::2]} >= {
+    by_lost = {round(float(row[6])): row for row in rows if row[6]}  # shares 0.05 to 0.07
+    assert header[:2] == ["head", "seeds"]
+    assert {name.removesuffix(" mean").split(" (")[0] for name in header[2::2]} >= {
         "test perplexity", "rank of log P", "gradient's norm lost, %", "rank of a step's change",
     }  # fmt: skip
-    perplexity, rank, _, change, cosine = by_lost[93][1::2]
+    perplexity, rank, _, change, cosine = by_lost[93][2::2]
     assert by_lost[93][0].startswith("MoS")
     assert float(perplexity) == pytest.approx(55.0)
     assert float(rank) == 9981
     assert (float(change), float(cosine)) == (802, 0.125)
-    assert by_lost[95][7] == ""  # measured by an earlier version
+    assert by_lost[95][8] == ""  # measured by an earlier version
 
 
 def test_csv_holds_the_numbers_of_the_pages_tables(report, page):
@@ -147,13 +147,17 @@ def test_csv_holds_the_numbers_of_the_pages_tables(report, page):
 
 
 def test_what_decides_the_numbers_of_each_group_is_shown(report, page):
+    text = (report / "index.html").read_text()
     rows = {row[0][1]: [text for _, text in row] for row in page.tables["penn_settings"]}
     softmax = rows["Softmax (ET 200)"]
-    assert "lr 20" in softmax[3]
-    assert softmax[4] == "AR 2, TAR 1"
+    assert "lr 20" in softmax[4]
+    assert softmax[5] == "AR 2, TAR 1"
     assert softmax[-1] == "1, 2, 3"
-    assert "latent 0.29" in rows["MoS (K=15, latent dropout=0.29, ET 200)"][2]
-    assert "made up" not in (report / "index.html").read_text()  # its corpus lies in files
+    assert "latent 0.29" in rows["MoS (K=15, latent dropout=0.29, ET 200)"][3]
+    gss = next(row for name, row in rows.items() if name.startswith("GSS (c=−2"))
+    assert gss[1].endswith("c −2, k 1.5")
+    assert "The data of all of them: 10,000 words, all training tokens." in text
+    assert "made up" not in text  # its corpus lies in files
 
 
 def test_published_figures_stand_beside_ours(page):

@@ -1,0 +1,70 @@
+"""What the first sentences of a corpus say of hand-made runs, whose differences are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lmkit.cli.entry import experiment_config
+from lmkit.comparison.baselines import with_baselines
+from lmkit.comparison.groups import studies
+from lmkit.comparison.run_files import Files
+from lmkit.report.summary import summary
+from lmkit.runs.selection import select_runs
+
+
+def sentences_of(root: Path) -> list[str]:
+    (study,), _ = studies(select_runs("runs", str(root)).runs, "softmax", experiment_config)
+    return summary(study, with_baselines(study), Files())
+
+
+def test_each_head_has_its_difference_its_interval_its_seeds_and_a_verdict(tmp_path, make_run):
+    for seed in (1, 2, 3):
+        make_run(tmp_path, seed, 57.0 + 0.1 * seed)
+        make_run(tmp_path, seed, 56.95 + 0.1 * seed, transform="gss")
+        make_run(tmp_path, seed, 54.0 + 0.1 * seed, mixture="softmaxes")
+        make_run(tmp_path, seed, 59.0 + 0.1 * seed, transform="outside")
+    make_run(tmp_path, 1, 58.0, trigger="nt")  # one seed: no verdict
+    verdicts, rule, *_ = sentences_of(tmp_path)
+    assert verdicts == (
+        "Test perplexity minus that of the baseline, Softmax, with the 95 % interval (Welch's t): "
+        "MoS −3.00 (−3.23 … −2.77; 3 / 3 seeds): lower; "
+        "Cube +2.00 (1.77 … 2.23; 3 / 3 seeds): higher; "
+        "GSS −0.05 (−0.28 … 0.18; 3 / 3 seeds): undecided."
+    )
+    assert "below 0.05 after Holm's correction for 3 heads" in rule
+    assert "does not mean that there is no difference" in rule
+
+
+def test_an_interval_that_holds_0_makes_no_verdict_whatever_p_is(tmp_path, make_run):
+    # below 0.001 by Student's test, which takes variances for equal, and 0.2 by Welch's
+    for seed, ppl in enumerate((57.0, 57.01, 57.0, 57.01, 57.0, 57.01), 1):
+        make_run(tmp_path, seed, ppl)
+    for seed, ppl in enumerate((55.9, 56.4), 1):
+        make_run(tmp_path, seed, ppl, transform="gss")
+    study = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)[0][0]
+    (gss,) = [each for each in with_baselines(study) if each.p_holm is not None]
+    assert gss.p_holm < 0.05
+    assert gss.comparison.low < 0 < gss.comparison.high
+    assert sentences_of(tmp_path)[0].endswith("2 / 6 seeds): undecided.")
+
+
+def test_of_many_heads_the_most_certain_come_first_and_the_rest_are_counted(tmp_path, make_run):
+    for seed in (1, 2):
+        make_run(tmp_path, seed, 57.0 + 0.1 * seed)
+        for i in range(7):
+            changes = {"transform.c": float(i)}
+            make_run(tmp_path, seed, 57.0 - i + 0.1 * seed, transform="gss", changes=changes)
+    verdicts = sentences_of(tmp_path)[0]
+    assert verdicts.count("seeds)") == 5
+    assert "(Welch's t): GSS (c=6) −6.00 (" in verdicts
+    assert verdicts.endswith("; of 2 more in the table Against the baseline: 1 lower, 1 undecided.")
+
+
+def test_runs_that_were_best_at_their_last_epoch_are_counted(tmp_path, make_run):
+    for seed, max_epochs in ((1, 2), (2, 2), (3, 50)):  # all were best at epoch 2
+        make_run(tmp_path, seed, 57.0 + seed, options={"max_epochs": max_epochs})
+    (sentence,) = sentences_of(tmp_path)
+    assert sentence == (
+        "2 of 3 runs were best at the last epoch that max_epochs allows: their training may have "
+        "ended too early."
+    )

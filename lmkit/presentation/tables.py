@@ -148,8 +148,8 @@ def whole(value: float | None) -> Cell:
 
 
 def millions(value: float | None) -> Cell:
-    """Millions with two digits; less than one of them with all, which tell small models apart."""
-    return number(value, 2 if value is None or value >= 1 else 6)
+    """Millions with two digits; less than one with four, which tell small models apart."""
+    return number(value, 2 if value is None or value >= 1 else 4)
 
 
 def spread(mean: float | None, sd: float | None, digits: int = 2) -> Cell:

@@ -208,4 +208,4 @@ def test_rules_are_drawn_in_html_and_latex():
 
 def test_small_models_differ_in_their_parameters():
     shown = [millions(count / 1e6).text for count in (23112, 23352, 24221600)]
-    assert shown == ["0.023112", "0.023352", "24.22"]
+    assert shown == ["0.0231", "0.0234", "24.22"]

@@ -169,5 +169,5 @@ def _overview(per_corpus: Sequence[Study], num_models: int) -> str:
         f"{counted(num_runs, 'finished run')} of {counted(len(groups), 'group')} on "
         f"{counted(len(per_corpus), 'corpus', 'corpora')}. A group is one head with "
         "one configuration; its runs differ by their seed alone. What these runs do not cover is "
-        f"named in each section, and filled in nowhere. {models}"
+        f"named in each section and under Not measured, and guessed nowhere. {models}"
     )

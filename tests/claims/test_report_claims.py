@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,15 @@ def test_what_names_nothing_is_refused_by_its_option(page, refused, option, valu
 def test_studies_beside_the_runs_have_a_chapter_whatever_names_the_runs(page, runs):
     html = page(f"runs={runs}", "sections=[performance]")
     assert html.count("Made-up distributions") == 1
+
+
+def test_sections_without_anything_measured_stand_in_one_list(page):
+    html = page("runs=runs")
+    assert '<a href="#penn-performance">Performance</a>' in html
+    assert '<a href="#penn-embeddings">' not in html
+    (unmeasured,) = re.findall(r'id="penn-not-measured">.*?</ul>', html, re.DOTALL)
+    assert re.search(r'<li id="penn-embeddings"><b>Embeddings</b>: .*lmkit embeddings', unmeasured)
+    assert f"Not measured ({unmeasured.count('<li')})</a>" in html
 
 
 def test_studies_without_runs_are_those_that_are_named(page, refused):

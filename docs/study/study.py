@@ -9,7 +9,7 @@ What is kept of a run is what its numbers are read from: no checkpoints, no spec
 and not the folder in which its corpus lay. Every number in README.md comes from a table: the
 template says `{table[row][column]:format}`, in Python's format language, where `table` is a file in
 tables/ without `penn_` and `.csv`. A row is called by its first cell, or where that names several
-by its first two, `head / measure`.
+by its first two, `head / measure`. `{finished}` is the number of runs.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ import yaml
 from lmkit.runs.atomic import replace_text
 from lmkit.runs.checksums import checked
 from lmkit.runs.folder import RunFolder
+from lmkit.sweeps.quoting import quoted
 
 FOLDER = Path(__file__).resolve().parent
 KEPT = FOLDER / "runs"
 FILES = ("identity.json", "metrics.csv", "result.json", "train.log")
 TEMPLATE, README = FOLDER / "README.template.md", FOLDER / "README.md"
+TITLE = "Does a head's rank go with its perplexity?"
 PREFIX = "penn_"  # of the report's files
 PAGE_BYTES = 2_000_000  # a larger page is left out
 
@@ -80,8 +82,7 @@ def write() -> None:
     """The report over the kept runs: its tables as CSV, its figures as SVG, its page; README."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report"
-        command = [sys.executable, "-m", "lmkit", "report", f"runs={KEPT}", f"out={report}"]
-        subprocess.run(command, check=True)
+        make_report(report)
         for kind, ending in (("tables", "csv"), ("figures", "svg")):
             shutil.rmtree(FOLDER / kind, ignore_errors=True)
             (FOLDER / kind).mkdir()
@@ -93,6 +94,12 @@ def write() -> None:
         else:
             (FOLDER / page.name).unlink(missing_ok=True)
     replace_text(README, filled(TEMPLATE.read_text("utf-8"), tables()))
+
+
+def make_report(out: Path) -> None:
+    """The report over the kept runs."""
+    options = (f"runs={KEPT}", f"out={out}", f"title={quoted(TITLE)}")
+    subprocess.run([sys.executable, "-m", "lmkit", "report", *options], check=True)
 
 
 def tables() -> dict[str, Rows]:
@@ -120,7 +127,7 @@ def number_or_text(cell: str) -> Number | str:
 def filled(template: str, known: dict[str, Rows]) -> str:
     """The template with numbers in place of what names them; ends where one is unknown."""
     try:
-        return template.format(**known)
+        return template.format(finished=len(known["runs"]), **known)
     except (KeyError, ValueError) as error:
         sys.exit(f"error: {TEMPLATE}: {error}")
 

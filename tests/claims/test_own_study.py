@@ -46,3 +46,33 @@ def test_the_kept_runs_are_whole_and_of_the_tagged_code(study):
     assert not selected.left_out
     assert {run.result.provenance["git"]["dirty"] for run in selected.runs} == {False}
     assert len({run.result.provenance["git"]["commit"] for run in selected.runs}) == 1
+
+
+def test_its_tables_are_those_of_the_kept_runs(study, tmp_path):
+    study.make_report(tmp_path)
+    made = {path.name: study.rows_of(path) for path in (tmp_path / "tables").glob("*.csv")}
+    kept = {path.name: study.rows_of(path) for path in (study.FOLDER / "tables").iterdir()}
+    assert made.keys() == kept.keys()
+    for table, rows in made.items():
+        assert rows.keys() == kept[table].keys(), table
+        for row, cells in rows.items():
+            assert cells == {
+                column: value if isinstance(value, str) else pytest.approx(value, rel=1e-9)
+                for column, value in kept[table][row].items()
+            }
+
+
+def test_every_number_of_its_text_is_one_of_a_table(study):
+    template = study.TEMPLATE.read_text("utf-8")
+    assert study.README.read_text("utf-8") == study.filled(template, study.tables())
+
+
+def test_a_template_takes_cells_by_their_row_and_column(study, tmp_path, capsys):
+    table = tmp_path / "penn_t.csv"
+    table.write_text("head,measure,ours mean\nSS,ppl,1234.5\nSS,rank,-7\nGSS,ppl,\n")
+    known = {"t": study.rows_of(table), "runs": {"a": {}, "b": {}}}
+    template = "{finished}: {t[SS / ppl][ours mean]:,.0f}, {t[SS / rank][ours mean]:.1f}"
+    assert study.filled(template, known) == "2: 1,234, −7.0"
+    for wrong in ("{t[SS / ppl][theirs]}", "{t[GSS][ours mean]:.1f}"):
+        with pytest.raises(SystemExit, match=r"README\.template\.md"):
+            study.filled(wrong, known)

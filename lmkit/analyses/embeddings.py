@@ -47,7 +47,7 @@ BENCHMARKS = {
 }
 _SHARES = ("0.75", "0.95")  # of the variance
 _SHOWN = 8  # heads in the report
-_COMMAND = "lmkit embeddings run=FOLDER"
+_COMMAND = "lmkit embeddings run=RUNS"
 _NO_RHO = "no word similarity of {}: {}"
 _NO_WORDS = "the tokens are subwords, not words"
 _INTRO = "Are the word vectors of a head of higher rank better by any measure of their own?"
@@ -142,7 +142,7 @@ class Embeddings(Analysis):
         contents = {group: measured for group in groups if (measured := _measured(group, files))}
         missing = [f"no embeddings.json: {listed(without)}: {_COMMAND}"] if without else []
         counts = {group: len(_measured(group, files)) for group in having}
-        missing += partly_measured("embeddings.json", counts, "lmkit embeddings run=RUNS")
+        missing += partly_measured("embeddings.json", counts, _COMMAND)
         blocks: list[Block] = []
         if contents:
             rho = {g: found for g, measured in contents.items() if (found := _all_rho(measured))}
@@ -346,9 +346,8 @@ def _rho_table(
     ]
     caption = (
         "Spearman's ρ between human judgement and the cosine of embeddings trained on "
-        f"{study.short}: mean ± one standard deviation over all seeds, but for cells that name "
-        "another number. Pairs with a word outside the "
-        "vocabulary are skipped."
+        f"{study.short}: mean ± one standard deviation over all seeds, except in cells "
+        "that name another number. Pairs with a word outside the vocabulary are skipped."
     )
     return Table("word_similarity", "Word similarity", caption, columns, rows)
 

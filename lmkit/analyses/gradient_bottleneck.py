@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
-from lmkit.comparison.cells import listed, partly_measured, spread_cell
+from lmkit.comparison.cells import spread_cell, unmeasured
 from lmkit.comparison.groups import Group, Study, spread_of
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.checkpoint_curves import Panel, Points, checkpoint_curves, has_curves
@@ -39,6 +39,9 @@ _UPDATE = {
     "update_bound": "  at most",
     "update_cosine": "cosine with what is asked",
 }
+
+FILE = "gradient_bottleneck.json"
+COMMAND = "lmkit gradient_bottleneck run=RUNS"  # which writes it for each run
 
 
 class GradientBottleneck(Analysis):
@@ -104,11 +107,8 @@ class GradientBottleneck(Analysis):
         contents = {
             group: [*files.of_runs(group.runs, cls, check=check).values()] for group in study.groups
         }
-        without = [group.label for group, of_group in contents.items() if not of_group]
-        how, file = "lmkit gradient_bottleneck run=RUNS", "gradient_bottleneck.json"
-        missing = [f"no {file}: {listed(without)}: {how}"] if without else []
         counts = {group: len(of_group) for group, of_group in contents.items()}
-        missing += partly_measured(file, counts, how)
+        missing = unmeasured(FILE, counts, COMMAND)
         intro = (
             "How much of the loss gradient at the logits reaches the context vectors, and how much "
             "of what the loss asks for does a step do?"

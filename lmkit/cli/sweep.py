@@ -52,13 +52,8 @@ def work(sweep: SweepFolder, console: Console) -> bool:
     left = [each.point for each in standings(sweep) if each.state != "done"]
     # workers that start together begin at different points
     start = random.randrange(len(left)) if left else 0
-    with bars(console, sweep, left):
-        outcomes = run_points(
-            sweep,
-            left[start:] + left[:start],
-            [{}],
-            lambda text: console.print(text, markup=False, soft_wrap=True),
-        )
+    with bars(console, sweep, left) as say:
+        outcomes = run_points(sweep, left[start:] + left[:start], [{}], say)
     if outcomes:
         tables.show_outcomes(console, sweep, outcomes)
     return all(outcome.failure is None for outcome in outcomes)

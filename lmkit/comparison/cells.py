@@ -34,7 +34,7 @@ def spread_cell(of: Spread | None, digits: int = 2, seeds: int | None = None) ->
     """Mean ± standard deviation, for a column with the parts MEAN_SD.
 
     Args:
-        seeds: what the row says of their number; where the mean is over others, the cell says so.
+        seeds: their number, as the row says it; a cell whose mean is over another number says so.
     """
     if of is None:
         return absent(2)
@@ -57,7 +57,20 @@ def partly_measured(what: str, counts: Mapping[Group, int], how: str) -> list[st
         for group, count in counts.items()
         if 0 < count < len(group.runs)
     ]
-    return [f"{what} of some runs alone: {listed(partly)}: {how}"] if partly else []
+    return [f"{what} of only some runs: {listed(partly)}: {how}"] if partly else []
+
+
+def unmeasured(file: str, counts: Mapping[Group, int], how: str) -> list[str]:
+    """What a section lacks where an analysis has not measured all runs of all groups.
+
+    Args:
+        file: of the analysis.
+        counts: of the runs that it measured, by group.
+        how: the command that measures the others.
+    """
+    without = [group.label for group, count in counts.items() if not count]
+    none = [f"no {file}: {listed(without)}: {how}"] if without else []
+    return none + partly_measured(file, counts, how)
 
 
 def interval_cell(comparison: Comparison) -> Cell:

@@ -35,7 +35,7 @@ def data_in_words(data: Data, among: Sequence[Data] = ()) -> str:
     """`200 words, rank 16, 20,000 training tokens`; "" where nothing is known.
 
     Args:
-        among: where given, the options alone that have not the same value in all of these.
+        among: where given, only the options whose values differ between these.
     """
     return ", ".join(
         _in_words(option, value)

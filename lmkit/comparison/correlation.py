@@ -40,9 +40,9 @@ def correlate(x: Sequence[float], y: Sequence[float], seed: int = 0) -> Correlat
     """Pearson's r with Fisher's interval; Spearman's rho with its p-value and interval.
 
     Below `FEWEST_FOR_INTERVAL` points the p-value of rho is exact, over all permutations, and there
-    is no interval: resamples of few points say nothing of it, and those of points in perfect order,
-    however many, are in perfect order too. From there on the p-value is that of Student's t, and
-    the interval that of a percentile bootstrap over pairs.
+    is no interval: resamples of few points say nothing about it, and those of points in perfect
+    order, however many, are in perfect order too. From there on the p-value is that of Student's t,
+    and the interval that of a percentile bootstrap over pairs.
 
     Args:
         seed: of the bootstrap.

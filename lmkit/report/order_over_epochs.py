@@ -12,7 +12,7 @@ _PERCENT = (50, 80, 90, 100)  # of a run's epochs, after which the order is look
 
 
 def order_over_epochs(study: Study, files: Files) -> list[Table]:
-    """Valid perplexity and place of each group over the epochs; [] for less than two groups."""
+    """Valid perplexity and place of each group over the epochs; [] for fewer than two groups."""
     means = {
         group: values for group in study.groups if (values := _means_over_epochs(group, files))
     }
@@ -27,15 +27,15 @@ def order_over_epochs(study: Study, files: Files) -> list[Table]:
             cells.append(Cell(f"{decimal(value, 2)} ({place})", (value, place)))
         rows.append([group.label, len(group.runs), *cells])
     pairs = list(combinations(range(len(means)), 2))
-    others = [
+    discordant = [  # pairs whose order is not that at the end
         sum((each[i] < each[j]) != (by_share[-1][i] < by_share[-1][j]) for i, j in pairs)
         for each in by_share
     ]
     caption = (
         f"Valid perplexity on {study.short} after shares of a run's epochs, rounded up, mean over "
         "seeds; in brackets the group's place. "
-        f"Of {counted(len(pairs), 'pair')} of groups, {others[-2]:,} had another order after "
-        f"{_PERCENT[-2]} % of the epochs than at the end, and {others[-3]:,} after "
+        f"Of {counted(len(pairs), 'pair')} of groups, {discordant[-2]:,} had another order after "
+        f"{_PERCENT[-2]} % of the epochs than at the end, and {discordant[-3]:,} after "
         f"{_PERCENT[-3]} %."
     )
     columns: list[Heading] = [

@@ -64,7 +64,7 @@ def write_report(
 
 
 def _chapter(chapter: Chapter, files: _BlockFiles) -> Fields:
-    sections = [
+    every = [
         {
             "key": section.key,
             "title": section.title,
@@ -74,8 +74,14 @@ def _chapter(chapter: Chapter, files: _BlockFiles) -> Fields:
         }
         for section in chapter.sections
     ]
-    summary = chapter.summary
-    return {"key": chapter.key, "title": chapter.title, "summary": summary, "sections": sections}
+    unmeasured = [section for section in every if section["missing"] and not section["groups"]]
+    return {
+        "key": chapter.key,
+        "title": chapter.title,
+        "summary": chapter.summary,
+        "sections": [section for section in every if section not in unmeasured],
+        "unmeasured": unmeasured,
+    }
 
 
 def _groups(section: Section, chapter: Chapter, files: _BlockFiles) -> list[Fields]:

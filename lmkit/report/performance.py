@@ -96,7 +96,7 @@ def _performance_table(
     caption = (
         f"Perplexity, Press rank and cost on {study.short}: mean ± one standard deviation over "
         f"seeds. p: unpaired t-test of test perplexities against {study.baseline_family}, over all "
-        "seeds, not corrected for the number of heads (table Against the baseline is). "
+        "seeds, not corrected for the number of heads; the next table has corrected ones. "
         "Seconds are those of the hardware named under Runs."
     )
     columns: list[Heading] = [

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from lmkit.analyses.gradient_bottleneck import GradientBottleneck, check, lost_norm
+from lmkit.analyses.gradient_bottleneck import COMMAND, FILE, GradientBottleneck, check, lost_norm
 from lmkit.comparison.cells import (
     MEAN_SD,
-    listed,
-    partly_measured,
     pearson_in_words,
     seeds_in_words,
     spearman_in_words,
     spread_cell,
+    unmeasured,
 )
 from lmkit.comparison.correlation import FEWEST_POINTS, correlate
 from lmkit.comparison.groups import Group, Spread, Study, spread_of
@@ -47,10 +46,7 @@ def rank_gradient_perplexity(study: Study, files: Files) -> Section:
     contexts = rank_contexts(study, files)
     every = [_measured(group, files, contexts) for group in study.groups]
     with_gradient = [m for m in every if m.cosine or m.lost]
-    without = [m.group.label for m in every if m not in with_gradient]
-    how, file = "lmkit gradient_bottleneck run=RUNS", "gradient_bottleneck.json"
-    missing = [f"no {file}: {listed(without)}: {how}"] if without else []
-    missing += partly_measured(file, {m.group: m.runs for m in every}, how)
+    missing = unmeasured(FILE, {m.group: m.runs for m in every}, COMMAND)
     blocks: list[Table | Drawing] = []
     if with_gradient:
         blocks.append(_table(study, every, contexts))
@@ -94,30 +90,18 @@ def _table(study: Study, every: Sequence[Measured], contexts: int | None) -> Tab
         Column("rank of a step's change", MEAN_SD),
         Column("cosine with what is asked", MEAN_SD),
     ]
-    rows: list[Row] = [
-        [
-            m.group.label,
-            seeds,
-            *(
-                spread_cell(of, digits, seeds)
-                for of, digits in (
-                    (m.ppl, 2),
-                    (m.rank, 0),
-                    (m.lost, 2),
-                    (m.update_rank, 0),
-                    (m.cosine, 3),
-                )
-            ),
-        ]
-        for m in every
-        for seeds in [len(m.group.runs)]
-    ]
+    rows: list[Row] = []
+    for m in every:
+        seeds = len(m.group.runs)
+        spreads = ((m.ppl, 2), (m.rank, 0), (m.lost, 2), (m.update_rank, 0), (m.cosine, 3))
+        cells = [spread_cell(of, digits, seeds) for of, digits in spreads]
+        rows.append([m.group.label, seeds, *cells])
     over = sorted({count for m in every for count in m.contexts})
     groups = [m.group for m in every]
     means = ": mean ± one standard deviation over seeds" if _have_spread(groups) else ""
     caption = (
-        f"All groups on {study.short}, {seeds_in_words(groups)}{means}, but for cells that name "
-        "another number of seeds. The gradients are those of "
+        f"All groups on {study.short}, {seeds_in_words(groups)}{means}, except in cells that "
+        "name another number of seeds. The gradients are those of "
         f"{' or '.join(f'{count:,}' for count in over)} contexts."
     )
     return Table(

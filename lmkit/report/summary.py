@@ -61,7 +61,7 @@ def _against_the_baseline(study: Study, tested: Sequence[Compared]) -> list[str]
     return [
         f"Test perplexity minus that of the baseline, {study.baselines[0].head.name}, with the "
         f"95 % interval ({methods}): {sentence}.",
-        f"Lower or higher: the interval leaves 0 out, and p of Student's t-test is below {_LEVEL:g}"
+        f"Lower or higher: the interval excludes 0, and p of Student's t-test is below {_LEVEL:g}"
         f"{corrected}. Undecided: these seeds cannot tell, which does not mean that there is no "
         "difference.",
     ]

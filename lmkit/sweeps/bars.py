@@ -14,6 +14,7 @@ from rich.progress import Progress, TaskID
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.progress import progress_bar
 from lmkit.runs.sweep_folder import Point, SweepFolder
+from lmkit.sweeps.launcher import Say
 from lmkit.sweeps.status import Standing, standings
 
 _LOOK_S = 2.0  # between two looks at the runs' folders
@@ -22,13 +23,17 @@ _SHOWN = 8  # runs under way
 
 
 @contextmanager
-def bars(console: Console, sweep: SweepFolder, points: Sequence[Point]) -> Iterator[None]:
+def bars(console: Console, sweep: SweepFolder, points: Sequence[Point]) -> Iterator[Say]:
     """Shows where the points stand, from their folders, until the block ends.
 
-    Off a terminal nothing is shown.
+    Off a terminal there are no bars. Yields: what prints a line, above the bars.
     """
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
     if not console.is_terminal or not points:
-        yield
+        yield say
         return
     is_over = threading.Event()
     with progress_bar(console, refresh_per_second=1) as progress:
@@ -44,7 +49,7 @@ def bars(console: Console, sweep: SweepFolder, points: Sequence[Point]) -> Itera
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
         try:
-            yield
+            yield say
         finally:
             is_over.set()
             watcher.join()
@@ -63,11 +68,11 @@ class Watched:
         self._bars: dict[str, TaskID] = {}  # of the runs under way
 
     def look(self) -> None:
-        """Brings the bars up to date; leaves them as they are where a file is damaged."""
+        """Brings the bars up to date; leaves them as they are where a file cannot be read."""
         try:
             every = standings(self._sweep, self._points)
         except (UserError, OSError):
-            return  # it is said when the point ends
+            return  # what is wrong is said when the point ends
         ended = sum(each.state in ("done", "failed") for each in every)
         self._progress.update(self._all, completed=ended)
         running = {each.point.run: each for each in every if each.state == "running"}

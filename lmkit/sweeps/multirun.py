@@ -66,10 +66,8 @@ def train_all(request: Request, reader: ConfigReader) -> bool:
     left = [each.point for each in standing if each.state != "done"]
     done = [each.point for each in standing if each.state == "done"]
     tidy_all([(sweep.run_folder(point), point.keep) for point in done])
-    with bars(console, sweep, left):
-        outcomes = launcher.launch(
-            sweep, left, lambda text: console.print(text, markup=False, soft_wrap=True)
-        )
+    with bars(console, sweep, left) as say:
+        outcomes = launcher.launch(sweep, left, say)
     if outcomes:
         tables.show_outcomes(console, sweep, outcomes)
     return all(outcome.failure is None for outcome in outcomes)

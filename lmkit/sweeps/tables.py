@@ -91,7 +91,7 @@ def show_failures(console: Console, sweep: SweepFolder, standings: Sequence[Stan
 
 
 def estimate_line(estimate: Estimate, slots: int) -> str:
-    """How long the rest will take, as far as runs tell until now."""
+    """How long the rest will take, judging by the runs so far."""
     if not estimate.num_points and not estimate.num_unknown:
         return "nothing is left to train"
     if not estimate.num_points:

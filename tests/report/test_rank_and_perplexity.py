@@ -84,7 +84,7 @@ def test_a_gradient_of_one_seed_does_not_pass_as_that_of_three(tmp_path, make_ru
     assert [cell.text for cell in alone.blocks[0].rows[0][:2]] == [head, "1"]
     for section in (side_by_side, alone):
         assert section.missing == [
-            "gradient_bottleneck.json of some runs alone: Softmax (1 of 3 runs): "
+            "gradient_bottleneck.json of only some runs: Softmax (1 of 3 runs): "
             "lmkit gradient_bottleneck run=RUNS"
         ]
 
@@ -92,9 +92,9 @@ def test_a_gradient_of_one_seed_does_not_pass_as_that_of_three(tmp_path, make_ru
 @pytest.mark.parametrize(
     ("analysis", "key", "missing"),
     [
-        (Embeddings, "components", "embeddings.json of some runs alone: Softmax (1 of 2 runs): "),
+        (Embeddings, "components", "embeddings.json of only some runs: Softmax (1 of 2 runs): "),
         (Divergence, "divergence", None),
-        (Rank, "ranks_82429", "ranks over 82,429 test contexts of some runs alone: Softmax (1 of"),
+        (Rank, "ranks_82429", "ranks over 82,429 test contexts of only some runs: Softmax (1 of"),
     ],
 )
 def test_tables_of_analyses_count_the_runs_that_were_measured(

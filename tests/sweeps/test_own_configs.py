@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,12 @@ def test_own_sweeps_experiments_and_heads_reach_the_runs_and_the_workers(folder)
     (folder / "runs").rename(folder / "archive")
     moved = typed(folder, "sweep", "status", "archive/sweeps/two_seeds")
     assert "1 run: 1 done" in moved.stdout
+    (archived,) = (folder / "archive").glob("own_doubled-*/")
+    shutil.rmtree(archived)
+    trained = typed(folder, "sweep", "work", "archive/sweeps/two_seeds")
+    assert trained.returncode == 0, trained.stdout
+    assert (archived / "result.json").exists()
+    assert not (folder / "runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,28 @@ def test_epochs_are_those_of_runs_with_the_same_budget(sweep_of):
     assert (left.seconds, left.num_points) == (20 * 10.0, 1)
 
 
+def test_the_sweeps_own_runs_come_before_others_in_the_folder(sweep_of):
+    sweep = sweep_of("ok", "ok", "ok")
+    other, under_way, new = sweep.manifest.points
+    run_points(sweep, [other], [{}], lambda text: None)  # 10 s an epoch
+    mine = SweepFolder.of(replace(sweep.manifest, name="apart", points=[under_way, new]))
+    assert estimate(mine, standings(mine)).seconds == 2 * 4 * 10.0
+    folder = mine.run_folder(under_way)
+    folder.path.mkdir(parents=True)
+    folder.config.write_text("{}\n")
+    MetricsFile(folder.metrics).append(5, 1, {"seconds_per_epoch": 7.0})
+    assert estimate(mine, standings(mine)).seconds == (3 + 4) * 7.0
+
+
+def test_a_sweep_runs_where_the_folder_that_it_was_started_in_is_not(sweep_of, tmp_path):
+    sweep = sweep_of("ok")
+    elsewhere = replace(sweep.manifest, started_in="/no/such/folder")
+    (outcome,) = run_points(
+        SweepFolder(sweep.path, elsewhere), elsewhere.points, [{}], lambda text: None
+    )
+    assert outcome.how == "finished"
+
+
 def test_a_sweep_is_found_by_name_or_folder(sweep_of, tmp_path):
     sweep = sweep_of("ok")
     for name in ("mine", str(sweep.path)):

@@ -3,11 +3,16 @@
     python docs/study/study.py keep RUNS       copies what has finished in RUNS into docs/study/runs
     python docs/study/study.py restore RUNS    copies it back, so that only the rest is trained
     python docs/study/study.py write           writes the report's tables, figures and page, and
-                                               README.md from README.template.md
+                                               the texts from their templates
+    python docs/study/study.py picture         draws the top of the page with Chromium:
+                                               docs/pictures/report.png
+
+The texts are README.md beside this script and, between two comments, the first screen of the
+project's README.md.
 
 What is kept of a run is what its numbers are read from: no checkpoints, no spectra of inner epochs,
-and not the folder in which its corpus lay. Every number in README.md comes from a table: the
-template says `{table[row][column]:format}`, in Python's format language, where `table` is a file in
+and not the folder in which its corpus lay. Every number in the texts comes from a table: a template
+says `{table[row][column]:format}`, in Python's format language, where `table` is a file in
 tables/ without `penn_` and `.csv`. A row is called by its first cell, or where that names several
 by its first two, `head / measure`. `{finished}` is the number of runs.
 """
@@ -34,9 +39,14 @@ FOLDER = Path(__file__).resolve().parent
 KEPT = FOLDER / "runs"
 FILES = ("identity.json", "metrics.csv", "result.json", "train.log")
 TEMPLATE, README = FOLDER / "README.template.md", FOLDER / "README.md"
+FIRST_SCREEN, PROJECT = FOLDER / "first_screen.template", FOLDER.parents[1] / "README.md"
+BEGINS, ENDS = "<!-- docs/study/first_screen.template -->\n", "<!-- end -->\n"
 TITLE = "Does a head's rank go with its perplexity?"
 PREFIX = "penn_"  # of the report's files
 PAGE_BYTES = 2_000_000  # a larger page is left out
+PICTURE = FOLDER.parent / "pictures" / "report.png"
+WINDOW = "1100,1250"  # pixels of the picture
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 class Number(float):
@@ -79,7 +89,7 @@ def config_of(run: Path) -> bytes:
 
 
 def write() -> None:
-    """The report over the kept runs: its tables as CSV, its figures as SVG, its page; README."""
+    """The report over the kept runs: its tables as CSV, its figures as SVG, its page; the texts."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report"
         make_report(report)
@@ -93,7 +103,9 @@ def write() -> None:
             shutil.copy2(page, FOLDER)
         else:
             (FOLDER / page.name).unlink(missing_ok=True)
-    replace_text(README, filled(TEMPLATE.read_text("utf-8"), tables()))
+    known = tables()
+    replace_text(README, filled(TEMPLATE, known))
+    replace_text(PROJECT, with_first_screen(PROJECT.read_text("utf-8"), known))
 
 
 def make_report(out: Path) -> None:
@@ -124,12 +136,32 @@ def number_or_text(cell: str) -> Number | str:
         return cell
 
 
-def filled(template: str, known: dict[str, Rows]) -> str:
-    """The template with numbers in place of what names them; ends where one is unknown."""
+def filled(template: Path, known: dict[str, Rows]) -> str:
+    """A template with numbers in place of what names them; ends where one is unknown."""
     try:
-        return template.format(finished=len(known["runs"]), **known)
+        return template.read_text("utf-8").format(finished=len(known["runs"]), **known)
     except (KeyError, ValueError) as error:
-        sys.exit(f"error: {TEMPLATE}: {error}")
+        sys.exit(f"error: {template}: {error}")
+
+
+def with_first_screen(readme: str, known: dict[str, Rows]) -> str:
+    """The project's README with what the study found between its two comments."""
+    before, begins, rest = readme.partition(BEGINS)
+    _, ends, after = rest.partition(ENDS)
+    if not ends:
+        sys.exit(f"error: {PROJECT} lacks the line {BEGINS.strip()} or, after it, {ENDS.strip()}")
+    return f"{before}{begins}{filled(FIRST_SCREEN, known)}{ends}{after}"
+
+
+def draw_picture() -> None:
+    """The top of the page as a browser shows it; ends where there is no browser."""
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if browser is None:
+        sys.exit(f"error: none of {', '.join(BROWSERS)} is installed")
+    options = ("--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={WINDOW}")
+    page = (FOLDER / "index.html").as_uri()
+    shot = f"--screenshot={PICTURE}"
+    subprocess.run([browser, *options, shot, page], check=True, stderr=subprocess.DEVNULL)
 
 
 def main() -> None:
@@ -137,11 +169,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("keep", "restore", "write"))
+    parser.add_argument("what", choices=("keep", "restore", "write", "picture"))
     parser.add_argument("runs", nargs="?", type=Path, help="folder of runs, for keep and restore")
     arguments = parser.parse_args()
     if arguments.what == "write":
         write()
+    elif arguments.what == "picture":
+        draw_picture()
     elif arguments.runs is None:
         parser.error(f"{arguments.what} needs the folder of runs")
     elif arguments.what == "keep":

@@ -33,6 +33,7 @@ from lmkit.presentation.published import (
     published_run,
     published_section,
 )
+from lmkit.presentation.tables import listed
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.identity import identity, without_defaults
 from lmkit.runs.names import FINETUNE
@@ -157,17 +158,39 @@ def differences_from(
 
 
 def not_as_published(whose: Iterable[tuple[str, Published | None]]) -> list[str]:
-    """A note for each group with published figures that is another experiment.
+    """Notes on the groups with published figures that are other experiments.
+
+    What all of these groups differ in is said once, and then what only some of them do.
 
     Args:
         whose: labels of groups, and what was published of them.
     """
-    return [
-        line
-        for label, published in whose
-        if published is not None
-        for line in differs(label, published.experiment, published.differences)
+    others = {label: each for label, each in whose if each is not None and each.differences}
+    common = _of_all([each.differences for each in others.values()])
+    if len(others) < 2 or not common:
+        return [
+            note
+            for label, each in others.items()
+            for note in differs(label, each.experiment, each.differences)
+        ]
+    experiments = listed(dict.fromkeys(each.experiment for each in others.values()))
+    notes = [
+        f"{listed(others)} are not {experiments} as published, so that the figures do not "
+        f"compare: {'; '.join(common)}"
     ]
+    of_some: dict[tuple[str, ...], list[str]] = {}
+    for label, each in others.items():
+        rest = tuple(line for line in each.differences if line not in common)
+        of_some.setdefault(rest, []).append(label)
+    notes += [
+        f"{listed(labels)} also: {'; '.join(rest)}" for rest, labels in of_some.items() if rest
+    ]
+    return notes
+
+
+def _of_all(lists: Sequence[Sequence[str]]) -> list[str]:
+    """What stands in every list, in the order of the first."""
+    return [line for line in lists[0] if all(line in each for each in lists)] if lists else []
 
 
 def differs(label: str, experiment: str, differences: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -225,15 +225,9 @@ def _correlations(
         f"{FEWEST_FOR_INTERVAL} points on, unless they are in perfect order: resamples of fewer "
         "say nothing of it",
     ]
-    within_heads = _within_heads_row(of_all)
-    if within_heads is not None:
-        rows.append(within_heads)
-        on_a_trunk = " on each trunk" if len({point.trunk for point in of_all}) > 1 else ""
-        notes.append(
-            f"within heads: of each head{on_a_trunk} with at least two points, how rank and "
-            "perplexity deviate from that head's means (partial correlation, Fisher's interval); "
-            "pooled, differences between heads count too"
-        )
+    for row, note in _rows_of_heads(of_all):
+        rows.append(row)
+        notes.append(note)
     notes += _window_notes(rows, window)
     if len(of_gss) >= FEWEST_POINTS and published and differences:
         notes.append(
@@ -245,6 +239,22 @@ def _correlations(
         source = published_section("rank_and_perplexity")["source"]
         caption += f" Published: {source}, one seed a point."
     return [Table("correlation", "Correlation", caption, _COLUMNS, rows, notes)]
+
+
+def _rows_of_heads(points: Sequence[RankedGroup]) -> Iterator[tuple[Row, str]]:
+    """Between heads and within them, where one has several points; each with its note."""
+    of_heads, within = head_means(points), _within_heads_row(points)
+    if of_heads:
+        row = _correlation_row("between heads", "all", of_heads, None)
+        yield row, "between heads: each head is one point, the mean over its groups"
+    if within is not None:
+        on_a_trunk = " on each trunk" if len({point.trunk for point in points}) > 1 else ""
+        yield (
+            within,
+            f"within heads: of each head{on_a_trunk} with at least two points, how rank and "
+            "perplexity deviate from that head's means (partial correlation, Fisher's interval); "
+            "pooled, differences between heads count too",
+        )
 
 
 def _rows_with_window(
@@ -318,6 +328,25 @@ def by_trunk(points: Sequence[RankedGroup]) -> dict[str, list[RankedGroup]]:
     return {k: found[k] for k in sorted(found) if several and len(found[k]) >= FEWEST_POINTS}
 
 
+def head_means(points: Sequence[RankedGroup]) -> list[RankedGroup]:
+    """A point for each head, so that one with many groups counts once.
+
+    Returns: none where heads are points already, where they are on several trunks, or where they
+    are too few.
+    """
+    heads = _by_head(points)
+    if len(heads) in (*range(FEWEST_POINTS), len(points)) or len({p.trunk for p in points}) > 1:
+        return []
+    return [
+        of_head[0]._replace(
+            rank=float(np.mean([point.rank for point in of_head])),
+            test_ppl=float(np.mean([point.test_ppl for point in of_head])),
+            runs=sum(point.runs for point in of_head),
+        )
+        for of_head in heads
+    ]
+
+
 def correlate_within_heads(points: Sequence[RankedGroup]) -> WithinCorrelation | None:
     """Of heads with several points (on one trunk); None where there are too few of them."""
     heads = _heads_with_several(points)
@@ -328,10 +357,14 @@ def correlate_within_heads(points: Sequence[RankedGroup]) -> WithinCorrelation |
 
 
 def _heads_with_several(points: Sequence[RankedGroup]) -> list[list[RankedGroup]]:
+    return [of_head for of_head in _by_head(points) if len(of_head) > 1]
+
+
+def _by_head(points: Sequence[RankedGroup]) -> list[list[RankedGroup]]:
     by_head: dict[str, list[RankedGroup]] = {}
     for point in points:
         by_head.setdefault(point.head, []).append(point)
-    return [of_head for of_head in by_head.values() if len(of_head) > 1]
+    return list(by_head.values())
 
 
 def _within_heads_row(points: Sequence[RankedGroup]) -> Row | None:

@@ -13,7 +13,13 @@ from lmkit.comparison.groups import Study
 from lmkit.comparison.ranks import rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.tables import counted, decimal, interval
-from lmkit.report.rank_and_perplexity import by_trunk, correlate_within_heads, ranked_groups
+from lmkit.report.rank_and_perplexity import (
+    RankedGroup,
+    by_trunk,
+    correlate_within_heads,
+    head_means,
+    ranked_groups,
+)
 
 _LEVEL = 0.05
 _MOST_VERDICTS = 5  # in full
@@ -116,8 +122,18 @@ def _correlation(study: Study, files: Files) -> list[str]:
         if alone.pearson is not None:
             r = pearson_in_words(alone.pearson, alone.pearson_low, alone.pearson_high)
             sentence += f"; over {alone.n} groups of {trunk} alone {r}"
+    sentence += _between_heads(points)
     within = correlate_within_heads(points)
     if within is not None:
         r = pearson_in_words(within.pearson, within.low, within.high)
         sentence += f"; within heads, over {within.n} groups, {r}"
     return [f"{sentence}."]
+
+
+def _between_heads(points: Sequence[RankedGroup]) -> str:
+    heads = head_means(points)
+    found = correlate([head.rank for head in heads], [head.test_ppl for head in heads])
+    if found.pearson is None or found.spearman is None:
+        return ""
+    r = pearson_in_words(found.pearson, found.pearson_low, found.pearson_high)
+    return f"; between heads, over the means of {found.n}, {r} and {spearman_in_words(found)}"

@@ -63,16 +63,20 @@ def test_its_tables_are_those_of_the_kept_runs(study, tmp_path):
 
 
 def test_every_number_of_its_text_is_one_of_a_table(study):
-    template = study.TEMPLATE.read_text("utf-8")
-    assert study.README.read_text("utf-8") == study.filled(template, study.tables())
+    known = study.tables()
+    assert study.README.read_text("utf-8") == study.filled(study.TEMPLATE, known)
+    readme = study.PROJECT.read_text("utf-8")
+    assert readme == study.with_first_screen(readme, known)
+    assert study.filled(study.FIRST_SCREEN, known) in readme
 
 
-def test_a_template_takes_cells_by_their_row_and_column(study, tmp_path, capsys):
-    table = tmp_path / "penn_t.csv"
+def test_a_template_takes_cells_by_their_row_and_column(study, tmp_path):
+    table, template = tmp_path / "penn_t.csv", tmp_path / "README.template.md"
     table.write_text("head,measure,ours mean\nSS,ppl,1234.5\nSS,rank,-7\nGSS,ppl,\n")
     known = {"t": study.rows_of(table), "runs": {"a": {}, "b": {}}}
-    template = "{finished}: {t[SS / ppl][ours mean]:,.0f}, {t[SS / rank][ours mean]:.1f}"
+    template.write_text("{finished}: {t[SS / ppl][ours mean]:,.0f}, {t[SS / rank][ours mean]:.1f}")
     assert study.filled(template, known) == "2: 1,234, −7.0"
     for wrong in ("{t[SS / ppl][theirs]}", "{t[GSS][ours mean]:.1f}"):
+        template.write_text(wrong)
         with pytest.raises(SystemExit, match=r"README\.template\.md"):
-            study.filled(wrong, known)
+            study.filled(template, known)

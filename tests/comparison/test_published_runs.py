@@ -8,7 +8,12 @@ from scipy import stats
 
 from lmkit.cli.entry import CONFIGS
 from lmkit.comparison.baselines import with_baselines
-from lmkit.comparison.published_runs import deviation, differences_from_experiment, published_of
+from lmkit.comparison.published_runs import (
+    deviation,
+    differences_from_experiment,
+    not_as_published,
+    published_of,
+)
 from lmkit.data.corpus import TextCorpus
 from lmkit.presentation.published import published_section
 from lmkit.runs.checksums import checked_json, parse_json
@@ -56,6 +61,23 @@ def test_what_is_not_as_published_is_told(tmp_path, make_run, study_of):
     make_run(tmp_path, 1, train_tokens=200000, mixture="softmaxes")
     study, _ = study_of(tmp_path, "mos")
     assert differences(study) == ["first 200,000 tokens of the training text (all)"]
+
+
+def test_what_all_groups_differ_in_is_told_once(tmp_path, make_run, study_of):
+    def notes() -> list[str]:
+        study, _ = study_of(tmp_path)
+        return not_as_published((group.label, published_of(group, study)) for group in study.groups)
+
+    make_run(tmp_path, 1, options={"optimizer.lr": 5})
+    do_not = "as published, so that the figures do not compare: optimizer.lr=5 (20)"
+    assert notes() == [f"Softmax is not penn_softmax {do_not}"]
+    make_run(tmp_path, 1, transform="gss", options={"optimizer.lr": 5, "trunk.input_dropout": 0})
+    make_run(tmp_path, 1, mixture="softmaxes", options={"optimizer.lr": 5})
+    make_run(tmp_path, 1, transform="outside", options={"optimizer.lr": 5})  # published nowhere
+    assert notes() == [
+        f"Softmax, GSS and MoS are not penn_softmax, penn_gss and penn_mos {do_not}",
+        "GSS also: trunk.input_dropout=0 (0.4)",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from lmkit.analyses.divergence import Divergence
 from lmkit.analyses.press_robustness import PressRobustness
@@ -148,15 +149,17 @@ def test_heads_of_one_name_and_trigger_have_their_labels(tmp_path, make_run, rat
         assert names == ["Softmax", "Softmax"]
     else:
         assert len(set(names)) == 4
-        assert {note.partition(" is not ")[0] for note in table.notes} < set(names)
+        (note,) = table.notes
+        assert set(note.partition(" are not ")[0].split(" and ")) < set(names)
 
 
 def test_the_averaging_table_says_what_differs(tmp_path, make_run):
     for trigger in ("et", "nt"):
         make_run(tmp_path, 1, trigger=trigger, options={"windows.batch_size": 40})
     (table,) = averaging(study_of(tmp_path), Files()).blocks
-    assert len(table.notes) == 2
-    assert all("windows.batch_size=40 (20)" in note for note in table.notes)
+    (note,) = table.notes
+    assert note.startswith("Softmax (ET 200) and Softmax (NT 5) are not penn_softmax and penn_")
+    assert note.endswith("compare: windows.batch_size=40 (20)")
     assert not any("rank, published" in row for row in cells(table))  # of 10,000 contexts here
 
 
@@ -249,6 +252,21 @@ def test_correlations_count_points_and_runs_and_stand_within_heads(tmp_path, mak
     assert "95 % interval of ρ, bootstrap" not in cells(table)[0]
     assert cells(table)[0]["p of ρ"] != "–"
     assert any("below 10 points exact" in note for note in table.notes)
+
+
+def test_heads_are_correlated_by_their_means_where_one_has_several_points(tmp_path, make_run):
+    make_run(tmp_path, 1, 58.0, 402)
+    make_run(tmp_path, 1, 56.0, 9981, mixture="softmaxes")
+    assert correlations(tmp_path) is None
+    for c, ppl, rank in ((-1, 56.5, 5000), (0, 57.5, 6000)):
+        make_run(tmp_path, 1, ppl, rank, transform="gss", changes={"transform.c": c})
+    r = stats.pearsonr([402, 9981, 5500], [58.0, 56.0, 57.0]).statistic
+    (row,) = [row for row in cells(correlations(tmp_path)) if row["groups"] == "between heads"]
+    assert (row["points"], row["runs"]) == ("3", "4")
+    assert row["Pearson's r"] == f"{r:.3f}".replace("-", "−")
+    study = study_of(tmp_path)
+    (*_, sentence) = summary(study, with_baselines(study), Files())
+    assert "; between heads, over the means of 3, r = −1.00 (no interval) and ρ = −1.00" in sentence
 
 
 def test_only_the_whole_grid_is_the_published_grid(tmp_path, make_run):

@@ -2,9 +2,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 \
+  --dist=worksteal
 CAMPAIGN := $(BIN)/python -W ignore -m tests.faults.campaign --counted
 
-.PHONY: setup run test test-faults test-slurm bench lint
+.PHONY: setup run test test-slow test-faults test-slurm bench lint
 
 setup: $(INSTALLED)
 
@@ -24,7 +26,11 @@ run: setup
 test: setup
 	$(BIN)/ruff check lmkit tests docs
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=worksteal
+	$(PYTEST) -m "not slow"
+
+# The tests that take more than ten seconds each.
+test-slow: setup
+	$(PYTEST) -m slow
 
 # Kills, starves and tears runs at calls that fixed seeds draw, and compares what they end with;
 # python -m tests.faults.campaign --help says how to draw more.

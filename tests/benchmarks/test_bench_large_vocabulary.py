@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).with_name("bench_large_vocabulary.py")
 
 
+@pytest.mark.slow
 def test_chunks_take_less_memory_than_the_whole_of_log_p():
     options = ["--words", "20000", "--contexts", "2000", "--emb-dim", "8"]
     done = subprocess.run(

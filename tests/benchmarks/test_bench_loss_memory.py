@@ -20,6 +20,7 @@ def peak_mb(num_experts: int, loss: str = "chunked") -> float:
     return float(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="peaks of resident memory are Linux's")
 def test_the_loss_takes_no_more_memory_for_more_components():
     # but for the gradient of the latents, which is as large as they are

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).with_name("bench_packing.py")
 
 
+@pytest.mark.slow
 def test_runs_at_a_time_join_the_table():
     options = ["--size", "tiny", "--steps", "2", "--head", "mos", "--runs", "1", "2"]
     done = subprocess.run(

@@ -23,6 +23,7 @@ def cases(monkeypatch):
     return bench_cases
 
 
+@pytest.mark.slow
 def test_a_piece_is_measured_and_joins_the_table(tmp_path):
     options = ["--size", "tiny", "--threads", "1", "--steps", "2", "--warmup", "1"]
     options += ["--heads", "mos", "--precision", "bf16-mixed", "--folder", str(tmp_path)]

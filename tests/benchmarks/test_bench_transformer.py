@@ -12,6 +12,7 @@ import torch
 SCRIPT = Path(__file__).with_name("bench_transformer.py")
 
 
+@pytest.mark.slow
 def test_it_prints_a_row_for_each_head():
     options = ["--size", "tiny", "--batch", "3", "--threads", "1", "--rounds", "2"]
     done = subprocess.run(

@@ -242,6 +242,7 @@ def test_a_finished_run_without_its_best_checkpoint_is_named(refused, copied):
     assert f"to train it anew: rm -r runs/{run.name}, then lmkit train threads=1" in message
 
 
+@pytest.mark.slow
 def test_w_and_b_out_of_reach_does_not_stop_a_run(run, tmp_path):
     program = (
         "import sys, lmkit.tracking.live as live\n"

@@ -102,6 +102,7 @@ def test_describe_shows_them(lmkit: Lmkit, capsys, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_run_and_the_report_call_them_by_their_names(lmkit, runs, tmp_path):
     lmkit("train", *MINE)
     lmkit("train", *MINE, *HEAD)
@@ -151,6 +152,7 @@ def test_a_study_of_all_heads_has_them(lmkit, tmp_path):
     assert "Cubed" in figure
 
 
+@pytest.mark.slow
 def test_the_runs_of_a_sweep_find_them(lmkit, runs, capsys):
     lmkit(
         "train", "--multirun", *MINE, "sweep.name=heads", "head/mixture=views",
@@ -229,6 +231,7 @@ def own_analysis(tmp_path: Path) -> Callable[[str], None]:
     (tmp_path / "configs" / "analyses" / "longest.yaml").write_text(ANALYSIS_YAML)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("own_analysis")
 def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, capsys, tmp_path):
     lmkit("--help", *OWN)

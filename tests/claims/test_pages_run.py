@@ -193,6 +193,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "speed_of", speed_of)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_every_line_of_every_page_runs(folder, monkeypatch, capsys):
     monkeypatch.delenv("LMKIT_DATA", raising=False)

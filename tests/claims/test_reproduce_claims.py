@@ -98,6 +98,7 @@ def mine(
     return commands
 
 
+@pytest.mark.slow
 def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     mine, lmkit, runs, tmp_path, monkeypatch, capsys
 ):
@@ -147,6 +148,7 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     assert len(seeds) == 4
 
 
+@pytest.mark.slow
 def test_runs_of_other_options_are_not_counted_as_done(mine, lmkit, capsys):
     lmkit(*LINE)
     capsys.readouterr()
@@ -157,6 +159,7 @@ def test_runs_of_other_options_are_not_counted_as_done(mine, lmkit, capsys):
     assert "4 runs rests on runs of their experiments so far" in printed
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_is_named_and_the_page_is_written_all_the_same(
     mine, lmkit, capsys, tmp_path
 ):

@@ -50,6 +50,7 @@ def finished(dialogues, tmp_path_factory) -> RunFolder:
     return to_the_end(config(dialogues, tmp_path_factory.mktemp("runs"), "experiment=dialogue_mos"))
 
 
+@pytest.mark.slow
 def test_kills_change_no_bit(finished, dialogues, tmp_path):
     resumed = config(
         dialogues, tmp_path, "experiment=dialogue_mos", "callbacks.checkpoints.every_minutes=0.002"

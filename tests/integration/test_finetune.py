@@ -137,6 +137,7 @@ def test_its_identity_is_of_the_first_run_and_the_options(first, toy_run, tmp_pa
     assert own != digest(first)  # other weights, as after more epochs
 
 
+@pytest.mark.slow
 def test_kills_change_no_bit(toy_run, tmp_path):
     frequent = ("callbacks.checkpoints.every_minutes=0.002", "max_epochs=8")
     names = ("undisturbed", "killed")

@@ -138,6 +138,7 @@ def undisturbed(tmp_path_factory) -> RunFolder:
     return to_the_end(composed(tmp_path_factory.mktemp("undisturbed")))
 
 
+@pytest.mark.slow
 def test_ten_kills_change_no_bit(undisturbed, tmp_path):
     seed = random.randrange(2**32)
     print(f"kill moments from seed {seed}")
@@ -150,6 +151,7 @@ def test_ten_kills_change_no_bit(undisturbed, tmp_path):
     assert_same_run(undisturbed, to_the_end(config))
 
 
+@pytest.mark.slow
 def test_kills_change_no_bit_of_a_head_with_a_part_in_the_trunk(tmp_path):
     options = ("head=spectrum_control", "trigger.epoch=4", "max_epochs=8")
     config = composed(tmp_path / "killed", *options, "callbacks.checkpoints.every_minutes=0.002")
@@ -163,6 +165,7 @@ TRANSFORMER = ("trunk=transformer", "trunk.memory=30", "trunk.attention_dropout=
 TRANSFORMER += ("optimizer=adamw", "optimizer.lr=0.003", "schedule=cosine", "schedule.epochs=6")
 
 
+@pytest.mark.slow
 def test_kills_change_no_bit_of_a_transformer_nor_does_a_larger_budget(tmp_path):
     options = (*TRANSFORMER, "trigger.epoch=4", "callbacks.checkpoints.every_minutes=0.002")
     config = composed(tmp_path / "killed", *options, "max_epochs=5")

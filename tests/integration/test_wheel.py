@@ -49,6 +49,7 @@ def _succeeds(command: list[str], **options: object) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_wheel_trains_from_an_empty_folder_and_leaves_nothing_but_runs(command, tmp_path):
     _succeeds([str(command), "train", *SMALL], cwd=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]

@@ -252,6 +252,7 @@ def lmkit_report(folder: Path, *arguments: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
 
 
+@pytest.mark.slow
 def test_the_command_needs_no_torch_and_names_what_is_wrong(tmp_path, make_run, add_analyses):
     add_analyses(make_run(tmp_path / "runs", 1))
     done = lmkit_report(tmp_path, "runs=runs", "out=out")

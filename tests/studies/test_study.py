@@ -50,6 +50,7 @@ def without_times(record: Record) -> str:
     return json.dumps(tables)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_killed_and_resumed_ends_as_one_that_was_not(name, run, monkeypatch, capsys):
     (whole,) = run(name)
@@ -139,6 +140,7 @@ class Cube(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_transform_of_ones_own_takes_part_and_decides_the_folder(run, tmp_path, monkeypatch):
     ours = run("rank_bounds")
     monkeypatch.syspath_prepend(tmp_path)
@@ -201,6 +203,7 @@ def test_a_study_of_ones_own_is_listed_and_runs(run, tmp_path, monkeypatch, caps
     assert read_record(folder / RECORD).claims[0]["evidence"] == "14."
 
 
+@pytest.mark.slow
 def test_options_heads_and_seed_decide_the_folder(run):
     (first,) = run("cost")
     lines = (

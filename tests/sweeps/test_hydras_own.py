@@ -52,6 +52,7 @@ def finished(folder: Path) -> list[RunFolder]:
     return [RunFolder(path.parent) for path in folder.glob("runs/*/result.json")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "launcher",
     ["basic", pytest.param("joblib", marks=needs("hydra_joblib_launcher"))],
@@ -68,6 +69,7 @@ def test_a_failed_point_ends_no_other_and_what_has_finished_is_skipped(tmp_path,
     assert text.count("already finished: runs/toy-") == 1
 
 
+@pytest.mark.slow
 @needs("hydra_optuna_sweeper", "hydra_joblib_launcher")
 @pytest.mark.parametrize("launcher", ["basic", "joblib"])
 def test_optuna_minimises_the_valid_perplexity_that_the_task_returns(tmp_path, launcher):
@@ -87,6 +89,7 @@ def test_optuna_minimises_the_valid_perplexity_that_the_task_returns(tmp_path, l
     assert best["best_value"] == min(ppls)
 
 
+@pytest.mark.slow
 @needs("hydra_submitit_launcher")
 def test_a_job_of_submitits_that_is_warned_saves_and_is_queued_again(tmp_path):
     process = start(

@@ -85,6 +85,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_own_sweeps_experiments_and_heads_reach_the_runs_and_the_workers(folder):
     planned = typed(
         folder, "train", *OWN, "multirun_sweeps=two_seeds", "hydra/launcher=workers", "seed=1"
@@ -129,6 +130,7 @@ def test_an_own_sweep_that_sets_options_outside_its_axes_is_refused(folder, name
     assert message in refused.stderr
 
 
+@pytest.mark.slow
 def test_the_name_of_an_own_configuration_reaches_the_runs(folder):
     line = ["--config-dir", "mine", "--config-name", "short", "--multirun"]
     # in new processes, with imports of their own: the sweep's, its check's, its point's

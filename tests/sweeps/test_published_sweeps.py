@@ -143,6 +143,7 @@ def corpora(folder) -> str:
     return f"data.root={folder}"
 
 
+@pytest.mark.slow
 def test_every_point_of_the_largest_sweep_is_checked_in_seconds(composer, tmp_path):
     lines = lines_of("fair_comparison_stage2", corpora(tmp_path))
     began = time.process_time()
@@ -156,6 +157,7 @@ def test_every_point_of_the_largest_sweep_is_checked_in_seconds(composer, tmp_pa
     assert not any(point.error for point in found)
 
 
+@pytest.mark.slow
 def test_a_point_of_every_kind_composes_as_hydra_would(composer, tmp_path):
     typed = corpora(tmp_path), "trunk.hidden_dim=24"
     published = ("seeds_penn", "mos_experts", "mos_latent_dropout", "gss_grid_wt2")

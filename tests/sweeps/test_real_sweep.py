@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import look_at
 from lmkit.runs.metrics import MetricsFile
@@ -75,6 +77,7 @@ def is_training(run: RunFolder) -> bool:
     return run.lock.exists() and "seconds_per_epoch" in MetricsFile(run.metrics).latest()
 
 
+@pytest.mark.slow
 def test_killed_failing_and_started_again(tmp_path):
     line = ["optimizer.lr=20,1e30", "max_epochs=60", "sweep.retries=1"]
     packed = ["hydra/launcher=packed", "hydra.launcher.runs=2", "hydra.launcher.devices=[]"]
@@ -102,6 +105,7 @@ def test_killed_failing_and_started_again(tmp_path):
     assert "2 runs: 1 done, 1 failed" in table
 
 
+@pytest.mark.slow
 def test_the_same_line_after_kills_finishes_with_the_bits_of_a_sweep_left_alone(tmp_path):
     line = ["seed=1,2", "max_epochs=20"]
     first = sweep(tmp_path, *line)

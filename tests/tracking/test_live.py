@@ -190,6 +190,7 @@ print("went on")
 """
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_the_process_of_wandb_is_ended(finished: RunFolder):
     """As a scheduler does that sends its signal to every process of a job."""
     process = subprocess.Popen(

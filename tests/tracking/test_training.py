@@ -6,6 +6,8 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from lmkit.cli import sweep as command
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
@@ -56,6 +58,7 @@ def synced(run: RunFolder, folder: Path, monkeypatch) -> dict:
     return inspect(record)
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_rebuilt_as_if_it_had_never_been_killed(tmp_path, monkeypatch):
     killed = train(tmp_path / "killed", kill=True)
     whole = train(tmp_path / "whole", kill=False)

@@ -70,6 +70,41 @@ def test_every_number_of_its_text_is_one_of_a_table(study):
     assert study.filled(study.FIRST_SCREEN, known) in readme
 
 
+def test_what_its_text_says_follows_from_its_tables(study):
+    """Sentence by sentence, what the numbers in them are said to mean."""
+    known = study.tables()
+    heads, against, pairs = (known[key] for key in ("performance", "significance", "pairs"))
+    contexts = "Press rank (10,000 contexts) mean"
+    interval = "95 % interval, method"
+    for head in ("SS", "MoC", "GSS"):
+        assert against[head][f"{interval} high"] < 0
+        assert against[head]["p, Student, Holm"] <= against["MoC"]["p, Student, Holm"]
+    assert against["LMS-PLIF"][f"{interval} low"] < 0 < against["LMS-PLIF"][f"{interval} high"]
+    ranks = {head: row[contexts] for head, row in heads.items()}
+    assert ranks["MoC"] == ranks["Softmax"] == 64 + 2
+    assert max(ranks, key=ranks.__getitem__) == "GSS"
+    assert sorted(ranks, key=ranks.__getitem__)[-2] == "SS"
+    equal = pairs["GSS / MoC"]
+    assert equal[f"{interval} low"] < 0 < equal[f"{interval} high"]
+    assert pairs["SS / GSS"][f"{interval} high"] < 0
+    assert {row["seeds"] for row in heads.values()} == {3}
+    correlation = known["correlation"]["all heads, pooled"]
+    assert correlation["95 % interval of r, Fisher low"] < 0
+    assert correlation["95 % interval of r, Fisher high"] > 0
+    assert correlation["p of ρ"] > 0.05
+
+
+def test_the_order_over_the_epochs_is_as_its_text_says(study):
+    order = study.tables()["order"]
+
+    def places(share: int) -> list[str]:
+        return sorted(order, key=lambda head: order[head][f"after {share} % place"])
+
+    assert places(80) == ["SS", "GSS", "MoC", "LMS-PLIF", "Softmax"]
+    assert places(90) == places(100) == ["SS", "MoC", "GSS", "LMS-PLIF", "Softmax"]
+    assert all(run["best epoch"] == 10 for run in study.tables()["runs"].values())
+
+
 def test_a_template_takes_cells_by_their_row_and_column(study, tmp_path):
     table, template = tmp_path / "penn_t.csv", tmp_path / "README.template.md"
     table.write_text("head,measure,ours mean\nSS,ppl,1234.5\nSS,rank,-7\nGSS,ppl,\n")

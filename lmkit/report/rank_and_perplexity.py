@@ -335,7 +335,8 @@ def head_means(points: Sequence[RankedGroup]) -> list[RankedGroup]:
     are too few.
     """
     heads = _by_head(points)
-    if len(heads) in (*range(FEWEST_POINTS), len(points)) or len({p.trunk for p in points}) > 1:
+    has_several = len(heads) < len(points)
+    if not has_several or len(heads) < FEWEST_POINTS or len({p.trunk for p in points}) > 1:
         return []
     return [
         of_head[0]._replace(

@@ -23,7 +23,7 @@ from lmkit.comparison.published_runs import (
     not_as_published,
     published_of,
 )
-from lmkit.comparison.ranks import published_rank_contexts, rank_contexts, ranks_at
+from lmkit.comparison.ranks import EPSILONS, published_rank_contexts, rank_contexts, ranks_at
 from lmkit.comparison.run_files import RANK, Files, Measurement
 from lmkit.errors.user_error import require_choice
 from lmkit.presentation.checkpoint_curves import checkpoint_curves, has_curves
@@ -54,7 +54,6 @@ _MEASURES = {
     "condition": "condition",
 }
 _PRESS, _TEST_PPL, _PUBLISHED = "Press rank", "test perplexity", "  published"  # rows of a table
-_EPSILONS = {"0.001": "1e−3", "0.0001": "1e−4", "1e-05": "1e−5"}
 _SHOWN = 8
 
 
@@ -317,7 +316,7 @@ def _rank_table(study: Study, files: Files, contexts: int) -> Table:
         Column("Press rank", ("mean", "sd")),
         Column("Press rank, published", is_optional=True),
     ]
-    for name in _EPSILONS.values():
+    for name in EPSILONS.values():
         columns += [
             Column(f"{name}-effective rank", ("mean", "sd")),
             Column(f"{name}, published", is_optional=True),
@@ -363,7 +362,7 @@ def _rank_row(
 
     cells = [word(group.label), whole(len(measured)), mean(0, "press_rank")]
     cells.append(published(facts.press_rank if facts else None))
-    for epsilon in _EPSILONS:
+    for epsilon in EPSILONS:
         cells.append(mean(0, "effective_rank", epsilon))
         cells.append(published(facts.effective_rank.get(epsilon) if facts else None))
     cells += [mean(1, "entropy_rank"), mean(3, "stable_rank")]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from lmkit.comparison.cells import joined
 from lmkit.comparison.groups import (
     Experiments,
     Group,
@@ -33,7 +34,6 @@ from lmkit.presentation.published import (
     published_run,
     published_section,
 )
-from lmkit.presentation.tables import listed
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.identity import identity, without_defaults
 from lmkit.runs.names import FINETUNE
@@ -165,32 +165,28 @@ def not_as_published(whose: Iterable[tuple[str, Published | None]]) -> list[str]
     Args:
         whose: labels of groups, and what was published of them.
     """
-    others = {label: each for label, each in whose if each is not None and each.differences}
-    common = _of_all([each.differences for each in others.values()])
-    if len(others) < 2 or not common:
+    others = [(label, each) for label, each in whose if each is not None and each.differences]
+    if len(others) < 2:
         return [
             note
-            for label, each in others.items()
+            for label, each in others
             for note in differs(label, each.experiment, each.differences)
         ]
-    experiments = listed(dict.fromkeys(each.experiment for each in others.values()))
-    notes = [
-        f"{listed(others)} are not {experiments} as published, so that the figures do not "
-        f"compare: {'; '.join(common)}"
-    ]
+    first = others[0][1].differences
+    common = [line for line in first if all(line in each.differences for _, each in others)]
+    experiments = joined(f"{label} ({each.experiment})" for label, each in others)
+    notes = [f"{experiments} are not as published, so that the figures do not compare"]
+    if common:
+        notes[0] += f": {'; '.join(common)}"
     of_some: dict[tuple[str, ...], list[str]] = {}
-    for label, each in others.items():
+    for label, each in others:
         rest = tuple(line for line in each.differences if line not in common)
         of_some.setdefault(rest, []).append(label)
+    also = " also" if common else ""
     notes += [
-        f"{listed(labels)} also: {'; '.join(rest)}" for rest, labels in of_some.items() if rest
+        f"{joined(labels)}{also}: {'; '.join(rest)}" for rest, labels in of_some.items() if rest
     ]
     return notes
-
-
-def _of_all(lists: Sequence[Sequence[str]]) -> list[str]:
-    """What stands in every list, in the order of the first."""
-    return [line for line in lists[0] if all(line in each for each in lists)] if lists else []
 
 
 def differs(label: str, experiment: str, differences: Sequence[str]) -> list[str]:

@@ -14,6 +14,8 @@ from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_section
 from lmkit.runs.finished import FinishedRun
 
+EPSILONS = {"0.001": "1e−3", "0.0001": "1e−4", "1e-05": "1e−5"}  # of effective ranks, as shown
+
 
 def ranks_on_test(run: FinishedRun, files: Files) -> dict[int, int]:
     """The ranks of a run that are resolved, by the number of test contexts."""

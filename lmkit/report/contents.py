@@ -25,7 +25,8 @@ from lmkit.report.performance import performance
 from lmkit.report.pretrained_models import pretrained_models
 from lmkit.report.published_hyperparameters import published_hyperparameters
 from lmkit.report.published_perplexities import published_perplexities
-from lmkit.report.rank_and_perplexity import Window, rank_and_perplexity
+from lmkit.report.rank_and_perplexity import rank_and_perplexity
+from lmkit.report.rank_correlations import Window
 from lmkit.report.rank_gradient_perplexity import rank_gradient_perplexity
 from lmkit.report.runs_section import runs_section
 from lmkit.report.summary import summary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 
 from lmkit.comparison.groups import Group, Study
@@ -18,14 +19,13 @@ def order_over_epochs(study: Study, files: Files) -> list[Table]:
     }
     if len(means) < 2:
         return []
-    by_share = list(zip(*means.values(), strict=True))
-    rows: list[Row] = []
-    for group, values in means.items():
-        cells = []
-        for value, every in zip(values, by_share, strict=True):
-            place = 1 + sum(other < value for other in every)
-            cells.append(Cell(f"{decimal(value, 2)} ({place})", (value, place)))
-        rows.append([group.label, len(group.runs), *cells])
+    *by_share, raw = zip(*means.values(), strict=True)
+    averages = raw != by_share[-1]
+    shown = [*by_share, raw] if averages else by_share
+    rows: list[Row] = [
+        [group.label, len(group.runs), *(_cell(values[i], values) for values in shown)]
+        for i, group in enumerate(means)
+    ]
     pairs = list(combinations(range(len(means)), 2))
     discordant = [  # pairs whose order is not that at the end
         sum((each[i] < each[j]) != (by_share[-1][i] < by_share[-1][j]) for i, j in pairs)
@@ -38,23 +38,38 @@ def order_over_epochs(study: Study, files: Files) -> list[Table]:
         f"{_PERCENT[-2]} % of the epochs than at the end, and {discordant[-3]:,} after "
         f"{_PERCENT[-3]} %."
     )
+    if averages:
+        caption += (
+            " From the switch on, valid perplexity is of averaged weights; the last column is not."
+        )
     columns: list[Heading] = [
         "head",
         "seeds",
         *(Column(f"after {percent} %", ("mean", "place")) for percent in _PERCENT),
+        *([Column("after 100 %, not averaged", ("mean", "place"))] if averages else []),
     ]
     title = "Order of the groups over the epochs"
     return [Table("order", title, caption, columns, rows)]
 
 
+def _cell(value: float, every: Sequence[float]) -> Cell:
+    place = 1 + sum(other < value for other in every)
+    return Cell(f"{decimal(value, 2)} ({place})", (value, place))
+
+
 def _means_over_epochs(group: Group, files: Files) -> list[float] | None:
-    """Valid perplexity after each share; None where a run's `metrics.csv` does not have it."""
+    """Valid perplexity after each share, and at the end that of the weights before averaging.
+
+    Returns: None where a run's `metrics.csv` does not have it.
+    """
     by_run = []
     for run in group.runs:
-        known = {row["epoch"]: row["valid/ppl"] for row in files.epochs(run)}
+        rows = files.epochs(run)
+        known = {row["epoch"]: row["valid/ppl"] for row in rows}
         last = int(max(known, default=0))
         at = [-(-percent * last // 100) for percent in _PERCENT]
         if not all(epoch in known for epoch in at):
             return None
-        by_run.append([known[epoch] for epoch in at])
+        raw = rows[-1].get("valid/ppl_raw", rows[-1]["valid/ppl"])
+        by_run.append([*(known[epoch] for epoch in at), raw])
     return [sum(values) / len(by_run) for values in zip(*by_run, strict=True)]

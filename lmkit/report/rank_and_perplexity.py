@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,11 +11,7 @@ from matplotlib.figure import Figure
 
 from lmkit.comparison.cells import seeds_in_words
 from lmkit.comparison.correlation import (
-    FEWEST_FOR_INTERVAL,
     FEWEST_POINTS,
-    WithinCorrelation,
-    correlate,
-    correlate_within,
 )
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.published_runs import corpus_prefix, differences_from
@@ -23,7 +19,6 @@ from lmkit.comparison.ranks import (
     published_rank_contexts,
     rank_contexts,
     ranked_alone,
-    ranks_at,
 )
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError, require_number
@@ -38,40 +33,11 @@ from lmkit.presentation.style import (
     label_points,
     legend_below,
 )
-from lmkit.presentation.tables import (
-    Column,
-    Heading,
-    Row,
-    Table,
-    absent,
-    interval,
-    number,
-    p_value,
-)
 from lmkit.report.gss_heat_maps import C, K, c_and_k, groups_over_c_and_k, heat_maps, signed
 from lmkit.report.heads_on_trunks import heads_on_trunks
-
-Window = tuple[float, float]
-
-_BY_OUTCOME = ", by outcome"  # how the row of a window is marked
-
-
-class RankedRun(NamedTuple):
-    """One run."""
-
-    rank: float
-    test_ppl: float
-    label: str
-
-
-class RankedGroup(NamedTuple):
-    """The means over the runs of a group: one point of a correlation, however many its seeds."""
-
-    rank: float
-    test_ppl: float
-    head: str  # with its trunk where there are several
-    trunk: str
-    runs: int
+from lmkit.report.rank_correlations import Window, rank_correlations
+from lmkit.report.rank_measures import rank_measures
+from lmkit.report.ranked_points import RankedRun, ranked_groups, ranked_runs
 
 
 def perplexity_window(option: object) -> Window | None:
@@ -121,42 +87,13 @@ def rank_and_perplexity(study: Study, files: Files, window: Window | None) -> Se
         "Rank against perplexity",
         "Does a higher rank of log P come with a lower perplexity?",
         [
-            *_correlations(study, of_gss, of_all, window, published, differences),
+            *rank_correlations(study, of_gss, of_all, window, published, differences),
+            *rank_measures(study, files, contexts),
             *drawings,
             *heat_maps(study, gss, files, contexts),
         ],
         missing,
     )
-
-
-def ranked_groups(groups: Sequence[Group], files: Files, contexts: int | None) -> list[RankedGroup]:
-    """Means over the runs that have a rank over so many test contexts, a point for each group."""
-    points = []
-    for alike in heads_on_trunks(groups):
-        for group in alike.groups:
-            runs = ranked_runs([group], files, contexts)
-            if runs:
-                rank, test_ppl = (float(np.mean([run[i] for run in runs])) for i in (0, 1))
-                trunk = group.names.trunk
-                points.append(RankedGroup(rank, test_ppl, alike.name, trunk, len(runs)))
-    return points
-
-
-def ranked_runs(
-    groups: Sequence[Group],
-    files: Files,
-    contexts: int | None,
-    label: Callable[[Group], str] = lambda group: group.label,
-) -> list[RankedRun]:
-    """The runs that have a rank over so many test contexts."""
-    points = []
-    for group in groups:
-        ranks = ranks_at(group, files, contexts)
-        for run in group.runs:
-            test_ppl = run.metric("test_ppl")
-            if run.name in ranks and test_ppl is not None:
-                points.append(RankedRun(ranks[run.name], test_ppl, label(group)))
-    return points
 
 
 def _c_and_k_label(group: Group) -> str:
@@ -182,208 +119,6 @@ def _grid_differences(
     config = study.experiments(f"{prefix}_gss")
     of_settings = (differences_from(group, study, config, but_for=(C, K)) for group in groups[:1])
     return [*differences, *(line for lines in of_settings for line in lines)]
-
-
-_COLUMNS: list[Heading] = [
-    "groups",
-    "test perplexities",
-    "points",
-    "runs",
-    "Pearson's r",
-    Column("95 % interval of r, Fisher", ("low", "high")),
-    "Spearman's ρ",
-    "p of ρ",
-    Column("95 % interval of ρ, bootstrap", ("low", "high"), is_optional=True),
-    Column("r, published", is_optional=True),
-]
-
-
-def _correlations(
-    study: Study,
-    of_gss: Sequence[RankedGroup],
-    of_all: Sequence[RankedGroup],
-    window: Window | None,
-    published: Mapping[str, Any],
-    differences: Sequence[str],
-) -> list[Table]:
-    as_published = {} if differences else published
-    rows = [
-        *_rows_with_window("GSS over (c, k)", of_gss, window, as_published),
-        *_rows_with_window("all heads, pooled", of_all, window, {}),
-        *(
-            _correlation_row(f"all heads, {trunk}", "all", points, None)
-            for trunk, points in by_trunk(of_all).items()
-        ),
-    ]
-    if not rows:
-        return []
-    notes = [
-        "a point is a group: the means over its runs, which differ by their seed alone; seeds are "
-        "not independent points",
-        f"p of ρ: below {FEWEST_FOR_INTERVAL} points exact, over all permutations, else of "
-        "Student's t; ρ has an interval from "
-        f"{FEWEST_FOR_INTERVAL} points on, unless they are in perfect order: resamples of fewer "
-        "say nothing of it",
-    ]
-    for row, note in _rows_of_heads(of_all):
-        rows.append(row)
-        notes.append(note)
-    notes += _window_notes(rows, window)
-    if len(of_gss) >= FEWEST_POINTS and published and differences:
-        notes.append(
-            "the runs over (c, k) are not the published grid, so that no published r stands "
-            f"beside theirs: {'; '.join(differences)}"
-        )
-    caption = f"Correlation of Press rank and test perplexity on {study.short}."
-    if as_published:
-        source = published_section("rank_and_perplexity")["source"]
-        caption += f" Published: {source}, one seed a point."
-    return [Table("correlation", "Correlation", caption, _COLUMNS, rows, notes)]
-
-
-def _rows_of_heads(points: Sequence[RankedGroup]) -> Iterator[tuple[Row, str]]:
-    """Between heads and within them, where one has several points; each with its note."""
-    of_heads, within = head_means(points), _within_heads_row(points)
-    if of_heads:
-        row = _correlation_row("between heads", "all", of_heads, None)
-        yield row, "between heads: each head is one point, the mean over its groups"
-    if within is not None:
-        on_a_trunk = " on each trunk" if len({point.trunk for point in points}) > 1 else ""
-        yield (
-            within,
-            f"within heads: of each head{on_a_trunk} with at least two points, how rank and "
-            "perplexity deviate from that head's means (partial correlation, Fisher's interval); "
-            "pooled, differences between heads count too",
-        )
-
-
-def _rows_with_window(
-    name: str, points: Sequence[RankedGroup], window: Window | None, published: Mapping[str, Any]
-) -> list[Row]:
-    """Of all points, and of those within the window where it leaves some out."""
-    rows = []
-    if len(points) >= FEWEST_POINTS:
-        rows.append(_correlation_row(name, "all", points, published.get("pearson")))
-    if window is None:
-        return rows
-    low, high = window
-    within = [point for point in points if low <= point.test_ppl <= high]
-    if FEWEST_POINTS <= len(within) < len(points):
-        span = f"{low:g} to {high:g}{_BY_OUTCOME}"
-        is_published = window == tuple(published.get("window", ()))
-        r = published["pearson_in_window"] if is_published else None
-        rows.append(_correlation_row(name, span, within, r, with_intervals=False))
-    return rows
-
-
-def _window_notes(rows: Sequence[Row], window: Window | None) -> list[str]:
-    """What a window does to a correlation, or why its row is not there."""
-    if any(str(row[1]).endswith(_BY_OUTCOME) for row in rows):
-        return [
-            "a window leaves points out by test perplexity itself, the outcome: what is left tells "
-            "of itself alone, so neither interval nor p is given"
-        ]
-    if window is None:
-        return []
-    return [
-        f"where the window {window[0]:g} to {window[1]:g} is not listed, it leaves out no "
-        "point, or all but two: window=[low,high] sets another"
-    ]
-
-
-def _correlation_row(
-    name: str,
-    span: str,
-    points: Sequence[RankedGroup],
-    published: float | None,
-    with_intervals: bool = True,
-) -> Row:
-    correlation = correlate([p.rank for p in points], [p.test_ppl for p in points])
-    intervals = [
-        interval(correlation.pearson_low, correlation.pearson_high),
-        interval(correlation.spearman_low, correlation.spearman_high),
-    ]
-    of_r, of_rho = intervals if with_intervals else (absent(2), absent(2))
-    p = correlation.p_spearman if with_intervals else None
-    return [
-        name,
-        span,
-        correlation.n,
-        sum(point.runs for point in points),
-        number(correlation.pearson, 3),
-        of_r,
-        number(correlation.spearman, 3),
-        p_value(p),
-        of_rho,
-        number(published),
-    ]
-
-
-def by_trunk(points: Sequence[RankedGroup]) -> dict[str, list[RankedGroup]]:
-    """The points of each trunk that has enough; none where all are of one trunk."""
-    found: dict[str, list[RankedGroup]] = {}
-    for point in points:
-        found.setdefault(point.trunk, []).append(point)
-    several = len(found) > 1
-    return {k: found[k] for k in sorted(found) if several and len(found[k]) >= FEWEST_POINTS}
-
-
-def head_means(points: Sequence[RankedGroup]) -> list[RankedGroup]:
-    """A point for each head, so that one with many groups counts once.
-
-    Returns: none where heads are points already, where they are on several trunks, or where they
-    are too few.
-    """
-    heads = _by_head(points)
-    has_several = len(heads) < len(points)
-    if not has_several or len(heads) < FEWEST_POINTS or len({p.trunk for p in points}) > 1:
-        return []
-    return [
-        of_head[0]._replace(
-            rank=float(np.mean([point.rank for point in of_head])),
-            test_ppl=float(np.mean([point.test_ppl for point in of_head])),
-            runs=sum(point.runs for point in of_head),
-        )
-        for of_head in heads
-    ]
-
-
-def correlate_within_heads(points: Sequence[RankedGroup]) -> WithinCorrelation | None:
-    """Of heads with several points (on one trunk); None where there are too few of them."""
-    heads = _heads_with_several(points)
-    return correlate_within(
-        [[point.rank for point in of_head] for of_head in heads],
-        [[point.test_ppl for point in of_head] for of_head in heads],
-    )
-
-
-def _heads_with_several(points: Sequence[RankedGroup]) -> list[list[RankedGroup]]:
-    return [of_head for of_head in _by_head(points) if len(of_head) > 1]
-
-
-def _by_head(points: Sequence[RankedGroup]) -> list[list[RankedGroup]]:
-    by_head: dict[str, list[RankedGroup]] = {}
-    for point in points:
-        by_head.setdefault(point.head, []).append(point)
-    return list(by_head.values())
-
-
-def _within_heads_row(points: Sequence[RankedGroup]) -> Row | None:
-    correlation = correlate_within_heads(points)
-    if correlation is None:
-        return None
-    return [
-        f"within heads ({correlation.sets})",
-        "all",
-        correlation.n,
-        sum(point.runs for of_head in _heads_with_several(points) for point in of_head),
-        number(correlation.pearson, 3),
-        interval(correlation.low, correlation.high),
-        None,
-        None,
-        absent(2),
-        None,
-    ]
 
 
 def _axes_of_rank(size: tuple[float, float], contexts: int | None) -> tuple[Figure, Axes]:

@@ -13,7 +13,7 @@ from lmkit.comparison.groups import Study
 from lmkit.comparison.ranks import rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.tables import counted, decimal, interval
-from lmkit.report.rank_and_perplexity import (
+from lmkit.report.ranked_points import (
     RankedGroup,
     by_trunk,
     correlate_within_heads,
@@ -136,4 +136,4 @@ def _between_heads(points: Sequence[RankedGroup]) -> str:
     if found.pearson is None or found.spearman is None:
         return ""
     r = pearson_in_words(found.pearson, found.pearson_low, found.pearson_high)
-    return f"; between heads, over the means of {found.n}, {r} and {spearman_in_words(found)}"
+    return f"; between heads, over the means of {found.n} heads, {r} and {spearman_in_words(found)}"

@@ -63,20 +63,37 @@ def test_what_is_not_as_published_is_told(tmp_path, make_run, study_of):
     assert differences(study) == ["first 200,000 tokens of the training text (all)"]
 
 
-def test_what_all_groups_differ_in_is_told_once(tmp_path, make_run, study_of):
-    def notes() -> list[str]:
-        study, _ = study_of(tmp_path)
-        return not_as_published((group.label, published_of(group, study)) for group in study.groups)
+def notes(study) -> list[str]:
+    return not_as_published((group.label, published_of(group, study)) for group in study.groups)
 
+
+def test_what_all_groups_differ_in_is_told_once(tmp_path, make_run, study_of):
+    make_run(tmp_path, 1, transform="outside", options={"optimizer.lr": 5})  # published nowhere
+    assert notes(study_of(tmp_path, "cube")[0]) == []
     make_run(tmp_path, 1, options={"optimizer.lr": 5})
-    do_not = "as published, so that the figures do not compare: optimizer.lr=5 (20)"
-    assert notes() == [f"Softmax is not penn_softmax {do_not}"]
+    assert notes(study_of(tmp_path)[0]) == [
+        "Softmax is not penn_softmax as published, so that the figures do not compare: "
+        "optimizer.lr=5 (20)"
+    ]
     make_run(tmp_path, 1, transform="gss", options={"optimizer.lr": 5, "trunk.input_dropout": 0})
     make_run(tmp_path, 1, mixture="softmaxes", options={"optimizer.lr": 5})
-    make_run(tmp_path, 1, transform="outside", options={"optimizer.lr": 5})  # published nowhere
-    assert notes() == [
-        f"Softmax, GSS and MoS are not penn_softmax, penn_gss and penn_mos {do_not}",
+    assert notes(study_of(tmp_path)[0]) == [
+        "Softmax (penn_softmax), GSS (penn_gss) and MoS (penn_mos) are not as published, so that "
+        "the figures do not compare: optimizer.lr=5 (20)",
         "GSS also: trunk.input_dropout=0 (0.4)",
+    ]
+
+
+def test_groups_that_share_no_difference_are_told_apart(tmp_path, make_run, study_of):
+    for head in ("identity", "gss"):
+        make_run(tmp_path, 1, transform=head, options={"optimizer.lr": 5})
+    make_run(tmp_path, 1, mixture="softmaxes", options={"trunk.input_dropout": 0})
+    make_run(tmp_path, 1, mixture="softmaxes", trigger="nt")  # as published
+    assert notes(study_of(tmp_path)[0]) == [
+        "Softmax (penn_softmax), GSS (penn_gss) and MoS (input dropout=0, ET 200) (penn_mos) are "
+        "not as published, so that the figures do not compare",
+        "Softmax and GSS: optimizer.lr=5 (20)",
+        "MoS (input dropout=0, ET 200): trunk.input_dropout=0 (0.4)",
     ]
 
 

@@ -33,6 +33,23 @@ def test_places_are_those_of_means_after_shares_of_the_epochs(tmp_path, make_run
     assert "and 1 after 80 %" in table.caption
 
 
+def test_what_averaging_does_to_the_order_is_told(tmp_path, make_run):
+    for transform, raw in (("identity", 44.0), ("gss", 49.0)):
+        run = make_run(tmp_path, 1, 55.0, 402, transform=transform)
+        perplexities = SOFTMAX if transform == "identity" else GSS
+        rows = [f"{10 * i},{i},{ppl}," for i, ppl in enumerate(perplexities, 1)]
+        rows[-1] += str(raw)
+        lines = ["step,epoch,valid/ppl,valid/ppl_raw", *rows]
+        (run / "metrics.csv").write_text("\n".join(lines) + "\n")
+    runs = select_runs("runs", str(tmp_path)).runs
+    (study,), _ = studies(runs, "softmax", experiment_config)
+    (table,) = order_over_epochs(study, Files())
+    assert [column.name for column in table.columns][-1] == "after 100 %, not averaged"
+    places = {row[0].text: (row[-2].values, row[-1].values) for row in table.rows}
+    assert places == {"Softmax": ((42, 2), (44, 1)), "GSS": ((40, 1), (49, 2))}
+    assert table.caption.endswith("of averaged weights; the last column is not.")
+
+
 def test_one_group_has_no_order(tmp_path, make_run):
     make_run(tmp_path, 1, 55.0, 402)
     runs = select_runs("runs", str(tmp_path)).runs

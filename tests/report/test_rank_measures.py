@@ -1,0 +1,61 @@
+"""The correlation of test perplexity with every measure of the rank of log P."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+from lmkit.cli.entry import experiment_config
+from lmkit.comparison.groups import Study, studies
+from lmkit.comparison.run_files import Files
+from lmkit.report.rank_measures import rank_measures
+from lmkit.runs.checksums import checked_json, parse_json
+from lmkit.runs.selection import select_runs
+
+HEADS = {"identity": (58.0, 402, 40), "gss": (57.0, 9000, 60), "outside": (56.0, 500, 90)}
+
+
+def study_of(root: Path) -> Study:
+    (study,), _ = studies(select_runs("runs", str(root)).runs, "softmax", experiment_config)
+    return study
+
+
+@pytest.fixture
+def three_heads(tmp_path, make_run) -> Path:
+    """Press's rank does not order them by perplexity, the effective one does."""
+    for transform, (ppl, rank, effective) in HEADS.items():
+        for seed, above in ((1, -1), (2, 1)):
+            run = make_run(tmp_path, seed, ppl + above, rank + 10 * above, transform=transform)
+            result = parse_json((run / "result.json").read_bytes())
+            result["metrics"]["test_spectrum"]["effective_rank"]["0.001"] = effective + above
+            (run / "result.json").write_bytes(checked_json(result))
+    return tmp_path
+
+
+def test_each_measure_is_correlated_over_the_means_of_the_heads(three_heads):
+    (table,) = rank_measures(study_of(three_heads), Files(), 10000)
+    rows = {row[0].text: [cell.values[0] for cell in row[1:]] for row in table.rows}
+    assert rows.keys() == {"Press rank", "1e−3-effective rank"}  # all others are the same here
+    perplexities, ranks, effective = zip(*HEADS.values(), strict=True)
+    for name, values in (("Press rank", ranks), ("1e−3-effective rank", effective)):
+        heads, r, _, rho, _ = rows[name]
+        assert heads == 3
+        assert r == pytest.approx(stats.pearsonr(values, perplexities).statistic)
+        assert rho == pytest.approx(stats.spearmanr(values, perplexities).statistic)
+    assert "10,000 test contexts of PTB" in table.caption
+
+
+def test_a_head_of_several_configurations_is_one_point(three_heads, make_run):
+    make_run(three_heads, 1, 61.0, 1000, transform="gss", changes={"transform.k": 1.25})
+    (table,) = rank_measures(study_of(three_heads), Files(), 10000)
+    press = {row[0].text: row for row in table.rows}["Press rank"]
+    r = stats.pearsonr([402, (9000 + 1000) / 2, 500], [58.0, (57 + 61) / 2, 56.0]).statistic
+    assert (press[1].values[0], press[2].values[0]) == (3, pytest.approx(r))
+
+
+def test_other_contexts_two_heads_and_several_trunks_have_none(three_heads, make_run):
+    assert rank_measures(study_of(three_heads), Files(), 5000) == []
+    make_run(three_heads, 1, 50.0, 900, trunk="Transformer", options={"trunk.hidden_dim": 100})
+    assert rank_measures(study_of(three_heads), Files(), 10000) == []

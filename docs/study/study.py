@@ -8,13 +8,14 @@
                                                docs/pictures/report.png
 
 The texts are README.md beside this script and, between two comments, the first screen of the
-project's README.md.
+project's README.md. A new configuration of a head renames its rows, GSS to GSS (c=−1.5, k=2.5) say:
+the templates have to follow, and `write` changes nothing until they do.
 
 What is kept of a run is what its numbers are read from: no checkpoints, no spectra of inner epochs,
-and not the folder in which its corpus lay. Every number in the texts comes from a table: a template
+and not the folder in which its corpus lay. Every result in the texts comes from a table: a template
 says `{table[row][column]:format}`, in Python's format language, where `table` is a file in
-tables/ without `penn_` and `.csv`. A row is called by its first cell, or where that names several
-by its first two, `head / measure`. `{finished}` is the number of runs.
+tables/ without `penn_` and `.csv`. A row is called by its first cell, or in a table where
+first cells occur twice by its first two, `head / measure`. `{finished}` is the number of runs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 import yaml
@@ -41,7 +41,7 @@ FILES = ("identity.json", "metrics.csv", "result.json", "train.log")
 TEMPLATE, README = FOLDER / "README.template.md", FOLDER / "README.md"
 FIRST_SCREEN, PROJECT = FOLDER / "first_screen.template", FOLDER.parents[1] / "README.md"
 BEGINS, ENDS = "<!-- docs/study/first_screen.template -->\n", "<!-- end -->\n"
-TITLE = "Does a head's rank go with its perplexity?"
+TITLE = "Does a head's rank predict its perplexity?"
 PREFIX = "penn_"  # of the report's files
 PAGE_BYTES = 2_000_000  # a larger page is left out
 PICTURE = FOLDER.parent / "pictures" / "report.png"
@@ -93,6 +93,11 @@ def write() -> None:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report"
         make_report(report)
+        known = tables(report / "tables")
+        texts = {
+            README: filled(TEMPLATE, known),
+            PROJECT: with_first_screen(PROJECT.read_text("utf-8"), known),
+        }
         for kind, ending in (("tables", "csv"), ("figures", "svg")):
             shutil.rmtree(FOLDER / kind, ignore_errors=True)
             (FOLDER / kind).mkdir()
@@ -103,9 +108,8 @@ def write() -> None:
             shutil.copy2(page, FOLDER)
         else:
             (FOLDER / page.name).unlink(missing_ok=True)
-    known = tables()
-    replace_text(README, filled(TEMPLATE, known))
-    replace_text(PROJECT, with_first_screen(PROJECT.read_text("utf-8"), known))
+    for path, text in texts.items():
+        replace_text(path, text)
 
 
 def make_report(out: Path) -> None:
@@ -114,17 +118,17 @@ def make_report(out: Path) -> None:
     subprocess.run([sys.executable, "-m", "lmkit", "report", *options], check=True)
 
 
-def tables() -> dict[str, Rows]:
-    """The report's tables, as they were written last."""
-    return {path.stem.removeprefix(PREFIX): rows_of(path) for path in (FOLDER / "tables").iterdir()}
+def tables(folder: Path = FOLDER / "tables") -> dict[str, Rows]:
+    """The report's tables in a folder; of the one here, as they were written last."""
+    return {path.stem.removeprefix(PREFIX): rows_of(path) for path in folder.glob("*.csv")}
 
 
 def rows_of(path: Path) -> Rows:
     """The rows of a table by their names, each a cell by its column."""
     with path.open(newline="", encoding="utf-8") as file:
         columns, *rows = csv.reader(file)
-    count = Counter(row[0] for row in rows)
-    names = [row[0] if count[row[0]] == 1 else " / ".join(row[:2]) for row in rows]
+    is_enough = len({row[0] for row in rows}) == len(rows)
+    names = [row[0] if is_enough else " / ".join(row[:2]) for row in rows]
     cells = [dict(zip(columns, map(number_or_text, row), strict=True)) for row in rows]
     return dict(zip(names, cells, strict=True))
 
@@ -140,7 +144,9 @@ def filled(template: Path, known: dict[str, Rows]) -> str:
     """A template with numbers in place of what names them; ends where one is unknown."""
     try:
         return template.read_text("utf-8").format(finished=len(known["runs"]), **known)
-    except (KeyError, ValueError) as error:
+    except KeyError as error:
+        sys.exit(f"error: {template} names a table, a row or a column that is not there: {error}")
+    except ValueError as error:
         sys.exit(f"error: {template}: {error}")
 
 
@@ -158,10 +164,12 @@ def draw_picture() -> None:
     browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if browser is None:
         sys.exit(f"error: none of {', '.join(BROWSERS)} is installed")
+    page = FOLDER / "index.html"
+    if not page.is_file():
+        sys.exit(f"error: {page} is not there: write it first")
     options = ("--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={WINDOW}")
-    page = (FOLDER / "index.html").as_uri()
     shot = f"--screenshot={PICTURE}"
-    subprocess.run([browser, *options, shot, page], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run([browser, *options, shot, page.as_uri()], check=True, stderr=subprocess.DEVNULL)
 
 
 def main() -> None:

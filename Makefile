@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 \
-  --dist=worksteal
+  --dist=worksteal --durations=5 --durations-min=10
 CAMPAIGN := $(BIN)/python -W ignore -m tests.faults.campaign --counted
 
 .PHONY: setup run test test-slow test-faults test-slurm bench lint

@@ -2,6 +2,8 @@
 
     python docs/study/study.py keep RUNS       copies what has finished in RUNS into docs/study/runs
     python docs/study/study.py restore RUNS    copies it back, so that only the rest is trained
+    python docs/study/study.py repeated RUNS   says whether runs trained anew in RUNS have the same
+                                               digits as those kept
     python docs/study/study.py write           writes the report's tables, figures and page, and
                                                the texts from their templates
     python docs/study/study.py picture         draws the top of the page with Chromium:
@@ -28,11 +30,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import yaml
 
 from lmkit.runs.atomic import replace_text
 from lmkit.runs.checksums import checked
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.spectrum_files import read_spectrum
 from lmkit.sweeps.quoting import quoted
 
 FOLDER = Path(__file__).resolve().parent
@@ -79,6 +83,29 @@ def copy_finished(source: Path, target: Path) -> int:
             whole.rename(copy)
         count += 1
     return count
+
+
+def differing(kept: Path, anew: Path) -> list[str]:
+    """What is not the same bits in two runs: metrics of the result, spectra of test."""
+    of_kept, of_anew = (RunFolder(run).read_result().metrics for run in (kept, anew))
+    names = {name for name in of_kept | of_anew if of_kept.get(name) != of_anew.get(name)}
+    for file in kept.glob("spectra/test_*.npz"):
+        one, other = (read_spectrum(run / "spectra" / file.name) for run in (kept, anew))
+        if not np.array_equal(one.singular_values_S, other.singular_values_S):
+            names.add(file.name)
+    return sorted(names)
+
+
+def compare(runs: Path) -> None:
+    """Prints for each finished run of a folder whether it is the kept one; fails where it is not."""
+    results = {}
+    for result in sorted(runs.glob("penn_study*/result.json")):
+        if (KEPT / result.parent.name).exists():
+            results[result.parent.name] = differing(KEPT / result.parent.name, result.parent)
+    for name, names in results.items():
+        print(f"{name}: {'other ' + ', '.join(names) if names else 'the same digits'}")
+    if not results or any(results.values()):
+        sys.exit(1 if results else f"error: {runs} has no finished run that is kept here")
 
 
 def config_of(run: Path) -> bytes:
@@ -177,8 +204,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("keep", "restore", "write", "picture"))
-    parser.add_argument("runs", nargs="?", type=Path, help="folder of runs, for keep and restore")
+    parser.add_argument("what", choices=("keep", "restore", "repeated", "write", "picture"))
+    parser.add_argument(
+        "runs", nargs="?", type=Path, help="folder of runs, for all but write and picture"
+    )
     arguments = parser.parse_args()
     if arguments.what == "write":
         write()
@@ -188,6 +217,8 @@ def main() -> None:
         parser.error(f"{arguments.what} needs the folder of runs")
     elif arguments.what == "keep":
         print(f"{copy_finished(arguments.runs, KEPT)} runs kept in {KEPT}")
+    elif arguments.what == "repeated":
+        compare(arguments.runs)
     else:
         print(f"{copy_finished(KEPT, arguments.runs)} runs restored in {arguments.runs}")
 

@@ -6,10 +6,12 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
+from lmkit.runs.spectrum_files import final_spectrum, read_spectrum, write_spectrum
 from tests.conftest import REPOSITORY
 
 
@@ -39,6 +41,27 @@ def test_what_is_kept_and_put_back_is_a_finished_run(study, make_run, tmp_path: 
     assert restored.folder.state() == "finished"
     assert restored.folder.read_config()["data"]["root"] is None
     assert not (back / run.name / "checkpoints").exists()
+
+
+def test_runs_trained_anew_are_compared_with_those_kept(
+    study, make_run, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(study, "KEPT", tmp_path / "kept")
+    for folder, ppl in (("kept", 131.7), ("same", 131.7), ("other", 131.8)):
+        run = make_run(tmp_path / folder, 1, ppl, 66, name="penn_study")
+    study.compare(tmp_path / "same")
+    assert capsys.readouterr().out == f"{run.name}: the same digits\n"
+    with pytest.raises(SystemExit) as left:
+        study.compare(tmp_path / "other")
+    assert left.value.code == 1
+    assert capsys.readouterr().out == f"{run.name}: other test_ppl, train_ppl, valid_ppl\n"
+    spectrum = final_spectrum(RunFolder(tmp_path / "same" / run.name))
+    write_spectrum(spectrum, np.geomspace(100.0, 1e-6, 400), read_spectrum(spectrum).measures)
+    with pytest.raises(SystemExit):
+        study.compare(tmp_path / "same")
+    assert capsys.readouterr().out == f"{run.name}: other {spectrum.name}\n"
+    with pytest.raises(SystemExit, match="no finished run"):
+        study.compare(tmp_path / "nowhere")
 
 
 def test_the_kept_runs_are_whole_and_of_the_tagged_code(study):

@@ -97,7 +97,7 @@ def differing(kept: Path, anew: Path) -> list[str]:
 
 
 def compare(runs: Path) -> None:
-    """Prints for each finished run of a folder whether it is the kept one; fails where it is not."""
+    """Prints of each finished run of a folder whether it is the kept one; exits 1 if one is not."""
     results = {}
     for result in sorted(runs.glob("penn_study*/result.json")):
         if (KEPT / result.parent.name).exists():

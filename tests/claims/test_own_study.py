@@ -8,6 +8,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
@@ -101,22 +102,43 @@ def test_what_its_text_says_follows_from_its_tables(study):
         return row["95 % interval, method low"], row["95 % interval, method high"]
 
     assert {row["seeds"] for row in heads.values()} == {3}
-    for head in ("SS", "MoC", "GSS"):
+    for head in ("MoS", "SS", "MoC", "GSS"):
         assert interval(against[head])[1] < 0
     low, high = interval(against["LMS-PLIF"])
     assert low < 0 < high
     ranks = {head: row["Press rank (10,000 contexts) mean"] for head, row in heads.items()}
+    perplexities = {head: row["test perplexity mean"] for head, row in heads.items()}
+    assert max(ranks, key=ranks.__getitem__) == "MoS"
+    assert min(perplexities, key=perplexities.__getitem__) == "MoS"
+    assert heads["MoC"]["parameters, M"] == heads["MoS"]["parameters, M"]
+    assert known["settings"]["MoC"] | {"head": "MoS"} == known["settings"]["MoS"]
+    assert interval(pairs["MoC / MoS"])[0] > 0
     assert ranks["MoC"] == ranks["Softmax"] == 64 + 2 < ranks["LMS-PLIF"]
     assert interval(pairs["LMS-PLIF / MoC"])[0] > 0
     assert ranks["GSS"] == pytest.approx(ranks["SS"], rel=0.05)
     assert interval(pairs["SS / GSS"])[1] < 0
-    of_measure = {name: abs(row["Spearman's ρ"]) for name, row in known["rank_measures"].items()}
+
+
+def test_what_its_text_says_of_measures_of_rank_follows_from_its_tables(study):
+    known = study.tables()
+    measures = known["rank_measures"]
+    assert len(measures) == 6
+    assert measures["Press rank"]["95 % interval of r, Fisher high"] < 0
+    of_measure = {name: abs(row["Spearman's ρ"]) for name, row in measures.items()}
     assert min(of_measure, key=of_measure.__getitem__) == "Press rank"
-    assert max(of_measure.values()) == of_measure["1e−3-effective rank"]
-    effective = {
-        head: row["1e−3-effective rank mean"] for head, row in known["ranks_10000"].items()
-    }
-    assert max(effective, key=effective.__getitem__) == "MoC"
+    assert max(of_measure, key=of_measure.__getitem__) == "1e−3-effective rank"
+    effective = [row["1e−3-effective rank mean"] for row in known["ranks_10000"].values()]
+    assert min(effective) == known["ranks_10000"]["Softmax"]["1e−3-effective rank mean"]
+    assert max(effective) == known["ranks_10000"]["MoS"]["1e−3-effective rank mean"]
+    without = [row for row in known["runs"].values() if row["head"] != "MoS"]
+    r = stats.pearsonr(
+        *([row[key] for row in without] for key in ("Press rank", "test perplexity"))
+    )
+    assert abs(r.statistic) < abs(measures["Press rank"]["Pearson's r"])
+
+
+def test_heads_at_the_published_size_differ_as_its_text_says(study):
+    known = study.tables()
     published = [known["published"][f"{head} / test perplexity"]["published mean"]
                  for head in ("Softmax", "SS", "GSS", "LMS-PLIF")]  # fmt: skip
     assert max(published[:3]) - min(published[:3]) < 0.1 < min(published[:3]) - published[3]
@@ -128,10 +150,11 @@ def test_the_order_over_the_epochs_is_as_its_text_says(study):
     def places(column: str) -> list[str]:
         return sorted(order, key=lambda head: order[head][f"{column} place"])
 
-    assert places("after 80 %") == ["SS", "GSS", "MoC", "LMS-PLIF", "Softmax"]
+    assert places("after 80 %") == ["MoS", "SS", "GSS", "MoC", "LMS-PLIF", "Softmax"]
     for column in ("after 90 %", "after 100 %"):
-        assert places(column) == ["SS", "MoC", "GSS", "LMS-PLIF", "Softmax"]
-    assert places("after 100 %, not averaged")[-1] == "MoC"
+        assert places(column) == ["MoS", "SS", "MoC", "GSS", "LMS-PLIF", "Softmax"]
+    raw = ["SS", "GSS", "MoS", "Softmax", "LMS-PLIF", "MoC"]
+    assert places("after 100 %, not averaged") == raw
     assert all(run["best epoch"] == 10 for run in study.tables()["runs"].values())
 
 

@@ -121,12 +121,6 @@ def seeds_in_words(groups: Iterable[Group]) -> str:
     return each
 
 
-def joined(names: Iterable[str]) -> str:
-    """`Softmax`, `Softmax and GSS`, `Softmax, SS and GSS`. Raises: ValueError for no name."""
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
-
-
 def listed(names: Iterable[str], limit: int = 8) -> str:
     """Names in a row; where there are many, the first and how many more there are."""
     every = list(names)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from lmkit.comparison.cells import joined
 from lmkit.comparison.groups import (
     Experiments,
     Group,
@@ -34,6 +33,7 @@ from lmkit.presentation.published import (
     published_run,
     published_section,
 )
+from lmkit.presentation.tables import joined
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.identity import identity, without_defaults
 from lmkit.runs.names import FINETUNE

@@ -181,6 +181,12 @@ def counted(count: int, one: str, several: str = "") -> str:
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
+def joined(names: Iterable[str]) -> str:
+    """`Softmax`, `Softmax and GSS`, `Softmax, SS and GSS`. Raises: ValueError for no name."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def decimal(value: float, digits: int) -> str:
     """With commas and a true minus sign."""
     if math.isnan(value):

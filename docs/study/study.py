@@ -2,7 +2,7 @@
 
     python docs/study/study.py keep RUNS       copies what has finished in RUNS into docs/study/runs
     python docs/study/study.py restore RUNS    copies it back, so that only the rest is trained
-    python docs/study/study.py repeated RUNS   says whether runs trained anew in RUNS have the same
+    python docs/study/study.py compare RUNS    says whether runs trained anew in RUNS have the same
                                                digits as those kept
     python docs/study/study.py write           writes the report's tables, figures and page, and
                                                the texts from their templates
@@ -16,8 +16,8 @@ the templates have to follow, and `write` changes nothing until they do.
 What is kept of a run is what its numbers are read from: no checkpoints, no spectra of inner epochs,
 and not the folder in which its corpus lay. Every result in the texts comes from a table: a template
 says `{table[row][column]:format}`, in Python's format language, where `table` is a file in
-tables/ without `penn_` and `.csv`. A row is called by its first cell, or in a table where
-first cells occur twice by its first two, `head / measure`. `{finished}` is the number of runs.
+tables/ without `penn_` and `.csv`. A row is named by its first cell, or, in a table where
+one occurs twice, by its first two: `head / measure`. `{finished}` is the number of runs.
 """
 
 from __future__ import annotations
@@ -97,15 +97,18 @@ def differing(kept: Path, anew: Path) -> list[str]:
 
 
 def compare(runs: Path) -> None:
-    """Prints of each finished run of a folder whether it is the kept one; exits 1 if one is not."""
-    results = {}
-    for result in sorted(runs.glob("penn_study*/result.json")):
-        if (KEPT / result.parent.name).exists():
-            results[result.parent.name] = differing(KEPT / result.parent.name, result.parent)
-    for name, names in results.items():
-        print(f"{name}: {'other ' + ', '.join(names) if names else 'the same digits'}")
-    if not results or any(results.values()):
-        sys.exit(1 if results else f"error: {runs} has no finished run that is kept here")
+    """Prints whether finished runs have the digits of those kept; exits 1 if one has not."""
+    both = [result.parent for result in sorted(runs.glob("penn_study*/result.json"))
+            if (KEPT / result.parent.name).exists()]  # fmt: skip
+    if not both:
+        sys.exit(f"error: {runs} has no finished run that is kept here")
+    others = 0
+    for run in both:
+        names = differing(KEPT / run.name, run)
+        others += bool(names)
+        print(f"{run.name}: {'other ' + ', '.join(names) if names else 'the same digits'}")
+    if others:
+        sys.exit(1)
 
 
 def config_of(run: Path) -> bytes:
@@ -154,8 +157,8 @@ def rows_of(path: Path) -> Rows:
     """The rows of a table by their names, each a cell by its column."""
     with path.open(newline="", encoding="utf-8") as file:
         columns, *rows = csv.reader(file)
-    is_enough = len({row[0] for row in rows}) == len(rows)
-    names = [row[0] if is_enough else " / ".join(row[:2]) for row in rows]
+    is_unique = len({row[0] for row in rows}) == len(rows)
+    names = [row[0] if is_unique else " / ".join(row[:2]) for row in rows]
     cells = [dict(zip(columns, map(number_or_text, row), strict=True)) for row in rows]
     return dict(zip(names, cells, strict=True))
 
@@ -204,7 +207,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("keep", "restore", "repeated", "write", "picture"))
+    parser.add_argument("what", choices=("keep", "restore", "compare", "write", "picture"))
     parser.add_argument(
         "runs", nargs="?", type=Path, help="folder of runs, for all but write and picture"
     )
@@ -217,7 +220,7 @@ def main() -> None:
         parser.error(f"{arguments.what} needs the folder of runs")
     elif arguments.what == "keep":
         print(f"{copy_finished(arguments.runs, KEPT)} runs kept in {KEPT}")
-    elif arguments.what == "repeated":
+    elif arguments.what == "compare":
         compare(arguments.runs)
     else:
         print(f"{copy_finished(KEPT, arguments.runs)} runs restored in {arguments.runs}")

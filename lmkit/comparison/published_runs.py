@@ -174,10 +174,10 @@ def not_as_published(whose: Iterable[tuple[str, Published | None]]) -> list[str]
         ]
     first = others[0][1].differences
     common = [line for line in first if all(line in each.differences for _, each in others)]
-    experiments = joined(f"{label} ({each.experiment})" for label, each in others)
-    notes = [f"{experiments} are not as published, so that the figures do not compare"]
-    if common:
-        notes[0] += f": {'; '.join(common)}"
+    whole = joined(label for label, _ in others)
+    theirs = joined(each.experiment for _, each in others)
+    note = f"{whole} are not {theirs} as published, so that the figures do not compare"
+    notes = [f"{note}: {'; '.join(common)}" if common else note]
     of_some: dict[tuple[str, ...], list[str]] = {}
     for label, each in others:
         rest = tuple(line for line in each.differences if line not in common)

@@ -20,9 +20,9 @@ from lmkit.presentation.tables import (
 )
 from lmkit.report.ranked_points import (
     RankedGroup,
+    between_heads,
     by_trunk,
     correlate_within_heads,
-    head_means,
     heads_with_several,
 )
 
@@ -42,6 +42,15 @@ _COLUMNS: list[Heading] = [
     Column("r, published", is_optional=True),
 ]
 
+_OF_ALL_ROWS = (
+    "a point is a group: the means over its runs, which differ by their seed alone; seeds are "
+    "not independent points",
+    f"p of ρ: below {FEWEST_FOR_INTERVAL} points exact, over all permutations, else of "
+    "Student's t; ρ has an interval from "
+    f"{FEWEST_FOR_INTERVAL} points on, unless they are in perfect order: resamples of fewer "
+    "say nothing of it",
+)
+
 
 def rank_correlations(
     study: Study,
@@ -51,6 +60,16 @@ def rank_correlations(
     published: Mapping[str, Any],
     differences: Sequence[str],
 ) -> list[Table]:
+    """Over the (c, k) of GSS, over all groups, on each trunk, between heads and within them.
+
+    Args:
+        of_gss, of_all: points of the groups of GSS over (c, k), and of all groups.
+        window: lowest and highest test perplexity; points outside are outliers.
+        published: correlations over (c, k), {} where there are none.
+        differences: in what the runs over (c, k) are not the published grid.
+
+    Returns: [] for fewer than three points.
+    """
     as_published = {} if differences else published
     rows = [
         *_rows_with_window("GSS over (c, k)", of_gss, window, as_published),
@@ -62,14 +81,7 @@ def rank_correlations(
     ]
     if not rows:
         return []
-    notes = [
-        "a point is a group: the means over its runs, which differ by their seed alone; seeds are "
-        "not independent points",
-        f"p of ρ: below {FEWEST_FOR_INTERVAL} points exact, over all permutations, else of "
-        "Student's t; ρ has an interval from "
-        f"{FEWEST_FOR_INTERVAL} points on, unless they are in perfect order: resamples of fewer "
-        "say nothing of it",
-    ]
+    notes = [*_OF_ALL_ROWS]
     of_heads, what_these_are = _of_heads(of_all)
     rows += of_heads
     notes += what_these_are
@@ -89,7 +101,7 @@ def rank_correlations(
 def _of_heads(points: Sequence[RankedGroup]) -> tuple[list[Row], list[str]]:
     """Between heads and within them, where one has several points; what these rows are."""
     rows, notes = [], []
-    if means := head_means(points):
+    if means := between_heads(points):
         rows.append(_correlation_row("between heads", "all", means, None))
         notes.append(
             "between heads: each head is one point, the mean over its groups; heads may differ in "

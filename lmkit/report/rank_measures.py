@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from lmkit.comparison.correlation import FEWEST_POINTS, correlate
+from lmkit.comparison.correlation import correlate
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.ranks import EPSILONS
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.tables import Column, Heading, Row, Table, interval, number, p_value
-from lmkit.report.heads_on_trunks import heads_on_trunks
+from lmkit.report.ranked_points import RankedGroup, head_means
 
 _MEASURES = {
     "Press rank": ("press_rank",),
@@ -31,30 +31,18 @@ _COLUMNS: list[Heading] = [
 
 
 def rank_measures(study: Study, files: Files, contexts: int | None) -> list[Table]:
-    """The correlation between heads by each measure; [] for fewer than three, or several trunks."""
-    heads = heads_on_trunks(study.groups)
-    if len(heads) < FEWEST_POINTS or len({group.names.trunk for group in study.groups}) > 1:
-        return []
+    """The correlation between heads by each measure.
+
+    Returns: [] for fewer than three heads, and for several trunks.
+    """
     rows: list[Row] = []
     for name, path in _MEASURES.items():
-        points = [
-            np.mean(of_groups, axis=0)
-            for head in heads
-            if (of_groups := [p for g in head.groups if (p := _point(g, files, contexts, path))])
-        ]
-        ranks, perplexities = ([float(point[i]) for point in points] for i in (0, 1))
-        found = correlate(ranks, perplexities)
+        points = (_point(group, files, contexts, path) for group in study.groups)
+        heads = head_means([point for point in points if point is not None])
+        found = correlate([head.rank for head in heads], [head.test_ppl for head in heads])
         if found.pearson is not None:
-            rows.append(
-                [
-                    name,
-                    found.n,
-                    number(found.pearson, 3),
-                    interval(found.pearson_low, found.pearson_high),
-                    number(found.spearman, 3),
-                    p_value(found.p_spearman),
-                ]
-            )
+            r = [number(found.pearson, 3), interval(found.pearson_low, found.pearson_high)]
+            rows.append([name, found.n, *r, number(found.spearman, 3), p_value(found.p_spearman)])
     if not rows:
         return []
     caption = (
@@ -67,7 +55,7 @@ def rank_measures(study: Study, files: Files, contexts: int | None) -> list[Tabl
 
 def _point(
     group: Group, files: Files, contexts: int | None, path: tuple[str, ...]
-) -> tuple[float, float] | None:
+) -> RankedGroup | None:
     """Means of a measure and of test perplexity over the runs that have both."""
     pairs = []
     for run in group.runs:
@@ -79,8 +67,8 @@ def _point(
                 pairs.append((value, test_ppl))
     if not pairs:
         return None
-    value, test_ppl = np.mean(pairs, axis=0)
-    return float(value), float(test_ppl)
+    rank, test_ppl = (float(mean) for mean in np.mean(pairs, axis=0))
+    return RankedGroup(rank, test_ppl, group.head.name, group.names.trunk, len(pairs))
 
 
 def _at(measures: Mapping[str, Any], path: tuple[str, ...]) -> float | None:

@@ -72,14 +72,12 @@ def by_trunk(points: Sequence[RankedGroup]) -> dict[str, list[RankedGroup]]:
 
 
 def head_means(points: Sequence[RankedGroup]) -> list[RankedGroup]:
-    """A point for each head, so that one with many groups counts once.
+    """A point for each head, the mean over its groups, so that one with many counts once.
 
-    Returns: none where heads are points already, where they are on several trunks, or where they
-    are too few.
+    Returns: none where heads are on several trunks, or too few to be correlated.
     """
     heads = _by_head(points)
-    has_several = len(heads) < len(points)
-    if not has_several or len(heads) < FEWEST_POINTS or len({p.trunk for p in points}) > 1:
+    if len(heads) < FEWEST_POINTS or len({point.trunk for point in points}) > 1:
         return []
     return [
         of_head[0]._replace(
@@ -89,6 +87,12 @@ def head_means(points: Sequence[RankedGroup]) -> list[RankedGroup]:
         )
         for of_head in heads
     ]
+
+
+def between_heads(points: Sequence[RankedGroup]) -> list[RankedGroup]:
+    """The means of the heads where one has several groups; none where they are points already."""
+    means = head_means(points)
+    return means if len(means) < len(points) else []
 
 
 def correlate_within_heads(points: Sequence[RankedGroup]) -> WithinCorrelation | None:

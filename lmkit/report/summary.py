@@ -15,9 +15,9 @@ from lmkit.comparison.run_files import Files
 from lmkit.presentation.tables import counted, decimal, interval
 from lmkit.report.ranked_points import (
     RankedGroup,
+    between_heads,
     by_trunk,
     correlate_within_heads,
-    head_means,
     ranked_groups,
 )
 
@@ -131,7 +131,7 @@ def _correlation(study: Study, files: Files) -> list[str]:
 
 
 def _between_heads(points: Sequence[RankedGroup]) -> str:
-    heads = head_means(points)
+    heads = between_heads(points)
     found = correlate([head.rank for head in heads], [head.test_ppl for head in heads])
     if found.pearson is None or found.spearman is None:
         return ""

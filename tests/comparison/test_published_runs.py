@@ -78,7 +78,7 @@ def test_what_all_groups_differ_in_is_told_once(tmp_path, make_run, study_of):
     make_run(tmp_path, 1, transform="gss", options={"optimizer.lr": 5, "trunk.input_dropout": 0})
     make_run(tmp_path, 1, mixture="softmaxes", options={"optimizer.lr": 5})
     assert notes(study_of(tmp_path)[0]) == [
-        "Softmax (penn_softmax), GSS (penn_gss) and MoS (penn_mos) are not as published, so that "
+        "Softmax, GSS and MoS are not penn_softmax, penn_gss and penn_mos as published, so that "
         "the figures do not compare: optimizer.lr=5 (20)",
         "GSS also: trunk.input_dropout=0 (0.4)",
     ]
@@ -90,8 +90,8 @@ def test_groups_that_share_no_difference_are_told_apart(tmp_path, make_run, stud
     make_run(tmp_path, 1, mixture="softmaxes", options={"trunk.input_dropout": 0})
     make_run(tmp_path, 1, mixture="softmaxes", trigger="nt")  # as published
     assert notes(study_of(tmp_path)[0]) == [
-        "Softmax (penn_softmax), GSS (penn_gss) and MoS (input dropout=0, ET 200) (penn_mos) are "
-        "not as published, so that the figures do not compare",
+        "Softmax, GSS and MoS (input dropout=0, ET 200) are not penn_softmax, penn_gss and "
+        "penn_mos as published, so that the figures do not compare",
         "Softmax and GSS: optimizer.lr=5 (20)",
         "MoS (input dropout=0, ET 200): trunk.input_dropout=0 (0.4)",
     ]

@@ -151,7 +151,7 @@ def test_heads_of_one_name_and_trigger_have_their_labels(tmp_path, make_run, rat
         assert len(set(names)) == 4
         (note,) = table.notes
         et, nt = (name for name in names if "lr=5" in name)
-        assert note.startswith(f"{et} (penn_softmax) and {nt} (penn_softmax_nt) are not as pub")
+        assert note.startswith(f"{et} and {nt} are not penn_softmax and penn_softmax_nt as pub")
 
 
 def test_the_averaging_table_says_what_differs(tmp_path, make_run):
@@ -159,7 +159,7 @@ def test_the_averaging_table_says_what_differs(tmp_path, make_run):
         make_run(tmp_path, 1, trigger=trigger, options={"windows.batch_size": 40})
     (table,) = averaging(study_of(tmp_path), Files()).blocks
     (note,) = table.notes
-    assert note.startswith("Softmax (ET 200) (penn_softmax) and Softmax (NT 5) (penn_softmax_nt) ")
+    assert note.startswith("Softmax (ET 200) and Softmax (NT 5) are not penn_softmax and penn_soft")
     assert note.endswith("compare: windows.batch_size=40 (20)")
     assert not any("rank, published" in row for row in cells(table))  # of 10,000 contexts here
 

@@ -10,14 +10,14 @@
                                                docs/pictures/report.png
 
 The texts are README.md beside this script and, between two comments, the first screen of the
-project's README.md. A new configuration of a head renames its rows, GSS to GSS (c=−1.5, k=2.5) say:
-the templates have to follow, and `write` changes nothing until they do.
+project's README.md. Where one names a row that no table has, `write` changes nothing.
 
 What is kept of a run is what its numbers are read from: no checkpoints, no spectra of inner epochs,
 and not the folder in which its corpus lay. Every result in the texts comes from a table: a template
 says `{table[row][column]:format}`, in Python's format language, where `table` is a file in
-tables/ without `penn_` and `.csv`. A row is named by its first cell, or, in a table where
-one occurs twice, by its first two: `head / measure`. `{finished}` is the number of runs.
+tables/ without `penn_` and `.csv`, or one in tables/heads, `heads/pairs`: those are of the six
+heads with three seeds alone. A row is named by its first cell, or, in a table where one occurs
+twice, by its first two: `head / measure`. `{finished}` is the number of runs.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,16 @@ TEMPLATE, README = FOLDER / "README.template.md", FOLDER / "README.md"
 FIRST_SCREEN, PROJECT = FOLDER / "first_screen.template", FOLDER.parents[1] / "README.md"
 BEGINS, ENDS = "<!-- docs/study/first_screen.template -->\n", "<!-- end -->\n"
 TITLE = "Does a head's rank predict its perplexity?"
+ABOUT = "The machine did other work meanwhile: seconds an epoch compare no heads."
 PREFIX = "penn_"  # of the report's files
+SIX_HEADS = (  # with three seeds each: their runs, as filters
+    "head:softmax trigger.epoch:7",
+    "head:ss",
+    "head:gss head.transform.c:-1.5 head.transform.k:2.5 trigger.epoch:7",
+    "head:lms-plif",
+    "head:moc",
+    "head:mos head.mixture.num_experts:5 trigger.epoch:7",
+)
 PAGE_BYTES = 2_000_000  # a larger page is left out
 PICTURE = FOLDER.parent / "pictures" / "report.png"
 WINDOW = "1100,1250"  # pixels of the picture
@@ -121,8 +131,10 @@ def config_of(run: Path) -> bytes:
 def write() -> None:
     """The report over the kept runs: its tables as CSV, its figures as SVG, its page; the texts."""
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report"
+        report, heads = Path(folder) / "report", Path(folder) / "heads"
         make_report(report)
+        make_report(heads, SIX_HEADS)
+        shutil.copytree(heads / "tables", report / "tables/heads")
         known = tables(report / "tables")
         texts = {
             README: filled(TEMPLATE, known),
@@ -130,9 +142,10 @@ def write() -> None:
         }
         for kind, ending in (("tables", "csv"), ("figures", "svg")):
             shutil.rmtree(FOLDER / kind, ignore_errors=True)
-            (FOLDER / kind).mkdir()
-            for file in (report / kind).glob(f"*.{ending}"):
-                shutil.copy2(file, FOLDER / kind)
+            for file in (report / kind).rglob(f"*.{ending}"):
+                copy = FOLDER / kind / file.relative_to(report / kind)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(file, copy)
         page = report / "index.html"
         if page.stat().st_size <= PAGE_BYTES:
             shutil.copy2(page, FOLDER)
@@ -142,15 +155,21 @@ def write() -> None:
         replace_text(path, text)
 
 
-def make_report(out: Path) -> None:
-    """The report over the kept runs."""
-    options = (f"runs={KEPT}", f"out={out}", f"title={quoted(TITLE)}")
+def make_report(out: Path, filters: Sequence[str] = ("",)) -> None:
+    """The report over the kept runs, or over those that one of the filters takes."""
+    runs = ",".join(quoted(f"{KEPT} {each}".strip()) for each in filters)
+    texts = (f"title={quoted(TITLE)}", f"about={quoted(ABOUT)}")
+    options = (f"runs=[{runs}]", f"out={out}", *texts)
     subprocess.run([sys.executable, "-m", "lmkit", "report", *options], check=True)
 
 
 def tables(folder: Path = FOLDER / "tables") -> dict[str, Rows]:
-    """The report's tables in a folder; of the one here, as they were written last."""
-    return {path.stem.removeprefix(PREFIX): rows_of(path) for path in folder.glob("*.csv")}
+    """The tables in a folder and those of the six heads in it: `pairs`, `heads/pairs`."""
+    paths = {path.relative_to(folder): path for path in folder.rglob("*.csv")}
+    return {
+        (name.parent / name.stem.removeprefix(PREFIX)).as_posix(): rows_of(path)
+        for name, path in paths.items()
+    }
 
 
 def rows_of(path: Path) -> Rows:

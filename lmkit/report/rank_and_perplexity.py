@@ -149,7 +149,8 @@ def _gss_scatter(
         "stands at one of its seeds, that of median rank."
     )
     if unplaced:
-        caption += f" {unplaced} labels are left out where they would cover others."
+        labels = "1 label is" if unplaced == 1 else f"{unplaced} labels are"
+        caption += f" {labels} left out where others would be covered."
     return Drawing("rank_gss", "Rank and perplexity over (c, k)", caption, drawn, is_wide)
 
 

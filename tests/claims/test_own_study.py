@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -73,9 +74,10 @@ def test_the_kept_runs_are_whole_and_of_the_tagged_code(study):
 
 
 def test_its_tables_are_those_of_the_kept_runs(study, tmp_path):
-    study.make_report(tmp_path)
-    made = {path.name: study.rows_of(path) for path in (tmp_path / "tables").glob("*.csv")}
-    kept = {path.name: study.rows_of(path) for path in (study.FOLDER / "tables").iterdir()}
+    study.make_report(tmp_path / "all")
+    study.make_report(tmp_path / "heads", study.SIX_HEADS)
+    (tmp_path / "heads/tables").rename(tmp_path / "all/tables/heads")
+    made, kept = study.tables(tmp_path / "all/tables"), study.tables()
     assert made.keys() == kept.keys()
     for table, rows in made.items():
         assert rows.keys() == kept[table].keys(), table
@@ -96,7 +98,9 @@ def test_its_texts_are_their_templates_with_the_numbers_of_its_tables(study):
 def test_what_its_text_says_follows_from_its_tables(study):
     """Sentence by sentence, what the numbers in them are said to mean."""
     known = study.tables()
-    heads, against, pairs = (known[key] for key in ("performance", "significance", "pairs"))
+    heads, against, pairs = (
+        known[f"heads/{table}"] for table in ("performance", "significance", "pairs")
+    )
 
     def interval(row: dict[str, float]) -> tuple[float, float]:
         return row["95 % interval, method low"], row["95 % interval, method high"]
@@ -112,7 +116,7 @@ def test_what_its_text_says_follows_from_its_tables(study):
     assert max(ranks, key=ranks.__getitem__) == "MoS"
     assert min(perplexities, key=perplexities.__getitem__) == "MoS"
     assert heads["MoC"]["parameters, M"] == heads["MoS"]["parameters, M"]
-    assert known["settings"]["MoC"] | {"head": "MoS"} == known["settings"]["MoS"]
+    assert known["heads/settings"]["MoC"] | {"head": "MoS"} == known["heads/settings"]["MoS"]
     assert interval(pairs["MoC / MoS"])[0] > 0
     assert ranks["MoC"] == ranks["Softmax"] == 64 + 2 < ranks["LMS-PLIF"]
     assert interval(pairs["LMS-PLIF / MoC"])[0] > 0
@@ -122,16 +126,16 @@ def test_what_its_text_says_follows_from_its_tables(study):
 
 def test_what_its_text_says_of_measures_of_rank_follows_from_its_tables(study):
     known = study.tables()
-    measures = known["rank_measures"]
+    measures = known["heads/rank_measures"]
     assert len(measures) == 6
     assert measures["Press rank"]["95 % interval of r, Fisher high"] < 0
     of_measure = {name: abs(row["Spearman's ρ"]) for name, row in measures.items()}
     assert min(of_measure, key=of_measure.__getitem__) == "Press rank"
     assert max(of_measure, key=of_measure.__getitem__) == "1e−3-effective rank"
-    effective = [row["1e−3-effective rank mean"] for row in known["ranks_10000"].values()]
-    assert min(effective) == known["ranks_10000"]["Softmax"]["1e−3-effective rank mean"]
-    assert max(effective) == known["ranks_10000"]["MoS"]["1e−3-effective rank mean"]
-    others = [row for head, row in known["performance"].items() if head != "MoS"]
+    effective = [row["1e−3-effective rank mean"] for row in known["heads/ranks_10000"].values()]
+    assert min(effective) == known["heads/ranks_10000"]["Softmax"]["1e−3-effective rank mean"]
+    assert max(effective) == known["heads/ranks_10000"]["MoS"]["1e−3-effective rank mean"]
+    others = [row for head, row in known["heads/performance"].items() if head != "MoS"]
     without_mos = correlate(
         [row["Press rank (10,000 contexts) mean"] for row in others],
         [row["test perplexity mean"] for row in others],
@@ -142,13 +146,13 @@ def test_what_its_text_says_of_measures_of_rank_follows_from_its_tables(study):
 
 def test_heads_at_the_published_size_differ_as_its_text_says(study):
     known = study.tables()
-    published = [known["published"][f"{head} / test perplexity"]["published mean"]
+    published = [known["heads/published"][f"{head} / test perplexity"]["published mean"]
                  for head in ("Softmax", "SS", "GSS", "LMS-PLIF")]  # fmt: skip
     assert max(published[:3]) - min(published[:3]) < 0.1 < min(published[:3]) - published[3]
 
 
 def test_the_order_over_the_epochs_is_as_its_text_says(study):
-    order = study.tables()["order"]
+    order = study.tables()["heads/order"]
 
     def places(column: str) -> list[str]:
         return sorted(order, key=lambda head: order[head][f"{column} place"])
@@ -174,7 +178,7 @@ def test_a_template_takes_cells_by_their_row_and_column(study, tmp_path):
 
 
 def test_the_texts_and_tables_are_written_together_or_not_at_all(study, tmp_path, monkeypatch):
-    def make_report(out: Path) -> None:
+    def make_report(out: Path, filters: Sequence[str] = ()) -> None:
         for folder, file in (("tables", "penn_runs.csv"), ("figures", "penn_a.svg")):
             (out / folder).mkdir(parents=True)
             (out / folder / file).write_text("run,test perplexity\na,131.7\n")
@@ -196,11 +200,11 @@ def test_the_texts_and_tables_are_written_together_or_not_at_all(study, tmp_path
     with pytest.raises(SystemExit, match="'b'"):
         study.write()
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    files["TEMPLATE"].write_text("{runs[a][test perplexity]:.1f}\n")
+    files["TEMPLATE"].write_text("{runs[a][test perplexity]:.1f} {heads/runs[a][run]}\n")
     study.write()
-    assert files["README"].read_text() == "131.7\n"
+    assert files["README"].read_text() == "131.7 a\n"
     readme = files["PROJECT"].read_text()
     assert readme == f"before\n{study.BEGINS}1 run\n{study.ENDS}after\n"
-    made = {path.relative_to(folder).as_posix() for path in folder.glob("*/*")}
-    assert made == {"tables/penn_runs.csv", "figures/penn_a.svg"}
+    made = {path.relative_to(folder).as_posix() for path in folder.glob("*/**/*.*")}
+    assert made == {"tables/penn_runs.csv", "tables/heads/penn_runs.csv", "figures/penn_a.svg"}
     assert (folder / "index.html").read_text() == "page"

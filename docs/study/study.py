@@ -47,7 +47,10 @@ TEMPLATE, README = FOLDER / "README.template.md", FOLDER / "README.md"
 FIRST_SCREEN, PROJECT = FOLDER / "first_screen.template", FOLDER.parents[1] / "README.md"
 BEGINS, ENDS = "<!-- docs/study/first_screen.template -->\n", "<!-- end -->\n"
 TITLE = "Does a head's rank predict its perplexity?"
-ABOUT = "The machine did other work meanwhile: seconds an epoch compare no heads."
+ABOUT = (
+    "lmkit's own study, at a size that two CPU cores train in a night. The machine did other work "
+    "meanwhile, so that seconds an epoch compare no heads."
+)
 PREFIX = "penn_"  # of the report's files
 SIX_HEADS = (  # with three seeds each: their runs, as filters
     "head:softmax trigger.epoch:7",

@@ -32,6 +32,7 @@ _SHOWN = 8  # spectra of a figure
 _COLUMNS: tuple[Heading, ...] = (
     Column("model", is_text=True),
     Column("step", is_optional=True),
+    Column("seeds", is_optional=True),
     "parameters, M",
     "vocabulary",
     "hidden size",
@@ -206,8 +207,9 @@ def _table(index: int, text: _OfText, files: Files) -> Table:
         caption += f"The models' gradients are those of {counts} contexts. "
     if text.own:
         caption += (
-            "Below the line are lmkit's runs whose test text it is, means over seeds, their "
-            "perplexity and bits a byte those of the whole text. "
+            "Below the line are lmkit's runs whose test text it is: means over the seeds of the "
+            "row, or over as many as stand in brackets, their perplexity and bits a byte those of "
+            "the whole text. "
         )
     return Table(
         f"models_{index}",
@@ -227,6 +229,7 @@ def _row(model: _Model, rank: Content | None) -> Row:
     return [
         model.place.name,
         about["step"],
+        None,
         _millions(about.get("parameters")),
         spectrum.get("num_columns", gradient.get("num_words")),
         weight.get("num_columns"),
@@ -247,27 +250,31 @@ def _own_row(own: _OwnRuns, files: Files) -> Row:
     weights = [each.weight for each in measured if each.weight]
     gradients = files.of_runs(own.group.runs, GradientBottleneck, check=check).values()
     parameters = own.group.cost("parameters")
-    ranks = [spectrum["effective_rank"].get(_EPSILON) for spectrum in spectra]
+
+    def mean(values: Sequence[float | None], digits: int = 2, scale: float = 1) -> Cell:
+        over = spread_of([scale * value for value in values if value is not None])
+        if over is None:
+            return number(None)
+        cell = number(over.mean, digits)
+        is_of_all = over.n == len(own.group.runs)
+        return cell if is_of_all else cell._replace(text=f"{cell.text} ({over.n})")
+
     return [
         own.name,
         None,
+        len(own.group.runs),
         _millions(parameters and parameters.mean),
         own.study.corpus.num_words,
         weights[0]["num_columns"] if weights else None,
         own.contexts if measured else None,
-        number(_mean(own.group.values("test_bits_per_byte")), 4),
-        number(_mean(own.group.values("test_ppl"))),
-        whole(_mean([spectrum.get("press_rank") for spectrum in spectra])),
-        whole(_mean(ranks)),
-        number(_mean(entropy_ranks(measured)), 1),
-        number(_mean(mean_cosines(measured)), 3),
-        _percent(_mean([content["share"] for content in gradients])),
+        mean(own.group.values("test_bits_per_byte"), 4),
+        mean(own.group.values("test_ppl")),
+        mean([spectrum.get("press_rank") for spectrum in spectra], 0),
+        mean([spectrum["effective_rank"].get(_EPSILON) for spectrum in spectra], 0),
+        mean(entropy_ranks(measured), 1),
+        mean(mean_cosines(measured), 3),
+        mean([content["share"] for content in gradients], scale=100),
     ]
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    spread = spread_of([value for value in values if value is not None])
-    return None if spread is None else spread.mean
 
 
 def _millions(count: float | None) -> Cell:

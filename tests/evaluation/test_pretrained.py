@@ -336,10 +336,11 @@ def test_the_report_sets_runs_beside_models_that_read_their_test_text(
     measured, made, make_run, lmkit
 ):
     run = make_run(measured.parent / "runs", contexts=300)
-    result = parse_json((run / "result.json").read_bytes())
     text = {"sha256": hashlib.sha256((made / "text.txt").read_bytes()).hexdigest()}
-    result["metrics"] |= {"test_text": text, "test_bits_per_byte": 1.25}
-    (run / "result.json").write_bytes(checked_json(result))
+    for each in (run, make_run(measured.parent / "runs", seed=2, ppl=59.0, rank=None)):
+        result = parse_json((each / "result.json").read_bytes())
+        result["metrics"] |= {"test_text": text, "test_bits_per_byte": 1.25}
+        (each / "result.json").write_bytes(checked_json(result))
     rank = parse_json((measured / "neox/analysis/rank_text.txt_log_probs_60.json").read_bytes())
     del rank["pretrained"]
     spectrum = rank["spectrum"] | {"num_contexts": 300}
@@ -349,14 +350,18 @@ def test_the_report_sets_runs_beside_models_that_read_their_test_text(
 
     shown = lmkit("report", "runs=[runs,pretrained]")
     assert "left out: llama/analysis/predictions.json: it is damaged" in shown
-    assert shown.endswith("1 run, 4 pretrained models: report/index.html\n")
+    assert shown.endswith("2 runs, 4 pretrained models: report/index.html\n")
     rows = shown_rows(Path("report/tables/pretrained_models_1.csv"))
     *models, own = rows.values()
     assert len(models) == 3
     entropy = rank["weight_spectrum"]["entropy_rank"]
-    cells = {"contexts": 300, "bits a byte": 1.25, "perplexity a token": 57, "hidden size": 16}
+    cells = {"seeds": 2, "contexts": 300, "bits a byte": 1.25, "perplexity a token": 58}
+    cells |= {"hidden size": 16, "Press rank": rank["spectrum"]["press_rank"]}
     cells |= {"mean cosine of two contexts": 0.125, "decoder's entropy rank": entropy}
     assert {name: float(own[name]) for name in cells} == cells
+    page = Path("report/index.html").read_text()
+    assert ">0.125 (1)<" in page  # of one of the two seeds
+    assert ">58.00<" in page
     ranks = Path("report/tables/penn_ranks_300.csv").read_text()
     assert "decoder's entropy rank mean" in ranks
 

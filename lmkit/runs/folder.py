@@ -162,10 +162,16 @@ class RunFolder:
     def started_from(self) -> Path | None:
         """The folder of the run that this one finetunes; None where it finetunes none.
 
+        One that lies beside this run is meant first: both may have been moved since.
+
         Raises: UserError when `config.yaml` is missing or damaged.
         """
         start = self.read_config().get("finetuned_from")
-        return None if start is None else Path(start["folder"])
+        if start is None:
+            return None
+        folder = Path(start["folder"])
+        beside = self.path.resolve().parent / folder.name
+        return beside if beside.is_dir() else folder
 
     def read_identity(self) -> Identity:
         """The identity for which the folder was made.

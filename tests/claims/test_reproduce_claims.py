@@ -146,6 +146,12 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     assert 'href="#toy-curves"' not in page
     seeds = {read_result(path).metrics["test_ppl"] for path in trained}
     assert len(seeds) == 4
+    (tmp_path / "runs").rename(tmp_path / "moved")
+    capsys.readouterr()
+    lmkit(*LINE, "runs_dir=moved", "dry_run=true")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "sweep two: 2 runs, 2 of them done" in printed
+    assert "finetuning of toy: 2 runs, 2 of them done" in printed
 
 
 @pytest.mark.slow

@@ -16,8 +16,8 @@ What is kept of a run is what its numbers are read from: no checkpoints, no spec
 and not the folder in which its corpus lay. Every result in the texts comes from a table: a template
 says `{table[row][column]:format}`, in Python's format language, where `table` is a file in
 tables/ without `penn_` and `.csv`, or one in tables/heads, `heads/pairs`: those are of the six
-heads with three seeds alone. A row is named by its first cell, or, in a table where one occurs
-twice, by its first two: `head / measure`. `{finished}` is the number of runs.
+heads with three seeds alone. A row is named by its first cell, or by as many as tell all rows of
+the table apart: `MoS / ET 7 / 5`. `{finished}` is the number of runs.
 """
 
 from __future__ import annotations
@@ -179,8 +179,9 @@ def rows_of(path: Path) -> Rows:
     """The rows of a table by their names, each a cell by its column."""
     with path.open(newline="", encoding="utf-8") as file:
         columns, *rows = csv.reader(file)
-    is_unique = len({row[0] for row in rows}) == len(rows)
-    names = [row[0] if is_unique else " / ".join(row[:2]) for row in rows]
+    cells_each = range(1, len(columns) + 1)
+    count = next(n for n in cells_each if len({tuple(row[:n]) for row in rows}) == len(rows))
+    names = [" / ".join(row[:count]) for row in rows]
     cells = [dict(zip(columns, map(number_or_text, row), strict=True)) for row in rows]
     return dict(zip(names, cells, strict=True))
 

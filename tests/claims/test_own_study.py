@@ -169,6 +169,8 @@ def test_a_template_takes_cells_by_their_row_and_column(study, tmp_path):
     table, template = tmp_path / "penn_t.csv", tmp_path / "README.template.md"
     table.write_text("head,measure,ours mean\nSS,ppl,1234.5\nSS,rank,-7\nGSS,ppl,\n")
     known = {"t": study.rows_of(table), "runs": {"a": {}, "b": {}}}
+    table.write_text("head,trigger,K,ppl\nMoS,ET 7,1,126\nMoS,ET 7,5,117\n")
+    assert list(study.rows_of(table)) == ["MoS / ET 7 / 1", "MoS / ET 7 / 5"]
     template.write_text("{finished}: {t[SS / ppl][ours mean]:,.0f}, {t[SS / rank][ours mean]:.1f}")
     assert study.filled(template, known) == "2: 1,234, −7.0"
     for wrong in ("{t[SS / ppl][theirs]}", "{t[GSS / ppl][ours mean]:.1f}"):

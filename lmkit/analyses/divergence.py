@@ -13,7 +13,7 @@ from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.first_contexts import FirstContexts, of_all
 from lmkit.comparison.cells import spread_cell
 from lmkit.comparison.groups import Study, spread_of
-from lmkit.comparison.published_runs import Published, differs, not_as_published, published_of
+from lmkit.comparison.published_runs import Published, not_as_published, published_of
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import PublishedNumber
 from lmkit.presentation.section import Section
@@ -77,13 +77,14 @@ class Divergence(Analysis):
 
     def notes(self, contents: Mapping[str, Content]) -> list[str]:
         notes = []
+        shown: dict[str, Published] = {}
         for name, content in contents.items():
             published = self.published_of_run(name)
             fact = _fact(content, published)
             if published is not None and fact is not None:
                 notes.append(f"{name}: published of {published.experiment}: {fact.source}")
-                notes += differs(name, published.experiment, published.differences)
-        return notes
+                shown[name] = published
+        return [*notes, *not_as_published(shown.items())]
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:

@@ -19,7 +19,6 @@ from lmkit.comparison.cells import listed, partly_measured, spread_cell
 from lmkit.comparison.groups import Group, Study, median_run, spread_of
 from lmkit.comparison.published_runs import (
     Published,
-    differs,
     not_as_published,
     published_of,
 )
@@ -233,6 +232,7 @@ def _on_published(
 ) -> list[str]:
     """Where published figures come from, and which do not compare."""
     notes = []
+    shown: dict[str, Published] = {}
     for name, content in contents.items():
         of_run = published[name]
         if of_run is None:
@@ -247,8 +247,8 @@ def _on_published(
         sources = dict.fromkeys(fact.source for fact in _facts(content, of_run).values())
         if sources:
             notes.append(f"{name}: published of {of_run.experiment}: {'; '.join(sources)}")
-            notes += differs(name, of_run.experiment, of_run.differences)
-    return notes
+            shown[name] = of_run
+    return [*notes, *not_as_published(shown.items())]
 
 
 def _facts(content: Content, published: Published | None) -> dict[str, PublishedNumber]:

@@ -7,10 +7,10 @@ between the two figures, in published standard deviations, say something.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from lmkit.comparison.groups import (
     Experiments,
@@ -157,46 +157,47 @@ def differences_from(
     return [*_data(study), *differences, *_budget(group, config)]
 
 
+class Departure(NamedTuple):
+    """In what a group is not the published experiment beside which it stands."""
+
+    label: str
+    experiment: str
+    differences: tuple[str, ...]  # none: it is that experiment
+
+
 def not_as_published(whose: Iterable[tuple[str, Published | None]]) -> list[str]:
     """Notes on the groups with published figures that are other experiments.
-
-    What all of these groups differ in is said once, and then what only some of them do.
 
     Args:
         whose: labels of groups, and what was published of them.
     """
-    others = [(label, each) for label, each in whose if each is not None and each.differences]
-    if len(others) < 2:
-        return [
-            note
-            for label, each in others
-            for note in differs(label, each.experiment, each.differences)
-        ]
-    first = others[0][1].differences
-    common = [line for line in first if all(line in each.differences for _, each in others)]
-    whole = joined(label for label, _ in others)
-    theirs = joined(each.experiment for _, each in others)
-    note = f"{whole} are not {theirs} as published, so that the figures do not compare"
+    return departures_in_words(
+        Departure(label, each.experiment, tuple(each.differences))
+        for label, each in whose
+        if each is not None
+    )
+
+
+def departures_in_words(departures: Iterable[Departure]) -> list[str]:
+    """Notes that say once what all differ in, and then what only some do."""
+    every = [each for each in dict.fromkeys(departures) if each.differences]
+    if not every:
+        return []
+    common = [line for line in every[0].differences if all(line in d.differences for d in every)]
+    whole = joined(dict.fromkeys(each.label for each in every))
+    theirs = joined(dict.fromkeys(each.experiment for each in every))
+    are = "is" if len(every) == 1 else "are"
+    note = f"{whole} {are} not {theirs} as published, so that the figures do not compare"
     notes = [f"{note}: {'; '.join(common)}" if common else note]
     of_some: dict[tuple[str, ...], list[str]] = {}
-    for label, each in others:
+    for each in every:
         rest = tuple(line for line in each.differences if line not in common)
-        of_some.setdefault(rest, []).append(label)
+        of_some.setdefault(rest, []).append(each.label)
     also = " also" if common else ""
     notes += [
         f"{joined(labels)}{also}: {'; '.join(rest)}" for rest, labels in of_some.items() if rest
     ]
     return notes
-
-
-def differs(label: str, experiment: str, differences: Sequence[str]) -> list[str]:
-    """The note on a group that is not the published experiment; [] where it is."""
-    if not differences:
-        return []
-    return [
-        f"{label} is not {experiment} as published, so that the figures do not compare: "
-        f"{'; '.join(differences)}"
-    ]
 
 
 def deviation(mine: Spread | None, fact: PublishedNumber | None) -> float | None:

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from lmkit.comparison.cells import listed, seeds_in_words
 from lmkit.comparison.correlation import FEWEST_POINTS, correlate
 from lmkit.comparison.groups import Group, Spread, Study
+from lmkit.comparison.published_runs import departures_in_words
 from lmkit.comparison.ranks import published_rank_contexts, rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.comparison.settings import labels
@@ -28,11 +29,11 @@ from lmkit.report.mixtures import (
     EXPERTS,
     Axis,
     Sets,
+    departure,
     gap,
     is_published,
     published_over,
     sets_over,
-    unlike_published,
 )
 from lmkit.report.performance import parameters_in_millions
 from lmkit.report.varied_settings import number_of, same_head_and_trigger
@@ -185,9 +186,7 @@ def _differences(study: Study, lines: Lines) -> list[str]:
     """In what ours are not the published mixtures, but for the option."""
     if lines.lead is None or lines.published is None:
         return []
-    return [
-        note for group in lines.lead.groups for note in unlike_published(study, group, lines.axis)
-    ]
+    return departures_in_words(departure(study, group, lines.axis) for group in lines.lead.groups)
 
 
 def _correlations(study: Study, over: Sequence[Lines], contexts: int | None) -> Table:
@@ -278,7 +277,7 @@ def _warning(study: Study, over: Sequence[Lines]) -> str:
         for lines in over
         if lines.published and lines.lead
         for group in lines.lead.groups
-        if unlike_published(study, group, lines.axis)
+        if departure(study, group, lines.axis).differences
     ]
     if not labels:
         return ""

@@ -10,7 +10,12 @@ from typing import Any, NamedTuple
 
 from lmkit.comparison.cells import MEAN_SD, seeds_in_words, spread_cell
 from lmkit.comparison.groups import Group, Spread, Study, spread_of
-from lmkit.comparison.published_runs import corpus_prefix, differences_from, differs
+from lmkit.comparison.published_runs import (
+    Departure,
+    corpus_prefix,
+    departures_in_words,
+    differences_from,
+)
 from lmkit.comparison.ranks import published_rank_contexts, rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_section
@@ -103,35 +108,34 @@ def is_published(group: Group) -> bool:
     return (group.head.family, group.trigger) == (_FAMILY, _TRIGGER)
 
 
-def unlike_published(study: Study, group: Group, axis: Axis) -> list[str]:
-    """The note on a mixture that differs from the published ones in more than the option."""
+def departure(study: Study, group: Group, axis: Axis) -> Departure:
+    """In what more than the option a mixture differs from the published ones."""
     experiment = f"{corpus_prefix(study)}_{_FAMILY}_nt"
     config = study.experiments(experiment)
     differences = differences_from(group, study, config, but_for=[axis.option])
-    return differs(group.label, experiment, differences)
+    return Departure(group.label, experiment, tuple(differences))
 
 
 def _table(study: Study, axis: Axis, sets: Sets, files: Files, contexts: int | None) -> Table:
     published = published_over(study, axis, contexts)
     rows: list[Row] = []
-    notes: list[str] = []
+    departures: list[Departure] = []
     firsts = [groups[0] for groups in sets]
-    has_published = False
     for groups in sets:
         is_labelled = len(same_head_and_trigger(groups[0], firsts)) > 1
         for group in groups:
             beside = published.rows if is_published(group) else {}
             theirs = beside.get(number_of(group, axis.option), {})
             if theirs:
-                has_published = True
-                notes += unlike_published(study, group, axis)
+                departures.append(departure(study, group, axis))
             name = group.label if is_labelled else group.head.name
             rows.append([name, *_cells(group, axis, files, contexts, theirs)])
     caption = (
         f"Mixtures over {axis.name} on {study.short}: mean ± one standard deviation, "
         f"{seeds_in_words(group for groups in sets for group in groups)}."
     )
-    if has_published:
+    notes = departures_in_words(departures)
+    if departures:
         caption += f" Published: {published.source}."
         if contexts != published.rank_contexts:
             notes.append(

@@ -7,7 +7,12 @@ from typing import Any
 
 from lmkit.comparison.evaluations import evaluations
 from lmkit.comparison.groups import Group, Study
-from lmkit.comparison.published_runs import corpus_prefix, differences_from_experiment, differs
+from lmkit.comparison.published_runs import (
+    Departure,
+    corpus_prefix,
+    departures_in_words,
+    differences_from_experiment,
+)
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.published import published_section, source
 from lmkit.presentation.section import Block, Section
@@ -70,13 +75,12 @@ def _training(study: Study, groups: list[Group], section: Mapping[str, Any], pre
         "exchange, and so do the experiments."
     )
     experiment = section[prefix]["experiment"]
-    notes = [
-        line
-        for group in groups
-        for line in differs(
-            group.label, experiment, differences_from_experiment(group, study, experiment)
+    notes = departures_in_words(
+        Departure(
+            group.label, experiment, tuple(differences_from_experiment(group, study, experiment))
         )
-    ]
+        for group in groups
+    )
     return _as_table("yang_table7", "Hyperparameters of MoS", caption, rows, notes)
 
 

@@ -13,9 +13,10 @@ from lmkit.comparison.cells import MEAN_SD, listed, spread_cell
 from lmkit.comparison.evaluations import STATIC, Evaluated, as_trained, evaluations, options_text
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.published_runs import (
+    Departure,
     corpus_prefix,
+    departures_in_words,
     differences_from_experiment,
-    differs,
     published_of,
 )
 from lmkit.comparison.run_files import Files
@@ -170,13 +171,11 @@ def _differences_cell(differences: Sequence[str]) -> Cell:
 
 def _differences(table: PublishedTable, beside: Sequence[Sequence[_Beside]]) -> list[str]:
     """In full what the rows have no room for."""
-    notes = [
-        line
+    return departures_in_words(
+        Departure(each.group.label, _experiment(row), tuple(each.differences))
         for row, groups in zip(table.rows, beside, strict=True)
         for each in groups
-        for line in differs(each.group.label, _experiment(row), each.differences)
-    ]
-    return list(dict.fromkeys(notes))
+    )
 
 
 def _left_out(study: Study, table: PublishedTable, files: Files) -> list[str]:

@@ -88,7 +88,7 @@ def rank_and_perplexity(study: Study, files: Files, window: Window | None) -> Se
         "Does a higher rank of log P come with a lower perplexity?",
         [
             *rank_correlations(study, of_gss, of_all, window, published, differences),
-            *rank_measures(study, files, contexts),
+            *rank_measures(study, gss, files, contexts),
             *drawings,
             *heat_maps(study, gss, files, contexts),
         ],

@@ -19,6 +19,8 @@ from lmkit.presentation.tables import (
     p_value,
 )
 from lmkit.report.ranked_points import (
+    BETWEEN_HEADS,
+    OVER_C_AND_K,
     RankedGroup,
     between_heads,
     by_trunk,
@@ -72,7 +74,7 @@ def rank_correlations(
     """
     as_published = {} if differences else published
     rows = [
-        *_rows_with_window("GSS over (c, k)", of_gss, window, as_published),
+        *_rows_with_window(OVER_C_AND_K, of_gss, window, as_published),
         *_rows_with_window("all heads, pooled", of_all, window, {}),
         *(
             _correlation_row(f"all heads, {trunk}", "all", points, None)
@@ -102,10 +104,10 @@ def _of_heads(points: Sequence[RankedGroup]) -> tuple[list[Row], list[str]]:
     """Between heads and within them, where one has several points; what these rows are."""
     rows, notes = [], []
     if means := between_heads(points):
-        rows.append(_correlation_row("between heads", "all", means, None))
+        rows.append(_correlation_row(BETWEEN_HEADS, "all", means, None))
         notes.append(
-            "between heads: each head is one point, the mean over its groups; heads may differ in "
-            "the number and kind of these"
+            f"{BETWEEN_HEADS}: each head is one point, the mean over its groups; heads may differ "
+            "in the number and kind of these"
         )
     within = _within_heads_row(points)
     if within is not None:

@@ -13,6 +13,8 @@ from lmkit.comparison.ranks import ranks_at
 from lmkit.comparison.run_files import Files
 from lmkit.report.heads_on_trunks import heads_on_trunks
 
+OVER_C_AND_K, BETWEEN_HEADS = "GSS over (c, k)", "between heads"  # sets of points
+
 
 class RankedRun(NamedTuple):
     """One run."""

@@ -126,8 +126,9 @@ def test_what_its_text_says_follows_from_its_tables(study):
 
 def test_what_its_text_says_of_measures_of_rank_follows_from_its_tables(study):
     known = study.tables()
-    measures = known["heads/rank_measures"]
-    assert len(measures) == 6
+    between_heads = known["heads/rank_measures"].values()
+    measures = {row["measure"]: row for row in between_heads}
+    assert len(measures) == len(between_heads) == 6
     assert measures["Press rank"]["95 % interval of r, Fisher high"] < 0
     of_measure = {name: abs(row["Spearman's ρ"]) for name, row in measures.items()}
     assert min(of_measure, key=of_measure.__getitem__) == "Press rank"
@@ -142,6 +143,37 @@ def test_what_its_text_says_of_measures_of_rank_follows_from_its_tables(study):
     )
     assert without_mos.n == 5
     assert without_mos.pearson_low < 0 < without_mos.pearson_high
+
+
+def test_what_its_text_says_of_gss_over_c_and_k_follows_from_its_tables(study):
+    known = study.tables()
+    heads, ranks, runs = (known[key] for key in ("performance", "ranks_10000", "runs"))
+    grid = {name: row for name, row in heads.items() if name.startswith("GSS (c=")}
+    assert sorted(row["seeds"] for row in grid.values()) == [1] * 8 + [3]
+    perplexities = {name: row["test perplexity mean"] for name, row in grid.items()}
+    worst, best = "GSS (c=−1.5, k=1.5)", "GSS (c=1.5, k=2.5)"
+    assert max(perplexities, key=perplexities.__getitem__) == worst
+    assert min(perplexities, key=perplexities.__getitem__) == best
+    of_mos = known["heads/performance"]["MoS"]
+    press = "Press rank (10,000 contexts) mean"
+    assert perplexities[best] < of_mos["test perplexity mean"]
+    assert grid[best][press] < of_mos[press]
+    assert grid[best]["parameters, M"] == heads["Softmax"]["parameters, M"]
+    of_heads = [row["test perplexity mean"] for row in known["heads/performance"].values()]
+    assert perplexities[worst] - perplexities[best] > max(of_heads) - min(of_heads)
+    digits = ("valid perplexity", "test perplexity", "Press rank")
+    (as_ss,) = (row for row in runs.values() if row["head"] == "GSS (c=0, k=2)")
+    (of_ss,) = (row for row in runs.values() if (row["head"], row["seed"]) == ("SS", 141))
+    assert [as_ss[each] for each in digits] == [of_ss[each] for each in digits]
+    over = {row["measure"]: row for name, row in known["rank_measures"].items()
+            if name.startswith("GSS over (c, k)")}  # fmt: skip
+    assert len(over) == 6
+    for measure, row in over.items():
+        assert abs(row["Spearman's ρ"]) >= abs(over["Press rank"]["Spearman's ρ"]), measure
+    effective = "1e−3-effective rank mean"
+    assert ranks["Softmax"][effective] == min(row[effective] for row in ranks.values())
+    assert ranks[best][effective] == max(row[effective] for row in ranks.values()) < 66 / 4
+    assert ranks[worst][effective] == min(ranks[name][effective] for name in grid)
 
 
 def test_heads_at_the_published_size_differ_as_its_text_says(study):

@@ -10,6 +10,8 @@ from scipy import stats
 from lmkit.cli.entry import experiment_config
 from lmkit.comparison.groups import Study, studies
 from lmkit.comparison.run_files import Files
+from lmkit.presentation.tables import Table
+from lmkit.report.gss_heat_maps import groups_over_c_and_k
 from lmkit.report.rank_measures import rank_measures
 from lmkit.runs.checksums import checked_json, parse_json
 from lmkit.runs.selection import select_runs
@@ -20,6 +22,11 @@ HEADS = {"identity": (58.0, 402, 40), "gss": (57.0, 9000, 60), "outside": (56.0,
 def study_of(root: Path) -> Study:
     (study,), _ = studies(select_runs("runs", str(root)).runs, "softmax", experiment_config)
     return study
+
+
+def measures_of(root: Path, contexts: int) -> list[Table]:
+    study = study_of(root)
+    return rank_measures(study, groups_over_c_and_k(study.groups), Files(), contexts)
 
 
 @pytest.fixture
@@ -35,8 +42,9 @@ def three_heads(tmp_path, make_run) -> Path:
 
 
 def test_each_measure_is_correlated_over_the_means_of_the_heads(three_heads):
-    (table,) = rank_measures(study_of(three_heads), Files(), 10000)
-    rows = {row[0].text: [cell.values[0] for cell in row[1:]] for row in table.rows}
+    (table,) = measures_of(three_heads, 10000)
+    assert {row[0].text for row in table.rows} == {"between heads"}
+    rows = {row[1].text: [cell.values[0] for cell in row[2:]] for row in table.rows}
     assert rows.keys() == {"Press rank", "1e−3-effective rank"}  # all others are the same here
     perplexities, ranks, effective = zip(*HEADS.values(), strict=True)
     for name, values in (("Press rank", ranks), ("1e−3-effective rank", effective)):
@@ -49,13 +57,25 @@ def test_each_measure_is_correlated_over_the_means_of_the_heads(three_heads):
 
 def test_a_head_of_several_configurations_is_one_point(three_heads, make_run):
     make_run(three_heads, 1, 61.0, 1000, transform="gss", changes={"transform.k": 1.25})
-    (table,) = rank_measures(study_of(three_heads), Files(), 10000)
-    press = {row[0].text: row for row in table.rows}["Press rank"]
+    (table,) = measures_of(three_heads, 10000)
+    press = {row[1].text: row for row in table.rows}["Press rank"]
     r = stats.pearsonr([402, (9000 + 1000) / 2, 500], [58.0, (57 + 61) / 2, 56.0]).statistic
-    assert (press[1].values[0], press[2].values[0]) == (3, pytest.approx(r))
+    assert (press[2].values[0], press[3].values[0]) == (3, pytest.approx(r))
+
+
+def test_the_configurations_of_gss_are_points_of_their_own(three_heads, make_run):
+    for k, ppl, rank in ((1.25, 61.0, 1000), (2.0, 60.0, 700)):
+        make_run(three_heads, 1, ppl, rank, transform="gss", changes={"transform.k": k})
+    (table,) = measures_of(three_heads, 10000)
+    press = {row[0].text: row for row in table.rows if row[1].text == "Press rank"}
+    assert press.keys() == {"GSS over (c, k)", "between heads"}
+    assert len(table.notes) == 2
+    r = stats.pearsonr([9000, 1000, 700], [57.0, 61.0, 60.0]).statistic
+    cells = press["GSS over (c, k)"]
+    assert (cells[2].values[0], cells[3].values[0]) == (3, pytest.approx(r))
 
 
 def test_other_contexts_two_heads_and_several_trunks_have_none(three_heads, make_run):
-    assert rank_measures(study_of(three_heads), Files(), 5000) == []
+    assert measures_of(three_heads, 5000) == []
     make_run(three_heads, 1, 50.0, 900, trunk="Transformer", options={"trunk.hidden_dim": 100})
-    assert rank_measures(study_of(three_heads), Files(), 10000) == []
+    assert measures_of(three_heads, 10000) == []

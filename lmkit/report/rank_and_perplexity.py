@@ -33,6 +33,8 @@ from lmkit.presentation.style import (
     label_points,
     legend_below,
 )
+from lmkit.presentation.tables import counted
+from lmkit.report.diverged_runs import diverged
 from lmkit.report.gss_heat_maps import C, K, c_and_k, groups_over_c_and_k, heat_maps, signed
 from lmkit.report.heads_on_trunks import heads_on_trunks
 from lmkit.report.rank_correlations import Window, rank_correlations
@@ -127,11 +129,51 @@ def _axes_of_rank(size: tuple[float, float], contexts: int | None) -> tuple[Figu
     return drawn, axes
 
 
+def _test_ppl(point: RankedRun) -> float:
+    return point.test_ppl
+
+
+def _mark_at_the_edge(
+    axes: Axes, points: Sequence[RankedRun], color: str = SERIES[0], marker: str = "o"
+) -> None:
+    """Draws points at the upper edge, with their perplexities."""
+    edge = axes.get_xaxis_transform()  # y from 0 to 1
+    for point in points:
+        axes.plot(
+            point.rank,
+            1,
+            marker,
+            color=color,
+            markersize=5,
+            markeredgecolor=INK,
+            markeredgewidth=0.3,
+            transform=edge,
+            clip_on=False,
+        )
+        axes.annotate(
+            f"{point.test_ppl:,.0f}",
+            (point.rank, 1),
+            xycoords=edge,
+            xytext=(5, 3),
+            textcoords="offset points",
+            fontsize=7,
+        )
+
+
+def _at_the_edge(beyond: Sequence[RankedRun]) -> str:
+    if not beyond:
+        return ""
+    runs = f"{counted(len(beyond), 'run')} of more than twice the median perplexity"
+    return f" At the upper edge, with {'its' if len(beyond) == 1 else 'their'} perplexity: {runs}."
+
+
 def _gss_scatter(
     study: Study, groups: Sequence[Group], files: Files, contexts: int | None
 ) -> Drawing:
     """Every run; each (c, k) is written once."""
-    points = ranked_runs(groups, files, contexts, _c_and_k_label)
+    every = ranked_runs(groups, files, contexts, _c_and_k_label)
+    beyond = diverged(every, _test_ppl)
+    points = [point for point in every if point not in beyond]
     by_label: dict[str, list[RankedRun]] = {}
     for point in points:
         by_label.setdefault(point.label, []).append(point)
@@ -142,11 +184,12 @@ def _gss_scatter(
     at = np.array([point[:2] for point in points], float)
     axes.scatter(at[:, 0], at[:, 1], s=22 if len(points) <= 100 else 8, color=SERIES[0], zorder=3)
     unplaced = label_points(axes, middle, at)
+    _mark_at_the_edge(axes, beyond)
     seeds = seeds_in_words(ranked_alone(groups, files, contexts))
     caption = (
         f"GSS over (c, k) on {study.short}: rank of log P against test perplexity, a point for "
-        f"each of {len(points)} runs of {len(by_label)} (c, k), {seeds}; (c, k) "
-        "stands at one of its seeds, that of median rank."
+        f"each of {len(every)} runs of {len({point.label for point in every})} (c, k), {seeds}; "
+        f"(c, k) stands at one of its seeds, that of median rank.{_at_the_edge(beyond)}"
     )
     if unplaced:
         labels = "1 label is" if unplaced == 1 else f"{unplaced} labels are"
@@ -156,10 +199,13 @@ def _gss_scatter(
 
 def _scatter(study: Study, files: Files, contexts: int | None) -> Drawing:
     drawn, axes = _axes_of_rank((COLUMN[0], COLUMN[1] + 0.4), contexts)
+    beyond = diverged(ranked_runs(study.groups, files, contexts), _test_ppl)
     for alike in heads_on_trunks(study.groups):
         points = ranked_runs(alike.groups, files, contexts)
         if not points:
             continue
+        _mark_at_the_edge(axes, [p for p in points if p in beyond], alike.color, alike.marker)
+        points = [p for p in points if p not in beyond]
         axes.scatter(
             [p.rank for p in points],
             [p.test_ppl for p in points],
@@ -175,6 +221,6 @@ def _scatter(study: Study, files: Files, contexts: int | None) -> Drawing:
     seeds = seeds_in_words(ranked_alone(study.groups, files, contexts))
     caption = (
         f"All heads on {study.short}: rank of log P against test perplexity, a point a run; groups "
-        f"of {seeds}."
+        f"of {seeds}.{_at_the_edge(beyond)}"
     )
     return Drawing("rank_heads", "Rank and perplexity of all heads", caption, drawn)

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lmkit.comparison.baselines import Compared
-from lmkit.comparison.cells import pearson_in_words, spearman_in_words
+from lmkit.comparison.cells import listed, pearson_in_words, spearman_in_words
 from lmkit.comparison.correlation import FEWEST_POINTS, correlate
 from lmkit.comparison.groups import Study
 from lmkit.comparison.ranks import rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.tables import counted, decimal, interval
+from lmkit.report.diverged_runs import diverged
 from lmkit.report.ranked_points import (
     RankedGroup,
     between_heads,
@@ -47,6 +48,7 @@ def summary(study: Study, tested: Sequence[Compared], files: Files) -> list[str]
         *study.disagreements,
         *_against_the_baseline(study, tested),
         *_best_at_the_end(study),
+        *_diverged(study),
         *_correlation(study, files),
     ]
 
@@ -100,6 +102,20 @@ def _best_at_the_end(study: Study) -> list[str]:
     return [
         f"{count} of {counted(len(runs), 'run')} {were} best at the last epoch that max_epochs "
         f"allows: {their} training may have ended too early."
+    ]
+
+
+def _diverged(study: Study) -> list[str]:
+    """The runs whose training seems to have failed."""
+    labels = {run: group.label for group in study.groups for run in group.runs}
+    found = diverged(list(labels), lambda run: run.metric("test_ppl"))
+    if not found:
+        return []
+    have, it, counts = ("has", "it", "counts") if len(found) == 1 else ("have", "they", "count")
+    names = listed(f"{labels[run]}, {run.name}" for run in found)
+    return [
+        f"{counted(len(found), 'run')} {have} more than twice the median test perplexity, as a "
+        f"training that failed has; {it} {counts} in all tables: {names}."
     ]
 
 

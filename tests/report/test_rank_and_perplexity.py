@@ -133,3 +133,18 @@ def test_of_one_trunk_each_head_has_a_marker(two_trunks):
     looks = {each.name: each.marker for each in heads_on_trunks(one)}
     assert set(looks) == {"Softmax", "GSS", "MoS"}
     assert len(set(looks.values())) == 3
+
+
+def test_a_run_that_failed_stands_at_the_edge_and_hides_no_other(tmp_path, make_run):
+    make_run(tmp_path, 1, 59.0)
+    for k, ppl, rank in ((1.5, 58.0, 700), (2.0, 57.0, 900), (2.5, 56.0, 800), (3.0, 690.0, 1)):
+        make_run(tmp_path, 1, ppl, rank, transform="gss", changes={"transform.k": k})
+    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    blocks = {block.key: block for block in rank_and_perplexity(study, Files(), None).blocks}
+    for key in ("rank_heads", "rank_gss"):
+        (axes,) = blocks[key].figure.axes
+        assert 55 < axes.get_ylim()[0] < axes.get_ylim()[1] < 60
+        assert "690" in [text.get_text() for text in axes.texts]
+        assert axes.get_xlim()[0] < 1
+        told = "with its perplexity: 1 run of more than twice the median perplexity."
+        assert blocks[key].caption.endswith(f"At the upper edge, {told}")

@@ -68,3 +68,15 @@ def test_runs_that_were_best_at_their_last_epoch_are_counted(tmp_path, make_run)
         "2 of 3 runs were best at the last epoch that max_epochs allows: their training may have "
         "ended too early."
     )
+
+
+def test_a_training_that_failed_is_told_before_the_correlation(tmp_path, make_run):
+    for seed, (transform, ppl) in enumerate((("identity", 58.0), ("gss", 57.0), ("gss", 56.0)), 1):
+        make_run(tmp_path, seed, ppl, transform=transform)
+    assert not any("training that failed" in each for each in sentences_of(tmp_path))
+    failed = make_run(tmp_path, 1, 690.0, 1, "softmaxes")
+    *_, sentence, _ = sentences_of(tmp_path)
+    assert sentence == (
+        "1 run has more than twice the median test perplexity, as a training that failed has; it "
+        f"counts in all tables: MoS, {failed.name}."
+    )

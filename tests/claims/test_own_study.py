@@ -160,7 +160,8 @@ def test_what_its_text_says_of_gss_over_c_and_k_follows_from_its_tables(study):
     press = "Press rank (10,000 contexts) mean"
     assert perplexities[best] < of_mos["test perplexity mean"]
     assert grid[best][press] < of_mos[press]
-    assert grid[best]["parameters, M"] == heads["Softmax"]["parameters, M"]
+    softmax = known["heads/performance"]["Softmax"]
+    assert grid[best]["parameters, M"] == softmax["parameters, M"]
     of_heads = [row["test perplexity mean"] for row in known["heads/performance"].values()]
     assert perplexities[worst] - perplexities[best] > max(of_heads) - min(of_heads)
     digits = ("valid perplexity", "test perplexity", "Press rank")
@@ -175,7 +176,7 @@ def test_what_its_text_says_of_gss_over_c_and_k_follows_from_its_tables(study):
     effective = "1e−3-effective rank mean"
     trained = [row[effective] for head, row in ranks.items() if not head.startswith(DID_NOT_TRAIN)]
     assert len(trained) == len(ranks) - 1
-    assert ranks["Softmax"][effective] == min(trained)
+    assert known["heads/ranks_10000"]["Softmax"][effective] == min(trained)
     assert ranks[best][effective] == max(row[effective] for row in ranks.values()) < 66 / 4
     assert ranks[worst][effective] == min(ranks[name][effective] for name in grid)
 
@@ -202,6 +203,11 @@ def test_the_order_over_the_epochs_is_as_its_text_says(study):
     of_heads_and_grid = [run for run in runs if not run["head"].startswith(DID_NOT_TRAIN)]
     assert len(of_heads_and_grid) == len(runs) - 1
     assert all(run["best epoch"] == 10 for run in of_heads_and_grid)
+
+
+def test_nt_asgd_does_not_begin_as_its_text_says(study):
+    softmax = study.tables()["averaging"]["Softmax / NT 2"]
+    assert (softmax["switched after epoch"], softmax["seeds"]) == ("", 1)
 
 
 def test_mixtures_of_few_components_are_as_its_text_says(study):

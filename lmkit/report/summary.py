@@ -21,6 +21,7 @@ from lmkit.report.ranked_points import (
     correlate_within_heads,
     ranked_groups,
 )
+from lmkit.runs.finished import FinishedRun
 
 _LEVEL = 0.05
 _MOST_VERDICTS = 5  # in full
@@ -50,6 +51,7 @@ def summary(study: Study, tested: Sequence[Compared], files: Files) -> list[str]
         *_best_at_the_end(study),
         *_diverged(study),
         *_correlation(study, files),
+        *_correlation_without_failures(study, files),
     ]
 
 
@@ -108,7 +110,7 @@ def _best_at_the_end(study: Study) -> list[str]:
 def _diverged(study: Study) -> list[str]:
     """The runs whose training seems to have failed."""
     labels = {run: group.label for group in study.groups for run in group.runs}
-    found = diverged(list(labels), lambda run: run.metric("test_ppl"))
+    found = _failed(study)
     if not found:
         return []
     have, it, counts = ("has", "it", "counts") if len(found) == 1 else ("have", "they", "count")
@@ -117,6 +119,11 @@ def _diverged(study: Study) -> list[str]:
         f"{counted(len(found), 'run')} {have} more than twice the median test perplexity, as a "
         f"training that failed has; {it} {counts} in all tables: {names}."
     ]
+
+
+def _failed(study: Study) -> list[FinishedRun]:
+    runs = [run for group in study.groups for run in group.runs]
+    return diverged(runs, lambda run: run.metric("test_ppl"))
 
 
 def _correlation(study: Study, files: Files) -> list[str]:
@@ -144,6 +151,28 @@ def _correlation(study: Study, files: Files) -> list[str]:
         r = pearson_in_words(within.pearson, within.low, within.high)
         sentence += f"; within heads, over {within.n} groups, {r}"
     return [f"{sentence}."]
+
+
+def _correlation_without_failures(study: Study, files: Files) -> list[str]:
+    """One point that is far off decides Pearson's r."""
+    failed = set(_failed(study))
+    groups = [group for group in study.groups if failed.isdisjoint(group.runs)]
+    if len(groups) == len(study.groups):
+        return []
+    points = ranked_groups(groups, files, rank_contexts(study, files))
+    told = []
+    for what, of_these in ((f"over {len(points)} groups", points),
+                           ("between heads", between_heads(points))):  # fmt: skip
+        found = correlate([each.rank for each in of_these], [each.test_ppl for each in of_these])
+        if found.pearson is not None and found.spearman is not None:
+            r, rho = (decimal(value, 2) for value in (found.pearson, found.spearman))
+            told.append(f"{what} r = {r} and ρ = {rho}")
+    if not told:
+        return []
+    return [
+        f"Without the groups of failed runs, {'; '.join(told)}: a choice by the outcome, so that "
+        "neither interval nor p is given."
+    ]
 
 
 def _between_heads(points: Sequence[RankedGroup]) -> str:

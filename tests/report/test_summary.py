@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from scipy import stats
+
 from lmkit.cli.entry import experiment_config
 from lmkit.comparison.baselines import with_baselines
 from lmkit.comparison.groups import studies
 from lmkit.comparison.run_files import Files
+from lmkit.presentation.tables import decimal
 from lmkit.report.summary import summary
 from lmkit.runs.selection import select_runs
 
@@ -70,13 +73,27 @@ def test_runs_that_were_best_at_their_last_epoch_are_counted(tmp_path, make_run)
     )
 
 
-def test_a_training_that_failed_is_told_before_the_correlation(tmp_path, make_run):
-    for seed, (transform, ppl) in enumerate((("identity", 58.0), ("gss", 57.0), ("gss", 56.0)), 1):
-        make_run(tmp_path, seed, ppl, transform=transform)
-    assert not any("training that failed" in each for each in sentences_of(tmp_path))
+def test_a_training_that_failed_is_told_and_the_correlation_without_it(tmp_path, make_run):
+    perplexities, ranks = [58.0, 57.0, 56.0, 59.0], [402, 9000, 8000, 5000]
+    make_run(tmp_path, 1, perplexities[0], ranks[0])
+    for k, ppl, rank in zip((1.5, 2.0), perplexities[1:3], ranks[1:3], strict=True):
+        make_run(tmp_path, 1, ppl, rank, transform="gss", changes={"transform.k": k})
+    make_run(tmp_path, 1, perplexities[3], ranks[3], transform="outside")
+    assert not any("failed" in each for each in sentences_of(tmp_path))
     failed = make_run(tmp_path, 1, 690.0, 1, "softmaxes")
-    *_, sentence, _ = sentences_of(tmp_path)
-    assert sentence == (
+    *_, told, correlation, without = sentences_of(tmp_path)
+    assert told == (
         "1 run has more than twice the median test perplexity, as a training that failed has; it "
         f"counts in all tables: MoS, {failed.name}."
+    )
+    assert correlation.startswith("Over 5 groups ")
+    heads = [402, 8500, 5000], [58.0, 56.5, 59.0]
+    shown = [
+        f"r = {decimal(stats.pearsonr(*of_these).statistic, 2)} and "
+        f"ρ = {decimal(stats.spearmanr(*of_these).statistic, 2)}"
+        for of_these in ((ranks, perplexities), heads)
+    ]
+    assert without == (
+        f"Without the groups of failed runs, over 4 groups {shown[0]}; between heads {shown[1]}: a "
+        "choice by the outcome, so that neither interval nor p is given."
     )

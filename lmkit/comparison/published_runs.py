@@ -184,10 +184,11 @@ def departures_in_words(departures: Iterable[Departure]) -> list[str]:
     if not every:
         return []
     common = [line for line in every[0].differences if all(line in d.differences for d in every)]
-    whole = joined(dict.fromkeys(each.label for each in every))
-    theirs = joined(dict.fromkeys(each.experiment for each in every))
-    are = "is" if len(every) == 1 else "are"
-    note = f"{whole} {are} not {theirs} as published, so that the figures do not compare"
+    ours = dict.fromkeys(each.label for each in every)
+    theirs = dict.fromkeys(each.experiment for each in every)
+    are = "is" if len(ours) == 1 else "are"
+    note = f"{joined(ours)} {are} not {joined(theirs)} as published"
+    note += ", so that the figures do not compare"
     notes = [f"{note}: {'; '.join(common)}" if common else note]
     of_some: dict[tuple[str, ...], list[str]] = {}
     for each in every:
@@ -195,7 +196,9 @@ def departures_in_words(departures: Iterable[Departure]) -> list[str]:
         of_some.setdefault(rest, []).append(each.label)
     also = " also" if common else ""
     notes += [
-        f"{joined(labels)}{also}: {'; '.join(rest)}" for rest, labels in of_some.items() if rest
+        f"{joined(dict.fromkeys(labels))}{also}: {'; '.join(rest)}"
+        for rest, labels in of_some.items()
+        if rest
     ]
     return notes
 

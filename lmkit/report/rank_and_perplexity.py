@@ -34,7 +34,7 @@ from lmkit.presentation.style import (
     legend_below,
 )
 from lmkit.presentation.tables import counted
-from lmkit.report.diverged_runs import diverged
+from lmkit.report.failed_runs import perplexity_of_failure
 from lmkit.report.gss_heat_maps import C, K, c_and_k, groups_over_c_and_k, heat_maps, signed
 from lmkit.report.heads_on_trunks import heads_on_trunks
 from lmkit.report.rank_correlations import Window, rank_correlations
@@ -129,8 +129,12 @@ def _axes_of_rank(size: tuple[float, float], contexts: int | None) -> tuple[Figu
     return drawn, axes
 
 
-def _test_ppl(point: RankedRun) -> float:
-    return point.test_ppl
+def _split(points: Sequence[RankedRun], most: float) -> tuple[list[RankedRun], list[RankedRun]]:
+    """Those of a test perplexity up to `most`, and those above."""
+    return (
+        [point for point in points if point.test_ppl <= most],
+        [point for point in points if point.test_ppl > most],
+    )
 
 
 def _mark_at_the_edge(
@@ -172,8 +176,7 @@ def _gss_scatter(
 ) -> Drawing:
     """Every run; each (c, k) is written once."""
     every = ranked_runs(groups, files, contexts, _c_and_k_label)
-    beyond = diverged(every, _test_ppl)
-    points = [point for point in every if point not in beyond]
+    points, beyond = _split(every, perplexity_of_failure(study))
     by_label: dict[str, list[RankedRun]] = {}
     for point in points:
         by_label.setdefault(point.label, []).append(point)
@@ -181,7 +184,7 @@ def _gss_scatter(
     is_wide = len(middle) > 12
     drawn, axes = _axes_of_rank(WIDE if is_wide else COLUMN, contexts)
     axes.margins(0.12)
-    at = np.array([point[:2] for point in points], float)
+    at = np.array([point[:2] for point in points], float).reshape(-1, 2)
     axes.scatter(at[:, 0], at[:, 1], s=22 if len(points) <= 100 else 8, color=SERIES[0], zorder=3)
     unplaced = label_points(axes, middle, at)
     _mark_at_the_edge(axes, beyond)
@@ -199,13 +202,14 @@ def _gss_scatter(
 
 def _scatter(study: Study, files: Files, contexts: int | None) -> Drawing:
     drawn, axes = _axes_of_rank((COLUMN[0], COLUMN[1] + 0.4), contexts)
-    beyond = diverged(ranked_runs(study.groups, files, contexts), _test_ppl)
+    most = perplexity_of_failure(study)
+    beyond: list[RankedRun] = []
     for alike in heads_on_trunks(study.groups):
-        points = ranked_runs(alike.groups, files, contexts)
-        if not points:
+        points, above = _split(ranked_runs(alike.groups, files, contexts), most)
+        _mark_at_the_edge(axes, above, alike.color, alike.marker)
+        beyond += above
+        if not points and not above:
             continue
-        _mark_at_the_edge(axes, [p for p in points if p in beyond], alike.color, alike.marker)
-        points = [p for p in points if p not in beyond]
         axes.scatter(
             [p.rank for p in points],
             [p.test_ppl for p in points],

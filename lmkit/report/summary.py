@@ -13,7 +13,7 @@ from lmkit.comparison.groups import Study
 from lmkit.comparison.ranks import rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.tables import counted, decimal, interval
-from lmkit.report.diverged_runs import diverged
+from lmkit.report.failed_runs import failed_runs
 from lmkit.report.ranked_points import (
     RankedGroup,
     between_heads,
@@ -21,7 +21,6 @@ from lmkit.report.ranked_points import (
     correlate_within_heads,
     ranked_groups,
 )
-from lmkit.runs.finished import FinishedRun
 
 _LEVEL = 0.05
 _MOST_VERDICTS = 5  # in full
@@ -49,7 +48,7 @@ def summary(study: Study, tested: Sequence[Compared], files: Files) -> list[str]
         *study.disagreements,
         *_against_the_baseline(study, tested),
         *_best_at_the_end(study),
-        *_diverged(study),
+        *_failures(study),
         *_correlation(study, files),
         *_correlation_without_failures(study, files),
     ]
@@ -107,23 +106,19 @@ def _best_at_the_end(study: Study) -> list[str]:
     ]
 
 
-def _diverged(study: Study) -> list[str]:
+def _failures(study: Study) -> list[str]:
     """The runs whose training seems to have failed."""
-    labels = {run: group.label for group in study.groups for run in group.runs}
-    found = _failed(study)
+    found = failed_runs(study)
     if not found:
         return []
-    have, it, counts = ("has", "it", "counts") if len(found) == 1 else ("have", "they", "count")
-    names = listed(f"{labels[run]}, {run.name}" for run in found)
+    labels = {run: group.label for group in study.groups for run in group.runs}
+    has, its = ("has", "its") if len(found) == 1 else ("have", "their")
+    names = listed(f"{labels[run]} ({run.name})" for run in found)
     return [
-        f"{counted(len(found), 'run')} {have} more than twice the median test perplexity, as a "
-        f"training that failed has; {it} {counts} in all tables: {names}."
+        f"{counted(len(found), 'run')} {has} more than twice the median test perplexity, so {its} "
+        f"training may have failed; all tables count {'it' if len(found) == 1 else 'them'} all "
+        f"the same: {names}."
     ]
-
-
-def _failed(study: Study) -> list[FinishedRun]:
-    runs = [run for group in study.groups for run in group.runs]
-    return diverged(runs, lambda run: run.metric("test_ppl"))
 
 
 def _correlation(study: Study, files: Files) -> list[str]:
@@ -154,24 +149,24 @@ def _correlation(study: Study, files: Files) -> list[str]:
 
 
 def _correlation_without_failures(study: Study, files: Files) -> list[str]:
-    """One point that is far off decides Pearson's r."""
-    failed = set(_failed(study))
+    """The same without groups in which a run failed: one of them can decide Pearson's r."""
+    failed = set(failed_runs(study))
     groups = [group for group in study.groups if failed.isdisjoint(group.runs)]
     if len(groups) == len(study.groups):
         return []
     points = ranked_groups(groups, files, rank_contexts(study, files))
     told = []
-    for what, of_these in ((f"over {len(points)} groups", points),
-                           ("between heads", between_heads(points))):  # fmt: skip
+    for where, of_these in ((f"over {len(points)} groups", points),
+                            ("between heads", between_heads(points))):  # fmt: skip
         found = correlate([each.rank for each in of_these], [each.test_ppl for each in of_these])
         if found.pearson is not None and found.spearman is not None:
             r, rho = (decimal(value, 2) for value in (found.pearson, found.spearman))
-            told.append(f"{what} r = {r} and ρ = {rho}")
+            told.append(f"r = {r} and ρ = {rho} {where}")
     if not told:
         return []
     return [
-        f"Without the groups of failed runs, {'; '.join(told)}: a choice by the outcome, so that "
-        "neither interval nor p is given."
+        f"Without the groups of such runs: {'; '.join(told)}. This leaves points out by their "
+        "outcome, so neither interval nor p is given."
     ]
 
 

@@ -201,6 +201,6 @@ def _done(sweep: PlannedSweep, runs_dir: str) -> list[Path | None]:
 
 
 def _of_run(overrides: Iterable[str]) -> frozenset[str]:
-    """The overrides of a run without those that a sweep adds to keep its books, or that move it."""
+    """The overrides of a run, without its folder and what a sweep adds to keep its books."""
     not_its = ("sweep.", "callbacks.progress_bar=", "runs_dir=")
     return frozenset(each for each in overrides if not each.startswith(not_its))

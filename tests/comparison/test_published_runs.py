@@ -9,6 +9,8 @@ from scipy import stats
 from lmkit.cli.entry import CONFIGS
 from lmkit.comparison.baselines import with_baselines
 from lmkit.comparison.published_runs import (
+    Departure,
+    departures_in_words,
     deviation,
     differences_from_experiment,
     not_as_published,
@@ -214,3 +216,12 @@ def test_p_values_are_corrected_over_the_groups(tmp_path, make_run, study_of):
     assert gss.baseline is softmax.group
     assert mos.p_holm == pytest.approx(2 * mos.comparison.p_student)
     assert gss.p_holm == pytest.approx(gss.comparison.p_student)
+
+
+def test_a_group_beside_two_experiments_is_named_once():
+    beside = [Departure("A", each, ("lr=5 (20)", f"n=2 ({each})")) for each in ("x", "y", "x")]
+    assert departures_in_words(beside) == [
+        "A is not x and y as published, so that the figures do not compare: lr=5 (20)",
+        "A also: n=2 (x)",
+        "A also: n=2 (y)",
+    ]

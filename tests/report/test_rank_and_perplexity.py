@@ -148,3 +148,17 @@ def test_a_run_that_failed_stands_at_the_edge_and_hides_no_other(tmp_path, make_
         assert axes.get_xlim()[0] < 1
         told = "with its perplexity: 1 run of more than twice the median perplexity."
         assert blocks[key].caption.endswith(f"At the upper edge, {told}")
+
+
+def test_where_all_of_gss_failed_its_figure_has_only_an_edge(tmp_path, make_run):
+    for seed in (1, 2, 3, 4):
+        make_run(tmp_path, seed, 57.0)
+    for k in (1.5, 2.0, 2.5):
+        make_run(tmp_path, 1, 690.0, 1, transform="gss", changes={"transform.k": k})
+    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    blocks = {block.key: block for block in rank_and_perplexity(study, Files(), None).blocks}
+    (axes,) = blocks["rank_gss"].figure.axes
+    assert [text.get_text() for text in axes.texts] == ["690"] * 3
+    assert set(blocks["rank_heads"].figure.axes[0].get_legend_handles_labels()[1]) == {
+        "Softmax", "GSS",
+    }  # fmt: skip

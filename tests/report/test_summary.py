@@ -83,8 +83,8 @@ def test_a_training_that_failed_is_told_and_the_correlation_without_it(tmp_path,
     failed = make_run(tmp_path, 1, 690.0, 1, "softmaxes")
     *_, told, correlation, without = sentences_of(tmp_path)
     assert told == (
-        "1 run has more than twice the median test perplexity, as a training that failed has; it "
-        f"counts in all tables: MoS, {failed.name}."
+        "1 run has more than twice the median test perplexity, so its training may have failed; "
+        f"all tables count it all the same: MoS ({failed.name})."
     )
     assert correlation.startswith("Over 5 groups ")
     heads = [402, 8500, 5000], [58.0, 56.5, 59.0]
@@ -94,6 +94,6 @@ def test_a_training_that_failed_is_told_and_the_correlation_without_it(tmp_path,
         for of_these in ((ranks, perplexities), heads)
     ]
     assert without == (
-        f"Without the groups of failed runs, over 4 groups {shown[0]}; between heads {shown[1]}: a "
-        "choice by the outcome, so that neither interval nor p is given."
+        f"Without the groups of such runs: {shown[0]} over 4 groups; {shown[1]} between heads. "
+        "This leaves points out by their outcome, so neither interval nor p is given."
     )

@@ -1,0 +1,25 @@
+"""Runs whose training seems to have failed; in a figure they would squeeze all others."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+from lmkit.comparison.groups import Study
+from lmkit.runs.finished import FinishedRun
+
+
+def perplexity_of_failure(study: Study) -> float:
+    """Twice the median test perplexity of the runs: above it, training seems to have failed."""
+    known = [ppl for run in _runs(study) if (ppl := run.metric("test_ppl")) is not None]
+    return 2 * statistics.median(known) if known else math.inf
+
+
+def failed_runs(study: Study) -> list[FinishedRun]:
+    """The runs of a test perplexity above `perplexity_of_failure`."""
+    most = perplexity_of_failure(study)
+    return [run for run in _runs(study) if (run.metric("test_ppl") or 0.0) > most]
+
+
+def _runs(study: Study) -> list[FinishedRun]:
+    return [run for group in study.groups for run in group.runs]

@@ -140,6 +140,32 @@ def two_colours() -> ListedColormap:
     return ListedColormap([GRID, SERIES[0]])
 
 
+def mark_at_upper_edge(
+    axes: Axes, x: float, y: float, color: str = SERIES[0], marker: str = "o"
+) -> None:
+    """Draws a point that lies above the axes at their upper edge, with its y in words."""
+    edge = axes.get_xaxis_transform()  # y from 0 to 1
+    axes.plot(
+        x,
+        1,
+        marker,
+        color=color,
+        markersize=5,
+        markeredgecolor=INK,
+        markeredgewidth=0.3,
+        transform=edge,
+        clip_on=False,
+    )
+    axes.annotate(
+        f"{y:,.0f}",
+        (x, 1),
+        xycoords=edge,
+        xytext=(5, 3),
+        textcoords="offset points",
+        fontsize=7,
+    )
+
+
 def label_points(
     axes: Axes, points: Sequence[tuple[float, float, str]], others: np.ndarray, size: float = 7
 ) -> int:

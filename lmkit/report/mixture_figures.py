@@ -22,8 +22,9 @@ from lmkit.comparison.ranks import published_rank_contexts, rank_at, rank_contex
 from lmkit.comparison.run_files import Files
 from lmkit.comparison.settings import labels
 from lmkit.presentation.section import Block, Drawing, Section
-from lmkit.presentation.style import INK, MARKERS, SERIES, label_points
+from lmkit.presentation.style import INK, MARKERS, SERIES, label_points, mark_at_upper_edge
 from lmkit.presentation.tables import Heading, Row, Table, decimal, number
+from lmkit.report.failed_runs import at_upper_edge_in_words, perplexity_of_failure
 from lmkit.report.mixtures import (
     DROPOUT,
     EXPERTS,
@@ -38,7 +39,7 @@ from lmkit.report.mixtures import (
 from lmkit.report.performance import parameters_in_millions
 from lmkit.report.varied_settings import number_of, same_head_and_trigger
 
-_PUBLISHED = "published"
+_PUBLISHED, _PERPLEXITY = "published", "perplexity"
 
 
 class Point(NamedTuple):
@@ -288,21 +289,30 @@ def _warning(study: Study, over: Sequence[Lines]) -> str:
 def _over_option(study: Study, lines: Lines, contexts: int | None) -> Drawing:
     """Capacity, perplexity, generalisation gap and rank, each where it is known."""
     panels = _panels(lines, contexts)
+    most = perplexity_of_failure(study)
     drawn = Figure(figsize=(3.1 * len(panels), 3.4), layout="constrained")
     every = [*lines.ours, *([lines.published] if lines.published else [])]
-    for axes, (label, values) in zip(drawn.subplots(1, len(panels)), panels, strict=True):
+    failed = 0
+    for axes, panel in zip(drawn.subplots(1, len(panels)), panels, strict=True):
         for i, line in enumerate(every):
-            for j, (of, value) in enumerate(values):
-                _draw(axes, line, value, f"{of}{line.name}", i, is_dashed=j > 0)
-        axes.set(xlabel=lines.axis.name, ylabel=label)
+            shown, above = _split(line, most) if panel.leaves_failed_out else (line, [])
+            for j, (of, value) in enumerate(panel.values):
+                _draw(axes, shown, value, f"{of}{line.name}", i, is_dashed=j > 0)
+            if panel.label == _PERPLEXITY:
+                failed += len(above)
+                for at, ppl in above:
+                    mark_at_upper_edge(axes, at, ppl, _color(i), _marker(line, i))
+        axes.set(xlabel=lines.axis.name, ylabel=panel.label)
         if lines.axis is EXPERTS:
             axes.set_xticks(sorted({p.value for line in every for p in line.points}))
-        axes.legend(fontsize="x-small")
+        if axes.containers:
+            axes.legend(fontsize="x-small", handlelength=3)
     seeds = seeds_in_words(group for line in lines.ours for group in line.groups)
     caption = (
         f"Mixtures on {study.short} over the {lines.axis.name}: means over seeds, {seeds}; bars "
         f"are one standard deviation to either side. "
         f"The generalisation gap is test minus training perplexity."
+        f"{at_upper_edge_in_words(failed, 'configuration')}"
     )
     if lines.published:
         caption += f" Published: {lines.source}.{_warning(study, [lines])}"
@@ -310,19 +320,30 @@ def _over_option(study: Study, lines: Lines, contexts: int | None) -> Drawing:
     return Drawing(f"mixtures_{lines.axis.key}", title, caption, drawn, True)
 
 
-_Values = list[tuple[str, Callable[[Point], Spread | None]]]
+class _Panel(NamedTuple):
+    label: str
+    values: list[tuple[str, Callable[[Point], Spread | None]]]
+    leaves_failed_out: bool = False
 
 
-def _panels(lines: Lines, contexts: int | None) -> list[tuple[str, _Values]]:
-    panels: list[tuple[str, _Values]] = [
-        ("perplexity", [("test, ", lambda p: p.test_ppl), ("train, ", lambda p: p.train_ppl)]),
-        ("test − train perplexity", [("", lambda p: p.gap)]),
+def _panels(lines: Lines, contexts: int | None) -> list[_Panel]:
+    perplexities = [("test, ", lambda p: p.test_ppl), ("train, ", lambda p: p.train_ppl)]
+    panels = [
+        _Panel(_PERPLEXITY, perplexities, leaves_failed_out=True),
+        _Panel("test − train perplexity", [("", lambda p: p.gap)], leaves_failed_out=True),
     ]
     if lines.axis is EXPERTS:
-        panels.insert(0, ("parameters, millions", [("", _parameters)]))
+        panels.insert(0, _Panel("parameters, millions", [("", _parameters)]))
     if any(line.ranked for line in lines.ours):
-        panels.append((f"Press rank ({contexts:,} test contexts)", [("", lambda p: p.rank)]))
+        panels.append(_Panel(f"Press rank ({contexts:,} test contexts)", [("", lambda p: p.rank)]))
     return panels
+
+
+def _split(line: Line, most: float) -> tuple[Line, list[tuple[float, float]]]:
+    """Without the points of a mean test perplexity above `most`; of those, option and mean."""
+    above = {p: p.test_ppl.mean for p in line.points if p.test_ppl and p.test_ppl.mean > most}
+    points = [point for point in line.points if point not in above]
+    return line._replace(points=points), [(point.value, ppl) for point, ppl in above.items()]
 
 
 def _draw(
@@ -342,7 +363,7 @@ def _draw(
             [_bar(y) for _, y in known],
             capsize=3,
             elinewidth=1,
-            color=SERIES[at % len(SERIES)],
+            color=_color(at),
             marker=_marker(line, at),
             fillstyle=_fill(line),
             linestyle="--" if is_dashed else "-",
@@ -357,6 +378,10 @@ def _parameters(point: Point) -> Spread | None:
 def _bar(spread: Spread | None) -> float:
     """Half the length of an error bar; none for a single run."""
     return 0.0 if spread is None or spread.sd is None else spread.sd
+
+
+def _color(at: int) -> str:
+    return SERIES[at % len(SERIES)]
 
 
 def _marker(line: Line, at: int) -> str:

@@ -32,9 +32,9 @@ from lmkit.presentation.style import (
     figure,
     label_points,
     legend_below,
+    mark_at_upper_edge,
 )
-from lmkit.presentation.tables import counted
-from lmkit.report.failed_runs import perplexity_of_failure
+from lmkit.report.failed_runs import at_upper_edge_in_words, perplexity_of_failure
 from lmkit.report.gss_heat_maps import C, K, c_and_k, groups_over_c_and_k, heat_maps, signed
 from lmkit.report.heads_on_trunks import heads_on_trunks
 from lmkit.report.rank_correlations import Window, rank_correlations
@@ -137,40 +137,6 @@ def _split(points: Sequence[RankedRun], most: float) -> tuple[list[RankedRun], l
     )
 
 
-def _mark_at_the_edge(
-    axes: Axes, points: Sequence[RankedRun], color: str = SERIES[0], marker: str = "o"
-) -> None:
-    """Draws points at the upper edge, with their perplexities."""
-    edge = axes.get_xaxis_transform()  # y from 0 to 1
-    for point in points:
-        axes.plot(
-            point.rank,
-            1,
-            marker,
-            color=color,
-            markersize=5,
-            markeredgecolor=INK,
-            markeredgewidth=0.3,
-            transform=edge,
-            clip_on=False,
-        )
-        axes.annotate(
-            f"{point.test_ppl:,.0f}",
-            (point.rank, 1),
-            xycoords=edge,
-            xytext=(5, 3),
-            textcoords="offset points",
-            fontsize=7,
-        )
-
-
-def _at_the_edge(beyond: Sequence[RankedRun]) -> str:
-    if not beyond:
-        return ""
-    runs = f"{counted(len(beyond), 'run')} of more than twice the median perplexity"
-    return f" At the upper edge, with {'its' if len(beyond) == 1 else 'their'} perplexity: {runs}."
-
-
 def _gss_scatter(
     study: Study, groups: Sequence[Group], files: Files, contexts: int | None
 ) -> Drawing:
@@ -187,12 +153,14 @@ def _gss_scatter(
     at = np.array([point[:2] for point in points], float).reshape(-1, 2)
     axes.scatter(at[:, 0], at[:, 1], s=22 if len(points) <= 100 else 8, color=SERIES[0], zorder=3)
     unplaced = label_points(axes, middle, at)
-    _mark_at_the_edge(axes, beyond)
+    for point in beyond:
+        mark_at_upper_edge(axes, point.rank, point.test_ppl)
     seeds = seeds_in_words(ranked_alone(groups, files, contexts))
     caption = (
         f"GSS over (c, k) on {study.short}: rank of log P against test perplexity, a point for "
         f"each of {len(every)} runs of {len({point.label for point in every})} (c, k), {seeds}; "
-        f"(c, k) stands at one of its seeds, that of median rank.{_at_the_edge(beyond)}"
+        f"(c, k) stands at one of its seeds, that of median rank."
+        f"{at_upper_edge_in_words(len(beyond), 'run')}"
     )
     if unplaced:
         labels = "1 label is" if unplaced == 1 else f"{unplaced} labels are"
@@ -206,7 +174,8 @@ def _scatter(study: Study, files: Files, contexts: int | None) -> Drawing:
     beyond: list[RankedRun] = []
     for alike in heads_on_trunks(study.groups):
         points, above = _split(ranked_runs(alike.groups, files, contexts), most)
-        _mark_at_the_edge(axes, above, alike.color, alike.marker)
+        for point in above:
+            mark_at_upper_edge(axes, point.rank, point.test_ppl, alike.color, alike.marker)
         beyond += above
         if not points and not above:
             continue
@@ -225,6 +194,6 @@ def _scatter(study: Study, files: Files, contexts: int | None) -> Drawing:
     seeds = seeds_in_words(ranked_alone(study.groups, files, contexts))
     caption = (
         f"All heads on {study.short}: rank of log P against test perplexity, a point a run; groups "
-        f"of {seeds}.{_at_the_edge(beyond)}"
+        f"of {seeds}.{at_upper_edge_in_words(len(beyond), 'run')}"
     )
     return Drawing("rank_heads", "Rank and perplexity of all heads", caption, drawn)

@@ -126,6 +126,32 @@ def test_two_configurations_have_no_correlation_but_a_figure_of_capacity(grow):
     assert any("latent dropout alone" in line for line in section.missing)
 
 
+def test_a_configuration_that_failed_stands_at_the_edge_and_squeezes_no_other(tmp_path, make_run):
+    for count, ppl in ((1, 700.0), (2, 132.0), (5, 118.0)):
+        make_run(tmp_path, 1, ppl, 1000 * count, "softmaxes", name="penn_study",
+                 changes={"mixture.num_experts": count})  # fmt: skip
+    (drawing,) = section_of(tmp_path).blocks
+    _, perplexity, _, _ = drawing.figure.axes
+    assert [text.get_text() for text in perplexity.texts] == ["700"]
+    assert perplexity.get_ylim()[1] < 150
+    counts = [len(axes.containers[0].lines[0].get_xdata()) for axes in drawing.figure.axes]
+    assert counts == [3, 2, 2, 3]
+    told = "its perplexity: 1 configuration of more than twice the median perplexity."
+    assert drawing.caption.endswith(f"At the upper edge, with {told}")
+
+
+def test_where_all_mixtures_failed_their_figure_has_only_an_edge(tmp_path, make_run):
+    for seed in (1, 2, 3):
+        make_run(tmp_path, seed, 130.0, 66)
+    for count in (1, 2):
+        make_run(tmp_path, 1, 700.0, 1, "softmaxes", changes={"mixture.num_experts": count})
+    (drawing,) = section_of(tmp_path).blocks
+    _, perplexity, _, _ = drawing.figure.axes
+    assert [text.get_text() for text in perplexity.texts] == ["700", "700"]
+    assert not perplexity.containers
+    assert perplexity.get_legend() is None
+
+
 def test_printed_hyperparameters_stand_beside_those_of_the_runs(grow):
     options = {"windows.batch_size": 20, "trunk.hidden_dropout": 0.2}
     section = published_hyperparameters(study_of(grow(82429, (15,), options)), Files())

@@ -211,9 +211,16 @@ class RunFolder:
     def reopen(self, check_lock: Callable[[], None] | None = None) -> Path:
         """Makes a finished run unfinished, to go on under a larger budget.
 
-        The caller holds the lock. The result is kept as `result-epoch<N>.json`, which is returned.
+        The caller holds the lock. The result is kept as `result-epoch<N>.json`, which is returned,
+        and what analyses measured of its weights in `analysis-epoch<N>`.
         """
-        aside = self.path / f"result-epoch{self.read_result().budget.epochs}.json"
+        epochs = self.read_result().budget.epochs
+        measured = self.path / f"{self.analysis.name}-epoch{epochs}"
+        # before the result: while that is in its place, a killed process's successor comes here too
+        for file in sorted(self.analysis.glob("*")):
+            measured.mkdir(exist_ok=True)
+            set_aside(file, measured / file.name, check_lock)
+        aside = self.path / f"result-epoch{epochs}.json"
         set_aside(self.result, aside, check_lock)
         return aside
 

@@ -38,10 +38,13 @@ def matched(run: RunFolder) -> set[str]:
 def test_a_run_that_went_on_and_was_measured_has_all_that_is_listed(lmkit, trained, tmp_path):
     shutil.copytree(trained, tmp_path / "runs")
     (run,) = (RunFolder(path) for path in tmp_path.glob("runs/toy_gss-*"))
-    untouched = {"analysis/*.json", "result-epoch*.json", "transform.svg", "wandb/"}
+    extended = {"result-epoch*.json", "analysis-epoch*/*.json"}
+    untouched = {"analysis/*.json", *extended, "transform.svg", "wandb/"}
     assert matched(run) == {*listed()} - untouched
     lmkit("logits", f"run={run.path}", "contexts=20", "bins=4")
     lmkit("train", *TINY, "head/transform=gss", "seed=1", "max_epochs=3")
+    assert matched(run) == {*listed()} - {"analysis/*.json", "transform.svg", "wandb/"}
+    lmkit("logits", f"run={run.path}", "contexts=20", "bins=4")
     assert matched(run) == {*listed()} - {"transform.svg", "wandb/"}
 
 

@@ -134,8 +134,8 @@ def _methods_table(study: Study, files: Files) -> Table | None:
                     each.method,
                     options_text(each.options),
                     each.num_runs,
-                    spread_cell(each.valid),
-                    spread_cell(each.test),
+                    spread_cell(each.valid, seeds=each.num_runs),
+                    spread_cell(each.test, seeds=each.num_runs),
                     number(gain),
                 ]
             )

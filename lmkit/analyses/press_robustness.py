@@ -107,11 +107,11 @@ class PressRobustness(Analysis):
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
-        noisy = _noisy(study, files)
+        noisy, note = _noisy(study, files)
         blocks: list[Block] = []
         missing = []
         if noisy:
-            blocks = [_report_table(study, noisy), _report_drawing(study, noisy)]
+            blocks = [_report_table(study, noisy, note), _report_drawing(study, noisy, note)]
         else:
             missing.append("no press_robustness.json: lmkit press_robustness run=RUNS")
         missing += _beyond(noisy)
@@ -259,15 +259,15 @@ def _draw_predicted(axes: Axes, content: Content) -> None:
     axes.plot(x, y, color=_PREDICTED, linewidth=1, label=label)
 
 
-def _noisy(study: Study, files: Files) -> dict[str, Content]:
-    """What is stored of one run of each group that is shown, by the group's label."""
+def _noisy(study: Study, files: Files) -> tuple[dict[str, Content], str]:
+    """What is stored of one run of each group that is shown, by its label; a note on which."""
     noisy = {}
-    groups, _ = files.having(study, PressRobustness)
-    for group in study.shown(_SHOWN, groups)[0]:
+    shown, note = study.shown(_SHOWN, files.having(study, PressRobustness)[0])
+    for group in shown:
         content = files.representative(group.runs, PressRobustness, check=_check)
         if content is not None and content.get("noise"):
             noisy[group.label] = content
-    return noisy
+    return noisy, note
 
 
 def _check(content: Content) -> None:
@@ -277,7 +277,7 @@ def _check(content: Content) -> None:
         number(noisy["c"]), whole(noisy["press_rank"])
 
 
-def _report_table(study: Study, noisy: Mapping[str, Content]) -> Table:
+def _report_table(study: Study, noisy: Mapping[str, Content], note: str) -> Table:
     rows = []
     for label, content in noisy.items():
         published = _comparable(content)
@@ -307,7 +307,7 @@ def _report_table(study: Study, noisy: Mapping[str, Content]) -> Table:
         f"{study.short}, one run a head. Predicted: by random-matrix theory. Published: "
         f"{published_robustness().source}, where the matrix has the same size; of its table 15 "
         f"(c from {first:g} to {last:g}) no ranks are known here, and beside other c than these "
-        "the prediction stands alone."
+        f"the prediction stands alone.{note}"
     )
     return Table("press_robustness", "Press rank under noise", caption, columns, rows)
 
@@ -330,7 +330,7 @@ def _noise_cell(c: float) -> Cell:
     return cell if c >= 0.01 else cell._replace(text=f"{c:.0e}".replace("-", "−"))
 
 
-def _report_drawing(study: Study, noisy: Mapping[str, Content]) -> Drawing:
+def _report_drawing(study: Study, noisy: Mapping[str, Content], note: str) -> Drawing:
     drawn, axes = figure()
     for i, (label, content) in enumerate(noisy.items()):
         noise = sorted(content["noise"], key=lambda each: each["c"])
@@ -338,5 +338,5 @@ def _report_drawing(study: Study, noisy: Mapping[str, Content]) -> Drawing:
         axes.plot(x, y, marker=MARKERS[i], color=SERIES[i], label=label)
     axes.set(xlabel="noise c (variance c / n²)", ylabel="Press rank", xscale="log", ylim=(0, None))
     legend_below(axes)
-    caption = f"Press rank of a matrix of known low rank under growing noise, {study.short}."
+    caption = f"Press rank of a matrix of known low rank under growing noise, {study.short}.{note}"
     return Drawing("rank_under_noise", "Press rank under noise", caption, drawn)

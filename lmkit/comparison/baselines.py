@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from lmkit.comparison.cells import listed
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.published_runs import Published, published_of
+from lmkit.comparison.settings import differing_settings
 from lmkit.comparison.significance import (
     Comparison,
     PairedComparison,
@@ -81,3 +84,23 @@ def over_ten_seeds(study: Study, a: Group, b: Group) -> Comparison | None:
     """Two groups compared over ten seeds each, as published; None where one has not these."""
     of_a, of_b = ten_seeds(study, a), ten_seeds(study, b)
     return None if of_a is None or of_b is None else compare(of_a, of_b)
+
+
+def from_baseline_in_more_than_the_head(tested: Iterable[Compared]) -> list[str]:
+    """Sentences on the comparisons that are not of heads alone: in which options they differ."""
+    pairs = {each.group.label: (each.group, each.baseline) for each in tested if each.baseline}
+    return [
+        f"{listed(labels)}: from the baseline the runs differ in more than the head: {options}"
+        for options, labels in more_than_the_head(pairs).items()
+    ]
+
+
+def more_than_the_head(pairs: Mapping[str, tuple[Group, Group]]) -> dict[str, list[str]]:
+    """The names of the pairs that differ in options other than the head's, by those options."""
+    names_by_options: dict[str, list[str]] = {}
+    for name, pair in pairs.items():
+        options = differing_settings([group.settings for group in pair])
+        others = [option for option in options if not option.startswith("head.")]
+        if others:
+            names_by_options.setdefault(", ".join(others), []).append(name)
+    return names_by_options

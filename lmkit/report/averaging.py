@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lmkit.comparison.cells import MEAN_SD, spread_cell
-from lmkit.comparison.groups import Group, Study
+from lmkit.comparison.groups import Group, Spread, Study
 from lmkit.comparison.published_runs import not_as_published, published_of
 from lmkit.comparison.ranks import rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import (
+    Cell,
     Column,
     Heading,
     Row,
     Table,
     absent,
+    counted,
     number,
     spread,
     whole,
@@ -77,9 +79,17 @@ def _row(
         group.label if len(same_head_and_trigger(group, every)) > 1 else group.head.name,
         group.trigger,
         len(group.runs),
-        number(switched.mean if switched else None, 0),
+        _switch_cell(switched, len(group.runs)),
         *(spread_cell(group.spread(f"{split}_ppl")) for split in ("train", "valid", "test")),
         spread_cell(rank_at(group, files, contexts), 0, len(group.runs)),
         absent(2) if ppl is None else spread(ppl.value, ppl.std),
         whole(rank.value if rank else None),
     ]
+
+
+def _switch_cell(after: Spread | None, seeds: int) -> Cell:
+    """The mean over the runs that switched, and their number where others did not."""
+    cell = number(after.mean if after else None, 0)
+    if after is None or after.n == seeds:
+        return cell
+    return cell._replace(text=f"{cell.text} ({after.n} of {counted(seeds, 'seed')})")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
@@ -75,6 +75,7 @@ def _drawing(
     shown: Sequence[Curve], metric: str, key: str, title: str, label: str, study: Study, note: str
 ) -> Drawing:
     drawn, axes = figure()
+    has_ring = False
     for curve, look in zip(shown, looks(), strict=False):
         points = {row["epoch"]: row[metric] for row in curve.epochs if metric in row}
         if not points:
@@ -82,7 +83,9 @@ def _drawing(
         marker = "." if len(points) <= 12 else None
         epochs, values = list(points), list(points.values())
         axes.plot(epochs, values, label=curve.label, marker=marker, markersize=4, **look)
-        _mark_switch(axes, points, curve.switched_after, look["color"])
+        if curve.switched_after in points:
+            has_ring = True
+            _mark_switch(axes, curve.switched_after, points[curve.switched_after], look["color"])
     over_epochs(axes)
     axes.set_ylabel(label)
     if metric in (_RANK, _UPDATE):
@@ -90,17 +93,15 @@ def _drawing(
     elif metric != _SHARE:
         log_perplexities(axes)
     legend_below(axes)
-    caption = f"{title} of {study.short} over epochs; rings: averaging starts after them.{note}"
+    rings = "; rings: averaging starts after them" if has_ring else ""
+    caption = f"{title} of {study.short} over epochs{rings}.{note}"
     return Drawing(key, title, caption, drawn)
 
 
-def _mark_switch(
-    axes: Axes, points: Mapping[float, float], after: float | None, colour: str
-) -> None:
-    at = [epoch for epoch in points if epoch == after]
+def _mark_switch(axes: Axes, epoch: float, value: float, colour: str) -> None:
     axes.plot(
-        at,
-        [points[epoch] for epoch in at],
+        epoch,
+        value,
         "o",
         markersize=7,
         markerfacecolor=PAPER,

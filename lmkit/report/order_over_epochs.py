@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
+from lmkit.comparison.cells import listed
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, counted, decimal
@@ -49,7 +50,10 @@ def order_over_epochs(study: Study, files: Files) -> list[Table]:
         *([Column("after 100 %, not averaged", ("mean", "place"))] if averages else []),
     ]
     title = "Order of the groups over the epochs"
-    return [Table("order", title, caption, columns, rows)]
+    without = [group.label for group in study.groups if group not in means]
+    lack = "has a run without" if len(without) == 1 else "have runs without"
+    notes = [f"{listed(without)} {lack} the epochs in metrics.csv"] if without else []
+    return [Table("order", title, caption, columns, rows, notes)]
 
 
 def _cell(value: float, every: Sequence[float]) -> Cell:

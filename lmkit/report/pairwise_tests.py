@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from lmkit.comparison.baselines import NUM_RANDOM_SEEDS, over_ten_seeds, paired
+from lmkit.comparison.baselines import (
+    NUM_RANDOM_SEEDS,
+    more_than_the_head,
+    over_ten_seeds,
+    paired,
+)
 from lmkit.comparison.cells import INTERVAL, MEAN_SD, PAIRED, interval_cell, paired_cells
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.published_runs import corpus_prefix, not_as_published, published_of
@@ -115,6 +120,12 @@ def _all_pairs(study: Study, groups: Sequence[Group], notes: Sequence[str]) -> T
         "rows of this table."
     )
     columns: list[Heading] = [*_COLUMNS, "p, Student, Holm"]
+    unlike = more_than_the_head({f"{a.label} and {b.label}": (a, b) for a, b in compared})
+    notes = [
+        *(f"{'; '.join(pairs)}: the runs differ in more than the head: {options}"
+          for options, pairs in unlike.items()),
+        *notes,
+    ]  # fmt: skip
     return Table("pairs", "Every two groups", caption, columns, rows, notes)
 
 

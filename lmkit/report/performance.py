@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lmkit.comparison.baselines import Compared
+from lmkit.comparison.baselines import Compared, from_baseline_in_more_than_the_head
 from lmkit.comparison.cells import (
     INTERVAL,
     MEAN_SD,
@@ -20,7 +20,6 @@ from lmkit.comparison.cells import (
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.ranks import rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
-from lmkit.comparison.settings import differing_settings
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import (
     Cell,
@@ -147,7 +146,7 @@ def _significance_table(study: Study, tested: Sequence[Compared]) -> Table:
         "better. Tests are over all seeds, unpaired; those paired are over the seeds that both "
         "have, whose common part cancels. Holm's correction is over the heads of this table."
     )
-    notes = _more_than_the_head(tested)
+    notes = from_baseline_in_more_than_the_head(tested)
     columns: list[Heading] = [
         "head",
         "baseline",
@@ -161,18 +160,3 @@ def _significance_table(study: Study, tested: Sequence[Compared]) -> Table:
         *PAIRED,
     ]
     return Table("significance", "Against the baseline", caption, columns, rows, notes)
-
-
-def _more_than_the_head(tested: Sequence[Compared]) -> list[str]:
-    """Comparisons that are not of heads alone, by the options in which the runs differ too."""
-    labels_by_options: dict[str, list[str]] = {}
-    for each in tested:
-        if each.baseline is not None:
-            options = differing_settings([each.group.settings, each.baseline.settings])
-            others = [option for option in options if not option.startswith("head.")]
-            if others:
-                labels_by_options.setdefault(", ".join(others), []).append(each.group.label)
-    return [
-        f"{listed(labels)}: from the baseline the runs differ in more than the head: {options}"
-        for options, labels in labels_by_options.items()
-    ]

@@ -151,7 +151,7 @@ def _window_notes(rows: Sequence[Row], window: Window | None) -> list[str]:
         return []
     return [
         f"where the window {window[0]:g} to {window[1]:g} is not listed, it leaves out no "
-        "point, or all but two: window=[low,high] sets another"
+        "point, or leaves fewer than three: window=[low,high] sets another"
     ]
 
 

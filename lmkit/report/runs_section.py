@@ -205,6 +205,7 @@ def _runs_table(study: Study) -> Table:
                     whole(run.metric("best_epoch")),
                     *(number(run.metric(f"{split}_ppl")) for split in ("train", "valid", "test")),
                     whole(run.test_spectrum.get("press_rank")),
+                    whole(run.test_spectrum.get("num_contexts")),
                     number(run.cost("seconds_per_epoch"), 1),
                 ]
             )
@@ -218,6 +219,7 @@ def _runs_table(study: Study) -> Table:
         "valid perplexity",
         "test perplexity",
         "Press rank",
+        "over contexts",
         "s / epoch",
     )
     return Table("runs", "Every run", f"Every run on {study.short}.", columns, rows)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lmkit.comparison.baselines import Compared
+from lmkit.comparison.baselines import Compared, from_baseline_in_more_than_the_head
 from lmkit.comparison.cells import listed, pearson_in_words, spearman_in_words
 from lmkit.comparison.correlation import FEWEST_POINTS, correlate
 from lmkit.comparison.groups import Study
@@ -56,15 +56,17 @@ def summary(study: Study, tested: Sequence[Compared], files: Files) -> list[str]
 
 def _against_the_baseline(study: Study, tested: Sequence[Compared]) -> list[str]:
     """A verdict on each head with several seeds, the most certain first, and its rule."""
-    verdicts = [verdict for each in tested if (verdict := _verdict(each)) is not None]
-    if not verdicts:
+    verdict_on = {each.group: verdict for each in tested if (verdict := _verdict(each))}
+    if not verdict_on:
         return []
+    verdicts = list(verdict_on.values())
     verdicts.sort(key=lambda verdict: (verdict.word == _UNDECIDED, verdict.p))
     sentence = "; ".join(verdict.text for verdict in verdicts[:_MOST_VERDICTS])
     rest = Counter(verdict.word for verdict in verdicts[_MOST_VERDICTS:])
     if rest:
         counts = ", ".join(f"{count} {word}" for word, count in rest.most_common())
         sentence += f"; of {rest.total()} more in the table Against the baseline: {counts}"
+    unlike = [each for each in tested if each.group in verdict_on]
     methods = " or ".join(sorted({verdict.method for verdict in verdicts}))
     corrected = f" after Holm's correction for {len(verdicts)} heads" if len(verdicts) > 1 else ""
     return [
@@ -73,6 +75,7 @@ def _against_the_baseline(study: Study, tested: Sequence[Compared]) -> list[str]
         f"Lower or higher: the interval excludes 0, and p of Student's t-test is below {_LEVEL:g}"
         f"{corrected}. Undecided: these seeds cannot tell, which does not mean that there is no "
         "difference.",
+        *(f"{line}." for line in from_baseline_in_more_than_the_head(unlike)),
     ]
 
 

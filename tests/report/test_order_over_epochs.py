@@ -50,6 +50,19 @@ def test_what_averaging_does_to_the_order_is_told(tmp_path, make_run):
     assert table.caption.endswith("of averaged weights; the last column is not.")
 
 
+def test_a_group_without_epochs_is_named(tmp_path, make_run):
+    for transform in ("identity", "gss", "outside"):
+        run = make_run(tmp_path, 1, 55.0, 402, transform=transform)
+        rows = [f"{10 * i},{i},{ppl}" for i, ppl in enumerate(GSS, 1)]
+        (run / "metrics.csv").write_text("\n".join(["step,epoch,valid/ppl", *rows]) + "\n")
+    (run / "metrics.csv").unlink()
+    runs = select_runs("runs", str(tmp_path)).runs
+    (study,), _ = studies(runs, "softmax", experiment_config)
+    (table,) = order_over_epochs(study, Files())
+    assert len(table.rows) == 2
+    assert table.notes == ["Cube has a run without the epochs in metrics.csv"]
+
+
 def test_one_group_has_no_order(tmp_path, make_run):
     make_run(tmp_path, 1, 55.0, 402)
     runs = select_runs("runs", str(tmp_path)).runs

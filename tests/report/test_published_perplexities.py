@@ -80,6 +80,21 @@ def test_each_stage_stands_beside_its_published_row(chain):
     assert any("AWD-LSTM, finetuned, cache (penn_awd_lstm)" in line for line in section.missing)
 
 
+def test_perplexities_of_fewer_seeds_than_the_row_say_of_how_many(chain):
+    tuned = sorted(chain.glob("penn_mos_nt_finetune-*"))
+    for run in tuned:
+        evaluated(run, "dynamic", "test", 47.75, TABLE_8)
+    section = published_perplexities(study_of(chain), Files())
+    stages = next(block for block in section.blocks if block.key == "yang_stages")
+    (row,) = [row for row in rows_of(stages)
+              if (row["model"], row["stage"]) == ("MoS", "finetuned, dynamic")]  # fmt: skip
+    assert (row["runs"], row["test perplexity"]) == ("2", "47.75 ± 0.00")
+    assert row["valid perplexity"] == "48.40 (1 seed)"
+    (methods,) = Evaluate.sections(study_of(chain), Files())
+    (dynamic,) = [row for row in rows_of(methods.blocks[0]) if row["method"] == "dynamic"]
+    assert (dynamic["runs"], dynamic["valid perplexity"]) == ("2", "48.40 (1 seed)")
+
+
 def test_another_table_of_the_same_runs_and_none_without_runs(chain):
     blocks = {block.key: block for block in published_perplexities(study_of(chain), Files()).blocks}
     assert set(blocks) == {"yang_stages", "yang_ablation"}

@@ -23,9 +23,11 @@ from lmkit.report.mixtures import mixtures
 from lmkit.report.pairwise_tests import pairwise_tests
 from lmkit.report.performance import performance
 from lmkit.report.rank_and_perplexity import rank_and_perplexity
+from lmkit.report.runs_section import runs_section
 from lmkit.report.summary import summary
 from lmkit.runs.analysis_files import write_analysis
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.result import publish_result
 from lmkit.runs.selection import select_runs
 
 PUBLISHED_CONTEXTS = 82429
@@ -425,3 +427,55 @@ def test_the_noises_of_table_15_are_named_until_they_are_measured(tmp_path, make
         assert all(line.endswith("'noise=[0.01,1e-32]'") for line in lines)
         (table, *_) = section.blocks
         assert "table 15 (c from 0.01 to 1e-32)" in table.caption
+
+
+def test_of_several_configurations_the_robustness_section_says_which_it_shows(tmp_path, make_run):
+    content = {"noise": [{"c": 0.1, "press_rank": 10, "effective_rank": {}}], "true_rank": 10}
+    for transform, k in (("identity", None), ("outside", None), ("gss", 2.0), ("gss", 2.5)):
+        changes = None if k is None else {"transform.k": k}
+        run = make_run(tmp_path, 1, 57.0 - (k or 0), transform=transform, changes=changes)
+        write_analysis(RunFolder(run), "press_robustness", content, kind="press_robustness",
+                       schema_version=1, checkpoint="best", averaged=True)  # fmt: skip
+    (section,) = PressRobustness.sections(study_of(tmp_path), Files())
+    table, drawing = section.blocks
+    assert [row["head"] for row in cells(table)] == ["Softmax", "GSS", "Cube"]
+    for block in (table, drawing):
+        assert block.caption.endswith("Shown: GSS (k=2.5). 1 further group is not among them."), (
+            block.caption
+        )
+
+
+def test_every_two_groups_that_differ_in_more_than_the_head_are_named(tmp_path, make_run):
+    for seed in (1, 2):
+        make_run(tmp_path, seed, 57.0 + 0.1 * seed)
+        make_run(tmp_path, seed, 56.0 + 0.1 * seed, transform="gss")
+        make_run(tmp_path, seed, 55.0 + 0.1 * seed, transform="outside",
+                 options={"optimizer.lr": 5})  # fmt: skip
+    (table,) = (
+        block for block in pairwise_tests(study_of(tmp_path)).blocks if block.key == "pairs"
+    )
+    assert table.notes == [
+        "Softmax and Cube; GSS and Cube: the runs differ in more than the head: optimizer.lr"
+    ]
+
+
+def test_each_run_says_over_how_many_contexts_its_rank_is(tmp_path, make_run):
+    make_run(tmp_path, 1, 57.0, 402, contexts=10000)
+    make_run(tmp_path, 2, 57.0, 440, contexts=PUBLISHED_CONTEXTS)
+    blocks = runs_section(study_of(tmp_path)).blocks
+    (table,) = (block for block in blocks if block.key == "runs")
+    ranks = [(row["Press rank"], row["over contexts"]) for row in cells(table)]
+    assert ranks == [("402", "10,000"), ("440", "82,429")]
+
+
+def test_of_runs_some_of_which_never_switched_the_others_are_counted(tmp_path, make_run):
+    make_run(tmp_path, 1, 57.0)
+    for seed in (1, 2):
+        run = RunFolder(make_run(tmp_path, seed, 57.0, trigger="nt"))
+    result = run.read_result()
+    del result.metrics["switched_after"]
+    run.result.unlink()
+    publish_result(run.result, result)
+    (table,) = averaging(study_of(tmp_path), Files()).blocks
+    by_trigger = {row["trigger"]: row["switched after epoch"] for row in cells(table)}
+    assert by_trigger == {"ET 200": "1", "NT 5": "1 (1 of 2 seeds)"}

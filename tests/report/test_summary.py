@@ -38,6 +38,16 @@ def test_each_head_has_its_difference_its_interval_its_seeds_and_a_verdict(tmp_p
     assert "does not mean that there is no difference" in rule
 
 
+def test_a_verdict_on_more_than_the_head_says_so(tmp_path, make_run):
+    for seed in (1, 2, 3):
+        make_run(tmp_path, seed, 57.0 + 0.1 * seed)
+        make_run(tmp_path, seed, 56.0 + 0.1 * seed, transform="gss", options={"optimizer.lr": 5})
+    make_run(tmp_path, 1, 58.0, mixture="softmaxes", options={"optimizer.lr": 10})  # no verdict
+    verdicts, _, unlike, *_ = sentences_of(tmp_path)
+    assert verdicts.endswith(": lower.")
+    assert unlike == "GSS: from the baseline the runs differ in more than the head: optimizer.lr."
+
+
 def test_an_interval_that_holds_0_makes_no_verdict_whatever_p_is(tmp_path, make_run):
     # below 0.001 by Student's test, which takes variances for equal, and 0.2 by Welch's
     for seed, ppl in enumerate((57.0, 57.01, 57.0, 57.01, 57.0, 57.01), 1):

@@ -170,22 +170,25 @@ def check(content: Content) -> None:
     """Raises an error of Python's where something is missing that the report reads."""
     for name in ("share", "mean_share", "isotropic_share"):
         number(content[name])
-    whole(content["decoder_rank"]), whole(content["num_contexts"])
+    whole(content["decoder_rank"]), word(content["split"]), whole(content["num_contexts"])
 
 
 def _table(study: Study, contents: Mapping[Group, Sequence[Content]]) -> Table:
-    """Means over the seeds that were measured."""
+    """Of each group, means over the seeds that were measured over the same contexts."""
     rows = []
     for group, measured in contents.items():
-        if measured:
-            first = measured[0]
-            sizes = [len(measured), first["decoder_rank"], first["num_contexts"]]
-            rows.append([word(group.label), *map(whole, sizes), *_spreads(measured)])
+        alike: dict[tuple[str, int], list[Content]] = {}
+        for content in measured:
+            alike.setdefault((content["split"], content["num_contexts"]), []).append(content)
+        for (split, contexts), seeds in sorted(alike.items()):
+            sizes = map(whole, (contexts, len(seeds), seeds[0]["decoder_rank"]))
+            rows.append([word(group.label), word(split), *sizes, *_spreads(seeds)])
     columns = [
         Column("head", is_text=True),
+        Column("split", is_text=True),
+        Column("contexts"),
         Column("seeds"),
         Column("decoder's rank"),
-        Column("contexts"),
         Column("norm lost, %", ("mean", "sd")),
         Column("lost of a context's, mean %", ("mean", "sd")),
         Column("of a random direction, %", ("mean", "sd")),

@@ -72,8 +72,25 @@ def top_table(study: Study, contents: Mapping[str, Content]) -> Table:
     return Table("predictions", "Top-5 predictions", caption, _TOP_COLUMNS, rows)
 
 
+def told_apart_by_split(contents: dict[str, Content]) -> dict[str, Content]:
+    """The same; of several splits, each position bears its own: `position 100, test`."""
+    if len({content["split"] for content in contents.values()}) == 1:
+        return contents
+
+    def renamed(context: Content, split: str) -> Content:
+        is_typed = context.get("position") is None  # and no part of any split
+        return context if is_typed else context | {"name": f"{context['name']}, {split}"}
+
+    return {
+        label: content
+        | {"contexts": [renamed(context, content["split"]) for context in content["contexts"]]}
+        for label, content in contents.items()
+    }
+
+
 def check(content: Content) -> None:
     """Raises an error of Python's where something is missing that the report reads."""
+    word(content["split"])
     for context in content["contexts"]:
         _top_row(absent(), context)
     content["hits"].get("positions")
@@ -192,11 +209,13 @@ def hit_shares(study: Study, contents: Mapping[str, Content]) -> list[Table]:
         positions, top1, top5 = (hits.get(name) or [] for name in ("positions", "top1", "top5"))
         if positions:
             shares = [100 * sum(hit) / len(positions) for hit in (top1, top5)]
-            rows.append([word(label), whole(len(positions)), *(number(s, 1) for s in shares)])
+            sizes = word(content["split"]), whole(len(positions))
+            rows.append([word(label), *sizes, *(number(share, 1) for share in shares)])
     if not rows:
         return []
     columns = [
         Column("head", is_text=True),
+        Column("split", is_text=True),
         Column("random positions"),
         Column("first is true, %"),
         Column("among first five, %"),

@@ -30,6 +30,7 @@ from lmkit.analyses.prediction_tables import (
     hit_shares,
     margins_table,
     tables_of_run,
+    told_apart_by_split,
     top_table,
 )
 from lmkit.comparison.cells import listed
@@ -194,6 +195,7 @@ class Predictions(Analysis):
         missing = [f"no predictions.json: {listed(without)}: {_COMMAND}"] if without else []
         blocks: list[Block] = []
         if contents:
+            contents = told_apart_by_split(contents)
             blocks = [top_table(study, contents), *hit_matrix(study, contents)]
             blocks += [*hit_shares(study, contents), *margins_table(study, contents)]
             if not any("compared_with" in content for content in contents.values()):

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.comparison.cells import listed
-from lmkit.comparison.groups import without_diverged
+from lmkit.comparison.groups import group_runs, without_diverged
 from lmkit.comparison.run_files import Files
 from lmkit.comparison.two_groups import compare_groups, comparison_table
 from lmkit.errors.user_error import UserError, require_count
@@ -29,7 +29,10 @@ def main(config: DictConfig) -> None:
     require_count("seed", plain["seed"], 0)
     out = _checked_out(plain["out"])
     groups = {name: _runs(name, plain[name], plain["runs_dir"]) for name in ("a", "b")}
-    comparisons, contexts = compare_groups(groups["a"], groups["b"], Files(), plain["seed"])
+    files = Files()
+    comparisons, contexts = compare_groups(groups["a"], groups["b"], files, plain["seed"])
+    for each in files.damaged:
+        print(f"left out: {each.name}: {each.reason}")
     table = comparison_table(comparisons, contexts)
     Console().print(to_terminal(table))
     if out is None:
@@ -51,14 +54,20 @@ def main(config: DictConfig) -> None:
 
 
 def _runs(option: str, value: object, runs_dir: str) -> list[FinishedRun]:
-    """The runs that an option selects; prints which they are, and which are left out."""
+    """The runs that an option selects, each once; prints which they are, and which are left out."""
     selection = select_runs(option, value, runs_dir)
     runs, diverged = without_diverged(selection.runs)
-    for name, reason in (*selection.left_out.items(), *diverged):
+    groups, repeated = group_runs(runs, baseline="")
+    for name, reason in (*selection.left_out.items(), *diverged, *repeated):
         print(f"left out: {name}: {reason}")
     if not runs:
         raise UserError(f"{option}={value} means no run with perplexities")
+    once = {run for group in groups for run in group.runs}
+    runs = [run for run in runs if run in once]
     print(f"{option}: {counted(len(runs), 'run')}: {listed((run.name for run in runs), 4)}")
+    if len(groups) > 1:
+        labels = listed([group.label for group in groups], 4)
+        print(f"{option}: tests take runs of {len(groups)} groups for seeds of one: {labels}")
     return runs
 
 

@@ -256,9 +256,15 @@ def _budget(group: Group, config: Mapping[str, Any]) -> list[str]:
     first, *_ = spent = [run.result.budget for run in group.runs]
     differences = []
     if first.patience != config["patience"]:
-        differences.append(f"patience={first.patience} ({config['patience']})")
+        differences.append(f"patience={_null(first.patience)} ({_null(config['patience'])})")
     ran_out = any(each.stopped == "max_epochs" for each in spent)
     ran_longer = max(each.epochs for each in spent) > config["max_epochs"]
     if first.max_epochs != config["max_epochs"] and (ran_out or ran_longer):
-        differences.append(f"max_epochs={first.max_epochs} ({config['max_epochs']})")
+        most = _null(first.max_epochs), _null(config["max_epochs"])
+        differences.append(f"max_epochs={most[0]} ({most[1]})")
     return differences
+
+
+def _null(limit: int | None) -> str:
+    """As it would be typed."""
+    return "null" if limit is None else str(limit)

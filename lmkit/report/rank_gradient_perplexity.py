@@ -6,12 +6,14 @@ gradient it passes on (Godey and Artzi 2026).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lmkit.analyses.gradient_bottleneck import COMMAND, FILE, GradientBottleneck, check, lost_norm
 from lmkit.comparison.cells import (
     MEAN_SD,
+    listed,
     pearson_in_words,
     seeds_in_words,
     spearman_in_words,
@@ -26,6 +28,7 @@ from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import INK, WIDE, figure, legend_below
 from lmkit.presentation.tables import Column, Heading, Row, Table
 from lmkit.report.heads_on_trunks import heads_on_trunks
+from lmkit.runs.analysis_files import Content
 
 
 class Measured(NamedTuple):
@@ -37,19 +40,40 @@ class Measured(NamedTuple):
     lost: Spread | None  # % of the gradient's norm
     update_rank: Spread | None
     cosine: Spread | None
-    contexts: tuple[int, ...]  # over which the gradients were measured
-    runs: int  # whose gradients were measured
+
+
+class Place(NamedTuple):
+    """Over which contexts a gradient was measured: the first so many of a split."""
+
+    contexts: int
+    split: str
+
+    def __str__(self) -> str:
+        return f"{self.contexts:,} contexts of {self.split}"
 
 
 def rank_gradient_perplexity(study: Study, files: Files) -> Section:
     """A row for each group, and a point where both of two quantities are there."""
     contexts = rank_contexts(study, files)
-    every = [_measured(group, files, contexts) for group in study.groups]
-    with_gradient = [m for m in every if m.cosine or m.lost]
-    missing = unmeasured(FILE, {m.group: m.runs for m in every}, COMMAND)
+    contents = {
+        group: [*files.of_runs(group.runs, GradientBottleneck, check=check).values()]
+        for group in study.groups
+    }
+    times = Counter(_place(content) for of_group in contents.values() for content in of_group)
+    usual = max(times, key=lambda place: (times[place], place), default=None)
+    every = []
+    elsewhere = []
+    for group, of_group in contents.items():
+        alike = [content for content in of_group if _place(content) == usual]
+        every.append(_measured(group, files, contexts, alike))
+        if len(alike) < len(of_group):
+            elsewhere.append(group.label)
+    missing = unmeasured(FILE, {group: len(each) for group, each in contents.items()}, COMMAND)
+    if elsewhere:
+        missing.append(f"gradients over others than {usual} do not count here: {listed(elsewhere)}")
     blocks: list[Table | Drawing] = []
-    if with_gradient:
-        blocks.append(_table(study, every, contexts))
+    if usual is not None:
+        blocks.append(_table(study, every, contexts, usual))
         if sum(m.lost is not None for m in every) > 1:
             blocks.append(_drawing(study, every, contexts))
     return Section(
@@ -61,8 +85,13 @@ def rank_gradient_perplexity(study: Study, files: Files) -> Section:
     )
 
 
-def _measured(group: Group, files: Files, contexts: int | None) -> Measured:
-    contents = [*files.of_runs(group.runs, GradientBottleneck, check=check).values()]
+def _place(content: Content) -> Place:
+    return Place(content["num_contexts"], content["split"])
+
+
+def _measured(
+    group: Group, files: Files, contexts: int | None, contents: Sequence[Content]
+) -> Measured:
     lost = [100 * value for value in map(lost_norm, contents) if value is not None]
 
     def spread(name: str) -> Spread | None:
@@ -75,12 +104,10 @@ def _measured(group: Group, files: Files, contexts: int | None) -> Measured:
         spread_of(lost),
         spread("update_rank"),
         spread("update_cosine"),
-        tuple(sorted({content["num_contexts"] for content in contents})),
-        len(contents),
     )
 
 
-def _table(study: Study, every: Sequence[Measured], contexts: int | None) -> Table:
+def _table(study: Study, every: Sequence[Measured], contexts: int | None, place: Place) -> Table:
     columns: list[Heading] = [
         Column("head", is_text=True),
         "seeds",
@@ -96,13 +123,11 @@ def _table(study: Study, every: Sequence[Measured], contexts: int | None) -> Tab
         spreads = ((m.ppl, 2), (m.rank, 0), (m.lost, 2), (m.update_rank, 0), (m.cosine, 3))
         cells = [spread_cell(of, digits, seeds) for of, digits in spreads]
         rows.append([m.group.label, seeds, *cells])
-    over = sorted({count for m in every for count in m.contexts})
     groups = [m.group for m in every]
     means = ": mean ± one standard deviation over seeds" if _have_spread(groups) else ""
     caption = (
         f"All groups on {study.short}, {seeds_in_words(groups)}{means}, except in cells that "
-        "name another number of seeds. The gradients are those of "
-        f"{' or '.join(f'{count:,}' for count in over)} contexts."
+        f"name another number of seeds. The gradients are those of {place}."
     )
     return Table(
         "rank_and_gradient",

@@ -28,6 +28,8 @@ model, a folder of such folders, or a pattern. A filter leaves all of them out.
 from __future__ import annotations
 
 import glob
+import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -43,6 +45,7 @@ from lmkit.runs.names import family_of
 from lmkit.runs.sweep_folder import MANIFEST, SweepFolder
 
 _FILTER = re.compile(r"\s+(?=[A-Za-z_][\w.]*[:=])")  # what stands before one
+_EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # a number that YAML 1.1 may not know
 _ABSENT = object()
 _SHOWN = 8  # values of an option, in a message
 
@@ -105,13 +108,13 @@ def select_runs(
 
 def _parsed(option: str, text: str) -> tuple[str, dict[str, str]]:
     """The place, and the filters: from an option's name to the value that is wanted."""
-    if Path(text).exists():  # its name may hold spaces and colons
+    if os.path.exists(text):  # its name may hold spaces and colons
         return text, {}
     place, *filters = _FILTER.split(text.strip())
     wanted = dict(re.split("[:=]", each, maxsplit=1) for each in filters)
     for name, value in wanted.items():
         try:
-            yaml.safe_load(value)
+            _read(value)
         except yaml.YAMLError:
             raise UserError(f"{option}: {name}:{value} is no option and value") from None
     return place, wanted
@@ -128,7 +131,7 @@ def _runs_at(place: str, runs_dir: str) -> list[RunFolder]:
 
 def _paths_at(place: str) -> list[Path]:
     """The path itself, or those that match it as a pattern."""
-    return [Path(place)] if Path(place).exists() else [Path(p) for p in sorted(glob.glob(place))]
+    return [Path(place)] if os.path.exists(place) else [Path(p) for p in sorted(glob.glob(place))]
 
 
 def _models_at(place: str) -> list[RunFolder]:
@@ -144,6 +147,8 @@ def _models_at(place: str) -> list[RunFolder]:
 
 def _runs_in(path: Path) -> list[RunFolder]:
     """The points of a sweep, the run itself, or the runs that lie in a folder."""
+    if not os.path.exists(path):
+        return []
     if (path / MANIFEST).is_file():
         sweep = SweepFolder.find(str(path), ".")
         return [sweep.run_folder(point) for point in sweep.manifest.all_points]
@@ -175,7 +180,21 @@ def _passes(folder: RunFolder, name: str, wanted: str) -> bool:
         return value == family_of(wanted)
     if name == "name":
         return fnmatchcase(str(value), wanted)
-    return bool(value == yaml.safe_load(wanted))
+    read = _read(wanted)
+    is_of_its_kind = isinstance(value, bool) == isinstance(read, bool)  # true is not 1
+    return is_of_its_kind and bool(value == read)
+
+
+def _read(text: str) -> object:
+    """The value that a filter names, in YAML; as in an override, 1e-6 is a number."""
+    value: object = yaml.safe_load(text)
+    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
+
+
+def _written(value: object) -> str:
+    """A value as a filter names it."""
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=math.inf)
+    return text.removesuffix("...\n").strip()
 
 
 def _value(folder: RunFolder, name: str) -> object:
@@ -195,7 +214,7 @@ def _others(folders: Sequence[RunFolder], filters: Mapping[str, str]) -> str:
             break
         folders, before = passing, f"{before} {name}:{wanted}"
     values = [_value(folder, name) for folder in folders]
-    texts = sorted({f"{name}:{value}" for value in values if value is not _ABSENT})
+    texts = sorted({f"{name}:{_written(value)}" for value in values if value is not _ABSENT})
     there = ", ".join(texts[:_SHOWN]) + (", ..." if len(texts) > _SHOWN else "")
     with_ = f" with{before}" if before else ""
     return f"there is {there}{with_}" if texts else f"none has the option {name}{with_}"
@@ -210,7 +229,7 @@ def _option(config: Mapping[str, Any], option: str) -> object:
 
 
 def _nothing_at(place: str, runs_dir: str) -> str:
-    if Path(place).exists():
+    if os.path.exists(place):
         return f"there is none in {place}"
     sweeps = Path(runs_dir, "sweeps")
     names = sorted(path.parent.name for path in sweeps.glob(f"*/{MANIFEST}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,27 @@ def test_the_command_prints_and_writes(runs):
     rows = {row[""]: row for row in csv.DictReader((runs / "c.csv").open())}
     mean = content["comparisons"]["test_ppl"]["mean_a"]
     assert float(rows["mean of a"]["test perplexity"]) == mean
+
+
+def test_a_copy_of_a_run_is_no_further_seed(runs):
+    for run in [*(runs / "runs").glob("penn_small-*")]:
+        shutil.copytree(run, runs / "copies" / run.name)
+    done = command(runs, "a=[runs head:gss, copies head:gss]", "b=runs head:softmax", "out=c.json")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(": the head and seed of penn_small-") == 3
+    assert "a: 3 runs" in done.stdout
+    assert json.loads((runs / "c.json").read_text())["comparisons"]["test_ppl"]["n_a"] == 3
+
+
+def test_runs_of_several_groups_and_damaged_files_are_named(runs, make_run):
+    run = make_run(runs / "runs", 1, 56.0, 9100, transform="gss", changes={"transform.k": 2.0})
+    (run / "analysis" / "rank_test_log_probs_200.json").write_text("{")
+    done = command(runs, "a=runs head:gss", "b=runs head:softmax")
+    assert done.returncode == 0, done.stderr
+    assert "a: tests take runs of 2 groups for seeds of one: GSS (k=2), GSS (k=2.5)" in done.stdout
+    assert "b: tests" not in done.stdout
+    assert "rank_test_log_probs_200.json: " in done.stdout
+    assert "damaged" in done.stdout
 
 
 @pytest.mark.parametrize(

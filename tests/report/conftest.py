@@ -89,6 +89,7 @@ def add_analyses(spectrum_measures) -> Callable[[Path], None]:
             run,
             "gradient_bottleneck",
             decoder_rank=400,
+            split="test",
             num_contexts=100,
             share=0.05 + shift / 10,
             mean_share=0.06,

@@ -43,3 +43,30 @@ def test_contexts_that_a_head_lacks_are_counted(tmp_path, make_run, add_analyses
     (axes,) = hits.figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["w1"]
     assert "Left out: 2 contexts that some heads lack." in hits.caption
+
+
+def test_positions_of_two_splits_are_not_one_context(tmp_path, make_run, add_analyses):
+    runs = make_run(tmp_path, 1, 57.0), make_run(tmp_path, 1, 55.0, mixture="softmaxes")
+    for run, split in zip(runs, ("valid", "test"), strict=True):
+        add_analyses(run)
+        file = run / "analysis" / "predictions.json"
+        content = json.loads(file.read_text())
+        del content[KEY]
+        (there,) = content["contexts"]
+        typed = {**there, "name": "the company", "source": "text", "position": None}
+        content |= {"split": split, "contexts": [{**there, "name": "position 7"}, typed]}
+        file.write_bytes(checked_json(content))
+    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    with house_style():
+        (section,) = Predictions.sections(study, Files())
+    blocks = {block.key: block for block in section.blocks}
+    rows = [(row[0].text, row[3].text) for row in blocks["predictions"].rows]
+    assert sorted(rows) == [
+        ("position 7, test", "MoS"),
+        ("position 7, valid", "Softmax"),
+        ("the company", "MoS"),
+        ("the company", "Softmax"),
+    ]
+    (axes,) = blocks["hits"].figure.axes
+    assert len(axes.get_xticklabels()) == 1
+    assert [row[1].text for row in blocks["hit_shares"].rows] == ["valid", "test"]

@@ -15,6 +15,7 @@ from lmkit.report.heads_on_trunks import heads_on_trunks
 from lmkit.report.rank_and_perplexity import rank_and_perplexity
 from lmkit.report.rank_gradient_perplexity import rank_gradient_perplexity
 from lmkit.report.summary import summary
+from lmkit.runs.checksums import checked_json, parse_json
 from lmkit.runs.selection import select_runs
 
 # On either trunk a higher rank comes with a lower perplexity; over both together it does not.
@@ -81,12 +82,35 @@ def test_a_gradient_of_one_seed_does_not_pass_as_that_of_three(tmp_path, make_ru
     assert (seeds, ppl, rank) == ("3", "59.00 ± 1.00", "410 (1 seed)")
     assert lost == "95.00 (1 seed)"
     (alone,) = GradientBottleneck.sections(study, Files())
-    assert [cell.text for cell in alone.blocks[0].rows[0][:2]] == [head, "1"]
+    assert [cell.text for cell in alone.blocks[0].rows[0][:4]] == [head, "test", "100", "1"]
     for section in (side_by_side, alone):
         assert section.missing == [
             "gradient_bottleneck.json of only some runs: Softmax (1 of 3 runs): "
             "lmkit gradient_bottleneck run=RUNS"
         ]
+
+
+def test_gradients_over_other_contexts_are_not_averaged(tmp_path, make_run, add_analyses):
+    for seed in (1, 2, 3):
+        add_analyses(make_run(tmp_path, seed, 57.0 + seed, 5000))
+        add_analyses(make_run(tmp_path, seed, 56.0 + seed, 5000, transform="gss"))
+    one = next(tmp_path.glob("*/analysis/gradient_bottleneck.json"))
+    content = parse_json(one.read_bytes()) | {"split": "valid", "num_contexts": 50, "share": 0.9}
+    one.write_bytes(checked_json(content))
+    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    (alone,) = GradientBottleneck.sections(study, Files())
+    rows = [[cell.text for cell in row] for row in alone.blocks[0].rows]
+    assert sorted(row[1:4] for row in rows) == [
+        ["test", "100", "2"], ["test", "100", "3"], ["valid", "50", "1"],
+    ]  # fmt: skip
+    side_by_side = rank_gradient_perplexity(study, Files())
+    table = side_by_side.blocks[0]
+    assert {row[4].text for row in table.rows} == {"95.00 ± 0.00 (2 seeds)", "95.00 ± 0.00"}
+    assert table.caption.endswith("The gradients are those of 100 contexts of test.")
+    (other,) = (row[0] for row in rows if row[1] == "valid")
+    assert side_by_side.missing == [
+        f"gradients over others than 100 contexts of test do not count here: {other}"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,8 @@ def test_a_folder_whose_name_holds_spaces(tmp_path, make_run, name, filters):
         ("{}/../rnus", r"did you mean .*/runs\?"),
         ("{} seed:[", "seed:.* is no option and value"),
         ("{}/sweeps", "there is none in"),
+        ("{} optimizer.lr:2e1 seed:true", r"there is seed:1, seed:2, seed:8, seed:9 with"),
+        ("{}/" + 300 * "x", "means no run"),
         ("{} seed:9", "means no finished run: penn_softmax-.*: it has not finished$"),
         ("{} seed:8", "means no finished run: penn_softmax-.*: result.json is damaged"),
     ],
@@ -107,6 +109,18 @@ def test_what_means_no_run_is_one_line_naming_the_option(runs, value, error):
         select_runs("b", value.format(runs), str(runs))
     assert str(raised.value).startswith("b")
     assert "\n" not in str(raised.value)
+
+
+def test_a_filter_takes_the_value_that_its_message_offers(tmp_path, make_run):
+    make_run(tmp_path, 1, options={"optimizer.weight_decay": 1e-6, "patience": None})
+    offered = set()
+    for option in ("optimizer.weight_decay", "patience", "optimizer._target_", "trunk.tied"):
+        with pytest.raises(UserError) as raised:
+            select_runs("run", f"{tmp_path} {option}:-77")
+        offered.add(str(raised.value).partition("there is ")[2])
+    assert {"optimizer.weight_decay:1.0e-06", "patience:null"} < offered
+    for each in [*offered, "optimizer.weight_decay:1e-6", "optimizer.weight_decay:0.000001"]:
+        assert len(select_runs("run", f"{tmp_path} {each}").runs) == 1
 
 
 @pytest.mark.parametrize("value", [None, [], [1], [" "]])

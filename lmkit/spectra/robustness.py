@@ -95,7 +95,8 @@ def marchenko_pastur_share(aspect: float, limit: float) -> float:
     that are at most `limit`; aspect = short / long.
 
     With y = (x^2 - 1 - aspect) / (2 sqrt(aspect)) = cos(angle), the density
-    sqrt((b^2 - x^2)(x^2 - a^2)) / (pi aspect x) becomes smooth in the angle.
+    sqrt((b^2 - x^2)(x^2 - a^2)) / (pi aspect x) becomes smooth in the angle. In half angles
+    1 + aspect + 2 sqrt(aspect) y is a sum of squares, which does not round to 0.
     """
     root = math.sqrt(aspect)
     cosine = (limit**2 - 1 - aspect) / (2 * root)
@@ -105,6 +106,8 @@ def marchenko_pastur_share(aspect: float, limit: float) -> float:
         return 1.0
 
     def density(angle: float) -> float:
-        return 2 / math.pi * math.sin(angle) ** 2 / (1 + aspect + 2 * root * math.cos(angle))
+        sine, cosine = math.sin(angle / 2), math.cos(angle / 2)
+        x_squared = (1 - root) ** 2 + 4 * root * cosine**2
+        return 8 / math.pi * (sine * cosine) ** 2 / x_squared
 
     return quad(density, math.acos(cosine), math.pi)[0]

@@ -4,7 +4,8 @@ A direct decomposition gives the small values errors near eps sigma_1. But with 
 singular vectors, the other values are exactly those of the rest A - U U^T A, which is small itself,
 so that its entries keep their digits. The number of values above a limit is the number of positive
 eigenvalues of rest^T rest - limit^2, which one L D L^T factorisation gives (Sylvester's law of
-inertia) at a small part of the cost of a singular value decomposition.
+inertia) at a small part of the cost of a singular value decomposition, which is left for limits
+that squares cannot resolve.
 
 Shapes: N contexts, V vocabulary, C values split off, M = min(N, V).
 """
@@ -50,17 +51,20 @@ def split_off(matrix_NV: Tensor, count: int) -> Separated:
 
 
 def count_above(rest_NV: Tensor, limit: float) -> int:
-    """How many singular values are greater than `limit`.
+    """How many singular values are greater than `limit`: by their squares where these tell, else by
+    a decomposition.
 
-    Raises: UserError when the limit is too small beside the largest of them to be resolved.
+    Raises: UserError when the limit is too small beside the largest of them for either.
     """
     norm = float(torch.linalg.vector_norm(rest_NV))
     if norm <= limit:  # the largest value is at most the Frobenius norm
         return 0
-    if limit < RESOLUTION["gram"] * norm:
+    if limit < RESOLUTION["svd"] * norm:
         raise UserError(
             f"a limit of {limit:.1e} is not resolved beside singular values of up to {norm:.1e}"
         )
+    if limit < RESOLUTION["gram"] * norm:
+        return int((torch.linalg.svdvals(rest_NV) > limit).sum())
     tall = rest_NV if rest_NV.shape[0] >= rest_NV.shape[1] else rest_NV.T
     shifted_MM = tall.new_zeros(tall.shape[1], tall.shape[1])
     update_upper(shifted_MM, tall, PANEL_GPU if tall.is_cuda else PANEL_CPU)

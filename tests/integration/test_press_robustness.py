@@ -21,6 +21,7 @@ from lmkit.evaluation.press_robustness import (
 )
 from lmkit.presentation.published import published_robustness
 from lmkit.runs.folder import RunFolder
+from lmkit.spectra.measures import EPSILONS
 from lmkit.spectra.ranks import effective_rank, press_rank, press_tolerance
 from lmkit.spectra.robustness import add_noise, keep_top
 
@@ -50,6 +51,21 @@ def test_ranks_of_the_study_are_those_of_full_decompositions():
         assert noisy.effective_rank == expected
     assert [noisy.press_rank > 10 for noisy in found.noise] == [True, True, False]
     assert len(steps) == 2 + 3
+
+
+@pytest.mark.parametrize("shape", [(120, 120), (200, 120)])
+def test_the_largest_published_noises_are_measured(shape):
+    rows = log_probs(*shape)
+    options = OPTIONS._replace(round_trips=0, noise=[1e-2, 1e-7, 1e-12])
+    found = study_matrix(rows, options, lambda name: None)
+    matrix = keep_top(rows, 10)
+    for index, noisy in enumerate(found.noise):
+        values = torch.linalg.svdvals(add_noise(matrix, noisy.c, 5 + index))
+        assert noisy.press_rank == press_rank(values, found.tolerance) == 120
+        assert noisy.predicted_rank == pytest.approx(120, abs=0.01)
+        assert list(noisy.effective_rank.values()) == [
+            rank if (rank := effective_rank(values, e)) <= 10 else None for e in EPSILONS
+        ]
 
 
 def test_a_matrix_of_lower_rank_is_refused():
@@ -88,7 +104,7 @@ def legend(drawn: Figure) -> list[str]:
 
 
 def test_the_command_leaves_table_file_and_figure(tiny_run, lmkit, capsys):
-    options = ("contexts=300", "round_trips=2", "noise=[1e-22,1e-30]", "seed=5")
+    options = ("contexts=300", "round_trips=2", "noise=[1e-2,1e-22,1e-30]", "seed=5")
     lmkit("press_robustness", f"run={tiny_run}", *options)
     figure = tiny_run / "analysis" / "press_robustness.svg"
     shown = capsys.readouterr().out
@@ -101,7 +117,7 @@ def test_the_command_leaves_table_file_and_figure(tiny_run, lmkit, capsys):
     assert content["published"] is None
     loaded = load_run(tiny_run, "best", None, None)
     rows = first_rows(loaded.model, loaded.data.eval_batches("test"), 300)
-    chosen = OPTIONS._replace(factorisation="qr", noise=[1e-22, 1e-30])
+    chosen = OPTIONS._replace(factorisation="qr", noise=[1e-2, 1e-22, 1e-30])
     expected = study_matrix(rows, chosen, lambda name: None)
     assert content["round_trip_ranks"] == expected.round_trip_ranks
     assert content["noise"] == [noisy._asdict() for noisy in expected.noise]
@@ -122,7 +138,6 @@ def test_without_round_trips_the_figure_is_of_noise_alone(tiny_run, lmkit):
         ("noise=[]", "noise must be a list"),
         ("noise=[0]", "noise must be greater than 0"),
         ("factorisation=lu", "factorisation must be one of svd, qr"),
-        ("noise=[1e-3]", "is not resolved"),
     ],
 )
 def test_the_command_refuses_what_it_cannot_do(tiny_run, lmkit, capsys, option, message):

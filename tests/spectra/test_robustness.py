@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -86,6 +88,20 @@ def test_prediction_is_near_the_published_ranks(c, published) -> None:
 def test_noise_below_the_tolerance_leaves_the_rank() -> None:
     tolerance = press_tolerance(10_000, 10_000, torch.float64)
     assert predicted_rank(10_000, 10_000, noise_deviation(1e-25, 10_000), tolerance, 10) == 10
+
+
+@pytest.mark.parametrize("c", [1e-2, 1e-7, 1e-12, 1e-13, 1e-14])
+def test_noise_far_above_the_tolerance_is_predicted_to_have_full_rank(c) -> None:
+    tolerance = press_tolerance(10_000, 10_000, torch.float64)
+    predicted = predicted_rank(10_000, 10_000, noise_deviation(c, 10_000), tolerance, 10)
+    assert predicted == pytest.approx(10_000, abs=0.2)
+
+
+@pytest.mark.parametrize("limit", [1e-6, 1e-3, 0.5, 1.9])
+def test_the_law_of_a_square_matrix_is_the_quarter_circle(limit) -> None:
+    half = limit / 2
+    expected = 2 / math.pi * (half * math.sqrt(1 - half**2) + math.asin(half))
+    assert marchenko_pastur_share(1.0, limit) == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize("aspect", [1.0, 0.5, 0.01])

@@ -42,7 +42,7 @@ def test_the_two_parts_are_the_spectrum(shape, noise):
 
 
 @pytest.mark.parametrize("shape", [(70, 50), (50, 70), (60, 60)])
-@pytest.mark.parametrize("share", [0.001, 0.05, 0.4, 0.99])
+@pytest.mark.parametrize("share", [1e-12, 1e-9, 0.001, 0.05, 0.4, 0.99])
 def test_counts_are_those_of_the_singular_values(shape, share):
     rest = matrix(*shape, [], 1e-14)
     values = torch.linalg.svdvals(rest)
@@ -65,9 +65,16 @@ def test_blocks_of_two_are_counted():
     assert [count_above(rows, limit) for limit in (0.9, 1.1, 5**0.5, 2.9)] == [2, 1, 1, 1]
 
 
-def test_a_limit_that_is_not_resolved_is_refused():
+@pytest.mark.parametrize("limit", [1e-6, 1e-9, 1e-14])
+@pytest.mark.parametrize("shape", [(40, 30), (30, 40)])
+def test_values_far_below_the_largest_are_counted_on_their_side_of_the_limit(shape, limit):
+    rest = matrix(*shape, [1.0, 0.5, 2 * limit, limit / 2], 0.0)
+    assert count_above(rest, limit) == 3
+
+
+def test_a_limit_that_no_decomposition_resolves_is_refused():
     with pytest.raises(UserError, match="is not resolved beside singular values"):
-        count_above(torch.eye(4, dtype=torch.float64), 1e-9)
+        count_above(torch.eye(4, dtype=torch.float64), 1e-16)
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1e-2, 1e-3, 1e-7, 1e-12])

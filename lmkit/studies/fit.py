@@ -101,7 +101,8 @@ def _fit_stacked(
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="There is a performance drop")
-        _descend({"hidden": hidden_PND, **parameters}, loss, schedule)
+        learned = {name: p for name, p in parameters.items() if p.requires_grad}
+        _descend({"hidden": hidden_PND, **learned}, loss, schedule)
     with torch.no_grad():
         for i, module in enumerate(modules):
             for name, parameter in module.named_parameters():

@@ -35,6 +35,16 @@ TINY = {
 @pytest.fixture(scope="session")
 def free_heads() -> dict[str, FreeHead]:
     """Every mixture with every transform, by option."""
+    return made("all")
+
+
+@pytest.fixture(scope="session")
+def frozen_plif() -> FreeHead:
+    """A head of whose parameters some are not learned."""
+    return made(["none+plif_frozen"])["none+plif_frozen"]
+
+
+def made(heads: str | list[str]) -> dict[str, FreeHead]:
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        sections = head_sections("heads", "all")
+        sections = head_sections("heads", heads)
     return {section["option"]: instantiate(section) for section in sections}

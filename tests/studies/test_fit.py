@@ -22,12 +22,15 @@ def targets() -> torch.Tensor:
     return torch.from_numpy(np.stack(drawn))
 
 
-@pytest.mark.parametrize("option", ["none+identity", "softmaxes+plif", "contexts+monotone_mlp"])
+@pytest.mark.parametrize(
+    "option", ["none+identity", "softmaxes+plif", "contexts+monotone_mlp", "none+plif_frozen"]
+)
 def test_problems_are_fitted_alike_side_by_side_and_one_by_one(
-    option, free_heads, targets, monkeypatch
+    option, free_heads, frozen_plif, targets, monkeypatch
 ):
+    kind = {**free_heads, "none+plif_frozen": frozen_plif}[option].resized(SIZES)
+
     def fitted() -> torch.Tensor:
-        kind = free_heads[option].resized(SIZES)
         return torch.stack(fit(kind, 3, targets.exp(), Schedule(8, 0.05), seed=5))
 
     stacked = fitted()

@@ -249,7 +249,8 @@ def _fit(case: Case, dim: int, steps: int) -> Row:
     """The best softmax of dimension d, and how near to F(A) any of that dimension can come."""
     fitted = row_shifts.best_fit(case.log_probs_NV, dim, case.with_bias, steps)
     centred = row_shifts.centred(case.log_probs_NV, case.with_bias)
-    values = np.linalg.svd(centred, compute_uv=False)
+    # a zero follows the last: logits of full dimension can be any matrix
+    values = np.append(np.linalg.svd(centred, compute_uv=False), 0.0)
     away = values[dim] if values[dim] > row_shifts.RELATIVE_ZERO * values[0] else 0.0
     return {**fitted._asdict(), "distance": float(away)}
 

@@ -124,6 +124,17 @@ def test_evidence_of_fits_that_cannot_be_compared_says_so(run):
     assert not re.search(r"\b0 of 0\b|[:;,] ?\.|the 0 of them", text)
 
 
+def test_the_largest_rank_of_rank_bounds_is_fitted_at_full_dimension_too(run):
+    one = "num_contexts=8 num_words=8 rank=5 dims=[1] steps=60 heads=[none+identity]"
+    (folder,) = run("rank_bounds", *one.split())
+    table = read_record(folder / RECORD).tables["fits"]
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+    full = [row for row in rows if row["dim"] == 8]
+    assert len(full) == 4
+    assert all(row["distance"] == 0 and row["kl"] < 1e-9 for row in full)
+    assert any(row["distance"] > 0 for row in rows)
+
+
 CUBE = """
 import torch
 from torch import nn

@@ -9,6 +9,7 @@ Shapes: P problems (a concentration and a seed each), N contexts, V = M words.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.stats import ttest_rel
+from scipy.stats import ttest_1samp
 from torch import Tensor
 
 from lmkit.errors.user_error import require_count, require_list, require_positive
@@ -35,7 +36,7 @@ SLIDES = "Ganea et al. 2019, slides"
 SIGNIFICANT = 0.05
 SATURATED = 0.99  # a mode match that leaves nothing to gain
 NOTHING_TO_COMPARE = (
-    f"There are not two fits in which softmax matches less than {SATURATED:.0%} of modes: there is "
+    f"There are not two P* of which softmax matches less than {SATURATED:.0%} of modes: there is "
     f"nothing to compare."
 )
 
@@ -99,12 +100,12 @@ class ModeMatching(Study):
 
     def _targets(self, problems: Sequence[tuple[float, int]], num_words: int, seed: int) -> Tensor:
         """log P* (P, N, V) of each problem."""
-        drawn = [
-            dirichlet_log_probs(
-                alpha, self.num_contexts, num_words, np.random.RandomState([seed, number])
-            )
-            for alpha, number in problems
-        ]
+        drawn = []
+        for alpha, number in problems:
+            # a stream for each, so that problems of other alpha or M share no variates
+            stream = np.random.SeedSequence([seed, number, num_words, *alpha.as_integer_ratio()])
+            random = np.random.RandomState(np.random.MT19937(stream))
+            drawn.append(dirichlet_log_probs(alpha, self.num_contexts, num_words, random))
         return torch.from_numpy(np.stack(drawn))
 
     def _scores(self, head: FreeHead, dim: int, targets_PNV: Tensor, seed: int) -> Row:
@@ -210,11 +211,11 @@ def _limits(axes: Axes, rows: Sequence[Row], measure: Measure, x: str) -> None:
 
 
 class Gain(NamedTuple):
-    """A head compared with softmax on the same problems, those where softmax is not perfect."""
+    """A head compared with softmax on the same P*, at those d where softmax is not perfect."""
 
     difference: float
     p_value: float
-    pairs: int
+    pairs: int  # one for each P*
 
     def is_significant(self, sign: int) -> bool:
         """Whether the difference has that sign by more than chance."""
@@ -222,24 +223,33 @@ class Gain(NamedTuple):
 
 
 def gain(rows: Sequence[Row], head: str, column: str) -> Gain | None:
-    """Mean of head - softmax over problems that softmax does not solve, and its paired t-test."""
-    base = {_problem(r): r for r in rows if r["head"] == SOFTMAX}
-    pairs = [
-        (r[column], base[_problem(r)][column])
-        for r in rows
-        if r["head"] == head and base[_problem(r)]["mode_match"] < SATURATED
-    ]
-    if len(pairs) < 2:
+    """Mean of head - softmax where softmax does not solve the problem, and its paired t-test.
+
+    A P* is fitted at several d. Its differences depend on each other, so that a pair of the test is
+    their mean.
+    """
+    base = {(_target(r), r["dim"]): r for r in rows if r["head"] == SOFTMAX}
+    differences: defaultdict[tuple[object, ...], list[float]] = defaultdict(list)
+    for r in rows:
+        softmax = base[_target(r), r["dim"]]
+        if r["head"] == head and softmax["mode_match"] < SATURATED:
+            differences[_target(r)].append(r[column] - softmax[column])
+    means = [mean(own) for own in differences.values()]
+    if len(means) < 2:
         return None
-    theirs, ours = zip(*pairs, strict=True)
-    difference = mean(theirs) - mean(ours)
-    if all(a - b == difference for a, b in pairs):  # no spread: the test has no answer
-        return Gain(difference, 0.0 if difference else 1.0, len(pairs))
-    return Gain(difference, float(ttest_rel(theirs, ours).pvalue), len(pairs))
+    difference = mean(means)
+    if len(set(means)) == 1:  # no spread: the test has no answer
+        return Gain(difference, 0.0 if difference else 1.0, len(means))
+    return Gain(difference, float(ttest_1samp(means, 0.0).pvalue), len(means))
 
 
-def _problem(row: Row) -> tuple[object, ...]:
-    return tuple(row[name] for name in ("alpha", "words", "dim", "seed"))
+def _significance(g: Gain) -> str:
+    return f"p = {g.p_value:.2g}, {g.pairs} pairs"
+
+
+def _target(row: Row) -> tuple[object, ...]:
+    """Which P* it is of."""
+    return tuple(row[name] for name in ("alpha", "words", "seed"))
 
 
 def _bounded(rows: Sequence[Row], heads: Mapping[str, str]) -> Claim:
@@ -273,7 +283,7 @@ def _more_modes(rows: Sequence[Row], head: str, name: str, alpha: float) -> Clai
         evidence = (
             f"Where softmax matches less than {SATURATED:.0%} of modes, the share that {name} "
             f"matches differs from softmax's by {100 * g.difference:+.1f} percentage points "
-            f"(p = {g.p_value:.2g}, {g.pairs} pairs). "
+            f"({_significance(g)}). "
             f"A monotone map keeps the order of each context's logits, so that softmax could match "
             f"whatever it matches: what differs is where fitting by cross-entropy ends."
         )
@@ -296,7 +306,7 @@ def _likewise(rows: Sequence[Row], head: str, name: str) -> Claim:
                 continue
             signs.append(g.is_significant(sign))
             size = f"{unit * g.difference:+.2f} {'points' if unit == 100 else 'nats'}"
-            parts.append(f"α = {alpha:g}: {size} (p = {g.p_value:.1g})")
+            parts.append(f"α = {alpha:g}: {size} ({_significance(g)})")
     return Claim(
         f"Results for {name} are similar for cross-entropy and for other values of α",
         SLIDES,
@@ -314,10 +324,7 @@ def _mixture_helps(rows: Sequence[Row]) -> Claim:
     g = gain(rows, MOS, "cross_entropy")
     fits = NOTHING_TO_COMPARE
     if g is not None:
-        fits = (
-            f"Its cross-entropy is {g.difference:+.3f} nats from softmax's (p = {g.p_value:.2g}, "
-            f"{g.pairs} pairs)."
-        )
+        fits = f"Its cross-entropy is {g.difference:+.3f} nats from softmax's ({_significance(g)})."
     return Claim(
         "A mixture of softmaxes is not bounded by d and fits better than one softmax of the same "
         "dimension",
@@ -353,7 +360,7 @@ def _rank_helps(rows: Sequence[Row], heads: Mapping[str, str]) -> Claim:
     better = [head for head, g in known.items() if g.is_significant(-1)]
     ranks = {h: mean(r["rank"] for r in rows if r["head"] == h) for h in (SOFTMAX, *known)}
     shown = "; ".join(
-        f"{heads[h]}: rank {ranks[h]:.0f}, {g.difference:+.3f} nats (p = {g.p_value:.1g})"
+        f"{heads[h]}: rank {ranks[h]:.0f}, {g.difference:+.3f} nats ({_significance(g)})"
         for h, g in known.items()
     )
     return Claim(

@@ -5,6 +5,7 @@ Shapes: S words of a context, T of a response, B batch, N predicted words (not p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -169,12 +170,13 @@ class TrainPairs(EpochBatches):
 
 
 class EvalPairs:
-    """Each pair of a split once, from the shortest response to the longest."""
+    """Each pair of a split once, in batches of like length; the first few are of all lengths."""
 
     def __init__(self, pairs: Pairs, batch_size: int) -> None:
         self.pairs = pairs
-        self.order = np.argsort(pairs.lengths, kind="stable")
-        self.batch_size = batch_size
+        by_length = np.argsort(pairs.lengths, kind="stable")
+        batches = [by_length[i : i + batch_size] for i in range(0, len(pairs), batch_size)]
+        self._batches = [batches[i] for i in spread(len(batches))]
 
     @property
     def num_targets(self) -> int:
@@ -182,16 +184,21 @@ class EvalPairs:
         return int(self.pairs.lengths.sum())
 
     def __len__(self) -> int:
-        return -(-len(self.order) // self.batch_size)
+        return len(self._batches)
 
     def __iter__(self) -> Iterator[PairBatch]:
-        for index in range(len(self)):
-            pairs = self.order[index * self.batch_size : (index + 1) * self.batch_size]
+        for index, pairs in enumerate(self._batches):
             yield self.pairs.batch(pairs, index, 0, index == len(self) - 1)
 
 
+def spread(count: int) -> list[int]:
+    """The numbers below `count`, such that the first ones, however many, lie evenly among all."""
+    multiples = np.arange(count) * (math.sqrt(5) - 1) / 2  # of the golden ratio
+    return [int(i) for i in np.argsort(multiples % 1)]
+
+
 class PairsDataModule(DataModule):
-    """Training pairs in random batches, validation and test pairs in order.
+    """Training pairs in random batches, validation and test pairs in batches that stay the same.
 
     Args:
         corpus: the three splits.

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from lmkit.dialogue.batches import Pairs, TrainPairs, sample_batches
+from lmkit.dialogue.batches import Pairs, TrainPairs, sample_batches, spread
 from lmkit.errors.user_error import UserError
-from tests.dialogue.conftest import corpus, data_module
+from tests.dialogue.conftest import TEXTS, corpus, data_module, write
 
 
 @pytest.fixture(scope="module")
@@ -83,13 +83,54 @@ def test_training_goes_on_after_the_last_batch_committed(splits):
         first.commit(seen[1])
 
 
-def test_evaluation_has_whole_responses_from_short_to_long(folder):
+def test_evaluation_has_whole_responses(folder):
     data = data_module(folder, "windows.response_words=2")
     windows = data.eval_batches("test")
     batches = list(windows)
     assert len(batches) == len(windows) == 1
     assert windows.num_targets == sum(batch.num_targets for batch in batches) == 4 + 5
     assert [batch.is_last for batch in batches] == [True]
+
+
+@pytest.fixture(scope="module")
+def talk(tmp_path_factory):
+    """A folder whose test split has 200 responses of 2 to 41 words, <eos> included."""
+    lengths = np.random.RandomState(0).randint(1, 41, 201)
+    lines = [("t", "AB"[turn % 2], "hello " * length) for turn, length in enumerate(lengths)]
+    return write(tmp_path_factory.mktemp("talk"), TEXTS | {"test": lines})
+
+
+def test_evaluation_has_every_pair_once_in_batches_of_like_length(talk):
+    windows = data_module(talk, "windows.eval_batch_size=8").eval_batches("test")
+    batches = list(windows)
+    lengths = [batch.is_word_TB.sum(0) for batch in batches]
+    assert len(batches) == len(windows) == 25
+    assert sorted(torch.cat(lengths).tolist()) == sorted(windows.pairs.lengths.tolist())
+    assert max(int(own.max() - own.min()) for own in lengths) <= 4  # of 39
+    assert [batch.index for batch in batches] == list(range(25))
+    assert [batch.is_last for batch in batches] == [False] * 24 + [True]
+
+
+@pytest.mark.parametrize("first", [3, 5, 8, 13])
+def test_the_first_evaluation_batches_are_of_all_lengths_whatever_the_seed(talk, first):
+    def longest(*options: str) -> list[int]:
+        windows = data_module(talk, "windows.eval_batch_size=8", *options).eval_batches("test")
+        return [batch.sampled_length for batch in windows]
+
+    found = longest()
+    assert found == longest("seed=7", "windows.batch_size=5")
+    ends = [2, *sorted(found[:first]), 41]
+    gaps = np.diff(ends)
+    assert gaps.max() <= 2 * 39 / first
+
+
+@pytest.mark.parametrize("count", [1, 2, 17, 1000])
+def test_numbers_are_spread_evenly_from_the_first_on(count):
+    order = spread(count)
+    assert sorted(order) == list(range(count))
+    for first in range(1, count):
+        gaps = np.diff([0, *sorted(order[:first]), count])
+        assert gaps.max() <= 3 * count / first
 
 
 @pytest.mark.parametrize("option", ["turns", "context_words", "response_words", "batch_size"])

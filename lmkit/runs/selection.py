@@ -47,6 +47,7 @@ from lmkit.runs.sweep_folder import MANIFEST, SweepFolder
 _FILTER = re.compile(r"\s+(?=[A-Za-z_][\w.]*[:=])")  # what stands before one
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # a number that YAML 1.1 may not know
 _ABSENT = object()
+_TEXTS = ("head", "name")  # whose values are no YAML: a pattern may begin with *
 _SHOWN = 8  # values of an option, in a message
 
 
@@ -113,6 +114,8 @@ def _parsed(option: str, text: str) -> tuple[str, dict[str, str]]:
     place, *filters = _FILTER.split(text.strip())
     wanted = dict(re.split("[:=]", each, maxsplit=1) for each in filters)
     for name, value in wanted.items():
+        if name in _TEXTS:
+            continue
         try:
             _read(value)
         except yaml.YAMLError:

@@ -123,6 +123,11 @@ def test_a_filter_takes_the_value_that_its_message_offers(tmp_path, make_run):
         assert len(select_runs("run", f"{tmp_path} {each}").runs) == 1
 
 
+def test_a_pattern_of_names_may_begin_with_a_star(runs):
+    selection = select_runs("run", f"{runs} name:*_mos_gss")
+    assert [run.config()["name"] for run in selection.runs] == ["wt2_mos_gss"]
+
+
 @pytest.mark.parametrize("value", [None, [], [1], [" "]])
 def test_what_is_no_text_is_refused(value):
     with pytest.raises(UserError, match=r"^b must name runs"):

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
+from statistics import mean
 from types import ModuleType
 
 import numpy as np
 import pytest
 
-from lmkit.comparison.correlation import correlate
+from lmkit.comparison.correlation import Correlation, correlate
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
 from lmkit.runs.spectrum_files import final_spectrum, read_spectrum, write_spectrum
 from tests.conftest import REPOSITORY
 
-DID_NOT_TRAIN = ("MoS (K=1)", "MoS (K=1,")  # what its label begins with
+DID_NOT_TRAIN = "MoS (K=1, ET 7)"
+BEST = "GSS (c=1.5, k=2.5, ET 7)"
+PPL, PRESS = "test perplexity mean", "Press rank (10,000 contexts) mean"
+Row = dict[str, float]
+
+
+def interval(row: Row) -> tuple[float, float]:
+    return row["95 % interval, method low"], row["95 % interval, method high"]
 
 
 @pytest.fixture
@@ -68,11 +77,12 @@ def test_runs_trained_anew_are_compared_with_those_kept(
         study.compare(tmp_path / "nowhere")
 
 
-def test_the_kept_runs_are_whole_and_of_the_tagged_code(study):
+def test_the_kept_runs_are_whole_and_of_the_named_commit(study):
     selected = select_runs("runs", str(study.KEPT))
     assert not selected.left_out
     assert {run.result.provenance["git"]["dirty"] for run in selected.runs} == {False}
-    assert len({run.result.provenance["git"]["commit"] for run in selected.runs}) == 1
+    (commit,) = {run.result.provenance["git"]["commit"] for run in selected.runs}
+    assert f"git worktree add ../own-study {commit[:7]}\n" in study.TEMPLATE.read_text("utf-8")
 
 
 def test_its_tables_are_those_of_the_kept_runs(study, tmp_path):
@@ -103,18 +113,14 @@ def test_what_its_text_says_follows_from_its_tables(study):
     heads, against, pairs = (
         known[f"heads/{table}"] for table in ("performance", "significance", "pairs")
     )
-
-    def interval(row: dict[str, float]) -> tuple[float, float]:
-        return row["95 % interval, method low"], row["95 % interval, method high"]
-
     assert {row["seeds"] for row in heads.values()} == {3}
     for head in ("MoS", "SS", "MoC", "GSS"):
         assert interval(against[head])[1] < 0
     assert {row["device"] for row in known["origins"].values()} == {"AMD EPYC"}
     low, high = interval(against["LMS-PLIF"])
     assert low < 0 < high
-    ranks = {head: row["Press rank (10,000 contexts) mean"] for head, row in heads.items()}
-    perplexities = {head: row["test perplexity mean"] for head, row in heads.items()}
+    ranks = {head: row[PRESS] for head, row in heads.items()}
+    perplexities = {head: row[PPL] for head, row in heads.items()}
     assert max(ranks, key=ranks.__getitem__) == "MoS"
     assert min(perplexities, key=perplexities.__getitem__) == "MoS"
     assert heads["MoC"]["parameters, M"] == heads["MoS"]["parameters, M"]
@@ -124,6 +130,10 @@ def test_what_its_text_says_follows_from_its_tables(study):
     assert interval(pairs["LMS-PLIF / MoC"])[0] > 0
     assert ranks["GSS"] == pytest.approx(ranks["SS"], rel=0.05)
     assert interval(pairs["SS / GSS"])[1] < 0
+    two, best = (known["performance"][name] for name in ("MoS (K=2, ET 7)", BEST))
+    assert two["seeds"] == best["seeds"] == 1
+    assert best[PRESS] == pytest.approx(two[PRESS], rel=0.02)
+    assert best[PPL] < two[PPL] - 10
 
 
 def test_what_its_text_says_of_measures_of_rank_follows_from_its_tables(study):
@@ -132,53 +142,72 @@ def test_what_its_text_says_of_measures_of_rank_follows_from_its_tables(study):
     measures = {row["measure"]: row for row in between_heads}
     assert len(measures) == len(between_heads) == 6
     assert measures["Press rank"]["95 % interval of r, Fisher high"] < 0
-    of_measure = {name: abs(row["Spearman's ρ"]) for name, row in measures.items()}
-    assert min(of_measure, key=of_measure.__getitem__) == "Press rank"
-    assert max(of_measure, key=of_measure.__getitem__) == "1e−3-effective rank"
-    effective = [row["1e−3-effective rank mean"] for row in known["heads/ranks_10000"].values()]
-    assert min(effective) == known["heads/ranks_10000"]["Softmax"]["1e−3-effective rank mean"]
-    assert max(effective) == known["heads/ranks_10000"]["MoS"]["1e−3-effective rank mean"]
-    others = [row for head, row in known["heads/performance"].items() if head != "MoS"]
-    without_mos = correlate(
-        [row["Press rank (10,000 contexts) mean"] for row in others],
-        [row["test perplexity mean"] for row in others],
-    )
+    trained = {name: row for name, row in known["ranks_10000"].items() if name != DID_NOT_TRAIN}
+    effective = {name: row["1e−3-effective rank mean"] for name, row in trained.items()}
+    assert max(effective, key=effective.__getitem__) == BEST
+    assert min(effective.values()) == effective["Softmax (ET 7)"] < effective[BEST] < 66 / 4
+    finer = {name: row["1e−5-effective rank mean"] for name, row in trained.items()}
+    assert finer["Softmax (ET 7)"] < 66 < finer[BEST] < finer["MoS (K=5, ET 7)"]
+    stable = [row["stable rank mean"] for row in trained.values()]
+    assert stable[0] == min(stable)
+    assert round(100 / max(stable)) == 99  # %, of the sum of squares
+
+    def press_and_perplexity(heads: Iterable[Row]) -> Correlation:
+        heads = list(heads)
+        return correlate([row[PRESS] for row in heads], [row[PPL] for row in heads])
+
+    of_six = known["heads/performance"]
+    without_mos = press_and_perplexity(row for head, row in of_six.items() if head != "MoS")
     assert without_mos.n == 5
     assert without_mos.pearson_low < 0 < without_mos.pearson_high
+    alike: dict[str, list[Row]] = {}
+    for name, row in known["performance"].items():
+        alike.setdefault(name.partition(" (")[0], []).append(row)
+    all_means, trained_means = (
+        [
+            {of: mean(row[of] for row in rows if row is not left_out) for of in (PPL, PRESS)}
+            for rows in alike.values()
+        ]
+        for left_out in (None, known["performance"][DID_NOT_TRAIN])
+    )
+    r = known["rank_measures"]["between heads / Press rank"]["Pearson's r"]
+    assert press_and_perplexity(all_means).pearson == pytest.approx(r)
+    assert r > 0 > press_and_perplexity(trained_means).pearson
 
 
 def test_what_its_text_says_of_gss_over_c_and_k_follows_from_its_tables(study):
     known = study.tables()
-    heads, ranks, runs = (known[key] for key in ("performance", "ranks_10000", "runs"))
-    grid = {name: row for name, row in heads.items() if name.startswith("GSS (c=")}
-    assert sorted(row["seeds"] for row in grid.values()) == [1] * 8 + [3]
-    perplexities = {name: row["test perplexity mean"] for name, row in grid.items()}
-    worst, best = "GSS (c=−1.5, k=1.5)", "GSS (c=1.5, k=2.5)"
-    assert max(perplexities, key=perplexities.__getitem__) == worst
-    assert min(perplexities, key=perplexities.__getitem__) == best
-    of_mos = known["heads/performance"]["MoS"]
-    press = "Press rank (10,000 contexts) mean"
-    assert perplexities[best] < of_mos["test perplexity mean"]
-    assert grid[best][press] < of_mos[press]
-    softmax = known["heads/performance"]["Softmax"]
-    assert grid[best]["parameters, M"] == softmax["parameters, M"]
-    of_heads = [row["test perplexity mean"] for row in known["heads/performance"].values()]
-    assert perplexities[worst] - perplexities[best] > max(of_heads) - min(of_heads)
+    heads, runs = known["performance"], known["runs"]
+    grid = {
+        (c, k): heads[f"GSS (c={c}, k={k}, ET 7)"]
+        for c, k in product(("−1.5", "0", "1.5"), ("1.5", "2", "2.5"))
+    }
+    assert [row["seeds"] for row in grid.values()] == [1, 1, 3, 1, 1, 1, 1, 1, 1]
+    perplexity = np.array([row[PPL] for row in grid.values()]).reshape(3, 3)
+    assert (np.diff(perplexity, axis=0) < 0).all()
+    assert (np.diff(perplexity, axis=1) < 0).all()
+    press = np.array([row[PRESS] for row in grid.values()]).reshape(3, 3)
+    assert (np.diff(press, axis=1) > 0).all()
+    of_six = known["heads/performance"]
+    perplexities = [row[PPL] for row in of_six.values()]
+    assert perplexity.max() - perplexity.min() > max(perplexities) - min(perplexities)
+    assert heads[BEST]["parameters, M"] == of_six["Softmax"]["parameters, M"]
+    (best,), (mos,), (as_ss,), (of_ss,) = (
+        [row for row in runs.values() if (row["head"], row["seed"]) == (head, 141)]
+        for head in (BEST, "MoS (K=5, ET 7)", "GSS (c=0, k=2, ET 7)", "SS")
+    )
+    assert runs["penn_study_softmaxes-8addb7b91a73"] is mos
+    assert best["test perplexity"] < mos["test perplexity"]
+    assert best["Press rank"] < mos["Press rank"]
     digits = ("valid perplexity", "test perplexity", "Press rank")
-    (as_ss,) = (row for row in runs.values() if row["head"] == "GSS (c=0, k=2)")
-    (of_ss,) = (row for row in runs.values() if (row["head"], row["seed"]) == ("SS", 141))
     assert [as_ss[each] for each in digits] == [of_ss[each] for each in digits]
     over = {row["measure"]: row for name, row in known["rank_measures"].items()
             if name.startswith("GSS over (c, k)")}  # fmt: skip
-    assert len(over) == 6
+    press_rank = over.pop("Press rank")
+    assert len(over) == 5
     for measure, row in over.items():
-        assert abs(row["Spearman's ρ"]) >= abs(over["Press rank"]["Spearman's ρ"]), measure
-    effective = "1e−3-effective rank mean"
-    trained = [row[effective] for head, row in ranks.items() if not head.startswith(DID_NOT_TRAIN)]
-    assert len(trained) == len(ranks) - 1
-    assert known["heads/ranks_10000"]["Softmax"][effective] == min(trained)
-    assert ranks[best][effective] == max(row[effective] for row in ranks.values()) < 66 / 4
-    assert ranks[worst][effective] == min(ranks[name][effective] for name in grid)
+        assert row["Spearman's ρ"] < press_rank["Spearman's ρ"], measure
+        assert row["Pearson's r"] < press_rank["Pearson's r"], measure
 
 
 def test_heads_at_the_published_size_differ_as_its_text_says(study):
@@ -200,24 +229,44 @@ def test_the_order_over_the_epochs_is_as_its_text_says(study):
     raw = ["SS", "GSS", "MoS", "Softmax", "LMS-PLIF", "MoC"]
     assert places("after 100 %, not averaged") == raw
     runs = study.tables()["runs"].values()
-    of_heads_and_grid = [run for run in runs if not run["head"].startswith(DID_NOT_TRAIN)]
-    assert len(of_heads_and_grid) == len(runs) - 1
-    assert all(run["best epoch"] == 10 for run in of_heads_and_grid)
+    best = {run["best epoch"] for run in runs if run["head"] != DID_NOT_TRAIN}
+    assert best == {10}
+    low, high = interval(study.tables()["heads/pairs"]["GSS / MoC"])
+    assert low < 0 < high
 
 
-def test_nt_asgd_does_not_begin_as_its_text_says(study):
-    softmax = study.tables()["averaging"]["Softmax / NT 2"]
-    assert (softmax["switched after epoch"], softmax["seeds"]) == ("", 1)
-
-
-def test_mixtures_of_few_components_are_as_its_text_says(study):
+def test_nt_asgd_does_not_begin_and_averaging_lowers_rank_too_as_its_text_says(study):
     known = study.tables()
-    one, two = (known["experts"][f"MoS / ET 7 / {count}"] for count in (1, 2))
-    press, ppl = "Press rank (10,000 contexts) mean", "test perplexity mean"
-    softmax = known["heads/performance"]["Softmax"]
-    assert (one[press], one["seeds"], two["seeds"]) == (1, 1, 1)
-    assert one[ppl] > 600 > two[ppl] > softmax[ppl]
-    assert two[press] > softmax[press]
+    runs = {(row["head"], row["seed"]): row for row in known["runs"].values()}
+    for head, settings in (("Softmax", ""), ("GSS", "c=−1.5, k=2.5, "), ("MoS", "K=5, ")):
+        never = known["averaging"][f"{head} / NT 2"]
+        assert (never["switched after epoch"], never["seeds"]) == ("", 1)
+        averaged, not_averaged = (
+            runs[f"{head} ({settings}{trigger})", 141] for trigger in ("ET 7", "NT 2")
+        )
+        assert averaged["test perplexity"] < not_averaged["test perplexity"]
+        # the same weights until averaging begins, and the same steps after it
+        assert averaged["train perplexity"] == not_averaged["train perplexity"]
+        if head == "Softmax":
+            assert averaged["Press rank"] == not_averaged["Press rank"]
+        else:
+            assert averaged["Press rank"] < not_averaged["Press rank"]
+
+
+def test_mixtures_of_few_and_of_many_components_are_as_its_text_says(study):
+    known = study.tables()
+    of_seed = {(row["head"], row["seed"]): row for row in known["runs"].values()}
+    one, two, five, ten = (of_seed[f"MoS (K={count}, ET 7)", 141] for count in (1, 2, 5, 10))
+    softmax = of_seed["Softmax (ET 7)", 141]
+    assert known["runs"]["penn_study_softmaxes-8addb7b91a73"] is five
+    assert known["runs"]["penn_study-fdd58f07f0c0"] is softmax
+    assert [known["experts"][f"MoS / ET 7 / {count}"]["seeds"] for count in (1, 2, 5, 10)] == [
+        1, 1, 3, 1,
+    ]  # fmt: skip
+    press, ppl = "Press rank", "test perplexity"
+    assert one[press] == 1
+    assert one[ppl] > 600 > two[ppl] > softmax[ppl] > ten[ppl] > five[ppl]
+    assert five[press] > ten[press] > two[press] > softmax[press]
 
 
 def test_a_template_takes_cells_by_their_row_and_column(study, tmp_path):

@@ -5,6 +5,7 @@ Yang et al. 2018, tables 1 and 2; Merity et al. 2018, tables 1 and 2.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from lmkit import evaluation
@@ -65,10 +66,24 @@ class Evaluate(Analysis):
         method, search = self.method, None
         if self.search:
             searched = evaluation.method.search_on_valid(run, method, self.search_tokens)
-            method = method.at(searched.points[0].options)
-            points = [point.options | {"ppl": point.perplexity} for point in searched.points]
-            search = {"split": "valid", "tokens": searched.tokens, "points": points}
+            finite = [point for point in searched.points if math.isfinite(point.perplexity)]
+            if not finite:
+                raise UserError(
+                    f"the valid perplexity is finite at none of the {len(searched.points)} points "
+                    "of the search"
+                )
+            method = method.at(finite[0].options)
+            search = {
+                "split": "valid",
+                "tokens": searched.tokens,
+                "points": [point.options | {"ppl": point.perplexity} for point in finite],
+                "diverged": len(searched.points) - len(finite),
+            }
         measured = method.measure(run, self.split)
+        if not math.isfinite(measured.perplexity):
+            values = options_text(method.options())
+            what = f"method={method.kind} with {values}" if values else f"method={method.kind}"
+            raise UserError(f"the {self.split} perplexity of {what} is not finite")
         of_the_text = evaluation.text_perplexity.text_perplexity(
             run.model,
             run.data,
@@ -95,13 +110,22 @@ class Evaluate(Analysis):
         return [_table(name, content) for name, content in contents.items()]
 
     def notes(self, contents: Mapping[str, Content]) -> list[str]:
+        notes = []
         edges: dict[str, None] = {}  # in order
-        for content in contents.values():
+        for name, content in contents.items():
             if content["search"] is not None:
-                best = content["search"]["points"][0]
+                points, diverged = content["search"]["points"], content["search"]["diverged"]
+                if diverged:
+                    notes.append(
+                        f"{name}: at {diverged} of {len(points) + diverged} points of the search "
+                        "the perplexity is not finite"
+                    )
+                best = points[0]
                 grids = {name: v for name, v in self.method.grid().items() if len(v) > 2}
                 edges |= {n: None for n, v in grids.items() if best[n] in (min(v), max(v))}
-        return [f"the best {name} is at the edge of method.{name}_grid: widen it" for name in edges]
+        return notes + [
+            f"the best {name} is at the edge of method.{name}_grid: widen it" for name in edges
+        ]
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> Sequence[Section]:

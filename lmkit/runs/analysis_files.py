@@ -43,8 +43,8 @@ def write_analysis(
 ) -> Content:
     """Writes what was measured, in place of what was there; returns what the file holds.
 
-    Raises: UserError naming the file when it cannot be written; ValueError when `content` holds a
-        number that is not finite.
+    Raises: UserError naming the file when it cannot be written, or `content` holds a number that is
+        not finite.
     """
     head = {
         "schema_version": schema_version,
@@ -53,8 +53,11 @@ def write_analysis(
         "averaged": averaged,
     }
     whole = {**head, **content}
-    data = checked_json(whole, indent=1, allow_nan=False)
     path = analysis_file(run, stem)
+    try:
+        data = checked_json(whole, indent=1, allow_nan=False)
+    except ValueError:
+        raise UserError(f"{path} is not written: a number in it is not finite") from None
     path.parent.mkdir(exist_ok=True)
     replace_bytes(path, data)
     return whole

@@ -289,3 +289,22 @@ def test_samples_are_printed_and_written(lmkit, tiny_run):
         assert f"{tiny_run.name}, text {number}\n{text}\n" in printed
     lmkit("samples", f"run={tiny_run}", "length=12", "texts=2", prompt)
     assert written(tiny_run, "samples") == content
+
+
+def test_points_that_diverge_are_counted_and_the_best_of_the_others_is_taken(lmkit, tiny_run):
+    line = ("evaluate", f"run={tiny_run}", "method=dynamic", "method.batch_size=20")
+    search = (*line, "search=true", "search_tokens=100", "method.decay_grid=[0.0]")
+    printed = " ".join(lmkit(*search, "method.lr_grid=[0.0,1e-3,1e30]").split())
+    note = "at 1 of 3 points of the search the perplexity is not finite"
+    assert f"{tiny_run.name}: {note}" in printed
+    found = written(tiny_run, "evaluate_dynamic_test")
+    assert {point["lr"] for point in found["search"]["points"]} == {0.0, 1e-3}
+    assert found["search"]["diverged"] == 1
+    for words, message in (
+        ((*search, "method.lr_grid=[1e30]"), "is finite at none of the 1 points of the search"),
+        ((*line, "method.lr=1e30"), "the test perplexity of method=dynamic with lr 1e+30, decay"),
+    ):
+        error = lmkit(*words)
+        assert message in error
+        assert error.count("\n") <= 1
+    assert written(tiny_run, "evaluate_dynamic_test") == found

@@ -48,7 +48,7 @@ def test_files_are_listed_by_kind(run):
 
 def test_a_number_that_is_not_finite_is_refused_and_the_file_stays(run):
     path = write(run, "logits", "logits", largest=1.0)
-    with pytest.raises(ValueError, match="JSON compliant"):
+    with pytest.raises(UserError, match=r"logits\.json is not written: a number in it is not fin"):
         write(run, "logits", "logits", largest=float("nan"))
     assert json.loads(path.read_text())["largest"] == 1.0
 

@@ -41,7 +41,7 @@ from lmkit.presentation.spectrum_figures import (
     overview,
 )
 from lmkit.presentation.tables import Cell, Column, Table, whole, word
-from lmkit.runs.finished import FinishedRun
+from lmkit.runs.finished import FinishedRun, read_finished
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.spectrum_files import measured_stem, read_spectrum, write_spectrum
 
@@ -87,7 +87,7 @@ class Rank(Analysis):
             "matrix": self.matrix,
             "all_contexts": available,
             "experiment": run.config["name"],
-            "test_ppl": run.folder.read_result().metrics.get("test_ppl"),
+            "test_ppl": read_finished(run.folder).metric("test_ppl"),
             "spectrum": spectra.spectrum.measures.to_dict(),
         }
         values = spectra.spectrum.singular_values.cpu().numpy()

@@ -41,8 +41,8 @@ from lmkit.evaluation.gradient_statistics import (
     trainable,
 )
 from lmkit.evaluation.load import LoadedRun, of_running_text
-from lmkit.evaluation.method import Method, Point, as_perplexity, one_column
-from lmkit.evaluation.perplexity import Perplexity
+from lmkit.evaluation.method import Method, Point, one_column
+from lmkit.evaluation.perplexity import Perplexity, as_perplexity
 from lmkit.training.language_model import LanguageModel
 
 

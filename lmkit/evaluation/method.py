@@ -6,7 +6,6 @@ reason, as in `cannot_evaluate = {"dynamic": "it has no gradient"}`.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
@@ -88,12 +87,6 @@ def one_column(
         )
     tokens = tokens if num_targets is None else tokens[: num_targets + 1]
     return EvalWindows(columns(tokens, 1), length)
-
-
-def as_perplexity(nll: float, num_tokens: int) -> Perplexity:
-    """The perplexity of `num_tokens` tokens whose mean negative log-likelihood is `nll`."""
-    ppl = math.exp(nll) if nll < 700 else math.inf
-    return Perplexity(nll, ppl, nll / math.log(2), num_tokens)
 
 
 @runtime_checkable

@@ -10,6 +10,7 @@ import math
 from lmkit.heads.head import Head
 from lmkit.spectra.cosine import CosineAccumulator
 from lmkit.training.context_blocks import ContextBlock
+from lmkit.training.head_module import safe_exp
 
 
 class TextStatistics:
@@ -32,8 +33,8 @@ class TextStatistics:
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean nll of a token."""
-        return math.exp(self._nll_sum / self._cosines.num_vectors)
+        """exp of the mean nll of a token, infinity where that overflows."""
+        return safe_exp(self._nll_sum / self._cosines.num_vectors)
 
     def bits_per_byte(self, num_bytes: int | None) -> float | None:
         """The whole nll in bits over the bytes of the text; None where these are unknown."""

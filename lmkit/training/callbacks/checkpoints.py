@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -29,7 +30,7 @@ class Checkpoints(RunCallback, Checkpoint):
         require_positive("callbacks.checkpoints.every_minutes", every_minutes)
         self.every_s = 60 * every_minutes
         self.saved_at = time.monotonic()
-        self.best_ppl = float("inf")
+        self.best_ppl = math.inf
         self.best_epoch = 0
         self.train_ppl_at_best = float("nan")
         self.last_is_best = False  # whether the checkpoint being saved is the best epoch's
@@ -87,7 +88,9 @@ class Checkpoints(RunCallback, Checkpoint):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         model = model_of(pl_module)
         ppl = model.epoch_metrics["valid/ppl"]
-        self.last_is_best = ppl < self.best_ppl
+        # the best so far even where its perplexity is infinite; a finetuning has a best before it
+        is_first = not self.best_epoch and math.isinf(self.best_ppl)
+        self.last_is_best = is_first or ppl < self.best_ppl
         if self.last_is_best:
             self.best_ppl, self.best_epoch = ppl, trainer.current_epoch + 1
             self.train_ppl_at_best = model.train_perplexity()

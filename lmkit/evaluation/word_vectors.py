@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from lmkit.evaluation.load import LoadedRun, of_running_text
-from lmkit.trunk.recurrent_trunk import RecurrentTrunk
 
 
 class WordVectors(NamedTuple):
@@ -24,7 +23,6 @@ class WordVectors(NamedTuple):
 def word_vectors(run: LoadedRun) -> WordVectors:
     """Raises: UserError when the run's model is of something else than running text."""
     model, data = of_running_text(run)
-    vectors = model.trunk.embedding_weight
-    if isinstance(model.trunk, RecurrentTrunk):
-        vectors = model.trunk.word_map(vectors)  # of a head that shares the weight
+    # the map is that of a head that shares the weight
+    vectors = model.trunk.word_map(model.trunk.embedding_weight)
     return WordVectors(data.corpus.vocabulary, vectors.detach().cpu().numpy())

@@ -18,12 +18,16 @@ from scipy import stats
 from lmkit.analyses.embeddings import BENCHMARKS, Embeddings
 from lmkit.analyses.logits import Logits
 from lmkit.analyses.measuring import measure_runs
+from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
+from lmkit.evaluation.full_run import run as train
 from lmkit.evaluation.generate import generate
 from lmkit.evaluation.load import load_run
 from lmkit.evaluation.next_words import SplitReader
+from lmkit.evaluation.word_vectors import word_vectors
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
+from tests.integration.conftest import TINY
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +227,17 @@ def test_vectors_are_those_that_the_trunk_reads(mos):
     after = analysis.measure(mos)["principal_components"]["0.95"]
     mos.model.trunk.word_map = kept
     assert before > after == 1
+
+
+def test_so_they_are_with_a_transformer_under_spectrum_control(tmp_path):
+    options = ["trunk=transformer", *TINY, "trunk.num_layers=1", "trunk.num_heads=2"]
+    options += ["head=spectrum_control", "max_epochs=1", f"runs_dir={tmp_path}"]
+    loaded = load_run(train(plain_config(compose("train", options))).path, "best", None, None)
+    tokens_TB = torch.tensor([[3], [5]])
+    with torch.no_grad():
+        read_TBE = loaded.model.trunk.eval().embedded(tokens_TB)
+    vectors_VE = word_vectors(loaded).vectors_VE
+    np.testing.assert_allclose(vectors_VE[[3, 5]], read_TBE[:, 0].numpy(), rtol=1e-5, atol=1e-7)
 
 
 def texts(run, num_texts=2, length=8, temperature=1.0, top_k=None, seed=1) -> list[list[int]]:

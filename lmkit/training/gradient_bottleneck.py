@@ -6,6 +6,7 @@ V vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -89,15 +90,23 @@ def model_bottleneck(model: Predictor, windows: Iterable[Batch], num_contexts: i
 def _shares(shares: GradientShares, num_contexts: int, num_words: int) -> DecoderShares:
     result = shares.result()
     finite = result.per_context_N[result.per_context_N.isfinite()]  # NaN: a gradient of 0
+    ascending = finite.sort().values
     return DecoderShares(
         len(result.per_context_N) // num_contexts,
         shares.rank,
         result.total,
         float(finite.mean()),
-        float(finite.quantile(0.05)),
-        float(finite.quantile(0.95)),
+        _quantile(ascending, 0.05),
+        _quantile(ascending, 0.95),
         (shares.rank / num_words) ** 0.5,
     )
+
+
+def _quantile(ascending: Tensor, share: float) -> float:
+    """As `Tensor.quantile` does, which refuses more than 2^24 values."""
+    place = share * (len(ascending) - 1)
+    below = math.floor(place)
+    return float(torch.lerp(ascending[below], ascending[math.ceil(place)], place - below))
 
 
 def logit_gradients(head: Head, hidden_1ND: Tensor, targets_1N: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from lmkit.evaluation.full_run import run
 from lmkit.evaluation.load import load_run
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
+from lmkit.spectra.bottleneck import GradientShare, GradientShares
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.gradient_bottleneck import logit_gradients, model_bottleneck
 
@@ -84,6 +85,20 @@ def test_the_share_is_that_of_the_projection(folder):
     assert found.low_share < found.mean_share < found.high_share <= 1
     assert (found.update_contexts, found.update_bound) == (100, None)
     assert 0 < found.update_rank <= 100
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 300, 2**24 + 1])  # torch takes up to 2^24
+def test_quantiles_are_torchs_own_of_any_number_of_shares(folder, monkeypatch, number):
+    loaded = load_run(folder.path, "best", None, None)
+    if number <= 2**24:
+        shares_N = torch.rand(number, dtype=torch.float64)
+        expected = [float(shares_N.quantile(0.05)), float(shares_N.quantile(0.95))]
+    else:
+        shares_N = torch.linspace(1, 0, number, dtype=torch.float64)
+        expected = [pytest.approx(0.05), pytest.approx(0.95)]
+    monkeypatch.setattr(GradientShares, "result", lambda _: GradientShare(0.5, shares_N))
+    found = model_bottleneck(loaded.model, loaded.data.eval_batches("valid"), 20)
+    assert [found.low_share, found.high_share] == expected
 
 
 def test_epochs_are_logged_and_training_is_undisturbed(folder, tmp_path):

@@ -159,7 +159,8 @@ class HeadModule(pl.LightningModule, Predictor):
         self.log(name, value, logger=False, prog_bar=name.endswith("ppl"))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return make_optimizer(self.make_optimizer, self.head, self.parameters(), self.transform_lr)
+        parameters = self.named_parameters()
+        return make_optimizer(self.make_optimizer, self.head, parameters, self.transform_lr)
 
     def on_train_start(self) -> None:
         self.bad_window = torch.full((), -1, device=self.device)

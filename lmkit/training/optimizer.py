@@ -18,22 +18,28 @@ from lmkit.errors.user_error import (
 from lmkit.heads.head import Head
 from lmkit.training.misfit import misfit
 
-# what the section `optimizer` makes: a class with its options, still without parameters
+Named = tuple[str, nn.Parameter]  # a parameter and its name
+
+# what the section `optimizer` makes: a class with its options, still without parameters, which are
+# given with their names
 OptimizerFactory = Callable[[list[dict[str, Any]]], Optimizer]
 
 
 def make_optimizer(
-    factory: OptimizerFactory, head: Head, parameters: Iterable[nn.Parameter], transform_lr: float
+    factory: OptimizerFactory, head: Head, parameters: Iterable[Named], transform_lr: float
 ) -> Optimizer:
     """The optimizer over all trainable `parameters`; the head's transform has an lr of its own."""
-    transform = [p for p in head.transform.parameters() if p.requires_grad]
-    own = {id(p) for p in transform}
+    transform = [(name, p) for name, p in head.transform.named_parameters() if p.requires_grad]
+    own = {id(p) for _, p in transform}
     groups: list[dict[str, Any]] = [
-        {"params": [p for p in parameters if p.requires_grad and id(p) not in own]}
+        {"params": [(name, p) for name, p in parameters if p.requires_grad and id(p) not in own]}
     ]
     if transform:
         groups.append({"params": transform, "lr": transform_lr})
-    return factory(groups)
+    optimizer = factory(groups)
+    for group in optimizer.param_groups:
+        group.pop("param_names", None)  # no part of a checkpoint
+    return optimizer
 
 
 def learning_rate(factory: OptimizerFactory) -> float:
@@ -43,7 +49,7 @@ def learning_rate(factory: OptimizerFactory) -> float:
     """
     one = nn.Parameter(torch.zeros(1, device="cpu"))
     try:
-        (group,) = factory([{"params": [one]}]).param_groups
+        (group,) = factory([{"params": [("one", one)]}]).param_groups
     except (TypeError, ValueError) as error:
         raise misfit(error, factory, "optimizer", ["params"]) from None
     require_positive("optimizer.lr", group["lr"])
@@ -54,10 +60,11 @@ def learning_rate(factory: OptimizerFactory) -> float:
 class AdamW(torch.optim.AdamW):
     """AdamW (Loshchilov and Hutter 2019) whose weight decay is that of matrices alone.
 
-    Vectors (biases, norms, parameters of a transform) have a group of their own, without decay.
+    Vectors (norms, parameters of a transform) and biases of any shape, whose names end in "bias",
+    have a group of their own, without decay.
 
     Args:
-        groups: of parameters; each is split in two where it holds both kinds.
+        groups: of named parameters; each is split in two where it holds both kinds.
         lr, betas, eps, weight_decay, fused: as of `torch.optim.AdamW`.
     """
 
@@ -79,8 +86,8 @@ class AdamW(torch.optim.AdamW):
             require_rate(f"optimizer.betas[{i}]", beta)
         split = []
         for group in groups:
-            matrices = [p for p in group["params"] if p.dim() > 1]
-            vectors = [p for p in group["params"] if p.dim() < 2]
+            matrices = [named for named in group["params"] if _decays(*named)]
+            vectors = [named for named in group["params"] if not _decays(*named)]
             if matrices:
                 split.append(group | {"params": matrices})
             if vectors:
@@ -93,3 +100,7 @@ class AdamW(torch.optim.AdamW):
             weight_decay=weight_decay,
             fused=fused,
         )
+
+
+def _decays(name: str, parameter: nn.Parameter) -> bool:
+    return parameter.dim() > 1 and not name.endswith("bias")

@@ -186,7 +186,7 @@ def lmkit_step(
     model = _Model(case, head).to(device)
     objective = RegularizedNLL(AR, TAR)
     sgd = partial(torch.optim.SGD, lr=LR, weight_decay=DECAY, fused=True)
-    optimizer = make_optimizer(sgd, model.head, model.parameters(), LR)
+    optimizer = make_optimizer(sgd, model.head, model.named_parameters(), LR)
     words_TB, targets_TB = windows(case, device)
     state = [x for layer in model.trunk.initial_state(case.batch) for x in layer]
 

@@ -116,8 +116,8 @@ def lmkit_model(sizes: Sizes) -> tuple[Transformer, Head]:
 def lmkit_step(sizes: Sizes) -> Callable[[], None]:
     trunk, head = lmkit_model(sizes)
     adamw = {"lr": LR, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": DECAY, "fused": True}
-    parameters = list(nn.ModuleList([trunk, head]).parameters())
-    optimizer = make_optimizer(partial(AdamW, **adamw), head, parameters, LR)
+    model = nn.ModuleList([trunk, head])
+    optimizer = make_optimizer(partial(AdamW, **adamw), head, model.named_parameters(), LR)
     words_TB, targets_TB = windows(sizes, "cpu")
     state = trunk.initial_state(sizes.batch)
 
@@ -127,7 +127,7 @@ def lmkit_step(sizes: Sizes) -> Callable[[], None]:
         output = trunk(words_TB, state)
         head.nll(output.dropped_TBD, targets_TB).backward()
         state = [(kv.detach(), holds) for kv, holds in output.state]
-        nn.utils.clip_grad_norm_(parameters, CLIP)
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
 
     return step

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
-from lmkit.heads.mixtures import MixtureOfSoftmaxes
-from lmkit.heads.transforms import PiecewiseLinear
+from lmkit.heads.mixtape import Mixtape
+from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.transforms import Identity, PiecewiseLinear
 from lmkit.training.optimizer import AdamW, learning_rate, make_optimizer
 from lmkit.trunk.transformer import Transformer
-from tests.language_models import language_model, tied_head
+from tests.language_models import head_parts, language_model, tied_head
 
 OPTIONS = {"lr": 0.1, "betas": [0.8, 0.99], "eps": 1e-3, "weight_decay": 0.5, "fused": True}
 SIZES = {"num_words": 7, "emb_dim": 4, "hidden_dim": 4, "out_dim": 4, "num_layers": 1}
@@ -23,7 +24,9 @@ def test_matrices_alone_decay_and_the_transform_keeps_its_lr():
     transform = PiecewiseLinear(11, 4.0, frozen=False)
     model = language_model(trunk, tied_head(trunk, MixtureOfSoftmaxes(4, 4, 2, 0.0), transform))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimizer = make_optimizer(partial(AdamW, **OPTIONS), model.head, model.parameters(), 0.02)
+    optimizer = make_optimizer(
+        partial(AdamW, **OPTIONS), model.head, model.named_parameters(), 0.02
+    )
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1, 0.02]
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -33,11 +36,25 @@ def test_matrices_alone_decay_and_the_transform_keeps_its_lr():
         torch.testing.assert_close(parameter.detach(), factor * before[name], msg=name)
 
 
+def test_a_bias_of_two_dimensions_does_not_decay():
+    trunk = Transformer(**SIZES, num_heads=1, memory=3)
+    options = {"in_dim": 4, "emb_dim": 4, "num_experts": 4, "gate_dim": 3, "own_share": 0.5}
+    head = Mixtape(head_parts(SingleContext(4), Identity(), 7), **options, latent_dropout=0.0)
+    model = language_model(trunk, head)
+    optimizer = make_optimizer(partial(AdamW, **OPTIONS), head, model.named_parameters(), 0.02)
+    decaying, others = optimizer.param_groups
+    assert (decaying["weight_decay"], others["weight_decay"]) == (0.5, 0)
+    assert any(p is head.gate_bias for p in others["params"])
+    assert {p.dim() for p in decaying["params"]} == {2}
+    kept = optimizer.state_dict()["param_groups"][0].keys()
+    assert kept == torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))]).param_groups[0].keys()
+
+
 def test_a_step_is_that_of_pytorchs_own():
     torch.manual_seed(0)
     ours, theirs = (torch.nn.Parameter(torch.ones(3, 2)) for _ in range(2))
     kwargs = OPTIONS | {"betas": (0.8, 0.99)}
-    pairs = (AdamW([{"params": [ours]}], **OPTIONS), ours)
+    pairs = (AdamW([{"params": [("weight", ours)]}], **OPTIONS), ours)
     pairs = (pairs, (torch.optim.AdamW([theirs], **kwargs), theirs))
     for _ in range(3):
         grad = torch.randn(3, 2)

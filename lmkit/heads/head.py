@@ -10,7 +10,7 @@ A head is a *mixture* composed with a *transform*, over one decoder (weight V x 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -94,6 +94,11 @@ class Head(nn.Module):
     def decoder_uses(self) -> float:
         """How many products with the whole decoder weight a context takes."""
         return self.mixture.num_experts
+
+    @property
+    def own_uses(self) -> Mapping[str, int]:
+        """By name: how many products with a parameter of its own a context takes, if not one."""
+        return {}
 
     def attach(self, trunk: nn.Module) -> None:
         """Called once with the trunk whose outputs the head gets; most heads do nothing."""

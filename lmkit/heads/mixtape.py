@@ -19,7 +19,7 @@ S = R + 1, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -139,6 +139,11 @@ class Mixtape(AutogradHead):
     def decoder_uses(self) -> float:
         """One product with the whole weight, and K with the words that have gates of their own."""
         return 1 + self.mixture.num_experts * len(self.own_words_R) / len(self.decoder_bias)
+
+    @property
+    def own_uses(self) -> Mapping[str, int]:
+        """Each gate is a product with the weight; biases are added."""
+        return {"gate_weight": self.mixture.num_experts - 1, "gate_bias": 0}
 
     def log_probs(self, hidden_TBD: Tensor) -> Tensor:
         return F.log_softmax(self.transform(self.logits(hidden_TBD)), dim=-1)

@@ -1,7 +1,8 @@
 """Parameters, bytes and FLOPs of a model by part, without running it.
 
 Shapes: E embedding, H and I a layer's hidden and input size, F inner width of a feed-forward part,
-M memory, D trunk output, K components, V vocabulary.
+M memory, D trunk output, K components, G gate embedding, R words with gates of their own,
+V vocabulary.
 
 FLOPs are those of the matrix products for one token, two for each multiply-add:
 
@@ -11,14 +12,17 @@ FLOPs are those of the matrix products for one token, two for each multiply-add:
     prior               2 D K             of a mixture
     latents             2 D K E           of a mixture; for DOC of each layer, its D and its K;
                                           for multi-facet softmax of all facets
+    gates               2 D (K - 1) (G + 1) of Mixtape, from the context, and
+                        2 (K - 1) G (R + 1) from the words
     sum of latents      2 K E             of a mixture of contexts alone
     decoder             2 V E             K times that for a mixture of softmaxes; for Mixtape
                                           once, and K times for words with gates of their own
     word map            2 E E             of spectrum control: K times, and once more if tied
 
-A lookup is no product. Gates, dropout, transforms and softmax are left out. The gradients of a
-product are two products of its size, one for its input and one for its weight: forward and backward
-together take three times these FLOPs. So does the chunked loss, which recomputes nothing.
+A lookup is no product. The nonlinearities of gates, dropout, transforms and softmax are left out.
+The gradients of a product are two products of its size, one for its input and one for its weight:
+forward and backward together take three times these FLOPs. So does the chunked loss, which
+recomputes nothing.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torch import nn
 
 from lmkit import training
+from lmkit.heads.head import Head
 from lmkit.heads.mixtures import MixtureOfContexts
 from lmkit.training.make import Section
 from lmkit.training.parts import ModelParts, parts_without_weights
@@ -72,7 +77,7 @@ def parts(model: HeadModule | ModelParts) -> list[Part]:
     head = model.head
     tied = head.decoder_weight is model.trunk.embedding_weight
     for path, parameter in model.named_parameters():
-        name, uses = _part_and_uses(path, tied, head.decoder_uses)
+        name, uses = _part_and_uses(path, tied, head)
         by_name.setdefault(name, []).append(_of_parameter(name, parameter, uses))
     if isinstance(head.mixture, MixtureOfContexts):
         flops = 2 * head.mixture.num_latents * head.mixture.emb_dim
@@ -95,17 +100,20 @@ def total(some: list[Part], name: str = "total") -> Part:
     )
 
 
-def _part_and_uses(path: str, tied: bool, decoder_uses: float) -> tuple[str, float]:
+def _part_and_uses(path: str, tied: bool, head: Head) -> tuple[str, float]:
     """The part that a parameter belongs to, and how many products with it a token takes."""
+    decoder_uses = head.decoder_uses
     if path == "trunk.embedding_weight":
         return ("embedding = decoder", decoder_uses) if tied else ("embedding", 0)
     if path == "head.decoder_weight":
         return "decoder", decoder_uses
     if path.startswith(("trunk.word_map.", "head.word_map.")):
         return "word_map", decoder_uses + tied
-    _, _, rest = path.partition(".")
+    room, _, rest = path.partition(".")
     if rest.startswith("transform."):
         return "transform", 0
+    if room == "head" and rest in head.own_uses:
+        return rest, head.own_uses[rest]
     return rest.rpartition(".")[0] or rest, 1
 
 

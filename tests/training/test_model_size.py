@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from lmkit.heads.head import Head
+from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import Mixture, MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.spectrum_control import SpectrumControl
@@ -149,4 +150,21 @@ def test_flops_of_multi_facet_softmax_are_those_that_torch_counts(loss):
         num_partitions=4,
         latent_dropout=0.0,
     )
+    assert counted_flops(whole, backward=True) == T * B * total(parts(whole)).training_flops
+
+
+@pytest.mark.parametrize("loss", ["plain", "chunked"])
+def test_flops_of_mixtape_are_those_that_torch_counts(loss):
+    whole = model(SingleContext(D), tied=False)
+    whole.head = Mixtape(
+        head_parts(SingleContext(D), Identity(), V, loss=loss),
+        in_dim=D,
+        emb_dim=E,
+        num_experts=4,
+        gate_dim=5,
+        own_share=10 / V,
+        latent_dropout=0.0,
+    )
+    found = by_name(parts(whole))
+    assert (found["gate_weight"].forward_flops, found["gate_bias"].forward_flops) == (330, 0)
     assert counted_flops(whole, backward=True) == T * B * total(parts(whole)).training_flops

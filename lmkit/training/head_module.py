@@ -182,7 +182,7 @@ class HeadModule(pl.LightningModule, Predictor):
         self.bad_window = torch.where(bad, batch.index, self.bad_window)
         is_logged = batch.index % self._log_every_n_steps == 0
         if is_logged or not loss.is_cuda:
-            self.check_finite()
+            self._check_losses()
         if is_logged:
             self.window_metrics = self._measure_window(nll.detach(), hidden_TBD.detach())
 
@@ -192,14 +192,27 @@ class HeadModule(pl.LightningModule, Predictor):
         return steps
 
     def check_finite(self) -> None:
-        """Raises UserError if the loss of any window so far was not finite."""
+        """Raises UserError if the loss of any window so far was not finite, or a weight is not.
+
+        A window's loss is that of the weights before its step. Weights are looked at where they are
+        about to be validated or saved.
+        """
+        self._check_losses()
+        weights = [p.detach() for p in self.parameters() if p.requires_grad]
+        if not bool(torch.stack([weight.isfinite().all() for weight in weights]).all()):
+            raise self._diverged(f"a weight is not finite after step {self.global_step:,}")
+
+    def _check_losses(self) -> None:
         window = int(self.bad_window)
         if window >= 0:
-            raise UserError(
-                f"the loss of window {window} of epoch {self.current_epoch + 1} is not finite: "
-                f"training stopped, the last good checkpoint is kept; try a lower optimizer.lr "
-                f"(now {self.lr})"
-            )
+            epoch = self.current_epoch + 1
+            raise self._diverged(f"the loss of window {window} of epoch {epoch} is not finite")
+
+    def _diverged(self, what: str) -> UserError:
+        return UserError(
+            f"{what}: training stopped, the last good checkpoint is kept; try a lower optimizer.lr "
+            f"(now {self.lr})"
+        )
 
     def _measure_window(self, nll: Tensor, hidden_TBD: Tensor) -> dict[str, Tensor | float]:
         ranges = self.head.logit_range(hidden_TBD)

@@ -4,15 +4,49 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
 
 from lmkit.cli.entry import compose, plain_config
+from lmkit.errors.user_error import UserError
 from lmkit.evaluation.full_run import run
 from lmkit.runs.folder import RunFolder
+from lmkit.training.checkpoint_files import load_checkpoint
 from tests.integration.conftest import TINY
 
+REFUSED = (
+    r"a weight is not finite after step [\d,]+: training stopped, the last good .*optimizer\.lr"
+)
 
-def trained(runs_dir, *overrides: str) -> RunFolder:
+
+class Spoils(pl.Callback):
+    """Puts what is no finite number into the gradient of a window of epoch 2."""
+
+    def __init__(self, by: str, in_last_window: bool) -> None:
+        self.factor = {"infinity": math.inf, "no_number": math.nan}[by]
+        self.in_last_window = in_last_window
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        is_window = batch.is_last if self.in_last_window else batch.index == 2
+        self.is_due = trainer.current_epoch == 1 and is_window
+
+    def on_after_backward(self, trainer, pl_module):
+        if self.is_due:
+            next(pl_module.parameters()).grad[0] *= self.factor
+
+
+def trained(runs_dir: Path, *overrides: str) -> RunFolder:
     return run(plain_config(compose("train", [*TINY, f"runs_dir={runs_dir}", *overrides])))
+
+
+def finite_checkpoint(runs_dir: Path) -> dict:
+    """The last checkpoint, whose weights must be finite."""
+    (path,) = runs_dir.glob("*/checkpoints/last.ckpt")
+    last = load_checkpoint(path)
+    assert all(weight.isfinite().all() for weight in last["state_dict"].values())
+    return last
 
 
 def test_a_run_of_infinite_perplexity_finishes_with_its_first_epoch(tmp_path, lmkit):
@@ -25,3 +59,29 @@ def test_a_run_of_infinite_perplexity_finishes_with_its_first_epoch(tmp_path, lm
     lmkit("rank", f"run={folder.path}", "contexts=100")
     (file,) = folder.analysis.glob("rank_*.json")
     assert json.loads(file.read_text())["test_ppl"] is None
+
+
+@pytest.mark.parametrize("clip", ["0.25", "null"])
+@pytest.mark.parametrize("by", ["infinity", "no_number"])
+@pytest.mark.parametrize("in_last_window", ["false", "true"])
+def test_a_gradient_that_is_not_finite_leaves_the_last_good_checkpoint(
+    tmp_path, by, in_last_window, clip
+):
+    spoils = "callbacks.spoils"
+    options = [f"trainer.gradient_clip_val={clip}", f"+{spoils}._target_={__name__}.Spoils"]
+    options += [f"+{spoils}.by={by}", f"+{spoils}.in_last_window={in_last_window}"]
+    options += ["callbacks.checkpoints.every_minutes=1e-9", "optimizer.lr=1"]
+    for _ in range(2):  # and where it goes on from that checkpoint
+        with pytest.raises(
+            UserError, match=r"a weight is not finite after step [\d,]+: training st"
+        ):
+            trained(tmp_path, *options)
+    assert finite_checkpoint(tmp_path)["epoch"] == 1  # of the windows before that one
+
+
+def test_weights_that_overflow_leave_the_last_good_checkpoint(tmp_path):
+    """By their decay, while every loss and gradient is finite."""
+    options = ["optimizer.lr=1e15", "callbacks.checkpoints.every_minutes=1e-9"]
+    with pytest.raises(UserError, match=REFUSED):
+        trained(tmp_path, *options)
+    finite_checkpoint(tmp_path)

@@ -100,7 +100,10 @@ class Checkpoints(RunCallback, Checkpoint):
         self.last_is_best = False
 
     def save(self, trainer: pl.Trainer, model: HeadModule) -> None:
-        """Writes `last.ckpt`. Raises: UserError for a loss that is not finite, or a full disk."""
+        """Writes `last.ckpt`.
+
+        Raises: UserError for a loss or a weight that is not finite, or a full disk.
+        """
         model.check_finite()
         # with the optimizer and the loops
         trainer.save_checkpoint(self.run.folder.last, weights_only=False)

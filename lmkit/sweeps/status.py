@@ -125,8 +125,16 @@ def _standing(sweep: SweepFolder, point: Point, there: set[str], now_s: float | 
             state = "running"
     if failure is not None and state != "running":
         state = "failed"
-    latest = MetricsFile(folder.metrics).latest() if point.run in there else {}
+    latest = _latest(folder) if point.run in there else {}
     return _under_way(point, state, latest, failure)
+
+
+def _latest(folder: RunFolder) -> Row:
+    """What is known of how far an unfinished run is."""
+    try:
+        return MetricsFile(folder.metrics).latest()
+    except UserError:
+        return {}  # damaged: the run restores it when it goes on
 
 
 def _done(point: Point, result: Result) -> Standing:

@@ -38,6 +38,22 @@ def test_every_state_is_told_apart(sweep_of):
     assert standings(sweep)[2].state == "unfinished"  # its lock is gone
 
 
+def test_a_damaged_metrics_file_of_an_unfinished_run_keeps_no_sweep_from_going_on(sweep_of):
+    sweep = sweep_of("ok", "ok")
+    points = sweep.manifest.points
+    damaged = sweep.run_folder(points[0])
+    damaged.path.mkdir(parents=True)
+    damaged.config.write_text("{}\n")
+    MetricsFile(damaged.metrics).append(5, 1, {"valid/ppl": 90.0, "seconds_per_epoch": 7.0})
+    damaged.metrics.write_text(damaged.metrics.read_text().replace("90.0", "10.0"))
+    found = standings(sweep)
+    assert [s.state for s in found] == ["unfinished", "new"]
+    assert (found[0].epoch, found[0].valid_ppl) == (None, None)
+    assert estimate(sweep, found).num_unknown == 2
+    run_points(sweep, points, [{}], lambda text: None)
+    assert [s.state for s in standings(sweep)] == ["done", "done"]
+
+
 def test_the_estimate_goes_by_finished_runs_of_the_experiment(sweep_of):
     sweep = sweep_of("ok", "ok", "ok")
     before = estimate(sweep, standings(sweep))

@@ -148,7 +148,7 @@ def _checked(
     for i, checked in enumerate(all_checked):
         if checked.error is not None:
             raise _of_point(i, labels[i], checked.error)
-        config, line = configs[i], _with_bookkeeping(lines[i], name, varied)
+        config, line = configs[i], _with_bookkeeping(lines[i], configs[i], name, varied)
         ends = config["max_epochs"], config["patience"], config["keep"]
         points.setdefault(checked.run, Point(labels[i], line, checked.run, config["name"], *ends))
     if len(points) < len(lines):
@@ -184,13 +184,11 @@ def _of_point(index: int, label: str, message: str) -> UserError:
     return UserError(f"point {index + 1} ({label}): {message}")
 
 
-def _with_bookkeeping(line: Line, name: str, varied: Sequence[str]) -> list[str]:
+def _with_bookkeeping(line: Line, config: Config, name: str, varied: Sequence[str]) -> list[str]:
     """The line with the sweep's name and axes for loggers, and a short log, unless it says so."""
-    extra = {
-        "sweep.name": name,
-        "sweep.axes": f"[{','.join(varied)}]",
-        "callbacks.progress_bar": "null",
-    }
+    extra = {"sweep.name": name, "sweep.axes": f"[{','.join(varied)}]"}
+    if "progress_bar" in config["callbacks"]:  # callbacks of the user's own may have none
+        extra["callbacks.progress_bar"] = "null"
     given = {option_of(override) for override in line}
     return [*line, *(f"{key}={value}" for key, value in extra.items() if key not in given)]
 

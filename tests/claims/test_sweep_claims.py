@@ -103,6 +103,18 @@ def test_two_axes_that_mean_one_run_are_one_point(planned, capsys):
     assert "1 of them is the same as another of them" in said(capsys)
 
 
+def test_callbacks_without_a_progress_bar_are_trained_in_a_sweep(lmkit, runs, tmp_path):
+    file = tmp_path / "configs/callbacks/few.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        "checkpoints: {_target_: lmkit.training.callbacks.checkpoints.Checkpoints, "
+        "every_minutes: 10}\n"
+    )
+    options = [option for option in SWEEP if not option.startswith("callbacks.")]
+    lmkit("train", "--config-dir", "configs", *options, "callbacks=few", "seed=1,2")
+    assert [run.state() for run in runs()] == ["finished", "finished"]
+
+
 TOLD = """
 from hydra.experimental.callback import Callback
 

@@ -31,6 +31,13 @@ class Budget(NamedTuple):
     max_epochs: int | None
     patience: int | None
 
+    def suffices_for(self, budget: Budget) -> bool:
+        """Whether a run may go at least as far as within `budget`."""
+        return all(
+            mine is None or (theirs is not None and mine >= theirs)
+            for mine, theirs in zip(self, budget, strict=True)
+        )
+
 
 @dataclass(frozen=True)
 class Spent:

@@ -141,7 +141,7 @@ def _checked(
     ]
     if len({config["runs_dir"] for config in configs}) != 1:
         raise UserError("runs_dir must be the same for all points of a sweep")
-    points: dict[str, Point] = {}
+    points: list[Point] = []
     varied = list(varied_options(lines))
     with console.status(f"checking {counted(len(lines), 'run')}"):
         all_checked = check(configs, has_gpu)
@@ -150,16 +150,46 @@ def _checked(
             raise _of_point(i, labels[i], checked.error)
         config, line = configs[i], _with_bookkeeping(lines[i], configs[i], name, varied)
         ends = config["max_epochs"], config["patience"], config["keep"]
-        points.setdefault(checked.run, Point(labels[i], line, checked.run, config["name"], *ends))
-    if len(points) < len(lines):
-        same = len(lines) - len(points)
-        console.print(
-            f"{same:,} of them {'is' if same == 1 else 'are'} the same as another of them"
-        )
+        points.append(Point(labels[i], line, checked.run, config["name"], *ends))
+    once = _each_run_once(points, console)
     runs_dir, here = configs[0]["runs_dir"], os.getcwd()
-    return SweepFolder.of(
-        Manifest(name, runs_dir, here, settings.retries, [*points.values()], arguments)
-    )
+    return SweepFolder.of(Manifest(name, runs_dir, here, settings.retries, once, arguments))
+
+
+def _each_run_once(points: Sequence[Point], console: Console) -> list[Point]:
+    """Of the points that are one run, the first with the largest budget.
+
+    Raises: UserError for points that are one run and ask for what it cannot both have.
+    """
+    alike: dict[str, list[Point]] = {}
+    for point in points:
+        alike.setdefault(point.run, []).append(point)
+    once = [_largest(each) for each in alike.values()]
+    smaller = sum(point.budget != kept.budget for kept in once for point in alike[kept.run])
+    same = len(points) - len(once) - smaller
+    for count, but in ((same, ""), (smaller, " but for a smaller budget, and left out")):
+        if count:
+            are = "is" if count == 1 else "are"
+            console.print(f"{count:,} of them {are} the same as another of them{but}")
+    return once
+
+
+def _largest(alike: Sequence[Point]) -> Point:
+    """The first of the points that are one run whose budget suffices for all of them.
+
+    Raises: UserError where there is none, or where they keep different checkpoints.
+    """
+    largest = alike[0]
+    for point in alike:
+        if not largest.budget.suffices_for(point.budget):
+            largest = point
+    for point in alike:
+        if point.keep == largest.keep and largest.budget.suffices_for(point.budget):
+            continue
+        option = "keep" if point.keep != largest.keep else "max_epochs or patience"
+        first, second = sorted((largest, point), key=alike.index)
+        raise UserError(f"{first.label} and {second.label} are one run: give {option} one value")
+    return largest
 
 
 def _lines(request: Request) -> list[Line]:

@@ -103,6 +103,44 @@ def test_two_axes_that_mean_one_run_are_one_point(planned, capsys):
     assert "1 of them is the same as another of them" in said(capsys)
 
 
+@pytest.mark.parametrize(
+    ("axes", "budget", "told"),
+    [
+        (["max_epochs=5,10"], (10, None), "1 of them is"),
+        (["max_epochs=10,5"], (10, None), "1 of them is"),
+        (["max_epochs=5,null,10"], (None, None), "2 of them are"),
+        (["patience=null,3"], (2, None), "1 of them is"),
+        (["max_epochs=5,10", "patience=3,4"], (10, 4), "3 of them are"),
+    ],
+)
+def test_of_points_that_are_one_run_the_largest_budget_is_trained(
+    planned, capsys, axes, budget, told
+):
+    (point,) = planned(*axes).manifest.points
+    assert point.budget == budget
+    assert f"max_epochs={budget[0] or 'null'}" in point.overrides
+    printed = said(capsys)
+    assert f"{told} the same as another of them but for a smaller budget, and left out" in printed
+
+
+def test_points_that_are_one_run_keep_the_same_checkpoints(refused):
+    error = refused("train", *SWEEP, "keep=all,best", "seed=1,2")
+    assert error == "keep=all seed=1 and keep=best seed=1 are one run: give keep one value"
+
+
+def test_budgets_of_one_run_of_which_none_is_the_largest_are_refused(refused, tmp_path):
+    file = tmp_path / "configs/multirun_sweeps/mine.yaml"
+    file.parent.mkdir(parents=True)
+    parts = "parts: [{max_epochs: 5, patience: 10}, {max_epochs: 10, patience: 5}]"
+    file.write_text(GLOBAL + SEEDS.replace('params: {seed: "1,2"}', parts))
+    options = [option for option in TINY if not option.startswith("max_epochs=")]
+    error = refused("train", "--config-dir", "configs", "multirun_sweeps=mine", *options)
+    assert error == (
+        "max_epochs=5 patience=10 and max_epochs=10 patience=5 are one run: "
+        "give max_epochs or patience one value"
+    )
+
+
 def test_callbacks_without_a_progress_bar_are_trained_in_a_sweep(lmkit, runs, tmp_path):
     file = tmp_path / "configs/callbacks/few.yaml"
     file.parent.mkdir(parents=True)

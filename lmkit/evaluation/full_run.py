@@ -85,7 +85,6 @@ def _train_and_conclude(defined: RunDefinition) -> None:
                 return
             if folder.state() == "finished":
                 require_last(folder)
-                folder.reopen(lock.check)
             conclusion.conclude(defined, training.run.train(defined, names, lock, leave))
             _say_removed(folder, keep, drop_surplus(folder, keep, lock.check))
 

@@ -82,7 +82,8 @@ def _way_on(damaged: Path) -> str:
         whole = "last.ckpt is whole, for commands that take checkpoint=last; "
         return f"{whole * _is_whole(run.last)}to train the run anew, remove its folder"
     if not _is_whole(run.best, resumable=True):
-        return "remove it to start anew"
+        finished = run.state() == "finished"
+        return "to train the run anew, remove its folder" if finished else "remove it to start anew"
     copy = shlex.join(["cp", str(run.best), str(run.last)])
     return f"the best epoch's is whole: type {copy} and the same command again to go on from there"
 

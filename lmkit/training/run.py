@@ -109,6 +109,8 @@ def check_without_model(config: dict[str, Any]) -> Trigger:
 def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) -> Trained:
     """Trains to the end of the budget, from where the run stopped; the caller holds its lock.
 
+    A finished run is reopened once nothing here refuses to go on with it.
+
     Raises: UserError for whatever the user can mend; what was there before is kept.
     """
     config, folder = defined.config, defined.folder
@@ -126,8 +128,10 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
     callbacks += [TrainingLog(checkpoints), Requeue(leave, checkpoints)]
     trainer = _trainer(defined, run, callbacks)
     data.train_batches.limit = trainer.windows_per_epoch
-    folder.prepare(yaml.safe_dump(config, sort_keys=False), run.identity, names, lock.check)
     resumed = _checkpoint_to_resume(run)
+    folder.prepare(yaml.safe_dump(config, sort_keys=False), run.identity, names, lock.check)
+    if folder.state() == "finished":
+        folder.reopen(lock.check)
     size = f"{len(run.vocabulary):,} {defined.source.unit}"
     run.log.write(_first_line(run, size, model, defined.accelerator, resumed))
     tell(trainer.loggers, lambda observer: observer.begin(folder, config, names))

@@ -45,10 +45,29 @@ def test_the_line_in_the_message_goes_on_from_the_best_epoch(toy_run, tmp_path):
 
 def test_where_no_checkpoint_is_whole_the_run_starts_anew(toy_run, tmp_path):
     folder = copy_of(toy_run, tmp_path)
+    folder.reopen()
     change_a_weight(folder.last)
     change_a_weight(folder.best)
     with pytest.raises(UserError, match=r"last\.ckpt is damaged .*; remove it to start anew$"):
         go_on(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("checkpoints/last.ckpt", r"last\.ckpt is damaged .*; to train the run anew, remove its"),
+        ("identity.json", r"identity\.json is damaged"),
+    ],
+)
+def test_a_finished_run_that_cannot_go_on_keeps_all_that_it_has(toy_run, tmp_path, name, said):
+    folder = copy_of(toy_run, tmp_path)
+    (folder.analysis / "of_mine.json").write_text("{}")
+    change_a_weight(folder.path / name)
+    change_a_weight(folder.best)
+    before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match=said):
+        go_on(folder)
+    assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
 
 
 def test_a_damaged_best_checkpoint_is_not_measured(toy_run, tmp_path):

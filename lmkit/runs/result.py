@@ -46,7 +46,7 @@ class Spent:
     max_epochs: int | None  # as allowed then
     patience: int | None  # as allowed then, in epochs
     epochs: int  # trained in all
-    stopped: str  # why: "max_epochs", "patience", or a reason that no budget would have changed
+    stopped: str  # why: "max_epochs", "patience", or "callback", which no budget would have changed
 
     def suffices_for(self, budget: Budget) -> bool:
         """Whether `budget` would have let the run go no further than it went."""

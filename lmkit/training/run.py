@@ -61,7 +61,7 @@ class Trained(NamedTuple):
     loggers: list[Logger]
     steps: int
     epochs: int
-    stopped: str  # why: "patience" or "max_epochs"
+    stopped: str  # why: "patience", "max_epochs" or "callback"
 
 
 def check(config: dict[str, Any], source: Corpus) -> RunNames:
@@ -139,7 +139,7 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
         start_from(config["finetuned_from"], model, checkpoints, lock.check)
     path = None if resumed is None else resumed.path
     trainer.fit(model, datamodule=data, ckpt_path=path, weights_only=True)
-    stopped = "patience" if stopping.exhausted else "max_epochs"
+    stopped = _why_stopped(stopping)
     run.log.write(f"training stops after epoch {trainer.current_epoch:,}, by {stopped}")
     load_evaluated_weights(model, load_checkpoint(folder.best))
     model.to("cuda" if defined.accelerator == "gpu" else "cpu")
@@ -153,6 +153,12 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
         epochs=trainer.current_epoch,
         stopped=stopped,
     )
+
+
+def _why_stopped(stopping: Stopping) -> str:
+    if stopping.called_off:
+        return "callback"
+    return "patience" if stopping.exhausted else "max_epochs"
 
 
 def _context(

@@ -110,6 +110,52 @@ def test_harmless_options_are_no_part_of_the_identity(lmkit, runs, capsys):
     assert len(runs()) == 4
 
 
+EARLY = (
+    *TINY,
+    "max_epochs=6",
+    "+callbacks.early={_target_: pytorch_lightning.callbacks.EarlyStopping, "
+    "monitor: valid/ppl, patience: 1, min_delta: 1000}",
+)
+
+
+def test_a_run_that_a_callback_ends_has_finished(lmkit, run, capsys):
+    lmkit("train", *EARLY)
+    assert "training stops after epoch 2, by callback" in capsys.readouterr().out
+    budget = run().read_result().budget
+    assert (budget.max_epochs, budget.epochs, budget.stopped) == (6, 2, "callback")
+    before = run().result.read_bytes()
+    for most in (6, 2, 9, "null"):
+        lmkit("train", *EARLY, f"max_epochs={most}")
+        assert "already finished" in capsys.readouterr().out
+    assert run().result.read_bytes() == before
+
+
+def test_a_callback_that_ends_a_run_in_its_last_epoch_would_end_any_longer_one(lmkit, run, capsys):
+    lmkit("train", *EARLY, "max_epochs=2")
+    assert run().read_result().budget.stopped == "callback"
+    capsys.readouterr()
+    lmkit("train", *EARLY)
+    assert "already finished" in capsys.readouterr().out
+
+
+def test_a_run_that_a_callback_ended_is_concluded_after_a_kill(lmkit, runs, monkeypatch):
+    def killed(*_: object) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as within:
+        within.setattr("lmkit.evaluation.conclusion.Conclusion.conclude", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            lmkit("train", *EARLY)
+    assert [run.state() for run in runs()] == ["unfinished"]
+    lmkit("train", *EARLY, "max_epochs=9")
+    (mine,) = runs()
+    result = mine.read_result()
+    assert (result.budget.epochs, result.budget.stopped) == (2, "callback")
+    mine.path.rename("undisturbed")
+    lmkit("train", *EARLY)
+    assert result.metrics == mine.read_result().metrics
+
+
 def test_any_option_of_lightnings_trainer_is_added_with_a_plus(lmkit, run):
     lmkit("train", *TINY, "+trainer.limit_train_batches=3", "trainer.log_every_n_steps=1")
     content = torch.load(run().last, weights_only=True)

@@ -120,7 +120,7 @@ def spent(stopped: str, patience: int | None = 10) -> Spent:
         (spent("patience"), 100, None, False),
         (spent("patience"), 50, 11, True),
         (spent("patience", None), 100, None, True),
-        (spent("diverged"), 100, 100, True),
+        (spent("callback"), 100, 100, True),
     ],
 )
 def test_what_a_budget_would_change(

@@ -7,18 +7,24 @@ from abc import abstractmethod
 from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Checkpoint
 
 from lmkit.errors.user_error import require_count
 from lmkit.training.context import RunCallback, model_of
 from lmkit.training.triggers import is_non_monotone
 
+_CALLED_OFF = "called_off"
 
-class Stopping(RunCallback):
-    """Ends the run once it is `exhausted`.
+
+class Stopping(RunCallback, Checkpoint):
+    """Ends the run once it is `exhausted`, and knows whether another callback has ended it.
 
     Its state holds what was seen, not that it stopped: a run that is resumed with more patience
-    goes on.
+    goes on. One that another callback has called off does not. It comes before `Checkpoints` in the
+    list of callbacks: Lightning runs callbacks that save after all others, in their order.
     """
+
+    called_off = False  # by another callback
 
     @property
     @abstractmethod
@@ -31,11 +37,22 @@ class Stopping(RunCallback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.see(model_of(pl_module).epoch_metrics["valid/ppl"])
+        self.called_off = trainer.should_stop
         trainer.should_stop = trainer.should_stop or self.exhausted
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # a run that was killed between its last epoch and its result has nothing left to train
-        trainer.should_stop = self.exhausted
+        trainer.should_stop = self.called_off or self.exhausted
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint[_CALLED_OFF] = self.called_off
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self.called_off = checkpoint.get(_CALLED_OFF, False)  # earlier versions did not store it
 
 
 class Patience(Stopping):

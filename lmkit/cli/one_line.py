@@ -23,6 +23,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lmkit.cli.command_line import config_folders
 from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.sweeps.axes import option_of, read
 
 # what OmegaConf says of a value of the wrong type, and what the option takes
 _OF_TYPES = {
@@ -76,7 +77,9 @@ def in_one_line(
         return None
     if text.startswith("Only one of --"):
         return text
-    return _of_a_number(arguments, configs)
+    if "Config group override must be a string or a list" in text:
+        return _of_a_number(arguments, configs)
+    return None
 
 
 def first_line(error: Exception) -> str:
@@ -121,13 +124,13 @@ def _near(name: str, text: str) -> str:
 
 
 def _of_a_number(arguments: Sequence[str], configs: Path) -> str | None:
-    """Finds the argument group=NUMBER, which Hydra's ValueError does not name."""
+    """Finds the argument group=NUMBER (or true, null), which Hydra's ValueError does not name."""
     for argument in arguments:
-        group, _, name = argument.partition("=")
+        group, name = option_of(argument), argument.partition("=")[2]
         if not group:
             return _unreadable(argument)
         choices = _choices(group, configs)
-        if choices and name not in choices:
+        if choices and not isinstance(read(argument).value(), str | list):
             return _no_choice(group, name, choices)
     return None
 

@@ -17,6 +17,7 @@ from lmkit.runs.retention import KEEPS
 from lmkit.training.make import make
 
 ACCELERATORS = ("auto", "cpu", "gpu")
+MAX_SEED = 2**32 - 1  # of NumPy's generator, which Lightning seeds too
 # what Linux calls the devices of NVIDIA, of its Tegra, of AMD, and those within WSL
 _GPU_DEVICES = ("nvidia*", "nvhost*", "nvmap", "kfd", "dxg")
 
@@ -44,6 +45,8 @@ def define(config: dict[str, Any], has_gpu: bool | None = None) -> RunDefinition
     require_folder("runs_dir", config["runs_dir"])
     require_count("threads", config["threads"])
     require_count("seed", config["seed"], 0)
+    if config["seed"] > MAX_SEED:
+        raise UserError(f"seed must be at most {MAX_SEED}, but is {config['seed']}")
     require_choice("keep", config["keep"], KEEPS)
     for option in ("max_epochs", "patience"):
         if config[option] is not None:

@@ -48,6 +48,22 @@ def refused(monkeypatch, tmp_path, capsys):
     return run
 
 
+@pytest.fixture
+def lmkit_raising(monkeypatch, tmp_path):
+    """Runs `lmkit train` with an error while it trains."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(error: Exception, *arguments: str) -> None:
+        def fit(self, *arguments, **options):
+            raise error
+
+        monkeypatch.setattr(pl.Trainer, "fit", fit)
+        monkeypatch.setattr(sys, "argv", ["lmkit", *QUIET, *SMALL, "logger=csv", *arguments])
+        train.main()
+
+    return run
+
+
 def _must_not_train(self, *arguments, **options):
     raise AssertionError("was not refused")
 
@@ -128,6 +144,7 @@ def test_help_lists_every_group(tmp_path):
         ("~head/mixture", "but is None; choose one with head/mixture=NAME"),
         ("callbacks=[default,spectrums]", "callbacks=spectrums does not exist; there are cuda"),
         ("trigger=200", "trigger=200 does not exist; there are at_epoch, "),
+        ("callbacks=[default,cuda_graphs] trigger=null", "trigger=null does not exist; there are"),
         ("multirun_sweeps=no_such_sweep", "multirun_sweeps=no_such_sweep does not exist"),
         # values
         ("optimizer.lr=0", "optimizer.lr must be greater than 0, but is 0"),
@@ -141,6 +158,7 @@ def test_help_lists_every_group(tmp_path):
         ("seed=1.5", "seed must be a whole number, but is 1.5"),
         ("dry_run=maybe", "dry_run must be true or false, but is maybe"),
         ("seed=-1", "seed must be a whole number of at least 0, but is -1"),
+        ("seed=4294967296", "seed must be at most 4294967295, but is 4294967296"),
         ("trainer.deterministic=maybe", "trainer.deterministic must be true or false"),
         ("trainer.log_every_n_steps=0", "trainer.log_every_n_steps must be a whole number of at"),
         ("trainer.gradient_clip_val=abc", "trainer: `gradient_clip_val` should be an int or a"),
@@ -166,6 +184,15 @@ def test_help_lists_every_group(tmp_path):
 )
 def test_bad_input_is_refused(arguments, expected, refused):
     assert expected in refused(*arguments.split(" "))
+
+
+def test_an_error_while_training_keeps_its_traceback(lmkit_raising, tmp_path):
+    (tmp_path / "my_conf" / "experiment").mkdir(parents=True)
+    (tmp_path / "my_conf" / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 3\n")
+    own = ("--config-dir", "my_conf", "experiment=mine")
+    for line in (own, ("callbacks=[default,gradient_bottleneck]",)):
+        with pytest.raises(ValueError, match="shapes do not match"):
+            lmkit_raising(ValueError("shapes do not match"), *line)
 
 
 def test_a_choice_that_does_not_exist_lists_those_that_do(refused):

@@ -27,7 +27,7 @@ from lmkit.reproduction.points import PlannedSweep, Planner
 from lmkit.reproduction.running import Reproducing
 from lmkit.reproduction.steps import Reproduction
 from lmkit.sweeps import tables
-from lmkit.sweeps.axes import folder_arguments
+from lmkit.sweeps.axes import folder_arguments, option_of
 from lmkit.sweeps.multirun import make_launcher
 
 USAGE = """\
@@ -57,8 +57,9 @@ def _run(name: str) -> None:
         slots = make_launcher(with_hydra).slots()
         arguments = folder_arguments(settings)
         common = [each for each in arguments if each.startswith("hydra.")]
-        launcher = [each for each in settings.overrides.hydra if each.startswith("hydra/launcher")]
-        launcher += [each for each in settings.overrides.hydra if each.startswith("hydra.launcher")]
+        of_hydra = settings.overrides.hydra
+        launcher = [each for each in of_hydra if option_of(each).startswith("hydra/launcher")]
+        launcher += [each for each in of_hydra if option_of(each).startswith("hydra.launcher")]
         console = tables.console()
         with console.status("estimating the time"):
             sweeps = _planned(wanted, Planner(config_reader("train"), common))

@@ -67,13 +67,8 @@ def speed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def mine(
-    lmkit: Lmkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, speed: None
-) -> list[list[str]]:
-    """A reproduction of one's own, whose two runs are trained; the commands that it runs.
-
-    They run in this process, without a second of imports each.
-    """
+def my_conf(tmp_path: Path) -> None:
+    """The files of a reproduction of one's own."""
     training = ", ".join(each.replace("=", ": ", 1) for each in TINY)
     for name, text in (
         ("multirun_sweeps/two", SWEEP),
@@ -82,6 +77,16 @@ def mine(
         file = tmp_path / "my_conf" / f"{name}.yaml"
         file.parent.mkdir(parents=True)
         file.write_text(text)
+
+
+@pytest.fixture
+def mine(
+    lmkit: Lmkit, my_conf: None, monkeypatch: pytest.MonkeyPatch, speed: None
+) -> list[list[str]]:
+    """A reproduction of one's own, whose two runs are trained; the commands that it runs.
+
+    They run in this process, without a second of imports each.
+    """
     lmkit("train", "experiment=toy", *TINY, "seed=1")
     lmkit("train", "experiment=toy", *TINY, "seed=2")
     commands: list[list[str]] = []
@@ -152,6 +157,22 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     printed = " ".join(capsys.readouterr().out.split())
     assert "sweep two: 2 runs, 2 of them done" in printed
     assert "finetuning of toy: 2 runs, 2 of them done" in printed
+
+
+@pytest.mark.usefixtures("my_conf", "speed")
+def test_its_sweeps_take_all_options_of_the_launcher(refused, monkeypatch):
+    commands: list[list[str]] = []
+    monkeypatch.setattr(reproduce, "run_command", lambda words: commands.append(words) or 1)
+    launcher = [
+        "hydra/launcher=slurm",
+        "hydra.launcher.gpus=0",
+        "+hydra.launcher.extra.qos=long",
+        "+hydra.launcher.extra.exclusive=true",
+        "~hydra.launcher.extra.exclusive",
+    ]
+    assert "multirun_sweeps=two has failed" in refused(*LINE, *launcher)
+    ((*_, config_dir, folder),) = commands
+    assert commands[0][-7:] == [*launcher, config_dir, folder]
 
 
 @pytest.mark.slow

@@ -83,10 +83,13 @@ def require_folder(option: str, value: str) -> None:
         raise UserError(f"{option}={value} must be a folder, but {file} is a file")
 
 
-def require_list(option: str, values: object) -> None:
-    """Raises UserError unless `values` is a list that is not empty."""
-    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-        raise UserError(f"{option} must be a list such as [1,2], but is {values!r}")
+def require_list(
+    option: str, values: object, example: str = "[1,2]", *, may_be_empty: bool = False
+) -> None:
+    """Raises UserError, which shows the example, unless `values` is a list that is not empty."""
+    is_list = isinstance(values, Sequence) and not isinstance(values, str)
+    if not is_list or not (values or may_be_empty):
+        raise UserError(f"{option} must be a list such as {example}, but is {values!r}")
 
 
 def require_names(option: str, value: object, kind: str) -> list[str]:

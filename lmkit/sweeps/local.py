@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from lmkit.errors.user_error import UserError, require_count
+from lmkit.errors.user_error import UserError, require_count, require_list
 from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps.launcher import Launcher, Outcome, Say
 from lmkit.sweeps.processes import Environment, run_points
@@ -38,6 +38,8 @@ class Packed(Launcher):
         require_count("hydra.launcher.per_device", per_device)
         if runs is not None:
             require_count("hydra.launcher.runs", runs)
+        if devices is not None:
+            require_list("hydra.launcher.devices", devices, "[0,1]", may_be_empty=True)
         self._devices = visible_devices() if devices is None else [str(name) for name in devices]
         if not self._devices and runs is None:
             raise UserError(

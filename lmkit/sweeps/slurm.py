@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lmkit.errors.user_error import require_count, require_positive
+from lmkit.errors.user_error import require_count, require_list, require_positive
 from lmkit.runs.leave import AskedToLeave
 from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps.launcher import Launcher, Outcome, Say
@@ -57,6 +57,7 @@ class Slurm(Launcher):
             require_count(f"hydra.launcher.{option}", value, minimum)
         if mem_gb is not None:
             require_positive("hydra.launcher.mem_gb", mem_gb)
+        require_list("hydra.launcher.setup", setup, "[module load cuda]", may_be_empty=True)
         self.has_gpu = gpus > 0
         self._array_parallelism, self._max_requeues = array_parallelism, max_requeues
         self._parameters = {

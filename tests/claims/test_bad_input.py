@@ -170,11 +170,23 @@ def test_a_sweep_chooses_its_launcher_and_the_command_line_another(
     [
         ("hydra.launcher.runs=2", "with hydra/launcher=local; it is one of hydra/launcher=packed"),
         ("+hydra.launcher.runs=2", "hydra.launcher.runs with hydra/launcher=local; hydra/launch"),
+        (
+            "hydra/launcher=packed hydra.launcher.devices=GPU-8f2e",
+            "hydra.launcher.devices must be a list such as [0,1], but is 'GPU-8f2e'",
+        ),
+        (
+            "hydra/launcher=packed hydra.launcher.devices=0",
+            "hydra.launcher.devices must be a list such as [0,1], but is 0",
+        ),
+        (
+            "hydra/launcher=slurm hydra.launcher.setup=cuda",
+            "hydra.launcher.setup must be a list such as [module load cuda], but is 'cuda'",
+        ),
         ("hydra/launcher=packed hydra.launcher.rnus=2", "(did you mean hydra.launcher.runs?)"),
         ("--cfg job", "Only one of --run, --multirun, --cfg, --info and --shell_completion can be"),
     ],
 )
-def test_an_option_that_the_launcher_lacks_is_named(refused, arguments, expected):
+def test_an_option_that_the_launcher_does_not_take_is_named(refused, arguments, expected):
     assert expected in refused("train", "--multirun", "seed=1,2", *arguments.split())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -62,6 +63,22 @@ def config_folders(arguments: Sequence[str]) -> list[Path]:
         if flag in ("--config-dir", "-cd"):
             folders.append(Path(value or following))
     return folders
+
+
+def searched_folders(arguments: Sequence[str]) -> list[Path]:
+    """The folders that `--config-dir` and `hydra.searchpath` add."""
+    places: list[object] = []
+    for argument in arguments:
+        if argument.startswith("hydra.searchpath="):
+            from hydra.errors import HydraException
+
+            from lmkit.sweeps.axes import read  # brings Hydra
+
+            with suppress(HydraException):  # which tells of it, as of a value that is no list
+                value = read(argument).value()
+                places += value if isinstance(value, list) else []
+    paths = [str(place).removeprefix("file://") for place in places]
+    return [*config_folders(arguments), *(Path(path) for path in paths if "://" not in path)]
 
 
 def run_named(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
@@ -28,7 +29,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lmkit.cli import options
-from lmkit.cli.command_line import config_folders, options_first
+from lmkit.cli.command_line import options_first, searched_folders
 from lmkit.cli.interruption import end, quiet_when_unread
 from lmkit.cli.one_line import first_line, in_one_line
 from lmkit.errors.user_error import UserError, did_you_mean, end_with
@@ -51,6 +52,9 @@ _OF_THE_MACHINE = frozenset(
         errno.ESTALE,
     }
 )
+
+# what may be the user's mistake
+_EXPLAINED = (HydraException, OmegaConfBaseException, RuntimeError, ValueError, yaml.YAMLError)
 
 Task = Callable[[DictConfig], Any]
 
@@ -82,7 +86,7 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
             try:
                 sys.argv[1:] = options_first(sys.argv[1:])
                 if config_name == "train":
-                    folders = [CONFIGS, *config_folders(sys.argv[1:])]
+                    folders = [CONFIGS, *searched_folders(sys.argv[1:])]
                     sys.argv[1:] = for_sweeper(sys.argv[1:], folders)
                 hydra.main(str(CONFIGS), config_name, version_base="1.3")(reporting)()
             except (KeyboardInterrupt, AskedToLeave) as cut_short:
@@ -92,7 +96,7 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
                 if error.printed_on == _stderr():
                     sys.exit(error.exit_status)
                 end_with(error)
-            except (HydraException, OmegaConfBaseException, RuntimeError, ValueError) as error:
+            except _EXPLAINED as error:
                 line = in_one_line(error, sys.argv[1:], config_name, CONFIGS)
                 if line is None:
                     raise
@@ -109,10 +113,12 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
 
 def config_reader(config_name: str) -> ConfigReader:
     """How a command reads a composed configuration, for the points of a sweep."""
-    return ConfigReader(
-        to_plain=plain_config,
-        explain=lambda error, line: in_one_line(error, line, config_name, CONFIGS) or str(error),
-    )
+    own = [f"--config-dir={folder}" for folder in searched_folders(sys.argv[1:])]
+
+    def explain(error: Exception, line: Sequence[str]) -> str:
+        return in_one_line(error, [*own, *line], config_name, CONFIGS) or str(error)
+
+    return ConfigReader(to_plain=plain_config, explain=explain)
 
 
 def compose(config_name: str, overrides: Sequence[str] = ()) -> DictConfig:

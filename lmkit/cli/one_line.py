@@ -10,6 +10,7 @@ from inspect import signature
 from pathlib import Path
 
 import hydra
+import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import (
     HydraException,
@@ -21,7 +22,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from lmkit.cli.command_line import config_folders
+from lmkit.cli.command_line import searched_folders
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.sweeps.axes import option_of, read
 
@@ -38,13 +39,17 @@ WHOLE = ("experiment", "multirun_sweeps")  # groups whose files set options of a
 def in_one_line(
     error: Exception, arguments: Sequence[str], config_name: str, configs: Path
 ) -> str | None:
-    """The message for an error of Hydra, OmegaConf or a value; None for a defect of lmkit."""
+    """The message for an error of Hydra, OmegaConf, YAML or a value; None for a defect of lmkit."""
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override)
     if isinstance(error, MissingConfigException):
         return _missing_choice(error, configs)
     if isinstance(error, InstantiationException):
         return _instantiation(error, config_name)
+    if isinstance(error, yaml.YAMLError):
+        return _unreadable_yaml(error)
+    if isinstance(error, UnicodeDecodeError):
+        return _not_utf8(error, arguments)
     text = str(error)
     there = re.search(r"Could not append to config\. An item is already at '([^']+)'", text)
     if there:
@@ -83,18 +88,21 @@ def in_one_line(
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error of OmegaConf, headed by its option."""
+    """The line of an error of OmegaConf that says what is wrong, headed by its file and option."""
     while isinstance(error.__cause__, OmegaConfBaseException):  # Hydra's does not say what is wrong
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     option = _full_key(str(error))
     if option and isinstance(error, MissingMandatoryValue):
         return f"{option} is not set: give it as {option}=VALUE"
+    within = re.fullmatch(r"In '(.+)': \w+ raised while composing config:", lines[0])
+    where = f"in {within[1]}: " if within else ""
+    line = lines[1] if within else lines[0]
     for pattern, kind in _OF_TYPES.items():
-        unfit = re.match(pattern, lines[0])
+        unfit = re.match(pattern, line)
         if option and unfit:
-            return f"{option} must be {kind}, but is {unfit[1]}"
-    return f"{option}: {lines[0]}" if option and option not in lines[0] else lines[0]
+            return f"{where}{option} must be {kind}, but is {unfit[1]}"
+    return f"{where}{option}: {line}" if option and option not in line else f"{where}{line}"
 
 
 def _full_key(text: str) -> str:
@@ -142,6 +150,25 @@ def _unreadable(argument: str) -> str:
     )
 
 
+def _unreadable_yaml(error: yaml.YAMLError) -> str:
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    if mark is None:
+        return " ".join(str(error).split())
+    return f"{mark.name} cannot be read: line {mark.line + 1}: {error.problem}"
+
+
+def _not_utf8(error: UnicodeDecodeError, arguments: Sequence[str]) -> str | None:
+    """Names the user's own file that holds the bytes; None where it is no configuration."""
+    for folder in searched_folders(arguments):
+        for file in sorted(folder.rglob("*.yaml")):
+            start = file.read_bytes().find(error.object)
+            if start >= 0:
+                line = file.read_bytes().count(b"\n", 0, start + error.start) + 1
+                byte = f"0x{error.object[error.start]:02x}"
+                return f"{file} is not UTF-8 text: line {line} ({byte}); convert the file to UTF-8"
+    return None
+
+
 def _missing_choice(error: MissingConfigException, configs: Path) -> str:
     group, _, name = str(error.missing_cfg_file or "").rpartition("/")
     if not group:
@@ -160,7 +187,7 @@ def _no_choice(group: str, name: str, choices: list[str]) -> str:
 
 
 def _unknown_option(option: str, arguments: Sequence[str], config_name: str, configs: Path) -> str:
-    folders = [configs, *(folder.resolve() for folder in config_folders(arguments))]
+    folders = [configs, *(folder.resolve() for folder in searched_folders(arguments))]
     primary = next(each for each in folders if (each / f"{config_name}.yaml").is_file())
     search = [f"hydra.searchpath={json.dumps([f'file://{folder}' for folder in folders])}"]
     others = [

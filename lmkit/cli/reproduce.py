@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from rich.progress import track
 
-from lmkit.cli.command_line import config_folders, run_named
+from lmkit.cli.command_line import config_folders, run_named, searched_folders
 from lmkit.cli.entry import CONFIGS, config_reader, entry_point, plain_config, set_up_hydra
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.quantities import duration
@@ -137,7 +137,7 @@ def _about(wanted: Reproduction, sweeps: list[PlannedSweep]) -> str:
 def _list(files: dict[str, Path], overrides: list[str]) -> None:
     """Prints all reproductions, each with its runs and hours."""
     set_up_hydra()
-    folders = [CONFIGS, *(folder.resolve() for folder in config_folders(overrides))]
+    folders = [CONFIGS, *(folder.resolve() for folder in searched_folders(overrides))]
     search = [f"hydra.searchpath={json.dumps([f'file://{folder}' for folder in folders])}"]
     own = [each for each in overrides if re.match(r"[^-].*=", each)]
     console = tables.console()

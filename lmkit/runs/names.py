@@ -72,7 +72,7 @@ def name_with_head(name: str, overrides: Sequence[str]) -> str:
         if option == "name":
             return name
         if option in _PARTS:
-            chosen[option] = value
+            chosen[option] = value.replace("/", "_")  # of a file in a folder of its own
         elif (
             option.endswith("._target_")
             and option.removesuffix("._target_").replace(".", "/") in _PARTS

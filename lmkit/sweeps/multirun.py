@@ -8,6 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
 from hydra.core.config_loader import ConfigLoader
 from hydra.errors import HydraException, InstantiationException
 from hydra.types import RunMode
@@ -206,7 +207,7 @@ def _composed(
         return composer.compose(line)
     except UserError as error:
         raise _of_point(index, label, str(error)) from None
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
+    except (HydraException, OmegaConfBaseException, ValueError, yaml.YAMLError) as error:
         raise _of_point(index, label, reader.explain(error, line)) from None
 
 

@@ -130,6 +130,70 @@ def test_a_sweep_without_its_mode_is_told_so_in_a_dry_run_too(refused, tmp_path)
     assert "add hydra.mode: MULTIRUN to it" in refused("train", *line)
 
 
+def own_configs(folder: Path, **files: bytes) -> None:
+    """Configurations of the user's own; in a name, __ stands for a folder."""
+    for name, content in files.items():
+        file = folder / "my_conf" / f"{name.replace('__', '/')}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"# @package _global_\n" + content)
+
+
+BOTH_SEARCHED = pytest.mark.parametrize(
+    "own", [("--config-dir", "my_conf"), ("hydra.searchpath=['file://my_conf']",)]
+)
+
+
+@BOTH_SEARCHED
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"a: 1\n\tseed: 3\n", "my_conf/experiment/mine.yaml cannot be read: line 3: found char"),
+        (b"seed: 3\nseed: 4\n", "mine.yaml cannot be read: line 3: found duplicate key seed"),
+        (b"# \0", "special characters are not allowed in "),
+        (b"seed: many", "in experiment/mine: seed must be a whole number, but is many"),
+        (b"trunk: big", "in experiment/mine: trunk: Cannot assign str to Dict[str, Any]"),
+        (b"name: [a, b]", "in experiment/mine: name: Cannot convert 'ListConfig' to string"),
+        (b"- a", "in experiment/mine: Cannot merge DictConfig with ListConfig"),
+        (b"# caf\xe9", "my_conf/experiment/mine.yaml is not UTF-8 text: line 2 (0xe9); convert"),
+    ],
+)
+def test_a_mistake_in_an_own_file_is_explained_in_a_run_and_a_sweep(
+    refused, tmp_path, own, content, expected
+):
+    own_configs(tmp_path, experiment__mine=content)
+    assert expected in refused("train", *own, "experiment=mine")
+    in_sweep = refused("train", *own, "--multirun", "experiment=toy,mine", "dry_run=true")
+    assert in_sweep.startswith("point 2 (experiment=mine): ")
+    assert expected in in_sweep
+
+
+@BOTH_SEARCHED
+def test_an_own_sweep_is_found_wherever_it_lies(lmkit, tmp_path, own):
+    own_configs(
+        tmp_path,
+        multirun_sweeps__mine=b"hydra:\n  mode: MULTIRUN\n  sweeper:\n"
+        b'    params: {head/transform: gss, seed: "1,2"}\n',
+    )
+    line = ("multirun_sweeps=mine", "head.transform.k=2.5", "dry_run=true")
+    lmkit("train", *own, *TINY, *line)  # k is an option of the points alone
+
+
+def test_a_search_path_that_cannot_be_read_is_told_as_any_option(refused):
+    line = ("hydra.searchpath=[my_conf", "multirun_sweeps=mine", "seed=1")
+    assert "'hydra.searchpath=[my_conf' cannot be read as option=value" in refused("train", *line)
+
+
+def test_a_choice_in_a_folder_of_its_own_is_part_of_the_runs_name(lmkit, run, tmp_path):
+    (tmp_path / "cubes.py").write_text(
+        "from lmkit.heads.transforms import Identity\n\nclass Cube(Identity):\n    pass\n"
+    )
+    file = tmp_path / "my_conf" / "head" / "transform" / "mine" / "cube.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("_target_: cubes.Cube\n")
+    lmkit("train", "--config-dir", "my_conf", *TINY, "head/transform=mine/cube")
+    assert run().path.name.startswith("toy_mine_cube-")
+
+
 PACKED_SWEEP = """\
 # @package _global_
 defaults:

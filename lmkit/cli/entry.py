@@ -7,11 +7,11 @@ traceback.
 
 from __future__ import annotations
 
-import errno
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
 from pathlib import Path
@@ -30,28 +30,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lmkit.cli import options
 from lmkit.cli.command_line import options_first, searched_folders
-from lmkit.cli.interruption import end, quiet_when_unread
+from lmkit.cli.interruption import ends_in_one_line, quiet_when_unread, stderr_file
 from lmkit.cli.one_line import first_line, in_one_line
 from lmkit.errors.user_error import UserError, did_you_mean, end_with
-from lmkit.runs.leave import AskedToLeave
 from lmkit.sweeps.axes import OF_SWEEPS, config_arguments, for_sweeper, option_of
 from lmkit.sweeps.points import ConfigReader
 
 CONFIGS = (Path(__file__).parents[1] / "conf").resolve()
-
-# failures of disks, file servers and permissions, which are no defects of lmkit
-_OF_THE_MACHINE = frozenset(
-    {
-        errno.EACCES,
-        errno.EDQUOT,
-        errno.EFBIG,
-        errno.EIO,
-        errno.ENOSPC,
-        errno.EPERM,
-        errno.EROFS,
-        errno.ESTALE,
-    }
-)
 
 # what may be the user's mistake
 _EXPLAINED = (HydraException, OmegaConfBaseException, RuntimeError, ValueError, yaml.YAMLError)
@@ -77,38 +62,38 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
                     end_with(error)
                 # a sweeper of Hydra's goes on with other points, and raises one error at its end
                 print(f"error: {error}", file=sys.stderr, flush=True)
-                error.printed_on = _stderr()
+                error.printed_on = stderr_file()
                 raise
 
         @wraps(task)
         def main() -> None:
             set_up_hydra()
-            try:
+            with ends_in_one_line(again), explained(config_name):
                 sys.argv[1:] = options_first(sys.argv[1:])
                 if config_name == "train":
                     folders = [CONFIGS, *searched_folders(sys.argv[1:])]
                     sys.argv[1:] = for_sweeper(sys.argv[1:], folders)
                 hydra.main(str(CONFIGS), config_name, version_base="1.3")(reporting)()
-            except (KeyboardInterrupt, AskedToLeave) as cut_short:
-                end(cut_short, again)
-            except UserError as error:
-                # one from a launcher's process may have been printed into a log alone
-                if error.printed_on == _stderr():
-                    sys.exit(error.exit_status)
-                end_with(error)
-            except _EXPLAINED as error:
-                line = in_one_line(error, sys.argv[1:], config_name, CONFIGS)
-                if line is None:
-                    raise
-                sys.exit(f"error: {line}")
-            except OSError as error:  # those of Hydra's own come before
-                if error.errno not in _OF_THE_MACHINE:
-                    raise
-                sys.exit(f"error: {error.filename or 'a file'}: {error.strerror}")
 
         return main
 
     return decorate
+
+
+@contextmanager
+def explained(config_name: str) -> Iterator[None]:
+    """Ends a command in one line about a mistake that Hydra, OmegaConf or YAML finds.
+
+    Args:
+        config_name: as of `entry_point`.
+    """
+    try:
+        yield
+    except _EXPLAINED as error:
+        line = in_one_line(error, sys.argv[1:], config_name, CONFIGS)
+        if line is None:
+            raise
+        sys.exit(f"error: {line}")
 
 
 def config_reader(config_name: str) -> ConfigReader:
@@ -195,12 +180,6 @@ def create(section: Mapping[str, Any], option: str) -> object:
         return instantiate(dict(section), _convert_="all")
     except InstantiationException as error:
         raise UserError(in_one_line(error, (), option, CONFIGS) or str(error)) from error
-
-
-def _stderr() -> tuple[int, int]:
-    """The file behind standard error, which processes may share."""
-    file = os.fstat(2)
-    return file.st_dev, file.st_ino
 
 
 def set_up_hydra() -> None:

@@ -1,7 +1,9 @@
-"""The end of a command that is cut short: one line, and an exit status."""
+"""The end of a command that is cut short or fails: one line, and an exit status."""
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,15 +16,47 @@ AGAIN = "the same command again goes on from the last checkpoint"
 UNREAD = 1  # exit status where nobody reads the output any more, as rich has it
 
 
+# failures of disks, file servers and permissions, which are no defects of lmkit
+_OF_THE_MACHINE = frozenset(
+    {
+        errno.EACCES,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EIO,
+        errno.ENOSPC,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ESTALE,
+    }
+)
+
+
 @contextmanager
 def ends_in_one_line(again: str = "") -> Iterator[None]:
-    """Runs a command without Hydra. Args: again: as of `end`."""
+    """Ends a command in one line that was cut short, or failed by no defect of lmkit.
+
+    Args:
+        again: as of `end`.
+    """
     try:
         yield
     except UserError as error:
+        # one from a launcher's process may have been printed into a log alone
+        if error.printed_on == stderr_file():
+            sys.exit(error.exit_status)
         end_with(error)
     except (KeyboardInterrupt, AskedToLeave) as cut_short:
         end(cut_short, again)
+    except OSError as error:
+        if error.errno not in _OF_THE_MACHINE:
+            raise
+        sys.exit(f"error: {error.filename or 'a file'}: {error.strerror}")
+
+
+def stderr_file() -> tuple[int, int]:
+    """The file behind standard error, which processes may share."""
+    file = os.fstat(2)
+    return file.st_dev, file.st_ino
 
 
 @contextmanager

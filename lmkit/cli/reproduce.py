@@ -16,7 +16,15 @@ from omegaconf import DictConfig, OmegaConf
 from rich.progress import track
 
 from lmkit.cli.command_line import config_folders, run_named, searched_folders
-from lmkit.cli.entry import CONFIGS, config_reader, entry_point, plain_config, set_up_hydra
+from lmkit.cli.entry import (
+    CONFIGS,
+    config_reader,
+    entry_point,
+    explained,
+    plain_config,
+    set_up_hydra,
+)
+from lmkit.cli.interruption import ends_in_one_line
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.quantities import duration
 from lmkit.presentation.tables import Row, absent, number, plain_table, whole
@@ -137,6 +145,11 @@ def _about(wanted: Reproduction, sweeps: list[PlannedSweep]) -> str:
 def _list(files: dict[str, Path], overrides: list[str]) -> None:
     """Prints all reproductions, each with its runs and hours."""
     set_up_hydra()
+    with ends_in_one_line(), explained(GROUP):
+        _print_all(files, overrides)
+
+
+def _print_all(files: dict[str, Path], overrides: list[str]) -> None:
     folders = [CONFIGS, *(folder.resolve() for folder in searched_folders(overrides))]
     search = [f"hydra.searchpath={json.dumps([f'file://{folder}' for folder in folders])}"]
     own = [each for each in overrides if re.match(r"[^-].*=", each)]

@@ -75,9 +75,10 @@ def require_choice(option: str, value: object, choices: Sequence[str]) -> None:
         raise UserError(f"{option} must be one of {', '.join(choices)}, but is {value!r}")
 
 
-def require_folder(option: str, value: str) -> None:
-    """Raises UserError unless `value` is a folder, or one that can be made."""
-    path = Path(value)
+def require_folder(option: str, value: object) -> None:
+    """Raises UserError unless `value` is the text of a folder, or of one that can be made."""
+    require_text(option, value)
+    path = Path(str(value))
     file = next((each for each in (path, *path.parents) if each.exists()), path)
     if file.exists() and not file.is_dir():
         raise UserError(f"{option}={value} must be a folder, but {file} is a file")

@@ -38,7 +38,9 @@ class RunFolder:
     """The folder of one run. The constructor touches no file."""
 
     def __init__(self, path: Path) -> None:
-        self.path = Path(path)
+        path = Path(path)
+        has_name = path.name not in ("", "..")
+        self.path = path if has_name else path.resolve()  # its name is the run's
 
     @classmethod
     def of(cls, root: Path | str, experiment: str, identity: Identity) -> RunFolder:

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from lmkit.errors.user_error import UserError, did_you_mean, require_names
+from lmkit.errors.user_error import UserError, did_you_mean, require_names, require_text
 from lmkit.runs.finished import FinishedRun, read_finished
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import family_of
@@ -75,6 +75,7 @@ def select_runs(
     Raises: UserError when an entry names no run, or no run that it names has finished. Where
         pretrained models count, one of them is enough.
     """
+    require_text("runs_dir", runs_dir)
     folders: dict[Path, RunFolder] = {}
     models: dict[Path, RunFolder] = {}
     left_out: dict[str, str] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -280,6 +281,42 @@ def test_slurm_that_is_not_there_is_told_before_the_points_are_checked(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("report", "runs=x", "out=2024"),
+        ("report", "runs=x", "runs_dir=2024"),
+        ("compare", "a=x", "b=y", "runs_dir=2024"),
+        ("study", "rank_bounds", "runs_dir=2024"),
+    ],
+)
+def test_a_folder_that_is_a_number_needs_quotes(refused, line):
+    option = line[-1].partition("=")[0]
+    expected = f"{option} must be a text, but is 2024; a number in quotes is a text: "
+    assert refused(*line) == f"{expected}'{option}=\"2024\"'"
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        (("results", "runs"), "runs"),
+        (("clean", "runs"), "runs"),
+        (("sweep", "status", "mine"), "runs/sweeps/mine"),
+    ],
+)
+def test_a_folder_that_is_closed_to_the_user_is_named(refused, tmp_path, monkeypatch, line, place):
+    (tmp_path / "runs" / "sweeps" / "mine").mkdir(parents=True)
+    stat = Path.stat
+
+    def closed(self: Path, **options: bool) -> os.stat_result:
+        if self.name == "manifest.json":
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return stat(self, **options)
+
+    monkeypatch.setattr(Path, "stat", closed)  # root may read all
+    assert refused(*line) == f"{place}/manifest.json: Permission denied"
+
+
 @pytest.fixture
 def copied(trained: Path, tmp_path: Path) -> Path:
     """A folder of finished runs that may be damaged."""
@@ -303,6 +340,16 @@ def test_damaged_files_are_named_by_the_report_and_end_a_strict_one(lmkit, refus
     printed = capsys.readouterr().out
     for file in DAMAGED:
         assert f"left out: {run.name}/{file}: " in printed
+
+
+@pytest.mark.parametrize("here", [".", "checkpoints/.."])
+def test_a_run_is_told_by_its_own_folder_from_within(lmkit, copied, monkeypatch, capsys, here):
+    run = min(copied.glob("toy_gss-*"))
+    monkeypatch.chdir(run)
+    lmkit("results", here)
+    assert f"\n{run.name},{run}," in capsys.readouterr().out
+    lmkit("clean", here)
+    assert run.name in capsys.readouterr().out
 
 
 def test_a_strict_report_of_whole_runs_succeeds(lmkit: Lmkit, copied, tmp_path):

@@ -226,6 +226,17 @@ def test_a_mistake_is_one_line(refused, monkeypatch):
     assert dialogue == "table 3 of Yang et al. 2018 cannot be had at size=toy"
 
 
+def test_a_mistake_in_the_lists_line_is_one_line(refused, monkeypatch):
+    table = {"yang_table1": entry.CONFIGS / "reproduce" / "yang_table1.yaml"}
+    monkeypatch.setattr(reproduce, "_files", lambda _: table)
+    assert "size=tiny does not exist; there are full, small, toy" in refused(
+        "reproduce", "size=tiny"
+    )
+    unknown = refused("reproduce", "size=toy", "+training.max_epoch=3")
+    assert unknown.startswith("there is no option max_epoch")
+    assert "there is no option sise (did you mean size?)" in refused("reproduce", "sise=toy")
+
+
 @pytest.mark.usefixtures("speed")
 def test_alone_it_lists_paper_table_runs_and_hours(lmkit, monkeypatch, capsys, tmp_path):
     files = {name: entry.CONFIGS / f"reproduce/{name}.yaml" for name in NAMES}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -25,6 +24,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from lmkit.cli.command_line import searched_folders
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.sweeps.axes import option_of, read
+from lmkit.sweeps.quoting import search_path
 
 # what OmegaConf says of a value of the wrong type, and what the option takes
 _OF_TYPES = {
@@ -189,7 +189,7 @@ def _no_choice(group: str, name: str, choices: list[str]) -> str:
 def _unknown_option(option: str, arguments: Sequence[str], config_name: str, configs: Path) -> str:
     folders = [configs, *(folder.resolve() for folder in searched_folders(arguments))]
     primary = next(each for each in folders if (each / f"{config_name}.yaml").is_file())
-    search = [f"hydra.searchpath={json.dumps([f'file://{folder}' for folder in folders])}"]
+    search = [search_path(folders)]
     others = [
         a for a in arguments if re.match("[^-].*=", a) and a.split("=")[0].lstrip("+~") != option
     ]

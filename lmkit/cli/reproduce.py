@@ -5,7 +5,6 @@ A file in conf/reproduce/, or in that folder of one's own configs, names a repro
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -37,6 +36,7 @@ from lmkit.reproduction.steps import Reproduction
 from lmkit.sweeps import tables
 from lmkit.sweeps.axes import folder_arguments, option_of
 from lmkit.sweeps.multirun import make_launcher
+from lmkit.sweeps.quoting import search_path
 
 USAGE = """\
 lmkit reproduce makes a published table or figure: it trains, finetunes and measures all that the
@@ -151,7 +151,7 @@ def _list(files: dict[str, Path], overrides: list[str]) -> None:
 
 def _print_all(files: dict[str, Path], overrides: list[str]) -> None:
     folders = [CONFIGS, *(folder.resolve() for folder in searched_folders(overrides))]
-    search = [f"hydra.searchpath={json.dumps([f'file://{folder}' for folder in folders])}"]
+    search = [search_path(folders)]
     own = [each for each in overrides if re.match(r"[^-].*=", each)]
     console = tables.console()
     every: dict[str, tuple[Reproduction, list[PlannedSweep]]] = {}

@@ -32,8 +32,11 @@ def option_of(override: str) -> str:
 
 @cache
 def read(override: str) -> Override:
-    """Hydra's reading of one `option=value`."""
-    return _parser.parse_override(override)
+    """Hydra's reading of one `option=value`.
+
+    Raises: OverrideParseException, which names it, when it cannot be read.
+    """
+    return _parser.parse_overrides([override])[0]
 
 
 def config_arguments(hydra: HydraConf, config_name: str) -> list[str]:

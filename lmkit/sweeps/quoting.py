@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from pathlib import Path
 
 
 def quoted(text: str) -> str:
@@ -12,4 +14,10 @@ def quoted(text: str) -> str:
 
 def as_value(text: str) -> str:
     """Text as the value of an override, in quotes where it needs them."""
-    return text if re.fullmatch(r"[\w./-]*[A-Za-z./][\w./-]*", text) else quoted(text)
+    is_plain = re.fullmatch(r"[\w./-]*[A-Za-z./][\w./-]*", text, re.ASCII)
+    return text if is_plain else quoted(text)
+
+
+def search_path(folders: Iterable[Path]) -> str:
+    """The override that makes Hydra search folders of configurations."""
+    return f"hydra.searchpath=[{','.join(quoted(f'file://{folder}') for folder in folders)}]"

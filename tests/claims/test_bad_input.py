@@ -184,6 +184,20 @@ def test_a_search_path_that_cannot_be_read_is_told_as_any_option(refused):
     assert "'hydra.searchpath=[my_conf' cannot be read as option=value" in refused("train", *line)
 
 
+def test_letters_that_need_quotes_are_told_in_a_run_and_a_sweep(refused):
+    for line in (("runs_dir=josé",), ("runs_dir=josé", "--multirun", "seed=1,2")):
+        expected = "'runs_dir=josé' cannot be read as option=value; write for example optimizer."
+        assert refused("train", *line).startswith(expected)
+
+
+def test_an_own_option_is_suggested_whatever_the_letters_of_its_folder(refused, tmp_path):
+    file = tmp_path / "josé" / "head" / "transform" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("_target_: mine.Mine\npower: 3\n")
+    line = ("--config-dir", "josé", "head/transform=mine", "head.transform.powr=2")
+    assert "(did you mean head.transform.power?)" in refused("train", *line)
+
+
 def test_a_choice_in_a_folder_of_its_own_is_part_of_the_runs_name(lmkit, run, tmp_path):
     (tmp_path / "cubes.py").write_text(
         "from lmkit.heads.transforms import Identity\n\nclass Cube(Identity):\n    pass\n"

@@ -226,6 +226,12 @@ def test_a_mistake_is_one_line(refused, monkeypatch):
     assert dialogue == "table 3 of Yang et al. 2018 cannot be had at size=toy"
 
 
+@pytest.mark.usefixtures("my_conf", "speed")
+def test_the_folder_of_runs_may_have_any_letters(lmkit, capsys):
+    lmkit(*LINE, "runs_dir='josé/läufe'", "dry_run=true")
+    assert "sweep two: 2 runs" in capsys.readouterr().out
+
+
 def test_a_mistake_in_the_lists_line_is_one_line(refused, monkeypatch):
     table = {"yang_table1": entry.CONFIGS / "reproduce" / "yang_table1.yaml"}
     monkeypatch.setattr(reproduce, "_files", lambda _: table)

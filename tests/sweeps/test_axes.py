@@ -6,7 +6,8 @@ import pytest
 
 from lmkit.cli.entry import CONFIGS
 from lmkit.errors.user_error import UserError
-from lmkit.sweeps.axes import expand, for_sweeper, sample
+from lmkit.sweeps.axes import expand, for_sweeper, read, sample
+from lmkit.sweeps.quoting import as_value
 
 PARTS = [{"experiment": "a,b", "seed": "1,2"}, {"experiment": "c", "k": "range(0,3)"}]
 
@@ -101,3 +102,11 @@ def test_single_values_of_a_sweeps_line_are_left_to_the_sweeper():
 )
 def test_other_lines_stay_as_they_are(line):
     assert for_sweeper(line, [CONFIGS]) == line
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["/home/josé/runs", "/data/größe", "/数据/runs", "runs/٣", "it's, more", "runs", "12", "a b"],
+)
+def test_a_text_is_read_back_as_it_was_whatever_its_letters(text):
+    assert read(f"runs_dir={as_value(text)}").value() == text

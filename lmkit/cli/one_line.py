@@ -151,9 +151,9 @@ def _unreadable(argument: str) -> str:
 
 
 def _unreadable_yaml(error: yaml.YAMLError) -> str:
-    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-    if mark is None:
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return " ".join(str(error).split())
+    mark = error.problem_mark
     return f"{mark.name} cannot be read: line {mark.line + 1}: {error.problem}"
 
 

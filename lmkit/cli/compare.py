@@ -67,7 +67,7 @@ def _runs(option: str, value: object, runs_dir: str) -> list[FinishedRun]:
     print(f"{option}: {counted(len(runs), 'run')}: {listed((run.name for run in runs), 4)}")
     if len(groups) > 1:
         labels = listed([group.label for group in groups], 4)
-        print(f"{option}: tests take runs of {len(groups)} groups for seeds of one: {labels}")
+        print(f"{option} holds {len(groups)} groups, tested as if they were one: {labels}")
     return runs
 
 

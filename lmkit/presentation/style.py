@@ -143,7 +143,7 @@ def two_colours() -> ListedColormap:
 def mark_at_upper_edge(
     axes: Axes, x: float, y: float, color: str = SERIES[0], marker: str = "o"
 ) -> None:
-    """Draws a point that lies above the axes at their upper edge, with its y in words."""
+    """Draws a point that lies above the axes at their upper edge, and its y beside it."""
     edge = axes.get_xaxis_transform()  # y from 0 to 1
     axes.plot(
         x,

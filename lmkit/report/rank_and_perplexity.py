@@ -159,7 +159,7 @@ def _gss_scatter(
     caption = (
         f"GSS over (c, k) on {study.short}: rank of log P against test perplexity, a point for "
         f"each of {len(every)} runs of {len({point.label for point in every})} (c, k), {seeds}; "
-        f"(c, k) stands at one of its seeds, that of median rank."
+        "(c, k) stands at one of its seeds, that of median rank."
         f"{at_upper_edge_in_words(len(beyond), 'run')}"
     )
     if unplaced:

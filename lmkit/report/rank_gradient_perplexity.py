@@ -70,7 +70,7 @@ def rank_gradient_perplexity(study: Study, files: Files) -> Section:
             elsewhere.append(group.label)
     missing = unmeasured(FILE, {group: len(each) for group, each in contents.items()}, COMMAND)
     if elsewhere:
-        missing.append(f"gradients over others than {usual} do not count here: {listed(elsewhere)}")
+        missing.append(f"gradients not over {usual}, left out here: {listed(elsewhere)}")
     blocks: list[Table | Drawing] = []
     if usual is not None:
         blocks.append(_table(study, every, contexts, usual))

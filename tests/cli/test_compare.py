@@ -69,8 +69,8 @@ def test_runs_of_several_groups_and_damaged_files_are_named(runs, make_run):
     (run / "analysis" / "rank_test_log_probs_200.json").write_text("{")
     done = command(runs, "a=runs head:gss", "b=runs head:softmax")
     assert done.returncode == 0, done.stderr
-    assert "a: tests take runs of 2 groups for seeds of one: GSS (k=2), GSS (k=2.5)" in done.stdout
-    assert "b: tests" not in done.stdout
+    assert "a holds 2 groups, tested as if they were one: GSS (k=2), GSS (k=2.5)" in done.stdout
+    assert "b holds" not in done.stdout
     assert "rank_test_log_probs_200.json: " in done.stdout
     assert "damaged" in done.stdout
 

@@ -109,7 +109,7 @@ def test_gradients_over_other_contexts_are_not_averaged(tmp_path, make_run, add_
     assert table.caption.endswith("The gradients are those of 100 contexts of test.")
     (other,) = (row[0] for row in rows if row[1] == "valid")
     assert side_by_side.missing == [
-        f"gradients over others than 100 contexts of test do not count here: {other}"
+        f"gradients not over 100 contexts of test, left out here: {other}"
     ]
 
 

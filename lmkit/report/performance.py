@@ -58,7 +58,7 @@ def performance(study: Study, tested: Sequence[Compared], files: Files) -> Secti
         "perplexity is with dropout, at the epoch of the best valid perplexity.",
         [
             _performance_table(study, tested, files, contexts),
-            _significance_table(study, tested),
+            *_significance_tables(study, tested),
             *beside_published(study, tested, files),
             *rank_and_difference(study, tested, files, contexts),
             *cost(study, tested),
@@ -121,7 +121,8 @@ def _of_subwords(group: Group) -> list[Cell]:
     return [spread_cell(group.spread("test_word_ppl")), bits]
 
 
-def _significance_table(study: Study, tested: Sequence[Compared]) -> Table:
+def _significance_tables(study: Study, tested: Sequence[Compared]) -> list[Table]:
+    """One, or none where nothing was compared."""
     rows: list[Row] = []
     for each in tested:
         compared = each.comparison
@@ -141,6 +142,8 @@ def _significance_table(study: Study, tested: Sequence[Compared]) -> Table:
                 *paired_cells(each.paired),
             ]
         )
+    if not rows:
+        return []
     caption = (
         f"Test perplexity minus that of the baseline on {study.short}: below 0 the head is "
         "better. Tests are over all seeds, unpaired; those paired are over the seeds that both "
@@ -159,4 +162,4 @@ def _significance_table(study: Study, tested: Sequence[Compared]) -> Table:
         "p, Welch",
         *PAIRED,
     ]
-    return Table("significance", "Against the baseline", caption, columns, rows, notes)
+    return [Table("significance", "Against the baseline", caption, columns, rows, notes)]

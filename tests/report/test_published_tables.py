@@ -445,6 +445,13 @@ def test_of_several_configurations_the_robustness_section_says_which_it_shows(tm
         )
 
 
+def test_a_head_alone_has_no_table_against_a_baseline(tmp_path, make_run):
+    make_run(tmp_path, 1, 57.0)
+    assert "significance" not in performance_tables(study_of(tmp_path))
+    make_run(tmp_path, 1, 56.0, transform="gss")
+    assert len(performance_tables(study_of(tmp_path))["significance"].rows) == 1
+
+
 def test_every_two_groups_that_differ_in_more_than_the_head_are_named(tmp_path, make_run):
     for seed in (1, 2):
         make_run(tmp_path, seed, 57.0 + 0.1 * seed)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from lmkit.cli.entry import experiment_config
-from lmkit.presentation.published import published_section
+from lmkit.comparison.published import published_section
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import identity
 from lmkit.runs.names import UNPLACED, RunNames, family_of, head_name

@@ -13,9 +13,9 @@ from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.first_contexts import FirstContexts, of_all
 from lmkit.comparison.cells import spread_cell
 from lmkit.comparison.groups import Study, spread_of
+from lmkit.comparison.published import PublishedNumber
 from lmkit.comparison.published_runs import Published, not_as_published, published_of
 from lmkit.comparison.run_files import Files
-from lmkit.presentation.published import PublishedNumber
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import Column, Table, number, spread, whole, word
 

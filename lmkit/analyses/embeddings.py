@@ -21,10 +21,10 @@ from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import listed, partly_measured, spread_cell
 from lmkit.comparison.groups import Group, Study, spread_of
+from lmkit.comparison.published import published_section
 from lmkit.comparison.published_runs import corpus_prefix, not_as_published, published_of
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError
-from lmkit.presentation.published import published_section
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import figure, heat_map
 from lmkit.presentation.tables import Column, Table, absent, number, whole, word

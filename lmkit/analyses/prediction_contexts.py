@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lmkit.comparison.published import published_contexts
 from lmkit.data.tokenizer import Tokenizer
 from lmkit.errors.user_error import UserError
-from lmkit.presentation.published import published_contexts
 
 _LAST_WORDS = 12  # of a context that are shown
 

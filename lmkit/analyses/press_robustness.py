@@ -18,10 +18,10 @@ from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.comparison.groups import Study
+from lmkit.comparison.published import PublishedRobustness, published_robustness
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import require_choice, require_count, require_list, require_positive
 from lmkit.presentation.progress import progress_bar
-from lmkit.presentation.published import PublishedRobustness, published_robustness
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import MARKERS, SERIES, figure, legend_below
 from lmkit.presentation.tables import Cell, Column, Table, number, whole, word

@@ -17,6 +17,10 @@ from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts, of_all
 from lmkit.comparison.cells import listed, partly_measured, spread_cell
 from lmkit.comparison.groups import Group, Study, median_run, spread_of
+from lmkit.comparison.published import (
+    PublishedNumber,
+    PublishedRun,
+)
 from lmkit.comparison.published_runs import (
     Published,
     not_as_published,
@@ -26,10 +30,6 @@ from lmkit.comparison.ranks import EPSILONS, published_rank_contexts, rank_conte
 from lmkit.comparison.run_files import RANK, Files, Measurement
 from lmkit.errors.user_error import require_choice
 from lmkit.presentation.checkpoint_curves import checkpoint_curves, has_curves
-from lmkit.presentation.published import (
-    PublishedNumber,
-    PublishedRun,
-)
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.side_by_side import side_by_side
 from lmkit.presentation.spectrum_figures import (

@@ -1,1 +1,1 @@
-"""Groups of finished runs, and the statistics that compare them. No torch."""
+"""Groups of finished runs, the statistics that compare them, published values. No torch."""

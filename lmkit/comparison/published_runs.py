@@ -22,16 +22,16 @@ from lmkit.comparison.groups import (
     studies,
     without_diverged,
 )
-from lmkit.comparison.settings import (
-    deciding_settings,
-    differences_in_words,
-    differing_settings,
-)
-from lmkit.presentation.published import (
+from lmkit.comparison.published import (
     PublishedNumber,
     PublishedRun,
     published_run,
     published_section,
+)
+from lmkit.comparison.settings import (
+    deciding_settings,
+    differences_in_words,
+    differing_settings,
 )
 from lmkit.presentation.tables import joined
 from lmkit.runs.finished import FinishedRun

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from lmkit.comparison.groups import Group, Spread, Study, most_frequent, spread_of
+from lmkit.comparison.published import published_section
 from lmkit.comparison.published_runs import corpus_prefix
 from lmkit.comparison.run_files import Files
-from lmkit.presentation.published import published_section
 from lmkit.runs.finished import FinishedRun
 
 EPSILONS = {"0.001": "1e−3", "0.0001": "1e−4", "1e-05": "1e−5"}  # of effective ranks, as shown

@@ -14,11 +14,11 @@ from lmkit import evaluation
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.groups import Group, Study, spread_of
+from lmkit.comparison.published import published_dialogue
 from lmkit.comparison.run_files import Files
 from lmkit.comparison.significance import compare, holm
 from lmkit.dialogue.scores import MAX_ORDER, SMOOTHINGS, bleu_scores, distinct, nltk_version
 from lmkit.errors.user_error import UserError, require_choice, require_count
-from lmkit.presentation.published import published_dialogue
 from lmkit.presentation.section import Block, Passage, Section
 from lmkit.presentation.tables import Cell, Column, Table, number, p_value, whole, word
 from lmkit.runs.checksums import parse_json

@@ -1,1 +1,1 @@
-"""Tables, figures and published values: what a reader sees."""
+"""Tables and figures: what a reader sees."""

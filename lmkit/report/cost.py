@@ -10,13 +10,13 @@ from typing import Any
 
 from lmkit.comparison.baselines import Compared
 from lmkit.comparison.groups import Group, Study
+from lmkit.comparison.published import published_section, published_tables
 from lmkit.comparison.published_runs import (
     Published,
     corpus_prefix,
     not_as_published,
     published_of,
 )
-from lmkit.presentation.published import published_section, published_tables
 from lmkit.presentation.tables import Column, Heading, Row, Table, number
 
 _RESULTS = "ganea_results"

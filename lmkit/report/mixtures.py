@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from lmkit.comparison.cells import MEAN_SD, seeds_in_words, spread_cell
 from lmkit.comparison.groups import Group, Spread, Study, spread_of
+from lmkit.comparison.published import published_section
 from lmkit.comparison.published_runs import (
     Departure,
     corpus_prefix,
@@ -18,7 +19,6 @@ from lmkit.comparison.published_runs import (
 )
 from lmkit.comparison.ranks import published_rank_contexts, rank_at, rank_contexts
 from lmkit.comparison.run_files import Files
-from lmkit.presentation.published import published_section
 from lmkit.presentation.section import Block, Section
 from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, millions, number, whole
 from lmkit.report.performance import parameters_in_millions

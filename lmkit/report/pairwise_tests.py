@@ -13,9 +13,9 @@ from lmkit.comparison.baselines import (
 )
 from lmkit.comparison.cells import INTERVAL, MEAN_SD, PAIRED, interval_cell, paired_cells
 from lmkit.comparison.groups import Group, Study
+from lmkit.comparison.published import published_section, source
 from lmkit.comparison.published_runs import corpus_prefix, not_as_published, published_of
 from lmkit.comparison.significance import Comparison, compare, holm
-from lmkit.presentation.published import published_section, source
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import (
     Column,

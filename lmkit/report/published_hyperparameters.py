@@ -7,6 +7,7 @@ from typing import Any
 
 from lmkit.comparison.evaluations import evaluations
 from lmkit.comparison.groups import Group, Study
+from lmkit.comparison.published import published_section, source
 from lmkit.comparison.published_runs import (
     Departure,
     corpus_prefix,
@@ -14,7 +15,6 @@ from lmkit.comparison.published_runs import (
     differences_from_experiment,
 )
 from lmkit.comparison.run_files import Files
-from lmkit.presentation.published import published_section, source
 from lmkit.presentation.section import Block, Section
 from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, absent
 from lmkit.runs.names import FINETUNE

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from lmkit.comparison.cells import MEAN_SD, listed, spread_cell
 from lmkit.comparison.evaluations import STATIC, Evaluated, as_trained, evaluations, options_text
 from lmkit.comparison.groups import Group, Study
+from lmkit.comparison.published import PublishedRow, PublishedTable, published_tables
 from lmkit.comparison.published_runs import (
     Departure,
     corpus_prefix,
@@ -20,7 +21,6 @@ from lmkit.comparison.published_runs import (
     published_of,
 )
 from lmkit.comparison.run_files import Files
-from lmkit.presentation.published import PublishedRow, PublishedTable, published_tables
 from lmkit.presentation.section import Block, Section
 from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, absent, millions, number
 from lmkit.report.performance import parameters_in_millions

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from lmkit.comparison.baselines import NUM_RANDOM_SEEDS, Compared, ten_seeds
 from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.groups import Spread, Study, spread_of
+from lmkit.comparison.published import published_section
 from lmkit.comparison.published_runs import (
     Published,
     corpus_prefix,
@@ -17,7 +18,6 @@ from lmkit.comparison.published_runs import (
 from lmkit.comparison.ranks import published_rank_contexts, rank_at
 from lmkit.comparison.run_files import Files
 from lmkit.comparison.significance import Comparison
-from lmkit.presentation.published import published_section
 from lmkit.presentation.tables import (
     Cell,
     Column,

@@ -14,6 +14,7 @@ from lmkit.comparison.correlation import (
     FEWEST_POINTS,
 )
 from lmkit.comparison.groups import Group, Study
+from lmkit.comparison.published import published_section
 from lmkit.comparison.published_runs import corpus_prefix, differences_from
 from lmkit.comparison.ranks import (
     published_rank_contexts,
@@ -22,7 +23,6 @@ from lmkit.comparison.ranks import (
 )
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError, require_number
-from lmkit.presentation.published import published_section
 from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import (
     COLUMN,

@@ -7,7 +7,7 @@ from typing import Any
 
 from lmkit.comparison.correlation import FEWEST_FOR_INTERVAL, FEWEST_POINTS, correlate
 from lmkit.comparison.groups import Study
-from lmkit.presentation.published import published_section
+from lmkit.comparison.published import published_section
 from lmkit.presentation.tables import (
     Column,
     Heading,

@@ -8,6 +8,7 @@ from scipy import stats
 
 from lmkit.cli.entry import CONFIGS
 from lmkit.comparison.baselines import with_baselines
+from lmkit.comparison.published import published_section
 from lmkit.comparison.published_runs import (
     Departure,
     departures_in_words,
@@ -17,7 +18,6 @@ from lmkit.comparison.published_runs import (
     published_of,
 )
 from lmkit.data.corpus import TextCorpus
-from lmkit.presentation.published import published_section
 from lmkit.runs.checksums import checked_json, parse_json
 
 

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from lmkit.cli.entry import CONFIGS, compose, create, plain_config
-from lmkit.presentation.published import published_tables
+from lmkit.comparison.published import published_tables
 
 CHAINS = sorted(path.stem for path in (CONFIGS / "finetuning").glob("*.yaml"))
 

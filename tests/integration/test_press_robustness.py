@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from lmkit.analyses.analysis import Content, MeasuredRun
 from lmkit.analyses.press_robustness import PressRobustness
+from lmkit.comparison.published import published_robustness
 from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import load_run
 from lmkit.evaluation.press_robustness import (
@@ -19,7 +20,6 @@ from lmkit.evaluation.press_robustness import (
     first_rows,
     study_matrix,
 )
-from lmkit.presentation.published import published_robustness
 from lmkit.runs.folder import RunFolder
 from lmkit.spectra.measures import EPSILONS
 from lmkit.spectra.ranks import effective_rank, press_rank, press_tolerance

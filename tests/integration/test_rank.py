@@ -16,9 +16,9 @@ from lmkit.analyses.measuring import Measured
 from lmkit.analyses.rank import Rank
 from lmkit.cli import analysis
 from lmkit.cli.finetune import published_config
+from lmkit.comparison.published import published_run
 from lmkit.comparison.published_runs import Published, published_of_runs
 from lmkit.evaluation.load import load_run
-from lmkit.presentation.published import published_run
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
 from lmkit.runs.spectrum_files import read_spectrum

@@ -9,8 +9,8 @@ import pytest
 from lmkit.analyses.evaluate import Evaluate
 from lmkit.cli.finetune import published_config
 from lmkit.comparison.groups import Study, studies
+from lmkit.comparison.published import published_tables
 from lmkit.comparison.run_files import Files
-from lmkit.presentation.published import published_tables
 from lmkit.presentation.tables import DASH, Table
 from lmkit.report.published_perplexities import published_perplexities
 from lmkit.runs.checksums import checked_json, parse_json

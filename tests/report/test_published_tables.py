@@ -15,8 +15,8 @@ from lmkit.analyses.rank import Rank
 from lmkit.cli.entry import experiment_config
 from lmkit.comparison.baselines import with_baselines
 from lmkit.comparison.groups import Study, studies
+from lmkit.comparison.published import published_section
 from lmkit.comparison.run_files import Files
-from lmkit.presentation.published import published_section
 from lmkit.presentation.tables import Table
 from lmkit.report.averaging import averaging
 from lmkit.report.mixtures import mixtures

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
-from lmkit.trunk import cpu_products as cpu
+from lmkit.kernels import cpu_products as cpu
 
 
 class Formula(NamedTuple):

@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from lmkit.heads.tape import Tape
 from lmkit.heads.transforms import tape_of
-from lmkit.trunk.cpu_products import product
+from lmkit.kernels.cpu_products import product
 
 
 def chunk_rows(num_experts: int, num_words: int, itemsize: int, chunk_mb: float) -> int:

@@ -21,7 +21,7 @@ from lmkit.errors.user_error import UserError, require_choice, require_positive
 from lmkit.heads.chunked_nll import chunk_rows, chunked_nll
 from lmkit.heads.mixtures import Mixture, MixtureOutput, SingleContext
 from lmkit.heads.transforms import Identity
-from lmkit.trunk.cpu_products import product
+from lmkit.kernels.cpu_products import product
 
 # MiB. On a CPU larger chunks gain nothing and leave its caches; a GPU wants large products.
 CHUNK_MB = {"cpu": 32, "cuda": 512}

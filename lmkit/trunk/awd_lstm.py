@@ -10,9 +10,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from lmkit.trunk.cpu_products import prefers_onednn
+from lmkit.kernels.cpu_products import prefers_onednn
+from lmkit.kernels.lstm_function import lstm_layer
 from lmkit.trunk.dropout import drop_connect
-from lmkit.trunk.lstm_function import lstm_layer
 from lmkit.trunk.recurrent_trunk import RecurrentLayer, RecurrentTrunk
 from lmkit.trunk.trunk import LayerState
 

@@ -27,10 +27,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import require_count, require_rate
-from lmkit.trunk.cpu_products import linear
+from lmkit.kernels.cpu_products import linear
+from lmkit.kernels.transformer_functions import rms_norm, swiglu
 from lmkit.trunk.dropout import drop_connect, locked_dropout
 from lmkit.trunk.layered_trunk import LayeredTrunk
-from lmkit.trunk.transformer_functions import rms_norm, swiglu
 from lmkit.trunk.trunk import LayerState, State, TrunkOutput
 
 ROTARY_BASE = 10_000.0

@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from lmkit.trunk.cpu_products import product
+from lmkit.kernels.cpu_products import product
 
 PRECISIONS = ("32-true", "bf16-mixed")
 FOLDER = Path("launches/bench")

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from lmkit.kernels.lstm_function import lstm_layer
 from lmkit.trunk import awd_lstm
 from lmkit.trunk.awd_lstm import FUNCTION_FROM_UNITS, FUNCTION_FROM_WEIGHTS, LSTMLayer
-from lmkit.trunk.lstm_function import lstm_layer
 
 NAMES = ("x", "h", "c", "weight_ih", "weight_hh", "bias_ih", "bias_hh")
 

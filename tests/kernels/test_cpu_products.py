@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmkit.trunk import cpu_products as cpu
+from lmkit.kernels import cpu_products as cpu
 
 needs_onednn = pytest.mark.skipif(not cpu.has_onednn(torch.float32), reason="no oneDNN here")
 
@@ -95,7 +95,7 @@ def test_other_types_keep_their_product(dtype):
 def test_large_tensors_lie_in_huge_pages():
     # 64 MiB are 16,384 small pages, and without the setting a fault for each of them
     code = """
-import resource, lmkit.trunk.cpu_products, torch
+import resource, lmkit.kernels.cpu_products, torch
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 torch.ones(2**24)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lmkit.trunk.transformer_functions import rms_norm, swiglu
+from lmkit.kernels.transformer_functions import rms_norm, swiglu
 
 
 def plain_norm(x, weight):

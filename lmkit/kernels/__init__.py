@@ -1,0 +1,1 @@
+"""Products, LSTM and Transformer steps written for a device."""

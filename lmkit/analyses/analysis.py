@@ -46,7 +46,7 @@ class Analysis(ABC):
     """
 
     name: ClassVar[str]  # of the command, of conf/analyses/<name>.yaml and analysis/<name>.json
-    schema_version: ClassVar[int] = 1  # raised when what `measure` returns changes its form
+    schema_version: ClassVar[int] = 1  # raised when what `measure` returns changes
     order: ClassVar[int] = 1000  # of its section on the page: smaller ones come first
     takes_dialogue: ClassVar[bool] = False  # whether models of dialogue can be measured too
     checkpoint: str = "best"  # which of a run's checkpoints is loaded

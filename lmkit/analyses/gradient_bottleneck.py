@@ -52,7 +52,7 @@ class GradientBottleneck(Analysis):
         contexts: first contexts of the split, fewer where it is shorter; None: all of them.
     """
 
-    name = "gradient_bottleneck"
+    name, schema_version = "gradient_bottleneck", 2
     order = 140
     takes_dialogue = True
 
@@ -168,9 +168,10 @@ def lost_norm(content: Content) -> float | None:
 
 def check(content: Content) -> None:
     """Raises an error of Python's where something is missing that the report reads."""
-    for name in ("share", "mean_share", "isotropic_share"):
+    for name in ("share", "mean_share", "isotropic_share", "update_rank", "update_cosine"):
         number(content[name])
-    whole(content["decoder_rank"]), word(content["split"]), whole(content["num_contexts"])
+    whole(content["decoder_rank"]), whole(content["update_bound"])
+    word(content["split"]), whole(content["num_contexts"])
 
 
 def _table(study: Study, contents: Mapping[Group, Sequence[Content]]) -> Table:
@@ -210,10 +211,14 @@ def _spreads(contents: Sequence[Content]) -> list[Cell]:
     """The cells of a group that follow the sizes."""
 
     def cell(name: str, digits: int, lost: bool = False) -> Cell:
-        values = [content[name] for content in contents if content.get(name) is not None]
+        values = [content[name] for content in contents if content[name] is not None]
         shown = spread_of([100 * (1 - v) if lost else v for v in values])
         return spread_cell(shown, digits, len(contents))
 
-    bound = contents[0].get("update_bound")
     shares = [cell(name, 2, lost=True) for name in ("share", "mean_share", "isotropic_share")]
-    return [*shares, cell("update_rank", 0), whole(bound), cell("update_cosine", 3)]
+    return [
+        *shares,
+        cell("update_rank", 0),
+        whole(contents[0]["update_bound"]),
+        cell("update_cosine", 3),
+    ]

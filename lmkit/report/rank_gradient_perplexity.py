@@ -95,7 +95,7 @@ def _measured(
     lost = [100 * value for value in map(lost_norm, contents) if value is not None]
 
     def spread(name: str) -> Spread | None:
-        return spread_of([c[name] for c in contents if c.get(name) is not None])
+        return spread_of([c[name] for c in contents if c[name] is not None])
 
     return Measured(
         group,

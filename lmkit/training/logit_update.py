@@ -9,6 +9,9 @@ row. U is the first-order change of log P over N contexts when each of the head'
 its parameters moves against its gradient of the mean nll, at one rate. For a linear head with a
 bias the normaliser adds one to the rank and the bias another: 2 E + 2. G = P - onehot(target).
 
+The cosine with -G leaves the normaliser's constants out: rows of G sum to zero, so each row of U is
+centred first. A step that moves the logits along -G has the cosine 1, whatever V and P are.
+
 Shapes: N contexts, n of a block, D input of the head, V vocabulary.
 """
 
@@ -35,7 +38,7 @@ class LogitUpdate(NamedTuple):
     update_contexts: int  # N
     update_rank: int | None  # Press rank of U; None where it is not resolved
     update_bound: int | None  # which the rank cannot pass; None: of this head none is known
-    update_cosine: float  # between U and -G, as vectors of N V numbers
+    update_cosine: float  # between U, each row centred, and -G, as vectors of N V numbers
 
 
 class _LogProbs(nn.Module):
@@ -64,8 +67,9 @@ def logit_update(head: Head, blocks: Sequence[ContextBlock]) -> LogitUpdate:
         targets_n1 = targets_1n.reshape(-1, 1)
         gradient_nV.scatter_add_(1, targets_n1, gradient_nV.new_full(targets_n1.shape, -1))
         rows.append(update_nV)
-        inner -= float((rows[-1].double() * gradient_nV).sum())
-        of_update += float(rows[-1].double().square().sum())
+        centred_nV = update_nV - update_nV.double().mean(dim=1, keepdim=True)
+        inner -= float((centred_nV * gradient_nV).sum())
+        of_update += float(centred_nV.square_().sum())
         of_gradient += float(gradient_nV.double().square().sum())
     update_NV = torch.cat(rows)
     norms = (of_update * of_gradient) ** 0.5

@@ -15,9 +15,9 @@ from lmkit.cli.entry import CONFIGS
 from lmkit.runs.checksums import checked_json
 
 
-def _write(run: Path, stem: str, **content: object) -> None:
-    whole = {"schema_version": 1, "kind": stem, "checkpoint": "best", "averaged": True, **content}
-    (run / "analysis" / f"{stem}.json").write_bytes(checked_json(whole))
+def _write(run: Path, stem: str, version: int = 1, **content: object) -> None:
+    about = {"schema_version": version, "kind": stem, "checkpoint": "best", "averaged": True}
+    (run / "analysis" / f"{stem}.json").write_bytes(checked_json(about | content))
 
 
 @pytest.fixture(scope="session")
@@ -83,18 +83,20 @@ def add_analyses(spectrum_measures) -> Callable[[Path], None]:
         ]
         size = {"true_rank": 10, "num_contexts": 10000, "num_words": 10000}
         _write(run, "press_robustness", noise=noise, **size)
-        step = {"update_rank": 802, "update_bound": 802, "update_cosine": 0.125}
-        step = step if shift else {}  # what an earlier version wrote has none
+        rank = 802 if shift else None  # of some changes it is not resolved
         _write(
             run,
             "gradient_bottleneck",
+            version=2,
             decoder_rank=400,
             split="test",
             num_contexts=100,
             share=0.05 + shift / 10,
             mean_share=0.06,
             isotropic_share=0.04,
-            **step,
+            update_rank=rank,
+            update_bound=802,
+            update_cosine=0.125,
         )
         measures = spectrum_measures(82429, 10000, 410)
         _write(run, "rank_test_log_probs_82429", kind="rank", spectrum=measures)

@@ -20,16 +20,22 @@ from lmkit.training.logit_update import logit_update
 N, D, V = 30, 4, 23
 
 
-def made(kind: type[Head], mixture: Mixture, transform: nn.Module, **options: object) -> Head:
+def made(
+    kind: type[Head],
+    mixture: Mixture,
+    transform: nn.Module,
+    num_words: int = V,
+    **options: object,
+) -> Head:
     torch.manual_seed(1)
-    parts = HeadParts(mixture=mixture, transform=transform, word_counts_V=torch.arange(V))
+    parts = HeadParts(mixture=mixture, transform=transform, word_counts_V=torch.arange(num_words))
     head = kind(parts, **options).double().eval()
     for parameter in head.parameters():
         nn.init.normal_(parameter, std=0.5)
     return head
 
 
-def heads() -> dict[str, Head]:
+def heads(num_words: int = V) -> dict[str, Head]:
     none, sizes = SingleContext(D), {"in_dim": D, "emb_dim": D, "latent_dropout": 0.0}
     doc = DirectOutputConnection(
         emb_dim=2,
@@ -41,10 +47,10 @@ def heads() -> dict[str, Head]:
         balance_weight=0.0,
     )
     return {
-        "softmax": made(Head, none, Identity()),
+        "softmax": made(Head, none, Identity(), num_words),
         "moc": made(Head, MixtureOfContexts(num_experts=3, **sizes), Identity()),
-        "mos": made(Head, MixtureOfSoftmaxes(num_experts=3, **sizes), Identity()),
-        "gss": made(Head, none, GeneralizedSigSoftmax(1.0, 3.0)),
+        "mos": made(Head, MixtureOfSoftmaxes(num_experts=3, **sizes), Identity(), num_words),
+        "gss": made(Head, none, GeneralizedSigSoftmax(1.0, 3.0), num_words),
         "plif": made(Head, none, PiecewiseLinear(2, 4.0, False)),
         "monotone_mlp": made(Head, none, MonotoneMLP(3)),
         "doc": made(Head, doc, Identity()),
@@ -81,7 +87,8 @@ def test_the_update_is_that_of_a_small_step(name):
 
     update = (stepped(1e-5) - stepped(-1e-5)) / 2e-5
     asked = torch.nn.functional.one_hot(targets[0], V) - log_p.detach().exp()
-    cosine = float((update * asked).sum() / update.norm() / asked.norm())
+    centred = update - update.mean(dim=1, keepdim=True)
+    cosine = float((centred * asked).sum() / centred.norm() / asked.norm())
     assert found.update_cosine == pytest.approx(cosine, rel=1e-4)
     assert (found.update_contexts, 0 < found.update_cosine < 1) == (N, True)
     sigma = torch.linalg.svdvals(update)
@@ -91,3 +98,28 @@ def test_the_update_is_that_of_a_small_step(name):
     else:
         assert found.update_bound is None
         assert found.update_rank > 2 * D + 2
+
+
+class InputsAreLogits(Head):
+    """A head whose step can be ideal: gradient descent on its inputs moves its logits along -G."""
+
+    def log_probs(self, hidden_TBD: torch.Tensor) -> torch.Tensor:
+        return torch.log_softmax(hidden_TBD.flatten(0, 1), dim=-1)
+
+    def nll(self, hidden_TBD: torch.Tensor, targets_TB: torch.Tensor) -> torch.Tensor:
+        return -self.log_probs(hidden_TBD).gather(1, targets_TB.reshape(-1, 1)).mean()
+
+
+@pytest.mark.parametrize("num_words", [3, 200, 5_000, 50_000])
+@pytest.mark.parametrize("name", ["softmax", "mos", "gss"])
+def test_the_ideal_step_has_cosine_1_at_every_size_of_vocabulary(name, num_words):
+    """At the log P of each head over targets that it expects: there the normaliser's constant, the
+    same in V columns, is the larger part of the change."""
+    sized = heads(num_words)[name]
+    torch.manual_seed(4)
+    with torch.no_grad():
+        rows = sized.log_probs(5 * torch.randn(1, 8, D, dtype=torch.float64))
+    targets = torch.multinomial(rows.exp(), 1).T
+    ideal = made(InputsAreLogits, SingleContext(D), Identity(), num_words)
+    found = logit_update(ideal, [ContextBlock(rows.unsqueeze(0), targets)])
+    assert found.update_cosine == pytest.approx(1, abs=1e-9)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from itertools import permutations
+from itertools import chain, permutations
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, require_finite
 
 FEWEST_POINTS = 3  # of a correlation
 FEWEST_FOR_INTERVAL = 10  # of Spearman's rho; fewer can all be permuted, for an exact p-value
@@ -39,6 +39,7 @@ class Correlation(NamedTuple):
 def correlate(x: Sequence[float], y: Sequence[float], seed: int = 0) -> Correlation:
     """Pearson's r with Fisher's interval; Spearman's rho with its p-value and interval.
 
+    Fisher's interval does not exist for points on a line, whose r is 1 or -1.
     Below `FEWEST_FOR_INTERVAL` points the p-value of rho is exact, over all permutations, and there
     is no interval: resamples of few points say nothing about it, and those of points in perfect
     order, however many, are in perfect order too. From there on the p-value is that of Student's t,
@@ -47,18 +48,19 @@ def correlate(x: Sequence[float], y: Sequence[float], seed: int = 0) -> Correlat
     Args:
         seed: of the bootstrap.
 
-    Raises: UserError when x and y are not of the same length.
+    Raises: UserError when x and y are not of the same length, or a value is not finite.
     """
     if len(x) != len(y):
         raise UserError(f"a correlation needs pairs, but there are {len(x)} and {len(y)} values")
+    require_finite("values to correlate", (*x, *y))
     n, x_n, y_n = len(x), np.asarray(x, float), np.asarray(y, float)
     if n < FEWEST_POINTS or np.ptp(x_n) == 0 or np.ptp(y_n) == 0:
         return Correlation(n, None, None, None, None, None, None, None)
     pearson, spearman = stats.pearsonr(x_n, y_n), stats.spearmanr(x_n, y_n)
     rho, p = float(spearman.statistic), float(spearman.pvalue)
     low = high = None
-    if n > 3:
-        low, high = map(_finite, pearson.confidence_interval())
+    if n > 3 and abs(pearson.statistic) < 1 - _ROUNDING:
+        low, high = map(float, pearson.confidence_interval())
     bootstrap: tuple[float | None, float | None] = (None, None)
     if n < FEWEST_FOR_INTERVAL:
         p = _exact_p(x_n, y_n)
@@ -85,8 +87,11 @@ def correlate_within(
     Args:
         x, y: in the same order, the points of each set. Sets of one point say nothing of it.
 
+    Raises: UserError when a value is not finite.
+
     Returns: None where fewer than three points, or no freedom beside the sets' means, are left.
     """
+    require_finite("values to correlate", chain(*x, *y))
     pairs = [
         (np.asarray(a, float), np.asarray(b, float))
         for a, b in zip(x, y, strict=True)
@@ -101,7 +106,7 @@ def correlate_within(
     r = float(np.clip(x_n @ y_n / np.sqrt((x_n @ x_n) * (y_n @ y_n)), -1, 1))
     low = high = None
     freedom = n - (sets - 1) - 3  # each set's mean but one's costs a point more
-    if freedom > 0 and abs(r) < 1:
+    if freedom > 0 and abs(r) < 1 - _ROUNDING:
         half = float(stats.norm.ppf(0.975)) / math.sqrt(freedom)
         low, high = math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
     return WithinCorrelation(n, sets, r, low, high)
@@ -134,7 +139,3 @@ def _spearman_interval(
     rho = (centred[0] * centred[1]).sum(axis=1)[defined] / norms[defined]
     low, high = np.quantile(rho, (0.025, 0.975))
     return float(low), float(high)
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

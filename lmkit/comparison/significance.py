@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, require_finite
 
 WELCH, BCA = "Welch's t", "BCa bootstrap"  # methods of intervals
 FEWEST_FOR_BOOTSTRAP = 10  # values a group
@@ -65,10 +65,11 @@ def compare(a: Sequence[float], b: Sequence[float], seed: int = 0) -> Comparison
         seed: of the bootstrap, which gives the interval from ten values a group on (9,999
             resamples, bias-corrected and accelerated: Efron 1987).
 
-    Raises: UserError when a group is empty.
+    Raises: UserError when a group is empty, or a value is not finite.
     """
     if not a or not b:
         raise UserError("a comparison needs a value in each group")
+    require_finite("values to compare", (*a, *b))
     mean_a, mean_b = statistics.fmean(a), statistics.fmean(b)
     sd_a, sd_b = (statistics.stdev(values) if len(values) > 1 else None for values in (a, b))
     tested = compare_summaries(mean_a, sd_a, len(a), mean_b, sd_b, len(b))
@@ -95,8 +96,11 @@ def compare_paired(a: Mapping[int, float], b: Mapping[int, float]) -> PairedComp
     Args:
         a, b: values by seed.
 
+    Raises: UserError when a value is not finite.
+
     Returns: None where fewer than two seeds are shared, or all differences are equal.
     """
+    require_finite("values to compare", (*a.values(), *b.values()))
     shared = sorted(a.keys() & b.keys())
     differences = [a[seed] - b[seed] for seed in shared]
     largest = max((abs(a[seed]) for seed in shared), default=0.0)
@@ -116,7 +120,11 @@ def compare_paired(a: Mapping[int, float], b: Mapping[int, float]) -> PairedComp
 def compare_summaries(
     mean_a: float, sd_a: float | None, n_a: int, mean_b: float, sd_b: float | None, n_b: int
 ) -> SummaryComparison:
-    """The same tests from means, standard deviations (None of a single value) and sizes."""
+    """The same tests from means, standard deviations (None of a single value) and sizes.
+
+    Raises: UserError when a mean or a deviation is not finite.
+    """
+    require_finite("means and deviations", (mean_a, sd_a or 0.0, mean_b, sd_b or 0.0))
     difference = mean_a - mean_b
     if sd_a is None or sd_b is None or n_a < 2 or n_b < 2 or max(sd_a, sd_b) == 0:
         return SummaryComparison(difference, None, None, None)
@@ -129,7 +137,13 @@ def compare_summaries(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values corrected for their number (Holm 1979), in the order given."""
+    """P-values corrected for their number (Holm 1979), in the order given.
+
+    Raises: UserError when one is not between 0 and 1.
+    """
+    wrong = next((p for p in p_values if not 0 <= p <= 1), None)
+    if wrong is not None:
+        raise UserError(f"p-values must be between 0 and 1, but one is {wrong}")
     corrected, largest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -47,6 +47,13 @@ def require_count(option: str, value: object, minimum: int = 1) -> None:
     """Raises UserError unless `value` is a whole number of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise UserError(f"{option} must be a whole number of at least {minimum}, but is {value!r}")
+
+
+def require_finite(what: str, values: Iterable[float]) -> None:
+    """Raises UserError unless all values are finite numbers."""
+    wrong = next((value for value in values if not math.isfinite(value)), None)
+    if wrong is not None:
+        raise UserError(f"{what} must be finite numbers, but one is {float(wrong)}")
 
 
 def require_rate(option: str, value: object) -> None:

@@ -79,6 +79,30 @@ def test_without_spread_or_with_too_few_there_is_none():
         correlate([1], [])
 
 
+@pytest.mark.parametrize("slope", [2, -0.3])
+def test_points_on_a_line_have_no_interval_of_r(slope):
+    points = 0.1 * np.arange(12)
+    found = correlate(points, slope * points + 0.7)
+    assert found.pearson == pytest.approx(math.copysign(1, slope))
+    assert found.pearson_low is found.pearson_high is None
+    within = correlate_within([points, points], [slope * points, slope * points + 3])
+    assert within.pearson == pytest.approx(math.copysign(1, slope))
+    assert within.low is within.high is None
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_values_that_are_not_finite_are_refused(value):
+    wrong = [*X[:-1], value]
+    for call in (
+        lambda: correlate(wrong, Y),
+        lambda: correlate(X, wrong),
+        lambda: correlate_within([X, wrong], [Y, Y]),
+        lambda: correlate_within([X, X], [Y, wrong]),
+    ):
+        with pytest.raises(UserError, match=rf"must be finite numbers, but one is {value}$"):
+            call()
+
+
 def test_within_sets_the_means_of_sets_do_not_count():
     rng = np.random.default_rng(4)
     centres = [(0, 0), (3, 3), (6, 6)]

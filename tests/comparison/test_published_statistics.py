@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from lmkit.comparison.significance import WELCH, compare, compare_paired, compare_summaries
+from lmkit.comparison.significance import (
+    WELCH,
+    compare,
+    compare_paired,
+    compare_summaries,
+    holm,
+)
+from lmkit.errors.user_error import UserError
 
 HALF = 0.005  # means and deviations are printed with two decimals
 
@@ -109,3 +117,24 @@ def test_paired_tests_are_scipys_over_shared_seeds():
 def test_without_two_shared_seeds_or_spread_there_is_no_paired_test():
     assert compare_paired({1: 57.0, 2: 57.1}, {2: 57.0, 3: 57.2}) is None
     assert compare_paired({1: 57.1, 2: 57.2}, {1: 57.0, 2: 57.1}) is None  # but for rounding
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_values_that_are_not_finite_are_refused(value):
+    for call in (
+        lambda: compare([57.0, value], [57.1, 57.3]),
+        lambda: compare([57.0, 57.2], [value]),
+        lambda: compare_paired({1: 57.0, 2: 57.1}, {1: value, 2: 57.2}),
+        lambda: compare_summaries(57.0, 0.1, 5, value, 0.1, 5),
+        lambda: compare_summaries(57.0, value, 5, 57.1, 0.1, 5),
+    ):
+        with pytest.raises(UserError, match=rf"must be finite numbers, but one is {value}$"):
+            call()
+    with pytest.raises(UserError, match=rf"^p-values must be between 0 and 1, but one is {value}$"):
+        holm([0.01, value])
+
+
+def test_holms_correction_is_that_of_the_definition():
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []

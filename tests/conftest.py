@@ -180,9 +180,10 @@ def make_run() -> Callable[..., Path]:
         folder.prepare(yaml.safe_dump(config), its_identity, names)
         measures = _spectrum_measures(contexts, sizes[0], rank)
         write_spectrum(final_spectrum(folder), np.geomspace(100.0, 1e-7, 400), measures)
-        lines = ["step,epoch,train/ppl,valid/ppl,valid/ppl_raw,averaging"]
+        lines = ["step,epoch,train/ppl,valid/ppl,valid/ppl_raw,averaging,test/ppl"]
         for epoch in (1, 2, 3):
-            lines.append(f"{10 * epoch},{epoch},{ppl / epoch},{ppl + 2},{ppl + 3},0.0")
+            lines.append(f"{10 * epoch},{epoch},{ppl / epoch},{ppl + 2},{ppl + 3},0.0,")
+        lines.append(f"31,3,,,,,{ppl}")
         folder.metrics.write_text("\n".join(lines) + "\n")
         metrics = {
             "train_ppl": ppl - 20,

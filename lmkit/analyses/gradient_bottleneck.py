@@ -132,7 +132,7 @@ def panel(contents: Iterable[Content]) -> Panel:
 def logged_epochs(run: RunFolder) -> list[dict[str, float]]:
     """What training has logged of it: the epoch (from 1) and the shares, a row an epoch."""
     epochs = []
-    for row in MetricsFile(run.metrics).read():
+    for row in MetricsFile(run.metrics).read_finished():
         shares = {
             name.removeprefix(_LOGGED): value
             for name, value in row.items()

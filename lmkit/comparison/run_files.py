@@ -95,7 +95,7 @@ class Files:
     def epochs(self, run: FinishedRun) -> list[Row]:
         """The rows of metrics.csv that close an epoch."""
         metrics = MetricsFile(run.folder.metrics)
-        rows = self._once(run, metrics.path, metrics.read) or []
+        rows = self._once(run, metrics.path, metrics.read_finished) or []
         return [row for row in rows if "valid/ppl" in row]
 
     def measurements(self, run: FinishedRun) -> list[Measurement]:

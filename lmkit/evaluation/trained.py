@@ -98,4 +98,5 @@ def load(run: Path | str, device: str = "cpu") -> TrainedRun:
     model = build_model(config, torch.zeros(len(vocabulary), dtype=torch.long))
     load_evaluated_weights(model, content)
     model.to(device).eval()
-    return TrainedRun(folder, model, vocabulary, config, MetricsFile(folder.metrics).read(), result)
+    rows = MetricsFile(folder.metrics).read_finished()
+    return TrainedRun(folder, model, vocabulary, config, rows, result)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lmkit.errors.user_error import UserError
 from lmkit.presentation.figure_files import svg_width
 from lmkit.presentation.quantities import option_text
 from lmkit.presentation.section import Picture, Section
@@ -24,6 +26,8 @@ def synthetic_studies(patterns: Iterable[str]) -> tuple[list[Section], list[Left
         for record in map(Path, sorted(glob.glob(f"{pattern}/{RECORD}"))):
             try:
                 sections.append(_section(record))
+            except UserError as error:
+                left_out.append(LeftOut(record.parent.name, str(error)))
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 reason = f"{RECORD} is damaged: {error!r}"
                 left_out.append(LeftOut(record.parent.name, reason))
@@ -43,16 +47,33 @@ def _section(record: Path) -> Section:
     caption = f"{num_held} of {counted(len(rows), 'claim')} {hold} with these settings: {settings}."
     columns = ("claim", "holds here", "evidence", "source")
     table = Table(key, f"Claims, {name}", caption, columns, rows)
-    pictures = []
+    pictures, sha256 = [], content.get("figure_sha256")
     for file in (record.parent / Path(figure).name for figure in content["figures"]):
         title = f"{name.capitalize()}: {file.stem.replace('_', ' ')}"
         caption = _shown_in(file.name, content["claims"])
-        svg, pdf = file.read_text("utf-8"), file.with_suffix(".pdf")
+        svg, pdf = _checked(file, sha256).decode(), file.with_suffix(".pdf")
         svg_width(svg)
-        drawn = pdf.read_bytes() if pdf.exists() else None
+        drawn = _checked(pdf, sha256) if pdf.exists() else None
         pictures.append(Picture(f"{key}_{file.stem}", title, caption, svg, drawn))
     intro = f"Made-up distributions, no text and no trained language model ({key})."
     return Section(key, name.capitalize(), intro, [*pictures, table])
+
+
+def _checked(figure: Path, sha256: Mapping[str, str] | None) -> bytes:
+    """The content of a figure.
+
+    Args:
+        sha256: by the figure's name; None in records of earlier versions.
+
+    Raises: UserError when it is not what was written.
+    """
+    content = figure.read_bytes()
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256.get(figure.name):
+        raise UserError(
+            f"{figure.name} is damaged: it is not what was written, as its checksum shows; remove "
+            f"the study's folder and run the same command again"
+        )
+    return content
 
 
 def _shown_in(figure: str, claims: Sequence[Mapping[str, Any]]) -> str:

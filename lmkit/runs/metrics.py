@@ -24,6 +24,7 @@ from lmkit.runs.atomic import Appender, replace_to_append
 
 _CHECKSUM = "crc32"
 _FIRST_COLUMNS = ("step", "epoch")
+_RESTORED = "the run's command restores it from its last checkpoint"
 
 Row = dict[str, int | float]
 
@@ -127,13 +128,25 @@ class MetricsFile:
             latest.update(row)
         return latest
 
+    def read_finished(self) -> list[Row]:
+        """All rows of a finished run, of which the last is that of the test.
+
+        Raises: UserError naming the file when it is damaged, cut short or missing.
+        """
+        rows = self.read()
+        if not rows or "test/ppl" not in rows[-1]:
+            raise UserError(
+                f"{self.path} is damaged: it does not end in the row of the test; {_RESTORED}"
+            )
+        return rows
+
     def is_finished(self) -> bool:
         """Whether the file is whole, to the row of the test that a finished run ends with."""
         try:
-            rows = self.read()
+            self.read_finished()
         except UserError:
             return False
-        return bool(rows) and "test/ppl" in rows[-1]
+        return True
 
     def _keep_until(self, last_step: float) -> Appender:
         """Makes the file anew, without the rows after `last_step` and a torn last line."""
@@ -187,10 +200,7 @@ class MetricsFile:
         return row
 
     def _damaged(self, what: str, line: str) -> UserError:
-        return UserError(
-            f"{self.path} is damaged: {what} in {line[:60]!r}; the run's command restores it from "
-            f"its last checkpoint"
-        )
+        return UserError(f"{self.path} is damaged: {what} in {line[:60]!r}; {_RESTORED}")
 
     def _unreadable(self, error: OSError) -> UserError:
         return UserError(f"cannot read {self.path}: {error.strerror}")

@@ -23,6 +23,7 @@ class Record(NamedTuple):
     tables: dict[str, dict[str, list[Any]]]  # name -> {"columns": [...], "rows": [[...], ...]}
     claims: list[dict[str, Any]]
     figures: list[str]  # files beside it
+    figure_sha256: dict[str, str]  # of these and of their PDF; {} in records of earlier versions
     cost: dict[str, float]
     provenance: dict[str, object]
 
@@ -48,4 +49,5 @@ def read_record(path: Path) -> Record:
         content = read_json(path, SCHEMA_VERSION, mend)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; {mend}") from None
+    content.setdefault("figure_sha256", {})
     return Record(**{name: content[name] for name in Record._fields})

@@ -111,6 +111,11 @@ class StudyRun:
                 for claim in self.study.claims(tables)
             ],
             figures=[f"{name}.svg" for name in figures],
+            figure_sha256={
+                file: hashlib.sha256((self.path / file).read_bytes()).hexdigest()
+                for name in figures
+                for file in (f"{name}.svg", f"{name}.pdf")
+            },
             cost=work.cost(),
             provenance={key: value for key, value in made_by.items() if key != "data_sha256"},
         )

@@ -85,8 +85,11 @@ def rebuild(sweep: SweepFolder, progress: Callable[[], None]) -> Rebuilt:
 
 def _read(folder: RunFolder) -> _Run:
     """Raises: UserError naming the file that is damaged."""
-    result = None
-    if folder.state() == "finished":
+    result, metrics = None, MetricsFile(folder.metrics)
+    if folder.state() != "finished":
+        rows = metrics.read()
+    else:
+        rows = metrics.read_finished()
         ended = folder.read_result()
         result = ended.metrics, ended.cost, final_charts(folder)
     config = folder.read_config()
@@ -97,7 +100,7 @@ def _read(folder: RunFolder) -> _Run:
         folder,
         config,
         folder.read_names(),
-        MetricsFile(folder.metrics).read(),
+        rows,
         all_epoch_charts(folder),
         result,
     )

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from lmkit.analyses.gradient_bottleneck import logged_epochs
+from lmkit.errors.user_error import UserError
+from lmkit.evaluation.trained import load
+from lmkit.runs.folder import RunFolder
 from tests.claims.conftest import TINY, Lmkit
 
 TEXT = "data=toy goes with windows=bptt module=language_model and a trunk such as trunk=awd_lstm"
@@ -354,6 +358,28 @@ def test_damaged_files_are_named_by_the_report_and_end_a_strict_one(lmkit, refus
     printed = capsys.readouterr().out
     for file in DAMAGED:
         assert f"left out: {run.name}/{file}: " in printed
+
+
+def test_the_metrics_of_finished_runs_that_are_cut_at_a_row_are_named_and_restored(
+    lmkit, refused, copied, capsys
+):
+    folders = [RunFolder(path.parent) for path in sorted(copied.glob("*/result.json"))]
+    whole = [folder.metrics.read_bytes() for folder in folders]
+    num_rows = [text.count(b"\n") for text in whole]
+    for folder, text, kept in zip(folders, whole, (0, num_rows[1] // 2, -1), strict=True):
+        folder.metrics.write_bytes(b"".join(text.splitlines(keepends=True)[:kept]))
+    strict = refused("report", "runs=runs", "strict=true", "sections=[curves]")
+    assert strict == "strict=true: 3 were left out of the report"
+    printed = capsys.readouterr().out
+    for folder in folders:
+        name = folder.path.name
+        assert f"left out: {name}/metrics.csv: it is damaged: it does not end" in printed
+        for read in (load, lambda run: logged_epochs(RunFolder(run))):
+            with pytest.raises(UserError, match=r"metrics\.csv is damaged"):
+                read(folder.path)
+    lmkit("train", *TINY, "head/transform=gss", "seed=1")
+    assert f"restored: runs/{folders[-1].path.name}/metrics.csv" in capsys.readouterr().out
+    assert folders[-1].metrics.read_bytes() == whole[-1]
 
 
 @pytest.mark.parametrize("here", [".", "checkpoints/.."])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from lmkit.cli.entry import experiment_config
 from lmkit.comparison.groups import studies
 from lmkit.comparison.run_files import Files
@@ -13,12 +15,19 @@ SOFTMAX = [90, 80, 70, 60, 50, 46, 45, 44, 43, 42]
 GSS = [91, 81, 71, 61, 51, 48, 47, 46, 42, 40]
 
 
+def write_metrics(run: Path, rows: list[str]) -> None:
+    """The rows of a finished run: those of its epochs, and that of the test."""
+    columns = "step,epoch,valid/ppl,valid/ppl_raw,test/ppl"
+    (run / "metrics.csv").write_text("\n".join([columns, *rows, "101,10,,,55.0"]) + "\n")
+
+
 def test_places_are_those_of_means_after_shares_of_the_epochs(tmp_path, make_run):
     for seed, above in ((1, 0), (2, 2)):
         for transform, perplexities in (("identity", SOFTMAX), ("gss", GSS)):
             run = make_run(tmp_path, seed, 55.0, 402, transform=transform)
-            rows = [f"{10 * i},{i},{ppl + above}" for i, ppl in enumerate(perplexities, 1)]
-            (run / "metrics.csv").write_text("\n".join(["step,epoch,valid/ppl", *rows]) + "\n")
+            write_metrics(
+                run, [f"{10 * i},{i},{ppl + above},," for i, ppl in enumerate(perplexities, 1)]
+            )
     runs = select_runs("runs", str(tmp_path)).runs
     (study,), _ = studies(runs, "softmax", experiment_config)
     (table,) = order_over_epochs(study, Files())
@@ -37,10 +46,10 @@ def test_what_averaging_does_to_the_order_is_told(tmp_path, make_run):
     for transform, raw in (("identity", 44.0), ("gss", 49.0)):
         run = make_run(tmp_path, 1, 55.0, 402, transform=transform)
         perplexities = SOFTMAX if transform == "identity" else GSS
-        rows = [f"{10 * i},{i},{ppl}," for i, ppl in enumerate(perplexities, 1)]
-        rows[-1] += str(raw)
-        lines = ["step,epoch,valid/ppl,valid/ppl_raw", *rows]
-        (run / "metrics.csv").write_text("\n".join(lines) + "\n")
+        raws = [""] * 9 + [raw]
+        write_metrics(
+            run, [f"{10 * i},{i},{p},{raws[i - 1]}," for i, p in enumerate(perplexities, 1)]
+        )
     runs = select_runs("runs", str(tmp_path)).runs
     (study,), _ = studies(runs, "softmax", experiment_config)
     (table,) = order_over_epochs(study, Files())
@@ -53,8 +62,7 @@ def test_what_averaging_does_to_the_order_is_told(tmp_path, make_run):
 def test_a_group_without_epochs_is_named(tmp_path, make_run):
     for transform in ("identity", "gss", "outside"):
         run = make_run(tmp_path, 1, 55.0, 402, transform=transform)
-        rows = [f"{10 * i},{i},{ppl}" for i, ppl in enumerate(GSS, 1)]
-        (run / "metrics.csv").write_text("\n".join(["step,epoch,valid/ppl", *rows]) + "\n")
+        write_metrics(run, [f"{10 * i},{i},{ppl},," for i, ppl in enumerate(GSS, 1)])
     (run / "metrics.csv").unlink()
     runs = select_runs("runs", str(tmp_path)).runs
     (study,), _ = studies(runs, "softmax", experiment_config)

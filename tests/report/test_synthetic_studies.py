@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
+
+import pytest
 
 from lmkit.presentation.style import SERIES
 from lmkit.report.page import Chapter, write_report
@@ -76,6 +79,23 @@ def test_a_damaged_study_is_left_out_with_the_reason(tmp_path):
     assert sections == []
     assert [each.name for each in left_out] == ["cost-02", "cost-03"]
     assert all("synthetic.json is damaged" in each.reason for each in left_out)
+
+
+@pytest.mark.parametrize("file", ["ranks.svg", "ranks.pdf"])
+def test_a_study_whose_figure_is_damaged_is_left_out_and_the_figure_named(tmp_path, file):
+    sha256 = {"ranks.svg": SVG.encode(), "ranks.pdf": b"%PDF"}
+    sha256 = {name: hashlib.sha256(content).hexdigest() for name, content in sha256.items()}
+    study = {"experiment": "rank_bounds", "config": CONFIG, "claims": CLAIMS}
+    study |= {"figures": ["ranks.svg"], "figure_sha256": sha256}
+    folder = write_study(tmp_path, "rank_bounds-01", checked_json(study))
+    (folder / "ranks.pdf").write_bytes(b"%PDF")
+    assert len(synthetic_studies([str(folder)])[0]) == 1
+    content = (folder / file).read_bytes()
+    (folder / file).write_bytes(content.replace(b"D", b"d").replace(b"504", b"505"))
+    sections, (left_out,) = synthetic_studies([str(folder)])
+    assert sections == []
+    assert left_out.name == "rank_bounds-01"
+    assert left_out.reason.startswith(f"{file} is damaged: it is not what was written")
 
 
 def test_a_folder_without_studies_has_no_section(tmp_path):

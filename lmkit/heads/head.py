@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError, require_choice, require_positive
 from lmkit.heads.chunked_nll import chunk_rows, chunked_nll
+from lmkit.heads.low_rank import RankMap, random_factors
 from lmkit.heads.mixtures import Mixture, MixtureOutput, SingleContext
 from lmkit.heads.transforms import Identity
 from lmkit.kernels.cpu_products import product
@@ -60,25 +61,41 @@ class HeadParts:
 
 
 class Head(nn.Module):
-    """Any mixture with any transform over one decoder, which may share the embedding's weight."""
+    """Any mixture with any transform over one decoder, which may share the embedding's weight.
+
+    Args:
+        parts: of the head.
+        decoder_rank: r of a decoder's weight W = A B; None for a W of its own. With it,
+            `decoder_weight` is A, and `contexts` returns B h.
+    """
 
     display_name, place = "", 0
 
-    def __init__(self, parts: HeadParts) -> None:
+    def __init__(self, parts: HeadParts, *, decoder_rank: int | None = None) -> None:
         super().__init__()
         mixture, weight, num_words = parts.mixture, parts.embedding_weight, len(parts.word_counts_V)
+        if weight is not None and decoder_rank is not None:
+            raise UserError(
+                f"head.decoder_rank={decoder_rank} needs head.tie_weights=false: the embedding's "
+                f"weight is a whole one"
+            )
         if weight is not None and weight.shape[1] != mixture.emb_dim:
             raise UserError(_cannot_tie(mixture, weight.shape[1]))
         self.mixture, self.transform = mixture, parts.transform
         self.loss, self.chunk_mb = parts.loss, parts.chunk_mb
+        rank_map = None
+        if decoder_rank is not None:
+            factor_VR, rows_RE = random_factors(num_words, decoder_rank, mixture.emb_dim)
+            weight, rank_map = nn.Parameter(factor_VR), RankMap(factor_VR, rows_RE)
         if weight is None:
             weight = nn.Parameter(torch.empty(num_words, mixture.emb_dim).uniform_(-0.1, 0.1))
         self.decoder_weight = weight
         self.decoder_bias = nn.Parameter(torch.zeros(num_words))
+        self.rank_map = rank_map  # B
 
     @property
     def has_factors(self) -> bool:
-        """Whether log P = context W' + b - log Z, so that its rank is at most E + 2."""
+        """Whether log P = context W' + b - log Z, so that its rank is at most E + 2, or r + 2."""
         return self.mixture.num_experts == 1 and type(self.transform) is Identity
 
     @property
@@ -88,7 +105,10 @@ class Head(nn.Module):
 
     def word_weight(self) -> Tensor | None:
         """W (V, E) of the logits before the transform; None where no one matrix makes them all."""
-        return self.decoder_weight if self.mixes_softmaxes else None
+        if not self.mixes_softmaxes:
+            return None
+        weight = self.decoder_weight
+        return weight if self.rank_map is None else self.rank_map.whole(weight)
 
     @property
     def decoder_uses(self) -> float:
@@ -98,7 +118,7 @@ class Head(nn.Module):
     @property
     def own_uses(self) -> Mapping[str, int]:
         """By name: how many products with a parameter of its own a context takes, if not one."""
-        return {}
+        return {} if self.rank_map is None else {"rank_map.weight": self.mixture.num_experts}
 
     def attach(self, trunk: nn.Module) -> None:
         """Called once with the trunk whose outputs the head gets; most heads do nothing."""
@@ -114,7 +134,9 @@ class Head(nn.Module):
     def contexts(self, hidden_TBD: Tensor) -> MixtureOutput:
         """The vectors that meet the decoder's weight, and their log prior."""
         output: MixtureOutput = self.mixture(hidden_TBD)
-        return output
+        if self.rank_map is None:
+            return output
+        return output._replace(context_NKE=self.rank_map(output.context_NKE))
 
     def penalty(self, hidden_TBD: Tensor) -> Tensor | float:
         """What the mixture adds to the training loss beside the nll, in nats."""

@@ -76,7 +76,7 @@ def logit_update(head: Head, blocks: Sequence[ContextBlock]) -> LogitUpdate:
     return LogitUpdate(
         num_contexts,
         _rank(update_NV),
-        min(2 * head.mixture.emb_dim + 2, *update_NV.shape) if head.has_factors else None,
+        min(2 * head.decoder_weight.shape[1] + 2, *update_NV.shape) if head.has_factors else None,
         inner / norms if norms else float("nan"),
     )
 

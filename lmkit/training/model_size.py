@@ -17,6 +17,7 @@ FLOPs are those of the matrix products for one token, two for each multiply-add:
     sum of latents      2 K E             of a mixture of contexts alone
     decoder             2 V E             K times that for a mixture of softmaxes; for Mixtape
                                           once, and K times for words with gates of their own
+    rank map            2 E r             of a decoder of rank r: K times; E of the decoder is r
     word map            2 E E             of spectrum control: K times, and once more if tied
 
 A lookup is no product. The nonlinearities of gates, dropout, transforms and softmax are left out.

@@ -11,7 +11,7 @@ from lmkit.runs.finished import FinishedRun
 Data = Mapping[str, object]  # the options of a configuration's section `data`, without `data.`
 
 # What a corpus is called, and where it lies: neither changes a number.
-_IGNORED = ("_target_", "name", "title", "short_title", "root", "folder")
+_IGNORED = ("_target_", "name", "title", "short_title", "root", "folder", "field")
 _COUNTS = {
     "train_tokens": "training tokens",
     "valid_tokens": "valid tokens",

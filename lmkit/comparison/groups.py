@@ -8,6 +8,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmkit.comparison.corpora import Data, data_of, told_apart
@@ -53,7 +54,7 @@ class Corpus(NamedTuple):
     title: str  # "Penn Treebank (first 200,000 training tokens)"
     short: str  # "PTB"
     train_tokens: int | None  # that were taken from the start of a longer text; None: all of it
-    subwords: int | None  # of the vocabulary; None: its tokens are words
+    subwords: str  # what cuts them, in names of files: "bpe_4000", "hf_gpt2"; "" for words
     num_words: int | None  # of the vocabulary, as the spectra of most runs tell
     test_contexts: int | None  # of most runs: windows.test_batch_size changes it
 
@@ -284,10 +285,17 @@ def _corpus(runs: Sequence[FinishedRun], data: Data) -> Corpus:
         first.names.corpus + cut,
         first.names.corpus_short,
         train_tokens,
-        _count(data.get("vocab_size")) if data.get("tokenizer") == "bpe" else None,
+        _subwords(data),
         most_frequent(map(counted_words, runs)),
         most_frequent(map(counted_contexts, runs)),
     )
+
+
+def _subwords(data: Data) -> str:
+    tokenizer = data.get("tokenizer")
+    if tokenizer == "bpe":
+        return f"bpe_{data.get('vocab_size')}"
+    return f"hf_{Path(str(data.get('tokenizer_of'))).name}" if tokenizer == "hf" else ""
 
 
 def most_frequent(counts: Iterable[int | None]) -> int | None:
@@ -315,16 +323,15 @@ def _disagreements(corpus: Corpus, runs: Sequence[FinishedRun]) -> Iterator[str]
             )
 
 
-def _larger_first(corpus: Corpus) -> tuple[str, int, float, str]:
+def _larger_first(corpus: Corpus) -> tuple[str, int, str, float, str]:
     """Within a name words before subwords, and the corpus with the larger training text."""
     size = -(corpus.train_tokens or math.inf)
-    return corpus.name, corpus.subwords or 0, size, corpus.sha256
+    return corpus.name, len(corpus.subwords), corpus.subwords, size, corpus.sha256
 
 
 def _key(corpus: Corpus, taken: set[str]) -> str:
-    name = "".join(c if c.isalnum() else "_" for c in corpus.name)
-    if corpus.subwords is not None:
-        name += f"_bpe_{corpus.subwords}"
+    full = f"{corpus.name}_{corpus.subwords}" if corpus.subwords else corpus.name
+    name = "".join(c if c.isalnum() else "_" for c in full)
     candidates = (name, f"{name}_{corpus.train_tokens or 'all'}", f"{name}_{corpus.sha256[:8]}")
     return next(key for key in candidates if key not in taken)
 

@@ -26,7 +26,7 @@ from platformdirs import user_cache_path
 from rich.console import Console
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from lmkit.data.tokenizer import EOS, Tokenizer, words_of
+from lmkit.data.tokenizer import Subwords, words_of
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_bytes
 from lmkit.runs.checksums import checked_json, read_json
@@ -38,10 +38,8 @@ NUM_BYTES = 256
 VERSION = 1  # raised whenever the same text would give another vocabulary
 
 
-class BytePairs(Tokenizer):
+class BytePairs(Subwords):
     """Byte-pair encoding by a vocabulary that `trained` made."""
-
-    has_words = False
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
         super().__init__(vocabulary)
@@ -51,7 +49,6 @@ class BytePairs(Tokenizer):
         self._tokenizer.decoder = decoders.ByteLevel()
 
     def encode(self, text: str) -> np.ndarray:
-        """The tokens of a text as it is written, int64 (tokens,)."""
         words = words_of(text)
         different = list(dict.fromkeys(words))  # each is encoded once
         encoded = self._tokenizer.encode_batch(different)
@@ -64,21 +61,12 @@ class BytePairs(Tokenizer):
         byte = self._tokenizer.encode("\n").ids[0]
         return next(ends, byte)
 
-    def ids(self, option: str, text: str) -> list[int]:
-        if not text.strip():
-            raise UserError(f"{option} must hold a word")
-        ids: list[int] = self.encode(text).tolist()
-        return ids
-
-    def within_line(self, text: str) -> str:
-        return text if text[:1].isspace() else f" {text}"
+    def first_word_tokens(self, text: str) -> int:
+        return len(self.encode(next(iter(words_of(text)))))
 
     def text(self, ids: Sequence[int]) -> str:
         decoded: str = self._tokenizer.decode(list(ids))
         return decoded
-
-    def quotation(self, ids: Sequence[int]) -> str:
-        return self.text(ids).replace("\n", EOS).strip()
 
 
 def trained(text: str, size: int) -> tuple[str, ...]:

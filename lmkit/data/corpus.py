@@ -1,8 +1,9 @@
-"""What a corpus is; and text corpora: three files in a folder, one sentence or paragraph a line.
+"""What a corpus is; and text corpora, of one sentence or paragraph a line.
 
 Text is read as in the papers (Merity et al. 2018, Yang et al. 2018): white space separates words,
 `<eos>` follows every line, and the vocabulary is that of all three splits. Or it is read as
-subwords, whose vocabulary the training split decides (byte_pairs.py).
+subwords, whose vocabulary the training split decides (byte_pairs.py), or a tokenizer of
+`transformers` (hf_tokens.py).
 
 Shapes: V vocabulary.
 """
@@ -13,20 +14,23 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Sized
+from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from lmkit.data.split_files import DOWNLOADABLE, SPLITS, SplitFiles
-from lmkit.data.tokenizer import EOS, Tokenizer, Words, words_of
+from lmkit.data.split_files import SPLITS
+from lmkit.data.text_files import TextFiles
+from lmkit.data.tokenizer import EOS, Subwords, Tokenizer, Words, words_of
 from lmkit.errors.user_error import UserError, require_choice, require_count
 
 if TYPE_CHECKING:
-    from lmkit.data.byte_pairs import BytePairs
+    from lmkit.data.hf_tokens import HFTokens
 
 READER_VERSION = 1  # raised whenever the same bytes would be read as other token ids
-TOKENIZERS = ("spaces", "bpe")
+TOKENIZERS = ("spaces", "bpe", "hf")
 FEWEST_BYTE_PAIRS = 257  # tokens: the bytes and one pair
 
 
@@ -135,21 +139,24 @@ class Corpus(ABC):
 
 
 class TextCorpus(Corpus):
-    """The corpus in `root`/`folder`/{train,valid,test}.txt.
+    """The corpus in `root`/`folder`, in any of the forms that `TextFiles` reads.
 
     Args:
         name, title, short_title: see `Corpus`.
         root: folder that holds the corpora; None where the user has not said it yet.
-        folder: the corpus's own folder below `root`, "." where `root` is that folder.
+        folder: the corpus's own folder below `root`, "." where `root` is that folder, or the text.
+        field, held_out: see `TextFiles`.
         train_tokens: how many tokens to train on, from the start of the training text; None for
             all. The vocabulary is that of the whole text either way. Subwords are those of as many
             words and ends of lines, so that the text is the same.
-        tokenizer: "spaces" for words between white space, "bpe" for subwords.
-        vocab_size: number of subwords, the 256 bytes among them; None for words.
+        tokenizer: "spaces" for words between white space, "bpe" for subwords, "hf" for those of
+            a tokenizer of `transformers`.
+        vocab_size: number of subwords, the 256 bytes among them; for "bpe" alone.
+        tokenizer_of: folder of the tokenizer; for "hf" alone.
 
     Raises:
-        UserError: `train_tokens` is no positive number; `tokenizer` and `vocab_size` are not known,
-            or do not go together.
+        UserError: `train_tokens` is no positive number; `tokenizer` is not known, or does not go
+            together with `vocab_size` or `tokenizer_of`.
     """
 
     def __init__(
@@ -161,6 +168,9 @@ class TextCorpus(Corpus):
         train_tokens: int | None = None,
         tokenizer: str = "spaces",
         vocab_size: int | None = None,
+        tokenizer_of: str | None = None,
+        field: str = "text",
+        held_out: float = 0.05,
         title: str | None = None,
         short_title: str | None = None,
     ) -> None:
@@ -170,17 +180,27 @@ class TextCorpus(Corpus):
         require_choice("data.tokenizer", tokenizer, TOKENIZERS)
         if tokenizer == "bpe":
             require_count("data.vocab_size", vocab_size, FEWEST_BYTE_PAIRS)
-            self.unit = "subwords"
-            self.display_name += f", BPE {vocab_size:,}"
-            self.short_name += f" BPE {vocab_size:,}"
+            kind = f"BPE {vocab_size:,}"
         elif vocab_size is not None:
             raise UserError(
-                f"data.vocab_size={vocab_size} is for data.tokenizer=bpe; words are as many as the "
-                f"text has, so leave it null"
+                f"data.vocab_size={vocab_size} is for data.tokenizer=bpe; with another tokenizer "
+                f"leave it null"
             )
-        self.train_tokens, self.vocab_size = train_tokens, vocab_size
-        self._subwords: tuple[str, ...] | None = None  # once they are known
-        self.files = SplitFiles(root, folder, ".txt", in_environment=folder in DOWNLOADABLE)
+        if (tokenizer == "hf") != (tokenizer_of is not None):
+            raise UserError(
+                "data.tokenizer=hf and data.tokenizer_of=FOLDER, which holds the tokenizer, need "
+                "each other"
+            )
+        if tokenizer_of is not None:
+            kind = Path(tokenizer_of).name
+        if tokenizer != "spaces":
+            self.unit = "subwords"
+            self.display_name += f", {kind}"
+            self.short_name += f" {kind}"
+        self.train_tokens, self.tokenizer = train_tokens, tokenizer
+        self.vocab_size, self.tokenizer_of = vocab_size, tokenizer_of
+        self._byte_pairs: tuple[str, ...] | None = None  # once they are known
+        self.files = TextFiles(root, folder, field, held_out)
 
     def fingerprint(self) -> str:
         """Of the three files' bytes and of how they are read, without tokenising.
@@ -193,9 +213,11 @@ class TextCorpus(Corpus):
             digest.update(hashlib.sha256(self.files.read(split)).digest())
         if self.train_tokens is not None:
             digest.update(f"first {self.train_tokens} tokens".encode())
-        if self.vocab_size is not None:
-            vocabulary = "\n".join(self._byte_pairs().vocabulary)
+        if self.tokenizer == "bpe":
+            vocabulary = "\n".join(self._subwords().vocabulary)
             digest.update(hashlib.sha256(f"byte pairs\n{vocabulary}".encode()).digest())
+        elif self.tokenizer == "hf":
+            digest.update(f"tokenizer {self._hf_tokens.sha256}".encode())
         return digest.hexdigest()
 
     def load(self, vocabulary: Sequence[str] | None = None) -> TextSplits:
@@ -205,7 +227,7 @@ class TextCorpus(Corpus):
             when a word is not in the given `vocabulary`; when the training text has fewer than
             `train_tokens`, or gives fewer than `vocab_size` subwords.
         """
-        if self.vocab_size is not None:
+        if self.tokenizer != "spaces":
             return self._load_subwords(vocabulary)
         index: Mapping[str, int]
         if vocabulary is None:
@@ -220,34 +242,54 @@ class TextCorpus(Corpus):
         return TextSplits(tuple(index), train[: self.train_tokens], valid, test)
 
     def tokenizer_by(self, vocabulary: Sequence[str]) -> Tokenizer:
-        return Words(vocabulary) if self.vocab_size is None else self._byte_pairs(vocabulary)
+        return Words(vocabulary) if self.tokenizer == "spaces" else self._subwords(vocabulary)
 
-    def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize:
-        raw, words = self.files.read(split), words_of(self._text(split))
-        pieces = 1
-        if self.vocab_size is not None:
-            pieces = len(self._byte_pairs(vocabulary).encode(words[0]))
-        return TextSize(hashlib.sha256(raw).hexdigest(), len(words) - 1, len(raw), pieces)
+    def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize | None:
+        raw, text = self.files.read(split), self._text(split)
+        pieces: int | None = 1
+        if self.tokenizer != "spaces":
+            pieces = self._subwords(vocabulary).first_word_tokens(text)
+        if pieces is None:
+            return None
+        num_words = len(words_of(text)) - 1
+        return TextSize(hashlib.sha256(raw).hexdigest(), num_words, len(raw), pieces)
 
     def _load_subwords(self, vocabulary: Sequence[str] | None) -> TextSplits:
-        byte_pairs = self._byte_pairs(vocabulary)
-        self._subwords = tuple(byte_pairs.vocabulary)
+        subwords = self._subwords(vocabulary)
+        self._byte_pairs = tuple(subwords.vocabulary)
         train, valid, test = (self._text(split) for split in SPLITS)
         if self.train_tokens is not None:
             words = words_of(train)
             self._require_train_tokens(len(words))
             train = "".join(words[: self.train_tokens])
-        splits = (byte_pairs.encode(text) for text in (train, valid, test))
-        return TextSplits(self._subwords, *splits)
+        splits = (subwords.encode(text) for text in (train, valid, test))
+        return TextSplits(tuple(subwords.vocabulary), *splits)
 
-    def _byte_pairs(self, vocabulary: Sequence[str] | None = None) -> BytePairs:
-        """By a vocabulary; by that of `load`, or else of the training text, if None."""
+    def _subwords(self, vocabulary: Sequence[str] | None = None) -> Subwords:
+        """By a vocabulary; if None, by that of the training text, or of the tokenizer.
+
+        Raises: UserError when the tokenizer has another vocabulary.
+        """
+        if self.tokenizer == "hf":
+            if vocabulary is not None and tuple(vocabulary) != self._hf_tokens.vocabulary:
+                raise UserError(
+                    f"data.tokenizer_of={self.tokenizer_of} has another vocabulary than the one "
+                    f"that the model was trained with"
+                )
+            return self._hf_tokens
         from lmkit.data import byte_pairs  # whose library words need not wait for
 
-        if vocabulary is None and self._subwords is None:
+        if vocabulary is None and self._byte_pairs is None:
             assert self.vocab_size is not None
-            self._subwords = byte_pairs.trained(self._text("train"), self.vocab_size)
-        return byte_pairs.BytePairs(vocabulary or self._subwords or ())
+            self._byte_pairs = byte_pairs.trained(self._text("train"), self.vocab_size)
+        return byte_pairs.BytePairs(vocabulary or self._byte_pairs or ())
+
+    @cached_property
+    def _hf_tokens(self) -> HFTokens:
+        from lmkit.data.hf_tokens import HFTokens  # whose library words need not wait for
+
+        assert self.tokenizer_of is not None
+        return HFTokens(self.tokenizer_of)
 
     def _text(self, split: str) -> str:
         """A split with `\\n` at the end of every line, the last one too."""

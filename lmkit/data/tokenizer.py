@@ -10,6 +10,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+import numpy as np
+
 from lmkit.errors.user_error import UserError, did_you_mean
 
 EOS = "<eos>"
@@ -85,3 +87,29 @@ class Words(Tokenizer):
 
     def quotation(self, ids: Sequence[int]) -> str:
         return " ".join(self.vocabulary[index] for index in ids)
+
+
+class Subwords(Tokenizer):
+    """Pieces of words, of which any text is a row."""
+
+    has_words = False
+
+    @abstractmethod
+    def encode(self, text: str) -> np.ndarray:
+        """The tokens of a text as it is written, int64 (tokens,)."""
+
+    @abstractmethod
+    def first_word_tokens(self, text: str) -> int | None:
+        """How many tokens the first word of a text is; None where one reaches into the second."""
+
+    def ids(self, option: str, text: str) -> list[int]:
+        if not text.strip():
+            raise UserError(f"{option} must hold a word")
+        ids: list[int] = self.encode(text).tolist()
+        return ids
+
+    def within_line(self, text: str) -> str:
+        return text if text[:1].isspace() else f" {text}"
+
+    def quotation(self, ids: Sequence[int]) -> str:
+        return self.text(ids).replace("\n", EOS).strip()

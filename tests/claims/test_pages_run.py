@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import random
 import re
@@ -100,7 +102,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         write_texts(folder / corpus, ending)
     write_models(folder / "models", (folder / "data/penn/train.txt").read_text())
+    write_other_forms(folder, (folder / "my_texts/train.txt").read_text().splitlines())
     return folder
+
+
+def write_other_forms(folder: Path, lines: Sequence[str]) -> None:
+    """A text in one compressed file of JSON Lines, and as a data set."""
+    from datasets import Dataset, DatasetDict, disable_progress_bars
+
+    records = "".join(json.dumps({"content": line}) + "\n" for line in lines)
+    (folder / "all.jsonl.gz").write_bytes(gzip.compress(records.encode()))
+    disable_progress_bars()
+    splits = {name: Dataset.from_dict({"text": lines}) for name in ("train", "validation", "test")}
+    DatasetDict(splits).save_to_disk(folder / "my_data_set")
 
 
 def write_models(folder: Path, text: str) -> None:

@@ -26,6 +26,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
 from tests.claims.conftest import typed_in
 from tests.integration.test_resume import assert_same_run, kill_after, to_the_end
+from tests.pretrained_models import make_tokenizer
 
 TINY = (
     *("data=text", "threads=1", "logger=csv", "callbacks.progress_bar=null"),
@@ -35,6 +36,8 @@ TINY = (
 )
 SUBWORDS = "penn_softmax"  # the name of a published experiment, which a run of subwords is not
 BPE = ("data.tokenizer=bpe", "data.vocab_size=280")
+PRETRAINED = "pretrained_tokens"  # the name of a run whose tokenizer is one of transformers
+HF = ("data.tokenizer=hf", "data.tokenizer_of=gpt2")
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lmkit = typed_in(folder, monkeypatch)
         lmkit("train", *TINY, "data.root=text", "name=words")
         lmkit("train", *TINY, "data.root=text", f"name={SUBWORDS}", *BPE)
+        text = (folder / "text" / "train.txt").read_text()
+        make_tokenizer(text, begins=True).save_pretrained(folder / "gpt2")
+        lmkit("train", *TINY, "data.root=text", f"name={PRETRAINED}", *HF)
     return folder
 
 
@@ -66,10 +72,13 @@ def nats(place: Path, name: str, split: str) -> tuple[float, int, int]:
     """Those of all words but the first, read plainly in one column; words, and bytes."""
     run = package.load(run_in(place, name).path)
     file = place / "text" / f"{split}.txt"
-    first, *words = re.findall(r"[^\S\n]*(?:\n|\S+)", file.read_text())
-    tokens = run.tokenizer.ids("text", first) if name == SUBWORDS else run.word_indices(first)
+    text = file.read_text()
+    first, *words = re.findall(r"[^\S\n]*(?:\n|\S+)", text)
+    tokens = run.tokenizer.ids("text", first) if name != "words" else run.word_indices(first)
     count_from = len(tokens)
-    for word in words:
+    if name == PRETRAINED:
+        tokens = run.tokenizer.ids("text", text)
+    for word in () if name == PRETRAINED else words:
         if name == SUBWORDS:
             tokens += run.tokenizer.ids("text", word) if word.strip() else ends_line(run, word)
         else:
@@ -88,8 +97,11 @@ def ends_line(run, word: str) -> list[int]:
     return [run.tokenizer.line_end()]
 
 
-@pytest.mark.parametrize("name", ["words", SUBWORDS])
-def test_perplexity_a_word_and_bits_a_byte_are_those_of_a_plain_computation(place, name):
+@pytest.mark.parametrize("name", ["words", SUBWORDS, PRETRAINED])
+def test_perplexity_a_word_and_bits_a_byte_are_those_of_a_plain_computation(
+    place, name, monkeypatch
+):
+    monkeypatch.chdir(place)  # where the tokenizer's folder is found
     metrics = run_in(place, name).read_result().metrics
     total, words, num_bytes = nats(place, name, "test")
     assert metrics["test_text"]["words"] == words
@@ -147,8 +159,9 @@ def test_the_report_sets_words_beside_subwords(place):
     (section,) = tokenizers(per_corpus)
     (table,) = section.blocks
     rows = {cells[0].text: [cell.values[0] for cell in cells[-4:]] for cells in table.rows}
-    assert set(rows) == {"text", "text, BPE 280"}
-    for name, corpus in (("words", "text"), (SUBWORDS, "text, BPE 280")):
+    corpora = {"words": "text", SUBWORDS: "text, BPE 280", PRETRAINED: "text, gpt2"}
+    assert set(rows) == set(corpora.values())
+    for name, corpus in corpora.items():
         metrics = run_in(place, name).read_result().metrics
         tokens = metrics["test_text"]["tokens"] / metrics["test_text"]["words"]
         wanted = [metrics[f"test_{key}"] for key in ("ppl", "word_ppl", "bits_per_byte")]
@@ -156,7 +169,7 @@ def test_the_report_sets_words_beside_subwords(place):
     for study in per_corpus:
         main, *_ = performance(study, with_baselines(study), Files()).blocks
         columns = {column.name for column in main.columns}
-        assert ("test, a word" in columns) == (study.short == "text BPE 280")
+        assert ("test, a word" in columns) == (study.short != "text")
         assert tokenizers([study]) == []
 
 

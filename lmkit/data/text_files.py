@@ -1,0 +1,130 @@
+"""The text of a corpus, in whichever form it lies: plain, JSON Lines, compressed, or a data set.
+
+The bytes of a split are those of its text: the same text is the same data, whatever holds it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+from lmkit.data.split_files import DOWNLOADABLE, SPLITS, SplitFiles
+from lmkit.errors.user_error import UserError
+
+FORMS = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz")
+_OF_SPLITS, _OF_ROWS = "dataset_dict.json", "state.json"  # what `save_to_disk` writes
+_NAMES = {"valid": ("validation", "valid", "dev")}  # of a split in a data set
+
+
+class TextFiles(SplitFiles):
+    """A text in `root`/`folder`, in UTF-8.
+
+    A folder has {train,valid,test} with an ending of FORMS, or is what `save_to_disk` of the
+    library `datasets` wrote. A file, or a data set without splits, is cut: its end is valid and
+    test.
+
+    Args:
+        root, folder: see `SplitFiles`.
+        field: of a JSON record or a data set's row, where its text is. A record ends a line.
+        held_out: of a text that is cut, the share of lines (records, rows) of valid, and of test.
+
+    Raises: UserError when `held_out` leaves nothing to train on.
+    """
+
+    def __init__(self, root: str | None, folder: str, field: str, held_out: float) -> None:
+        super().__init__(root, folder, FORMS[0], in_environment=folder in DOWNLOADABLE)
+        if not 0 < held_out < 0.5:
+            raise UserError(f"data.held_out must be between 0 and 0.5, but is {held_out}")
+        self.field, self.held_out = field, held_out
+
+    def read(self, split: str) -> bytes:
+        path = self.path(split)
+        if path.is_dir():
+            return self._of_data_set(path, split)
+        raw = super().read(split)
+        if path.suffix == ".gz":
+            raw, path = _decompressed(raw, path), path.with_suffix("")
+        if path.suffix == ".jsonl":
+            pieces = [self._record(path, n, line) for n, line in enumerate(raw.splitlines(), 1)]
+        else:
+            pieces = raw.splitlines(keepends=True)
+        is_whole = self._place().is_file()
+        return b"".join(self._cut(pieces, split) if is_whole else pieces)
+
+    def path(self, split: str) -> Path:
+        missing, place = super().path(split), self._place()
+        if place.is_file() or (place / _OF_SPLITS).is_file() or (place / _OF_ROWS).is_file():
+            return place
+        found = [path for path in (place / f"{split}{form}" for form in FORMS) if path.exists()]
+        if len(found) > 1:
+            raise UserError(f"{found[0]} and {found[1].name} are both there: keep one of them")
+        return found[0] if found else missing
+
+    def _place(self) -> Path:
+        return super().path("train").parent
+
+    def _record(self, path: Path, number: int, line: bytes) -> bytes:
+        """The text of a line of JSON."""
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            raise UserError(f"{path}, line {number}: it is not JSON") from None
+        return self._text_of(record, f"{path}, line {number}")
+
+    def _text_of(self, record: Any, where: str) -> bytes:
+        text = record.get(self.field) if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            fields = ", ".join(record) if isinstance(record, dict) else "no fields"
+            raise UserError(
+                f"{where}: it has no text in data.field={self.field}; there are: {fields}"
+            )
+        return text.encode() + b"\n" * (not text.endswith("\n"))
+
+    def _of_data_set(self, folder: Path, split: str) -> bytes:
+        try:
+            import datasets  # an extra, which takes seconds to import
+        except ImportError:
+            raise UserError(
+                f"{folder} is a data set of the library datasets, which is not installed: "
+                f"pip install 'lmkit[datasets]'"
+            ) from None
+        try:
+            loaded = datasets.load_from_disk(str(folder))
+        except Exception as error:  # whatever the library and those below it raise
+            raise UserError(f"{folder} cannot be read: {str(error).splitlines()[0]}") from None
+        has_splits = isinstance(loaded, datasets.DatasetDict)
+        if has_splits:
+            names = _NAMES.get(split, (split,))
+            name = next((name for name in names if name in loaded), None)
+            if name is None:
+                raise UserError(f"{folder} has no split {names[0]}; there are: {', '.join(loaded)}")
+            loaded = loaded[name]
+        if self.field not in loaded.column_names:
+            raise UserError(
+                f"{folder} has no column data.field={self.field}; "
+                f"there are: {', '.join(loaded.column_names)}"
+            )
+        rows = loaded.select_columns(self.field)
+        pieces = [self._text_of(row, f"{folder}, row {n}") for n, row in enumerate(rows, 1)]
+        return b"".join(pieces if has_splits else self._cut(pieces, split))
+
+    def _cut(self, pieces: list[bytes], split: str) -> list[bytes]:
+        """The lines of a split, of those of the whole text."""
+        held = max(1, round(self.held_out * len(pieces)))
+        ends = (len(pieces) - 2 * held, len(pieces) - held, len(pieces))
+        if ends[0] < 1:
+            raise UserError(
+                f"{self._place()} has {len(pieces)} lines: too few to cut valid and test off"
+            )
+        end = ends[SPLITS.index(split)]
+        return pieces[0 if split == "train" else end - held : end]
+
+
+def _decompressed(raw: bytes, path: Path) -> bytes:
+    try:
+        return gzip.decompress(raw)
+    except (OSError, EOFError, zlib.error):
+        raise UserError(f"{path} is damaged, or not compressed by gzip") from None

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import wandb
 from numpy.typing import NDArray
+from wandb.plot import CustomChart
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.spectrum_files import epoch_spectra, final_spectrum, read_spectrum
@@ -21,7 +22,7 @@ PLOTTED_EPOCHS = 8  # all of them, logged anew after each, would grow with their
 FINAL = "spectrum/test_log_probs"  # the chart of the finished run; its table is FINAL_table
 INDEX, RELATIVE = "index", "log10 of singular value / largest"  # its columns
 
-Charts = dict[str, object]  # W&B's objects by the key that they are logged under
+Charts = dict[str, CustomChart | wandb.Table]  # by the key that they are logged under
 
 
 def epoch_charts(run: RunFolder, split: str, matrix: str) -> Charts:

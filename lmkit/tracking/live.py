@@ -13,7 +13,7 @@ from lmkit.errors.user_error import UserError, require_choice, require_text
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import RunNames
 from lmkit.runs.sweep_folder import sweeps_by_run
-from lmkit.tracking.charts import epoch_charts, final_charts, transform_charts
+from lmkit.tracking.charts import Charts, epoch_charts, final_charts, transform_charts
 from lmkit.tracking.record import Filing, RunRecord
 
 INIT_S = 20.0  # for W&B's server to answer, after which a run is recorded offline
@@ -25,6 +25,9 @@ class WandbLogger(Logger):
 
     A failure of W&B does not end the run: the first is reported in one line, and nothing more is
     recorded.
+
+    Charts of which W&B shows the latest alone are sent as they come online. Offline, where nobody
+    looks before the end, the latest ones are recorded there: each of them is a file.
 
     Args:
         mode: "offline" records in the run's folder; "online" uploads as well, with an account.
@@ -57,6 +60,7 @@ class WandbLogger(Logger):
         self._mode: Literal["offline", "online"] = mode
         self._filing = Filing(project, group, tags, axes, [group] if group else [])
         self._record: RunRecord | None = None
+        self._latest: dict[str, Callable[[RunRecord], Charts]] = {}  # still to be recorded
 
     @property
     def name(self) -> str:
@@ -105,20 +109,23 @@ class WandbLogger(Logger):
                 sync = f"wandb sync {run.path}/wandb/offline-run-*"
                 print(f"W&B is out of reach ({reason}); {sync} uploads the run later", flush=True)
                 wandb.teardown()  # else the run's id is still in use
-                self._record = record_in("offline", filing)
+                self._mode = "offline"
+                self._record = record_in(self._mode, filing)
         except Exception as error:
             self._give_up(error)
 
     def epoch_spectrum(self, split: str, matrix: str) -> None:
-        self._tell(lambda record: record.show(epoch_charts(record.run, split, matrix)))
+        self._chart(f"{split} {matrix}", lambda record: epoch_charts(record.run, split, matrix))
 
     def transform(self, logits: Sequence[float], transformed: Sequence[float]) -> None:
-        self._tell(lambda record: record.show(transform_charts(logits, transformed)))
+        self._chart("transform", lambda record: transform_charts(logits, transformed))
 
     def concluded(self, metrics: Mapping[str, object], cost: Mapping[str, object]) -> None:
+        self._show_latest()
         self._tell(lambda record: record.conclude(metrics, cost, final_charts(record.run)))
 
     def leaving(self) -> None:
+        self._show_latest()
         self._tell(RunRecord.leave)
         self._record = None
 
@@ -126,6 +133,19 @@ class WandbLogger(Logger):
         """Writes all that is buffered when an exception ends the training."""
         if status == "failed":
             self.leaving()
+
+    def _chart(self, name: str, make: Callable[[RunRecord], Charts]) -> None:
+        self._latest[name] = make
+        if self._mode == "online":
+            self._show_latest()
+
+    def _show_latest(self) -> None:
+        def show(record: RunRecord) -> None:
+            for make in self._latest.values():
+                record.show(make(record))
+            self._latest.clear()
+
+        self._tell(show)
 
     def _tell(self, event: Callable[[RunRecord], None]) -> None:
         if self._record is not None:

@@ -5,18 +5,14 @@ process had buffered. From its folder each run is recorded whole, in one piece, 
 each time:
 
 <sweep's folder>/wandb/offline-run-<time>-<id>/    what `wandb sync` uploads
-<sweep's folder>/wandb/tables-<time>-<id>/         its tables, until they are uploaded
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,18 +110,17 @@ def _write(run: _Run, sweep: SweepFolder, axes: list[str], sweeps: list[str]) ->
     """
     name = run.folder.path.name
     records = sweep.path / "wandb"
-    tables = records / f"tables-{time.time_ns()}-{name}"
     project, tags = filed_as(run.config)
     filing = Filing(project, sweep.manifest.name, tags, axes, sweeps)
     try:
         records.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=sweep.path, prefix=".wandb-") as partial:
-            with _staged_in(tables):
-                _tell(run, filing, partial)
+            _tell(run, filing, partial)
             (written,) = Path(partial, "wandb").glob("offline-run-*")
+            # once, a folder of tables lay beside each record
             of_run = re.compile(rf"(offline-run|tables)-\w+-{re.escape(name)}")
             for old in records.iterdir():
-                if of_run.fullmatch(old.name) and old != tables:
+                if of_run.fullmatch(old.name):
                     shutil.rmtree(old)
             return written.rename(records / written.name)
     except (OSError, wandb.Error) as error:
@@ -147,30 +142,11 @@ def _tell(run: _Run, filing: Filing, folder: str) -> None:
         x_save_requirements=False,
     )
     record = RunRecord(run.folder, run.config, run.names, filing, settings)
-    measured = [i for i, row in enumerate(run.rows) if any(map(_of_spectrum, row))]
-    for i, row in enumerate(run.rows):
-        if i in measured[-1:]:
-            record.show(run.epoch_charts)
+    for row in run.rows:
         values = {name: value for name, value in row.items() if name not in ("step", "epoch")}
         record.row(int(row["step"]), int(row["epoch"]), values)
+    record.show(run.epoch_charts)
     if run.result is None:
         record.leave()
     else:
         record.conclude(*run.result)
-
-
-def _of_spectrum(metric: str) -> bool:
-    return metric.startswith("spectrum/")
-
-
-@contextmanager
-def _staged_in(folder: Path) -> Iterator[None]:
-    """Has W&B keep its copy of each table, for the upload, here and not in the user's home."""
-    before = os.environ.get("WANDB_DATA_DIR")
-    os.environ["WANDB_DATA_DIR"] = str(folder)
-    try:
-        yield
-    finally:
-        del os.environ["WANDB_DATA_DIR"]
-        if before is not None:
-            os.environ["WANDB_DATA_DIR"] = before

@@ -1,11 +1,18 @@
-"""One run as W&B records it, whether it trains or is rebuilt from its folder. No torch."""
+"""One run as W&B records it, whether it trains or is rebuilt from its folder. No torch.
+
+Everything that belongs to the record lies in its folder, and is named there by its place in it: a
+run that is moved takes all of it along.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import wandb
+from wandb.plot import CustomChart
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import RunNames
@@ -46,17 +53,18 @@ class RunRecord:
     ) -> None:
         fields = run_fields(config, names, filing.axes)
         self.run = run
-        self._wandb = wandb.init(
-            id=run.path.name,
-            name=run.path.name,
-            project=filing.project,
-            group=filing.group,
-            tags=list(dict.fromkeys([names.family, *filing.tags, *filing.sweeps])),
-            job_type=f"seed {config['seed']}",
-            config=dict(config),
-            settings=settings,
-            reinit="create_new",  # else a run that this process left open is recorded on
-        )
+        with _service_logs_in(settings.root_dir):
+            self._wandb = wandb.init(
+                id=run.path.name,
+                name=run.path.name,
+                project=filing.project,
+                group=filing.group,
+                tags=list(dict.fromkeys([names.family, *filing.tags, *filing.sweeps])),
+                job_type=f"seed {config['seed']}",
+                config=dict(config),
+                settings=settings,
+                reinit="create_new",  # else a run that this process left open is recorded on
+            )
         self._wandb.summary.update({**fields, "finished": False})
 
     def row(self, step: int, epoch: int, values: Mapping[str, float]) -> None:
@@ -65,14 +73,44 @@ class RunRecord:
 
     def show(self, charts: Charts) -> None:
         """Logs charts with the row that comes next."""
-        self._wandb.log(charts, commit=False)
+        self._wandb.log(self._in_folder(charts), commit=False)
 
     def conclude(self, metrics: Mapping[str, Any], cost: Mapping[str, Any], charts: Charts) -> None:
         """Logs the last charts and the result, and writes all that is buffered."""
-        self._wandb.log(charts)
+        self._wandb.log(self._in_folder(charts))
         self._wandb.summary.update({**result_fields(metrics, cost), "finished": True})
         self._wandb.finish(exit_code=0)
 
     def leave(self) -> None:
         """Writes all that is buffered of a run that has not finished."""
         self._wandb.finish(exit_code=1)
+
+    def _in_folder(self, charts: Charts) -> Charts:
+        """The charts, with their tables written into the record's folder.
+
+        Else W&B copies each table into the user's home as well, as an artifact of its own that the
+        record names by its absolute path.
+        """
+        for name, chart in charts.items():
+            key, table = name, chart
+            if isinstance(chart, CustomChart):
+                chart.set_key(name)
+                key, table = chart.spec.table_key, chart.table
+            table.bind_to_run(self._wandb, key, self._wandb.step)
+        return charts
+
+
+@contextmanager
+def _service_logs_in(folder: str) -> Iterator[None]:
+    """Has W&B's own process, if it starts here, log into this folder's wandb/, not into the home.
+
+    The user's WANDB_CACHE_DIR counts where it is set.
+    """
+    if "WANDB_CACHE_DIR" in os.environ:
+        yield
+        return
+    os.environ["WANDB_CACHE_DIR"] = folder
+    try:
+        yield
+    finally:
+        del os.environ["WANDB_CACHE_DIR"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,11 +24,6 @@ from lmkit.tracking import live
 from lmkit.tracking.live import WandbLogger
 from lmkit.tracking.rebuild import rebuild
 from tests.tracking.conftest import AXES, CONFIG, NAMES, inspect, offline
-
-
-@pytest.fixture(autouse=True)
-def _tables_elsewhere(tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "tables"))
 
 
 def logger(mode: str = "offline") -> WandbLogger:
@@ -58,11 +56,6 @@ def test_a_run_is_recorded_as_it_is_rebuilt_from_its_folder(finished, tmp_path):
     sweep = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 1, points))
     sweep.save()
     recorded, rebuilt = inspect(record), inspect(rebuild(sweep, lambda: None).records[0])
-    for row, rebuilt_row in zip(recorded["history"], rebuilt["history"], strict=True):
-        # the spectra of the epochs so far are laid over each other after each, there once
-        charts = {name for name in row if name.startswith("spectrum/valid") and "table" in name}
-        for name in charts - rebuilt_row.keys():
-            del row[name]
     assert recorded == rebuilt
     assert recorded["config"] == CONFIG
     assert (recorded["run_id"], recorded["project"]) == (finished.path.name, "theirs")
@@ -104,8 +97,44 @@ def test_a_run_that_leaves_is_unfinished_and_all_of_it_is_there(finished):
     record = inspect(offline(finished.path)[0])
     assert (record["summary"]["head"], record["summary"]["finished"]) == ("GSS", False)
     assert record["exit_code"] == 1
-    assert record["history"][-1]["epoch"] == 4
-    assert any(name.startswith("transform") for name in record["history"][-1])
+    *_, row, charts = record["history"]
+    assert row["epoch"] == 4
+    assert any(name.startswith("transform") for name in charts)
+    assert len([name for name in charts if re.fullmatch(r"spectrum/valid.*path", name)]) == 3
+
+
+def tables_of(record: Path) -> list[dict]:
+    """The tables that a record's history names."""
+    return [
+        {part: row[f"{name.removesuffix('path')}{part}"] for part in ("path", "sha256", "nrows")}
+        for row in inspect(record)["history"]
+        for name in row
+        if name.endswith("table.path")
+    ]
+
+
+def test_a_record_that_is_moved_takes_its_tables_along(finished, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("WANDB_CACHE_DIR", raising=False)
+    live.wandb.teardown()  # its process starts anew
+    run_logger = logger()
+    play(run_logger, finished)
+    run_logger.transform([-1.0, 1.0], [0.0, 2.0])
+    conclude(run_logger, finished)
+    assert list(home.rglob("*")) == []
+    finished.path.rename(tmp_path / "moved")
+    (record,) = offline(tmp_path / "moved")
+    tables = tables_of(record)
+    assert len(tables) == 5
+    for table in tables:
+        content = (record / "files" / table["path"]).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == table["sha256"]
+        assert len(json.loads(content)["data"]) == table["nrows"] > 0
+    assert len(list(record.glob("files/media/table/**/*.json"))) == 5
+    (whole,) = record.glob("*.wandb")
+    assert b"artifact" not in whole.read_bytes()
 
 
 def test_nothing_is_opened_before_the_run_begins(finished):

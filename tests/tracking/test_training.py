@@ -32,7 +32,7 @@ SMALL = [
 
 def train(runs_dir: Path, kill: bool) -> RunFolder:
     """A run at its end; with `kill` after it was killed once, two epochs in."""
-    environment = os.environ | {"WANDB_DATA_DIR": str(runs_dir / "tables")}
+    environment = dict(os.environ)
     environment.pop("WANDB_SERVICE", None)  # of this process, which would hold what is killed
     process = Line(Path.cwd(), "train", *SMALL, f"runs_dir={runs_dir}", environment=environment)
     while kill and process.poll() is None:

@@ -14,6 +14,7 @@ from lmkit.errors.user_error import UserError, require_count, require_folder
 from lmkit.runs import analysis_files
 from lmkit.runs.folder import RunFolder
 
+READER_VERSION = 2  # raised when models read a text in another way, or what is trained changes
 OPTIONS = ("hf", "text", "revision", "window", "stride", "out")  # of conf/pretrained.yaml
 
 
@@ -128,6 +129,7 @@ def _measure(
             "class": type(loaded.model.body).__name__,
             "logits": loaded.model.logits_are,
             "parameters": sum(p.numel() for p in loaded.model.body.parameters()),
+            "reader_version": READER_VERSION,
             "window": loaded.windows.window,
             "stride": loaded.windows.stride,
             "text_sha256": sha256,

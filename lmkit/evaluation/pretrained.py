@@ -30,6 +30,11 @@ MOST = 1024  # tokens a window, unless the user asks for more
 _SHOWN = str.maketrans({" ": "▁", "\n": "↵", "\t": "⇥"})  # in a table a bare space is not seen
 
 
+# Special tokens that stand in a text, such as `<unk>`, are text, and no tokens of control: so every
+# model reads the same text.
+READING = {"add_special_tokens": False, "split_special_tokens": True}
+
+
 class TokenizedText:
     """A text as a model's tokenizer cuts it.
 
@@ -46,7 +51,7 @@ class TokenizedText:
         self.text, self._tokenizer = text, tokenizer
         encoded = tokenizer(
             text,
-            add_special_tokens=False,
+            **READING,
             return_offsets_mapping=tokenizer.is_fast,
             verbose=False,
         )
@@ -111,7 +116,7 @@ class _PretrainedTokenizer(Tokenizer):
         return ids[0]
 
     def ids(self, option: str, text: str) -> list[int]:
-        tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        tokens: list[int] = self._tokenizer(text, **READING)["input_ids"]
         if not tokens:
             raise UserError(f"{option} must hold a word")
         return tokens

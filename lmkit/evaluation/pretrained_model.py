@@ -4,6 +4,9 @@ What enters the model's output layer is the context, the layer's weight and bias
 Whatever the model does to the logits after that layer is found by comparing them with h W' + b: a
 factor goes into the contexts, a soft cap is a transform, anything else is refused.
 
+The head trains what the model has, for `lmkit.training.logit_update`: no bias where the layer has
+none, and a step moves h itself, not h times the factor.
+
 Shapes: T tokens, n contexts that are measured, N contexts, D hidden size, V vocabulary.
 """
 
@@ -17,7 +20,7 @@ from torch import Tensor, nn
 from lmkit.errors.user_error import UserError, require_positive
 from lmkit.evaluation.stride_windows import StrideWindow
 from lmkit.heads.head import Head, HeadParts
-from lmkit.heads.mixtures import SingleContext
+from lmkit.heads.mixtures import MixtureOutput, SingleContext
 from lmkit.heads.transforms import Identity, Transform
 from lmkit.training.head_module import HeadInput, Predictor, exact_evaluation
 
@@ -39,6 +42,17 @@ class SoftCap(Transform):
         return self.cap * torch.tanh(logits / self.cap)
 
 
+class ScaledContext(SingleContext):
+    """The trunk's output times a number is the one context vector."""
+
+    def __init__(self, in_dim: int, scale: float) -> None:
+        super().__init__(in_dim)
+        self.scale = scale
+
+    def forward(self, hidden_TBD: Tensor) -> MixtureOutput:
+        return super().forward(self.scale * hidden_TBD)
+
+
 class PretrainedModel(Predictor):
     """The model as measurements read it, window by window, without a state between them.
 
@@ -50,20 +64,23 @@ class PretrainedModel(Predictor):
 
     def __init__(self, body: nn.Module, head: Head, scale: float = 1.0) -> None:
         super().__init__()
-        self.body, self.head, self.scale = body, head, scale
+        self.body, self.head = body, head
+        self._scale = scale
 
     def read(self, batch: StrideWindow, state: object) -> HeadInput:
         inputs_1T = batch.inputs_TB.T
         hidden_1TD = _run(self.body, inputs_1T, with_logits=False).hidden_1TD
-        hidden_nD = self.scale * hidden_1TD[0, -batch.num_targets :]
+        hidden_nD = hidden_1TD[0, -batch.num_targets :]
         return HeadInput(hidden_nD.unsqueeze(1), batch.targets_TB, None)
 
     @property
     def logits_are(self) -> str:
         """What the model's logits are, for readers."""
+        has_bias = self.head.decoder_bias.requires_grad
+        factor = "(h W' + b)" if has_bias else "h W'"
         if isinstance(self.head.transform, SoftCap):
-            return f"{self.head.transform.cap:g} tanh((h W' + b) / {self.head.transform.cap:g})"
-        return "h W' + b" if self.scale == 1 else f"{self.scale:.6g} (h W' + b)"
+            return f"{self.head.transform.cap:g} tanh({factor} / {self.head.transform.cap:g})"
+        return factor.strip("()") if self._scale == 1 else f"{self._scale:.6g} {factor}"
 
 
 def pretrained_model(body: Any, tokens_T: Tensor) -> PretrainedModel:
@@ -89,8 +106,7 @@ def pretrained_model(body: Any, tokens_T: Tensor) -> PretrainedModel:
             return PretrainedModel(body, head)
         scale = float((own_NV * linear_NV).sum() / linear_NV.square().sum())
         if _same(own_NV, scale * linear_NV):
-            head.decoder_bias.mul_(scale)
-            return PretrainedModel(body, head, scale)
+            return PretrainedModel(body, _head(layer, Identity(), scale), scale)
     raise UserError(
         f"the logits of {kind} are not h W' + b, not these times a number, and not under a soft "
         f"cap that its config.json declares: what its head does is unknown"
@@ -123,19 +139,21 @@ def _run(body: nn.Module, inputs_1T: Tensor, *, with_logits: bool) -> _Seen:
     return _Seen(entered[0], logits_1TV)
 
 
-def _head(layer: nn.Linear, transform: Transform) -> Head:
+def _head(layer: nn.Linear, transform: Transform, scale: float = 1.0) -> Head:
     """A head that shares the output layer's weight."""
     num_words, dim = layer.weight.shape
     assert isinstance(layer.weight, nn.Parameter)
     parts = HeadParts(
-        mixture=SingleContext(dim),
+        mixture=ScaledContext(dim, scale),
         transform=transform,
         word_counts_V=torch.zeros(num_words, dtype=torch.long),
         embedding_weight=layer.weight,
     )
     head = Head(parts).to(layer.weight.device)
-    if layer.bias is not None:
-        head.decoder_bias.data.copy_(layer.bias)
+    if layer.bias is None:
+        head.decoder_bias.requires_grad_(False)
+    else:
+        head.decoder_bias.data.copy_(scale * layer.bias)
     return head
 
 

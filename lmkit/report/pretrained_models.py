@@ -12,12 +12,14 @@ from typing import NamedTuple
 from lmkit.analyses.analysis import Content, MeasuredRun
 from lmkit.analyses.decoder_rank import ENTROPY_RANK, MEAN_COSINE, entropy_ranks, mean_cosines
 from lmkit.analyses.gradient_bottleneck import GradientBottleneck, check, panel
+from lmkit.analyses.measuring_pretrained import READER_VERSION
 from lmkit.analyses.predictions import Predictions
 from lmkit.analyses.pretrained_rank import panels
 from lmkit.comparison.cells import listed
 from lmkit.comparison.groups import Group, Study, median_run, most_frequent, spread_of
 from lmkit.comparison.ranks import rank_contexts
 from lmkit.comparison.run_files import RANK, Files, Measurement
+from lmkit.errors.user_error import UserError
 from lmkit.presentation.checkpoint_curves import checkpoint_curves, has_curves
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.spectrum_figures import LabelledSpectrum, log_figure, normalised_figure
@@ -175,6 +177,8 @@ def _own_runs(study: Study, group: Group, files: Files) -> _OwnRuns:
 def _check_model(content: Content) -> None:
     """Raises an error of Python's where something is missing that this section reads."""
     model = content["pretrained"]
+    if model.get("reader_version") != READER_VERSION:
+        raise UserError("an earlier lmkit measured it, which read texts otherwise; measure again")
     str(content["split"]), model["text_sha256"], model["family"], model["step"]
     whole(model.get("parameters")), whole(model["step"])
 

@@ -6,8 +6,8 @@ does to L is, to first order, -(G W W' + H H' G), of rank 2 E at most, and nearl
 
 lmkit measures the same for every head, on log P, which is its logits but for a constant in each
 row. U is the first-order change of log P over N contexts when each of the head's inputs and each of
-its parameters moves against its gradient of the mean nll, at one rate. For a linear head with a
-bias the normaliser adds one to the rank and the bias another: 2 E + 2. G = P - onehot(target).
+its parameters moves against its gradient of the mean nll, at one rate. For a linear head the
+normaliser adds one to the rank, and a bias in training another: 2 E + 2. G = P - onehot(target).
 
 The cosine with -G leaves the normaliser's constants out: rows of G sum to zero, so each row of U is
 centred first. A step that moves the logits along -G has the cosine 1, whatever V and P are.
@@ -76,7 +76,7 @@ def logit_update(head: Head, blocks: Sequence[ContextBlock]) -> LogitUpdate:
     return LogitUpdate(
         num_contexts,
         _rank(update_NV),
-        min(2 * head.decoder_weight.shape[1] + 2, *update_NV.shape) if head.has_factors else None,
+        min(_factors(head), *update_NV.shape) if head.has_factors else None,
         inner / norms if norms else float("nan"),
     )
 
@@ -121,6 +121,15 @@ def _moved(
 
 def _trainable(head: Head) -> dict[str, nn.Parameter]:
     return {name: p for name, p in head.named_parameters() if p.requires_grad}
+
+
+def _factors(head: Head) -> int:
+    """E of the contexts, E of the weight and 1 of the bias if they train, 1 of the normaliser.
+
+    E is r where the decoder's rank is limited.
+    """
+    weight, bias = (p.requires_grad for p in (head.decoder_weight, head.decoder_bias))
+    return head.decoder_weight.shape[1] * (1 + weight) + bias + 1
 
 
 def _rank(update_NV: Tensor) -> int | None:

@@ -140,12 +140,12 @@ def options(made: Path, name: str, *more: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "method", "logits"),
     [
-        ("gpt2", "factors", "h W' + b"),
-        ("neox", "factors", "h W' + b"),
-        ("llama", "factors", "h W' + b"),
+        ("gpt2", "factors", "h W'"),
+        ("neox", "factors", "h W'"),
+        ("llama", "factors", "h W'"),
         ("phi", "factors", "h W' + b"),
-        ("cohere", "factors", "0.3 (h W' + b)"),
-        ("gemma", "gram", "2 tanh((h W' + b) / 2)"),
+        ("cohere", "factors", "0.3 h W'"),
+        ("gemma", "gram", "2 tanh(h W' / 2)"),
     ],
 )
 def test_rank_is_that_of_the_models_own_log_softmax(name, method, logits, made, here, lmkit):
@@ -234,6 +234,61 @@ def test_the_gradients_share_is_that_in_the_weights_column_space(made, here, lmk
     passed_VN = weight_VD @ torch.linalg.lstsq(weight_VD, gradient_NV.T).solution
     assert found["share"] == pytest.approx(float(passed_VN.norm() / gradient_NV.norm()), rel=1e-4)
     assert (found["decoder_rank"], found["num_words"]) == (16, 304)
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "bound"), [("llama", 1.0, 33), ("cohere", 0.3, 33), ("phi", 1.0, 34)]
+)
+def test_a_step_moves_what_the_model_has(name, scale, bound, made, here, lmkit):
+    """h itself, the weight, and a bias where there is one (phi); V = 304, D = 16, N = 20."""
+    lmkit("gradient_bottleneck", *options(made, name, "contexts=20"))
+    file = here / f"pretrained/{name}/analysis/gradient_bottleneck.json"
+    found = parse_json(file.read_bytes())
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(made / name).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(made / name)
+    ids = tokenizer((made / "text.txt").read_text("utf-8"))["input_ids"][:WINDOW]
+    layer, seen = model.get_output_embeddings(), []
+    layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][0].double()))
+    with torch.no_grad():
+        own_NV = model(input_ids=torch.tensor([ids])).logits[0].double()[:20]
+    hidden_ND, weight_VD = seen[0][:20], layer.weight.detach().double()
+    bias_V = layer.bias.detach().double() if name == "phi" else torch.zeros(304).double()
+    logits_NV = scale * (hidden_ND @ weight_VD.T + bias_V)
+    assert torch.allclose(logits_NV, own_NV, rtol=1e-4, atol=1e-4)
+
+    asked_NV = -torch.softmax(logits_NV, dim=-1)
+    asked_NV[torch.arange(20), torch.tensor(ids[1:21])] += 1
+    move_ND, move_VD = scale * asked_NV @ weight_VD, scale * asked_NV.T @ hidden_ND
+    update_NV = scale * (move_ND @ weight_VD.T + hidden_ND @ move_VD.T)
+    if name == "phi":
+        update_NV += asked_NV.sum(0)
+    update_NV -= update_NV.mean(dim=1, keepdim=True)
+    cosine = (update_NV * asked_NV).sum() / update_NV.norm() / asked_NV.norm()
+    assert found["update_cosine"] == pytest.approx(float(cosine), rel=1e-4)
+    assert found["update_bound"] == 20  # the contexts are fewer
+    lmkit("gradient_bottleneck", *options(made, name, "contexts=200"))
+    found = parse_json(file.read_bytes())
+    assert found["update_bound"] == bound
+    if name == "cohere":  # its contexts sum to zero
+        assert found["update_rank"] == bound - 1
+    else:
+        assert bound - 1 <= found["update_rank"] <= bound
+
+
+@pytest.mark.parametrize("marks", ["<s>", "<unk>", "</s> <|endoftext|>"])
+def test_special_tokens_in_a_text_are_text(marks):
+    """PTB's <unk> costs every model its bytes, whatever its tokenizer keeps for itself."""
+    text = f"the company {marks} said {marks}\n"
+    plain, owning = (make_tokenizer(sample_text(), begins=True) for _ in range(2))
+    owning.add_special_tokens(
+        {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<|endoftext|>"}
+    )
+    tokens = [TokenizedText(text, tokenizer).tokens for tokenizer in (plain, owning)]
+    assert tokens[0].tolist() == tokens[1].tolist()
+    assert tokens[0].tolist().count(plain.bos_token_id) == 1  # before the text
+    read = TokenizedText("the", owning)
+    assert read.tokenizer_by(read.vocabulary).ids("texts", text) == tokens[0].tolist()[1:]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
@@ -330,6 +385,15 @@ def test_the_report_has_a_row_for_each_model_and_curves_over_training(measured, 
     assert all(name in spectra for name in ("mine@checkpoint-9", "mine@checkpoint-100", "neox"))
     curves = Path("report/figures/pretrained_training_1.svg").read_text()
     assert all(name in curves for name in ("perplexity", "mean cosine", "share of the gradient"))
+
+
+def test_the_report_refuses_what_an_earlier_reader_measured(measured, lmkit):
+    file = measured / "neox/analysis/rank_text.txt_log_probs_60.json"
+    content = parse_json(file.read_bytes())
+    content["pretrained"]["reader_version"] -= 1
+    file.write_bytes(checked_json(content))
+    shown = lmkit("report", "runs=pretrained")
+    assert f"left out: neox/analysis/{file.name}: an earlier lmkit measured it" in shown
 
 
 def test_the_report_sets_runs_beside_models_that_read_their_test_text(

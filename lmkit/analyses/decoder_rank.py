@@ -20,7 +20,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.spectrum_files import decoder_spectrum, read_spectrum, write_spectrum
 
 if TYPE_CHECKING:  # it brings torch
-    from lmkit.training.model_spectrum import Spectrum
+    from lmkit.measures.model_spectra import Spectrum
 
 _COSINE = "mean cosine of contexts"
 _RANKS = {

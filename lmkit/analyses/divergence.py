@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from lmkit import evaluation
+from lmkit import evaluation, measures
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.first_contexts import FirstContexts, of_all
 from lmkit.comparison.cells import spread_cell
@@ -40,7 +40,7 @@ class Divergence(Analysis):
     def measure(self, run: evaluation.load.LoadedRun) -> Content:
         windows, count, available = self.first.of(run)
         shown = run.with_bar(windows, count, "divergence")
-        measured = evaluation.spectrum.pairwise_divergence(run.model, shown, count)._asdict()
+        measured = measures.model_spectra.pairwise_divergence(run.model, shown, count)._asdict()
         if math.isnan(measured["sampled_standard_error"]):  # of a single pair
             measured["sampled_standard_error"] = None
         whose = {"experiment": run.config["name"], "num_words": len(run.model.head.decoder_bias)}

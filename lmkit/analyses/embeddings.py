@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from lmkit import evaluation
+from lmkit import evaluation, measures
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import listed, partly_measured, spread_cell
 from lmkit.comparison.groups import Group, Study, spread_of
@@ -88,7 +88,9 @@ class Embeddings(Analysis):
         self.benchmarks = None if benchmarks is None else Path(benchmarks).expanduser()
 
     def measure(self, run: evaluation.load.LoadedRun) -> Content:
-        words, vectors_VE = evaluation.word_vectors.word_vectors(run)
+        model, data = evaluation.load.of_running_text(run)
+        words = data.corpus.vocabulary
+        vectors_VE = measures.word_vectors.word_vectors(model.trunk)
         vocabulary = {word: index for index, word in enumerate(words)}
         has_words = run.source.tokenizer_by(words).has_words
         folder = self.benchmarks or _beside_the_corpus(run.config)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from lmkit import evaluation
+from lmkit import evaluation, measures
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.evaluations import EVALUATE, as_trained, evaluations, options_text
@@ -84,7 +84,7 @@ class Evaluate(Analysis):
             values = options_text(method.options())
             what = f"method={method.kind} with {values}" if values else f"method={method.kind}"
             raise UserError(f"the {self.split} perplexity of {what} is not finite")
-        of_the_text = evaluation.text_perplexity.text_perplexity(
+        of_the_text = measures.perplexity.text_perplexity(
             run.model,
             run.data,
             run.source,
@@ -103,7 +103,7 @@ class Evaluate(Analysis):
             "bits_per_token": measured.bits_per_token,
             "num_tokens": measured.num_tokens,
             "search": search,
-            **evaluation.text_perplexity.content(of_the_text),
+            **measures.perplexity.text_content(of_the_text),
         }
 
     def tables(self, contents: Mapping[str, Content]) -> list[Table]:

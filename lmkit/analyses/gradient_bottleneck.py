@@ -2,7 +2,7 @@
 
 Godey and Artzi 2026 (arXiv 2603.10145). The share of the gradient's norm that passes is theirs, and
 so is the rank of what a step changes, which lmkit measures on log P, so that every head has one:
-see `lmkit.training.logit_update`.
+see `lmkit.measures.logit_update`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from lmkit import evaluation
+from lmkit import evaluation, measures
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.comparison.cells import spread_cell, unmeasured
@@ -62,7 +62,7 @@ class GradientBottleneck(Analysis):
     def measure(self, run: evaluation.load.LoadedRun) -> Content:
         windows, count, _ = self.first.of(run)
         checkpoints = []
-        for measured in evaluation.gradient_bottleneck.at_each_checkpoint(run, windows, count):
+        for measured in evaluation.each_checkpoint.at_each_checkpoint(run, windows, count):
             checkpoints.append(measured._asdict() | measured.bottleneck._asdict())
             del checkpoints[-1]["bottleneck"]
         return {
@@ -77,7 +77,7 @@ class GradientBottleneck(Analysis):
     ) -> Content:
         windows, count, _ = self.first.among(loaded.windows, text)
         shown = loaded.with_bar(windows, count, "shares")
-        measured = evaluation.gradient_bottleneck.model_bottleneck(loaded.model, shown, count)
+        measured = measures.gradient_share.model_bottleneck(loaded.model, shown, count)
         return measured._asdict() | {"checkpoints": [measured._asdict()], "epochs": []}
 
     def tables(self, contents: Mapping[str, Content]) -> list[Table]:

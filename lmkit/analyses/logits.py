@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmkit import evaluation
+from lmkit import evaluation, measures
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.run_files import Files
@@ -46,7 +46,7 @@ class Logits(Analysis):
         windows = run.data.eval_batches(self.split)
         count = min(self.contexts, windows.num_targets)
         shown = run.with_bar(windows, count, "histogram")
-        measured = evaluation.logits.model_logits(run.model, shown, count, self.bins)
+        measured = measures.logit_histogram.model_logits(run.model, shown, count, self.bins)
         return {
             "split": self.split,
             "num_contexts": measured.num_contexts,

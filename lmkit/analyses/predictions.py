@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lmkit import evaluation
+from lmkit import evaluation, measures
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.prediction_contexts import (
     Context,
@@ -89,10 +89,10 @@ class Predictions(Analysis):
         self.positions, self.texts = positions, texts
         self.random, self.hits, self.margins, self.seed = random, hits, margins, seed
         self.compared_with = None if compared_with is None else _one_run(compared_with)
-        self._other: evaluation.next_words.SplitReader | None = None  # of that run
+        self._other: evaluation.split_reader.SplitReader | None = None  # of that run
 
     def measure(self, run: evaluation.load.LoadedRun) -> Content:
-        reader = evaluation.next_words.SplitReader(run, self.split, TOP)
+        reader = evaluation.split_reader.SplitReader(run, self.split, TOP)
         better, worse = self._margins(reader)
         content, expected = self._measured(reader, [*better, *worse])
         other = self._other
@@ -108,12 +108,12 @@ class Predictions(Analysis):
     def measure_pretrained(
         self, loaded: evaluation.pretrained.LoadedPretrained, text: str, folder: RunFolder
     ) -> Content:
-        reader = evaluation.next_words.PretrainedReader(loaded, text, TOP)
+        reader = evaluation.pretrained_reader.PretrainedReader(loaded, text, TOP)
         return self._measured(reader, [])[0]
 
     def _measured(
-        self, reader: evaluation.next_words.TextReader, margins: Sequence[int]
-    ) -> tuple[Content, Mapping[int, evaluation.next_words.NextWords]]:
+        self, reader: measures.next_words.TextReader, margins: Sequence[int]
+    ) -> tuple[Content, Mapping[int, measures.next_words.NextWords]]:
         """What is stored but for the margins, and what is expected at all positions."""
         contexts = self._contexts(reader)
         hits = random_positions(reader.tokens, self.hits, self.seed)
@@ -138,7 +138,7 @@ class Predictions(Analysis):
         }
         return content, expected
 
-    def _contexts(self, reader: evaluation.next_words.TextReader) -> list[Context]:
+    def _contexts(self, reader: measures.next_words.TextReader) -> list[Context]:
         tokens, vocabulary = reader.tokens, reader.vocabulary
         contexts = published(tokens, vocabulary, reader.split) if self.published else []
         contexts += at_positions(tokens, self.positions)
@@ -148,7 +148,7 @@ class Predictions(Analysis):
         contexts += at_random(tokens, self.random, self.seed)
         return list({context.name: context for context in contexts}.values())
 
-    def _margins(self, reader: evaluation.next_words.SplitReader) -> tuple[list[int], list[int]]:
+    def _margins(self, reader: evaluation.split_reader.SplitReader) -> tuple[list[int], list[int]]:
         """Positions at which the run is much better, and much worse, than the one beside it."""
         if self.compared_with is None:
             return [], []
@@ -235,8 +235,8 @@ def _one_run(selection: str) -> FinishedRun:
 
 def _entry(
     context: Context,
-    expected: evaluation.next_words.NextWords,
-    reader: evaluation.next_words.TextReader,
+    expected: measures.next_words.NextWords,
+    reader: measures.next_words.TextReader,
 ) -> Content:
     tokens, vocabulary = reader.tokens, reader.vocabulary
     return {
@@ -253,9 +253,9 @@ def _entry(
 
 def _margin_entry(
     position: int,
-    ours: evaluation.next_words.NextWords,
-    theirs: evaluation.next_words.NextWords,
-    reader: evaluation.next_words.TextReader,
+    ours: measures.next_words.NextWords,
+    theirs: measures.next_words.NextWords,
+    reader: measures.next_words.TextReader,
 ) -> Content:
     """A context with the predictions of both models, those of the other as `other_...`."""
     context = Context(f"margin {position}", "margin", position)
@@ -270,5 +270,5 @@ def _margin_entry(
     }
 
 
-def _top(expected: evaluation.next_words.NextWords, vocabulary: Sequence[str]) -> list[Content]:
+def _top(expected: measures.next_words.NextWords, vocabulary: Sequence[str]) -> list[Content]:
     return [{"word": vocabulary[index], "prob": prob} for index, prob in expected.top]

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lmkit import evaluation
+from lmkit import evaluation, measures
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.comparison.groups import Study
@@ -75,12 +75,12 @@ class PressRobustness(Analysis):
 
     def measure(self, run: evaluation.load.LoadedRun) -> Content:
         windows, count, _ = self.first.of(run)
-        options = evaluation.press_robustness.RobustnessOptions(
+        options = measures.rank_robustness.RobustnessOptions(
             self.factorisation, self.round_trips, self.noise, self.seed
         )
-        num_steps = evaluation.press_robustness.num_steps(options)
+        num_steps = measures.rank_robustness.num_steps(options)
         with _steps(run.folder.path.name, num_steps) as step:
-            measured = evaluation.press_robustness.study(run.model, windows, count, options, step)
+            measured = measures.rank_robustness.study(run.model, windows, count, options, step)
         content = {"split": self.first.split, "contexts": count, **options._asdict()}
         content |= measured._asdict() | {"noise": [noisy._asdict() for noisy in measured.noise]}
         published = _comparable(content)
@@ -253,7 +253,7 @@ def _draw_predicted(axes: Axes, content: Content) -> None:
     cs = [noisy["c"] for noisy in content["noise"]]
     size = content["num_contexts"], content["num_words"]
     x = np.geomspace(min(cs) / 3, max(cs) * 3, 200).tolist()
-    predicted = evaluation.press_robustness.predicted_press_rank
+    predicted = measures.rank_robustness.predicted_press_rank
     y = [predicted(*size, c, content["tolerance"]) for c in x]
     label = "Press rank by random-matrix theory"
     axes.plot(x, y, color=_PREDICTED, linewidth=1, label=label)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lmkit import evaluation
+from lmkit import evaluation, measures
 from lmkit.analyses import decoder_rank
 from lmkit.analyses.analysis import Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
@@ -35,10 +35,10 @@ def measure_rank(
     windows, count, available = first.among(loaded.windows, text)
     statistics = evaluation.pretrained_statistics.TextStatistics(loaded.model.head)
     shown = loaded.with_bar(windows, count, "singular values")
-    spectrum = evaluation.spectrum.fitting_spectrum(
+    spectrum = measures.model_spectra.fitting_spectrum(
         loaded.model, shown, count, matrix, statistics.add
     )
-    weight = evaluation.spectrum.weight_spectrum(loaded.model.head)
+    weight = measures.model_spectra.weight_spectrum(loaded.model.head)
     values = spectrum.singular_values.cpu().numpy()
     path = folder.spectra / f"{measured_stem(text, matrix, count, 'best')}.npz"
     write_spectrum(path, values, spectrum.measures.to_dict())

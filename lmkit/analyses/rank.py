@@ -11,7 +11,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from lmkit import evaluation
+from lmkit import evaluation, measures
 from lmkit.analyses import decoder_rank, pretrained_rank
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts, of_all
@@ -81,7 +81,7 @@ class Rank(Analysis):
     def measure(self, run: evaluation.load.LoadedRun) -> Content:
         windows, count, available = self.first.of(run)
         shown = run.with_bar(windows, count, "singular values")
-        spectra = evaluation.spectrum.run_spectra(run.model, shown, count, self.matrix)
+        spectra = measures.model_spectra.run_spectra(run.model, shown, count, self.matrix)
         content = {
             "split": self.first.split,
             "matrix": self.matrix,

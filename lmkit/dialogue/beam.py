@@ -18,8 +18,9 @@ from lmkit.dialogue.module import DialogueModel
 from lmkit.dialogue.seq2seq import State
 from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import LoadedRun
+from lmkit.heads.predictor import exact_evaluation, to_device
+from lmkit.measures.perplexity import mean_nll, safe_exp
 from lmkit.presentation.progress import progress_bar
-from lmkit.training.head_module import exact_evaluation, safe_exp, to_device
 
 CONTEXTS_A_BATCH = 32  # a constant, since it changes the last bits
 
@@ -147,7 +148,7 @@ def answer(run: LoadedRun, split: str, num_pairs: int | None, search: BeamSearch
             f"pairs=all takes these"
         )
     windows = data.eval_batches(split)
-    nll = model.mean_nll(windows)
+    nll = mean_nll(model, windows)
     chosen = evenly(len(pairs), num_pairs or len(pairs))
     answers: list[Answer] = []
     with progress_bar() as progress:

@@ -29,8 +29,9 @@ from lmkit.data.windows import EvalWindows
 from lmkit.errors.user_error import require_count, require_positive, require_rate
 from lmkit.evaluation.load import LoadedRun
 from lmkit.evaluation.method import Method, Point, one_column
-from lmkit.evaluation.perplexity import Perplexity, as_perplexity
-from lmkit.training.head_module import HeadModule, exact_evaluation
+from lmkit.heads.predictor import exact_evaluation
+from lmkit.measures.perplexity import Perplexity, as_perplexity
+from lmkit.training.head_module import HeadModule
 
 BLOCK = 70  # contexts that are predicted at once; changes nothing but the order of sums
 

@@ -13,9 +13,14 @@ from rich.console import Console
 
 from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import UserError, require_count
-from lmkit.evaluation.memory import GB, available_bytes
-from lmkit.evaluation.perplexity import Perplexity, perplexity
-from lmkit.evaluation.text_perplexity import content, text_perplexity
+from lmkit.measures.memory import GB, available_bytes
+from lmkit.measures.model_spectra import (
+    Spectrum,
+    has_transformed_logits,
+    model_spectrum,
+    spectrum_bytes,
+)
+from lmkit.measures.perplexity import Perplexity, perplexity, text_content, text_perplexity
 from lmkit.presentation import figures
 from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.folder import RunFolder
@@ -30,12 +35,6 @@ from lmkit.training.callbacks.transform_plot import sample_transform
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.definition import RunDefinition
 from lmkit.training.head_module import HeadModule
-from lmkit.training.model_spectrum import (
-    Spectrum,
-    has_transformed_logits,
-    model_spectrum,
-    spectrum_bytes,
-)
 from lmkit.training.run import Trained
 
 Metrics = dict[str, Any]
@@ -73,7 +72,7 @@ class Conclusion:
             write_spectrum(path, values.numpy(), spectrum.measures.to_dict(), check_lock)
         metrics = _metrics(trained, test, spectra["log_probs"])
         of_the_text = text_perplexity(trained.model, trained.data, defined.source, "test", test)
-        metrics |= content(of_the_text, "test_")
+        metrics |= text_content(of_the_text, "test_")
         if isinstance(defined.source, ToyLanguage):
             metrics |= _truth(defined.source)
         cost = _cost(trained)

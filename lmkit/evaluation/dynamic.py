@@ -42,7 +42,7 @@ from lmkit.evaluation.gradient_statistics import (
 )
 from lmkit.evaluation.load import LoadedRun, of_running_text
 from lmkit.evaluation.method import Method, Point, one_column
-from lmkit.evaluation.perplexity import Perplexity, as_perplexity
+from lmkit.measures.perplexity import Perplexity, as_perplexity
 from lmkit.training.language_model import LanguageModel
 
 

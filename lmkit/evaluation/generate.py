@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from lmkit.training.head_module import exact_evaluation
+from lmkit.heads.predictor import exact_evaluation
 from lmkit.training.language_model import LanguageModel
 
 

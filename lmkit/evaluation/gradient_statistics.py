@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from lmkit.data.windows import EvalWindows, Window, columns
 from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import LoadedRun, of_running_text
+from lmkit.heads.predictor import exact_evaluation, to_device
 from lmkit.training.checkpoint_files import read_tensors, weights_sha256, write_tensors
-from lmkit.training.head_module import exact_evaluation, to_device
 from lmkit.training.language_model import LanguageModel
 from lmkit.trunk.trunk import LayerState
 

@@ -11,12 +11,13 @@ import torch
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import DataModule, WindowsDataModule
 from lmkit.errors.user_error import UserError
+from lmkit.heads.predictor import AnyBatch
 from lmkit.presentation.progress import progress_bar
 from lmkit.runs.folder import RunFolder
 from lmkit.training.build import build_data, build_model
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
-from lmkit.training.head_module import AnyBatch, HeadModule
+from lmkit.training.head_module import HeadModule
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.make import make
 

@@ -24,7 +24,7 @@ from lmkit.evaluation.load import with_bar
 from lmkit.evaluation.pretrained_checkpoints import Checkpoint
 from lmkit.evaluation.pretrained_model import PretrainedModel, pretrained_model
 from lmkit.evaluation.stride_windows import StrideWindows
-from lmkit.training.head_module import AnyBatch
+from lmkit.heads.predictor import AnyBatch
 
 MOST = 1024  # tokens a window, unless the user asks for more
 _SHOWN = str.maketrans({" ": "▁", "\n": "↵", "\t": "⇥"})  # in a table a bare space is not seen

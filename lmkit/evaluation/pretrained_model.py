@@ -4,7 +4,7 @@ What enters the model's output layer is the context, the layer's weight and bias
 Whatever the model does to the logits after that layer is found by comparing them with h W' + b: a
 factor goes into the contexts, a soft cap is a transform, anything else is refused.
 
-The head trains what the model has, for `lmkit.training.logit_update`: no bias where the layer has
+The head trains what the model has, for `lmkit.measures.logit_update`: no bias where the layer has
 none, and a step moves h itself, not h times the factor.
 
 Shapes: T tokens, n contexts that are measured, N contexts, D hidden size, V vocabulary.
@@ -21,8 +21,8 @@ from lmkit.errors.user_error import UserError, require_positive
 from lmkit.evaluation.stride_windows import StrideWindow
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOutput, SingleContext
+from lmkit.heads.predictor import HeadInput, Predictor, exact_evaluation
 from lmkit.heads.transforms import Identity, Transform
-from lmkit.training.head_module import HeadInput, Predictor, exact_evaluation
 
 CHECKED = 64  # contexts on which logits are compared
 SAME = 1e-4  # of the largest value: rounding of float32 stays below, other functions do not

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 
 from lmkit.heads.head import Head
+from lmkit.measures.contexts import ContextBlock
+from lmkit.measures.perplexity import safe_exp
 from lmkit.spectra.cosine import CosineAccumulator
-from lmkit.training.context_blocks import ContextBlock
-from lmkit.training.head_module import safe_exp
 
 
 class TextStatistics:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lmkit.evaluation.load import LoadedRun
 from lmkit.evaluation.method import Method
-from lmkit.evaluation.perplexity import Perplexity, perplexity
+from lmkit.measures.perplexity import Perplexity, perplexity
 
 
 class Static(Method):

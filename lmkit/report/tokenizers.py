@@ -1,7 +1,7 @@
 """Runs that read one text as different tokens, in figures that compare all the same.
 
 A perplexity is one a token. Over the same words and over the same bytes, models of words and of
-subwords compare (lmkit/evaluation/text_perplexity.py has the formulas).
+subwords compare (lmkit/measures/perplexity.py has the formulas).
 """
 
 from __future__ import annotations

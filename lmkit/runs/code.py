@@ -8,7 +8,17 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # a change of what reads, shows or starts runs changes no number of theirs
-_ROOMS = ("data", "dialogue", "evaluation", "heads", "kernels", "spectra", "training", "trunk")
+_ROOMS = (
+    "data",
+    "dialogue",
+    "evaluation",
+    "heads",
+    "kernels",
+    "measures",
+    "spectra",
+    "training",
+    "trunk",
+)
 
 
 @cache

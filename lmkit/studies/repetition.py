@@ -35,11 +35,11 @@ from lmkit.errors.user_error import (
 )
 from lmkit.heads.chunked_nll import chunk_rows
 from lmkit.heads.head import Head
+from lmkit.measures.gradient_share import logit_gradients
 from lmkit.spectra.bottleneck import GradientShares, orthonormal_basis
 from lmkit.studies.cost import MIB, LiveBytes
 from lmkit.studies.heads import FreeHead
 from lmkit.studies.study import Row
-from lmkit.training.gradient_bottleneck import logit_gradients
 
 BLOCK_MB = 64  # of the log P, or of the logits' gradients, that are looked at together
 SHARE_CONTEXTS = 64  # whose gradients are measured

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from lmkit.data.windows import Window
-from lmkit.training.head_module import HeadInput, HeadModule
+from lmkit.heads.predictor import HeadInput
+from lmkit.training.head_module import HeadModule
 from lmkit.training.recorded_step import Step
 from lmkit.trunk.trunk import LayerState, State, Trunk, TrunkOutput
 

@@ -22,13 +22,12 @@ from torch import Tensor, nn
 
 from lmkit.data.epochs import Batch
 from lmkit.evaluation.pretrained_statistics import TextStatistics
-from lmkit.evaluation.spectrum import weight_spectrum
 from lmkit.evaluation.stride_windows import StrideWindow
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import SingleContext
+from lmkit.heads.predictor import HeadInput, Predictor
 from lmkit.heads.transforms import Identity
-from lmkit.training.head_module import HeadInput, Predictor
-from lmkit.training.model_spectrum import model_spectrum
+from lmkit.measures.model_spectra import model_spectrum, weight_spectrum
 
 WINDOW = 512  # contexts
 

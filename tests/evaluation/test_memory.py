@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation import memory
-from lmkit.evaluation.memory import available_bytes, require_memory
+from lmkit.measures import memory
+from lmkit.measures.memory import available_bytes, require_memory
 
 CPU = torch.device("cpu")
 

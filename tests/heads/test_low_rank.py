@@ -16,8 +16,8 @@ from lmkit.heads.head import Head
 from lmkit.heads.low_rank import nearest_factors
 from lmkit.heads.mixtures import SingleContext
 from lmkit.heads.transforms import Identity
+from lmkit.measures.model_spectra import model_spectrum
 from lmkit.training.model_size import parts
-from lmkit.training.model_spectrum import model_spectrum
 from lmkit.trunk.awd_lstm import AWDLSTM
 from tests.heads.conftest import MIXTURES, TRANSFORMS, D, E, V
 from tests.language_models import head_parts, language_model

@@ -18,7 +18,7 @@ from lmkit.cli import finetune
 from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import load_run
-from lmkit.evaluation.perplexity import perplexity
+from lmkit.measures.perplexity import perplexity
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.selection import select_runs

@@ -11,11 +11,11 @@ import torch
 from lmkit.cli.entry import compose, plain_config
 from lmkit.evaluation.full_run import run
 from lmkit.evaluation.load import load_run
+from lmkit.measures.gradient_share import logit_gradients, model_bottleneck
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.spectra.bottleneck import GradientShare, GradientShares
 from lmkit.training.checkpoint_files import load_checkpoint
-from lmkit.training.gradient_bottleneck import logit_gradients, model_bottleneck
 
 SMALL = [
     "threads=1",

@@ -13,7 +13,7 @@ from lmkit.analyses.press_robustness import PressRobustness
 from lmkit.comparison.published import published_robustness
 from lmkit.errors.user_error import UserError
 from lmkit.evaluation.load import load_run
-from lmkit.evaluation.press_robustness import (
+from lmkit.measures.rank_robustness import (
     Noisy,
     Robustness,
     RobustnessOptions,

@@ -19,11 +19,11 @@ from lmkit.cli.finetune import published_config
 from lmkit.comparison.published import published_run
 from lmkit.comparison.published_runs import Published, published_of_runs
 from lmkit.evaluation.load import load_run
+from lmkit.measures.model_spectra import model_spectrum
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
 from lmkit.runs.spectrum_files import read_spectrum
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
-from lmkit.training.model_spectrum import model_spectrum
 
 
 def folders(runs: Path) -> list[RunFolder]:

@@ -9,17 +9,17 @@ import torch
 
 from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation import memory, spectrum
 from lmkit.evaluation.full_run import run
 from lmkit.evaluation.load import load_run
+from lmkit.measures import contexts as context_blocks_module
+from lmkit.measures import memory, model_spectra
+from lmkit.measures.contexts import context_blocks
+from lmkit.measures.model_spectra import model_spectrum, spectrum_bytes
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.spectrum_files import epoch_spectrum, final_spectrum, read_spectrum
 from lmkit.spectra.gram import GramAccumulator
-from lmkit.training import context_blocks as context_blocks_module
 from lmkit.training.checkpoint_files import load_checkpoint
-from lmkit.training.context_blocks import context_blocks
-from lmkit.training.model_spectrum import model_spectrum, spectrum_bytes
 
 SMALL = [
     "threads=1",
@@ -157,8 +157,8 @@ def test_a_spectrum_that_does_not_fit_says_how_many_contexts_would(runs, monkeyp
     windows = loaded.data.eval_batches("test")
     least = spectrum_bytes(loaded.model, 57, "log_probs")
     monkeypatch.setattr(memory, "available_bytes", lambda device: least)
-    monkeypatch.setattr(spectrum, "available_bytes", lambda device: least)
+    monkeypatch.setattr(model_spectra, "available_bytes", lambda device: least)
     with pytest.raises(UserError, match="contexts=N with N at most 57"):
-        spectrum.fitting_spectrum(loaded.model, windows, 300, "log_probs")
-    found = spectrum.fitting_spectrum(loaded.model, windows, 57, "log_probs")
+        model_spectra.fitting_spectrum(loaded.model, windows, 300, "log_probs")
+    found = model_spectra.fitting_spectrum(loaded.model, windows, 57, "log_probs")
     assert found.measures.num_contexts == 57

@@ -14,8 +14,8 @@ from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import Mixture, MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, MonotoneMLP, PiecewiseLinear
-from lmkit.training.context_blocks import ContextBlock
-from lmkit.training.logit_update import logit_update
+from lmkit.measures.contexts import ContextBlock
+from lmkit.measures.logit_update import logit_update
 
 N, D, V = 30, 4, 23
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.data.epochs import Batch
+from lmkit.measures.perplexity import mean_nll, safe_exp
 from lmkit.training.context import data_of, model_of
-from lmkit.training.head_module import safe_exp
 from lmkit.training.triggers import Trigger
 
 STATE_KEY = "AsgdSwitch"
@@ -104,7 +104,7 @@ class AsgdSwitch(pl.Callback):
         self._swap(model)
         nll_raw = nll
         if self.averages:
-            nll_raw = model.mean_nll(data_of(trainer).eval_batches("valid"))
+            nll_raw = mean_nll(model, data_of(trainer).eval_batches("valid"))
         self.valid_nll_raw = nll_raw
         model.report("valid/ppl", safe_exp(nll))
         model.report("valid/ppl_raw", safe_exp(nll_raw))

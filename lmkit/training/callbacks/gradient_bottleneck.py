@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytorch_lightning as pl
 
 from lmkit.errors.user_error import require_choice, require_count
+from lmkit.measures.gradient_share import model_bottleneck
 from lmkit.training.context import RunCallback, data_of, model_of
-from lmkit.training.gradient_bottleneck import model_bottleneck
 
 # of `Bottleneck`; None where the head has no such share, or the rank is not resolved
 _LOGGED = ("share", "mean_share", "update_rank", "update_cosine")

@@ -8,12 +8,12 @@ from contextlib import nullcontext
 import pytorch_lightning as pl
 
 from lmkit.errors.user_error import require_choice, require_count, require_list
+from lmkit.measures.model_spectra import MATRICES, has_transformed_logits, model_spectrum
 from lmkit.runs.observer import tell
 from lmkit.runs.spectrum_files import epoch_spectrum, write_spectrum
 from lmkit.spectra.measures import numbers
 from lmkit.training.context import RunCallback, data_of, model_of
 from lmkit.training.head_module import HeadModule
-from lmkit.training.model_spectrum import MATRICES, has_transformed_logits, model_spectrum
 
 
 class SpectrumCallback(RunCallback):

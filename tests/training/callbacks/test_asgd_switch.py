@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from lmkit.measures.perplexity import mean_nll
 from lmkit.training.callbacks.asgd_switch import STATE_KEY, AsgdSwitch, load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.triggers import AtEpoch, FromStart, Never, NonMonotone
@@ -34,7 +35,7 @@ def valid_ppl(run, state: dict) -> float:
     """Valid perplexity of these weights, the model's own put back."""
     own = weights(run.model)
     run.model.load_state_dict(state, strict=False)
-    ppl = math.exp(run.model.mean_nll(run.data.eval_batches("valid")))
+    ppl = math.exp(mean_nll(run.model, run.data.eval_batches("valid")))
     run.model.load_state_dict(own, strict=False)
     return ppl
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lmkit.data.epochs import Batch
 from lmkit.heads.chunked_nll import chunk_rows
-from lmkit.training.head_module import Predictor
+from lmkit.heads.predictor import Predictor
 
 BLOCK_MB = 64  # of one block's logits; no option, since it changes the last bits
 

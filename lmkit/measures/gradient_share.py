@@ -17,10 +17,10 @@ from torch.nn import functional as F
 from lmkit.data.epochs import Batch
 from lmkit.errors.user_error import UserError
 from lmkit.heads.head import Head
+from lmkit.heads.predictor import Predictor, exact_evaluation
+from lmkit.measures.contexts import ContextBlock, context_blocks
+from lmkit.measures.logit_update import logit_update
 from lmkit.spectra.bottleneck import GradientShares, orthonormal_basis
-from lmkit.training.context_blocks import ContextBlock, context_blocks
-from lmkit.training.head_module import Predictor, exact_evaluation
-from lmkit.training.logit_update import logit_update
 
 UPDATE_CONTEXTS = 2000  # at most, whose change by a step is looked at
 

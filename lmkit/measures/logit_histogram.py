@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lmkit.data.epochs import Batch
-from lmkit.training.head_module import HeadModule, exact_evaluation
+from lmkit.heads.predictor import Predictor, exact_evaluation
 
 CURVE_POINTS = 401
 _CHUNK = 2**22  # logits at once; float32 counts them exactly up to 2^24
@@ -42,7 +42,7 @@ class Logits(NamedTuple):
 
 
 def model_logits(
-    model: HeadModule, batches: Iterable[Batch], num_contexts: int, num_bins: int
+    model: Predictor, batches: Iterable[Batch], num_contexts: int, num_bins: int
 ) -> Logits:
     """The logits of the first `num_contexts` contexts, state carried from the first batch on.
 
@@ -70,7 +70,7 @@ def model_logits(
     )
 
 
-def _first_contexts(model: HeadModule, batches: Iterable[Batch], num_contexts: int) -> Tensor:
+def _first_contexts(model: Predictor, batches: Iterable[Batch], num_contexts: int) -> Tensor:
     parts, seen = [], 0
     for hidden_TBD, _ in model.head_inputs(batches):
         parts.append(hidden_TBD.flatten(0, 1))
@@ -80,7 +80,7 @@ def _first_contexts(model: HeadModule, batches: Iterable[Batch], num_contexts: i
     return torch.cat(parts)[:num_contexts]
 
 
-def _chunks(model: HeadModule, hidden_ND: Tensor) -> Iterator[Tensor]:
+def _chunks(model: Predictor, hidden_ND: Tensor) -> Iterator[Tensor]:
     """Logits (..., V) before the transform, of a few contexts at a time."""
     head = model.head
     rows = max(1, _CHUNK // (head.mixture.num_experts * len(head.decoder_bias)))

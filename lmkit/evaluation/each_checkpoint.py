@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from lmkit.data.epochs import EvalBatches
 from lmkit.evaluation.load import LoadedRun
+from lmkit.measures.gradient_share import Bottleneck
+from lmkit.measures.gradient_share import model_bottleneck as model_bottleneck
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
-from lmkit.training.gradient_bottleneck import Bottleneck
-from lmkit.training.gradient_bottleneck import model_bottleneck as model_bottleneck
 
 
 class MeasuredCheckpoint(NamedTuple):

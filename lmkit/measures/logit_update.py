@@ -26,8 +26,8 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 
 from lmkit.heads.head import Head
+from lmkit.measures.contexts import ContextBlock
 from lmkit.spectra.measures import measure
-from lmkit.training.context_blocks import ContextBlock
 
 PANEL = 4096  # columns that are converted to float64 at a time
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from lmkit.data.epochs import Batch
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.memory import require_memory
+from lmkit.heads.predictor import Predictor
+from lmkit.measures.memory import require_memory
 from lmkit.spectra.measures import EPSILONS
 from lmkit.spectra.ranks import press_tolerance
 from lmkit.spectra.robustness import (
@@ -29,7 +30,6 @@ from lmkit.spectra.separated import (
     separated_effective_rank,
     split_off,
 )
-from lmkit.training.head_module import HeadModule
 
 TRUE_RANK = 10
 # how many float64 matrices there are at the peak, LAPACK's workspace included
@@ -75,7 +75,7 @@ def num_steps(options: RobustnessOptions) -> int:
 
 
 def study(
-    model: HeadModule,
+    model: Predictor,
     batches: Iterable[Batch],
     num_contexts: int,
     options: RobustnessOptions,
@@ -122,7 +122,7 @@ def predicted_press_rank(num_contexts: int, num_words: int, c: float, tolerance:
     return predicted_rank(num_contexts, num_words, deviation, tolerance, TRUE_RANK)
 
 
-def first_rows(model: HeadModule, batches: Iterable[Batch], num_contexts: int) -> Tensor:
+def first_rows(model: Predictor, batches: Iterable[Batch], num_contexts: int) -> Tensor:
     """Log P of the first contexts, float32."""
     rows_NV = torch.empty(num_contexts, len(model.head.decoder_bias), device=model.device)
     seen = 0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +15,7 @@ from torch import Tensor
 
 from lmkit.data.epochs import Batch, EvalBatches
 from lmkit.data.tokenizer import Tokenizer
-from lmkit.data.windows import EvalWindows, columns
-from lmkit.evaluation.load import LoadedRun, load_run, of_running_text
-from lmkit.evaluation.pretrained import LoadedPretrained
-from lmkit.evaluation.stride_windows import StrideWindows
-from lmkit.runs.finished import FinishedRun
-from lmkit.training.head_module import Predictor, exact_evaluation
+from lmkit.heads.predictor import Predictor, exact_evaluation
 
 
 class NextWords(NamedTuple):
@@ -97,75 +91,3 @@ class TextReader(ABC):
         rows = zip(probs.tolist(), ranks.tolist(), words.tolist(), tops.tolist(), strict=True)
         for prob, rank, row_words, row_probs in rows:
             yield NextWords(prob, rank, list(zip(row_words, row_probs, strict=True)))
-
-
-class SplitReader(TextReader):
-    """A run's model that reads a split of its corpus, its state carried along.
-
-    Args:
-        run: of a language model.
-        split: train, valid or test.
-        top: how many of the likeliest words are given at each place.
-
-    Raises: UserError when the run is of something else.
-    """
-
-    def __init__(self, run: LoadedRun, split: str, top: int) -> None:
-        model, data = of_running_text(run)
-        super().__init__(model, data.corpus.tokens(split), top)
-        self.run, self.split = run, split
-        self.vocabulary = data.corpus.vocabulary
-        self.tokenizer = run.source.tokenizer_by(self.vocabulary)
-        self._length = data.eval_length  # words read at a time: changes the order of sums only
-
-    def of_another(self, run: FinishedRun) -> SplitReader:
-        """The same split read by the best model of another run, loaded as this one was."""
-        has_root = "root" in run.config()["data"]
-        data_root = self.run.config["data"].get("root") if has_root else None
-        other = load_run(run.folder.path, "best", data_root, torch.get_num_threads())
-        return SplitReader(other, self.split, self.top)
-
-    def reads_as(self, other: SplitReader) -> bool:
-        """Whether both read the same words by the same vocabulary."""
-        same_words = np.array_equal(self.tokens, other.tokens)
-        return self.vocabulary == other.vocabulary and same_words
-
-    @cached_property
-    def log_probs(self) -> np.ndarray:
-        """Log-probabilities (num_tokens - 1,) in nats of all words but the first, with a bar."""
-        shown = self.with_bar(self.windows(self.tokens), "words")
-        nlls = [nll_TB[:, 0].double().cpu() for nll_TB in self.model.token_nlls(shown)]
-        log_probs: np.ndarray = -torch.cat(nlls).numpy()
-        return log_probs
-
-    def windows(self, tokens: np.ndarray) -> EvalWindows:
-        return EvalWindows(columns(tokens, 1), self._length)
-
-    def with_bar(self, windows: EvalBatches, then: str) -> Iterator[Batch]:
-        return self.run.with_bar(windows, windows.num_targets, then)
-
-
-class PretrainedReader(TextReader):
-    """A pretrained model that reads its text in overlapping windows.
-
-    Args:
-        loaded: the model, with the text.
-        split: what the text is called.
-        top: how many of the likeliest tokens are given at each place.
-    """
-
-    def __init__(self, loaded: LoadedPretrained, split: str, top: int) -> None:
-        super().__init__(loaded.model, loaded.text.tokens, top)
-        self.loaded, self.split = loaded, split
-        names = loaded.text.vocabulary
-        padded = range(len(names), len(loaded.model.head.decoder_bias))  # rows without a token
-        self.vocabulary = (*names, *(f"<{index}>" for index in padded))
-        self.tokenizer = loaded.text.tokenizer_by(self.vocabulary)
-        if loaded.text.beginning is not None:
-            self.begins = (loaded.text.beginning,)
-
-    def windows(self, tokens: np.ndarray) -> StrideWindows:
-        return self.loaded.windows_of(tokens)
-
-    def with_bar(self, windows: EvalBatches, then: str) -> Iterator[Batch]:
-        return self.loaded.with_bar(windows, windows.num_targets, then)

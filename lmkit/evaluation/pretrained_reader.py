@@ -1,0 +1,38 @@
+"""A pretrained model that reads a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from lmkit.data.epochs import Batch, EvalBatches
+from lmkit.evaluation.pretrained import LoadedPretrained
+from lmkit.evaluation.stride_windows import StrideWindows
+from lmkit.measures.next_words import TextReader
+
+
+class PretrainedReader(TextReader):
+    """A pretrained model that reads its text in overlapping windows.
+
+    Args:
+        loaded: the model, with the text.
+        split: what the text is called.
+        top: how many of the likeliest tokens are given at each place.
+    """
+
+    def __init__(self, loaded: LoadedPretrained, split: str, top: int) -> None:
+        super().__init__(loaded.model, loaded.text.tokens, top)
+        self.loaded, self.split = loaded, split
+        names = loaded.text.vocabulary
+        padded = range(len(names), len(loaded.model.head.decoder_bias))  # rows without a token
+        self.vocabulary = (*names, *(f"<{index}>" for index in padded))
+        self.tokenizer = loaded.text.tokenizer_by(self.vocabulary)
+        if loaded.text.beginning is not None:
+            self.begins = (loaded.text.beginning,)
+
+    def windows(self, tokens: np.ndarray) -> StrideWindows:
+        return self.loaded.windows_of(tokens)
+
+    def with_bar(self, windows: EvalBatches, then: str) -> Iterator[Batch]:
+        return self.loaded.with_bar(windows, windows.num_targets, then)

@@ -1,0 +1,19 @@
+"""Numbers of a `Predictor`: of its predictions, its log P, its logits and their gradients.
+
+Its modules import torch, so each of them loads when it is first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from lmkit import modules_on_use
+
+if TYPE_CHECKING:  # what analyses use, for mypy
+    from lmkit.measures import gradient_share as gradient_share
+    from lmkit.measures import logit_histogram as logit_histogram
+    from lmkit.measures import model_spectra as model_spectra
+    from lmkit.measures import next_words as next_words
+    from lmkit.measures import perplexity as perplexity
+    from lmkit.measures import rank_robustness as rank_robustness
+    from lmkit.measures import word_vectors as word_vectors
+else:
+    __getattr__ = modules_on_use(__name__)

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+__all__ = ["load", "results"]
+
 # PyTorch's setting for large tensors in huge pages, read at its first allocation. A step allocates
 # the same tensors as the one before, and each page that the kernel hands out anew costs a fault:
 # measured a tenth to a fifth of a step on a CPU.
@@ -50,6 +52,10 @@ def __getattr__(name: str) -> Any:
     if name == "results":
         return modules_on_use("lmkit.runs")("rows").results
     raise AttributeError(f"module lmkit has no attribute {name}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]
 
 
 if os.environ["THP_MEM_ALLOC_ENABLE"] == "1":

@@ -30,6 +30,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lmkit.cli import options
 from lmkit.cli.command_line import options_first, searched_folders
+from lmkit.cli.help_text import help_text
 from lmkit.cli.interruption import ends_in_one_line, quiet_when_unread, stderr_file
 from lmkit.cli.one_line import first_line, in_one_line
 from lmkit.errors.user_error import UserError, did_you_mean, end_with
@@ -70,6 +71,9 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
             set_up_hydra()
             with ends_in_one_line(again), explained(config_name):
                 sys.argv[1:] = options_first(sys.argv[1:])
+                if {"--help", "-h"} & set(sys.argv[1:]):
+                    print(help_text(config_name, sys.argv[1:], CONFIGS))
+                    return
                 if config_name == "train":
                     folders = [CONFIGS, *searched_folders(sys.argv[1:])]
                     sys.argv[1:] = for_sweeper(sys.argv[1:], folders)

@@ -16,6 +16,7 @@ from lmkit.data.corpus import Corpus
 from lmkit.data.tokenizer import Tokenizer, Words
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.heads.predictor import exact_evaluation
+from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.finished import read_finished
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile, Row
@@ -40,6 +41,12 @@ class TrainedRun:
     config: dict[str, Any]
     metrics: list[Row]  # of metrics.csv; pandas.DataFrame(run.metrics) is a table
     result: Result
+
+    def __repr__(self) -> str:
+        parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        size = f"{parameters:,} parameters, {len(self.vocabulary):,} words"
+        ppl = perplexity_text(self.result.metrics["test_ppl"])
+        return f"<TrainedRun {self.folder.path}: {size}, test perplexity {ppl}>"
 
     def log_probs(self, text: str) -> Tensor:
         """log P of every word where each word of `text` stands: (N, V), nats, on the CPU.

@@ -32,6 +32,17 @@ def test_a_loaded_run_measures_what_it_measured(trained: Path):
     assert math.exp(nll) == pytest.approx(metrics["test_ppl"], rel=0.01)
 
 
+def test_a_loaded_run_is_shown_in_one_line_and_the_package_by_what_it_offers(trained: Path):
+    path = next(trained.glob("toy-*/"))
+    shown = repr(package.load(path))
+    assert shown.startswith(f"<TrainedRun {path}: ")
+    assert "40 words, test perplexity" in shown
+    assert "w1" not in shown
+    public = [name for name in dir(package) if not name.startswith("_")]
+    assert public == sorted(package.__all__)
+    assert {"load", "results"} <= set(public)
+
+
 def without_target(section: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in section.items() if key != "_target_"}
 

@@ -15,6 +15,7 @@ import pytest
 import pytorch_lightning as pl
 
 from lmkit.cli import describe, finetune, train
+from lmkit.cli import main as lmkit
 from lmkit.cli.analysis import run_analysis
 from lmkit.cli.entry import CONFIGS, compose, plain_config
 
@@ -109,17 +110,59 @@ def test_help_is_quick_and_names_the_choices(command, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"lmkit {command} ")
     lines = done.stdout.splitlines()
-    assert len(lines) < 160
+    assert len(lines) < 220
     assert not any(re.match("(conf|launches|runs)[/:]", line) for line in lines)
 
 
-def test_help_lists_every_group(tmp_path):
+def test_help_lists_every_group_that_train_can_use(tmp_path):
     shown = command_line("-m", "lmkit", "train", "--help", folder=tmp_path).stdout
-    groups = shown.partition("== Groups")[2].partition("== Options")[0]
+    groups = shown.partition("== Groups")[2].partition("== Options")[0].replace("\n  ", " ")
     listed = dict(line.split(": ", 1) for line in groups.splitlines()[1:] if line)
     folders = {str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*") if path.is_dir()}
-    assert listed.keys() == {f for f in folders if not f.startswith("hydra")}
+    of_others = {"analyses", "finetuning", "method", "reproduce", "size", "studies"}
+    usable = {folder for folder in folders - of_others if not folder.startswith("hydra")}
+    assert listed.keys() == usable | {"hydra/launcher"}
     assert "penn_mos" in listed["experiment"].split(", ")
+
+
+OWN_CUBE = "# The cube.\n_target_: outside.Power\npower: 3 # of the logits\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("train", ["experiment=wt2_gss", "callbacks=[default,gradient_bottleneck]"]),
+        ("train", ["--config-dir", "mine", "head/transform=cube"]),
+        ("train", ["--multirun", "seed=1,2"]),
+        ("describe", ["trunk=transformer", "optimizer=adamw", "schedule=cosine"]),
+        ("finetune", []),
+        ("evaluate", ["method=dynamic"]),
+        ("rank", []),
+        ("compare", []),
+        ("report", []),
+    ],
+)
+def test_help_says_what_each_option_means(command, arguments, tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine" / "head" / "transform").mkdir(parents=True)
+    (tmp_path / "mine" / "head" / "transform" / "cube.yaml").write_text(OWN_CUBE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["lmkit", command, *arguments, "--help"])
+    lmkit.main()
+    options = capsys.readouterr().out.partition("== Options")[2].splitlines()[1:]
+    assert len(options) > 4
+    assert max(map(len, options)) <= 100
+    unexplained = []
+    for line, before in zip(options, ["", *options], strict=False):
+        key = re.fullmatch(r" *([\w/]+):( .*)?", line)
+        if key and "#" not in line and not before.strip().startswith("#"):
+            unexplained.append(key[1])
+    plain = {"_target_", "name", "title", "short_title", "valid_tokens", "test_tokens", "runs_dir"}
+    of_sweep = {"sweep", "sample", "sample_seed", "retries", "axes"}
+    others = of_sweep if command == "finetune" else {"epoch", "decay_grid", "gradient_bottleneck"}
+    assert set(unexplained) <= plain | others
+    if "mine" in arguments:
+        assert "  # The cube.\n  transform:\n" in "\n".join(options)
+        assert "    power: 3 # of the logits" in options
 
 
 @pytest.mark.parametrize(

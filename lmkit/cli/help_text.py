@@ -1,0 +1,151 @@
+"""What `--help` shows of a command with Hydra: its groups, and its options with their meaning.
+
+An option means what the comment beside it says, or above it, in the file that sets its default.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from string import Template
+from typing import NamedTuple
+
+import hydra
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from lmkit.cli.command_line import searched_folders
+from lmkit.sweeps.axes import GROUP, read
+from lmkit.sweeps.quoting import search_path
+
+WIDTH = 100
+LAUNCHERS = "hydra/launcher"
+_KEY = re.compile(r"( *)([\w@/.-]+):(?: +|$)(.*)")
+
+
+class Meaning(NamedTuple):
+    """The comment on an option or section."""
+
+    above: tuple[str, ...]  # lines
+    beside: str
+
+
+def help_text(config_name: str, arguments: Sequence[str], configs: Path) -> str:
+    """The help of a command: its template with the groups and options that its line composes.
+
+    Args:
+        config_name: its primary configuration.
+        arguments: of the line, flags among them.
+        configs: the folder of lmkit's configurations.
+    """
+    folders = [*(folder.resolve() for folder in searched_folders(arguments)), configs]
+    primary = next(each for each in folders if (each / f"{config_name}.yaml").is_file())
+    overrides = [a for a in arguments if "=" in a and not a.startswith("-")]
+    single = [each for each in overrides if not read(each).is_sweep_override()]
+    with hydra.initialize_config_dir(str(primary), version_base="1.3"):
+        line = [search_path(folders), *single]
+        config = hydra.compose(config_name, line, return_hydra_config=True)
+    own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    # of a group with a list of choices Hydra says nothing
+    chosen: dict[str, object] = {str(key): None for key in own if _files(str(key), folders)}
+    chosen |= {str(group): choice for group, choice in config.hydra.runtime.choices.items()}
+    meanings = dict(_meanings(config_name, chosen, folders))
+    return Template(config.hydra.help.template).substitute(
+        APP_CONFIG_GROUPS="\n".join(_groups(chosen, folders)),
+        CONFIG="\n".join(_annotated(own, meanings)),
+    )
+
+
+def _groups(chosen: dict[str, object], folders: Sequence[Path]) -> Iterator[str]:
+    """A paragraph for each group that the command chooses from, with its choices."""
+    names = [group for group in chosen if not group.startswith("hydra/")]
+    if GROUP in names:
+        names.append(LAUNCHERS)
+    for group in sorted(names):
+        choices = sorted({file.stem for file in _files(group, folders)})
+        line = f"{group}: {', '.join(choices)}"
+        yield textwrap.fill(
+            line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+
+
+def _files(group: str, folders: Iterable[Path]) -> list[Path]:
+    return [file for folder in folders for file in sorted((folder / group).glob("*.yaml"))]
+
+
+def _meanings(
+    config_name: str, chosen: dict[str, object], folders: Sequence[Path]
+) -> Iterator[tuple[str, Meaning]]:
+    """Each option with its comment; of several the last counts."""
+    for group, choice in chosen.items():
+        section = group.replace("/", ".")
+        # the chosen one comes last; where it builds on another of the group, that has the comments
+        for file in sorted(_files(group, folders), key=lambda file: file.stem == choice):
+            yield from _comments(file, section)
+    yield from _of_primary(config_name, folders)
+
+
+def _of_primary(config_name: str, folders: Sequence[Path]) -> Iterator[tuple[str, Meaning]]:
+    """The comments of a command's own file, and of those that it begins with."""
+    for folder in folders:
+        file = folder / f"{config_name}.yaml"
+        if file.is_file():
+            defaults = yaml.safe_load(file.read_text("utf-8")).get("defaults", [])
+            for name in defaults:
+                if isinstance(name, str) and name != "_self_":
+                    yield from _of_primary(name.lstrip("/"), folders)
+            yield from _comments(file, "")
+            return
+
+
+def _comments(file: Path, section: str) -> Iterator[tuple[str, Meaning]]:
+    """The options of a file that have a comment; the first comment is that of its section.
+
+    Args:
+        section: where the file's options stand; "" for a command's own file.
+    """
+    path: list[tuple[int, str]] = [(-1, section)] if section else []
+    above: list[str] = []
+    is_first = True
+    for line in file.read_text("utf-8").splitlines():
+        text = line.strip()
+        if text.startswith("#"):
+            above.append(text.lstrip("# "))
+            continue
+        if is_first and above:
+            lines = tuple(each for each in above if not each.startswith("@package"))
+            if section:
+                yield section, Meaning(lines, "")
+            is_first, above = False, []
+        key = _KEY.fullmatch(line)
+        if key:
+            indent = len(key[1])
+            path = [each for each in path if each[0] < indent] + [(indent, key[2])]
+            beside = re.search(r"(?:^|\s)#\s*(.*)", key[3])
+            if above or beside:
+                option = ".".join(name for _, name in path)
+                yield option, Meaning(tuple(above), beside[1] if beside else "")
+        above = []
+
+
+def _annotated(config: DictConfig, meanings: dict[str, Meaning]) -> Iterator[str]:
+    """The configuration as YAML, with the comments on its options."""
+    path: list[tuple[int, str]] = []
+    for line in OmegaConf.to_yaml(config).splitlines():
+        key = _KEY.fullmatch(line)
+        if not key:
+            yield line
+            continue
+        indent = len(key[1])
+        path = [each for each in path if each[0] < indent] + [(indent, key[2])]
+        above, beside = meanings.get(".".join(name for _, name in path), Meaning((), ""))
+        commented = f"{line} # {beside}" if beside else line
+        if len(commented) > WIDTH:
+            above, commented = (*above, beside), line
+        before = f"{key[1]}# "
+        yield from textwrap.wrap(
+            " ".join(above), WIDTH, initial_indent=before, subsequent_indent=before
+        )
+        yield commented

@@ -32,7 +32,7 @@ def _map_large_tensors() -> None:
 def modules_on_use(package: str) -> Callable[[str], ModuleType]:
     """A `__getattr__` for a package whose modules load when they are first used (PEP 562).
 
-    `from lmkit import evaluation` then costs nothing, and `evaluation.load.load_run(...)` imports
+    `from lmkit import experiment` then costs nothing, and `experiment.load.load_run(...)` imports
     torch. So a command says at its top what it uses, and its --help does not wait for it.
     """
 
@@ -48,7 +48,7 @@ def modules_on_use(package: str) -> Callable[[str], ModuleType]:
 def __getattr__(name: str) -> Any:
     """`lmkit.load` and `lmkit.results`, for notebooks: imported when they are first used."""
     if name == "load":
-        return modules_on_use("lmkit.evaluation")("trained").load
+        return modules_on_use("lmkit.experiment")("trained").load
     if name == "results":
         return modules_on_use("lmkit.runs")("rows").results
     raise AttributeError(f"module lmkit has no attribute {name}")

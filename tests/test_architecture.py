@@ -24,7 +24,9 @@ CHAIN = (
     "heads",
     "measures",
     "training",
+    "experiment",
     "evaluation",
+    "pretrained",
     "analyses",
     "report",
 )
@@ -52,8 +54,8 @@ TORCH_FREE_MODULES = (
     "lmkit.data.toy",
     "lmkit.data.download",
     "lmkit.dialogue.corpus",
-    "lmkit.training.definition",
-    "lmkit.evaluation.full_run",
+    "lmkit.experiment.definition",
+    "lmkit.experiment.full_run",
 )
 # programs of their own, and what an analysis draws, which is imported with it
 SLOW = ("lmkit.cli.check_points", "lmkit.cli.count_flops", "lmkit.cli.analysis")
@@ -116,7 +118,7 @@ def test_imports_point_to_the_left(path):
 @pytest.mark.parametrize(
     ("source", "module"),
     [
-        ("from lmkit.training.run import Run", "lmkit.heads.head"),
+        ("from lmkit.experiment.run import Run", "lmkit.heads.head"),
         ("import lmkit.evaluation.cache as c", "lmkit.training.trainer"),
         ("from lmkit import analyses", "lmkit.measures.perplexity"),
         ("def f():\n    from lmkit.report.page import page", "lmkit.analyses.rank"),
@@ -125,7 +127,7 @@ def test_imports_point_to_the_left(path):
         ("if TYPE_CHECKING:\n    from lmkit.heads.head import Head", "lmkit.trunk.dropout"),
         ("from lmkit.cli.entry import entry_point", "lmkit.presentation.figures"),
         ("from lmkit.heads.head import Head", "lmkit.sweeps.check"),
-        ("from lmkit.tracking.live import WandbLogger", "lmkit.training.run"),
+        ("from lmkit.tracking.live import WandbLogger", "lmkit.experiment.run"),
         ("from lmkit.studies.fit import fit", "lmkit.report.page"),
         ("from lmkit.dialogue.scores import bleu", "lmkit.studies.fit"),
     ],

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from matplotlib.figure import Figure
 
-from lmkit import evaluation
+from lmkit import experiment, pretrained
 from lmkit.comparison.groups import Study
 from lmkit.comparison.published_runs import Published, nothing_published
 from lmkit.comparison.run_files import Files
@@ -58,7 +58,7 @@ class Analysis(ABC):
         return None
 
     @abstractmethod
-    def measure(self, run: evaluation.load.LoadedRun) -> Content:
+    def measure(self, run: experiment.load.LoadedRun) -> Content:
         """Measures one run; what it returns is stored in the run's folder.
 
         What JSON cannot hold, such as singular values, it writes into that folder itself.
@@ -67,7 +67,7 @@ class Analysis(ABC):
         """
 
     def measure_pretrained(
-        self, loaded: evaluation.pretrained.LoadedPretrained, text: str, folder: RunFolder
+        self, loaded: pretrained.loading.LoadedPretrained, text: str, folder: RunFolder
     ) -> Content:
         """Measures one pretrained model, for an analysis whose YAML has /pretrained in its
         defaults; what it returns is stored as what `measure` returns.

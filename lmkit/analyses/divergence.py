@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from lmkit import evaluation, measures
+from lmkit import experiment, measures
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.first_contexts import FirstContexts, of_all
 from lmkit.comparison.cells import spread_cell
@@ -37,7 +37,7 @@ class Divergence(Analysis):
     def __init__(self, *, split: str, contexts: int | str | None) -> None:
         self.first = FirstContexts(split, contexts, least=2)
 
-    def measure(self, run: evaluation.load.LoadedRun) -> Content:
+    def measure(self, run: experiment.load.LoadedRun) -> Content:
         windows, count, available = self.first.of(run)
         shown = run.with_bar(windows, count, "divergence")
         measured = measures.model_spectra.pairwise_divergence(run.model, shown, count)._asdict()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from lmkit import evaluation, measures
+from lmkit import experiment, measures
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import listed, partly_measured, spread_cell
 from lmkit.comparison.groups import Group, Study, spread_of
@@ -87,8 +87,8 @@ class Embeddings(Analysis):
             raise UserError(f"benchmarks must be a folder, but is {benchmarks!r}")
         self.benchmarks = None if benchmarks is None else Path(benchmarks).expanduser()
 
-    def measure(self, run: evaluation.load.LoadedRun) -> Content:
-        model, data = evaluation.load.of_running_text(run)
+    def measure(self, run: experiment.load.LoadedRun) -> Content:
+        model, data = experiment.load.of_running_text(run)
         words = data.corpus.vocabulary
         vectors_VE = measures.word_vectors.word_vectors(model.trunk)
         vocabulary = {word: index for index, word in enumerate(words)}

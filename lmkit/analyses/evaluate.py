@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from lmkit import evaluation, measures
+from lmkit import evaluation, experiment, measures
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.evaluations import EVALUATE, as_trained, evaluations, options_text
@@ -61,7 +61,7 @@ class Evaluate(Analysis):
         last = "_last" if self.checkpoint == "last" else ""
         return f"evaluate_{content['method']}_{content['split']}{last}"
 
-    def measure(self, run: evaluation.load.LoadedRun) -> Content:
+    def measure(self, run: experiment.load.LoadedRun) -> Content:
         evaluation.method.refuse_what_cannot(run, self.method.kind)
         method, search = self.method, None
         if self.search:

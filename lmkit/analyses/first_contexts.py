@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from lmkit import evaluation
+from lmkit import experiment
 from lmkit.errors.user_error import require_choice, require_count
 
 if TYPE_CHECKING:  # it brings torch
@@ -38,7 +38,7 @@ class FirstContexts:
             require_count("contexts", contexts, least)
             self.contexts = int(contexts)
 
-    def of(self, run: evaluation.load.LoadedRun) -> ChosenContexts:
+    def of(self, run: experiment.load.LoadedRun) -> ChosenContexts:
         """Those of a run's split; a line says where it has fewer than were asked for."""
         return self.among(run.data.eval_batches(self.split), f"the {self.split} split")
 

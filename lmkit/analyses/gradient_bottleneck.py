@@ -12,7 +12,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from lmkit import evaluation, measures
+from lmkit import evaluation, experiment, measures, pretrained
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.comparison.cells import spread_cell, unmeasured
@@ -59,7 +59,7 @@ class GradientBottleneck(Analysis):
     def __init__(self, *, split: str, contexts: int | None) -> None:
         self.first = FirstContexts(split, contexts)
 
-    def measure(self, run: evaluation.load.LoadedRun) -> Content:
+    def measure(self, run: experiment.load.LoadedRun) -> Content:
         windows, count, _ = self.first.of(run)
         checkpoints = []
         for measured in evaluation.each_checkpoint.at_each_checkpoint(run, windows, count):
@@ -73,7 +73,7 @@ class GradientBottleneck(Analysis):
         }
 
     def measure_pretrained(
-        self, loaded: evaluation.pretrained.LoadedPretrained, text: str, folder: RunFolder
+        self, loaded: pretrained.loading.LoadedPretrained, text: str, folder: RunFolder
     ) -> Content:
         windows, count, _ = self.first.among(loaded.windows, text)
         shown = loaded.with_bar(windows, count, "shares")

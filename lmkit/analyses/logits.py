@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmkit import evaluation, measures
+from lmkit import experiment, measures
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.groups import Group, Study
 from lmkit.comparison.run_files import Files
@@ -42,7 +42,7 @@ class Logits(Analysis):
         require_count("bins", bins)
         self.split, self.contexts, self.bins = split, contexts, bins
 
-    def measure(self, run: evaluation.load.LoadedRun) -> Content:
+    def measure(self, run: experiment.load.LoadedRun) -> Content:
         windows = run.data.eval_batches(self.split)
         count = min(self.contexts, windows.num_targets)
         shown = run.with_bar(windows, count, "histogram")

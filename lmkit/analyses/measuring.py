@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from lmkit import evaluation
+from lmkit import experiment
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.errors.user_error import UserError
 from lmkit.runs import analysis_files
@@ -53,9 +53,9 @@ def _measure(
     for place in (folder.analysis, folder.spectra):
         if place.is_dir() and not os.access(place, os.W_OK):
             raise UserError(f"{place} cannot be written: the result would be lost")
-    run = evaluation.load.load_run(folder.path, analysis.checkpoint, data_root, threads)
+    run = experiment.load.load_run(folder.path, analysis.checkpoint, data_root, threads)
     if not analysis.takes_dialogue:
-        evaluation.load.of_running_text(run)
+        experiment.load.of_running_text(run)
     content = analysis.measure(run)
     return write_analysis(
         folder, analysis, content, checkpoint=analysis.checkpoint, averaged=run.averaged

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmkit import evaluation
+from lmkit import pretrained
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.measuring import Measured, write_analysis
 from lmkit.errors.user_error import UserError, require_count, require_folder
@@ -50,9 +50,9 @@ class PretrainedSource:
         require_folder("out", out)
         self.window, self.stride, self.out = window, stride, Path(out)
         self.text_name, self.text = Path(text).name, _read(text)
-        self.checkpoints = evaluation.pretrained_checkpoints.find_checkpoints(hf, revision)
+        self.checkpoints = pretrained.hf_checkpoints.find_checkpoints(hf, revision)
 
-    def folder(self, checkpoint: evaluation.pretrained_checkpoints.Checkpoint) -> RunFolder:
+    def folder(self, checkpoint: pretrained.hf_checkpoints.Checkpoint) -> RunFolder:
         """Where what is measured of a model lies, in the layout of a run's folder."""
         return RunFolder(self.out / checkpoint.name)
 
@@ -100,13 +100,13 @@ def measure_pretrained(
 def _measure(
     analysis: Analysis,
     source: PretrainedSource,
-    checkpoint: evaluation.pretrained_checkpoints.Checkpoint,
+    checkpoint: pretrained.hf_checkpoints.Checkpoint,
     threads: int | None,
 ) -> Content:
     folder = source.folder(checkpoint)
     sha256 = hashlib.sha256(source.text.encode()).hexdigest()
     _refuse_another_text(analysis, folder, source.text_name, sha256)
-    loaded = evaluation.pretrained.load_pretrained(
+    loaded = pretrained.loading.load_pretrained(
         checkpoint,
         source.text,
         window=source.window,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lmkit import evaluation, measures
+from lmkit import evaluation, experiment, measures, pretrained
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.prediction_contexts import (
     Context,
@@ -91,7 +91,7 @@ class Predictions(Analysis):
         self.compared_with = None if compared_with is None else _one_run(compared_with)
         self._other: evaluation.split_reader.SplitReader | None = None  # of that run
 
-    def measure(self, run: evaluation.load.LoadedRun) -> Content:
+    def measure(self, run: experiment.load.LoadedRun) -> Content:
         reader = evaluation.split_reader.SplitReader(run, self.split, TOP)
         better, worse = self._margins(reader)
         content, expected = self._measured(reader, [*better, *worse])
@@ -106,9 +106,9 @@ class Predictions(Analysis):
         return content
 
     def measure_pretrained(
-        self, loaded: evaluation.pretrained.LoadedPretrained, text: str, folder: RunFolder
+        self, loaded: pretrained.loading.LoadedPretrained, text: str, folder: RunFolder
     ) -> Content:
-        reader = evaluation.pretrained_reader.PretrainedReader(loaded, text, TOP)
+        reader = pretrained.reader.PretrainedReader(loaded, text, TOP)
         return self._measured(reader, [])[0]
 
     def _measured(

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lmkit import evaluation, measures
+from lmkit import experiment, measures
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.comparison.groups import Study
@@ -73,7 +73,7 @@ class PressRobustness(Analysis):
         self.noise, self.seed = list(noise), seed
         self.checkpoint = checkpoint
 
-    def measure(self, run: evaluation.load.LoadedRun) -> Content:
+    def measure(self, run: experiment.load.LoadedRun) -> Content:
         windows, count, _ = self.first.of(run)
         options = measures.rank_robustness.RobustnessOptions(
             self.factorisation, self.round_trips, self.noise, self.seed

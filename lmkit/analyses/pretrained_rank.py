@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lmkit import evaluation, measures
+from lmkit import measures, pretrained
 from lmkit.analyses import decoder_rank
 from lmkit.analyses.analysis import Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
@@ -18,7 +18,7 @@ from lmkit.runs.spectrum_files import measured_stem, write_spectrum
 
 
 def measure_rank(
-    loaded: evaluation.pretrained.LoadedPretrained,
+    loaded: pretrained.loading.LoadedPretrained,
     text: str,
     folder: RunFolder,
     first: FirstContexts,
@@ -33,7 +33,7 @@ def measure_rank(
         matrix: log_probs or transformed_logits.
     """
     windows, count, available = first.among(loaded.windows, text)
-    statistics = evaluation.pretrained_statistics.TextStatistics(loaded.model.head)
+    statistics = pretrained.text_statistics.TextStatistics(loaded.model.head)
     shown = loaded.with_bar(windows, count, "singular values")
     spectrum = measures.model_spectra.fitting_spectrum(
         loaded.model, shown, count, matrix, statistics.add

@@ -11,7 +11,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from lmkit import evaluation, measures
+from lmkit import experiment, measures, pretrained
 from lmkit.analyses import decoder_rank, pretrained_rank
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts, of_all
@@ -78,7 +78,7 @@ class Rank(Analysis):
         self.first = FirstContexts(split, contexts, least=2)
         self.matrix, self.checkpoint = matrix, checkpoint
 
-    def measure(self, run: evaluation.load.LoadedRun) -> Content:
+    def measure(self, run: experiment.load.LoadedRun) -> Content:
         windows, count, available = self.first.of(run)
         shown = run.with_bar(windows, count, "singular values")
         spectra = measures.model_spectra.run_spectra(run.model, shown, count, self.matrix)
@@ -98,7 +98,7 @@ class Rank(Analysis):
         )
 
     def measure_pretrained(
-        self, loaded: evaluation.pretrained.LoadedPretrained, text: str, folder: RunFolder
+        self, loaded: pretrained.loading.LoadedPretrained, text: str, folder: RunFolder
     ) -> Content:
         return pretrained_rank.measure_rank(loaded, text, folder, self.first, self.matrix)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lmkit import evaluation
+from lmkit import evaluation, experiment
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import listed
 from lmkit.comparison.groups import Study
@@ -54,8 +54,8 @@ class Samples(Analysis):
         self.prompt, self.num_texts, self.length = prompt, texts, length
         self.temperature, self.top_k, self.seed = temperature, top_k, seed
 
-    def measure(self, run: evaluation.load.LoadedRun) -> Content:
-        model, data = evaluation.load.of_running_text(run)
+    def measure(self, run: experiment.load.LoadedRun) -> Content:
+        model, data = experiment.load.of_running_text(run)
         tokenizer = run.source.tokenizer_by(data.corpus.vocabulary)
         # the start of a sentence comes after the end of another
         start: list[int] = []

@@ -18,13 +18,13 @@ import torch
 from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.conclusion import Conclusion
+from lmkit.experiment.build import build_data, require_fit
+from lmkit.experiment.conclusion import Conclusion
+from lmkit.experiment.definition import define
+from lmkit.experiment.make import make
+from lmkit.experiment.run import check_model, check_without_model
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import identity
-from lmkit.training.build import build_data, require_fit
-from lmkit.training.definition import define
-from lmkit.training.make import make
-from lmkit.training.run import check_model, check_without_model
 
 Config = dict[str, Any]
 _Made = TypeVar("_Made")

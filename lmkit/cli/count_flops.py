@@ -16,8 +16,8 @@ import torch
 
 from lmkit.data.corpus import TextSplits
 from lmkit.errors.user_error import UserError
-from lmkit.training.make import make
-from lmkit.training.model_size import model_without_weights, parts, total
+from lmkit.experiment.make import make
+from lmkit.experiment.model_size import model_without_weights, parts, total
 
 _SIDE = 1024  # of the timed matrices
 _TIMED_S = 0.3

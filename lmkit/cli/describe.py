@@ -1,7 +1,7 @@
 """Shows what would be trained, without training: `lmkit describe experiment=NAME`.
 
 It shows each part's parameters, trainable and in all, their bytes, and the FLOPs of its matrix
-products for one token, forward and with the backward pass (lmkit/training/model_size.py has the
+products for one token, forward and with the backward pass (lmkit/experiment/model_size.py has the
 formulas). The corpus is read for the size of its vocabulary; the model's weights take no memory.
 """
 
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 from rich.console import Console
 
-from lmkit import training
+from lmkit import experiment
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.data.corpus import Corpus, Sizes
 from lmkit.presentation.tables import Row, Table, key_values, number, plain_table
 from lmkit.presentation.terminal import to_terminal
 
 if TYPE_CHECKING:  # it imports torch, which --help must not wait for
-    from lmkit.training.model_size import Part
+    from lmkit.experiment.model_size import Part
 
 HEAD = ("head", "head.mixture", "head.transform")
 CHOICES = ("trunk", *HEAD, "objective", "optimizer", "schedule", "trigger")
@@ -33,17 +33,17 @@ forward and backward. Gates, dropout, transforms and softmax are left out."""
 def main(config: DictConfig) -> None:
     """Builds the model on the meta device and prints two tables."""
     plain = plain_config(config)
-    make = training.make.make
+    make = experiment.make.make
     make(plain["trigger"], "trigger")
     source: Corpus = make(plain["data"], "data", Corpus)
-    if plain["module"].get("_target_") != training.model_size.LANGUAGE_MODEL:
-        training.build.require_fit(plain, source)
+    if plain["module"].get("_target_") != experiment.model_size.LANGUAGE_MODEL:
+        experiment.build.require_fit(plain, source)
     corpus: Sizes = source.sizes()
-    model = training.model_size.model_without_weights(plain, corpus.num_words)
-    sizes = training.model_size.parts(model)
+    model = experiment.model_size.model_without_weights(plain, corpus.num_words)
+    sizes = experiment.model_size.parts(model)
     console = Console()
     console.print(to_terminal(configuration_table(plain, corpus, source.unit)))
-    console.print(to_terminal(size_table([*sizes, training.model_size.total(sizes)])))
+    console.print(to_terminal(size_table([*sizes, experiment.model_size.total(sizes)])))
     console.print(LEGEND, style="dim")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from lmkit import evaluation, training
+from lmkit import experiment
 from lmkit.cli.entry import (
     command_line,
     composed_apart,
@@ -33,7 +33,7 @@ def main(config: DictConfig) -> float:
     Returns: the best valid perplexity, for sweepers that search.
     """
     command = {"command": command_line("finetune")}
-    run = evaluation.full_run.run(run_config(plain_config(config)) | command)
+    run = experiment.full_run.run(run_config(plain_config(config)) | command)
     return float(run.read_result().metrics["valid_ppl"])
 
 
@@ -58,7 +58,7 @@ def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:
     }
     if plain["seed"] is not None:
         changes["seed"] = plain["seed"]
-    config: dict[str, Any] = training.finetuning.finetuning_config(
+    config: dict[str, Any] = experiment.finetuning.finetuning_config(
         start, changes, plain["lr"], plain["data_root"]
     )
     _require_lasting_schedule(config)

@@ -8,7 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from lmkit import evaluation
+from lmkit import experiment
 from lmkit.cli.entry import command_line, entry_point, plain_config
 from lmkit.cli.interruption import AGAIN
 from lmkit.errors.user_error import UserError
@@ -36,5 +36,5 @@ def main(config: DictConfig) -> float:
     plain = plain_config(config)
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)
     plain["command"] = command_line("train")  # which trains the run anew
-    metrics: dict[str, Any] = evaluation.full_run.run(plain).read_result().metrics
+    metrics: dict[str, Any] = experiment.full_run.run(plain).read_result().metrics
     return float(metrics["valid_ppl"])

@@ -17,7 +17,7 @@ from lmkit.dialogue.corpus import EOS_ID, UNK_ID
 from lmkit.dialogue.module import DialogueModel
 from lmkit.dialogue.seq2seq import State
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.load import LoadedRun
+from lmkit.experiment.load import LoadedRun
 from lmkit.heads.predictor import exact_evaluation, to_device
 from lmkit.measures.perplexity import mean_nll, safe_exp
 from lmkit.presentation.progress import progress_bar

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from lmkit import evaluation
+from lmkit import experiment
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import MEAN_SD, spread_cell
 from lmkit.comparison.groups import Group, Study, spread_of
@@ -109,7 +109,7 @@ class Responses(Analysis):
         wanted = {"schema_version": self.schema_version, **self._made_of(folder)}
         return content if {key: content.get(key) for key in wanted} == wanted else None
 
-    def measure(self, run: evaluation.load.LoadedRun) -> Content:
+    def measure(self, run: experiment.load.LoadedRun) -> Content:
         # brings torch, which the report does without
         from lmkit.dialogue.beam import BeamSearch, answer, evenly
 

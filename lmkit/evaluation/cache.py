@@ -27,8 +27,8 @@ from torch import Tensor
 from lmkit.data.epochs import Batch
 from lmkit.data.windows import EvalWindows
 from lmkit.errors.user_error import require_count, require_positive, require_rate
-from lmkit.evaluation.load import LoadedRun
 from lmkit.evaluation.method import Method, Point, one_column
+from lmkit.experiment.load import LoadedRun
 from lmkit.heads.predictor import exact_evaluation
 from lmkit.measures.perplexity import Perplexity, as_perplexity
 from lmkit.training.head_module import HeadModule

@@ -40,8 +40,8 @@ from lmkit.evaluation.gradient_statistics import (
     stored_statistics,
     trainable,
 )
-from lmkit.evaluation.load import LoadedRun, of_running_text
 from lmkit.evaluation.method import Method, Point, one_column
+from lmkit.experiment.load import LoadedRun, of_running_text
 from lmkit.measures.perplexity import Perplexity, as_perplexity
 from lmkit.training.language_model import LanguageModel
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lmkit.data.epochs import EvalBatches
-from lmkit.evaluation.load import LoadedRun
+from lmkit.experiment.load import LoadedRun
 from lmkit.measures.gradient_share import Bottleneck
 from lmkit.measures.gradient_share import model_bottleneck as model_bottleneck
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lmkit.data.windows import EvalWindows, Window, columns
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.load import LoadedRun, of_running_text
+from lmkit.experiment.load import LoadedRun, of_running_text
 from lmkit.heads.predictor import exact_evaluation, to_device
 from lmkit.training.checkpoint_files import read_tensors, weights_sha256, write_tensors
 from lmkit.training.language_model import LanguageModel

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 from lmkit.data.windows import EvalWindows, columns
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.load import LoadedRun, of_running_text
+from lmkit.experiment.load import LoadedRun, of_running_text
 from lmkit.measures.perplexity import Perplexity
 
 

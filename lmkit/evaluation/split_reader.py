@@ -10,7 +10,7 @@ import torch
 
 from lmkit.data.epochs import Batch, EvalBatches
 from lmkit.data.windows import EvalWindows, columns
-from lmkit.evaluation.load import LoadedRun, load_run, of_running_text
+from lmkit.experiment.load import LoadedRun, load_run, of_running_text
 from lmkit.measures.next_words import TextReader
 from lmkit.runs.finished import FinishedRun
 

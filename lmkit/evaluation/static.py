@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lmkit.evaluation.load import LoadedRun
 from lmkit.evaluation.method import Method
+from lmkit.experiment.load import LoadedRun
 from lmkit.measures.perplexity import Perplexity, perplexity
 
 

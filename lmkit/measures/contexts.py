@@ -1,4 +1,4 @@
-"""The first contexts of a text, in blocks whose logits take a fixed amount of memory.
+"""The contexts of a text: in blocks whose logits take a fixed amount of memory, or with a bar.
 
 Shapes: N contexts, n of them in a block, D trunk output.
 """
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from lmkit.data.epochs import Batch
 from lmkit.heads.chunked_nll import chunk_rows
-from lmkit.heads.predictor import Predictor
+from lmkit.heads.predictor import AnyBatch, Predictor
+from lmkit.presentation.progress import progress_bar
 
 BLOCK_MB = 64  # of one block's logits; no option, since it changes the last bits
 
@@ -41,3 +42,17 @@ def context_blocks(
             yield ContextBlock(hidden_nD.unsqueeze(0), targets_n.unsqueeze(0))
         if seen == num_contexts:
             return
+
+
+def with_bar(
+    name: str, batches: Iterable[AnyBatch], contexts: int, then: str
+) -> Iterator[AnyBatch]:
+    """The batches, with a bar named `name` over their contexts; `then` follows the last of them."""
+    with progress_bar() as progress:
+        task = progress.add_task(f"{name}: contexts", total=contexts)
+        for batch in batches:
+            left = progress.tasks[task].remaining or 0
+            progress.advance(task, min(batch.targets_TB.numel(), left))
+            if progress.finished:
+                progress.update(task, description=f"{name}: {then}")
+            yield batch

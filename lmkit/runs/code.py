@@ -12,6 +12,7 @@ _ROOMS = (
     "data",
     "dialogue",
     "evaluation",
+    "experiment",
     "heads",
     "kernels",
     "measures",

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from lmkit.errors.misfit import misfit
 from lmkit.errors.user_error import (
     UserError,
     require_at_least,
@@ -16,7 +17,6 @@ from lmkit.errors.user_error import (
     require_rate,
 )
 from lmkit.heads.head import Head
-from lmkit.training.misfit import misfit
 
 Named = tuple[str, nn.Parameter]  # a parameter and its name
 

@@ -23,7 +23,6 @@ from lmkit.errors.user_error import (
     require_count,
     require_flag,
 )
-from lmkit.training.definition import ACCELERATORS
 
 PRECISIONS = ("32-true", "tf32", "bf16-mixed")
 
@@ -114,7 +113,6 @@ def check_options(options: Mapping[str, Any]) -> None:
             near = did_you_mean(name, sorted(known - _ELSEWHERE.keys()))
             raise UserError(f"there is no option trainer.{name}{near}")
     require_choice("trainer.precision", options.get("precision", "32-true"), PRECISIONS)
-    require_choice("trainer.accelerator", options.get("accelerator", "auto"), ACCELERATORS)
     devices, limit = options.get("devices", 1), options.get("limit_train_batches")
     if devices != 1:
         raise UserError(f"trainer.devices must be 1: a run is one process, not {devices!r}")

@@ -21,13 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.data.epochs import Batch
-from lmkit.evaluation.pretrained_statistics import TextStatistics
-from lmkit.evaluation.stride_windows import StrideWindow
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import SingleContext
 from lmkit.heads.predictor import HeadInput, Predictor
 from lmkit.heads.transforms import Identity
 from lmkit.measures.model_spectra import model_spectrum, weight_spectrum
+from lmkit.pretrained.stride_windows import StrideWindow
+from lmkit.pretrained.text_statistics import TextStatistics
 
 WINDOW = 512  # contexts
 

@@ -37,13 +37,13 @@ from rich.console import Console
 from lmkit.cli.entry import compose, plain_config
 from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
+from lmkit.experiment.build import build_data, build_model
+from lmkit.experiment.make import make
 from lmkit.presentation.tables import Column, Table, number, whole, word
 from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.folder import RunFolder
-from lmkit.training.build import build_data, build_model
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.language_model import LanguageModel
-from lmkit.training.make import make
 
 EXPERIMENTS = ("penn_softmax", "penn_gss", "penn_lms_plif", "penn_mos")
 NUM_WORDS, TOKENS = 10_000, {"train": 929_589, "valid": 73_760, "test": 82_430}

@@ -13,7 +13,7 @@ import pytest
 
 from lmkit.analyses.gradient_bottleneck import logged_epochs
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.trained import load
+from lmkit.experiment.trained import load
 from lmkit.runs.folder import RunFolder
 from tests.claims.conftest import TINY, Lmkit
 
@@ -75,7 +75,7 @@ def test_a_refused_input_leaves_nothing_behind(
     [
         ("module=language_model,dialogue", TEXT),
         ("windows=bptt,dialogue", TEXT),
-        ("conclusion._target_=builtins.dict", "must be a lmkit.evaluation.conclusion.Conclusion"),
+        ("conclusion._target_=builtins.dict", "must be a lmkit.experiment.conclusion.Conclusion"),
     ],
 )
 def test_a_point_whose_parts_do_not_fit_is_named(refused, tmp_path, axis, expected):

@@ -143,7 +143,7 @@ def test_a_run_that_a_callback_ended_is_concluded_after_a_kill(lmkit, runs, monk
         raise RuntimeError("killed")
 
     with monkeypatch.context() as within:
-        within.setattr("lmkit.evaluation.conclusion.Conclusion.conclude", killed)
+        within.setattr("lmkit.experiment.conclusion.Conclusion.conclude", killed)
         with pytest.raises(RuntimeError, match="killed"):
             lmkit("train", *EARLY)
     assert [run.state() for run in runs()] == ["unfinished"]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lmkit.cli.entry import CONFIGS, compose, plain_config
-from lmkit.training.build import build_model
+from lmkit.experiment.build import build_model
 from tests.claims.conftest import TINY, typed_in
 
 SMALL = ("trunk.hidden_dim=8", "trunk.num_heads=2", "trunk.memory=30", "optimizer.lr=0.02")

@@ -12,11 +12,11 @@ from hydra.errors import ConfigCompositionException
 
 from lmkit.cli.entry import CONFIGS, compose, plain_config
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.build import build_model
+from lmkit.experiment.make import make
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
-from lmkit.training.build import build_model
 from lmkit.training.language_model import LanguageModel
-from lmkit.training.make import make
 
 CORPORA = {"penn": ("penn", 10_000), "wt2": ("wikitext-2", 33_278)}
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from lmkit.cli.entry import compose, plain_config
+from lmkit.experiment.build import build_model
 from lmkit.heads.adversarial import AdversarialHead
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.spectrum_control import SpectrumControl
-from lmkit.training.build import build_model
 from lmkit.training.language_model import LanguageModel
 
 

@@ -13,7 +13,7 @@ from lmkit.cli.entry import CONFIGS, compose, create, plain_config
 from lmkit.evaluation.dynamic import Rates
 from lmkit.evaluation.gradient_statistics import GradientStatistics, trainable
 from lmkit.evaluation.method import Method
-from lmkit.training.build import build_model
+from lmkit.experiment.build import build_model
 
 METHODS = sorted(path.stem for path in (CONFIGS / "method").glob("*.yaml"))
 

@@ -26,9 +26,7 @@ def saved_pairs(place: Path, folder: Path) -> str:  # noqa: F811
 
 
 def of(folder: Path, tokenizer: str, **options: object) -> TextCorpus:  # noqa: F811
-    return TextCorpus(
-        "mine", str(folder), ".", tokenizer="hf", tokenizer_of=tokenizer, **options
-    )
+    return TextCorpus("mine", str(folder), ".", tokenizer="hf", tokenizer_of=tokenizer, **options)
 
 
 @pytest.mark.parametrize("train_tokens", [None, 50])

@@ -12,7 +12,7 @@ from lmkit.cli.entry import compose, plain_config
 from lmkit.dialogue.batches import PairsDataModule
 from lmkit.dialogue.corpus import DialogueCorpus
 from lmkit.dialogue.module import DialogueModel
-from lmkit.training.build import build_data, build_model
+from lmkit.experiment.build import build_data, build_model
 
 TEXTS = {
     "train": [

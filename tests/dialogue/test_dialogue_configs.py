@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from lmkit.cli.entry import compose, plain_config
+from lmkit.experiment.build import build_model
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
-from lmkit.training.build import build_model
 
 MIXTURES = {"softmax": SingleContext, "moc": MixtureOfContexts, "mos": MixtureOfSoftmaxes}
 

@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.build import build_model
 from lmkit.measures.perplexity import mean_nll
-from lmkit.training.build import build_model
 from tests.dialogue.conftest import MIXTURES, config, data_module
 
 

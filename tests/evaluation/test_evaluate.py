@@ -11,8 +11,8 @@ from lmkit.analyses.analysis import Analysis
 from lmkit.analyses.measuring import measure_runs
 from lmkit.cli.entry import compose, create, plain_config
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.load import load_run
 from lmkit.evaluation.method import refuse_what_cannot
+from lmkit.experiment.load import load_run
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 from lmkit.training.checkpoint_files import write_tensors

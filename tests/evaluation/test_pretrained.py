@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from lmkit.cli.main import main
-from lmkit.evaluation.pretrained import TokenizedText, load_pretrained
-from lmkit.evaluation.pretrained_checkpoints import find_checkpoints
-from lmkit.evaluation.stride_windows import StrideWindows
+from lmkit.pretrained.hf_checkpoints import find_checkpoints
+from lmkit.pretrained.loading import TokenizedText, load_pretrained
+from lmkit.pretrained.stride_windows import StrideWindows
 from lmkit.runs.checksums import checked_json, parse_json
 from lmkit.runs.spectrum_files import read_spectrum
 from lmkit.spectra.cosine import CosineAccumulator

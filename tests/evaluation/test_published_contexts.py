@@ -10,8 +10,8 @@ import pytest
 from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
 from lmkit.comparison.published import published_section
-from lmkit.evaluation import conclusion
-from lmkit.evaluation.full_run import run
+from lmkit.experiment import conclusion
+from lmkit.experiment.full_run import run
 from lmkit.runs.folder import RunFolder
 
 TINY = (

@@ -12,12 +12,12 @@ from torch.nn import functional as F
 
 from lmkit.data.windows import EvalWindows
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.model_size import parts
 from lmkit.heads.head import Head
 from lmkit.heads.low_rank import nearest_factors
 from lmkit.heads.mixtures import SingleContext
 from lmkit.heads.transforms import Identity
 from lmkit.measures.model_spectra import model_spectrum
-from lmkit.training.model_size import parts
 from lmkit.trunk.awd_lstm import AWDLSTM
 from tests.heads.conftest import MIXTURES, TRANSFORMS, D, E, V
 from tests.language_models import head_parts, language_model

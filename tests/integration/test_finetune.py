@@ -17,7 +17,7 @@ from lmkit.analyses.rank import Rank
 from lmkit.cli import finetune
 from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.load import load_run
+from lmkit.experiment.load import load_run
 from lmkit.measures.perplexity import perplexity
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
@@ -38,7 +38,7 @@ def composed(start: RunFolder, *overrides: str) -> dict:
 
 
 def finetuned(start: RunFolder, *overrides: str) -> RunFolder:
-    from lmkit.evaluation.full_run import run
+    from lmkit.experiment.full_run import run
 
     return run(composed(start, *overrides))
 
@@ -119,7 +119,7 @@ def found_identity(folder: RunFolder) -> str:
 
 
 def test_its_identity_is_of_the_first_run_and_the_options(first, toy_run, tmp_path):
-    from lmkit.training.definition import define
+    from lmkit.experiment.definition import define
 
     def digest(folder: RunFolder, *overrides: str) -> str:
         return define(composed(folder, *overrides)).identity.digest
@@ -189,7 +189,7 @@ def test_an_unfinished_run_is_refused(first, monkeypatch, capsys):
 
 
 def test_weights_that_change_under_way_are_refused(first):
-    from lmkit.evaluation.full_run import run
+    from lmkit.experiment.full_run import run
 
     config = composed(first)
     content = load_checkpoint(first.best)

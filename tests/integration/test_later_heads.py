@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmkit.evaluation.load import load_run
+from lmkit.experiment.load import load_run
 from lmkit.runs.metrics import MetricsFile
 from tests.forked import typed
 

@@ -12,7 +12,7 @@ from lmkit.analyses.analysis import Content, MeasuredRun
 from lmkit.analyses.press_robustness import PressRobustness
 from lmkit.comparison.published import published_robustness
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.load import load_run
+from lmkit.experiment.load import load_run
 from lmkit.measures.rank_robustness import (
     Noisy,
     Robustness,

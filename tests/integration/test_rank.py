@@ -18,7 +18,7 @@ from lmkit.cli import analysis
 from lmkit.cli.finetune import published_config
 from lmkit.comparison.published import published_run
 from lmkit.comparison.published_runs import Published, published_of_runs
-from lmkit.evaluation.load import load_run
+from lmkit.experiment.load import load_run
 from lmkit.measures.model_spectra import model_spectrum
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs

@@ -11,12 +11,12 @@ import yaml
 from hydra.core.global_hydra import GlobalHydra
 
 from lmkit.cli import entry as cli
+from lmkit.experiment.make import make
 from lmkit.runs.identity import identity
 from lmkit.runs.names import name_with_head
 from lmkit.sweeps import axes
 from lmkit.sweeps.check import check
 from lmkit.sweeps.points import Composer
-from lmkit.training.make import make
 
 FOLDER = cli.CONFIGS / axes.GROUP
 NUM_RUNS = {

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from lmkit.experiment.model_size import Part, parts, total
 from lmkit.heads.head import Head
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import Mixture, MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
@@ -17,7 +18,6 @@ from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.spectrum_control import SpectrumControl
 from lmkit.heads.transforms import Identity, PiecewiseLinear
 from lmkit.training.language_model import LanguageModel
-from lmkit.training.model_size import Part, parts, total
 from lmkit.trunk.awd_lstm import AWDLSTM
 from lmkit.trunk.transformer import Transformer
 from tests.language_models import head_parts, language_model

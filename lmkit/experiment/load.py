@@ -11,15 +11,15 @@ import torch
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import DataModule, WindowsDataModule
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.build import build_data, build_model
+from lmkit.experiment.make import make
 from lmkit.heads.predictor import AnyBatch
-from lmkit.presentation.progress import progress_bar
+from lmkit.measures.contexts import with_bar
 from lmkit.runs.folder import RunFolder
-from lmkit.training.build import build_data, build_model
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.head_module import HeadModule
 from lmkit.training.language_model import LanguageModel
-from lmkit.training.make import make
 
 
 class LoadedRun(NamedTuple):
@@ -35,20 +35,6 @@ class LoadedRun(NamedTuple):
     def with_bar(self, batches: Iterable[AnyBatch], contexts: int, then: str) -> Iterator[AnyBatch]:
         """The batches, with a bar over their contexts; `then` is what follows the last of them."""
         return with_bar(self.folder.path.name, batches, contexts, then)
-
-
-def with_bar(
-    name: str, batches: Iterable[AnyBatch], contexts: int, then: str
-) -> Iterator[AnyBatch]:
-    """The batches, with a bar named `name` over their contexts; `then` follows the last of them."""
-    with progress_bar() as progress:
-        task = progress.add_task(f"{name}: contexts", total=contexts)
-        for batch in batches:
-            left = progress.tasks[task].remaining or 0
-            progress.advance(task, min(batch.targets_TB.numel(), left))
-            if progress.finished:
-                progress.update(task, description=f"{name}: {then}")
-            yield batch
 
 
 def of_running_text(run: LoadedRun) -> tuple[LanguageModel, WindowsDataModule]:

@@ -14,19 +14,22 @@ from pytorch_lightning.loggers import Logger
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import DataModule
 from lmkit.errors.user_error import UserError
-from lmkit.runs.leave import Leave
-from lmkit.runs.lock import RunLock
-from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.names import RunNames, family_of, head_name, name_of, place_of
-from lmkit.runs.observer import tell
-from lmkit.runs.train_log import TrainLog
-from lmkit.training.build import (
+from lmkit.experiment.build import (
     build_callbacks,
     build_data,
     build_loggers,
     build_model,
     require_fit,
 )
+from lmkit.experiment.definition import RunDefinition
+from lmkit.experiment.finetuning import start_from
+from lmkit.experiment.make import make
+from lmkit.runs.leave import Leave
+from lmkit.runs.lock import RunLock
+from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.names import RunNames, family_of, head_name, name_of, place_of
+from lmkit.runs.observer import tell
+from lmkit.runs.train_log import TrainLog
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch, load_evaluated_weights
 from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.callbacks.metrics_logger import MetricsLogger
@@ -35,10 +38,7 @@ from lmkit.training.callbacks.stopping import Stopping
 from lmkit.training.callbacks.training_log import TrainingLog
 from lmkit.training.checkpoint_files import AtomicCheckpointIO, load_checkpoint
 from lmkit.training.context import RunCallback, RunContext
-from lmkit.training.definition import RunDefinition
-from lmkit.training.finetuning import start_from
 from lmkit.training.head_module import HeadModule
-from lmkit.training.make import make
 from lmkit.training.trainer import Trainer, check_options
 from lmkit.training.triggers import Trigger
 

@@ -32,11 +32,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torch import nn
 
-from lmkit import training
+from lmkit import experiment
+from lmkit.experiment.make import Section
+from lmkit.experiment.parts import ModelParts, parts_without_weights
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import MixtureOfContexts
-from lmkit.training.make import Section
-from lmkit.training.parts import ModelParts, parts_without_weights
 from lmkit.trunk.trunk import Trunk
 
 if TYPE_CHECKING:  # it imports Lightning
@@ -66,7 +66,7 @@ def model_without_weights(config: Section, num_words: int) -> HeadModule | Model
     """
     if config["module"].get("_target_") == LANGUAGE_MODEL:
         return parts_without_weights(config, num_words)
-    return training.build.model_without_weights(config, num_words)
+    return experiment.build.model_without_weights(config, num_words)
 
 
 def parts(model: HeadModule | ModelParts) -> list[Part]:

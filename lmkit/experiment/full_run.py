@@ -11,17 +11,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from lmkit import evaluation, training
+from lmkit import experiment
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.closing_table import show
+from lmkit.experiment.closing_table import show
+from lmkit.experiment.definition import RunDefinition, define
+from lmkit.experiment.make import make
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.leave import Leave
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.retention import drop_surplus, require_last
 from lmkit.runs.tidy import locks_beside, tidy
-from lmkit.training.definition import RunDefinition, define
-from lmkit.training.make import make
 
 _Restore = Callable[[RunFolder, Callable[[], None]], None]  # it is handed the lock's check
 
@@ -75,8 +75,8 @@ def _train_and_conclude(defined: RunDefinition) -> None:
         require_last(folder)
     if sys.stdout.isatty():
         print(f"{folder.path}: loading PyTorch", flush=True)
-    names = training.run.check(defined.config, defined.source)
-    conclusion = make(defined.config["conclusion"], "conclusion", evaluation.conclusion.Conclusion)
+    names = experiment.run.check(defined.config, defined.source)
+    conclusion = make(defined.config["conclusion"], "conclusion", experiment.conclusion.Conclusion)
     with _made_for_a_run(folder.path.parent), Leave() as leave:
         leave.at_once = True  # a holder that seems silent is watched for minutes
         with RunLock(folder.lock) as lock:
@@ -85,7 +85,7 @@ def _train_and_conclude(defined: RunDefinition) -> None:
                 return
             if folder.state() == "finished":
                 require_last(folder)
-            conclusion.conclude(defined, training.run.train(defined, names, lock, leave))
+            conclusion.conclude(defined, experiment.run.train(defined, names, lock, leave))
             _say_removed(folder, keep, drop_surplus(folder, keep, lock.check))
 
 
@@ -105,11 +105,11 @@ def _made_for_a_run(runs_dir: Path) -> Iterator[None]:
 def _mend(folder: RunFolder) -> None:
     """Restores the damaged metrics and configuration of a finished run."""
     if not MetricsFile(folder.metrics).is_finished():
-        _restore(folder, folder.metrics, evaluation.conclusion.restore_metrics)
+        _restore(folder, folder.metrics, experiment.conclusion.restore_metrics)
     try:
         folder.read_config()
     except UserError:
-        _restore(folder, folder.config, evaluation.conclusion.restore_config)
+        _restore(folder, folder.config, experiment.conclusion.restore_config)
 
 
 def _restore(folder: RunFolder, path: Path, restore: _Restore) -> None:

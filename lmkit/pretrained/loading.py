@@ -20,11 +20,11 @@ from torch import nn
 
 from lmkit.data.tokenizer import Tokenizer
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.load import with_bar
-from lmkit.evaluation.pretrained_checkpoints import Checkpoint
-from lmkit.evaluation.pretrained_model import PretrainedModel, pretrained_model
-from lmkit.evaluation.stride_windows import StrideWindows
 from lmkit.heads.predictor import AnyBatch
+from lmkit.measures.contexts import with_bar
+from lmkit.pretrained.hf_checkpoints import Checkpoint
+from lmkit.pretrained.model import PretrainedModel, pretrained_model
+from lmkit.pretrained.stride_windows import StrideWindows
 
 MOST = 1024  # tokens a window, unless the user asks for more
 _SHOWN = str.maketrans({" ": "▁", "\n": "↵", "\t": "⇥"})  # in a table a bare space is not seen

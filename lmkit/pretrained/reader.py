@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from lmkit.data.epochs import Batch, EvalBatches
-from lmkit.evaluation.pretrained import LoadedPretrained
-from lmkit.evaluation.stride_windows import StrideWindows
 from lmkit.measures.next_words import TextReader
+from lmkit.pretrained.loading import LoadedPretrained
+from lmkit.pretrained.stride_windows import StrideWindows
 
 
 class PretrainedReader(TextReader):

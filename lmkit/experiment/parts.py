@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.errors.user_error import require_flag
+from lmkit.experiment.make import Section, make
 from lmkit.heads.head import Head, HeadParts
-from lmkit.training.make import Section, make
 from lmkit.training.objective import RegularizedNLL
 
 

@@ -10,11 +10,11 @@ from torch import Tensor
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import DataModule
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.make import Section, factory_of, make
+from lmkit.experiment.parts import build_head, build_trunk
 from lmkit.training.context import RunCallback
 from lmkit.training.head_module import HeadModule
-from lmkit.training.make import Section, factory_of, make
 from lmkit.training.objective import RegularizedNLL
-from lmkit.training.parts import build_head, build_trunk
 from lmkit.training.schedule import Schedule
 
 

@@ -13,6 +13,8 @@ from rich.console import Console
 
 from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import UserError, require_count
+from lmkit.experiment.definition import RunDefinition
+from lmkit.experiment.run import Trained
 from lmkit.measures.memory import GB, available_bytes
 from lmkit.measures.model_spectra import (
     Spectrum,
@@ -33,9 +35,7 @@ from lmkit.spectra.measures import SpectrumMeasures, numbers
 from lmkit.training.callbacks.cost import peak_memory_mb
 from lmkit.training.callbacks.transform_plot import sample_transform
 from lmkit.training.checkpoint_files import load_checkpoint
-from lmkit.training.definition import RunDefinition
 from lmkit.training.head_module import HeadModule
-from lmkit.training.run import Trained
 
 Metrics = dict[str, Any]
 

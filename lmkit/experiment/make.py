@@ -14,10 +14,13 @@ from typing import Any
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
+from lmkit.errors.misfit import misfit
 from lmkit.errors.user_error import UserError
-from lmkit.training.misfit import misfit
 
 Section = Mapping[str, Any]
+
+# classes that have moved, by the names that configurations of finished runs have for them
+MOVED = {"lmkit.evaluation.conclusion.Conclusion": "lmkit.experiment.conclusion.Conclusion"}
 
 
 def make(section: object, option: str, kind: type = object, /, **parts: object) -> Any:
@@ -66,7 +69,8 @@ def factory_of(section: object, option: str) -> partial[Any]:
     if not isinstance(target, str) or not target:
         raise UserError(f"{option}._target_ must name a class as module.Class, but is {target!r}")
     try:
-        factory: partial[Any] = instantiate(dict(section), _partial_=True, _convert_="all")
+        current = {**section, "_target_": MOVED.get(target, target)}
+        factory: partial[Any] = instantiate(current, _partial_=True, _convert_="all")
     except InstantiationException as error:
         raise _in_one_line(error, option) from error
     return factory

@@ -10,11 +10,11 @@ from typing import Any
 
 from lmkit.data.corpus import Corpus
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_folder
+from lmkit.experiment.make import make
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity, identity
 from lmkit.runs.result import Budget
 from lmkit.runs.retention import KEEPS
-from lmkit.training.make import make
 
 ACCELERATORS = ("auto", "cpu", "gpu")
 MAX_SEED = 2**32 - 1  # of NumPy's generator, which Lightning seeds too

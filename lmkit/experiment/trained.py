@@ -15,18 +15,18 @@ from torch import Tensor
 from lmkit.data.corpus import Corpus
 from lmkit.data.tokenizer import Tokenizer, Words
 from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.experiment.build import build_model
+from lmkit.experiment.make import make
 from lmkit.heads.predictor import exact_evaluation
 from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.finished import read_finished
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile, Row
 from lmkit.runs.result import Result
-from lmkit.training.build import build_model
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.head_module import HeadModule
 from lmkit.training.language_model import LanguageModel
-from lmkit.training.make import make
 
 UNKNOWN = "<unk>"
 

@@ -41,7 +41,7 @@ def help_text(config_name: str, arguments: Sequence[str], configs: Path) -> str:
         configs: the folder of lmkit's configurations.
     """
     folders = [*(folder.resolve() for folder in searched_folders(arguments)), configs]
-    primary = next(each for each in folders if (each / f"{config_name}.yaml").is_file())
+    primary = _found(config_name, folders)[0].parents[config_name.count("/")]
     overrides = [a for a in arguments if "=" in a and not a.startswith("-")]
     single = [each for each in overrides if not read(each).is_sweep_override()]
     with hydra.initialize_config_dir(str(primary), version_base="1.3"):
@@ -83,21 +83,26 @@ def _meanings(
         section = group.replace("/", ".")
         # the chosen one comes last; where it builds on another of the group, that has the comments
         for file in sorted(_files(group, folders), key=lambda file: file.stem == choice):
-            yield from _comments(file, section)
-    yield from _of_primary(config_name, folders)
+            yield from _with_bases(file, section, folders)
+    yield from _with_bases(_found(config_name, folders)[0], "", folders)
 
 
-def _of_primary(config_name: str, folders: Sequence[Path]) -> Iterator[tuple[str, Meaning]]:
-    """The comments of a command's own file, and of those that it begins with."""
-    for folder in folders:
-        file = folder / f"{config_name}.yaml"
-        if file.is_file():
-            defaults = yaml.safe_load(file.read_text("utf-8")).get("defaults", [])
-            for name in defaults:
-                if isinstance(name, str) and name != "_self_":
-                    yield from _of_primary(name.lstrip("/"), folders)
-            yield from _comments(file, "")
-            return
+def _with_bases(
+    file: Path, section: str, folders: Sequence[Path]
+) -> Iterator[tuple[str, Meaning]]:
+    """The comments of a file, after those of the files outside groups that it begins with."""
+    content = yaml.safe_load(file.read_text("utf-8")) or {}
+    for name in content.get("defaults", []):
+        if isinstance(name, str) and (name.startswith("/") or not section):
+            for base in _found(name.lstrip("/").partition("@")[0], folders)[:1]:
+                yield from _with_bases(base, section, folders)
+    yield from _comments(file, section)
+
+
+def _found(name: str, folders: Sequence[Path]) -> list[Path]:
+    """The files of that name, one of one's own before lmkit's."""
+    files = [folder / f"{name}.yaml" for folder in folders]
+    return [file for file in files if file.is_file()]
 
 
 def _comments(file: Path, section: str) -> Iterator[tuple[str, Meaning]]:

@@ -28,6 +28,7 @@ from lmkit.errors.user_error import UserError, require_choice, require_count
 
 if TYPE_CHECKING:
     from lmkit.data.hf_tokens import HFTokens
+    from lmkit.data.windows import Columns
 
 READER_VERSION = 1  # raised whenever the same bytes would be read as other token ids
 TOKENIZERS = ("spaces", "bpe", "hf")
@@ -85,6 +86,12 @@ class TextSplits(NamedTuple):
         """The tokens of a split. Raises: UserError unless it is train, valid or test."""
         require_choice("split", split, SPLITS)
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
+
+    def columns(self, split: str, num_columns: int) -> Columns:
+        """A split in columns, for windows over it. Raises: UserError where it is too short."""
+        from lmkit.data.windows import columns  # it brings torch
+
+        return columns(self.tokens(split), num_columns)
 
 
 class Corpus(ABC):

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 
 from lmkit.data.corpus import Splits, TextSplits
 from lmkit.data.epochs import EpochBatches, EvalBatches
-from lmkit.data.windows import EvalWindows, TrainWindows, Window, columns
+from lmkit.data.windows import EvalWindows, TrainWindows, Window, beginning
 from lmkit.errors.user_error import require_count
 
 
@@ -91,8 +91,8 @@ class WindowsDataModule(DataModule):
         self.seed = seed
 
     @cached_property
-    def train_batches(self) -> TrainWindows:
-        columns_SB = columns(self.corpus.train, self.batch_size)
+    def train_batches(self) -> EpochBatches:
+        columns_SB = self.corpus.columns("train", self.batch_size)
         return TrainWindows(columns_SB, self.bptt, self.max_length_delta, self.seed)
 
     def eval_batches(self, split: str) -> EvalWindows:
@@ -101,12 +101,21 @@ class WindowsDataModule(DataModule):
         Raises:
             UserError: `split` is not train, valid or test, or too short for its columns.
         """
-        tokens = self.corpus.tokens(split)
-        return EvalWindows(columns(tokens, self.num_columns(split)), self.eval_length)
+        return EvalWindows(self.corpus.columns(split, self.num_columns(split)), self.eval_length)
 
-    def one_column(self, split: str) -> EvalWindows:
-        """Fixed windows over `split` in one column: each word follows all that come before it."""
-        return EvalWindows(columns(self.corpus.tokens(split), 1), self.eval_length)
+    def one_column(
+        self, split: str, *, length: int | None = None, num_targets: int | None = None
+    ) -> EvalWindows:
+        """Fixed windows over `split` in one column: each word follows all that come before it.
+
+        Args:
+            length: of a window; None: `eval_length`.
+            num_targets: predicted tokens, from the split's start; None: all.
+        """
+        column_S1 = self.corpus.columns(split, 1)
+        if num_targets is not None:
+            column_S1 = beginning(column_S1, num_targets)
+        return EvalWindows(column_S1, length or self.eval_length)
 
     def num_columns(self, split: str) -> int:
         """Columns of `eval_batches`."""

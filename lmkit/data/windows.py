@@ -3,7 +3,7 @@
 Training windows have random lengths, drawn as in the AWD-LSTM authors' code (Merity et al. 2018,
 section 5, and Yang et al. 2018 for the maximum length). Evaluation windows all have one length.
 
-Shapes: S steps of a column, T window length, B batch (columns).
+Shapes: S steps of a column, T window length, B batch (columns), D size of a context.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ FULL_LENGTH_PROBABILITY = 0.95
 class Window(NamedTuple):
     """One window: a batch of the training or evaluation loop."""
 
-    inputs_TB: torch.Tensor  # int64
-    targets_TB: torch.Tensor  # int64, the inputs one step on
+    inputs_TB: torch.Tensor  # int64; or contexts (T, B, D) where the trunk is a fixed one
+    targets_TB: torch.Tensor  # int64, the words one step on
     # The length drawn for this window, which scales the lr. At the end of the columns T is shorter.
     sampled_length: int
     index: int  # type: ignore[assignment]  # of the window in its epoch, from 0; no tuple.index
@@ -39,6 +39,26 @@ class Window(NamedTuple):
     def num_targets(self) -> int:
         """Predicted tokens."""
         return self.targets_TB.numel()
+
+
+class ContextColumns:
+    """A stream in columns whose inputs are vectors in the tokens' place.
+
+    Args:
+        contexts_SBD: the context at each step.
+        targets_SB: int64, the token that follows it.
+    """
+
+    def __init__(self, contexts_SBD: torch.Tensor, targets_SB: torch.Tensor) -> None:
+        self.contexts_SBD, self.targets_SB = contexts_SBD, targets_SB
+        self.shape = (len(targets_SB) + 1, targets_SB.shape[1])
+
+    def __len__(self) -> int:
+        """Tokens of a column: its last one is a target alone."""
+        return self.shape[0]
+
+
+Columns = torch.Tensor | ContextColumns  # (S, B) tokens, or contexts and the tokens after them
 
 
 def columns(tokens: np.ndarray, batch_size: int) -> torch.Tensor:
@@ -58,6 +78,14 @@ def columns(tokens: np.ndarray, batch_size: int) -> torch.Tensor:
         )
     stream = torch.from_numpy(np.asarray(tokens[: num_steps * batch_size], dtype=np.int64))
     return stream.view(batch_size, num_steps).t().contiguous()
+
+
+def beginning(columns_SB: Columns, num_targets: int) -> Columns:
+    """The first steps of each column, as many as it has targets then."""
+    if isinstance(columns_SB, ContextColumns):
+        kept = columns_SB.contexts_SBD[:num_targets], columns_SB.targets_SB[:num_targets]
+        return ContextColumns(*kept)
+    return columns_SB[: num_targets + 1]
 
 
 def sample_lengths(
@@ -92,7 +120,7 @@ class TrainWindows(EpochBatches):
     """The training windows, cut anew in each epoch."""
 
     def __init__(
-        self, columns_SB: torch.Tensor, bptt: int, max_length_delta: int, seed: int
+        self, columns_SB: Columns, bptt: int, max_length_delta: int, seed: int
     ) -> None:
         require_count("windows.bptt", bptt, MIN_LENGTH)
         require_count("windows.max_length_delta", max_length_delta, 0)
@@ -131,7 +159,7 @@ class TrainWindows(EpochBatches):
 class EvalWindows:
     """Windows of one length, in which every target of the columns occurs once, in order."""
 
-    def __init__(self, columns_SB: torch.Tensor, length: int) -> None:
+    def __init__(self, columns_SB: Columns, length: int) -> None:
         require_count("windows.eval_length", length)
         self.columns_SB = columns_SB
         self.length = length
@@ -151,6 +179,8 @@ class EvalWindows:
             yield Window(inputs_TB, targets_TB, len(inputs_TB), index, 0, is_last, 0.0)
 
 
-def _cut(columns_SB: torch.Tensor, start: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _cut(columns_SB: Columns, start: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
     stop = min(start + length, len(columns_SB) - 1)
+    if isinstance(columns_SB, ContextColumns):
+        return columns_SB.contexts_SBD[start:stop], columns_SB.targets_SB[start:stop]
     return columns_SB[start:stop], columns_SB[start + 1 : stop + 1]

@@ -13,7 +13,7 @@ import torch
 from rich.progress import track
 from torch import Tensor, nn
 
-from lmkit.data.windows import EvalWindows, Window, columns
+from lmkit.data.windows import EvalWindows, Window
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.load import LoadedRun, of_running_text
 from lmkit.heads.predictor import exact_evaluation, to_device
@@ -95,7 +95,7 @@ def stored_statistics(run: LoadedRun, length: int, batch_size: int) -> GradientS
     path = run.folder.analysis / f"gradients_{key[:12]}.pt"
     statistics = _read(path, key)
     if statistics is None:
-        windows = EvalWindows(columns(train, batch_size), length)
+        windows = EvalWindows(data.corpus.columns("train", batch_size), length)
         statistics = gradient_statistics(model, windows)
         write_tensors(path, {"key": key, **statistics._asdict()})
     rms = {name: value.to(model.device) for name, value in statistics.rms.items()}

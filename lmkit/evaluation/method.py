@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
-from lmkit.data.windows import EvalWindows, columns
+from lmkit.data.windows import EvalWindows
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.load import LoadedRun, of_running_text
 from lmkit.measures.perplexity import Perplexity
@@ -85,8 +85,7 @@ def one_column(
             f"search_tokens={num_targets} is more than the {len(tokens) - 1:,} predicted tokens of "
             f"{split}; null takes these"
         )
-    tokens = tokens if num_targets is None else tokens[: num_targets + 1]
-    return EvalWindows(columns(tokens, 1), length)
+    return data.one_column(split, length=length, num_targets=num_targets)
 
 
 @runtime_checkable

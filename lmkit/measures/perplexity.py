@@ -26,7 +26,6 @@ from torchmetrics import Metric
 from lmkit.data.corpus import Corpus, TextSize
 from lmkit.data.datamodule import DataModule, WindowsDataModule
 from lmkit.data.epochs import Batch, EvalBatches
-from lmkit.data.windows import EvalWindows, columns
 from lmkit.heads.predictor import Predictor
 
 
@@ -123,9 +122,9 @@ def text_perplexity(
         return None
     if not in_one_column and data.num_columns(split) > 1:
         measured = perplexity(model, data.one_column(split), f"{split}, one column")
-    tokens, uncounted = data.corpus.tokens(split), 0.0
+    uncounted = 0.0
     if size.first_word_tokens > 1:
-        first_word = EvalWindows(columns(tokens[: size.first_word_tokens], 1), data.eval_length)
+        first_word = data.one_column(split, num_targets=size.first_word_tokens - 1)
         uncounted = sum(float(nll_TB.double().sum()) for nll_TB in model.token_nlls(first_word))
     nll, num_tokens = measured.nll, measured.num_tokens
     # the ratio is 1 for words, so that no bit of their perplexity changes

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from lmkit.errors.user_error import require_at_least
 from lmkit.heads.autograd_chunks import Formula, autograd_nll, called, product
-from lmkit.heads.chunked_nll import chunk_rows
+from lmkit.heads.chunked_loss import chunk_rows
 from lmkit.heads.head import Head, HeadParts
 
 

@@ -1,8 +1,5 @@
 """The chunked loss of a head whose gradients nobody has written out: autograd, chunk by chunk.
 
-A chunk's loss is differentiated while its logits are alive, and its graph is thrown away with them.
-Only gradients are kept, each as large as what it is the gradient of.
-
 Shapes: N contexts, n contexts of a chunk.
 """
 
@@ -16,6 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
+from lmkit.heads.chunked_loss import Pass, Rule, chunked_loss
 from lmkit.kernels import cpu_products as cpu
 
 
@@ -87,71 +85,45 @@ def autograd_nll(
         targets_N: word indices.
         rows: contexts of a chunk.
     """
-    dtype, device_type = formula.matrices[0].dtype, targets_N.device.type
-    product_dtype = dtype
-    if torch.is_autocast_enabled(device_type):
-        product_dtype = torch.get_autocast_dtype(device_type)
-    counts = (len(inputs), len(formula.matrices))
-    tensors = (*(x.to(dtype) for x in inputs), *formula.matrices, *formula.vectors)
-    with torch.autocast(device_type, enabled=False):
-        nll: Tensor = _AutogradNLL.apply(  # type: ignore[no-untyped-call]
-            formula.row_nll, targets_N, rows, product_dtype, counts, *tensors
-        )
-    return nll
+    weights = (*formula.matrices, *formula.vectors)
+    return chunked_loss(_AutogradRule(formula), inputs, weights, targets_N, rows)
 
 
-class _AutogradNLL(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        row_nll: Callable[..., Tensor],
-        targets_N: Tensor,
-        rows: int,
-        product_dtype: torch.dtype,
-        counts: tuple[int, int],
-        *tensors: Tensor,
-    ) -> Tensor:
-        num_inputs, num_matrices = counts
-        needed = ctx.needs_input_grad[-len(tensors) :]
-        inputs, weights = tensors[:num_inputs], tensors[num_inputs:]
-        leaves = [
-            _leaf(x.to(product_dtype) if i < num_matrices else x, needed[num_inputs + i])
+class _AutogradRule(Rule):
+    """Differentiates a chunk's loss, and throws its graph away."""
+
+    def __init__(self, formula: Formula) -> None:
+        self.row_nll, self.num_matrices = formula.row_nll, len(formula.matrices)
+
+    def begin(self, weights: Sequence[Tensor], of: Pass) -> None:
+        self.num_contexts = of.num_contexts
+        self.needed = of.needed[: len(of.needed) - len(weights)]  # inputs
+        needed = of.needed[len(self.needed) :]
+        self.leaves = [
+            _leaf(x.to(of.product_dtype) if i < self.num_matrices else x, needed[i])
             for i, x in enumerate(weights)
         ]
-        pairs = zip(tensors, needed, strict=True)
-        grads = [torch.zeros_like(x) if wanted else None for x, wanted in pairs]
-        total = targets_N.new_zeros((), dtype=inputs[0].dtype)
-        for start in range(0, len(targets_N), rows):
-            part = slice(start, start + rows)
-            chunk = [_leaf(x[part], needed[i]) for i, x in enumerate(inputs)]
-            with torch.enable_grad():
-                matrices, vectors = leaves[:num_matrices], leaves[num_matrices:]
-                nll = row_nll(chunk, matrices, vectors, targets_N[part]).sum() / len(targets_N)
-            places = [None if x is None else x[part] for x in grads[:num_inputs]]
-            _add_gradients(nll, [*chunk, *leaves], [*places, *grads[num_inputs:]])
-            total += nll.detach()
-        ctx.wanted = [i for i, grad in enumerate(grads) if grad is not None]
-        ctx.count = len(grads)
-        ctx.save_for_backward(*(grads[i] for i in ctx.wanted))
-        return total
+        pairs = zip(weights, needed, strict=True)
+        self.grads = [torch.zeros_like(x) if wanted else None for x, wanted in pairs]
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        grads: list[Tensor | None] = [None] * ctx.count
-        for i, grad in zip(ctx.wanted, ctx.saved_tensors, strict=True):
-            grads[i] = grad * grad_output
-        return (None, None, None, None, None, *grads)
+    def chunk(
+        self, inputs: Sequence[Tensor], targets_n: Tensor
+    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+        rows = [_leaf(x, wanted) for x, wanted in zip(inputs, self.needed, strict=True)]
+        with torch.enable_grad():
+            matrices, vectors = self.leaves[: self.num_matrices], self.leaves[self.num_matrices :]
+            nll = self.row_nll(rows, matrices, vectors, targets_n).sum() / self.num_contexts
+        leaves = [x for x in (*rows, *self.leaves) if x.requires_grad]
+        found = iter(torch.autograd.grad(nll, leaves, allow_unused=True))
+        of_inputs = [next(found) if x.requires_grad else None for x in rows]
+        for total in self.grads:
+            if total is not None and (grad := next(found)) is not None:
+                total += grad
+        return nll.detach(), of_inputs
+
+    def weight_grads(self) -> Sequence[Tensor | None]:
+        return self.grads
 
 
 def _leaf(x: Tensor, wanted: bool) -> Tensor:
     return x.detach().requires_grad_(wanted)
-
-
-def _add_gradients(nll: Tensor, of: list[Tensor], to: list[Tensor | None]) -> None:
-    """Adds the gradients of a chunk's loss to their sums, where there is one."""
-    pairs = [(x, total) for x, total in zip(of, to, strict=True) if total is not None]
-    grads = torch.autograd.grad(nll, [x for x, _ in pairs], allow_unused=True)
-    for grad, (_, total) in zip(grads, pairs, strict=True):
-        if grad is not None:
-            total += grad

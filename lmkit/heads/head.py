@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError, require_choice, require_positive
-from lmkit.heads.chunked_nll import chunk_rows, chunked_nll
+from lmkit.heads.chunked_loss import chunk_rows
+from lmkit.heads.chunked_nll import chunked_nll
 from lmkit.heads.low_rank import RankMap, random_factors
 from lmkit.heads.mixtures import Mixture, MixtureOutput, SingleContext
 from lmkit.heads.transforms import Identity

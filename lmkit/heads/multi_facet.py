@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from lmkit.errors.user_error import UserError, require_count
 from lmkit.heads.autograd_chunks import called, product
 from lmkit.heads.autograd_head import AutogradHead
-from lmkit.heads.chunked_nll import chunk_rows
+from lmkit.heads.chunked_loss import chunk_rows
 from lmkit.heads.head import HeadParts
 from lmkit.heads.mixtures import Latents, require_no_mixture
 

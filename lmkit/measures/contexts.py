@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lmkit.data.epochs import Batch
-from lmkit.heads.chunked_nll import chunk_rows
+from lmkit.heads.chunked_loss import chunk_rows
 from lmkit.heads.predictor import AnyBatch, Predictor
 from lmkit.presentation.progress import progress_bar
 

@@ -33,7 +33,7 @@ from lmkit.errors.user_error import (
     require_flag,
     require_positive,
 )
-from lmkit.heads.chunked_nll import chunk_rows
+from lmkit.heads.chunked_loss import chunk_rows
 from lmkit.heads.head import Head
 from lmkit.measures.gradient_share import logit_gradients
 from lmkit.spectra.bottleneck import GradientShares, orthonormal_basis

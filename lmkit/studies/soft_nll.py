@@ -15,13 +15,12 @@ Shapes: N contexts, K components, E embedding, V vocabulary, n contexts of a chu
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from lmkit.heads.chunked_nll import chunk_rows
+from lmkit.heads.chunked_loss import Pass, Rule, chunk_rows, chunked_loss
 from lmkit.heads.head import Head
 from lmkit.heads.tape import Tape
 from lmkit.heads.transforms import tape_of
@@ -37,59 +36,43 @@ def chunked_cross_entropy(
     Equals that of `head.log_probs`, in value and in every gradient, but for the order of sums.
     """
     log_prior_NK, context_NKE = head.mixture(hidden_ND.unsqueeze(0))
-    loss: Tensor = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        log_prior_NK,
-        context_NKE,
-        head.decoder_weight,
-        head.decoder_bias,
+    weight_VE, parameters = head.decoder_weight, head.transform.parameters()
+    rows = chunk_rows(context_NKE.shape[1], len(weight_VE), weight_VE.element_size(), chunk_mb)
+    return chunked_loss(
+        _CrossEntropyRule(head.transform),
+        (log_prior_NK, context_NKE),
+        (weight_VE, head.decoder_bias, *(p for p in parameters if p.requires_grad)),
         targets_NV,
-        head.transform,
-        chunk_mb,
-        *(p for p in head.transform.parameters() if p.requires_grad),
+        rows,
     )
-    return loss
 
 
-class _ChunkedCrossEntropy(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        log_prior_NK: Tensor,
-        context_NKE: Tensor,
-        weight_VE: Tensor,
-        bias_V: Tensor,
-        targets_NV: Tensor,
-        transform: nn.Module,
-        chunk_mb: float,
-        *parameters: Tensor,
-    ) -> Tensor:
-        num_contexts, num_experts, _ = context_NKE.shape
-        rows = chunk_rows(num_experts, len(weight_VE), weight_VE.element_size(), chunk_mb)
-        tape = tape_of(transform)
-        total = weight_VE.new_zeros(())
-        grad_prior, grad_context = torch.empty_like(log_prior_NK), torch.empty_like(context_NKE)
-        grad_weight, grad_bias = torch.zeros_like(weight_VE), torch.zeros_like(bias_V)
-        for start in range(0, num_contexts, rows):
-            part = slice(start, start + rows)
-            context = context_NKE[part].flatten(0, 1)
-            logits = torch.addmm(bias_V, context, weight_VE.T)
-            loss, grad_prior[part], grad = _chunk(
-                log_prior_NK[part], logits, targets_NV[part], tape, 1 / num_contexts
-            )
-            total += loss
-            grad_bias += grad.sum(0)
-            grad_weight.addmm_(grad.T, context)
-            grad_context[part] = (grad @ weight_VE).view_as(context_NKE[part])
-        ctx.save_for_backward(
-            grad_prior, grad_context, grad_weight, grad_bias, *tape.parameter_grads()
-        )
-        return total
+class _CrossEntropyRule(Rule):
+    """Products are plain ones: the decoders of studies are small."""
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        grads = [grad * grad_output for grad in ctx.saved_tensors]
-        return (*grads[:4], None, None, None, *grads[4:])
+    def __init__(self, transform: nn.Module) -> None:
+        self.transform = transform
+
+    def begin(self, weights: Sequence[Tensor], of: Pass) -> None:
+        self.tape = tape_of(self.transform)
+        self.weight_VE, self.bias_V, *_ = weights
+        self.scale = 1 / of.num_contexts
+        self.grad_weight = torch.zeros_like(self.weight_VE)
+        self.grad_bias = torch.zeros_like(self.bias_V)
+
+    def chunk(
+        self, inputs: Sequence[Tensor], targets_nV: Tensor
+    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+        log_prior_nK, context_nKE = inputs
+        context = context_nKE.flatten(0, 1)
+        logits = torch.addmm(self.bias_V, context, self.weight_VE.T)
+        loss, grad_prior, grad = _chunk(log_prior_nK, logits, targets_nV, self.tape, self.scale)
+        self.grad_bias += grad.sum(0)
+        self.grad_weight.addmm_(grad.T, context)
+        return loss, (grad_prior, (grad @ self.weight_VE).view_as(context_nKE))
+
+    def weight_grads(self) -> Sequence[Tensor | None]:
+        return self.grad_weight, self.grad_bias, *self.tape.parameter_grads()
 
 
 def _chunk(

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmkit.heads.chunked_nll import chunk_rows, chunked_nll
+from lmkit.heads.chunked_loss import chunk_rows
+from lmkit.heads.chunked_nll import chunked_nll
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
 from lmkit.studies.cost import LiveBytes

@@ -21,6 +21,7 @@ from lmkit.cli.interruption import AGAIN
 from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import FINETUNE
+from lmkit.runs.selection import select_runs
 
 FROM_START = {"_target_": "lmkit.training.triggers.FromStart"}
 NON_MONOTONE = "lmkit.training.callbacks.stopping.NonMonotoneStop"
@@ -103,14 +104,18 @@ def _require_lasting_schedule(config: Mapping[str, Any]) -> None:
         )
 
 
-def _finished(path: str) -> RunFolder:
-    """The folder of the run. Raises: UserError when it is none, or has not finished."""
-    folder = RunFolder(Path(path))
+def _finished(place: str) -> RunFolder:
+    """The one run that is meant. Raises: UserError when it is none or several, or unfinished."""
+    folder = RunFolder(Path(place))
     if folder.state() == "new":
-        raise UserError(f"run={path} is no folder of a run; give one such as runs/NAME-ID")
+        runs = select_runs("run", place).runs
+        if len(runs) > 1:
+            names = ", ".join(run.name for run in runs[:3])
+            raise UserError(f"run={place} means {len(runs)} runs ({names}, ...): give one of them")
+        return runs[0].folder
     if folder.state() == "unfinished":
         raise UserError(
-            f"run={path} has not finished: the line that trains it goes on with it, and then it "
-            f"can be finetuned"
+            f"run={place} has not finished: the command that trains it resumes it, and then it can "
+            f"be finetuned"
         )
     return folder

@@ -24,19 +24,19 @@ from lmkit.cli.entry import (
     set_up_hydra,
 )
 from lmkit.cli.interruption import ends_in_one_line
-from lmkit.errors.user_error import UserError
-from lmkit.presentation.quantities import duration
-from lmkit.presentation.tables import Row, absent, number, plain_table, whole
+from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.presentation.quantities import rough_duration
+from lmkit.presentation.tables import Row, plain_table, whole
 from lmkit.presentation.terminal import to_terminal
-from lmkit.reproduction import estimate
+from lmkit.reproduction import estimate, listing
 from lmkit.reproduction.commands import run_command
 from lmkit.reproduction.points import PlannedSweep, Planner
-from lmkit.reproduction.running import Reproducing
+from lmkit.reproduction.running import Commands, Reproducing
 from lmkit.reproduction.steps import Reproduction
 from lmkit.sweeps import tables
 from lmkit.sweeps.axes import folder_arguments, option_of
 from lmkit.sweeps.multirun import make_launcher
-from lmkit.sweeps.quoting import search_path
+from lmkit.sweeps.quoting import search_path, shell_line
 
 USAGE = """\
 lmkit reproduce makes a published table or figure: it trains, finetunes and measures all that the
@@ -70,21 +70,19 @@ def _run(name: str) -> None:
         launcher += [each for each in of_hydra if option_of(each).startswith("hydra.launcher")]
         console = tables.console()
         with console.status("estimating the time"):
-            sweeps = _planned(wanted, Planner(config_reader("train"), common))
-            plan = _plan_in_words(wanted, sweeps, slots)
+            folders = [CONFIGS, *(each.resolve() for each in searched_folders(sys.argv[1:]))]
+            sweeps = _planned(wanted, Planner(config_reader("train"), common, folders))
+            reproducing = Reproducing(
+                wanted, sweeps, launcher=launcher, config_arguments=arguments, run=run_command
+            )
+            out = wanted.out or f"reproductions/{name}_{wanted.size.name}"
+            page = out, f"{wanted.paper}, {wanted.table}", _about(wanted, sweeps)
+            plan = _plan_in_words(wanted, sweeps, reproducing.commands(*page), slots)
         for line in plan:
             console.print(line, highlight=False, soft_wrap=True, markup=False)
         if wanted.dry_run:
             return
-        reproducing = Reproducing(
-            wanted,
-            sweeps,
-            launcher=launcher,
-            config_arguments=arguments,
-            run=run_command,
-        )
-        out = wanted.out or f"reproductions/{name}_{wanted.size.name}"
-        reproducing.finish(out, f"{wanted.paper}, {wanted.table}", _about(wanted, sweeps))
+        reproducing.finish(*page)
         if reproducing.failed:
             failed = ", ".join(dict.fromkeys(reproducing.failed))
             raise UserError(f"failed, as said above: {failed}; the same command tries again")
@@ -110,24 +108,31 @@ def _planned(wanted: Reproduction, planner: Planner) -> list[PlannedSweep]:
     return [planner.plan(step, wanted) for step in wanted.at_its_size().sweeps]
 
 
-def _plan_in_words(wanted: Reproduction, sweeps: list[PlannedSweep], slots: int) -> list[str]:
-    """What will run, how long that takes, and on what that rests."""
-    steps = wanted.at_its_size()
+def _plan_in_words(
+    wanted: Reproduction, sweeps: list[PlannedSweep], commands: Commands, slots: int
+) -> list[str]:
+    """The commands that will run, about how long they take, and on what that rests."""
     speed = estimate.speed_of(config for sweep in sweeps for config in sweep.configs)
     times = estimate.times(wanted, sweeps, speed)
     of_runs = f", size={wanted.size.name}: {wanted.size.about}" if sweeps else ""
     lines = [f"{wanted.paper}, {wanted.table}{of_runs}."]
-    lines += [f"  sweep {s.name}: {time}" for s, time in zip(sweeps, times.sweeps, strict=True)]
-    for finetuning, time in zip(steps.finetunings, times.finetunings, strict=True):
-        lines.append(f"  finetuning of {finetuning.runs}: {time}")
-    lines += [f"  lmkit {each.command} of {each.runs}" for each in steps.measures]
-    lines += [f"  lmkit study {each.study}: no estimate of the time" for each in steps.studies]
-    total = times.total()
+    steps: list[tuple[list[list[str]], str]] = [
+        *(([words], str(time)) for words, time in zip(commands.train, times.sweeps, strict=True)),
+        *zip(commands.finetune, map(str, times.finetunings), strict=True),
+    ]
+    for words, seconds in zip(commands.measure, times.measures, strict=True):
+        steps.append(([words], f"about {rough_duration(seconds)}" if seconds else ""))
+    steps += [([words], "no estimate of the time") for words in commands.study]
+    for every, time in [*steps, ([commands.report], "")]:
+        lines += [f"  lmkit {shell_line(words)}" for words in every]
+        lines += [f"      {time}"] if time else []
+    total = times.training()
     if total.seconds:
         at_a_time = f"; sweeps {slots} runs at a time" if slots > 1 else ""
+        seconds = total.seconds + sum(times.measures)
         lines.append(
-            f"at most {duration(total.seconds)} of training, one run after another{at_a_time}; "
-            "less where runs stop early. Measurements come on top."
+            f"About {rough_duration(seconds)} in all, one run after another{at_a_time}; less "
+            "where runs stop early."
         )
     return lines + [f"{each[0].upper()}{each[1:]}." for each in estimate.basis(total, speed)]
 
@@ -143,7 +148,7 @@ def _about(wanted: Reproduction, sweeps: list[PlannedSweep]) -> str:
 
 
 def _list(files: dict[str, Path], overrides: list[str]) -> None:
-    """Prints all reproductions, each with its runs and hours."""
+    """Prints all reproductions, each with its number of runs."""
     set_up_hydra()
     with ends_in_one_line(), explained(GROUP):
         _print_all(files, overrides)
@@ -152,34 +157,45 @@ def _list(files: dict[str, Path], overrides: list[str]) -> None:
 def _print_all(files: dict[str, Path], overrides: list[str]) -> None:
     folders = [CONFIGS, *(folder.resolve() for folder in searched_folders(overrides))]
     search = [search_path(folders)]
-    own = [each for each in overrides if re.match(r"[^-].*=", each)]
+    size = _typed_size(overrides)
+    chosen = listing.of_group("size", size, folders)
     console = tables.console()
-    every: dict[str, tuple[Reproduction, list[PlannedSweep]]] = {}
     rows: list[Row] = []
-    total = estimate.NONE
+    every: dict[str, Reproduction] = {}
+    for name, file in track(files.items(), "reading", console=console, transient=True):
+        wanted = None if chosen is None else listing.reproduction(file, chosen)
+        if wanted is None:
+            with hydra.initialize_config_dir(str(file.resolve().parents[1]), version_base="1.3"):
+                wanted = _read(hydra.compose(f"{GROUP}/{name}", [*search, f"size={size}"]))
+        if wanted.is_possible():
+            every[name] = wanted
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        planner = Planner(config_reader("train"), search)
-        for name in track(files, "composing", console=console, transient=True):
-            wanted = _read(hydra.compose(f"{GROUP}/{name}", [*search, *own]))
-            if wanted.is_possible():
-                every[name] = wanted, _planned(wanted, planner)
-        with console.status("counting FLOPs"):
-            speed = estimate.speed_of(
-                config for _, sweeps in every.values() for each in sweeps for config in each.configs
-            )
-        for name, (wanted, sweeps) in every.items():
-            time = estimate.times(wanted, sweeps, speed).total()
-            total = total.plus(time)
-            is_known = time.runs and not time.unknown
-            hours = number(time.seconds / 3600, 1) if is_known else absent()
-            runs = whole(time.runs or None)
-            rows.append([name, wanted.paper, wanted.table, runs, hours])
+        planner = Planner(config_reader("train"), search, folders)
+        for name, wanted in every.items():
+            runs = planner.num_runs(wanted)
+            rows.append([name, wanted.paper, wanted.table, whole(runs or None)])
     console.print(USAGE, end="", highlight=False, markup=False)
-    columns = ("name", "paper", "table or figure", "runs", "hours at most")
-    title = f"reproductions at size={wanted.size.name}"
-    console.print(to_terminal(plain_table(title, columns, rows)))
-    for line in (
-        "hours are of training; those of studies, which have no runs, are not estimated",
-        *estimate.basis(total, speed),
-    ):
-        console.print(f"{line[0].upper()}{line[1:]}.", highlight=False, soft_wrap=True)
+    columns = ("name", "paper", "table or figure", "runs")
+    console.print(to_terminal(plain_table(f"reproductions at size={size}", columns, rows)))
+    console.print(
+        "lmkit reproduce NAME dry_run=true shows its commands and about how long they take.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _typed_size(overrides: list[str]) -> str:
+    """The size that the line of the list asks for. Raises: UserError for any other option."""
+    size = "full"
+    for override in overrides:
+        if not re.match(r"[^-].*=", override) or override.startswith("hydra.searchpath="):
+            continue
+        option, _, value = override.partition("=")
+        if option != "size":
+            near = did_you_mean(option, ["size"])
+            raise UserError(
+                f"{option} needs the NAME of a reproduction before it{near}: without one, lmkit "
+                f"reproduce lists all, at size=full or another"
+            )
+        size = value
+    return size

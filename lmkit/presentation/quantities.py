@@ -16,6 +16,13 @@ def duration(seconds: float) -> str:
     return f"{rounded} s"
 
 
+def rough_duration(seconds: float) -> str:
+    """Seconds to two digits, for estimates: 46 d, 1.6 h, 90 s."""
+    units = (("d", 86400), ("h", 3600), ("min", 60))
+    unit, size = next((each for each in units if seconds >= 1.5 * each[1]), ("s", 1))
+    return f"{float(f'{seconds / size:.2g}'):,g} {unit}"
+
+
 def perplexity_text(perplexity: float) -> str:
     """Four digits or more: 57.31, 105.9, 1,230; "infinite" where it is."""
     if not math.isfinite(perplexity):

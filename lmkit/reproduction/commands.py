@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
 from lmkit.runs.leave import AskedToLeave, Leave
+from lmkit.sweeps.quoting import shell_line
 
 _POLL_S = 0.2
 
@@ -22,13 +22,13 @@ def run_command(words: Sequence[str]) -> int:
     Raises: AskedToLeave when a signal asked for it. The command was handed the signal, and has
         saved and ended.
     """
-    print(f"$ lmkit {shlex.join(words)}", flush=True)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lmkit", *words],
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,  # what is typed at this terminal reaches it once, from here
-    )
-    with Leave() as leave:
+    print(f"$ lmkit {shell_line(words)}", flush=True)
+    with Leave() as leave:  # a signal is kept from the moment at which the command may hear of it
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lmkit", *words],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # what is typed at this terminal reaches it once, from here
+        )
         try:
             _wait(process, leave)
         except BaseException:  # such as Ctrl-C after another signal: it ends at once

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
+from lmkit.reproduction import listing
 from lmkit.reproduction.steps import Reproduction, SweepStep
+from lmkit.runs.names import name_with_head
 from lmkit.sweeps import axes
 from lmkit.sweeps.axes import Line
 from lmkit.sweeps.points import Composer, Config, ConfigReader
 from lmkit.sweeps.quoting import as_value
 
 
-class PlannedSweep(NamedTuple):
-    """A sweep of a reproduction."""
+class Expanded(NamedTuple):
+    """A sweep of a reproduction, whose runs are not composed."""
 
     name: str  # of its folder
     overrides: list[str]  # of `lmkit train`
     changed: list[str]  # of these, what the sweep's file does not say
     lines: list[Line]  # one a run
+
+
+class PlannedSweep(NamedTuple):
+    """A sweep of a reproduction, as `Expanded`, and its runs."""
+
+    name: str
+    overrides: list[str]
+    changed: list[str]
+    lines: list[Line]
     configs: list[Config]  # in the same order; idle options may be those of another run
 
 
@@ -55,15 +68,35 @@ class Planner:
     Args:
         reader: resolves what is composed.
         common: overrides that say where configurations are.
+        folders: where configurations are, in the order in which Hydra searches them.
     """
 
-    def __init__(self, reader: ConfigReader, common: list[str]) -> None:
+    def __init__(self, reader: ConfigReader, common: list[str], folders: Sequence[Path]) -> None:
         loader = GlobalHydra.instance().config_loader()
         self._composer, self._common = Composer(loader, "train", common, reader), common
+        self._folders = folders
         self._axes: dict[str, Axes] = {}  # by sweep
         self._configs: dict[Line, Config] = {}  # by what is not idle of a line
 
     def plan(self, step: SweepStep, wanted: Reproduction) -> PlannedSweep:
+        """The sweep at the size that is chosen, as `expand` gives it, and its runs."""
+        expanded = self.expand(step, wanted)
+        return PlannedSweep(*expanded, [self._compose(line) for line in expanded.lines])
+
+    def num_runs(self, wanted: Reproduction) -> int:
+        """How many runs are trained and finetuned, by the experiments that the sweeps name."""
+        steps = wanted.at_its_size()
+        names = [
+            name_with_head(each.removeprefix("experiment="), line)
+            for step in steps.sweeps
+            for line in self.expand(step, wanted).lines
+            for each in line
+            if each.startswith("experiment=")
+        ]
+        finetuned = [n for n in names for s in steps.finetunings if fnmatchcase(n, s.runs)]
+        return len(names) + len(finetuned)
+
+    def expand(self, step: SweepStep, wanted: Reproduction) -> Expanded:
         """The sweep at the size that is chosen.
 
         Raises: UserError, or what Hydra and OmegaConf raise, for an option or a name that is wrong.
@@ -80,22 +113,22 @@ class Planner:
         drawn = axes.sample(
             len(every), options.get("sweep.sample"), options.get("sweep.sample_seed", 1)
         )
-        lines = [every[i] for i in drawn]
-        return PlannedSweep(
+        return Expanded(
             str(options.get("sweep.name", step.sweep)),
             [f"{axes.GROUP}={step.sweep}", *settings],
             changed,
-            lines,
-            [self._compose(line) for line in lines],
+            [every[i] for i in drawn],
         )
 
     def _read(self, sweep: str) -> Axes:
         """The axes that the sweep's file sets."""
-        name = f"{axes.GROUP}/{sweep}"
-        overrides = [*self._common, "hydra/sweeper=lmkit"]
-        composed = hydra.compose(name, overrides, return_hydra_config=True)
-        plain: Any = OmegaConf.to_container(composed.hydra.sweeper)
-        return Axes(plain.get("params") or {}, plain.get("parts") or [])
+        plain: Any = listing.of_group(axes.GROUP, sweep, self._folders)
+        if plain is None:
+            overrides = [*self._common, "hydra/sweeper=lmkit"]
+            plain = hydra.compose(f"{axes.GROUP}/{sweep}", overrides, return_hydra_config=True)
+            plain = OmegaConf.to_container(plain)
+        sweeper = plain["hydra"].get("sweeper", {})
+        return Axes(sweeper.get("params") or {}, sweeper.get("parts") or [])
 
     def _compose(self, line: Line) -> Config:
         # a transform's class is part of the run's name

@@ -7,15 +7,17 @@ reproduction that is started again types the same commands.
 from __future__ import annotations
 
 import glob
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.reproduction.commands import Run
 from lmkit.reproduction.points import PlannedSweep, finetuning_options
-from lmkit.reproduction.steps import Reproduction
+from lmkit.reproduction.steps import MeasureStep, Reproduction, RunsStep, StudyStep
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import FINETUNE
@@ -23,6 +25,21 @@ from lmkit.runs.selection import select_runs
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.quoting import as_value, quoted
 from lmkit.sweeps.status import standings
+
+
+class Commands(NamedTuple):
+    """The words after `lmkit` of the commands of each step, in the order of the steps."""
+
+    train: list[list[str]]
+    finetune: list[list[list[str]]]  # of each step: one for each run
+    measure: list[list[str]]
+    study: list[list[str]]
+    report: list[str]
+
+    def all(self) -> list[list[str]]:
+        """In the order in which they run."""
+        finetune = [words for step in self.finetune for words in step]
+        return [*self.train, *finetune, *self.measure, *self.study, self.report]
 
 
 class Reproducing:
@@ -49,6 +66,58 @@ class Reproducing:
         self._launcher, self._config_arguments, self._run = launcher, config_arguments, run
         self.failed: list[str] = []  # commands that ended with an error
 
+    def commands(self, out: str, title: str, about: str) -> Commands:
+        """What `finish` runs, as one could type it: runs are told by their sweeps and names."""
+        given = finetuning_options(self.wanted)
+        finetuned = dict.fromkeys(
+            f"{config['name']}{FINETUNE}"
+            for sweep in self.sweeps
+            for config in sweep.configs
+            if any(fnmatchcase(config["name"], step.runs) for step in self.steps.finetunings)
+        )
+        of_finetuned = {name: f"{self.wanted.runs_dir}/{name}-*" for name in finetuned}
+        places = [*map(self._typed_sweep, self.sweeps), *of_finetuned.values()]
+        typed = Commands(
+            train=[self._train_words(sweep) for sweep in self.sweeps],
+            finetune=[
+                [["finetune", f"run={each}", *step.options, *given] for each in self._starts(step)]
+                for step in self.steps.finetunings
+            ],
+            measure=[
+                self._measure_words(step, _typed([*self._measured(step), *matching]))
+                for step in self.steps.measures
+                for matching in [[of_finetuned[n] for n in finetuned if fnmatchcase(n, step.runs)]]
+            ],
+            study=[self._study_words(step) for step in self.steps.studies],
+            report=self._report_words(out, title, about, places),
+        )
+        for words in typed.all():
+            words += self._config_arguments
+        return typed
+
+    def _typed_sweep(self, sweep: PlannedSweep) -> str:
+        return f"{self.wanted.runs_dir}/sweeps/{sweep.name}"
+
+    def _starts(self, step: RunsStep) -> Iterator[str]:
+        """The runs that a step finetunes, each by its sweep, its name and, of several, its seed."""
+        for sweep in self.sweeps:
+            names = [config["name"] for config in sweep.configs]
+            for line, name in zip(sweep.lines, names, strict=True):
+                if fnmatchcase(name, step.runs):
+                    seeds = [each.replace("=", ":") for each in line if each.startswith("seed=")]
+                    filters = [f"name:{name}", *(seeds if names.count(name) > 1 else [])]
+                    yield _typed([" ".join([self._typed_sweep(sweep), *filters])])
+
+    def _measured(self, step: MeasureStep) -> list[str]:
+        """The trained runs that a step measures, by their sweeps, and a pattern of their names."""
+        places = []
+        for sweep in self.sweeps:
+            fits = [fnmatchcase(config["name"], step.runs) for config in sweep.configs]
+            place = self._typed_sweep(sweep)
+            if any(fits):
+                places.append(place if all(fits) else f"{place} name:{step.runs}")
+        return places
+
     def finish(self, out: str, title: str, about: str) -> None:
         """Runs all steps and writes the page.
 
@@ -64,9 +133,8 @@ class Reproducing:
         self._finetune()
         self._measure()
         for step in self.steps.studies:
-            folder = as_value(f"{self.wanted.runs_dir}/synthetic")
-            self._do(["study", step.study, f"runs_dir={folder}", *step.options])
-        self._report(out, title, about)
+            self._do(self._study_words(step))
+        self._do(self._report_words(out, title, about, self._reported()))
 
     def _do(self, words: Sequence[str]) -> int:
         status = self._run([*words, *self._config_arguments])
@@ -75,7 +143,7 @@ class Reproducing:
         return status
 
     def _train(self, sweep: PlannedSweep) -> None:
-        status = self._do(["train", *sweep.overrides, *self._launcher])
+        status = self._do(self._train_words(sweep))
         try:
             every = standings(SweepFolder.find(sweep.name, self.wanted.runs_dir))
         except UserError:
@@ -107,14 +175,24 @@ class Reproducing:
         runs = [*trained, *self._finetuned(trained)]
         for step in self.steps.measures:
             matching = _matching(runs, step.runs)
-            of_size = self.wanted.size.measures.get(step.command, [])
             if matching:
                 where = _listed([str(run.folder.path) for run in matching])
-                self._do([step.command, f"run={where}", *step.options, *of_size])
+                self._do(self._measure_words(step, where))
             else:
                 print(f"lmkit {step.command}: no finished run is called {step.runs}")
 
-    def _report(self, out: str, title: str, about: str) -> None:
+    def _train_words(self, sweep: PlannedSweep) -> list[str]:
+        return ["train", *sweep.overrides, *self._launcher]
+
+    def _measure_words(self, step: MeasureStep, where: str) -> list[str]:
+        of_size = self.wanted.size.measures.get(step.command, [])
+        return [step.command, f"run={where}", *step.options, *of_size]
+
+    def _study_words(self, step: StudyStep) -> list[str]:
+        folder = as_value(f"{self.wanted.runs_dir}/synthetic")
+        return ["study", step.study, f"runs_dir={folder}", *step.options]
+
+    def _report_words(self, out: str, title: str, about: str, places: Sequence[str]) -> list[str]:
         # all that a page begins with comes last: a line shows its options first
         words = ["report", *self.wanted.report, f"out={as_value(out)}"]
         words += [f"title={quoted(title)}", f"about={quoted(about)}"]
@@ -123,14 +201,18 @@ class Reproducing:
             for step in self.steps.studies
         ]
         words.append(f"synthetic={_listed(studies)}")
-        places = [str(SweepFolder.find(s.name, self.wanted.runs_dir).path) for s in self.sweeps]
-        places += [str(run.folder.path) for run in self._finetuned(self._trained())]
-        words.append(f"runs={_listed(places) if places else 'null'}")
-        self._do(words)
+        return [*words, f"runs={_listed(places) if places else 'null'}"]
+
+    def _reported(self) -> list[str]:
+        places = [str(self._sweep_folder(sweep)) for sweep in self.sweeps]
+        return places + [str(run.folder.path) for run in self._finetuned(self._trained())]
+
+    def _sweep_folder(self, sweep: PlannedSweep) -> Path:
+        return SweepFolder.find(sweep.name, self.wanted.runs_dir).path
 
     def _trained(self) -> list[FinishedRun]:
         """The finished runs of all sweeps, each once."""
-        places = [str(SweepFolder.find(s.name, self.wanted.runs_dir).path) for s in self.sweeps]
+        places = [str(self._sweep_folder(sweep)) for sweep in self.sweeps]
         return select_runs("runs", places).runs if places else []
 
     def _finetuned(self, starts: Sequence[FinishedRun]) -> list[FinishedRun]:
@@ -162,6 +244,12 @@ def finished_finetunings(runs_dir: str) -> list[tuple[Path, RunFolder]]:
 
 def _matching(runs: Sequence[FinishedRun], pattern: str) -> list[FinishedRun]:
     return [run for run in runs if fnmatchcase(run.name.rpartition("-")[0], pattern)]
+
+
+def _typed(places: Sequence[str]) -> str:
+    """Runs as a person types them: one place without quotes of Hydra's, where it needs none."""
+    is_plain = len(places) == 1 and re.fullmatch(r"[\w./*][\w./*: =-]*", places[0], re.ASCII)
+    return places[0] if is_plain else _listed(places)
 
 
 def _listed(places: Sequence[str]) -> str:

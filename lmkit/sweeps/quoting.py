@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +11,14 @@ from pathlib import Path
 def quoted(text: str) -> str:
     """Text as Hydra's overrides take it whatever signs it holds."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def shell_line(words: Iterable[str]) -> str:
+    """Words as a person types them in a shell: double quotes around Hydra's single ones."""
+    return " ".join(
+        f'"{word}"' if "'" in word and not re.search(r'["$\\`!]', word) else shlex.quote(word)
+        for word in words
+    )
 
 
 def as_value(text: str) -> str:

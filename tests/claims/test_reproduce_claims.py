@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import shlex
 import signal
 import sys
 import threading
@@ -14,10 +16,11 @@ from pathlib import Path
 
 import hydra
 import pytest
+import yaml
 from hydra.core.global_hydra import GlobalHydra
 
 from lmkit.cli import count_flops, entry, reproduce
-from lmkit.reproduction import estimate, points
+from lmkit.reproduction import estimate, listing, points
 from lmkit.reproduction.commands import run_command
 from lmkit.reproduction.points import PlannedSweep, Planner
 from lmkit.reproduction.running import Reproducing
@@ -53,7 +56,7 @@ report: ["sections=[performance,runs]"]
 size: {name: tiny, about: Tiny runs, runs_dir: runs, training: {seed: 7, TRAINING}, measures: {}}
 """
 LINE = ("reproduce", "mine", "--config-dir", "my_conf", "+finetuning.logger=csv")
-FLOPS = 1e9  # of an epoch, made up
+FLOPS = estimate.Flops(1e9, 1e8, 1e8, 600, 60, True)  # made up
 
 
 @pytest.fixture
@@ -61,7 +64,7 @@ def speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """FLOPs that are made up, so that no corpus is read."""
 
     def of(configs):
-        return estimate.Speed({estimate.model_key(each): FLOPS for each in configs}, [], 1e9)
+        return estimate.Speed({estimate.model_key(each): FLOPS for each in configs}, {}, 1e9)
 
     monkeypatch.setattr(estimate, "speed_of", of)
 
@@ -128,9 +131,9 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     lmkit(*LINE, "hydra/launcher=packed", "hydra.launcher.runs=2")
     printed = " ".join(capsys.readouterr().out.split())
     assert "Somebody 2020, table 9, size=tiny: Tiny runs." in printed
-    assert "sweep two: 2 runs, 2 of them done" in printed
-    assert "finetuning of toy: 2 runs, 2 of them done" in printed
-    assert "at most" not in printed
+    assert "lmkit train multirun_sweeps=two" in printed
+    assert printed.count("2 runs, 2 of them done") == 2  # of the sweep and the finetuning
+    assert "rests on" not in printed
     train, *_, evaluate, report = mine
     assert {"hydra/launcher=packed", "hydra.launcher.runs=2"} <= set(train)
     assert not {"hydra/launcher=packed"} & set(evaluate)
@@ -155,8 +158,7 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     capsys.readouterr()
     lmkit(*LINE, "runs_dir=moved", "dry_run=true")
     printed = " ".join(capsys.readouterr().out.split())
-    assert "sweep two: 2 runs, 2 of them done" in printed
-    assert "finetuning of toy: 2 runs, 2 of them done" in printed
+    assert printed.count("2 runs, 2 of them done") == 2
 
 
 @pytest.mark.usefixtures("my_conf", "speed")
@@ -181,8 +183,7 @@ def test_runs_of_other_options_are_not_counted_as_done(mine, lmkit, capsys):
     capsys.readouterr()
     lmkit(*LINE, "+training.windows.bptt=15", "dry_run=true")
     printed = " ".join(capsys.readouterr().out.split())
-    assert "sweep two: 2 runs; at most" in printed
-    assert "finetuning of toy: 2 runs; at most" in printed
+    assert printed.count("2 runs; about") == 2
     assert "4 runs rests on runs of their experiments so far" in printed
 
 
@@ -229,7 +230,7 @@ def test_a_mistake_is_one_line(refused, monkeypatch):
 @pytest.mark.usefixtures("my_conf", "speed")
 def test_the_folder_of_runs_may_have_any_letters(lmkit, capsys):
     lmkit(*LINE, "runs_dir='josé/läufe'", "dry_run=true")
-    assert "sweep two: 2 runs" in capsys.readouterr().out
+    assert "2 runs; about" in capsys.readouterr().out
 
 
 def test_a_mistake_in_the_lists_line_is_one_line(refused, monkeypatch):
@@ -238,25 +239,102 @@ def test_a_mistake_in_the_lists_line_is_one_line(refused, monkeypatch):
     assert "size=tiny does not exist; there are full, small, toy" in refused(
         "reproduce", "size=tiny"
     )
-    unknown = refused("reproduce", "size=toy", "+training.max_epoch=3")
-    assert unknown.startswith("there is no option max_epoch")
-    assert "there is no option sise (did you mean size?)" in refused("reproduce", "sise=toy")
+    other = refused("reproduce", "size=toy", "+training.max_epochs=3")
+    assert other.startswith("+training.max_epochs needs the NAME of a reproduction before it")
+    assert "(did you mean size?)" in refused("reproduce", "sise=toy")
 
 
-@pytest.mark.usefixtures("speed")
-def test_alone_it_lists_paper_table_runs_and_hours(lmkit, monkeypatch, capsys, tmp_path):
-    files = {name: entry.CONFIGS / f"reproduce/{name}.yaml" for name in NAMES}
-    shown = ("orhan_degenerate", "yang_table1", "yang_table3")
-    monkeypatch.setattr(reproduce, "_files", lambda _: {name: files[name] for name in shown})
+def test_alone_it_lists_papers_tables_and_numbers_of_runs(lmkit, capsys, tmp_path):
     lmkit("reproduce", "size=small")
     printed = " ".join(capsys.readouterr().out.split())
-    assert "orhan_degenerate │ Orhan 2018 │ all figures │ – │ –" in printed
-    # of 1 s an epoch: two runs of 8 epochs, and two of 4 that finetune them, at a share of 40 %
-    assert (8 + 8 + 4 + 4) * FLOPS / 1e9 / 0.4 / 3600 < 0.05
-    assert "yang_table1 │ Yang et al. 2018 │ table 1 │ 4 │ 0.0" in printed
+    assert "orhan_degenerate │ Orhan 2018 │ all figures │ – │" in printed
+    assert "yang_table1 │ Yang et al. 2018 │ table 1 │ 4 │" in printed  # two of them finetunings
     assert "yang_table3 │ Yang et al. 2018 │ table 3 │ 9 │" in printed
-    assert "rests on the FLOPs of their matrix products" in printed
     assert list(tmp_path.iterdir()) == []
+
+
+ITEMS = {
+    "Parthiban et al. 2021": [
+        *(f"table {n}" for n in range(1, 7)),
+        *(f"figure {n}" for n in range(1, 8)),
+        *(f"supplement, table {n}" for n in (1, 2, 3, 4, 5, 10, 11, 12, 13, 15)),
+        *(f"supplement, figure {n}" for n in (2, 3, 4, 5)),
+    ],
+    "Yang et al. 2018": [*(f"table {n}" for n in range(1, 9)), "figure 1"],
+}
+
+
+def items(table: str) -> set[str]:
+    """What a reproduction's `table` names: "table 6; supplement, figures 2 to 5", one by one."""
+    named = set()
+    for place in table.split("; "):
+        prefix = "supplement, " if place.startswith("supplement, ") else ""
+        for kind, numbers in re.findall(r"(table|figure)s? ([\d, andto]*\d)", place):
+            first, *others = map(int, re.findall(r"\d+", numbers))
+            last = others[-1] if " to " in numbers else first
+            each = range(first, last + 1) if " to " in numbers else [first, *others]
+            named |= {f"{prefix}{kind} {number}" for number in each}
+    return named
+
+
+def test_every_published_item_is_named_by_a_reproduction():
+    assert items("table 6 and figure 7; supplement, tables 4 and 5") == {
+        "table 6", "figure 7", "supplement, table 4", "supplement, table 5"
+    }  # fmt: skip
+    named: dict[str, set[str]] = {paper: set() for paper in ITEMS}
+    for name in NAMES:
+        wanted = yaml.safe_load((entry.CONFIGS / f"reproduce/{name}.yaml").read_text())
+        named.setdefault(wanted["paper"], set()).update(items(wanted["table"]))
+    for paper, published in ITEMS.items():
+        assert set(published) <= named[paper]
+
+
+def test_a_file_is_read_as_hydra_composes_it():
+    """Each reproduction, and each sweep, against the composition of the command."""
+    GlobalHydra.instance().clear()
+    entry.set_up_hydra()
+    folders = [entry.CONFIGS]
+    with hydra.initialize_config_dir(str(entry.CONFIGS), version_base="1.3"):
+        chosen = listing.of_group("size", "toy", folders)
+        fast = Planner(entry.config_reader("train"), [], folders)
+        slow = Planner(entry.config_reader("train"), [], [])
+        for name in NAMES:
+            file = entry.CONFIGS / f"reproduce/{name}.yaml"
+            read = listing.reproduction(file, chosen)
+            assert read == reproduce._read(hydra.compose(f"reproduce/{name}", ["size=toy"]))
+            for step in read.at_its_size().sweeps if read.is_possible() else []:
+                assert fast.expand(step, read) == slow.expand(step, read)
+
+
+def test_a_file_that_chooses_others_is_left_to_hydra(lmkit, my_conf, capsys, tmp_path):
+    file = tmp_path / "my_conf" / "reproduce" / "mine.yaml"
+    (file.parent / "base.yaml").write_text(file.read_text())
+    changed = file.read_text().replace("  - /reproduce\n", "  - /reproduce/base\n")
+    file.write_text(changed.replace("table: table 9", "table: table 10"))
+    lmkit("reproduce", "--config-dir", "my_conf")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "base │ Somebody 2020 │ table 9 │ 4 │" in printed
+    assert "mine │ Somebody 2020 │ table 10 │ 4 │" in printed
+
+
+@pytest.mark.slow
+def test_the_commands_that_a_dry_run_shows_can_be_typed_and_do_the_same(mine, lmkit, capsys, runs):
+    capsys.readouterr()
+    lmkit(*LINE, "dry_run=true")
+    assert mine == []
+    lines = [each.strip() for each in capsys.readouterr().out.splitlines()]
+    commands = [shlex.split(each)[1:] for each in lines if each.startswith("lmkit ")]
+    assert [words[0] for words in commands] == [
+        "train", "finetune", "finetune", "evaluate", "report"
+    ]  # fmt: skip
+    for words in commands:
+        lmkit(*words)
+    assert len(runs()) == 4
+    typed = Path("reproductions/mine_tiny/index.html").read_text()
+    lmkit(*LINE)
+    assert len(runs()) == 4
+    assert [words[0] for words in mine] == [words[0] for words in commands]
+    assert Path("reproductions/mine_tiny/index.html").read_text() == typed
 
 
 def test_flops_of_an_epoch_are_those_that_describe_shows(monkeypatch, capsys):
@@ -269,7 +347,10 @@ def test_flops_of_an_epoch_are_those_that_describe_shows(monkeypatch, capsys):
     said = json.loads(capsys.readouterr().out)
     layers = 2 * 4 * (8 * (6 + 8) + 6 * (8 + 6))  # inputs and states of two layers, 6 -> 8 -> 6
     decoder = 2 * 40 * 6
-    assert said["flops"][0] == [3 * (layers + decoder) * 3000, ""]
+    one = layers + decoder
+    flops, reason = estimate.Flops(*said["flops"][0][0]), said["flops"][0][1]
+    assert (flops.train, flops.valid, flops.test) == (3 * one * 3000, one * 300, one * 300)
+    assert (flops.test_tokens, flops.num_words, flops.has_factors, reason) == (300, 40, True, "")
     assert said["flops"][1][0] is None
     assert "num_words" in said["flops"][1][1]
     assert said["flops_per_second"] > 1e6
@@ -285,7 +366,7 @@ def test_runs_that_take_the_same_time_are_composed_once_and_estimated_as_if_each
 
     with hydra.initialize_config_dir(str(entry.CONFIGS), version_base="1.3"):
         wanted = reproduce._read(hydra.compose(f"reproduce/{name}", ["size=toy"]))
-        planner = Planner(entry.config_reader("train"), [])
+        planner = Planner(entry.config_reader("train"), [], [entry.CONFIGS])
         fast = [each for s in reproduce._planned(wanted, planner) for each in s.configs]
         monkeypatch.setattr(points, "is_idle", lambda option: False)
         plain = [each for s in reproduce._planned(wanted, planner) for each in s.configs]
@@ -332,7 +413,7 @@ def planned() -> Callable[[str, str], list[PlannedSweep]]:
     GlobalHydra.instance().clear()
     entry.set_up_hydra()
     with hydra.initialize_config_dir(str(entry.CONFIGS), version_base="1.3"):
-        planner = Planner(entry.config_reader("train"), [])
+        planner = Planner(entry.config_reader("train"), [], [entry.CONFIGS])
 
     def plan(name: str, size: str) -> list[PlannedSweep]:
         GlobalHydra.instance().clear()

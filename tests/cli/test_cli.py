@@ -368,7 +368,7 @@ def test_a_group_of_another_command_is_no_option(refused):
     ("arguments", "expected"),
     [
         ("", "run is not set: give it as run=VALUE"),
-        ("run=nowhere", "run=nowhere is no folder of a run; give one such as runs/NAME-ID"),
+        ("run=nowhere", "run=nowhere means no run: it is no folder"),
         ("run=nowhere lr=0", "lr must be greater than 0, but is 0"),
         ("run=nowhere n=0", "n must be a whole number of at least 1, but is 0"),
         ("run=nowhere max_epochs=x", "max_epochs must be a whole number, but is x"),

@@ -26,6 +26,7 @@ TINY = {
         "words=[20,40] counts=[2,4] counts_words=20 num_contexts=4 emb_dim=3 num_experts=2 "
         "knots=20 units=2 repeats=1"
     ),
+    "gss_pieces": "c=[-1.0,0.5] k=[0.5,2.0] points=9",
     "spamlang": (
         "words=[20,60] dims=[4,8] steps=4 batch=4 asked=10 num_experts=2 knots=20 units=2"
     ),

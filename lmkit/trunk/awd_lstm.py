@@ -47,8 +47,7 @@ class LSTMLayer(RecurrentLayer):
             output, h, c = lstm_layer(x_TBD, state[0][0], state[1][0], *weights)
             return output, (h.unsqueeze(0), c.unsqueeze(0))
         if x_TBD.is_cuda:
-            weights = self._flat(weights, x_TBD)
-        # train=True keeps cuDNN's backward usable in evaluation mode too (dynamic evaluation)
+            return self._by_cudnn(x_TBD, state, weights)
         output, h, c = torch.lstm(x_TBD, state, weights, True, 1, 0.0, True, False, False)
         return output, (h, c)
 
@@ -60,14 +59,30 @@ class LSTMLayer(RecurrentLayer):
         return self.hidden_dim >= FUNCTION_FROM_UNITS and not prefers_onednn()
 
     @staticmethod
-    def _flat(weights: list[Tensor], x_TBD: Tensor) -> list[Tensor]:
-        """Views of one buffer in cuDNN's order, so that cuDNN neither copies nor warns."""
+    def _by_cudnn(
+        x_TBD: Tensor, state: LayerState, weights: list[Tensor]
+    ) -> tuple[Tensor, LayerState]:
+        """In autocast's type, and the state in that in which it came.
+
+        Left to itself, PyTorch's autocast runs cuDNN's LSTM in float16, even where it is set to
+        bfloat16: small gradients become zero there unless the loss is scaled.
+        """
         dtype = x_TBD.dtype
         if torch.is_autocast_enabled("cuda"):
             dtype = torch.get_autocast_dtype("cuda")
-        flat = torch.cat([weight.flatten() for weight in weights]).to(dtype)
-        parts = torch.split(flat, [weight.numel() for weight in weights])
-        return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
+        with torch.autocast("cuda", enabled=False):
+            x_TBD, h, c = (given.to(dtype) for given in (x_TBD, *state))
+            weights = _flat(weights, dtype)
+            # train=True keeps the backward usable in evaluation mode too (dynamic evaluation)
+            output, h, c = torch.lstm(x_TBD, (h, c), weights, True, 1, 0.0, True, False, False)
+        return output, (h.to(state[0].dtype), c.to(state[1].dtype))
+
+
+def _flat(weights: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """Views of one buffer in cuDNN's order, so that cuDNN neither copies nor warns."""
+    flat = torch.cat([weight.flatten() for weight in weights]).to(dtype)
+    parts = torch.split(flat, [weight.numel() for weight in weights])
+    return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
 
 
 class AWDLSTM(RecurrentTrunk):

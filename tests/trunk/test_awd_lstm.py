@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.errors.user_error import UserError
-from lmkit.trunk.awd_lstm import AWDLSTM, LSTMLayer
+from lmkit.trunk.awd_lstm import AWDLSTM, LSTMLayer, _flat
 
 T, B, V, E, H, D = 6, 4, 30, 5, 8, 7
 ALL_DROPOUTS = {
@@ -154,7 +154,7 @@ def test_initialised_as_published():
 def test_weights_for_a_gpu_are_views_of_one_buffer_in_cudnns_order():
     layer = LSTMLayer(E, H, 0.0)
     weights = list(layer.parameters())
-    views = LSTMLayer._flat(weights, torch.zeros(T, B, E))
+    views = _flat(weights, torch.float32)
     start = views[0].data_ptr()
     for view, weight in zip(views, weights, strict=True):
         assert torch.equal(view, weight)

@@ -1,0 +1,182 @@
+"""A device against the CPU: every head on every trunk, one step; and a run killed and resumed.
+
+The CPU takes the device's place for a few cases where there is no GPU, so that these tests are
+known to run before a GPU is there.
+
+Shapes: T window length, B batch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lmkit.cli.entry import compose, plain_config
+from lmkit.training.build import build_model
+from lmkit.training.checkpoint_files import load_checkpoint
+from tests.gpu.rehearse import TRUNKS, heads
+
+T, B, NUM_WORDS = 9, 3, 50
+SIZES = ["trunk.emb_dim=12", "trunk.hidden_dim=16", "trunk.out_dim=12", "trunk.num_layers=3"]
+WITHOUT = ("embed", "input", "hidden", "output", "weight")  # masks differ between devices
+SIZES += [f"trunk.{name}_dropout=0" for name in WITHOUT]
+SMALL = {"transformer": ["trunk.num_heads=2", "trunk.memory=8", "trunk.ffn_dim=16"]}
+ON_A_GPU = pytest.param("cuda", marks=pytest.mark.gpu)
+ALL = [(head, trunk) for trunk in TRUNKS for head in heads()]
+FEW = [("softmaxes+plif", "awd_lstm"), ("mixtape+gss", "qrnn"), ("none+identity", "transformer")]
+CASES = [pytest.param("cuda", *case, marks=pytest.mark.gpu) for case in ALL]
+CASES += [("cpu", *case) for case in FEW]
+
+
+@pytest.fixture(autouse=True)
+def gpu(request):
+    """Skips what needs a GPU that is not there."""
+    device = request.node.callspec.params["device"]
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+
+
+@cache
+def composed(*overrides: str) -> dict[str, Any]:
+    return plain_config(compose("train", [*SIZES, *overrides]))
+
+
+def config_of(head: str, trunk: str) -> dict[str, Any]:
+    config = deepcopy(composed(f"trunk={trunk}", *SMALL.get(trunk, [])))
+    config["head"] = deepcopy(composed(*heads()[head])["head"])
+    for section in (config["head"], config["head"]["mixture"]):
+        if "latent_dropout" in section:
+            section["latent_dropout"] = 0.0
+    config["head"]["chunk_mb"] = 0.01  # several chunks
+    if "knots" in config["head"]["transform"]:
+        config["head"]["transform"]["knots"] = 4  # more would make slopes of rounding errors
+    return config
+
+
+def step(model: Any, device: str, dtype: torch.dtype, bf16: bool) -> dict[str, torch.Tensor]:
+    """Loss, context vectors and the gradient of each parameter, on the CPU in float64."""
+    model = deepcopy(model).to(device, dtype).train()
+    words = torch.randint(NUM_WORDS, (T + 1, B), generator=torch.Generator().manual_seed(7))
+    words = words.to(device)
+    state = [x for layer in model.trunk.initial_state(B) for x in layer]
+    with torch.autocast(device, torch.bfloat16, enabled=bf16):
+        for _ in range(2):  # the second goes on from the first's state
+            loss, _, hidden, *state = model.step(words[:-1], words[1:], *state)
+    loss.backward()
+    found = {"loss": loss.detach(), "hidden": hidden}
+    found |= {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    assert all(x.device.type == device for x in found.values())
+    return {name: x.double().cpu() for name, x in found.items()}
+
+
+def deviation(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found - expected).norm() / expected.norm().clamp_min(1e-12))
+
+
+def whole(found: dict[str, torch.Tensor]) -> torch.Tensor:
+    """All gradients side by side."""
+    return torch.cat([x.flatten() for name, x in found.items() if name not in ("loss", "hidden")])
+
+
+@pytest.mark.parametrize(("device", "head", "trunk"), CASES)
+def test_a_step_is_the_cpus(device, head, trunk):
+    torch.manual_seed(3)
+    counts_V = torch.arange(NUM_WORDS, 0, -1)
+    model = build_model(config_of(head, trunk), counts_V)
+    expected = step(model, "cpu", torch.float64, bf16=False)
+    found = step(model, device, torch.float64, bf16=False)
+    assert found.keys() == expected.keys()
+    assert expected["loss"] > 1
+    for name, value in found.items():
+        assert deviation(value, expected[name]) < 1e-9, name
+    rough = step(model, device, torch.float32, bf16=True)
+    assert deviation(rough["loss"], expected["loss"]) < 0.01
+    assert deviation(rough["hidden"], expected["hidden"]) < 0.05
+    assert deviation(whole(rough), whole(expected)) < 0.05
+
+
+@pytest.mark.parametrize("device", ["cpu", ON_A_GPU])
+def test_small_gradients_stay_under_autocast(device):
+    # what float16 would round to zero reaches the weights of an LSTM in bfloat16
+    torch.manual_seed(3)
+    model = build_model(config_of("none+identity", "awd_lstm"), torch.ones(NUM_WORDS)).to(device)
+    words = torch.randint(NUM_WORDS, (T, B)).to(device)
+    with torch.autocast(device, torch.bfloat16):
+        output = model.trunk(words, model.trunk.initial_state(B))
+    if device == "cuda":
+        assert output.raw_TBD.dtype == torch.bfloat16
+        assert all(x.dtype == torch.float32 for layer in output.state for x in layer)
+    (1e-8 * output.raw_TBD.float()).sum().backward()
+    layer = model.trunk.layers[-1]
+    assert 0 < layer.weight_ih.grad.abs().max() < 1e-5
+    assert (layer.weight_ih.grad != 0).all()
+
+
+RUN = ["logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null", "threads=1"]
+RUN += ["data.num_words=60", "data.train_tokens=8000", "data.valid_tokens=400"]
+RUN += ["data.test_tokens=300", "windows.batch_size=4", "trunk.emb_dim=12", "trunk.out_dim=12"]
+RUN += ["trunk.hidden_dim=16", "head/mixture=softmaxes", "head/transform=plif"]
+RUN += ["head.transform.knots=100", "switch_epoch=2", "max_epochs=5", "optimizer.lr=5"]
+RUN += ["callbacks.checkpoints.every_minutes=0.002", "trainer.deterministic=true"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", ON_A_GPU])
+def test_a_run_killed_and_resumed_has_equal_bits(device, tmp_path):
+    accelerator = {"cuda": "gpu", "cpu": "cpu"}[device]
+    options = [*RUN, f"trainer.accelerator={accelerator}"]
+    through, killed = tmp_path / "through", tmp_path / "killed"
+    finish(options, through)
+    kill_after(options, killed, epochs=2)
+    finish(options, killed)
+    (expected,), (found,) = (sorted(f.glob("*/result.json")) for f in (through, killed))
+    metrics = [json.loads(path.read_text())["metrics"] for path in (expected, found)]
+    assert metrics[0] == metrics[1]
+    weights = [load_checkpoint(f.parent / "checkpoints" / "last.ckpt") for f in (expected, found)]
+    for name, value in weights[0]["state_dict"].items():
+        assert torch.equal(value, weights[1]["state_dict"][name]), name
+
+
+def command(options: list[str], runs_dir: Path) -> list[str]:
+    return [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "lmkit",
+        "train",
+        *options,
+        f"runs_dir={runs_dir}",
+    ]
+
+
+def finish(options: list[str], runs_dir: Path) -> None:
+    done = subprocess.run(command(options, runs_dir), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def kill_after(options: list[str], runs_dir: Path, epochs: int) -> None:
+    """Kills a run within the epoch after those."""
+    run = subprocess.Popen(command(options, runs_dir), stdout=subprocess.DEVNULL)
+    while run.poll() is None and epochs_in(runs_dir) < epochs:
+        time.sleep(0.02)
+    assert run.poll() is None, "the run ended before it was killed"
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+
+
+def epochs_in(runs_dir: Path) -> int:
+    """Epochs whose row is written."""
+    logs = list(runs_dir.glob("*/train.log"))
+    return logs[0].read_text().count("tokens/s") if logs else 0

@@ -21,7 +21,7 @@ import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from lmkit.cli.entry import compose, plain_config  # noqa: E402
-from lmkit.training.build import build_model  # noqa: E402
+from lmkit.experiment.build import build_model  # noqa: E402
 from lmkit.training.language_model import LanguageModel  # noqa: E402
 from lmkit.training.recorded_step import RecordedStep, cuda_recorder  # noqa: E402
 

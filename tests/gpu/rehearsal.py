@@ -16,8 +16,8 @@ from faked import Watch, faked
 from rehearse import Case, composed
 
 from lmkit.data.windows import EvalWindows, Window
-from lmkit.training import model_spectrum as spectra
-from lmkit.training.build import build_model
+from lmkit.experiment.build import build_model
+from lmkit.measures import model_spectra as spectra
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.head_module import HeadModule
 from lmkit.training.triggers import AtEpoch
@@ -99,7 +99,8 @@ class Rehearsed:
         float(model.valid_nll.compute())
 
     def conclude(self) -> None:
-        self.model.mean_nll(self.eval_windows())
+        for nll_TB in self.model.token_nlls(self.eval_windows()):
+            assert nll_TB.device.type == self.device
 
     def spectrum(self) -> None:
         """Both ways to singular values, which are measured on the CPU."""

@@ -68,6 +68,7 @@ def heads() -> dict[str, list[str]]:
                 found[f"{head}+{transform}"] = [f"head={head}", f"head/transform={transform}"]
     found["adversarial, softmaxes"] = ["head=adversarial", "head/mixture=softmaxes"]
     found["spectrum_control, softmaxes"] = ["head=spectrum_control", "head/mixture=softmaxes"]
+    found["decoder of rank 8, softmaxes"] = ["head.decoder_rank=8", "head/mixture=softmaxes"]
     found["plain, softmaxes"] = ["head.loss=plain", "head/mixture=softmaxes"]
     return found
 

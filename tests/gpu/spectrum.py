@@ -34,7 +34,7 @@ def main() -> None:
 
 def measured(args: argparse.Namespace) -> dict[str, Any]:
     from lmkit.data.windows import EvalWindows, columns
-    from lmkit.training.model_spectrum import model_spectrum
+    from lmkit.measures.model_spectra import model_spectrum
 
     config = configuration(args.experiment, args.tiny)
     num_words = words_of(config, args.tiny)
@@ -64,8 +64,8 @@ def compared(model: Any, windows: Any, contexts: int) -> dict[str, Any]:
     """The largest deviation from NumPy's singular values, and both Press ranks."""
     import torch
 
+    from lmkit.measures.model_spectra import model_spectrum
     from lmkit.spectra.measures import measure
-    from lmkit.training.model_spectrum import model_spectrum
 
     found = model_spectrum(model, windows, contexts)
     blocks, seen = [], 0

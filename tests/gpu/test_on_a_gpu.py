@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from lmkit.cli.entry import compose, plain_config
-from lmkit.training.build import build_model
+from lmkit.experiment.build import build_model
 from lmkit.training.checkpoint_files import load_checkpoint
 from tests.gpu.rehearse import TRUNKS, heads
 

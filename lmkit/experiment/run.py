@@ -125,7 +125,7 @@ def train(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) 
     stopping = make(config["stopping"], "stopping", Stopping)
     callbacks = [run.switch, stopping, *build_callbacks(config, model)]
     checkpoints = _checkpoints(callbacks)
-    callbacks += [TrainingLog(checkpoints), Requeue(leave, checkpoints)]
+    callbacks += [TrainingLog(checkpoints), Requeue(checkpoints)]
     trainer = _trainer(defined, run, callbacks)
     data.train_batches.limit = trainer.windows_per_epoch
     resumed = _checkpoint_to_resume(run)

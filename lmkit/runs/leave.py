@@ -36,6 +36,15 @@ class AskedToLeave(SystemExit):
         super().__init__(INTERRUPTED if number == signal.SIGINT else LEFT)
         self.number, self.where = number, where
 
+    @property
+    def heard(self) -> str:
+        """A line that says so, for a log."""
+        return f"{signal.Signals(self.number).name} heard: saving, then leaving"
+
+    def saved_at(self, step: int) -> None:
+        """Says that the run goes on from this step."""
+        self.where = f"saved at step {step}; the same command again goes on from there"
+
     def __str__(self) -> str:
         name = signal.Signals(self.number).name
         why = "interrupted" if self.number == signal.SIGINT else f"asked to leave by {name}"

@@ -79,9 +79,9 @@ class MetricsFile:
         self._keep_until(step)
 
     def restore(self, step: int, copy: str) -> None:
-        """Cuts back to `step`; a damaged file is replaced by `copy`, as `copy()` gave it then.
+        """Cuts back to `copy`, as `copy()` gave it, and to the rows up to `step` that follow it.
 
-        Of a run that starts, the copy is "".
+        A damaged file is replaced by the copy. Of a run that starts, the copy is "".
 
         Raises: UserError naming the file when it cannot be written; LockLost.
         """
@@ -92,7 +92,8 @@ class MetricsFile:
             there, theirs = [], []
         # compared as text: NaN equals nothing
         if repr(there[: len(rows)]) == repr(rows) and theirs[: len(columns)] == columns:
-            rows, columns = [row for row in there if row["step"] <= step], theirs
+            later = [row for row in there[len(rows) :] if row["step"] <= step]
+            rows, columns = [*rows, *later], theirs
         self._rewrite(columns, rows)
 
     def copy(self) -> str:

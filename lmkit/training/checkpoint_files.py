@@ -6,6 +6,7 @@ They end in a checksum, which is verified before they are loaded, and are loaded
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import pickle
 import shlex
@@ -106,16 +107,44 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def as_it_stands(content: Any, copy_tensors: bool) -> Any:
+    """The content of a checkpoint, so that what its containers hold later does not change it.
+
+    Args:
+        copy_tensors: whether tensors may change in place meanwhile; their copies are on the CPU.
+    """
+    if isinstance(content, dict):
+        kept = copy.copy(content)  # with what Lightning and torch attach to it
+        for key, value in content.items():
+            kept[key] = as_it_stands(value, copy_tensors)
+        return kept
+    if type(content) in (list, tuple):
+        return type(content)(as_it_stands(value, copy_tensors) for value in content)
+    if copy_tensors and isinstance(content, Tensor):
+        return content.detach().to("cpu", copy=True)
+    return content
+
+
 class AtomicCheckpointIO(CheckpointIO):
-    """Lightning's reading and writing of checkpoints, done atomically and without pickles."""
+    """Lightning's reading and writing of checkpoints, done atomically and without pickles.
+
+    `trainer.save_checkpoint(path, storage_options=take)` hands the checkpoint to `take` and writes
+    nothing.
+    """
 
     def __init__(self, check_lock: Callable[[], None]) -> None:
         self.check_lock = check_lock
 
     def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: Path | str, storage_options: Any = None
+        self,
+        checkpoint: dict[str, Any],
+        path: Path | str,
+        storage_options: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        write_tensors(Path(path), checkpoint, self.check_lock)
+        if storage_options is None:
+            write_tensors(Path(path), checkpoint, self.check_lock)
+        else:
+            storage_options(checkpoint)
 
     def load_checkpoint(
         self, path: Path | str, map_location: Any = None, weights_only: bool | None = None

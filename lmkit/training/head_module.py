@@ -204,6 +204,7 @@ class HeadModule(pl.LightningModule, Predictor):
             "cpu_rng": torch.get_rng_state(),
             "cuda_rng": torch.cuda.get_rng_state() if self.device.type == "cuda" else None,
             "train_nll": (self.train_nll.total, self.train_nll.num_tokens),
+            "epoch_metrics": {name: float(value) for name, value in self.epoch_metrics.items()},
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -214,6 +215,7 @@ class HeadModule(pl.LightningModule, Predictor):
         torch.set_rng_state(progress["cpu_rng"])
         if progress["cuda_rng"] is not None:
             torch.cuda.set_rng_state(progress["cuda_rng"])
+        self.epoch_metrics = dict(progress.get("epoch_metrics", {}))  # new since version 0.1
         total, num_tokens = progress["train_nll"]
         self.train_nll.total = total.to(self.device)
         self.train_nll.num_tokens = num_tokens.to(self.device)

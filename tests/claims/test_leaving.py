@@ -7,18 +7,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 
 import pytest
+import torch
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.leave import INTERRUPTED, LEFT
+from lmkit.runs.metrics import MetricsFile
+from lmkit.training.callbacks.asgd_switch import AsgdSwitch
+from lmkit.training.callbacks.spectrum import SpectrumCallback
 from lmkit.training.checkpoint_files import load_checkpoint
+from lmkit.training.head_module import HeadModule
 from tests.claims.conftest import TINY, Lmkit
+from tests.integration.test_resume import assert_same_run
 
 AT_STEP = """
 import json, signal
@@ -78,6 +86,115 @@ def test_ctrl_c_saves_and_the_same_command_goes_on_to_the_same_bits(left, lmkit,
     assert log.index("; starting\n") < log.index("stopped at step 3: interrupted: saved")
     assert log.index("stopped at step 3") < log.index("resuming after step 3, in epoch 1\n")
     assert log.index("resuming after step 3") < log.index("training stops after epoch 2")
+
+
+MEASURED = ("train", *(each for each in TINY if each != "callbacks.spectrum=null"))
+MEASURED += ("callbacks.spectrum.contexts=40",)
+
+
+@pytest.fixture
+def undisturbed(lmkit, tmp_path, capsys) -> RunFolder:
+    """The run of MEASURED, in a folder beside the runs'."""
+    lmkit(*MEASURED, "runs_dir=undisturbed")
+    capsys.readouterr()
+    (config,) = tmp_path.glob("undisturbed/*/config.yaml")
+    return RunFolder(config.parent)
+
+
+def signal_within(owner: type, method: str, epoch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raises SIGTERM once, after a method's first call in an epoch."""
+    original, is_raised = getattr(owner, method), False
+
+    @wraps(original)
+    def signalled(*args, **options):
+        nonlocal is_raised
+        result = original(*args, **options)
+        trainer = args[0].trainer if isinstance(args[0], HeadModule) else args[1]
+        if trainer.current_epoch + 1 == epoch and not is_raised:
+            is_raised = True
+            signal.raise_signal(signal.SIGTERM)
+        return result
+
+    monkeypatch.setattr(owner, method, signalled)
+
+
+def left_in_validation(lmkit: Lmkit, line: Sequence[str], capsys) -> int:
+    """The step at which a run says that it has saved."""
+    with pytest.raises(SystemExit) as end:
+        lmkit(*line)
+    assert end.value.code == LEFT
+    said = capsys.readouterr()
+    assert "SIGTERM heard: saving, then leaving\n" in said.out
+    saved = re.fullmatch(rf"asked to leave by SIGTERM: saved at step (\d+); {AGAIN} .*\n", said.err)
+    return int(saved[1])
+
+
+@pytest.mark.parametrize("epoch", [1, 2])  # the weights of the second one are averaged
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [
+        (AsgdSwitch, "on_validation_start"),
+        (HeadModule, "validation_step"),
+        (AsgdSwitch, "on_validation_epoch_end"),
+        (SpectrumCallback, "_measure"),
+        (HeadModule, "on_train_epoch_end"),
+    ],
+)
+def test_asked_within_validation_it_saves_at_once_and_goes_on_to_the_same_bits(
+    owner, method, epoch, undisturbed, lmkit, run, monkeypatch, capsys
+):
+    ends = [row["step"] for row in MetricsFile(undisturbed.metrics).read() if "valid/ppl" in row]
+    signal_within(owner, method, epoch, monkeypatch)
+    assert left_in_validation(lmkit, MEASURED, capsys) == step(run()) == ends[epoch - 1]
+    rows = MetricsFile(run().metrics).read()
+    lmkit(*MEASURED)
+    assert_same_run(undisturbed, run())
+    assert len(rows) < len(MetricsFile(run().metrics).read())
+    assert "SIGTERM heard: saving, then leaving\n" in run().log.read_text()
+
+
+def test_asked_again_within_the_same_validation_nothing_is_left_to_save(
+    undisturbed, lmkit, run, monkeypatch, capsys
+):
+    for _ in range(2):
+        signal_within(HeadModule, "validation_step", 2, monkeypatch)
+    saved = left_in_validation(lmkit, MEASURED, capsys)
+    with pytest.raises(SystemExit) as end:
+        lmkit(*MEASURED)
+    assert (end.value.code, step(run())) == (LEFT, saved)
+    assert capsys.readouterr().err == f"asked to leave by SIGTERM: {AGAIN} the last checkpoint\n"
+    lmkit(*MEASURED)
+    assert_same_run(undisturbed, run())
+
+
+IN_PLACE = """
+import pytorch_lightning as pl
+
+class Doubled(pl.Callback):
+    def on_validation_start(self, trainer, module):
+        for parameter in module.parameters():
+            parameter.data.mul_(2)
+
+    def on_validation_end(self, trainer, module):
+        for parameter in module.parameters():
+            parameter.data.div_(2)
+"""
+
+
+def test_a_callback_that_validates_other_weights_is_left_in_validation_too(
+    lmkit, run, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "in_place.py").write_text(IN_PLACE)
+    line = (*MEASURED, "+callbacks.doubled._target_=in_place.Doubled", "trigger=never")
+    lmkit(*line, "runs_dir=undisturbed")
+    capsys.readouterr()
+    signal_within(HeadModule, "validation_step", 2, monkeypatch)
+    left_in_validation(lmkit, line, capsys)
+    lmkit(*line)
+    (undisturbed,) = (RunFolder(p.parent) for p in tmp_path.glob("undisturbed/*/config.yaml"))
+    assert run().read_result().metrics == undisturbed.read_result().metrics
+    weights = [load_checkpoint(each.last)["state_dict"] for each in (run(), undisturbed)]
+    assert all(torch.equal(weight, weights[1][name]) for name, weight in weights[0].items())
 
 
 def test_a_second_ctrl_c_ends_at_once_without_saving(left, run):

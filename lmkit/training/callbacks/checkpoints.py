@@ -12,6 +12,8 @@ from pytorch_lightning.callbacks import Checkpoint
 from lmkit.data.epochs import Batch
 from lmkit.errors.user_error import require_positive
 from lmkit.runs.atomic import replace_by_link
+from lmkit.runs.leave import AskedToLeave
+from lmkit.training.checkpoint_files import as_it_stands, write_tensors
 from lmkit.training.context import RunCallback, data_of, model_of
 from lmkit.training.head_module import HeadModule
 
@@ -21,6 +23,9 @@ class Checkpoints(RunCallback, Checkpoint):
 
     Lightning runs it after all other callbacks, so that what it saves is complete. It also commits
     each training batch, which a checkpoint then counts as done.
+
+    An epoch ends in validation and measurements, which may take minutes. If a signal ends the run
+    there, `last.ckpt` becomes what stood before them, and the run goes on with the validation.
 
     Args:
         every_minutes: time between two checkpoints within an epoch.
@@ -35,7 +40,8 @@ class Checkpoints(RunCallback, Checkpoint):
         self.train_ppl_at_best = float("nan")
         self.last_is_best = False  # whether the checkpoint being saved is the best epoch's
         self.batches: dict[str, int] | None = None  # restored, to be handed on
-        self.step = 0  # of the checkpoint that the run goes on from
+        self.held: dict[str, Any] | None = None  # the checkpoint before the epoch's validation
+        self.step = 0  # up to which the rows of metrics.csv stay
         # metrics.csv as it was at the checkpoint; None: one of an earlier version has no copy
         self.metrics: str | None = ""
 
@@ -67,8 +73,10 @@ class Checkpoints(RunCallback, Checkpoint):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        self.step = checkpoint["global_step"]
-        self.metrics = checkpoint["lmkit"].get("metrics")
+        kept = checkpoint["lmkit"]
+        self.metrics = kept.get("metrics")
+        # the row of an epoch whose validation begins anew has the checkpoint's step
+        self.step = -1 if kept.get("in_validation") else checkpoint["global_step"]
 
     def on_train_batch_end(
         self,
@@ -82,10 +90,14 @@ class Checkpoints(RunCallback, Checkpoint):
         train_batches.commit(batch)
         self.batches = train_batches.state_dict()
         # the end of an epoch has a checkpoint of its own, after validation
-        if time.monotonic() - self.saved_at >= self.every_s and not batch.is_last:
+        if batch.is_last:
+            self._hold(trainer, model_of(pl_module))
+        elif time.monotonic() - self.saved_at >= self.every_s:
             self.save(trainer, model_of(pl_module))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.run.leave.at_once = False
+        self.held = None
         model = model_of(pl_module)
         ppl = model.epoch_metrics["valid/ppl"]
         # the best so far even where its perplexity is infinite; a finetuning has a best before it
@@ -98,6 +110,32 @@ class Checkpoints(RunCallback, Checkpoint):
         if self.last_is_best:
             self._link_best()
         self.last_is_best = False
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        if isinstance(exception, AskedToLeave) and self.held is not None:
+            self.run.leave.at_once = False
+            self.run.log.write(exception.heard)
+            write_tensors(self.run.folder.last, self.held, self.run.check_lock)
+            exception.saved_at(trainer.global_step)
+
+    def _hold(self, trainer: pl.Trainer, model: HeadModule) -> None:
+        """Keeps what a checkpoint of this moment holds.
+
+        Its tensors are the model's own: validation exchanges weights for averages, and writes into
+        neither. A callback of the user's own may.
+
+        Raises: UserError for a loss or a weight that is not finite.
+        """
+        model.check_finite()
+        callbacks = trainer.callbacks  # type: ignore[attr-defined]  # set by a connector
+        is_foreign = any(not type(each).__module__.startswith("lmkit.") for each in callbacks)
+
+        def take(checkpoint: dict[str, Any]) -> None:
+            self.held = _in_validation(as_it_stands(checkpoint, copy_tensors=is_foreign))
+
+        trainer.save_checkpoint(self.run.folder.last, weights_only=False, storage_options=take)
 
     def save(self, trainer: pl.Trainer, model: HeadModule) -> None:
         """Writes `last.ckpt`.
@@ -128,3 +166,20 @@ class Checkpoints(RunCallback, Checkpoint):
         self.batches = state["batches"]
         if state["last_is_best"]:
             self._link_best()  # the run may have been killed just before it
+
+
+def _in_validation(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """Makes a checkpoint of an epoch's last batch say that validation has begun.
+
+    From the former, Lightning would go on with the next epoch; from the latter, it begins the
+    validation anew.
+    """
+    loops = checkpoint["loops"]["fit_loop"]
+    for progress in loops["epoch_loop.batch_progress"].values():
+        if isinstance(progress, dict):  # in all, and in this epoch
+            progress["completed"] = progress["processed"]
+    for progress in loops["epoch_loop.val_loop.batch_progress"].values():
+        if isinstance(progress, dict):
+            progress.update(ready=1, started=1, processed=0, completed=0)
+    checkpoint["lmkit"]["in_validation"] = True
+    return checkpoint

@@ -6,30 +6,33 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
 from lmkit.data.epochs import Batch
-from lmkit.runs.leave import AskedToLeave, Leave
+from lmkit.runs.leave import AskedToLeave
 from lmkit.runs.observer import tell
 from lmkit.training.callbacks.checkpoints import Checkpoints
-from lmkit.training.context import model_of
+from lmkit.training.context import RunCallback, model_of
 
 
-class Requeue(Checkpoint):
+class Requeue(RunCallback, Checkpoint):
     """Raises AskedToLeave after the batch in which the process was asked to leave.
 
-    If that is the last batch of an epoch, or validation, it leaves after the epoch's own
-    checkpoint, since Lightning cannot go on from between the two. It comes after `Checkpoints` in
-    the list of callbacks: Lightning runs callbacks that save after all others, in their order.
+    Between an epoch's last batch and its own checkpoint, a signal raises it at once, and
+    `Checkpoints` saves. It comes after `Checkpoints` in the list of callbacks: Lightning runs
+    callbacks that save after all others, in their order.
 
     Args:
-        leave: hears the signals; before and after training it does so at once.
         checkpoints: writes the checkpoint.
     """
 
-    def __init__(self, leave: Leave, checkpoints: Checkpoints) -> None:
-        self.leave, self.checkpoints = leave, checkpoints
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self.checkpoints = checkpoints
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.leave.at_once = False
-        self.leave.listen()  # in place of Lightning's handler, which leaves without saving
+        self.run.leave.listen()  # in place of Lightning's handler, which leaves without saving
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
+        self.run.leave.at_once = False
 
     def on_train_batch_end(
         self,
@@ -39,23 +42,31 @@ class Requeue(Checkpoint):
         batch: Batch,
         batch_idx: int,
     ) -> None:
-        if self.leave.asked and not batch.is_last:
-            self.checkpoints.save(trainer, model_of(pl_module))
-            self._go(trainer)
+        leave = self.run.leave
+        leave.at_once = batch.is_last
+        if leave.asked:
+            asked = AskedToLeave(leave.asked)
+            if not batch.is_last:
+                self.run.log.write(asked.heard)
+                self.checkpoints.save(trainer, model_of(pl_module))
+                asked.saved_at(trainer.global_step)
+            raise asked
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.leave.asked:
-            self._go(trainer)
+        self._leave_if_asked(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.leave.at_once = True
-        if self.leave.asked:
-            self._go(trainer)
+        self.run.leave.at_once = True
+        self._leave_if_asked(trainer)
 
-    def _go(self, trainer: pl.Trainer) -> None:
-        assert self.leave.asked is not None
-        tell(trainer.loggers, lambda observer: observer.leaving())
-        raise AskedToLeave(
-            self.leave.asked,
-            f"saved at step {trainer.global_step}; the same command again goes on from there",
-        )
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        if isinstance(exception, AskedToLeave):
+            tell(trainer.loggers, lambda observer: observer.leaving())
+
+    def _leave_if_asked(self, trainer: pl.Trainer) -> None:
+        if self.run.leave.asked:
+            asked = AskedToLeave(self.run.leave.asked)
+            asked.saved_at(trainer.global_step)
+            raise asked

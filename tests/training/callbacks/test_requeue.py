@@ -28,9 +28,10 @@ class Recorder:
 
 
 def requeue(asked: int | None, events: list[str]) -> Requeue:
+    callback = Requeue(SimpleNamespace(save=lambda trainer, module: events.append("saved")))
     leave = SimpleNamespace(asked=asked, at_once=False)
-    checkpoints = SimpleNamespace(save=lambda trainer, module: events.append("saved"))
-    return Requeue(leave, checkpoints)
+    callback.attach(SimpleNamespace(leave=leave, log=SimpleNamespace(write=events.append)))
+    return callback
 
 
 @pytest.mark.parametrize("failure", [None, ConnectionResetError("Connection lost")])
@@ -39,30 +40,48 @@ def test_after_a_window_it_saves_and_leaves_whatever_an_observer_does(failure, c
     trainer = SimpleNamespace(loggers=[Recorder(events, failure)], global_step=7)
     window, callback = SimpleNamespace(is_last=False), requeue(15, events)
     saved = "asked to leave by SIGTERM: saved at step 7; the same command again goes on"
-    with pytest.raises(AskedToLeave, match=saved):
+    with pytest.raises(AskedToLeave, match=saved) as ended:
         callback.on_train_batch_end(trainer, None, None, window, 0)
-    assert events == ["saved", "told"]
+    callback.on_exception(trainer, None, ended.value)
+    assert events == ["SIGTERM heard: saving, then leaving", "saved", "told"]
     said = capsys.readouterr().out
     assert ("failed, the run goes on: Connection lost" in said) == (failure is not None)
 
 
-def test_after_the_last_window_of_an_epoch_it_waits_for_the_epochs_own_checkpoint():
+def test_after_the_last_window_of_an_epoch_and_its_own_checkpoint_it_leaves():
     events: list[str] = []
     trainer = SimpleNamespace(loggers=[], global_step=7)
     callback = requeue(12, events)
-    callback.on_train_batch_end(trainer, None, None, SimpleNamespace(is_last=True), 0)
-    assert events == []
-    for hook in (callback.on_train_epoch_end, callback.on_train_end):
+    window = SimpleNamespace(is_last=True)
+    for hook, rest in (
+        (callback.on_train_batch_end, (None, window, 0)),
+        (callback.on_train_epoch_end, ()),
+        (callback.on_train_end, ()),
+    ):
         with pytest.raises(AskedToLeave):
-            hook(trainer, None)
-    assert events == []  # Checkpoints, which runs before it, has saved
+            hook(trainer, None, *rest)
+    assert events == []  # Checkpoints, which runs before it, has saved or does
 
 
-def test_not_asked_it_does_nothing():
+def test_an_error_that_is_no_request_tells_nobody():
+    events: list[str] = []
+    trainer = SimpleNamespace(loggers=[Recorder(events, None)], global_step=7)
+    requeue(None, events).on_exception(trainer, None, ValueError("mine"))
+    assert events == []
+
+
+def test_not_asked_it_says_when_there_is_something_to_save():
     events: list[str] = []
     callback = requeue(None, events)
-    callback.on_train_batch_end(None, None, None, SimpleNamespace(is_last=False), 0)
+    leave = callback.run.leave
+    for is_last in (False, True):
+        callback.on_train_batch_start(None, None, None, 0)
+        assert not leave.at_once
+        callback.on_train_batch_end(None, None, None, SimpleNamespace(is_last=is_last), 0)
+        assert leave.at_once == is_last
+    leave.at_once = False  # as Checkpoints does
     callback.on_train_epoch_end(None, None)
+    assert not leave.at_once
     callback.on_train_end(None, None)
+    assert leave.at_once
     assert events == []
-    assert callback.leave.at_once  # nothing is left to save

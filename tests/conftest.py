@@ -96,7 +96,7 @@ def subword_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def toy_run(tmp_path_factory: pytest.TempPathFactory):
     """The folder of a finished run of four epochs on the toy language: MoS with trained slopes."""
     from lmkit.cli.entry import compose, plain_config
-    from lmkit.experiment.full_run import run
+    from lmkit.experiment.run import run
 
     overrides = [
         "threads=1",

@@ -55,7 +55,7 @@ TORCH_FREE_MODULES = (
     "lmkit.data.download",
     "lmkit.dialogue.corpus",
     "lmkit.experiment.definition",
-    "lmkit.experiment.full_run",
+    "lmkit.experiment.run",
 )
 # programs of their own, and what an analysis draws, which is imported with it
 SLOW = ("lmkit.cli.check_points", "lmkit.cli.count_flops", "lmkit.cli.analysis")

@@ -18,11 +18,10 @@ import torch
 from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.build import build_data, require_fit
 from lmkit.experiment.conclusion import Conclusion
 from lmkit.experiment.definition import define
 from lmkit.experiment.make import make
-from lmkit.experiment.run import check_model, check_without_model
+from lmkit.experiment.objects import check_model, check_without_model, make_data, require_fit
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import identity
 
@@ -77,7 +76,7 @@ class Checker:
 def _check_windows(config: Config) -> None:
     def data_of(num_tokens: int) -> object:
         tokens = np.zeros(num_tokens, np.int64)
-        return build_data(config, TextSplits(("a",), tokens, tokens, tokens))
+        return make_data(config, TextSplits(("a",), tokens, tokens, tokens))
 
     data = data_of(0)  # refuses batch sizes that are no counts
     if isinstance(data, WindowsDataModule):

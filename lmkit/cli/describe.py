@@ -37,7 +37,7 @@ def main(config: DictConfig) -> None:
     make(plain["trigger"], "trigger")
     source: Corpus = make(plain["data"], "data", Corpus)
     if plain["module"].get("_target_") != experiment.model_size.LANGUAGE_MODEL:
-        experiment.build.require_fit(plain, source)
+        experiment.objects.require_fit(plain, source)
     corpus: Sizes = source.sizes()
     model = experiment.model_size.model_without_weights(plain, corpus.num_words)
     sizes = experiment.model_size.parts(model)

@@ -34,7 +34,7 @@ def main(config: DictConfig) -> float:
     Returns: the best valid perplexity, for sweepers that search.
     """
     command = {"command": command_line("finetune")}
-    run = experiment.full_run.run(run_config(plain_config(config)) | command)
+    run = experiment.run.run(run_config(plain_config(config)) | command)
     return float(run.read_result().metrics["valid_ppl"])
 
 

@@ -87,9 +87,7 @@ def _meanings(
     yield from _with_bases(_found(config_name, folders)[0], "", folders)
 
 
-def _with_bases(
-    file: Path, section: str, folders: Sequence[Path]
-) -> Iterator[tuple[str, Meaning]]:
+def _with_bases(file: Path, section: str, folders: Sequence[Path]) -> Iterator[tuple[str, Meaning]]:
     """The comments of a file, after those of the files outside groups that it begins with."""
     content = yaml.safe_load(file.read_text("utf-8")) or {}
     for name in content.get("defaults", []):

@@ -36,5 +36,5 @@ def main(config: DictConfig) -> float:
     plain = plain_config(config)
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)
     plain["command"] = command_line("train")  # which trains the run anew
-    metrics: dict[str, Any] = experiment.full_run.run(plain).read_result().metrics
+    metrics: dict[str, Any] = experiment.run.run(plain).read_result().metrics
     return float(metrics["valid_ppl"])

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from lmkit import modules_on_use
 
 if TYPE_CHECKING:  # what commands and analyses use, for mypy
-    from lmkit.experiment import build as build
     from lmkit.experiment import conclusion as conclusion
     from lmkit.experiment import finetuning as finetuning
-    from lmkit.experiment import full_run as full_run
     from lmkit.experiment import load as load
     from lmkit.experiment import make as make
     from lmkit.experiment import model_size as model_size
+    from lmkit.experiment import objects as objects
     from lmkit.experiment import parts as parts
     from lmkit.experiment import run as run
 else:

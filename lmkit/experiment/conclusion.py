@@ -1,20 +1,21 @@
-"""The end of a run: its evaluation, spectrum, result, and figures."""
+"""The end of a run: its test perplexity, spectrum, result and figures."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import yaml
+from pytorch_lightning.loggers import Logger
 from rich.console import Console
 
+from lmkit.data.datamodule import DataModule
 from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import UserError, require_count
 from lmkit.experiment.definition import RunDefinition
-from lmkit.experiment.run import Trained
 from lmkit.measures.memory import GB, available_bytes
 from lmkit.measures.model_spectra import (
     Spectrum,
@@ -29,19 +30,34 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.observer import tell
 from lmkit.runs.provenance import provenance
-from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
+from lmkit.runs.result import SCHEMA_VERSION, Result, Spent
 from lmkit.runs.spectrum_files import final_spectrum, write_spectrum
 from lmkit.spectra.measures import SpectrumMeasures, numbers
+from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.callbacks.cost import peak_memory_mb
 from lmkit.training.callbacks.transform_plot import sample_transform
 from lmkit.training.checkpoint_files import load_checkpoint
+from lmkit.training.context import RunContext
 from lmkit.training.head_module import HeadModule
 
 Metrics = dict[str, Any]
 
 
+class Trained(NamedTuple):
+    """What training leaves to be measured."""
+
+    model: HeadModule  # with the best weights
+    data: DataModule
+    run: RunContext
+    checkpoints: Checkpoints
+    loggers: list[Logger]
+    steps: int
+    epochs: int
+    stopped: str  # why: "patience", "max_epochs" or "callback"
+
+
 class Conclusion:
-    """Measures a run's best weights on test, publishes `result.json`, draws the figures.
+    """Measures a run's best weights on test, and draws the figures.
 
     Args:
         contexts: first test contexts of the spectrum of log P; None: all.
@@ -60,8 +76,8 @@ class Conclusion:
         self.contexts, self.sample = contexts, sample
         self.published_contexts = published_contexts
 
-    def conclude(self, defined: RunDefinition, trained: Trained) -> None:
-        """The caller holds the run's lock."""
+    def conclude(self, defined: RunDefinition, trained: Trained) -> Result:
+        """The result, not yet published. The caller holds the run's lock."""
         folder, check_lock = defined.folder, trained.run.check_lock
         test = perplexity(trained.model, trained.data.eval_batches("test"), "test perplexity")
         with Console().status("spectrum of log P"):
@@ -78,19 +94,17 @@ class Conclusion:
         cost = _cost(trained)
         _log_test_row(trained, metrics, cost, spectra["log_probs"])
         _draw(trained, metrics, spectra["log_probs"])
-        budget = Spent(*defined.budget, epochs=trained.epochs, stopped=trained.stopped)
-        result = Result(
+        ppl = perplexity_text(test.perplexity)
+        trained.run.log.write(f"test perplexity {ppl}, of epoch {metrics['best_epoch']:,}")
+        return Result(
             SCHEMA_VERSION,
             defined.config["name"],
             defined.identity.digest,
             metrics,
             cost,
             _origin(defined, trained.model),
-            budget,
+            Spent(*defined.budget, epochs=trained.epochs, stopped=trained.stopped),
         )
-        ppl = perplexity_text(test.perplexity)
-        trained.run.log.write(f"test perplexity {ppl}, of epoch {metrics['best_epoch']:,}")
-        publish_result(folder.result, result, check_lock)
 
     def _contexts(self, model: HeadModule, folder: RunFolder, available: int) -> int:
         """Of the spectrum of log P: the published number where it can be had.

@@ -11,8 +11,8 @@ import torch
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import DataModule, WindowsDataModule
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.build import build_data, build_model
 from lmkit.experiment.make import make
+from lmkit.experiment.objects import make_data, make_model
 from lmkit.heads.predictor import AnyBatch
 from lmkit.measures.contexts import with_bar
 from lmkit.runs.folder import RunFolder
@@ -69,8 +69,8 @@ def load_run(
         config = config | {"data": config["data"] | {"root": data_root}}
     source = make(config["data"], "data", Corpus)
     corpus = source.load(vocabulary)
-    model = build_model(config, torch.zeros(len(vocabulary), dtype=torch.long))
+    model = make_model(config, torch.zeros(len(vocabulary), dtype=torch.long))
     averaged = load_evaluated_weights(model, content)
     if torch.cuda.is_available():
         model.to("cuda")
-    return LoadedRun(folder, config, source, model, build_data(config, corpus), averaged)
+    return LoadedRun(folder, config, source, model, make_data(config, corpus), averaged)

@@ -66,7 +66,7 @@ def model_without_weights(config: Section, num_words: int) -> HeadModule | Model
     """
     if config["module"].get("_target_") == LANGUAGE_MODEL:
         return parts_without_weights(config, num_words)
-    return experiment.build.model_without_weights(config, num_words)
+    return experiment.objects.model_without_weights(config, num_words)
 
 
 def parts(model: HeadModule | ModelParts) -> list[Part]:

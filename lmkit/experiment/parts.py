@@ -38,17 +38,17 @@ def parts_without_weights(config: Section, num_words: int) -> ModelParts:
     counts_V = torch.zeros(num_words, dtype=torch.long, device="meta")
     with torch.device("meta"):
         make(config["objective"], "objective", RegularizedNLL)
-        trunk = build_trunk(config, num_words)
-        return ModelParts(trunk, build_head(config["head"], counts_V, trunk))
+        trunk = make_trunk(config, num_words)
+        return ModelParts(trunk, make_head(config["head"], counts_V, trunk))
 
 
-def build_trunk(config: Section, num_words: int) -> nn.Module:
+def make_trunk(config: Section, num_words: int) -> nn.Module:
     """The untrained trunk of a configuration."""
     trunk: nn.Module = make(config["trunk"], "trunk", nn.Module, num_words=num_words)
     return trunk
 
 
-def build_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
+def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
     """The untrained head of a configuration's section.
 
     Args:

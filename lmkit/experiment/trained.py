@@ -15,8 +15,8 @@ from torch import Tensor
 from lmkit.data.corpus import Corpus
 from lmkit.data.tokenizer import Tokenizer, Words
 from lmkit.errors.user_error import UserError, did_you_mean
-from lmkit.experiment.build import build_model
 from lmkit.experiment.make import make
+from lmkit.experiment.objects import make_model
 from lmkit.heads.predictor import exact_evaluation
 from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.finished import read_finished
@@ -103,7 +103,7 @@ def load(run: Path | str, device: str = "cpu") -> TrainedRun:
     result = read_finished(folder).result
     content = load_checkpoint(folder.best)
     config, vocabulary = content["lmkit"]["config"], tuple(content["lmkit"]["vocabulary"])
-    model = build_model(config, torch.zeros(len(vocabulary), dtype=torch.long))
+    model = make_model(config, torch.zeros(len(vocabulary), dtype=torch.long))
     load_evaluated_weights(model, content)
     model.to(device).eval()
     rows = MetricsFile(folder.metrics).read_finished()

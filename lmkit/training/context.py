@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a callback imports this module
 
 
 def model_of(module: pl.LightningModule) -> HeadModule:
-    """The model that Lightning hands to a callback's hook: `build_model` makes no other."""
+    """The model that Lightning hands to a callback's hook: `make_model` makes no other."""
     return cast(HeadModule, module)
 
 

@@ -37,8 +37,8 @@ from rich.console import Console
 from lmkit.cli.entry import compose, plain_config
 from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
-from lmkit.experiment.build import build_data, build_model
 from lmkit.experiment.make import make
+from lmkit.experiment.objects import make_data, make_model
 from lmkit.presentation.tables import Column, Table, number, whole, word
 from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.folder import RunFolder
@@ -115,8 +115,8 @@ def measure(experiment: str, words: TextSplits, num_windows: int, threads: int) 
     config = plain_config(compose("train", [f"experiment={experiment}"]))
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    model = build_model(config, torch.zeros(NUM_WORDS, dtype=torch.int64))
-    data = build_data(config, words)
+    model = make_model(config, torch.zeros(NUM_WORDS, dtype=torch.int64))
+    data = make_data(config, words)
     epoch = epoch_seconds(model, data, config, num_windows)
     with tempfile.TemporaryDirectory() as folder:
         callback = callback_seconds(model, data, config, Path(folder))

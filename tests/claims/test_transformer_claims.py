@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lmkit.cli.entry import CONFIGS, compose, plain_config
-from lmkit.experiment.build import build_model
+from lmkit.experiment.objects import make_model
 from tests.claims.conftest import TINY, typed_in
 
 SMALL = ("trunk.hidden_dim=8", "trunk.num_heads=2", "trunk.memory=30", "optimizer.lr=0.02")
@@ -51,7 +51,7 @@ def test_every_head_with_every_mixture_and_transform_trains_a_step():
         if head != "default" and (mixture, transform) != ("none", "identity"):
             continue  # other heads go with parts as their own tests say
         section = heads[head] | {"mixture": mixtures[mixture], "transform": transforms[transform]}
-        model = build_model(config | {"head": section}, counts_V)
+        model = make_model(config | {"head": section}, counts_V)
         state = [x for layer in model.trunk.initial_state(4) for x in layer]
         optimizer = model.configure_optimizers()
         first, last = None, None

@@ -12,8 +12,8 @@ from hydra.errors import ConfigCompositionException
 
 from lmkit.cli.entry import CONFIGS, compose, plain_config
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.build import build_model
 from lmkit.experiment.make import make
+from lmkit.experiment.objects import make_model
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
 from lmkit.training.language_model import LanguageModel
@@ -64,7 +64,7 @@ def built(*overrides: str) -> LanguageModel:
     config = composed(*overrides)
     words = dict(CORPORA.values())[config["data"]["name"]]
     with torch.device("meta"):
-        return build_model(config, torch.zeros(words))
+        return make_model(config, torch.zeros(words))
 
 
 def millions(model: LanguageModel) -> str:
@@ -262,7 +262,7 @@ def test_any_transform_goes_with_any_experiment(experiment, transform):
     default = composed("experiment=penn_softmax", f"head/transform={transform}")
     assert config["head"]["transform"] == default["head"]["transform"]
     with torch.device("meta"):
-        build_model(config, torch.zeros(10))
+        make_model(config, torch.zeros(10))
 
 
 @pytest.mark.parametrize("experiment", ["toy", "penn_softmax", "wt2_moc_nt", "penn_mos_dagger"])
@@ -271,7 +271,7 @@ def test_any_experiment_becomes_a_mixture_of_softmaxes(experiment):
         f"experiment={experiment}", "head/mixture=softmaxes", "head.mixture.num_experts=4"
     )
     with torch.device("meta"):
-        head = build_model(config, torch.zeros(10)).head
+        head = make_model(config, torch.zeros(10)).head
     assert isinstance(head.mixture, MixtureOfSoftmaxes)
     assert head.mixture.num_experts == 4
 
@@ -289,7 +289,7 @@ def test_a_value_on_the_command_line_wins_over_the_experiment():
 def test_mixtures_are_needed_where_the_sizes_of_trunk_and_embedding_differ():
     config = composed("experiment=penn_mos", "head/mixture=none")
     with torch.device("meta"), pytest.raises(UserError, match=r"trunk.out_dim \(620\)"):
-        build_model(config, torch.zeros(10))
+        make_model(config, torch.zeros(10))
 
 
 def test_what_belongs_to_another_choice_is_refused():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lmkit.cli.entry import compose, plain_config
-from lmkit.experiment.build import build_model
+from lmkit.experiment.objects import make_model
 from lmkit.heads.adversarial import AdversarialHead
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.multi_facet import MultiFacetSoftmax
@@ -20,7 +20,7 @@ def composed(*overrides: str) -> dict:
 
 def built(*overrides: str) -> LanguageModel:
     with torch.device("meta"):
-        return build_model(composed(*overrides), torch.zeros(10_000))
+        return make_model(composed(*overrides), torch.zeros(10_000))
 
 
 @pytest.mark.parametrize("name", ["penn_qrnn", "wt2_qrnn"])
@@ -49,7 +49,7 @@ def test_the_transformer_has_the_dimensions_and_parameters_of_awd_lstm(corpus, w
     sizes = []
     for kind in ("softmax", "transformer"):
         with torch.device("meta"):
-            model = build_model(composed(f"experiment={corpus}_{kind}"), torch.zeros(words))
+            model = make_model(composed(f"experiment={corpus}_{kind}"), torch.zeros(words))
         assert model.head.decoder_weight.shape == (words, 400)
         sizes.append(sum(parameter.numel() for parameter in model.parameters()))
     assert 0.99 < sizes[1] / sizes[0] < 1.01
@@ -80,7 +80,7 @@ def test_a_later_head_has_the_papers_sizes_and_the_trunk_of_mos(name, head, size
 
 def test_mixtape_gives_gates_to_the_most_frequent_words_of_the_text():
     counts_V = torch.arange(40).roll(7)
-    head = build_model(composed("head=mixtape"), counts_V).head
+    head = make_model(composed("head=mixtape"), counts_V).head
     assert head.own_words_R.tolist() == [6, 5, 4, 3]
 
 

@@ -13,7 +13,7 @@ from lmkit.cli.entry import CONFIGS, compose, create, plain_config
 from lmkit.evaluation.dynamic import Rates
 from lmkit.evaluation.gradient_statistics import GradientStatistics, trainable
 from lmkit.evaluation.method import Method
-from lmkit.experiment.build import build_model
+from lmkit.experiment.objects import make_model
 
 METHODS = sorted(path.stem for path in (CONFIGS / "method").glob("*.yaml"))
 
@@ -67,7 +67,7 @@ def test_table_8_in_the_convention_of_the_formula():
     """PTB in 100 columns is 1859 windows of 5; MoS has 17 tensors."""
     with torch.device("meta"):
         config = plain_config(compose("train", ["experiment=penn_mos"]))
-        names = trainable(build_model(config, torch.zeros(10_000)))
+        names = trainable(make_model(config, torch.zeros(10_000)))
     statistics = GradientStatistics(dict.fromkeys(names), math.ceil((929_589 // 100 - 1) / 5))
     assert (statistics.num_batches, len(names)) == (1859, 17)
     rates = Rates(0.002, 0.075, 0.001).from_code(statistics)

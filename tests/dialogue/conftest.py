@@ -12,7 +12,8 @@ from lmkit.cli.entry import compose, plain_config
 from lmkit.dialogue.batches import PairsDataModule
 from lmkit.dialogue.corpus import DialogueCorpus
 from lmkit.dialogue.module import DialogueModel
-from lmkit.experiment.build import build_data, build_model
+from lmkit.experiment.objects import make_data
+from lmkit.experiment.objects import make_model as model_of
 
 TEXTS = {
     "train": [
@@ -74,7 +75,7 @@ def config(folder: Path, *overrides: str, mixture: str = "none") -> dict:
 
 def data_module(folder: Path, *overrides: str) -> PairsDataModule:
     found = config(folder, *overrides)
-    return build_data(found, corpus(folder, num_words=12).load())
+    return make_data(found, corpus(folder, num_words=12).load())
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def make_model(folder) -> Callable[..., DialogueModel]:
 
     def make(mixture: str = "none", *overrides: str, num_words: int = 12) -> DialogueModel:
         torch.manual_seed(3)
-        model = build_model(config(folder, *overrides, mixture=mixture), torch.zeros(num_words))
+        model = model_of(config(folder, *overrides, mixture=mixture), torch.zeros(num_words))
         for parameter in model.parameters():
             parameter.data.uniform_(-1, 1)
         return model.eval()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lmkit.cli.entry import compose, plain_config
-from lmkit.experiment.build import build_model
+from lmkit.experiment.objects import make_model
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 
 MIXTURES = {"softmax": SingleContext, "moc": MixtureOfContexts, "mos": MixtureOfSoftmaxes}
@@ -16,7 +16,7 @@ def built(name: str):
     config = plain_config(compose("train", [f"experiment={name}"]))
     assert config["name"] == name
     with torch.device("meta"):
-        return build_model(config, torch.zeros(config["data"]["num_words"]))
+        return make_model(config, torch.zeros(config["data"]["num_words"]))
 
 
 @pytest.mark.parametrize("size", ["dialogue", "dialogue_small"])
@@ -35,4 +35,4 @@ def test_any_transform_goes_with_any_of_them(transform):
         compose("train", ["experiment=dialogue_small_mos", f"head/transform={transform}"])
     )
     with torch.device("meta"):
-        assert build_model(config, torch.zeros(20)).head.mixture.num_experts == 4
+        assert make_model(config, torch.zeros(20)).head.mixture.num_experts == 4

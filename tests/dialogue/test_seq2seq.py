@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.build import build_model
+from lmkit.experiment.objects import make_model
 from lmkit.measures.perplexity import mean_nll
 from tests.dialogue.conftest import MIXTURES, config, data_module
 
@@ -119,7 +119,7 @@ def test_a_controlled_spectrum_starts_as_the_same_function_and_has_its_penalty(f
     batch, nlls = data.pairs("train").batch([0, 1], 0, 0, True), []
     for options in ([], ["head=spectrum_control", "head.spectrum_weight=3"]):
         torch.manual_seed(3)
-        model = build_model(config(folder, *options), torch.zeros(12)).eval()
+        model = make_model(config(folder, *options), torch.zeros(12)).eval()
         hidden_1ND = model.decoded(batch)
         nlls.append(model.head.nll(hidden_1ND, batch.targets_TB[batch.is_word_TB].unsqueeze(0)))
         model.log_step = lambda *seen: None
@@ -134,7 +134,7 @@ def test_two_layers_and_optimizers(folder, data):
     for optimizer, schedule in (("adam", "constant"), ("sgd", "window_length")):
         choices = f"optimizer={optimizer}", f"schedule={schedule}"
         found = config(folder, "trunk.num_layers=2", *choices)
-        model = build_model(found, torch.zeros(12))
+        model = make_model(found, torch.zeros(12))
         batch = data.pairs("train").batch([0], 0, 0, True)
         length = batch.sampled_length / found["windows"]["bptt"]
         expected = 1.0 if schedule == "constant" else length

@@ -11,7 +11,7 @@ from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
 from lmkit.comparison.published import published_section
 from lmkit.experiment import conclusion
-from lmkit.experiment.full_run import run
+from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 
 TINY = (

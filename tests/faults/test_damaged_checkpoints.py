@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.full_run import run
+from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from lmkit.training import checkpoint_files
 from lmkit.training.checkpoint_files import load_checkpoint

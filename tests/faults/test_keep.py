@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lmkit.cli.entry import compose, plain_config
-from lmkit.experiment.full_run import run
+from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from tests import forked
 

@@ -14,7 +14,7 @@ import pytest
 
 from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.full_run import run
+from lmkit.experiment.run import run
 from lmkit.runs import atomic
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import HELD, LockHeld, RunLock
@@ -52,7 +52,7 @@ def train(config: dict, attempt: int, stop_before: tuple[str, str] | None = None
     a file of that name.
     """
     from lmkit.errors.user_error import UserError, end_with
-    from lmkit.experiment.full_run import run
+    from lmkit.experiment.run import run
 
     os.environ |= {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(attempt)}
     if stop_before is not None:

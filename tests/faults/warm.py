@@ -28,7 +28,7 @@ from hydra.core.global_hydra import GlobalHydra
 import lmkit
 from lmkit.cli import check_points, entry
 from lmkit.cli.main import main as lmkit_command
-from lmkit.experiment import full_run
+from lmkit.experiment import run as full_run
 from lmkit.runs.leave import ASKING
 from lmkit.sweeps import check, processes
 

@@ -21,7 +21,7 @@ import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from lmkit.cli.entry import compose, plain_config  # noqa: E402
-from lmkit.experiment.build import build_model  # noqa: E402
+from lmkit.experiment.objects import make_model  # noqa: E402
 from lmkit.training.language_model import LanguageModel  # noqa: E402
 from lmkit.training.recorded_step import RecordedStep, cuda_recorder  # noqa: E402
 
@@ -46,7 +46,7 @@ def made(config: dict[str, Any], num_words: int, device: str) -> LanguageModel:
     """The untrained model, of which words of Zipf's law are taken to be the text."""
     torch.manual_seed(0)
     counts_V = (1e6 / torch.arange(1, num_words + 1)).long()
-    model = build_model(config, counts_V).to(device)
+    model = make_model(config, counts_V).to(device)
     assert isinstance(model, LanguageModel)
     return model
 

@@ -16,7 +16,7 @@ from faked import Watch, faked
 from rehearse import Case, composed
 
 from lmkit.data.windows import EvalWindows, Window
-from lmkit.experiment.build import build_model
+from lmkit.experiment.objects import make_model
 from lmkit.measures import model_spectra as spectra
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.head_module import HeadModule
@@ -33,7 +33,7 @@ class Rehearsed:
         self.device, self.bf16 = args.device, config["trainer"]["precision"] == "bf16-mixed"
         self.batch, self.length = args.batch, args.window
         self.num_words = 200 if args.small else NUM_WORDS
-        self.model: HeadModule = build_model(config, torch.zeros(self.num_words, dtype=torch.long))
+        self.model: HeadModule = make_model(config, torch.zeros(self.num_words, dtype=torch.long))
         self.model.train()
         self.model.head.require_vocabulary()
         self.model._trainer = SimpleNamespace(log_every_n_steps=50, current_epoch=0)

@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from lmkit.cli.entry import compose, plain_config
-from lmkit.experiment.build import build_model
+from lmkit.experiment.objects import make_model
 from lmkit.training.checkpoint_files import load_checkpoint
 from tests.gpu.rehearse import TRUNKS, heads
 
@@ -93,7 +93,7 @@ def whole(found: dict[str, torch.Tensor]) -> torch.Tensor:
 def test_a_step_is_the_cpus(device, head, trunk):
     torch.manual_seed(3)
     counts_V = torch.arange(NUM_WORDS, 0, -1)
-    model = build_model(config_of(head, trunk), counts_V)
+    model = make_model(config_of(head, trunk), counts_V)
     expected = step(model, "cpu", torch.float64, bf16=False)
     found = step(model, device, torch.float64, bf16=False)
     assert found.keys() == expected.keys()
@@ -110,7 +110,7 @@ def test_a_step_is_the_cpus(device, head, trunk):
 def test_small_gradients_stay_under_autocast(device):
     # what float16 would round to zero reaches the weights of an LSTM in bfloat16
     torch.manual_seed(3)
-    model = build_model(config_of("none+identity", "awd_lstm"), torch.ones(NUM_WORDS)).to(device)
+    model = make_model(config_of("none+identity", "awd_lstm"), torch.ones(NUM_WORDS)).to(device)
     words = torch.randint(NUM_WORDS, (T, B)).to(device)
     with torch.autocast(device, torch.bfloat16):
         output = model.trunk(words, model.trunk.initial_state(B))

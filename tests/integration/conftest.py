@@ -11,7 +11,7 @@ import pytest
 
 from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
-from lmkit.experiment.full_run import run
+from lmkit.experiment.run import run
 
 TINY = [
     "threads=1",

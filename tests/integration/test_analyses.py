@@ -22,8 +22,8 @@ from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
 from lmkit.evaluation.generate import generate
 from lmkit.evaluation.split_reader import SplitReader
-from lmkit.experiment.full_run import run as train
 from lmkit.experiment.load import load_run
+from lmkit.experiment.run import run as train
 from lmkit.measures.word_vectors import word_vectors
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder

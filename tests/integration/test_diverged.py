@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 
 from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.full_run import run
+from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from lmkit.training.checkpoint_files import load_checkpoint
 from tests.integration.conftest import TINY

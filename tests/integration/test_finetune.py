@@ -38,7 +38,7 @@ def composed(start: RunFolder, *overrides: str) -> dict:
 
 
 def finetuned(start: RunFolder, *overrides: str) -> RunFolder:
-    from lmkit.experiment.full_run import run
+    from lmkit.experiment.run import run
 
     return run(composed(start, *overrides))
 
@@ -189,7 +189,7 @@ def test_an_unfinished_run_is_refused(first, monkeypatch, capsys):
 
 
 def test_weights_that_change_under_way_are_refused(first):
-    from lmkit.experiment.full_run import run
+    from lmkit.experiment.run import run
 
     config = composed(first)
     content = load_checkpoint(first.best)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lmkit.cli.entry import compose, plain_config
-from lmkit.experiment.full_run import run
 from lmkit.experiment.load import load_run
+from lmkit.experiment.run import run
 from lmkit.measures.gradient_share import logit_gradients, model_bottleneck
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile

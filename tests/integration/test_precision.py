@@ -9,8 +9,8 @@ from lmkit.cli.entry import compose, plain_config
 from lmkit.data.windows import Window
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.definition import define
-from lmkit.experiment.full_run import run
 from lmkit.experiment.load import load_run
+from lmkit.experiment.run import run
 from lmkit.heads.predictor import exact_evaluation
 from lmkit.measures.perplexity import mean_nll
 from lmkit.spectra.gram import GramAccumulator

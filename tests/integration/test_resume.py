@@ -54,7 +54,7 @@ def composed(runs_dir: Path, *overrides: str) -> dict:
 
 
 def train(config: dict) -> None:
-    from lmkit.experiment.full_run import run
+    from lmkit.experiment.run import run
 
     run(config)
 
@@ -201,7 +201,7 @@ def test_a_finished_run_is_skipped(undisturbed):
 
 
 def test_a_checkpoint_of_another_configuration_is_refused(undisturbed, tmp_path):
-    from lmkit.experiment.full_run import run
+    from lmkit.experiment.run import run
 
     folder = undisturbed
     config = composed(tmp_path, "max_epochs=1", "optimizer.lr=5")
@@ -213,7 +213,7 @@ def test_a_checkpoint_of_another_configuration_is_refused(undisturbed, tmp_path)
 
 
 def test_a_damaged_checkpoint_is_named(undisturbed, tmp_path):
-    from lmkit.experiment.full_run import run
+    from lmkit.experiment.run import run
 
     config = composed(tmp_path, "max_epochs=1")
     folder = to_the_end(config)
@@ -224,7 +224,7 @@ def test_a_damaged_checkpoint_is_named(undisturbed, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
-    from lmkit.experiment.full_run import run
+    from lmkit.experiment.run import run
 
     exploding = ("optimizer.lr=1e38", "trainer.gradient_clip_val=1e38")
     config = composed(tmp_path, *exploding, "max_epochs=3")

@@ -9,8 +9,8 @@ import torch
 
 from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.full_run import run
 from lmkit.experiment.load import load_run
+from lmkit.experiment.run import run
 from lmkit.measures import contexts as context_blocks_module
 from lmkit.measures import memory, model_spectra
 from lmkit.measures.contexts import context_blocks

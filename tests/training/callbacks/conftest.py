@@ -101,7 +101,7 @@ def run_context(folder: RunFolder, switch: AsgdSwitch) -> RunContext:
 
 
 @pytest.fixture(scope="session")
-def build_model() -> Callable[[], LanguageModel]:
+def make_model() -> Callable[[], LanguageModel]:
     """MoS with trained slopes beside a frozen parameter, dropouts on, float64."""
 
     def build() -> LanguageModel:
@@ -129,7 +129,7 @@ def build_model() -> Callable[[], LanguageModel]:
 
 @pytest.fixture(scope="session")
 def fit(
-    build_model: Callable[[], LanguageModel], tmp_path_factory: pytest.TempPathFactory
+    make_model: Callable[[], LanguageModel], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Finished]:
     """Trains for `max_epochs`; `more` callbacks run after the switch, and know the run.
 
@@ -167,7 +167,7 @@ def fit(
             gradient_clip_val=0.5,
             checkpoint_io=AtomicCheckpointIO(lambda: None),
         )
-        model = build_model()
+        model = make_model()
         if resume is not None:
             shutil.copy(resume, folder.last)
         start = folder.last if resume is not None else None

@@ -139,19 +139,19 @@ def test_a_resumed_run_has_the_same_averages(fit, run, stopped, epochs):
     assert resumed.switch.switched_after == 2
 
 
-def test_a_checkpoint_holds_raw_weights_and_the_averages_beside_them(run, build_model):
+def test_a_checkpoint_holds_raw_weights_and_the_averages_beside_them(run, make_model):
     checkpoint = load_checkpoint(run.checkpoint)
     names = run.switch.averages.keys()
     assert same({n: checkpoint["state_dict"][n] for n in names}, weights(run.model))
     assert same(checkpoint["callbacks"][STATE_KEY]["averages"], run.switch.averages)
-    model = build_model()
+    model = make_model()
     assert load_evaluated_weights(model, checkpoint) is True
     assert same(weights(model), run.switch.averages)
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
-def test_until_the_first_average_the_raw_weights_are_evaluated(stopped, build_model, epochs):
-    model = build_model()
+def test_until_the_first_average_the_raw_weights_are_evaluated(stopped, make_model, epochs):
+    model = make_model()
     assert load_evaluated_weights(model, load_checkpoint(stopped[epochs].checkpoint)) is False
     assert same(weights(model), weights(stopped[epochs].model))
 

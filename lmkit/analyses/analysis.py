@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from matplotlib.figure import Figure
 
 from lmkit import experiment, pretrained
-from lmkit.comparison.groups import Study
+from lmkit.comparison.facts import Study
 from lmkit.comparison.published_runs import Published, nothing_published
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError

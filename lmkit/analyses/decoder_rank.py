@@ -7,15 +7,16 @@ Files of runs that an earlier version wrote have neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lmkit.analyses.analysis import Content, MeasuredRun
 from lmkit.comparison.cells import MEAN_SD, spread_cell
+from lmkit.comparison.facts import Facts
 from lmkit.comparison.groups import spread_of
 from lmkit.comparison.run_files import Measurement
 from lmkit.presentation.spectrum_figures import LabelledSpectrum
-from lmkit.presentation.tables import DASH, Cell, Column, number, whole
+from lmkit.presentation.tables import DASH, Column, Entry, Heading, number, whole
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.spectrum_files import decoder_spectrum, read_spectrum, write_spectrum
 
@@ -70,16 +71,22 @@ def cells(content: Content) -> dict[str, str]:
     }
 
 
-def columns() -> list[Column]:
-    """Of the report's table of ranks; left out where no run has both."""
-    return [Column(name, MEAN_SD, is_optional=True) for name in (ENTROPY_RANK, MEAN_COSINE)]
+def columns(contexts: int) -> dict[Heading, Callable[[Facts], Entry]]:
+    """Of the report's table of ranks over so many contexts; left out where no run has both."""
 
+    def cell(
+        of: Callable[[Iterable[Measurement]], list[float]], digits: int
+    ) -> Callable[[Facts], Entry]:
+        def of_group(group: Facts) -> Entry:
+            measured = group.measured[contexts].values()
+            return spread_cell(spread_of(of(measured)), digits, len(measured))
 
-def spread_cells(measured: Sequence[Measurement]) -> list[Cell]:
-    """A group's cells in these columns."""
-    weights, cosines = entropy_ranks(measured), mean_cosines(measured)
-    seeds = len(measured)
-    return [spread_cell(spread_of(weights), 1, seeds), spread_cell(spread_of(cosines), 3, seeds)]
+        return of_group
+
+    return {
+        Column(ENTROPY_RANK, MEAN_SD, is_optional=True): cell(entropy_ranks, 1),
+        Column(MEAN_COSINE, MEAN_SD, is_optional=True): cell(mean_cosines, 3),
+    }
 
 
 def entropy_ranks(measured: Iterable[Measurement]) -> list[float]:

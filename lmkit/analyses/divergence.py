@@ -12,9 +12,10 @@ from lmkit import experiment, measures
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.first_contexts import FirstContexts, of_all
 from lmkit.comparison.cells import spread_cell
-from lmkit.comparison.groups import Study, spread_of
+from lmkit.comparison.facts import Study
+from lmkit.comparison.groups import spread_of
 from lmkit.comparison.published import PublishedNumber
-from lmkit.comparison.published_runs import Published, not_as_published, published_of
+from lmkit.comparison.published_runs import Published, not_as_published
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import Column, Table, number, spread, whole, word
@@ -119,7 +120,7 @@ def _table(study: Study, files: Files) -> Table | None:
                 contexts, available = content["num_contexts"], content["all_contexts"]
                 where = content["split"], contexts, contexts == available
                 divergences.setdefault(where, []).append(content["exact"])
-        published = published_of(group, study)
+        published = group.published
         for (split, contexts, is_whole), values in sorted(divergences.items()):
             fact = published.facts.divergence.get(split) if published and is_whole else None
             if published is not None and fact is not None:

@@ -19,10 +19,12 @@ from scipy import stats
 
 from lmkit import experiment, measures
 from lmkit.analyses.analysis import Analysis, Content
+from lmkit.analyses.one_a_head import SHOWN, having
 from lmkit.comparison.cells import listed, partly_measured, spread_cell
-from lmkit.comparison.groups import Group, Study, spread_of
+from lmkit.comparison.facts import Facts, Study
+from lmkit.comparison.groups import Group, spread_of
 from lmkit.comparison.published import published_section
-from lmkit.comparison.published_runs import corpus_prefix, not_as_published, published_of
+from lmkit.comparison.published_runs import not_as_published
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.section import Block, Drawing, Section
@@ -46,7 +48,6 @@ BENCHMARKS = {
     "SimLex-999": "EN-SIMLEX-999.txt",
 }
 _SHARES = ("0.75", "0.95")  # of the variance
-_SHOWN = 8  # heads in the report
 _COMMAND = "lmkit embeddings run=RUNS"
 _NO_RHO = "no word similarity of {}: {}"
 _NO_WORDS = "the tokens are subwords, not words"
@@ -139,11 +140,11 @@ class Embeddings(Analysis):
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
-        having, without = files.having(study, cls)
-        groups, note = study.shown(_SHOWN, having)
+        measured_groups, without = having(study, cls)
+        groups, note = study.shown(SHOWN, measured_groups)
         contents = {group: measured for group in groups if (measured := _measured(group, files))}
         missing = [f"no embeddings.json: {listed(without)}: {_COMMAND}"] if without else []
-        counts = {group: len(_measured(group, files)) for group in having}
+        counts = {group: len(_measured(group, files)) for group in measured_groups}
         missing += partly_measured("embeddings.json", counts, _COMMAND)
         blocks: list[Block] = []
         if contents:
@@ -268,7 +269,7 @@ def _all_rho(contents: Sequence[Content]) -> dict[str, list[float]]:
     return rho
 
 
-def _without_rho(contents: Mapping[Group, Sequence[Content]]) -> list[str]:
+def _without_rho(contents: Mapping[Facts, Sequence[Content]]) -> list[str]:
     """For each reason why groups have no rho: these groups."""
     labels: dict[str, list[str]] = {}
     for group, measured in contents.items():
@@ -293,7 +294,7 @@ def _wins_table(rho: Rho) -> Table:
     return Table("wins", title, "", [Column("", is_text=True), *map(Column, rho)], rows)
 
 
-def _wins_drawing(study: Study, rho: Mapping[Group, Mapping[str, Sequence[float]]]) -> Drawing:
+def _wins_drawing(study: Study, rho: Mapping[Facts, Mapping[str, Sequence[float]]]) -> Drawing:
     means = {
         group.label: {
             benchmark: float(np.mean(values)) for benchmark, values in by_benchmark.items()
@@ -315,14 +316,14 @@ def _wins_drawing(study: Study, rho: Mapping[Group, Mapping[str, Sequence[float]
 
 def _rho_table(
     study: Study,
-    contents: Mapping[Group, Sequence[Content]],
-    rho: Mapping[Group, Mapping[str, Sequence[float]]],
+    contents: Mapping[Facts, Sequence[Content]],
+    rho: Mapping[Facts, Mapping[str, Sequence[float]]],
 ) -> Table:
     known: dict[str, Content] = {}  # by benchmark
     for content in chain(*(contents[group] for group in rho)):
         for name, values in content["word_similarity"].items():
             known.setdefault(name, values)
-    prefix = corpus_prefix(study)
+    prefix = study.prefix
     counts = published_section("word_pairs")
     rows = []
     for name, values in known.items():
@@ -354,13 +355,13 @@ def _rho_table(
     return Table("word_similarity", "Word similarity", caption, columns, rows)
 
 
-def _published_table(study: Study, groups: Sequence[Group]) -> list[Table]:
+def _published_table(study: Study, groups: Sequence[Facts]) -> list[Table]:
     section = published_section("word_similarity")
-    published = section.get(corpus_prefix(study) or "", {})
+    published = section.get(study.prefix or "", {})
     shown = [
         group
         for group in groups
-        if published_of(group, study) is not None and group.head.family in section["heads"]
+        if group.published is not None and group.head.family in section["heads"]
     ]
     if not published or not shown:
         return []
@@ -369,11 +370,11 @@ def _published_table(study: Study, groups: Sequence[Group]) -> list[Table]:
     columns = [Column("benchmark", is_text=True), *(Column(group.label) for group in shown)]
     caption = f"Spearman's ρ as published: {section['source']}."
     title = "Word similarity, published"
-    notes = not_as_published((group.label, published_of(group, study)) for group in shown)
+    notes = not_as_published((group.label, group.published) for group in shown)
     return [Table("word_similarity_published", title, caption, columns, rows, notes)]
 
 
-def _components(study: Study, contents: Mapping[Group, Sequence[Content]]) -> Table:
+def _components(study: Study, contents: Mapping[Facts, Sequence[Content]]) -> Table:
     rows = []
     for group, measured in contents.items():
         counts = [

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from lmkit import evaluation, experiment, measures
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import MEAN_SD, spread_cell
-from lmkit.comparison.evaluations import EVALUATE, as_trained, evaluations, options_text
-from lmkit.comparison.groups import Study
+from lmkit.comparison.evaluations import EVALUATE, as_trained, options_text
+from lmkit.comparison.facts import Study
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
 from lmkit.presentation.section import Section
@@ -129,7 +129,7 @@ class Evaluate(Analysis):
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> Sequence[Section]:
-        table = _methods_table(study, files)
+        table = _methods_table(study)
         how = "lmkit evaluate run=RUNS method=cache split=valid, and split=test"
         return [
             Section(
@@ -142,13 +142,12 @@ class Evaluate(Analysis):
         ]
 
 
-def _methods_table(study: Study, files: Files) -> Table | None:
+def _methods_table(study: Study) -> Table | None:
     """Each group that was evaluated by a method, after its perplexity as trained."""
     rows: list[Row] = []
     for group in study.groups:
-        evaluated = evaluations(group, files)
         trained = as_trained(group)
-        for each in [trained, *evaluated] if evaluated else []:
+        for each in [trained, *group.evaluations] if group.evaluations else []:
             gain = None
             if each is not trained and each.test and trained.test and each.test.n == trained.test.n:
                 gain = each.test.mean - trained.test.mean

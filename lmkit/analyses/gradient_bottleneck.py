@@ -16,7 +16,9 @@ from lmkit import evaluation, experiment, measures, pretrained
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.comparison.cells import spread_cell, unmeasured
-from lmkit.comparison.groups import Group, Study, spread_of
+from lmkit.comparison.evaluations import GRADIENT, lost_norm
+from lmkit.comparison.facts import Study
+from lmkit.comparison.groups import spread_of
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.checkpoint_curves import Panel, Points, checkpoint_curves, has_curves
 from lmkit.presentation.section import Section
@@ -52,7 +54,7 @@ class GradientBottleneck(Analysis):
         contexts: first contexts of the split, fewer where it is shorter; None: all of them.
     """
 
-    name, schema_version = "gradient_bottleneck", 2
+    name, schema_version = GRADIENT
     order = 140
     takes_dialogue = True
 
@@ -104,16 +106,13 @@ class GradientBottleneck(Analysis):
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
-        contents = {
-            group: [*files.of_runs(group.runs, cls, check=check).values()] for group in study.groups
-        }
-        counts = {group: len(of_group) for group, of_group in contents.items()}
+        counts = {group: len(group.gradients) for group in study.groups}
         missing = unmeasured(FILE, counts, COMMAND)
         intro = (
             "How much of the loss gradient at the logits reaches the context vectors, and how much "
             "of what the loss asks for does a step do?"
         )
-        blocks = [_table(study, contents)] if any(counts.values()) else []
+        blocks = [_table(study)] if any(counts.values()) else []
         return [Section("gradient", "Gradient bottleneck", intro, blocks, missing)]
 
 
@@ -160,26 +159,12 @@ def _cells(measured: Content) -> dict[str, str]:
     }
 
 
-def lost_norm(content: Content) -> float | None:
-    """The part of the gradient's norm that is lost at the decoder: 1 - share."""
-    share = content["share"]
-    return None if share is None else 1 - float(share)
-
-
-def check(content: Content) -> None:
-    """Raises an error of Python's where something is missing that the report reads."""
-    for name in ("share", "mean_share", "isotropic_share", "update_rank", "update_cosine"):
-        number(content[name])
-    whole(content["decoder_rank"]), whole(content["update_bound"])
-    word(content["split"]), whole(content["num_contexts"])
-
-
-def _table(study: Study, contents: Mapping[Group, Sequence[Content]]) -> Table:
+def _table(study: Study) -> Table:
     """Of each group, means over the seeds that were measured over the same contexts."""
     rows = []
-    for group, measured in contents.items():
+    for group in study.groups:
         alike: dict[tuple[str, int], list[Content]] = {}
-        for content in measured:
+        for content in group.gradients:
             alike.setdefault((content["split"], content["num_contexts"]), []).append(content)
         for (split, contexts), seeds in sorted(alike.items()):
             sizes = map(whole, (contexts, len(seeds), seeds[0]["decoder_rank"]))

@@ -12,14 +12,15 @@ import numpy as np
 
 from lmkit import experiment, measures
 from lmkit.analyses.analysis import Analysis, Content
-from lmkit.comparison.groups import Group, Study
+from lmkit.analyses.one_a_head import one_a_head
+from lmkit.comparison.facts import Study
+from lmkit.comparison.groups import Group
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import require_choice, require_count
 from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import COLUMN, figure, identity_line, legend_below, looks
 from lmkit.presentation.tables import Column, Table, number, whole, word
 
-_SHOWN = 8
 _BINS_SHOWN = 40
 _IDENTITY = "lmkit.heads.transforms.Identity"
 
@@ -71,15 +72,10 @@ class Logits(Analysis):
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
-        having, heads_without = files.having(study, cls)
+        contents, note, heads_without = one_a_head(study, files, cls, _check)
         transforming = {group.head.name for group in study.groups if _has_transform(group)}
         without = [name for name in heads_without if name in transforming]
-        groups, note = study.shown(_SHOWN, having)
-        curves = []
-        for group in groups:
-            content = files.representative(group.runs, cls, check=_check)
-            if content is not None:
-                curves.append(_curve(group.label, content))
+        curves = [_curve(label, content) for label, content in contents.items()]
         missing = []
         if without or not curves:
             whose = ", ".join(without) or "any head"

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from lmkit.analyses.analysis import Content
-from lmkit.comparison.groups import Study
+from lmkit.comparison.facts import Study
 from lmkit.presentation.section import Drawing
 from lmkit.presentation.style import INK, PAPER, figure, two_colours
 from lmkit.presentation.tables import Cell, Column, Table, absent, counted, number, whole, word

@@ -13,6 +13,7 @@ import numpy as np
 
 from lmkit import evaluation, experiment, measures, pretrained
 from lmkit.analyses.analysis import Analysis, Content
+from lmkit.analyses.one_a_head import SHOWN, one_a_head
 from lmkit.analyses.prediction_contexts import (
     Context,
     at_positions,
@@ -34,7 +35,7 @@ from lmkit.analyses.prediction_tables import (
     top_table,
 )
 from lmkit.comparison.cells import listed
-from lmkit.comparison.groups import Group, Study
+from lmkit.comparison.facts import Facts, Study
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
 from lmkit.presentation.section import Block, Section
@@ -43,7 +44,6 @@ from lmkit.runs.finished import FinishedRun
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
 
-_SHOWN = 8  # heads in the report
 _COMMAND = "lmkit predictions run=FOLDER"
 
 
@@ -185,13 +185,9 @@ class Predictions(Analysis):
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
         """Top-5 predictions, hits and largest margins of one run a head."""
-        having, without = files.having(study, cls)
-        groups, note = _shown(study, having)
-        contents: dict[str, Content] = {}
-        for group in groups:
-            content = files.representative(group.runs, cls, check=check)
-            if content is not None:
-                contents[group.label] = content
+        contents, note, without = one_a_head(
+            study, files, cls, check, lambda having: _shown(study, having)
+        )
         missing = [f"no predictions.json: {listed(without)}: {_COMMAND}"] if without else []
         blocks: list[Block] = []
         if contents:
@@ -208,7 +204,7 @@ class Predictions(Analysis):
         return [Section("predictions", "Predictions", intro, blocks, missing)]
 
 
-def _shown(study: Study, having: Sequence[Group]) -> tuple[list[Group], str]:
+def _shown(study: Study, having: Sequence[Facts]) -> tuple[list[Facts], str]:
     """One group a head, and a second, with a star, of a head that was trained with NT-ASGD too.
 
     Parthiban et al. 2021, figure 3, has MoS* and MoC* beside MoS and MoC.
@@ -217,7 +213,7 @@ def _shown(study: Study, having: Sequence[Group]) -> tuple[list[Group], str]:
     twice = {group.head for group in by_loss}
     twice &= {group.head for group in having if group not in by_loss}
     starred = [group for group in by_loss if group.head in twice]
-    groups, note = study.shown(_SHOWN, [group for group in having if group not in starred])
+    groups, note = study.shown(SHOWN, [group for group in having if group not in starred])
     if not starred:
         return groups, note
     by_head = {group.head: group for group in reversed(study.shown(len(starred), starred)[0])}

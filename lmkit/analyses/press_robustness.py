@@ -17,7 +17,8 @@ from matplotlib.ticker import MaxNLocator
 from lmkit import experiment, measures
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
-from lmkit.comparison.groups import Study
+from lmkit.analyses.one_a_head import one_a_head
+from lmkit.comparison.facts import Study
 from lmkit.comparison.published import PublishedRobustness, published_robustness
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import require_choice, require_count, require_list, require_positive
@@ -26,7 +27,6 @@ from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import MARKERS, SERIES, figure, legend_below
 from lmkit.presentation.tables import Cell, Column, Table, number, whole, word
 
-_SHOWN = 8
 _EPSILONS = {"0.001": "1e−3", "1e-05": "1e−5"}  # of the report
 _MEASURED, _PUBLISHED, _EFFECTIVE = SERIES[:3]  # colours
 _PREDICTED = "#000000"
@@ -261,13 +261,8 @@ def _draw_predicted(axes: Axes, content: Content) -> None:
 
 def _noisy(study: Study, files: Files) -> tuple[dict[str, Content], str]:
     """What is stored of one run of each group that is shown, by its label; a note on which."""
-    noisy = {}
-    shown, note = study.shown(_SHOWN, files.having(study, PressRobustness)[0])
-    for group in shown:
-        content = files.representative(group.runs, PressRobustness, check=_check)
-        if content is not None and content.get("noise"):
-            noisy[group.label] = content
-    return noisy, note
+    contents, note, _ = one_a_head(study, files, PressRobustness, _check)
+    return {label: each for label, each in contents.items() if each.get("noise")}, note
 
 
 def _check(content: Content) -> None:

@@ -5,7 +5,7 @@ Parthiban et al. 2021, figure 7, table 6, supplement, figures 2 to 5; Yang et al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +15,15 @@ from lmkit import experiment, measures, pretrained
 from lmkit.analyses import decoder_rank, pretrained_rank
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts, of_all
-from lmkit.comparison.cells import listed, partly_measured, spread_cell
-from lmkit.comparison.groups import Group, Study, median_run, spread_of
+from lmkit.comparison.cells import MEAN_SD, listed, partly_measured, spread_cell
+from lmkit.comparison.facts import EPSILONS, Facts, Study
+from lmkit.comparison.groups import median_run
 from lmkit.comparison.published import (
     PublishedNumber,
     PublishedRun,
 )
-from lmkit.comparison.published_runs import (
-    Published,
-    not_as_published,
-    published_of,
-)
-from lmkit.comparison.ranks import EPSILONS, published_rank_contexts, rank_contexts, ranks_at
-from lmkit.comparison.run_files import RANK, Files, Measurement
+from lmkit.comparison.published_runs import Published, not_as_published
+from lmkit.comparison.run_files import RANK, Files
 from lmkit.errors.user_error import require_choice
 from lmkit.presentation.checkpoint_curves import checkpoint_curves, has_curves
 from lmkit.presentation.section import Block, Drawing, Section
@@ -40,8 +36,8 @@ from lmkit.presentation.spectrum_figures import (
     normalised_figure,
     overview,
 )
-from lmkit.presentation.tables import Cell, Column, Table, whole, word
-from lmkit.runs.finished import FinishedRun, read_finished
+from lmkit.presentation.tables import Cell, Column, Entry, Heading, Table, table_over, whole
+from lmkit.runs.finished import read_finished
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.spectrum_files import measured_stem, read_spectrum, write_spectrum
 
@@ -156,21 +152,21 @@ class Rank(Analysis):
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
-        contexts = rank_contexts(study, files)
+        contexts = study.contexts
         groups, note = study.shown(_SHOWN)
         shown, without = _stored(groups, files, contexts)
         missing = []
         if without:
             at = f" over {contexts:,} test contexts" if contexts else ""
             missing.append(f"no singular values{at}: {listed(without)}")
-        for n in _table_contexts(study, files, contexts):
-            counts = {group: len(_test_measurements(group, files, n)) for group in study.groups}
+        for n in _table_contexts(study):
+            counts = {group: len(group.measured.get(n, {})) for group in study.groups}
             how = f"lmkit rank run=RUNS contexts={n}"
             missing += partly_measured(f"ranks over {n:,} test contexts", counts, how)
         blocks: list[Block] = []
         if shown and contexts:
             blocks += _drawings(study, shown, contexts, note)
-        blocks += [_rank_table(study, files, n) for n in _table_contexts(study, files, contexts)]
+        blocks += [_rank_table(study, n) for n in _table_contexts(study)]
         intro = (
             "How quickly do the singular values of log P decay, and does Press's rank say anything "
             "that the decay does not?"
@@ -286,43 +282,50 @@ def _number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
 
 
-def _table_contexts(study: Study, files: Files, contexts: int | None) -> list[int]:
+def _table_contexts(study: Study) -> list[int]:
     """The usual number of contexts, and the published one where a run has ranks there."""
-    if contexts is None:
-        return []
-    published = published_rank_contexts(study)
-    if published in (None, contexts):
-        return [contexts]
-    is_measured = any(ranks_at(group, files, published) for group in study.groups)
-    return [contexts, published] if is_measured else [contexts]
+    published = study.published_contexts
+    has_published = any(group.ranks(published) for group in study.groups)
+    counts = [study.contexts, published if has_published else None]
+    return list(dict.fromkeys(count for count in counts if count is not None))
 
 
-def _rank_table(study: Study, files: Files, contexts: int) -> Table:
+def _rank_columns(contexts: int) -> dict[Heading, Callable[[Facts], Entry]]:
+    """Every measure over so many contexts, and beside it what was published of it."""
+
+    def measure(digits: int, *path: str) -> Callable[[Facts], Cell]:
+        return lambda f: spread_cell(f.rank(contexts, path), digits, len(f.measured[contexts]))
+
+    def published(of: Callable[[PublishedRun], PublishedNumber | None]) -> Callable[[Facts], Cell]:
+        def cell(f: Facts) -> Cell:
+            compares = f.published and f.published.facts.rank_contexts == contexts
+            fact = of(f.published.facts) if f.published and compares else None
+            return whole(None if fact is None else int(fact.value))
+
+        return cell
+
+    def effective(epsilon: str) -> Callable[[PublishedRun], PublishedNumber | None]:
+        return lambda facts: facts.effective_rank.get(epsilon)
+
+    columns: dict[Heading, Callable[[Facts], Entry]] = {
+        Column("head", is_text=True): lambda f: f.label,
+        "seeds": lambda f: len(f.measured[contexts]),
+        Column("Press rank", MEAN_SD): measure(0, "press_rank"),
+        Column("Press rank, published", is_optional=True): published(lambda p: p.press_rank),
+    }
+    for epsilon, name in EPSILONS.items():
+        columns[Column(f"{name}-effective rank", MEAN_SD)] = measure(0, "effective_rank", epsilon)
+        columns[Column(f"{name}, published", is_optional=True)] = published(effective(epsilon))
+    return columns | {
+        Column("entropy rank", MEAN_SD): measure(1, "entropy_rank"),
+        Column("stable rank", MEAN_SD): measure(3, "stable_rank"),
+        **decoder_rank.columns(contexts),
+    }
+
+
+def _rank_table(study: Study, contexts: int) -> Table:
     """Parthiban et al. 2021, table 6."""
-    measured = {group: _test_measurements(group, files, contexts) for group in study.groups}
-    rows = []
-    shown = []
-    for group, of_group in measured.items():
-        published = published_of(group, study)
-        if published is not None and published.facts.rank_contexts != contexts:
-            published = None
-        if of_group:
-            facts = published.facts if published else None
-            rows.append(_rank_row(group, list(of_group.values()), facts))
-            shown.append((group.label, published))
-    columns = [
-        Column("head", is_text=True),
-        Column("seeds"),
-        Column("Press rank", ("mean", "sd")),
-        Column("Press rank, published", is_optional=True),
-    ]
-    for name in EPSILONS.values():
-        columns += [
-            Column(f"{name}-effective rank", ("mean", "sd")),
-            Column(f"{name}, published", is_optional=True),
-        ]
-    columns += [Column("entropy rank", ("mean", "sd")), Column("stable rank", ("mean", "sd"))]
-    columns += decoder_rank.columns()
+    measured = [group for group in study.groups if contexts in group.measured]
     caption = (
         f"Ranks of log P over {contexts:,} test contexts of {study.short}: mean ± one standard "
         "deviation over the seeds that were measured. The ε-effective rank is "
@@ -331,54 +334,21 @@ def _rank_table(study: Study, files: Files, contexts: int) -> Table:
     )
     unresolved = _unresolved(
         (group.label, _mapping(m.spectrum.get("unresolved")))
-        for group, of_group in measured.items()
-        for m in of_group.values()
+        for group in measured
+        for m in group.measured[contexts].values()
     )
     notes = [
         f"{listed(labels)}: {line}"
         for line, labels in unresolved.items()
         if not line.startswith("condition ")
     ]
-    notes += not_as_published(shown)
+    notes += not_as_published(
+        (group.label, group.published)
+        for group in measured
+        if group.published and group.published.facts.rank_contexts == contexts
+    )
     key, title = f"ranks_{contexts}", "Press rank and effective ranks"
-    return Table(key, title, caption, columns, rows, notes)
-
-
-def _rank_row(
-    group: Group, measured: Sequence[Measurement], facts: PublishedRun | None
-) -> list[Cell]:
-    def mean(digits: int, *path: str) -> Cell:
-        values = []
-        for m in measured:
-            value: object = m.spectrum
-            for key in path:
-                value = _mapping(value).get(key)
-            if isinstance(value, int | float):
-                values.append(value)
-        return spread_cell(spread_of(values), digits, len(measured))
-
-    def published(fact: PublishedNumber | None) -> Cell:
-        return whole(None if fact is None else int(fact.value))
-
-    cells = [word(group.label), whole(len(measured)), mean(0, "press_rank")]
-    cells.append(published(facts.press_rank if facts else None))
-    for epsilon in EPSILONS:
-        cells.append(mean(0, "effective_rank", epsilon))
-        cells.append(published(facts.effective_rank.get(epsilon) if facts else None))
-    cells += [mean(1, "entropy_rank"), mean(3, "stable_rank")]
-    return cells + decoder_rank.spread_cells(measured)
-
-
-def _test_measurements(
-    group: Group, files: Files, contexts: int | None
-) -> dict[FinishedRun, Measurement]:
-    """What was measured of the group's runs over so many contexts of test."""
-    return {
-        run: measured
-        for run in group.runs
-        for measured in files.measurements(run)
-        if (measured.split, measured.num_contexts) == ("test", contexts)
-    }
+    return table_over(measured, key, title, caption, _rank_columns(contexts), notes)
 
 
 def _mapping(value: object) -> dict[str, Any]:
@@ -386,12 +356,12 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _stored(
-    groups: Sequence[Group], files: Files, contexts: int | None
+    groups: Sequence[Facts], files: Files, contexts: int | None
 ) -> tuple[list[LabelledSpectrum], list[str]]:
     """Of each group the spectrum of the run of median test perplexity."""
     shown, without = [], []
     for group in groups:
-        measured = _test_measurements(group, files, contexts)
+        measured = group.measured.get(contexts or 0, {})
         middle = median_run(list(measured)) if measured else None
         stored = files.spectrum(middle, measured[middle].file) if middle else None
         if stored is None:

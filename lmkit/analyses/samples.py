@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 from lmkit import evaluation, experiment
 from lmkit.analyses.analysis import Analysis, Content
+from lmkit.analyses.one_a_head import one_a_head
 from lmkit.comparison.cells import listed
-from lmkit.comparison.groups import Study
+from lmkit.comparison.facts import Study
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.presentation.progress import progress_bar
 from lmkit.presentation.section import Passage, Section
 from lmkit.presentation.tables import Table
 
-_SHOWN = 8  # heads in the report
 _TEXTS = 2  # of each head there
 
 
@@ -96,14 +96,12 @@ class Samples(Analysis):
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
         """The first texts of one run a head."""
-        having, without = files.having(study, cls)
-        groups, note = study.shown(_SHOWN, having)
-        passages = []
-        for group in groups:
-            content = files.representative(group.runs, cls, check=_check)
-            if content is not None:
-                title = f"{group.label}: {_how(content)}"
-                passages += [Passage(title, str(text)) for text in content["texts"][:_TEXTS]]
+        contents, note, without = one_a_head(study, files, cls, _check)
+        passages = [
+            Passage(f"{label}: {_how(content)}", str(text))
+            for label, content in contents.items()
+            for text in content["texts"][:_TEXTS]
+        ]
         how = "lmkit samples run=FOLDER"
         missing = [f"no samples.json: {listed(without)}: {how}"] if without else []
         return [Section("samples", "Generated text", f"One run a head.{note}", passages, missing)]

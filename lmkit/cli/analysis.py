@@ -17,7 +17,7 @@ from lmkit.analyses.measuring import Measured, measure_runs
 from lmkit.analyses.measuring_pretrained import OPTIONS, PretrainedSource, measure_pretrained
 from lmkit.cli.entry import create, entry_point, plain_config
 from lmkit.cli.finetune import published_config
-from lmkit.comparison.published_runs import published_of_runs
+from lmkit.comparison.facts import published_of_runs
 from lmkit.errors.user_error import UserError, require_count
 from lmkit.presentation.figures import save
 from lmkit.presentation.terminal import to_terminal

@@ -24,7 +24,7 @@ def main(config: DictConfig) -> None:
     plain = plain_config(config)
     require_flag("strict", plain["strict"])
     require_folder("out", plain["out"])
-    window = report.rank_and_perplexity.perplexity_window(plain["window"])
+    window = report.rank.perplexity_window(plain["window"])
     keys = _names("sections", plain["sections"], "sections of the page")
     studies = _names("synthetic", plain["synthetic"], "folders of studies")
     console = Console()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from lmkit.comparison.correlation import Correlation
 from lmkit.comparison.groups import Group, Spread
@@ -19,6 +20,8 @@ from lmkit.presentation.tables import (
     spread,
     whole,
 )
+
+G = TypeVar("G", bound=Group)  # the keys of a mapping are of one kind
 
 MEAN_SD = ("mean", "sd")  # the parts of a column
 
@@ -44,7 +47,12 @@ def spread_cell(of: Spread | None, digits: int = 2, seeds: int | None = None) ->
     return cell._replace(text=f"{cell.text} ({counted(of.n, 'seed')})")
 
 
-def partly_measured(what: str, counts: Mapping[Group, int], how: str) -> list[str]:
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """How many times `whole` a part is; None where one is not known."""
+    return part / whole if part is not None and whole else None
+
+
+def partly_measured(what: str, counts: Mapping[G, int], how: str) -> list[str]:
     """What a section lacks where some runs of a group were measured and others were not.
 
     Args:
@@ -60,7 +68,7 @@ def partly_measured(what: str, counts: Mapping[Group, int], how: str) -> list[st
     return [f"{what} of only some runs: {listed(partly)}: {how}"] if partly else []
 
 
-def unmeasured(file: str, counts: Mapping[Group, int], how: str) -> list[str]:
+def unmeasured(file: str, counts: Mapping[G, int], how: str) -> list[str]:
     """What a section lacks where an analysis has not measured all runs of all groups.
 
     Args:
@@ -107,9 +115,13 @@ def _interval_in_words(low: float | None, high: float | None) -> str:
     return "no interval" if shown.values[0] is None else f"95 % interval {shown.text}"
 
 
-def seeds_in_words(groups: Iterable[Group]) -> str:
-    """`2 to 11 seeds each`, for captions of means; says so where a spread is unknown."""
-    sizes = sorted(len(group.runs) for group in groups)
+def seeds_in_words(counts: Iterable[int]) -> str:
+    """`2 to 11 seeds each`, for captions of means; says so where a spread is unknown.
+
+    Args:
+        counts: of the seeds of each group.
+    """
+    sizes = sorted(counts)
     if not sizes:
         return "no seeds"
     low, high = sizes[0], sizes[-1]

@@ -1,8 +1,12 @@
-"""What tells corpora apart, as the runs' configurations say it."""
+"""The corpora of runs, and what tells them apart, as the runs' configurations say it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.quantities import option_text
@@ -19,6 +23,19 @@ _COUNTS = {
     "num_words": "words",
     "vocab_size": "subwords",
 }
+
+
+class Corpus(NamedTuple):
+    """The data of some runs."""
+
+    sha256: str
+    name: str  # in the configuration: "penn", "wikitext-2", ...
+    title: str  # "Penn Treebank (first 200,000 training tokens)"
+    short: str  # "PTB"
+    train_tokens: int | None  # that were taken from the start of a longer text; None: all of it
+    subwords: str  # what cuts them, in names of files: "bpe_4000", "hf_gpt2"; "" for words
+    num_words: int | None  # of the vocabulary, as the spectra of most runs tell
+    test_contexts: int | None  # of most runs: windows.test_batch_size changes it
 
 
 def data_of(runs: Sequence[FinishedRun]) -> dict[str, object]:
@@ -67,3 +84,93 @@ def _in_words(option: str, value: object) -> str:
     if option in _COUNTS:
         return f"{'all' if value is None else option_text(value)} {_COUNTS[option]}"
     return f"{option.replace('_', ' ')} {option_text(value)}"
+
+
+def counted_words(run: FinishedRun) -> int | None:
+    """Words of the vocabulary, as the run's spectrum tells; None where it has none."""
+    return _count(run.test_spectrum.get("num_columns"))
+
+
+def counted_contexts(run: FinishedRun) -> int | None:
+    """Contexts of the test split over which the run's perplexity was taken."""
+    return _count(run.result.metrics.get("test_tokens"))
+
+
+def corpora(runs_of_each: Iterable[Sequence[FinishedRun]]) -> list[Corpus]:
+    """The corpus of the runs that have the same data; no two have the same title."""
+    every, data = [], []
+    for runs in runs_of_each:
+        of_runs = data_of(runs)
+        corpus = _corpus(runs, of_runs)
+        every.append(corpus)
+        data.append({"num_words": corpus.num_words} | of_runs)
+    keys = [corpus.sha256[:8] for corpus in every]
+    titles = told_apart([corpus.title for corpus in every], data, keys)
+    return [corpus._replace(title=title) for corpus, title in zip(every, titles, strict=True)]
+
+
+def _corpus(runs: Sequence[FinishedRun], data: Data) -> Corpus:
+    """The data of runs that have the same."""
+    first = runs[0]
+    # A language that is made, not read from files, is as long as its options say: nothing is cut.
+    train_tokens = _count(data.get("train_tokens")) if "root" in data else None
+    cut = f" (first {train_tokens:,} training tokens)" if train_tokens else ""
+    return Corpus(
+        first.data_sha256,
+        str(data.get("name", first.data_sha256[:8])),
+        first.names.corpus + cut,
+        first.names.corpus_short,
+        train_tokens,
+        _subwords(data),
+        most_frequent(map(counted_words, runs)),
+        most_frequent(map(counted_contexts, runs)),
+    )
+
+
+def _subwords(data: Data) -> str:
+    tokenizer = data.get("tokenizer")
+    if tokenizer == "bpe":
+        return f"bpe_{data.get('vocab_size')}"
+    return f"hf_{Path(str(data.get('tokenizer_of'))).name}" if tokenizer == "hf" else ""
+
+
+def most_frequent(counts: Iterable[int | None]) -> int | None:
+    """The count that most have; of equals the larger; None where none has one."""
+    times = Counter(count for count in counts if count is not None)
+    return max(times, key=lambda count: (times[count], count), default=None)
+
+
+def disagreements(corpus: Corpus, runs: Sequence[FinishedRun]) -> Iterator[str]:
+    """A sentence for each count that some runs have and most have not."""
+    for what, usual, count in (
+        ("words", corpus.num_words, counted_words),
+        ("test contexts", corpus.test_contexts, counted_contexts),
+    ):
+        others: dict[int, list[str]] = {}
+        for run in runs:
+            counted = count(run)
+            if counted is not None and counted != usual:
+                others.setdefault(counted, []).append(run.name)
+        for counted, names in sorted(others.items()):
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            yield (
+                f"Warning: {names[0]}{more} counted {counted:,} {what}, most runs on the same data "
+                f"{usual:,}: their figures are not of the same {what}."
+            )
+
+
+def larger_first(corpus: Corpus) -> tuple[str, int, str, float, str]:
+    """Within a name words before subwords, and the corpus with the larger training text."""
+    size = -(corpus.train_tokens or math.inf)
+    return corpus.name, len(corpus.subwords), corpus.subwords, size, corpus.sha256
+
+
+def file_key(corpus: Corpus, taken: set[str]) -> str:
+    full = f"{corpus.name}_{corpus.subwords}" if corpus.subwords else corpus.name
+    name = "".join(c if c.isalnum() else "_" for c in full)
+    candidates = (name, f"{name}_{corpus.train_tokens or 'all'}", f"{name}_{corpus.sha256[:8]}")
+    return next(key for key in candidates if key not in taken)
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) else None

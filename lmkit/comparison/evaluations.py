@@ -1,4 +1,4 @@
-"""What `lmkit evaluate` measured of the runs of a group: by method, with which values, how well."""
+"""What `lmkit evaluate` and `lmkit gradient_bottleneck` measured of the runs of a group."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 from lmkit.comparison.groups import Group, Spread, spread_of
 from lmkit.comparison.run_files import Files, StoredKind
+from lmkit.presentation.tables import number, whole, word
 from lmkit.runs.analysis_files import Content
 
 EVALUATE = StoredKind("evaluate", 1)  # what `lmkit evaluate` stores
+GRADIENT = StoredKind("gradient_bottleneck", 2)  # what `lmkit gradient_bottleneck` stores
 STATIC = "static"
 _SPLITS = ("valid", "test")
 
@@ -29,7 +31,7 @@ class Evaluated(NamedTuple):
 
 def as_trained(group: Group) -> Evaluated:
     """The perplexities with which the runs ended."""
-    return Evaluated(STATIC, {}, group.spread("valid_ppl"), group.spread("test_ppl"))
+    return Evaluated(STATIC, {}, *(spread_of(group.values(f"{split}_ppl")) for split in _SPLITS))
 
 
 def evaluations(group: Group, files: Files) -> list[Evaluated]:
@@ -37,7 +39,7 @@ def evaluations(group: Group, files: Files) -> list[Evaluated]:
     perplexities: dict[tuple[str, str], dict[str, list[float]]] = {}
     options: dict[tuple[str, str], dict[str, object]] = {}
     for run in group.runs:
-        for content in files.analyses(run, EVALUATE, check=_check):
+        for content in files.analyses(run, EVALUATE, check=_check_evaluation):
             counts = content["checkpoint"] == "best" and content["split"] in _SPLITS
             if not counts or content["method"] == STATIC:
                 continue
@@ -60,8 +62,26 @@ def options_text(options: dict[str, object]) -> str:
     )
 
 
-def _check(content: Content) -> None:
+def gradients(group: Group, files: Files) -> list[Content]:
+    """The shares of the gradient that pass the decoder, of each run in which they were measured."""
+    return [*files.of_runs(group.runs, GRADIENT, check=check_gradient).values()]
+
+
+def lost_norm(content: Content) -> float | None:
+    """The part of the gradient's norm that is lost at the decoder: 1 - share."""
+    share = content["share"]
+    return None if share is None else 1 - float(share)
+
+
+def check_gradient(content: Content) -> None:
     """Raises an error of Python's where something is missing that the report reads."""
+    for name in ("share", "mean_share", "isotropic_share"):
+        number(content[name])
+    whole(content["decoder_rank"]), word(content["split"]), whole(content["num_contexts"])
+
+
+def _check_evaluation(content: Content) -> None:
+    """As above."""
     if not isinstance(content["options"], dict) or not isinstance(content["ppl"], int | float):
         raise TypeError("options or ppl")
     str(content["method"]), str(content["split"]), str(content["checkpoint"])

@@ -7,28 +7,20 @@ between the two figures, in published standard deviations, say something.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lmkit.comparison.groups import (
-    Experiments,
-    Group,
-    Spread,
-    Study,
-    counted_contexts,
-    counted_words,
-    studies,
-    without_diverged,
-)
+from lmkit.comparison.corpora import Corpus, counted_contexts, counted_words
+from lmkit.comparison.groups import Group, Spread
 from lmkit.comparison.published import (
     PublishedNumber,
     PublishedRun,
     published_run,
     published_section,
+    published_tables,
 )
 from lmkit.comparison.settings import (
+    Difference,
     deciding_settings,
     differences_in_words,
     differing_settings,
@@ -37,6 +29,11 @@ from lmkit.presentation.tables import joined
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.identity import identity, without_defaults
 from lmkit.runs.names import FINETUNE
+
+# From the name of an experiment in conf/ to its configuration, plain and resolved. An entry point
+# hands it down, since entry points alone compose.
+Experiments = Callable[[str], Mapping[str, Any]]
+Departures = Mapping[str, tuple[Difference, ...]]  # by experiment: in what a group is not it
 
 # experiments whose settings, not their head alone, were published
 _NAMED = (
@@ -52,26 +49,33 @@ _NAMED = (
 _CONFIGURED = {"mos_lms_plif": "mos_plif"}
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(NamedTuple):
     """Facts of the same head with the same kind of averaging on the same corpus."""
 
     experiment: str  # their name in published.yaml
     facts: PublishedRun
     reported_seed: int  # of the one run that the authors reported; the other ten are random
-    differences: list[str]  # in which the group is not as published
+    differences: tuple[str, ...]  # in which the group is not as published
 
 
-def corpus_prefix(study: Study) -> str | None:
+def nothing_published(run: str) -> Published | None:
+    """What is published of a run where nobody looked."""
+    return None
+
+
+def corpus_prefix(runs: Iterable[FinishedRun]) -> str | None:
     """ "penn" or "wt2", None for another corpus."""
-    prefixes = (_prefix(run) for group in study.groups for run in group.runs)
-    return next((prefix for prefix in prefixes if prefix is not None), None)
+    return next((prefix for prefix in map(_prefix, runs) if prefix is not None), None)
 
 
-@cache  # asked by many tables
-def published_of(group: Group, study: Study) -> Published | None:
+def published_of(
+    group: Group,
+    spreads: Mapping[str, Spread],
+    corpus: Corpus,
+    prefix: str | None,
+    experiments: Experiments,
+) -> Published | None:
     """None when nobody published this head with these settings of its own."""
-    prefix = corpus_prefix(study)
     trigger = published_section("triggers").get(group.trigger.partition(" ")[0])
     if prefix is None or trigger is None:
         return None
@@ -87,63 +91,70 @@ def published_of(group: Group, study: Study) -> Published | None:
     facts = published_run(experiment, published_section("corpora")[prefix]["num_words"])
     if facts is None:
         return None
-    config = study.experiments(_configured(experiment, prefix))
-    differences = [*_parameters(group, facts), *differences_from(group, study, config)]
+    config = experiments(_configured(experiment, prefix))
+    texts = [each.text for each in _differences(group, corpus, config)]
+    differences = (*_parameters(spreads.get("parameters"), facts), *texts)
     return Published(experiment, facts, int(config["seed"]), differences)
 
 
-def nothing_published(run: str) -> Published | None:
-    """What is published of a run where nobody looked."""
-    return None
+def departures_of(
+    group: Group,
+    among: Sequence[Group],
+    corpus: Corpus,
+    prefix: str | None,
+    experiments: Experiments,
+) -> Departures:
+    """In what a group is not each of the experiments beside which tables may set it.
 
-
-def published_of_runs(
-    runs: Iterable[FinishedRun], experiments: Experiments
-) -> Callable[[str], Published | None]:
-    """Looks up what was published of a run, by its name; each run is compared by itself."""
-    by_name = {run.name: run for run in runs}
-
-    def look_up(name: str) -> Published | None:
-        run = by_name[name]
-        if without_diverged([run])[1]:
-            return None
-        (study,), _ = studies([run], run.names.family, experiments)
-        return published_of(study.groups[0], study)
-
-    return look_up
-
-
-def differences_from_experiment(group: Group, study: Study, experiment: str) -> list[str]:
-    """In what a group is not an experiment in conf/experiment, or not its finetuning.
+    These are that of its name, where published tables have a row of it, that of its head over (c,
+    k), and that of mixtures.
 
     Args:
-        experiment: `NAME` or `NAME_finetune`. The runs that a finetuned one begins with are
-            compared with NAME.
+        among: all groups, of which some may be what this one begins with.
     """
-    differences = differences_from(group, study, study.experiments(experiment))
+    if prefix is None:
+        return {}
+    of_tables = {row.experiment for table in published_tables(prefix) for row in table.rows}
+    names = {run.result.experiment for run in group.runs}
+    wanted = {
+        each for each in names if len(names) == 1 and each.removesuffix(FINETUNE) in of_tables
+    }
+    if group.head.family == "gss":
+        wanted.add(f"{prefix}_gss")
+    if group.head.family == "mos" and group.trigger.startswith("NT"):
+        wanted.add(f"{prefix}_mos_nt")
+    return {
+        each: tuple(_from_experiment(group, among, corpus, each, experiments)) for each in wanted
+    }
+
+
+def _from_experiment(
+    group: Group, among: Sequence[Group], corpus: Corpus, experiment: str, experiments: Experiments
+) -> list[Difference]:
+    """Those from an experiment, `NAME` or `NAME_finetune`.
+
+    The runs that a finetuned one begins with are compared with NAME.
+    """
+    differences = _differences(group, corpus, experiments(experiment))
     if not experiment.endswith(FINETUNE):
         return differences
     starts = {run.settings.get("finetuned_from", {}).get("identity") for run in group.runs}
-    before = [g for g in study.groups if any(run.result.identity in starts for run in g.runs)]
+    before = [g for g in among if any(run.result.identity in starts for run in g.runs)]
     known = {run.result.identity for each in before for run in each.runs}
     if starts - known:
-        differences.append("runs that it begins with are not among these")
-    for each in before:
-        config = study.experiments(experiment.removesuffix(FINETUNE))
-        differences += [f"before: {line}" for line in differences_from(each, study, config)]
-    return differences
+        differences.append(Difference("", "runs that it begins with are not among these"))
+    config = experiments(experiment.removesuffix(FINETUNE))
+    return differences + [
+        line._replace(text=f"before: {line.text}")
+        for each in before
+        for line in _differences(each, corpus, config)
+    ]
 
 
-def differences_from(
-    group: Group, study: Study, config: Mapping[str, Any], but_for: Collection[str] = ()
-) -> list[str]:
+def _differences(group: Group, corpus: Corpus, config: Mapping[str, Any]) -> list[Difference]:
     """`lr=5 (20)`: what is so here, and in brackets what a published experiment has.
 
     Seeds, threads and the kind of device do not count: they are not what an experiment is.
-
-    Args:
-        config: of the published experiment.
-        but_for: options that may differ.
     """
     run = group.runs[0]
     wanted = identity(config, run.data_sha256, str(run.settings["device_kind"])).settings
@@ -151,10 +162,9 @@ def differences_from(
         deciding_settings(without_defaults(each)) for each in (wanted, run.settings)
     )
     mine, theirs = (deciding_settings(each) for each in (run.settings, wanted))
-    differences = differences_in_words(
-        [option for option in options if option not in but_for], mine, theirs
-    )
-    return [*_data(study), *differences, *_budget(group, config)]
+    data, budget = ([Difference("", text) for text in texts]
+                    for texts in (_data(corpus), _budget(group, config)))  # fmt: skip
+    return [*data, *differences_in_words(options, mine, theirs), *budget]
 
 
 class Departure(NamedTuple):
@@ -172,7 +182,7 @@ def not_as_published(whose: Iterable[tuple[str, Published | None]]) -> list[str]
         whose: labels of groups, and what was published of them.
     """
     return departures_in_words(
-        Departure(label, each.experiment, tuple(each.differences))
+        Departure(label, each.experiment, each.differences)
         for label, each in whose
         if each is not None
     )
@@ -233,8 +243,7 @@ def _prefix(run: FinishedRun) -> str | None:
     return None
 
 
-def _parameters(group: Group, facts: PublishedRun) -> list[str]:
-    parameters = group.cost("parameters")
+def _parameters(parameters: Spread | None, facts: PublishedRun) -> list[str]:
     if parameters is None or facts.params_m is None:
         return []
     millions = int(parameters.mean / 1e4) / 100
@@ -243,8 +252,7 @@ def _parameters(group: Group, facts: PublishedRun) -> list[str]:
     return [f"{millions:.2f}M parameters ({facts.params_m.value:.2f}M)"]
 
 
-def _data(study: Study) -> list[str]:
-    corpus = study.corpus
+def _data(corpus: Corpus) -> list[str]:
     if corpus.train_tokens is not None:
         return [f"first {corpus.train_tokens:,} tokens of the training text (all)"]
     published = {each["sha256"] for each in published_section("corpora").values()}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
-from lmkit.comparison.groups import Group, Study, median_run
+from lmkit.comparison.groups import median_run
 from lmkit.errors.user_error import UserError
 from lmkit.runs.analysis_files import Content, analysis_file, analysis_stems, read_analysis
 from lmkit.runs.finished import FinishedRun, LeftOut
@@ -123,17 +123,6 @@ class Files:
                     content.get("mean_cosine"),
                 )
         return list(measured.values())
-
-    def having(self, study: Study, kind: Kind) -> tuple[list[Group], list[str]]:
-        """Groups with a run that has such an analysis, and the heads without such a group."""
-        groups = [
-            group
-            for group in study.groups
-            if any(analysis_file(run.folder, kind.name).is_file() for run in group.runs)
-        ]
-        there = {group.head.name for group in groups}
-        names = dict.fromkeys(group.head.name for group in study.groups)
-        return groups, [name for name in names if name not in there]
 
     def of_runs(
         self,

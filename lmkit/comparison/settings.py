@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.identity import without_defaults
@@ -103,13 +104,25 @@ def differing_settings(settings: Iterable[Settings]) -> list[str]:
     return sorted(differing, key=lambda option: not option.startswith("head."))
 
 
-def differences_in_words(options: Iterable[str], mine: Settings, theirs: Settings) -> list[str]:
-    """`optimizer.lr=5 (20)`: options with their value in one run and, in brackets, in another.
+class Difference(NamedTuple):
+    """Something that two configurations do not have alike."""
+
+    option: str  # "" of what is no option
+    text: str  # `optimizer.lr=5 (20)`: what one has and, in brackets, the other
+
+
+def differences_in_words(
+    options: Iterable[str], mine: Settings, theirs: Settings
+) -> list[Difference]:
+    """Options with their value in one run and, in brackets, in another.
 
     Of a section whose class is another, the options of one of the classes alone are left out.
     """
     return [
-        f"{option.removesuffix('._target_')}={_value(option, mine)} ({_value(option, theirs)})"
+        Difference(
+            option,
+            f"{option.removesuffix('._target_')}={_value(option, mine)} ({_value(option, theirs)})",
+        )
         for option in options
         if not (
             (option in mine) != (option in theirs)

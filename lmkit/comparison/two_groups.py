@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from lmkit.comparison.ranks import ranks_on_test
 from lmkit.comparison.run_files import Files
 from lmkit.comparison.significance import (
     Comparison,
@@ -43,12 +42,22 @@ def compare_groups(
     """
     _require_comparable(a, b)
     values = {name: (_values(a, name), _values(b, name)) for name in PERPLEXITIES}
-    ranks_a, ranks_b = ([ranks_on_test(run, files) for run in group] for group in (a, b))
+    ranks_a, ranks_b = ([_ranks_on_test(run, files) for run in group] for group in (a, b))
     shared = set.intersection(*(set(ranks) for ranks in (*ranks_a, *ranks_b)))
     contexts = max(shared, default=None)
     if contexts is not None:
         values[RANK] = (_ranks(a, ranks_a, contexts), _ranks(b, ranks_b, contexts))
     return {name: _measured(*both, seed=seed) for name, both in values.items()}, contexts
+
+
+def _ranks_on_test(run: FinishedRun, files: Files) -> dict[int, int]:
+    """The ranks of a run that are resolved, by the number of test contexts."""
+    ranks = {}
+    for measured in files.measurements(run):
+        rank = measured.spectrum.get("press_rank")
+        if measured.split == "test" and isinstance(rank, int):
+            ranks[measured.num_contexts] = rank
+    return ranks
 
 
 def _values(group: Sequence[FinishedRun], metric: str) -> list[tuple[int, float]]:

@@ -13,7 +13,8 @@ import numpy as np
 from lmkit import experiment
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.comparison.cells import MEAN_SD, spread_cell
-from lmkit.comparison.groups import Group, Study, spread_of
+from lmkit.comparison.facts import Facts, Study
+from lmkit.comparison.groups import Group, spread_of
 from lmkit.comparison.published import published_dialogue
 from lmkit.comparison.run_files import Files
 from lmkit.comparison.significance import compare, holm
@@ -322,11 +323,11 @@ def _same_contexts(sides: Mapping[str, Content], number: int) -> list[_Same]:
     return contexts
 
 
-def _scores_table(study: Study, answers: Mapping[Group, Sequence[Content]]) -> Table:
+def _scores_table(study: Study, answers: Mapping[Facts, Sequence[Content]]) -> Table:
     has_published = study.corpus.name == _PUBLISHED_CORPUS
     published = published_dialogue()
     heads = published.heads if has_published else {}
-    baselines = {group: study.baseline_of(group) for group in answers}
+    baselines = {group: group.against and group.against.baseline for group in answers}
     rows: list[list[Cell]] = []
     for measure, title, decimals in MEASURES:
         values = {group: _values(contents, measure) for group, contents in answers.items()}
@@ -364,7 +365,7 @@ def _scores_table(study: Study, answers: Mapping[Group, Sequence[Content]]) -> T
     return Table("dialogue", "Scores of responses", caption, columns, rows, notes)
 
 
-def _passages(answers: Mapping[Group, Sequence[Content]]) -> list[Passage]:
+def _passages(answers: Mapping[Facts, Sequence[Content]]) -> list[Passage]:
     """The same contexts for one run of each head."""
     sides = {group.label: contents[0] for group, contents in answers.items()}
     title = "Context, what was said, best responses"

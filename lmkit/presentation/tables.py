@@ -8,11 +8,13 @@ table; `table_files.py` writes it as HTML, CSV and LaTeX.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 Value = float | int | str | None
+
+T = TypeVar("T")
 
 DASH = "–"
 
@@ -86,6 +88,25 @@ class Table:
     @property
     def has_header(self) -> bool:
         return any(column.name for column in self.columns)
+
+
+def table_over(
+    items: Iterable[T],
+    key: str,
+    title: str,
+    caption: str,
+    columns: Mapping[Heading, Callable[[T], Entry]],
+    notes: Sequence[str] = (),
+    **how: Any,
+) -> Table:
+    """A table with a row for each item.
+
+    Args:
+        columns: each with what it says of an item.
+        how: further arguments of `Table`.
+    """
+    rows = [[entry(item) for entry in columns.values()] for item in items]
+    return Table(key, title, caption, list(columns), rows, notes, **how)
 
 
 def plain_table(

@@ -9,6 +9,6 @@ from lmkit import modules_on_use
 
 if TYPE_CHECKING:  # what the command uses, for mypy
     from lmkit.report import contents as contents
-    from lmkit.report import rank_and_perplexity as rank_and_perplexity
+    from lmkit.report import rank as rank
 else:
     __getattr__ = modules_on_use(__name__)

@@ -8,30 +8,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmkit.analyses.analysis import Analysis
-from lmkit.comparison.baselines import with_baselines
-from lmkit.comparison.groups import Experiments, Study, studies
+from lmkit.comparison.facts import Study, studies
+from lmkit.comparison.published_runs import Experiments
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.section import Section
 from lmkit.presentation.style import house_style
 from lmkit.presentation.tables import counted
-from lmkit.report.averaging import averaging
-from lmkit.report.curves import curves
+from lmkit.report.answer import answer
+from lmkit.report.beside_published import published_hyperparameters, published_perplexities
 from lmkit.report.mixture_figures import mixture_figures
 from lmkit.report.mixtures import mixtures
 from lmkit.report.page import Chapter, write_report
-from lmkit.report.pairwise_tests import pairwise_tests
-from lmkit.report.performance import performance
+from lmkit.report.performance import pairwise_tests, performance
 from lmkit.report.pretrained_models import pretrained_models
-from lmkit.report.published_hyperparameters import published_hyperparameters
-from lmkit.report.published_perplexities import published_perplexities
-from lmkit.report.rank_and_perplexity import rank_and_perplexity
-from lmkit.report.rank_correlations import Window
-from lmkit.report.rank_gradient_perplexity import rank_gradient_perplexity
+from lmkit.report.rank import Window, rank_and_perplexity
+from lmkit.report.rank_gradient import rank_gradient_perplexity
 from lmkit.report.runs_section import runs_section
-from lmkit.report.summary import summary
 from lmkit.report.synthetic_studies import synthetic_studies
 from lmkit.report.tokenizers import tokenizers
+from lmkit.report.training import averaging, curves
 from lmkit.runs.finished import FinishedRun, LeftOut
 from lmkit.runs.folder import RunFolder
 
@@ -80,8 +76,8 @@ def make_report(
     sections, unread = synthetic_studies(studies_in)
     if not (runs or models or sections):
         raise UserError(_no_run(left_out))
-    per_corpus, repeated = studies(runs, baseline, experiments) if runs else ([], [])
     files = _files_of(runs)
+    per_corpus, repeated = studies(runs, baseline, experiments, files) if runs else ([], [])
     with house_style():
         chapters = [_chapter(study, files, analyses, window) for study in per_corpus]
         chapters += _of_several(per_corpus, models, files)
@@ -89,7 +85,7 @@ def make_report(
             chapters, absent = _only(keys, chapters)
             unread += absent
         if sections:
-            chapters.append(Chapter("isolation", "The bottleneck in isolation", [], sections))
+            chapters.append(Chapter("isolation", "The bottleneck in isolation", None, sections))
         unused = [*left_out, *repeated, *files.damaged, *unread]
         overview = f"{about} {_overview(per_corpus, len(models))}".strip()
         return Report(write_report(out, title, overview, chapters, unused), unused)
@@ -121,22 +117,21 @@ def _only(keys: Sequence[str], chapters: Sequence[Chapter]) -> tuple[list[Chapte
 def _chapter(
     study: Study, files: Files, analyses: Sequence[type[Analysis]], window: Window | None
 ) -> Chapter:
-    tested = with_baselines(study)
     sections = [
-        performance(study, tested, files),
-        published_perplexities(study, files),
+        rank_and_perplexity(study, window),
+        performance(study),
         pairwise_tests(study),
-        rank_and_perplexity(study, files, window),
-        rank_gradient_perplexity(study, files),
-        averaging(study, files),
-        mixtures(study, files),
-        mixture_figures(study, files),
-        published_hyperparameters(study, files),
+        rank_gradient_perplexity(study),
+        mixtures(study),
+        mixture_figures(study),
+        averaging(study),
+        published_perplexities(study),
+        published_hyperparameters(study),
         *_of_analyses(study, files, analyses),
         curves(study, files),
         runs_section(study),
     ]
-    return Chapter(study.key, study.title, summary(study, tested, files), sections)
+    return Chapter(study.key, study.title, answer(study), sections)
 
 
 def _of_several(
@@ -144,7 +139,7 @@ def _of_several(
 ) -> list[Chapter]:
     """Chapters over several corpora, and over models that are no runs."""
     sections = [*tokenizers(per_corpus), *pretrained_models(models, per_corpus, files)]
-    return [Chapter(each.key, each.title, [], [each]) for each in sections]
+    return [Chapter(each.key, each.title, None, [each]) for each in sections]
 
 
 def _of_analyses(study: Study, files: Files, analyses: Sequence[type[Analysis]]) -> list[Section]:

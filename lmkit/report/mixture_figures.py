@@ -7,8 +7,8 @@ components. Points are means over seeds: seeds of one configuration are no indep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,84 +16,109 @@ from matplotlib.figure import Figure
 
 from lmkit.comparison.cells import listed, seeds_in_words
 from lmkit.comparison.correlation import FEWEST_POINTS, correlate
-from lmkit.comparison.groups import Group, Spread, Study
+from lmkit.comparison.facts import Facts, Study
+from lmkit.comparison.groups import Spread
+from lmkit.comparison.points import number_of
 from lmkit.comparison.published_runs import departures_in_words
-from lmkit.comparison.ranks import published_rank_contexts, rank_at, rank_contexts
-from lmkit.comparison.run_files import Files
 from lmkit.comparison.settings import labels
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import INK, MARKERS, SERIES, label_points, mark_at_upper_edge
 from lmkit.presentation.tables import Heading, Row, Table, decimal, number
-from lmkit.report.failed_runs import at_upper_edge_in_words, perplexity_of_failure
 from lmkit.report.mixtures import (
     DROPOUT,
     EXPERTS,
     Axis,
-    Sets,
     departure,
-    gap,
     is_published,
     published_over,
+    same_head_and_trigger,
     sets_over,
 )
-from lmkit.report.performance import parameters_in_millions
-from lmkit.report.varied_settings import number_of, same_head_and_trigger
-
-_PUBLISHED, _PERPLEXITY = "published", "perplexity"
+from lmkit.report.rank_figures import at_upper_edge_in_words
 
 
-class Point(NamedTuple):
-    """A configuration: its runs' figures; a published one is of one run."""
+class _Point(NamedTuple):
+    """A configuration; a published one is of one run."""
 
     value: float  # of the option
-    parameters: float | None  # millions
-    train_ppl: Spread | None
-    test_ppl: Spread | None
-    gap: Spread | None  # test minus training perplexity
-    rank: Spread | None
-    runs: int
+    of: dict[str, Spread | None]  # by quantity: parameters_m, train_ppl, test_ppl, gap, rank
+    group: Facts | None  # None of a published one
+
+    @property
+    def rank_and_ppl(self) -> tuple[float, float] | None:
+        rank, ppl = self.of["rank"], self.of["test_ppl"]
+        return None if rank is None or ppl is None else (rank.mean, ppl.mean)
 
 
-class Line(NamedTuple):
+class _Line(NamedTuple):
     """Points that differ in the option alone."""
 
     name: str  # "MoS, NT 5"
-    points: list[Point]
-    groups: Sequence[Group]  # [] of the published points
+    points: list[_Point]
+    color: str
+    marker: str
+    is_published: bool = False
 
     @property
-    def ranked(self) -> list[Point]:
-        return [point for point in self.points if point.rank and point.test_ppl]
+    def ranked(self) -> list[_Point]:
+        return [point for point in self.points if point.rank_and_ppl is not None]
 
     @property
-    def rank_and_ppl(self) -> list[tuple[float, float]]:
-        """Means over the runs of each point that has both."""
-        return [(p.rank.mean, p.test_ppl.mean) for p in self.points if p.rank and p.test_ppl]
+    def pearson(self) -> float | None:
+        """Of rank and test perplexity over configurations."""
+        ranks, perplexities = zip(
+            *(p.rank_and_ppl for p in self.ranked if p.rank_and_ppl), strict=True
+        )
+        return correlate(ranks, perplexities).pearson
+
+    def draw(
+        self,
+        axes: Axes,
+        x: Sequence[float],
+        y: Sequence[Spread],
+        *,
+        label: str | None = None,
+        linestyle: str = "-",
+        xerr: Sequence[float] | None = None,
+    ) -> None:
+        """Means with bars of one standard deviation; published points are hollow."""
+        axes.errorbar(
+            x,
+            [each.mean for each in y],
+            [each.sd or 0.0 for each in y],
+            capsize=3,
+            elinewidth=1,
+            color=self.color,
+            marker=self.marker,
+            fillstyle="none" if self.is_published else "full",
+            label=label or self.name,
+            linestyle=linestyle,
+            xerr=xerr,
+        )
 
 
-class Lines(NamedTuple):
+class _Lines(NamedTuple):
     """All mixtures over one option: every set of ours, then the published one."""
 
     axis: Axis
-    ours: list[Line]
-    published: Line | None  # where ours are of the published head and trigger
+    ours: list[_Line]
+    lead: _Line | None  # of those with the published head and trigger, that of the most points
+    published: _Line | None  # where there is a lead
     source: str
+    warning: str  # which of the lead are not as published
 
     @property
-    def lead(self) -> Line | None:
-        """Of those with the published head and trigger, the line of the most points."""
-        like = [line for line in self.ours if is_published(line.groups[0])]
-        return max(like, key=lambda line: len(line.points), default=None)
-
-    @property
-    def compared(self) -> list[Line]:
-        return [line for line in (self.lead, self.published) if line is not None]
+    def compared(self) -> list[_Line]:
+        both = (self.lead and self.lead._replace(name="ours"), self.published)
+        return [line for line in both if line is not None]
 
 
-def mixture_figures(study: Study, files: Files) -> Section:
+def mixture_figures(study: Study) -> Section:
     """Figure 5 where an option was varied and ranks are known; figure 6 over each option."""
-    contexts = _contexts(study, files)
-    over = [_lines(study, axis, files, contexts) for axis in (EXPERTS, DROPOUT)]
+    contexts = study.contexts  # those of the published ranks where ours have them
+    if any(group.rank(study.published_contexts) for group in study.groups if is_published(group)):
+        contexts = study.published_contexts
+    over = [_lines(study, axis, contexts) for axis in (EXPERTS, DROPOUT)]
     ranked = [lines for lines in over if lines.lead and len(lines.lead.ranked) > 1]
     blocks: list[Block] = []
     if ranked:
@@ -118,45 +143,39 @@ def mixture_figures(study: Study, files: Files) -> Section:
     )
 
 
-def _contexts(study: Study, files: Files) -> int | None:
-    """Those of the published ranks where ours have them, else those that most of ours have."""
-    published = published_rank_contexts(study)
-    if any(rank_at(group, files, published) for group in study.groups if is_published(group)):
-        return published
-    return rank_contexts(study, files)
-
-
-def _lines(study: Study, axis: Axis, files: Files, contexts: int | None) -> Lines:
+def _lines(study: Study, axis: Axis, contexts: int | None) -> _Lines:
+    ours = []
     sets = sets_over(study, axis)
-    ours = [
-        Line(name, [_point(group, axis, files, contexts) for group in groups], groups)
-        for name, groups in zip(_names(sets, axis), sets, strict=True)
-    ]
-    theirs = published_over(study, axis, contexts)
-    points = [
-        Point(
-            value,
-            row.get("params_m"),
-            Spread(row["train_ppl"], None, 1),
-            Spread(row["test_ppl"], None, 1),
-            Spread(row["test_ppl"] - row["train_ppl"], None, 1),
-            Spread(row["press_rank"], None, 1) if "press_rank" in row else None,
-            runs=1,
-        )
-        for value, row in sorted(theirs.rows.items())
-    ]
-    has_lead = any(is_published(line.groups[0]) for line in ours)
-    published = Line(_PUBLISHED, points, []) if points and has_lead else None
-    return Lines(axis, ours, published, theirs.source)
-
-
-def _names(sets: Sets, axis: Axis) -> list[str]:
-    """`MoS, NT 5`: head and trigger, with what else tells a set from others that have both."""
     firsts = [groups[0] for groups in sets]
-    return [f"{_told_apart(first, firsts, axis)}, {first.trigger}" for first in firsts]
+    for i, groups in enumerate(sets):
+        name = f"{_told_apart(groups[0], firsts, axis)}, {groups[0].trigger}"
+        points = [_point(group, axis, contexts) for group in groups]
+        ours.append(_Line(name, points, *_look(i)))
+    like = [line for line, first in zip(ours, firsts, strict=True) if is_published(first)]
+    lead = max(like, key=lambda line: len(line.points), default=None)
+    theirs = published_over(study, axis, contexts)
+    published = None
+    warning = ""
+    if lead is not None and theirs.rows:
+        points = [_published_point(value, row) for value, row in sorted(theirs.rows.items())]
+        color = _look(len(ours))[0]
+        published = _Line("published", points, color, "D", is_published=True)
+        unlike = [
+            p.group.label for p in lead.points if p.group and departure(study, p.group, axis)[2]
+        ]
+        if unlike:
+            warning = (
+                f" Not as published in more than the option, as the table says: {listed(unlike)}."
+            )
+    return _Lines(axis, ours, lead, published, theirs.source, warning)
 
 
-def _told_apart(group: Group, among: Sequence[Group], axis: Axis) -> str:
+def _look(i: int) -> tuple[str, str]:
+    return SERIES[i % len(SERIES)], MARKERS[i % len(MARKERS)]
+
+
+def _told_apart(group: Facts, among: Sequence[Facts], axis: Axis) -> str:
+    """The head, with what else tells a set from others of its head and trigger."""
     alike = same_head_and_trigger(group, among)
     settings = [
         {option: value for option, value in each.settings.items() if option != axis.option}
@@ -165,42 +184,36 @@ def _told_apart(group: Group, among: Sequence[Group], axis: Axis) -> str:
     return labels([each.names for each in alike], settings)[alike.index(group)]
 
 
-def _point(group: Group, axis: Axis, files: Files, contexts: int | None) -> Point:
-    return Point(
-        number_of(group, axis.option),
-        parameters_in_millions(group),
-        group.spread("train_ppl"),
-        group.spread("test_ppl"),
-        gap(group),
-        rank_at(group, files, contexts),
-        len(group.runs),
-    )
+def _point(group: Facts, axis: Axis, contexts: int | None) -> _Point:
+    names = {"train_ppl": "train_ppl", "test_ppl": "test_ppl", "gap": "generalisation_gap"}
+    of = {name: group.spread(metric) for name, metric in names.items()}
+    of |= {"rank": group.rank(contexts)}
+    if group.parameters_m is not None:
+        of["parameters_m"] = Spread(group.parameters_m, None, len(group.runs))
+    return _Point(number_of(group, axis.option), of, group)
 
 
-def _correlation(line: Line) -> float | None:
-    """Pearson's r of rank and test perplexity over configurations."""
-    ranks, perplexities = zip(*line.rank_and_ppl, strict=True)
-    return correlate(ranks, perplexities).pearson
+def _published_point(value: float, row: Mapping[str, float]) -> _Point:
+    known = {"gap": row["test_ppl"] - row["train_ppl"], **row}
+    known |= {"rank": row["press_rank"]} if "press_rank" in row else {}
+    names = ("params_m", "train_ppl", "test_ppl", "gap", "rank")
+    of = {name: Spread(known[name], None, 1) if name in known else None for name in names}
+    return _Point(value, of | {"parameters_m": of["params_m"]}, None)
 
 
-def _differences(study: Study, lines: Lines) -> list[str]:
-    """In what ours are not the published mixtures, but for the option."""
-    if lines.lead is None or lines.published is None:
-        return []
-    return departures_in_words(departure(study, group, lines.axis) for group in lines.lead.groups)
-
-
-def _correlations(study: Study, over: Sequence[Lines], contexts: int | None) -> Table:
+def _correlations(study: Study, over: Sequence[_Lines], contexts: int | None) -> Table:
     rows: list[Row] = []
     notes: list[str] = []
     for lines in over:
         for line in lines.compared:
             if line.ranked:
-                whose = _whose(line)
-                runs = sum(point.runs for point in line.ranked)
-                r = number(_correlation(line), 3)
-                rows.append([lines.axis.name, whose, len(line.ranked), runs, r])
-        notes += _differences(study, lines)
+                runs = sum(len(p.group.runs) if p.group else 1 for p in line.ranked)
+                r = number(line.pearson, 3)
+                rows.append([lines.axis.name, line.name, len(line.ranked), runs, r])
+        if lines.lead and lines.published:
+            notes += departures_in_words(
+                departure(study, p.group, lines.axis) for p in lines.lead.points if p.group
+            )
     sources = "; ".join(
         dict.fromkeys(lines.source for lines in over if lines.published and lines.published.ranked)
     )
@@ -216,178 +229,95 @@ def _correlations(study: Study, over: Sequence[Lines], contexts: int | None) -> 
     return Table("mixture_correlation", title, caption, columns, rows, list(dict.fromkeys(notes)))
 
 
-def _whose(line: Line) -> str:
-    return line.name if line.name == _PUBLISHED else "ours"
-
-
-def _rank_drawing(study: Study, over: Sequence[Lines], contexts: int | None) -> Drawing:
+def _rank_drawing(study: Study, over: Sequence[_Lines], contexts: int | None) -> Drawing:
     drawn = Figure(figsize=(3.7 * len(over), 3.2), layout="constrained")
+    runs: dict[Facts, int] = {}  # a configuration on both axes counts once
     for axes, lines in zip(np.atleast_1d(drawn.subplots(1, len(over))), over, strict=True):
         for i, line in enumerate(lines.compared):
-            if line.ranked:
-                axes.errorbar(
-                    *zip(*line.rank_and_ppl, strict=True),
-                    xerr=[_bar(point.rank) for point in line.ranked],
-                    yerr=[_bar(point.test_ppl) for point in line.ranked],
-                    capsize=3,
-                    elinewidth=1,
-                    color=SERIES[i],
-                    label=_whose(line),
-                    marker=_marker(line, i),
-                    fillstyle=_fill(line),
-                    linestyle="",
-                )
+            if not line.ranked:
+                continue
+            ranked = [(p.of["rank"], p.of["test_ppl"]) for p in line.ranked]
+            both = [(rank, ppl) for rank, ppl in ranked if rank and ppl]
+            x, y = [rank.mean for rank, _ in both], [ppl for _, ppl in both]
+            bars = [rank.sd or 0.0 for rank, _ in both]
+            line._replace(color=SERIES[i]).draw(axes, x, y, xerr=bars, linestyle="")
         axes.margins(0.15)
         lead = lines.compared[0]
+        runs |= {p.group: len(p.group.runs) for p in lead.ranked if p.group}
         labelled = [
-            (*at, f"{lines.axis.symbol}{point.value:g}")
-            for at, point in zip(lead.rank_and_ppl, lead.ranked, strict=True)
+            (*p.rank_and_ppl, f"{lines.axis.symbol}{p.value:g}")
+            for p in lead.ranked
+            if p.rank_and_ppl
         ]
-        every = [at for line in lines.compared for at in line.rank_and_ppl]
+        every = [p.rank_and_ppl for line in lines.compared for p in line.ranked]
         label_points(axes, labelled, np.array(every, float))
-        r = _correlation(lead)
         axes.set(xlabel="Press rank of log P", ylabel="test perplexity")
-        shown = "" if r is None else f", r = {decimal(r, 2)}"
+        shown = "" if lead.pearson is None else f", r = {decimal(lead.pearson, 2)}"
         axes.set_title(lines.axis.name + shown, color=INK)
         axes.locator_params(axis="x", integer=True, nbins=6)
         axes.legend()
+    warning = "".join(dict.fromkeys(lines.warning for lines in over))
     caption = (
         f"MoS trained on {study.short}: rank of log P"
         f"{f' over {contexts:,} test contexts' if contexts else ''} against test perplexity, a "
-        f"point a configuration (means over seeds, {_ranked_runs(over)} runs in all; bars are one "
+        f"point a configuration (means over seeds, {sum(runs.values())} runs in all; bars are one "
         f"standard deviation to either side). Published points stand where their ranks are over as "
-        f"many contexts.{_warning(study, over)}"
+        f"many contexts.{warning}"
     )
     return Drawing("mixture_rank", "Rank and perplexity of MoS", caption, drawn, len(over) > 1)
 
 
-def _ranked_runs(over: Sequence[Lines]) -> int:
-    """Of the configurations of ours that are drawn; one on both axes counts once."""
-    runs = {}
-    for lines in over:
-        lead = lines.compared[0]
-        for group, point in zip(lead.groups, lead.points, strict=True):
-            if point in lead.ranked:
-                runs[group] = point.runs
-    return sum(runs.values())
-
-
-def _warning(study: Study, over: Sequence[Lines]) -> str:
-    labels = [
-        group.label
-        for lines in over
-        if lines.published and lines.lead
-        for group in lines.lead.groups
-        if departure(study, group, lines.axis).differences
-    ]
-    if not labels:
-        return ""
-    unlike = listed(dict.fromkeys(labels))
-    return f" Not as published in more than the option, as the table says: {unlike}."
-
-
-def _over_option(study: Study, lines: Lines, contexts: int | None) -> Drawing:
+def _over_option(study: Study, lines: _Lines, contexts: int | None) -> Drawing:
     """Capacity, perplexity, generalisation gap and rank, each where it is known."""
     panels = _panels(lines, contexts)
-    most = perplexity_of_failure(study)
     drawn = Figure(figsize=(3.1 * len(panels), 3.4), layout="constrained")
     every = [*lines.ours, *([lines.published] if lines.published else [])]
-    failed = 0
-    for axes, panel in zip(drawn.subplots(1, len(panels)), panels, strict=True):
-        for i, line in enumerate(every):
-            shown, above = _split(line, most) if panel.leaves_failed_out else (line, [])
-            for j, (of, value) in enumerate(panel.values):
-                _draw(axes, shown, value, f"{of}{line.name}", i, is_dashed=j > 0)
-            if panel.label == _PERPLEXITY:
-                failed += len(above)
-                for at, ppl in above:
-                    mark_at_upper_edge(axes, at, ppl, _color(i), _marker(line, i))
-        axes.set(xlabel=lines.axis.name, ylabel=panel.label)
+    failed = [(line, p) for line in every for p in line.points if p.group and p.group.has_failed]
+    for axes, (label, quantities) in zip(
+        drawn.subplots(1, len(panels)), panels.items(), strict=True
+    ):
+        is_outcome = label not in _CAPACITIES
+        for line in every:
+            points = [p for p in line.points if not (is_outcome and (line, p) in failed)]
+            for name, quantity in quantities.items():
+                known = [(p.value, v) for p in points if (v := p.of.get(quantity)) is not None]
+                if known:
+                    dashes = "--" if quantity == "train_ppl" else "-"
+                    x, y = zip(*known, strict=True)
+                    line.draw(axes, x, y, label=f"{name}{line.name}", linestyle=dashes)
+        if label == "perplexity":
+            for line, p in failed:
+                ppl = p.of["test_ppl"]
+                mark_at_upper_edge(axes, p.value, ppl.mean if ppl else 0, line.color, line.marker)
+        axes.set(xlabel=lines.axis.name, ylabel=label)
         if lines.axis is EXPERTS:
             axes.set_xticks(sorted({p.value for line in every for p in line.points}))
         if axes.containers:
             axes.legend(fontsize="x-small", handlelength=3)
-    seeds = seeds_in_words(group for line in lines.ours for group in line.groups)
+    seeds = seeds_in_words(len(p.group.runs) for line in lines.ours for p in line.points if p.group)
     caption = (
         f"Mixtures on {study.short} over the {lines.axis.name}: means over seeds, {seeds}; bars "
         f"are one standard deviation to either side. "
         f"The generalisation gap is test minus training perplexity."
-        f"{at_upper_edge_in_words(failed, 'configuration')}"
+        f"{at_upper_edge_in_words(len(failed), 'configuration')}"
     )
     if lines.published:
-        caption += f" Published: {lines.source}.{_warning(study, [lines])}"
+        caption += f" Published: {lines.source}.{lines.warning}"
     title = f"Perplexity, gap and rank over the {lines.axis.name}"
     return Drawing(f"mixtures_{lines.axis.key}", title, caption, drawn, True)
 
 
-class _Panel(NamedTuple):
-    label: str
-    values: list[tuple[str, Callable[[Point], Spread | None]]]
-    leaves_failed_out: bool = False
+_CAPACITIES = ("parameters, millions",)
 
 
-def _panels(lines: Lines, contexts: int | None) -> list[_Panel]:
-    perplexities = [("test, ", lambda p: p.test_ppl), ("train, ", lambda p: p.train_ppl)]
-    panels = [
-        _Panel(_PERPLEXITY, perplexities, leaves_failed_out=True),
-        _Panel("test − train perplexity", [("", lambda p: p.gap)], leaves_failed_out=True),
-    ]
+def _panels(lines: _Lines, contexts: int | None) -> dict[str, dict[str, str]]:
+    """By the label of the y axis: quantities, by what begins the names of their lines."""
+    panels = {
+        "perplexity": {"test, ": "test_ppl", "train, ": "train_ppl"},
+        "test − train perplexity": {"": "gap"},
+    }
     if lines.axis is EXPERTS:
-        panels.insert(0, _Panel("parameters, millions", [("", _parameters)]))
+        panels = {_CAPACITIES[0]: {"": "parameters_m"}} | panels
     if any(line.ranked for line in lines.ours):
-        panels.append(_Panel(f"Press rank ({contexts:,} test contexts)", [("", lambda p: p.rank)]))
+        panels[f"Press rank ({contexts:,} test contexts)"] = {"": "rank"}
     return panels
-
-
-def _split(line: Line, most: float) -> tuple[Line, list[tuple[float, float]]]:
-    """Without the points of a mean test perplexity above `most`; of those, option and mean."""
-    above = {p: p.test_ppl.mean for p in line.points if p.test_ppl and p.test_ppl.mean > most}
-    points = [point for point in line.points if point not in above]
-    return line._replace(points=points), [(point.value, ppl) for point, ppl in above.items()]
-
-
-def _draw(
-    axes: Axes,
-    line: Line,
-    value: Callable[[Point], Spread | None],
-    label: str,
-    at: int,
-    *,
-    is_dashed: bool,
-) -> None:
-    known = [(p.value, v) for p in line.points if (v := value(p)) is not None]
-    if known:
-        axes.errorbar(
-            [x for x, _ in known],
-            [y.mean for _, y in known],
-            [_bar(y) for _, y in known],
-            capsize=3,
-            elinewidth=1,
-            color=_color(at),
-            marker=_marker(line, at),
-            fillstyle=_fill(line),
-            linestyle="--" if is_dashed else "-",
-            label=label,
-        )
-
-
-def _parameters(point: Point) -> Spread | None:
-    return None if point.parameters is None else Spread(point.parameters, None, point.runs)
-
-
-def _bar(spread: Spread | None) -> float:
-    """Half the length of an error bar; none for a single run."""
-    return 0.0 if spread is None or spread.sd is None else spread.sd
-
-
-def _color(at: int) -> str:
-    return SERIES[at % len(SERIES)]
-
-
-def _marker(line: Line, at: int) -> str:
-    return "D" if line.name == _PUBLISHED else MARKERS[at % len(MARKERS)]
-
-
-def _fill(line: Line) -> Literal["none", "full"]:
-    """Published points are hollow."""
-    return "none" if line.name == _PUBLISHED else "full"

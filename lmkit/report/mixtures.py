@@ -5,28 +5,37 @@ Parthiban et al. 2021, supplement, tables 4, 5 and 12; their figures are in mixt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lmkit.comparison.cells import MEAN_SD, seeds_in_words, spread_cell
-from lmkit.comparison.groups import Group, Spread, Study, spread_of
+from lmkit.comparison.cells import MEAN_SD, seeds_in_words
+from lmkit.comparison.facts import Facts, Study
+from lmkit.comparison.points import number_of, sets_but_for
 from lmkit.comparison.published import published_section
-from lmkit.comparison.published_runs import (
-    Departure,
-    corpus_prefix,
-    departures_in_words,
-    differences_from,
-)
-from lmkit.comparison.ranks import published_rank_contexts, rank_at, rank_contexts
-from lmkit.comparison.run_files import Files
+from lmkit.comparison.published_runs import Departure, departures_in_words
 from lmkit.presentation.section import Block, Section
-from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, millions, number, whole
-from lmkit.report.performance import parameters_in_millions
-from lmkit.report.varied_settings import number_of, same_head_and_trigger, sets_but_for
+from lmkit.presentation.tables import (
+    Cell,
+    Column,
+    Heading,
+    Table,
+    millions,
+    number,
+    table_over,
+    whole,
+)
+from lmkit.report.performance import metric, perplexities, press_rank
 
 _FAMILY, _TRIGGER = "mos", "NT 5"  # of the published runs
 
-Sets = Sequence[Sequence[Group]]  # the groups of a set differ in one option alone
+_PRINTED = {
+    "parameters, M": "params_m",
+    "train perplexity": "train_ppl",
+    "test perplexity": "test_ppl",
+    "rank": "press_rank",
+}
+
+Sets = Sequence[Sequence[Facts]]  # the groups of a set differ in one option alone
 
 
 class Axis(NamedTuple):
@@ -55,17 +64,15 @@ DROPOUT = Axis(
 )
 
 
-def mixtures(study: Study, files: Files) -> Section:
+def mixtures(study: Study) -> Section:
     """For each option the runs that differ in it alone."""
-    contexts = rank_contexts(study, files)
     blocks: list[Block] = []
     missing = []
     for axis in (EXPERTS, DROPOUT):
-        sets = sets_over(study, axis)
-        if not sets:
+        if sets := sets_over(study, axis):
+            blocks.append(_table(study, axis, sets))
+        else:
             missing.append(f"no mixture was trained at two values of {axis.name} ({axis.option})")
-            continue
-        blocks.append(_table(study, axis, sets, files, contexts))
     return Section(
         "mixtures",
         "Mixtures",
@@ -93,93 +100,80 @@ def published_over(study: Study, axis: Axis, contexts: int | None) -> PublishedM
         contexts: over which ours were taken.
     """
     section = published_section(axis.published)
-    prefix = corpus_prefix(study)
-    at = published_rank_contexts(study)
+    at = study.published_contexts
     left_out = () if contexts == at else ("press_rank",)
     rows = {
         float(value): {name: number for name, number in row.items() if name not in left_out}
-        for value, row in section.get(prefix or "", {}).items()
+        for value, row in section.get(study.prefix or "", {}).items()
     }
     return PublishedMixtures(rows, at, section["source"])
 
 
-def is_published(group: Group) -> bool:
+def is_published(group: Facts) -> bool:
     """Whether mixtures of this head and trigger were published."""
     return (group.head.family, group.trigger) == (_FAMILY, _TRIGGER)
 
 
-def departure(study: Study, group: Group, axis: Axis) -> Departure:
+def departure(study: Study, group: Facts, axis: Axis) -> Departure:
     """In what more than the option a mixture differs from the published ones."""
-    experiment = f"{corpus_prefix(study)}_{_FAMILY}_nt"
-    config = study.experiments(experiment)
-    differences = differences_from(group, study, config, but_for=[axis.option])
-    return Departure(group.label, experiment, tuple(differences))
+    experiment = f"{study.prefix}_{_FAMILY}_nt"
+    differences = group.departures[experiment]
+    texts = tuple(each.text for each in differences if each.option != axis.option)
+    return Departure(group.label, experiment, texts)
 
 
-def _table(study: Study, axis: Axis, sets: Sets, files: Files, contexts: int | None) -> Table:
-    published = published_over(study, axis, contexts)
-    rows: list[Row] = []
-    departures: list[Departure] = []
+def same_head_and_trigger(group: Facts, among: Sequence[Facts]) -> list[Facts]:
+    """Those of that head and trigger, the group itself among them."""
+    wanted = group.head.name, group.trigger
+    return [each for each in among if (each.head.name, each.trigger) == wanted]
+
+
+def _table(study: Study, axis: Axis, sets: Sets) -> Table:
+    published = published_over(study, axis, study.contexts)
     firsts = [groups[0] for groups in sets]
-    for groups in sets:
-        is_labelled = len(same_head_and_trigger(groups[0], firsts)) > 1
-        for group in groups:
-            beside = published.rows if is_published(group) else {}
-            theirs = beside.get(number_of(group, axis.option), {})
-            if theirs:
-                departures.append(departure(study, group, axis))
-            name = group.label if is_labelled else group.head.name
-            rows.append([name, *_cells(group, axis, files, contexts, theirs)])
+    labelled = {
+        group: len(same_head_and_trigger(groups[0], firsts)) > 1
+        for groups in sets
+        for group in groups
+    }
+
+    def theirs(group: Facts) -> Mapping[str, float]:
+        beside = published.rows if is_published(group) else {}
+        return beside.get(number_of(group, axis.option), {})
+
+    def published_cell(key: str) -> Callable[[Facts], Cell]:
+        form = whole if key == "press_rank" else number
+        return lambda f: form(theirs(f).get(key))
+
+    def value(group: Facts) -> Cell:
+        at = number_of(group, axis.option)
+        return Cell(f"{at:g}", (at,))
+
+    columns: dict[Heading, Any] = {
+        "head": lambda f: f.label if labelled[f] else f.head.name,
+        "trigger": lambda f: f.trigger,
+        axis.name: value,
+        "seeds": lambda f: len(f.runs),
+        "parameters, M": lambda f: millions(f.parameters_m),
+        **perplexities("train", "test"),
+        Column("generalisation gap", MEAN_SD): metric("generalisation_gap"),
+        **press_rank(study.contexts),
+        **{
+            Column(f"{name}, published", is_optional=True): published_cell(key)
+            for name, key in _PRINTED.items()
+        },
+    }
     caption = (
         f"Mixtures over {axis.name} on {study.short}: mean ± one standard deviation, "
-        f"{seeds_in_words(group for groups in sets for group in groups)}."
+        f"{seeds_in_words(len(group.runs) for group in labelled)}."
     )
+    departures = [departure(study, group, axis) for group in labelled if theirs(group)]
     notes = departures_in_words(departures)
     if departures:
         caption += f" Published: {published.source}."
-        if contexts != published.rank_contexts:
+        if study.contexts != published.rank_contexts:
             notes.append(
                 f"published ranks are over {published.rank_contexts:,} contexts, and compare only "
                 "there"
             )
-    columns: list[Heading] = [
-        "head",
-        "trigger",
-        axis.name,
-        "seeds",
-        "parameters, M",
-        *(Column(f"{split} perplexity", MEAN_SD) for split in ("train", "test")),
-        Column("generalisation gap", MEAN_SD),
-        Column(f"Press rank ({contexts:,} contexts)" if contexts else "Press rank", MEAN_SD),
-        *(
-            Column(f"{name}, published", is_optional=True)
-            for name in ("parameters, M", "train perplexity", "test perplexity", "rank")
-        ),
-    ]
-    return Table(axis.key, f"Over the {axis.name}", caption, columns, rows, notes)
-
-
-def _cells(
-    group: Group, axis: Axis, files: Files, contexts: int | None, theirs: Mapping[str, float]
-) -> Row:
-    """For the columns but the first."""
-    value = number_of(group, axis.option)
-    return [
-        group.trigger,
-        Cell(f"{value:g}", (value,)),
-        len(group.runs),
-        millions(parameters_in_millions(group)),
-        *(spread_cell(group.spread(f"{split}_ppl")) for split in ("train", "test")),
-        spread_cell(gap(group)),
-        spread_cell(rank_at(group, files, contexts), 0, len(group.runs)),
-        number(theirs.get("params_m")),
-        number(theirs.get("train_ppl")),
-        number(theirs.get("test_ppl")),
-        whole(theirs.get("press_rank")),
-    ]
-
-
-def gap(group: Group) -> Spread | None:
-    """Test minus training perplexity, over the group's runs."""
-    pairs = [(run.metric("test_ppl"), run.metric("train_ppl")) for run in group.runs]
-    return spread_of([a - b for a, b in pairs if a is not None and b is not None])
+    return table_over(labelled, axis.key, f"Over the {axis.name}", caption, columns, notes)

@@ -16,6 +16,7 @@ from lmkit.presentation.section import Block, Drawing, Picture, Section
 from lmkit.presentation.style import COLUMN
 from lmkit.presentation.table_files import to_csv, to_html, to_latex
 from lmkit.presentation.tables import Table
+from lmkit.report.answer import Answer
 from lmkit.runs.atomic import replace_atomically
 from lmkit.runs.finished import LeftOut
 
@@ -30,7 +31,7 @@ class Chapter:
 
     key: str
     title: str
-    summary: Sequence[str]  # sentences
+    answer: Answer | None  # what it begins with
     sections: Sequence[Section]
 
 
@@ -64,6 +65,8 @@ def write_report(
 
 
 def _chapter(chapter: Chapter, files: _BlockFiles) -> Fields:
+    drawings = chapter.answer.drawings if chapter.answer is not None else []
+    shown = [files.write(drawing, chapter.key) for drawing in drawings]  # numbered first
     every = [
         {
             "key": section.key,
@@ -78,7 +81,8 @@ def _chapter(chapter: Chapter, files: _BlockFiles) -> Fields:
     return {
         "key": chapter.key,
         "title": chapter.title,
-        "summary": chapter.summary,
+        "answer": chapter.answer,
+        "shown": shown,
         "sections": [section for section in every if section not in unmeasured],
         "unmeasured": unmeasured,
     }

@@ -6,18 +6,20 @@ spectrum, the contexts' directions and the share of the gradient that passes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from lmkit.analyses.analysis import Content, MeasuredRun
 from lmkit.analyses.decoder_rank import ENTROPY_RANK, MEAN_COSINE, entropy_ranks, mean_cosines
-from lmkit.analyses.gradient_bottleneck import GradientBottleneck, check, panel
+from lmkit.analyses.gradient_bottleneck import GradientBottleneck, panel
 from lmkit.analyses.measuring_pretrained import READER_VERSION
 from lmkit.analyses.predictions import Predictions
 from lmkit.analyses.pretrained_rank import panels
 from lmkit.comparison.cells import listed
-from lmkit.comparison.groups import Group, Study, median_run, most_frequent, spread_of
-from lmkit.comparison.ranks import rank_contexts
+from lmkit.comparison.corpora import most_frequent
+from lmkit.comparison.evaluations import check_gradient
+from lmkit.comparison.facts import Facts, Study
+from lmkit.comparison.groups import median_run, spread_of
 from lmkit.comparison.run_files import RANK, Files, Measurement
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.checkpoint_curves import checkpoint_curves, has_curves
@@ -77,9 +79,9 @@ class _OwnRuns(NamedTuple):
     """A group of lmkit's runs, and the ranks of those that have them at the usual contexts."""
 
     study: Study
-    group: Group
+    group: Facts
     contexts: int | None
-    measured: dict[FinishedRun, Measurement]
+    measured: Mapping[FinishedRun, Measurement]
 
     @property
     def name(self) -> str:
@@ -111,7 +113,7 @@ def pretrained_models(
     blocks: list[Block] = []
     missing: list[str] = []
     for index, text in enumerate(_texts(folders, studies, files), 1):
-        blocks.append(_table(index, text, files))
+        blocks.append(_table(index, text))
         blocks += _spectra(index, text, files)
         blocks += _curves(index, text)
         missing += _missing(text)
@@ -139,7 +141,9 @@ def _texts(folders: Sequence[RunFolder], studies: Sequence[Study], files: Files)
         for group in study.groups:
             same = by_text.get(str(test_text(group.runs[0]).get("sha256")))
             if same is not None:
-                same.own.append(_own_runs(study, group, files))
+                contexts = study.contexts
+                measured = group.measured.get(contexts or 0, {})
+                same.own.append(_OwnRuns(study, group, contexts, measured))
     return sorted(by_text.values(), key=lambda text: text.name)
 
 
@@ -163,17 +167,6 @@ def _model(place: _Folder, contents: Sequence[Content]) -> _Model:
     return _Model(place, contents[0]["pretrained"], ranks, gradients[0] if gradients else None)
 
 
-def _own_runs(study: Study, group: Group, files: Files) -> _OwnRuns:
-    contexts = rank_contexts(study, files)
-    measured = {
-        run: each
-        for run in group.runs
-        for each in files.measurements(run)
-        if (each.split, each.num_contexts) == ("test", contexts)
-    }
-    return _OwnRuns(study, group, contexts, measured)
-
-
 def _check_model(content: Content) -> None:
     """Raises an error of Python's where something is missing that this section reads."""
     model = content["pretrained"]
@@ -185,7 +178,7 @@ def _check_model(content: Content) -> None:
 
 def _check_gradient(content: Content) -> None:
     _check_model(content)
-    check(content)
+    check_gradient(content)
     whole(content["num_words"])
 
 
@@ -200,7 +193,7 @@ def _check_rank(content: Content) -> None:
     number(weight["entropy_rank"]), content["matrix"]
 
 
-def _table(index: int, text: _OfText, files: Files) -> Table:
+def _table(index: int, text: _OfText) -> Table:
     models = [
         _row(model, rank) for model in text.models for rank in (model.ranks.values() or [None])
     ]
@@ -220,7 +213,7 @@ def _table(index: int, text: _OfText, files: Files) -> Table:
         f"Pretrained models on {text.name}",
         caption.strip(),
         _COLUMNS,
-        [*models, *(_own_row(own, files) for own in text.own)],
+        [*models, *(_own_row(own) for own in text.own)],
         rules=[len(models)] if text.own else [],
         is_main=True,
     )
@@ -248,12 +241,10 @@ def _row(model: _Model, rank: Content | None) -> Row:
     ]
 
 
-def _own_row(own: _OwnRuns, files: Files) -> Row:
+def _own_row(own: _OwnRuns) -> Row:
     measured = list(own.measured.values())
     spectra = [each.spectrum for each in measured]
     weights = [each.weight for each in measured if each.weight]
-    gradients = files.of_runs(own.group.runs, GradientBottleneck, check=check).values()
-    parameters = own.group.cost("parameters")
 
     def mean(values: Sequence[float | None], digits: int = 2, scale: float = 1) -> Cell:
         over = spread_of([scale * value for value in values if value is not None])
@@ -267,7 +258,7 @@ def _own_row(own: _OwnRuns, files: Files) -> Row:
         own.name,
         None,
         len(own.group.runs),
-        _millions(parameters and parameters.mean),
+        millions(own.group.parameters_m),
         own.study.corpus.num_words,
         weights[0]["num_columns"] if weights else None,
         own.contexts if measured else None,
@@ -277,7 +268,7 @@ def _own_row(own: _OwnRuns, files: Files) -> Row:
         mean([spectrum["effective_rank"].get(_EPSILON) for spectrum in spectra], 0),
         mean(entropy_ranks(measured), 1),
         mean(mean_cosines(measured), 3),
-        mean([content["share"] for content in gradients], scale=100),
+        mean([content["share"] for content in own.group.gradients], scale=100),
     ]
 
 

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lmkit.comparison.cells import MEAN_SD, listed, spread_cell
 from lmkit.comparison.corpora import data_in_words, data_of
-from lmkit.comparison.groups import Study, spread_of
+from lmkit.comparison.facts import Facts, Study
 from lmkit.comparison.settings import differing_settings
 from lmkit.presentation.quantities import option_text
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import (
     DASH,
     Column,
+    Entry,
     Heading,
     Row,
     Table,
     counted,
     number,
+    table_over,
     whole,
 )
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.rows import changed_since
+
+_OfGroup = tuple[Facts, FinishedRun]
 
 
 def runs_section(study: Study) -> Section:
@@ -31,7 +35,7 @@ def runs_section(study: Study) -> Section:
     return Section(
         "runs",
         "Runs",
-        f"{counted(sum(len(group.runs) for group in study.groups), 'run')} of "
+        f"{counted(len(study.runs), 'run')} of "
         f"{counted(len(study.groups), 'group')}; a group is runs that differ by their seed alone. "
         f"{_of_a_made_up_language(study)} {_changed(study)}".rstrip(),
         [_settings_table(study), _runs_table(study), _origins_table(study)],
@@ -40,7 +44,7 @@ def runs_section(study: Study) -> Section:
 
 def _changed(study: Study) -> str:
     """A sentence where the code of some runs has changed since."""
-    changed = changed_since([run for group in study.groups for run in group.runs])
+    changed = changed_since(study.runs)
     return changed and f"{changed}."
 
 
@@ -61,7 +65,7 @@ def _reads_files(study: Study) -> bool:
 
 
 def _data(study: Study) -> dict[str, object]:
-    return data_of([run for group in study.groups for run in group.runs])
+    return data_of(study.runs)
 
 
 def _corpus_in_words(study: Study) -> str:
@@ -72,44 +76,30 @@ def _corpus_in_words(study: Study) -> str:
 
 def _settings_table(study: Study) -> Table:
     """What decides the numbers of each group."""
-    rows: list[Row] = []
-    for group in study.groups:
-        options = group.settings
-        epochs = spread_of([float(run.result.budget.epochs) for run in group.runs])
-        rows.append(
-            [
-                group.label,
-                _in_words(options, _head_options(options)),
-                f"{group.names.trunk}: {_in_words(options, _SIZES)}",
-                _in_words(options, _DROPOUTS),
-                _optimizer(options),
-                _in_words(options, _PENALTIES),
-                _in_words(options, _WINDOWS),
-                group.trigger + (", finetuned" if options.get("finetuned") else ""),
-                _budget(options),
-                spread_cell(epochs, 0),
-                ", ".join(str(run.seed) for run in group.runs),
-            ]
-        )
+
+    def of(entry: Callable[[Mapping[str, object]], str]) -> Callable[[Facts], str]:
+        return lambda f: entry(f.settings)
+
+    columns: dict[Heading, Callable[[Facts], Entry]] = {
+        "head": lambda f: f.label,
+        "options of the head": of(lambda options: _in_words(options, _head_options(options))),
+        "trunk and sizes": lambda f: f"{f.names.trunk}: {_in_words(f.settings, _SIZES)}",
+        "dropouts": of(lambda options: _in_words(options, _DROPOUTS)),
+        "optimizer": of(_optimizer),
+        "penalties": of(lambda options: _in_words(options, _PENALTIES)),
+        "batches": of(lambda options: _in_words(options, _WINDOWS)),
+        "averaging": lambda f: f.trigger + (", finetuned" if f.settings.get("finetuned") else ""),
+        "most epochs": of(_budget),
+        Column("epochs trained", MEAN_SD): lambda f: spread_cell(f.spread("epochs"), 0),
+        "seeds": lambda f: ", ".join(str(run.seed) for run in f.runs),
+    }
     caption = (
         f"What decides the numbers of each group on {study.short}. {_corpus_in_words(study)}"
         "Whatever else was set is in config.yaml of each run."
     )
     notes = list(_further_differences(study))
-    columns: list[Heading] = [
-        "head",
-        "options of the head",
-        "trunk and sizes",
-        "dropouts",
-        "optimizer",
-        "penalties",
-        "batches",
-        "averaging",
-        "most epochs",
-        Column("epochs trained", MEAN_SD),
-        "seeds",
-    ]
-    return Table("settings", "What decides the numbers", caption, columns, rows, notes)
+    title = "What decides the numbers"
+    return table_over(study.groups, "settings", title, caption, columns, notes)
 
 
 def _further_differences(study: Study) -> Iterator[str]:
@@ -193,40 +183,26 @@ def _budget(options: Mapping[str, object]) -> str:
 
 
 def _runs_table(study: Study) -> Table:
-    rows: list[Row] = []
-    for group in study.groups:
-        for run in group.runs:
-            rows.append(
-                [
-                    run.name,
-                    group.label,
-                    whole(run.seed),
-                    whole(run.result.budget.epochs),
-                    whole(run.metric("best_epoch")),
-                    *(number(run.metric(f"{split}_ppl")) for split in ("train", "valid", "test")),
-                    whole(run.test_spectrum.get("press_rank")),
-                    whole(run.test_spectrum.get("num_contexts")),
-                    number(run.cost("seconds_per_epoch"), 1),
-                ]
-            )
-    columns = (
-        "run",
-        "head",
-        "seed",
-        "epochs",
-        "best epoch",
-        "train perplexity",
-        "valid perplexity",
-        "test perplexity",
-        "Press rank",
-        "over contexts",
-        "s / epoch",
-    )
-    return Table("runs", "Every run", f"Every run on {study.short}.", columns, rows)
+    def perplexity(split: str) -> Callable[[_OfGroup], Entry]:
+        return lambda of: number(of[1].metric(f"{split}_ppl"))
+
+    columns: dict[Heading, Callable[[_OfGroup], Entry]] = {
+        "run": lambda of: of[1].name,
+        "head": lambda of: of[0].label,
+        "seed": lambda of: whole(of[1].seed),
+        "epochs": lambda of: whole(of[1].result.budget.epochs),
+        "best epoch": lambda of: whole(of[1].metric("best_epoch")),
+        **{f"{split} perplexity": perplexity(split) for split in ("train", "valid", "test")},
+        "Press rank": lambda of: whole(of[1].test_spectrum.get("press_rank")),
+        "over contexts": lambda of: whole(of[1].test_spectrum.get("num_contexts")),
+        "s / epoch": lambda of: number(of[1].cost("seconds_per_epoch"), 1),
+    }
+    runs = [(group, run) for group in study.groups for run in group.runs]
+    return table_over(runs, "runs", "Every run", f"Every run on {study.short}.", columns)
 
 
 def _origins_table(study: Study) -> Table:
-    origins = Counter(_origin(run) for group in study.groups for run in group.runs)
+    origins = Counter(map(_origin, study.runs))
     rows: list[Row] = [[*origin, count] for origin, count in origins.most_common()]
     columns = ("code", "torch", "device", "threads", "runs")
     caption = "Code and machines of the runs."

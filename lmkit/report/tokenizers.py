@@ -7,12 +7,13 @@ subwords compare (lmkit/measures/perplexity.py has the formulas).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lmkit.comparison.cells import MEAN_SD, spread_cell
-from lmkit.comparison.groups import Group, Study
+from lmkit.comparison.facts import Facts, Study
+from lmkit.comparison.groups import Group
 from lmkit.presentation.section import Section
-from lmkit.presentation.tables import Column, Heading, Row, Table, millions, number
+from lmkit.presentation.tables import Column, Heading, Table, millions, number, table_over
 from lmkit.runs.finished import FinishedRun
 
 
@@ -20,7 +21,7 @@ class _OfText(NamedTuple):
     """A group, and the study whose tokens it has."""
 
     study: Study
-    group: Group
+    group: Facts
 
 
 def tokenizers(studies: Sequence[Study]) -> list[Section]:
@@ -61,38 +62,27 @@ def test_text(run: FinishedRun) -> Mapping[str, object]:
 
 
 def _table(index: int, groups: Sequence[_OfText]) -> Table:
-    rows: list[Row] = []
-    for study, group in groups:
-        parameters = group.cost("parameters")
-        rows.append(
-            [
-                study.title,
-                group.names.trunk,
-                group.label,
-                len(group.runs),
-                millions(None if parameters is None else parameters.mean / 1e6),
-                number(tokens_a_word(group), 3),
-                spread_cell(group.spread("test_ppl")),
-                spread_cell(group.spread("test_word_ppl")),
-                spread_cell(group.spread("test_bits_per_byte"), 4),
-            ]
-        )
     size = test_text(groups[0].group.runs[0])
     caption = (
         f"One test text, {size.get('words'):,} words and {size.get('bytes'):,} bytes, as different "
         "tokens: mean ± one standard deviation over seeds. A word is one between white space, or "
         "the end of a line. The state is carried in one column."
     )
-    columns: list[Heading] = [
-        "text and tokens",
-        "trunk",
-        "head",
-        "seeds",
-        "parameters, M",
-        "tokens a word",
-        Column("test perplexity a token", MEAN_SD),
-        Column("a word", MEAN_SD),
-        Column("bits a byte", MEAN_SD),
-    ]
+    columns: dict[Heading, Any] = {
+        "text and tokens": lambda of: of.study.title,
+        "trunk": lambda of: of.group.names.trunk,
+        "head": lambda of: of.group.label,
+        "seeds": lambda of: len(of.group.runs),
+        "parameters, M": lambda of: millions(of.group.parameters_m),
+        "tokens a word": lambda of: number(tokens_a_word(of.group), 3),
+        Column("test perplexity a token", MEAN_SD): lambda of: spread_cell(
+            of.group.spread("test_ppl")
+        ),
+        Column("a word", MEAN_SD): lambda of: spread_cell(of.group.spread("test_word_ppl")),
+        Column("bits a byte", MEAN_SD): lambda of: spread_cell(
+            of.group.spread("test_bits_per_byte"), 4
+        ),
+    }
     title = f"Words and subwords of {groups[0].study.short}"
-    return Table(f"tokenizers_{index}", title, caption, columns, rows, is_main=True)
+    key = f"tokenizers_{index}"
+    return table_over(groups, key, title, caption, columns, is_main=True)

@@ -18,7 +18,7 @@ from lmkit.analyses.embeddings import (
     win_matrix,
 )
 from lmkit.cli.entry import experiment_config
-from lmkit.comparison.groups import studies
+from lmkit.comparison.facts import studies
 from lmkit.comparison.run_files import Files
 from lmkit.data.corpus import TextCorpus
 from lmkit.errors.user_error import UserError
@@ -133,7 +133,9 @@ def section(tmp_path: Path, make_run):
             file = analysis_file(RunFolder(folder), "embeddings")
             file.parent.mkdir(exist_ok=True)
             file.write_bytes(checked_json(content))
-        ((study,), _) = studies(select_runs("runs", str(runs)).runs, "softmax", experiment_config)
+        ((study,), _) = studies(
+            select_runs("runs", str(runs)).runs, "softmax", experiment_config, Files()
+        )
         (found,) = Embeddings.sections(study, Files())
         return found
 

@@ -13,13 +13,11 @@ import torch
 
 import lmkit as package
 from lmkit.cli.entry import compose, experiment_config, plain_config
-from lmkit.comparison.baselines import with_baselines
-from lmkit.comparison.groups import studies
-from lmkit.comparison.published_runs import published_of
+from lmkit.comparison.facts import studies
 from lmkit.comparison.run_files import Files
 from lmkit.data.toy import ToyLanguage
+from lmkit.report.beside_published import published_perplexities
 from lmkit.report.performance import performance
-from lmkit.report.published_perplexities import published_perplexities
 from lmkit.report.tokenizers import tokenizers
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
@@ -154,7 +152,7 @@ def test_tables_and_results_say_what_compares(place, monkeypatch, capsys):
 
 def test_the_report_sets_words_beside_subwords(place):
     runs = select_runs("runs", str(place / "runs")).runs
-    per_corpus, left_out = studies(runs, "softmax", experiment_config)
+    per_corpus, left_out = studies(runs, "softmax", experiment_config, Files())
     assert not left_out
     (section,) = tokenizers(per_corpus)
     (table,) = section.blocks
@@ -167,7 +165,7 @@ def test_the_report_sets_words_beside_subwords(place):
         wanted = [metrics[f"test_{key}"] for key in ("ppl", "word_ppl", "bits_per_byte")]
         assert rows[corpus] == [tokens, *wanted]
     for study in per_corpus:
-        main, *_ = performance(study, with_baselines(study), Files()).blocks
+        main, *_ = performance(study).blocks
         columns = {column.name for column in main.columns}
         assert ("test, a word" in columns) == (study.short != "text")
         assert tokenizers([study]) == []
@@ -175,11 +173,11 @@ def test_the_report_sets_words_beside_subwords(place):
 
 def test_no_published_perplexity_of_words_stands_beside_subwords(place):
     run = next(r for r in select_runs("runs", str(place / "runs")).runs if SUBWORDS in r.name)
-    (study,), _ = studies([run], "softmax", experiment_config)
+    (study,), _ = studies([run], "softmax", experiment_config, Files())
     (group,) = study.groups
     assert run.result.experiment == "penn_softmax"
-    assert published_of(group, study) is None
-    section = published_perplexities(study, Files())
+    assert group.published is None
+    section = published_perplexities(study)
     assert not section.blocks
     assert section.missing == ["no published table is about text BPE 280 of this size"]
 

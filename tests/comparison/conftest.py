@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lmkit.cli.finetune import published_config
-from lmkit.comparison.groups import Study, studies
+from lmkit.comparison.facts import Study, studies
+from lmkit.comparison.run_files import Files
 from lmkit.runs.finished import LeftOut
 from lmkit.runs.selection import select_runs
 
@@ -19,7 +20,7 @@ def study_of() -> Callable[..., tuple[Study, list[LeftOut]]]:
 
     def make(root: Path, baseline: str = "softmax") -> tuple[Study, list[LeftOut]]:
         (study,), left_out = studies(
-            select_runs("runs", str(root)).runs, baseline, published_config
+            select_runs("runs", str(root)).runs, baseline, published_config, Files()
         )
         return study, left_out
 

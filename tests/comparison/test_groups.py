@@ -10,7 +10,8 @@ import yaml
 
 from lmkit.cli.entry import experiment_config
 from lmkit.comparison.corpora import told_apart
-from lmkit.comparison.groups import studies
+from lmkit.comparison.facts import studies
+from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError
 from lmkit.runs.checksums import checked, checked_json, parse_json
 from lmkit.runs.selection import select_runs
@@ -93,7 +94,9 @@ def test_runs_that_diverged_are_left_out(tmp_path, make_run, study_of):
 def test_each_corpus_has_its_study_the_whole_one_first(tmp_path, make_run):
     make_run(tmp_path, 1, train_tokens=200000)
     make_run(tmp_path, 1)
-    per_corpus, _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    per_corpus, _ = studies(
+        select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config, Files()
+    )
     assert [(study.title, study.short, study.key) for study in per_corpus] == [
         ("Penn Treebank", "PTB", "penn"),
         ("Penn Treebank (first 200,000 training tokens)", "PTB", "penn_200000"),
@@ -109,7 +112,9 @@ def test_corpora_of_one_title_are_told_apart_by_what_differs(tmp_path, make_run)
         config = yaml.safe_load((folder / "config.yaml").read_text())
         del config["data"]["root"]
         (folder / "config.yaml").write_bytes(checked(yaml.safe_dump(config).encode()))
-    per_corpus, _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    per_corpus, _ = studies(
+        select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config, Files()
+    )
     assert {study.title for study in per_corpus} == {
         "Penn Treebank, 200 words, 20,000 training tokens",
         "Penn Treebank, 200 words, 400,000 training tokens",
@@ -126,7 +131,9 @@ def test_a_study_of_subwords_comes_after_that_of_words_and_says_so(tmp_path, mak
     subwords = {"data.tokenizer": "bpe", "data.vocab_size": 4000}
     make_run(tmp_path, 1, sizes=(4000, 111000), train_tokens=300000, options=subwords)
     make_run(tmp_path, 1, train_tokens=300000)
-    per_corpus, _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    per_corpus, _ = studies(
+        select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config, Files()
+    )
     assert [study.key for study in per_corpus] == ["penn", "penn_bpe_4000"]
 
 
@@ -134,10 +141,10 @@ def test_the_baseline_is_the_group_that_differs_in_least(runs, study_of):
     study, _ = study_of(runs)
     by_label = {group.label: group for group in study.groups}
     softmax_et, softmax_nt = by_label["Softmax (ET 200)"], by_label["Softmax (NT 5)"]
-    assert study.baseline_of(by_label["Cube"]) is softmax_et
-    assert study.baseline_of(by_label["MoS (ET 200)"]) is softmax_et
-    assert study.baseline_of(by_label["MoS (NT 5)"]) is softmax_nt
-    assert study.baseline_of(softmax_nt) is None
+    assert by_label["Cube"].against.baseline is softmax_et
+    assert by_label["MoS (ET 200)"].against.baseline is softmax_et
+    assert by_label["MoS (NT 5)"].against.baseline is softmax_nt
+    assert softmax_nt.against is None
 
 
 def test_a_figure_shows_one_group_of_each_head(runs, study_of):

@@ -7,15 +7,12 @@ import pytest
 from scipy import stats
 
 from lmkit.cli.entry import CONFIGS
-from lmkit.comparison.baselines import with_baselines
 from lmkit.comparison.published import published_section
 from lmkit.comparison.published_runs import (
     Departure,
     departures_in_words,
     deviation,
-    differences_from_experiment,
     not_as_published,
-    published_of,
 )
 from lmkit.data.corpus import TextCorpus
 from lmkit.runs.checksums import checked_json, parse_json
@@ -30,9 +27,8 @@ def test_published_facts_go_to_the_published_head_on_the_published_corpus(
     make_run(tmp_path, 1, transform="outside")
     make_run(tmp_path, 1, mixture="softmaxes", trigger="nt")
     study, _ = study_of(tmp_path)
-    compared = with_baselines(study)
     experiments = {
-        each.group.label: each.published and each.published.experiment for each in compared
+        group.label: group.published and group.published.experiment for group in study.groups
     }
     assert experiments == {
         "Softmax": "penn_softmax",
@@ -41,16 +37,16 @@ def test_published_facts_go_to_the_published_head_on_the_published_corpus(
         "Cube": None,
         "MoS": "penn_mos_nt",
     }
-    softmax = compared[0]
-    assert softmax.published.differences == []
-    spread, fact = softmax.group.spread("test_ppl"), softmax.published.facts.test_ppl
+    softmax = study.groups[0]
+    assert softmax.published.differences == ()
+    spread, fact = softmax.spread("test_ppl"), softmax.published.facts.test_ppl
     assert deviation(spread, fact) == pytest.approx(2.0)
 
 
 def differences(study) -> list[str]:
     """Of the one group of a study."""
     (group,) = study.groups
-    return published_of(group, study).differences
+    return list(group.published.differences)
 
 
 def test_every_published_experiment_is_configured():
@@ -66,7 +62,7 @@ def test_what_is_not_as_published_is_told(tmp_path, make_run, study_of):
 
 
 def notes(study) -> list[str]:
-    return not_as_published((group.label, published_of(group, study)) for group in study.groups)
+    return not_as_published((group.label, group.published) for group in study.groups)
 
 
 def test_what_all_groups_differ_in_is_told_once(tmp_path, make_run, study_of):
@@ -153,15 +149,14 @@ def test_awd_lstm_is_no_softmax_of_parthiban(tmp_path, make_run, study_of):
     make_run(tmp_path, 1, trigger="nt", name="penn_awd_lstm", options=options | {"patience": None})
     study, _ = study_of(tmp_path)
     (group,) = study.groups
-    assert published_of(group, study) is None
-    assert differences_from_experiment(group, study, "penn_awd_lstm") == []
-    assert "optimizer.lr=30 (20)" in differences_from_experiment(group, study, "penn_softmax_nt")
+    assert group.published is None
+    assert group.departures == {"penn_awd_lstm": ()}
 
 
 def test_nothing_is_published_of_another_corpus(tmp_path, make_run, study_of):
     make_run(tmp_path, 1, sizes=(200, 19999))
     study, _ = study_of(tmp_path)
-    assert published_of(study.groups[0], study) is None
+    assert study.groups[0].published is None
 
 
 @pytest.mark.parametrize("train_tokens", [None, 200000])
@@ -175,7 +170,7 @@ def test_a_run_of_other_columns_hides_no_published_values_and_is_named(
         make_run(tmp_path, seed, train_tokens=train_tokens)
     study, _ = study_of(tmp_path)
     assert study.corpus.test_contexts == 82429
-    assert all(published_of(group, study) is not None for group in study.groups)
+    assert all(group.published is not None for group in study.groups)
     (warning,) = study.disagreements
     assert f"{odd.name} counted 82,420 test contexts, most runs on the same data 82,429" in warning
 
@@ -189,11 +184,12 @@ def test_ten_seeds_are_those_without_the_reported_one(tmp_path, make_run, study_
             ppl[transform, seed] = float(rng.normal(57, 0.2))
             make_run(tmp_path, seed, ppl[transform, seed], transform=transform)
     study, _ = study_of(tmp_path)
-    softmax, gss = with_baselines(study)
+    softmax, gss = study.groups
     of_ten = [[ppl[head, seed] for seed in seeds[1:]] for head in ("gss", "identity")]
-    assert gss.ten_seeds.p_student == pytest.approx(stats.ttest_ind(*of_ten).pvalue)
-    assert (gss.ten_seeds.n_a, gss.comparison.n_a, gss.paired.n) == (10, 11, 11)
-    assert softmax.ten_seeds is None
+    tested = gss.against
+    assert tested.ten_seeds.p_student == pytest.approx(stats.ttest_ind(*of_ten).pvalue)
+    assert (tested.ten_seeds.n_a, tested.unpaired.n_a, tested.paired.n) == (10, 11, 11)
+    assert softmax.against is None
     assert gss.published.reported_seed == 141
 
 
@@ -202,7 +198,7 @@ def test_with_other_seeds_than_ten_there_is_no_test_as_published(tmp_path, make_
         for seed in (141, 1, 2):
             make_run(tmp_path, seed, 57 + 0.1 * seed % 0.7, transform=transform)
     study, _ = study_of(tmp_path)
-    assert with_baselines(study)[1].ten_seeds is None
+    assert study.groups[1].against.ten_seeds is None
 
 
 def test_p_values_are_corrected_over_the_groups(tmp_path, make_run, study_of):
@@ -211,11 +207,11 @@ def test_p_values_are_corrected_over_the_groups(tmp_path, make_run, study_of):
         make_run(tmp_path, seed, 57.3 + 0.2 * seed, transform="gss")
         make_run(tmp_path, seed, 55 + 0.1 * seed, mixture="softmaxes")
     study, _ = study_of(tmp_path)
-    softmax, gss, mos = with_baselines(study)
-    assert softmax.comparison is None
-    assert gss.baseline is softmax.group
-    assert mos.p_holm == pytest.approx(2 * mos.comparison.p_student)
-    assert gss.p_holm == pytest.approx(gss.comparison.p_student)
+    softmax, gss, mos = study.groups
+    assert softmax.against is None
+    assert gss.against.baseline is softmax
+    assert mos.against.p_holm == pytest.approx(2 * mos.against.unpaired.p_student)
+    assert gss.against.p_holm == pytest.approx(gss.against.unpaired.p_student)
 
 
 def test_a_group_beside_two_experiments_is_named_once():

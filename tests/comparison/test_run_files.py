@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lmkit.analyses.one_a_head import having
 from lmkit.analyses.rank import Rank
 from lmkit.analyses.samples import Samples
-from lmkit.comparison.ranks import rank_at, rank_contexts
 from lmkit.comparison.run_files import RANK, Files, StoredKind
 from lmkit.runs.analysis_files import write_analysis
 from lmkit.runs.folder import RunFolder
@@ -81,8 +81,8 @@ def test_the_representative_is_the_median_run_that_has_the_analysis(runs, study_
     assert files.representative(runs, SAMPLES)["texts"] == ["here"]
     assert list(files.of_runs(runs, SAMPLES)) == [runs[1]]
     study, _ = study_of(tmp_path)
-    assert files.having(study, SAMPLES) == ([study.groups[0]], [])
-    assert files.having(study, DIALOGUE) == ([], ["Softmax"])
+    assert having(study, SAMPLES) == ([study.groups[0]], [])
+    assert having(study, DIALOGUE) == ([], ["Softmax"])
 
 
 def test_ranks_are_those_of_training_and_those_measured_later(runs, study_of, tmp_path):
@@ -96,16 +96,16 @@ def test_ranks_are_those_of_training_and_those_measured_later(runs, study_of, tm
         write(run.folder, stem, "rank", spectrum={"press_rank": rank})
     (runs[1].folder.analysis / "rank_test_log_probs_7.json").write_text("{")
     files = Files()
-    measured = files.measurements(runs[0])
+    measured, _ = (files.measurements(run) for run in runs)
     assert [(m.split, m.num_contexts, m.file) for m in measured] == [
         ("test", 10000, "test_log_probs.npz"),
         ("test", 82429, "test_log_probs_82429.npz"),
         ("valid", 500, "valid_log_probs_500.npz"),
     ]
     study, _ = study_of(tmp_path)
-    assert rank_contexts(study, files) == 82429
-    assert rank_at(study.groups[0], files, 82429).mean == 415
-    assert rank_at(study.groups[0], files, 500) is None
+    assert study.contexts == 82429
+    assert study.groups[0].rank(82429).mean == 415
+    assert study.groups[0].rank(500) is None
     assert [each.name for each in files.damaged] == [
         f"{runs[1].name}/analysis/rank_test_log_probs_7.json"
     ]

@@ -16,8 +16,9 @@ from lmkit.analyses.measuring import Measured
 from lmkit.analyses.rank import Rank
 from lmkit.cli import analysis
 from lmkit.cli.finetune import published_config
+from lmkit.comparison.facts import published_of_runs
 from lmkit.comparison.published import published_run
-from lmkit.comparison.published_runs import Published, published_of_runs
+from lmkit.comparison.published_runs import Published
 from lmkit.experiment.load import load_run
 from lmkit.measures.model_spectra import model_spectrum
 from lmkit.runs.folder import RunFolder

@@ -6,7 +6,7 @@ import json
 
 from lmkit.analyses.predictions import Predictions
 from lmkit.cli.entry import experiment_config
-from lmkit.comparison.groups import studies
+from lmkit.comparison.facts import studies
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.style import house_style
 from lmkit.runs.checksums import KEY, checked_json
@@ -17,7 +17,9 @@ def test_mixtures_trained_both_ways_stand_twice_in_the_hit_matrix(tmp_path, make
     add_analyses(make_run(tmp_path, 1, 57.0))
     add_analyses(make_run(tmp_path, 1, 55.0, mixture="softmaxes"))
     add_analyses(make_run(tmp_path, 1, 56.0, mixture="softmaxes", trigger="nt"))
-    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    (study,), _ = studies(
+        select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config, Files()
+    )
     with house_style():
         (section,) = Predictions.sections(study, Files())
     hits = next(block for block in section.blocks if block.key == "hits")
@@ -36,7 +38,9 @@ def test_contexts_that_a_head_lacks_are_counted(tmp_path, make_run, add_analyses
     (first,) = content["contexts"]
     content["contexts"] += [{**first, "name": "p1"}, {**first, "name": "p2"}]
     file.write_bytes(checked_json(content))
-    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    (study,), _ = studies(
+        select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config, Files()
+    )
     with house_style():
         (section,) = Predictions.sections(study, Files())
     hits = next(block for block in section.blocks if block.key == "hits")
@@ -56,7 +60,9 @@ def test_positions_of_two_splits_are_not_one_context(tmp_path, make_run, add_ana
         typed = {**there, "name": "the company", "source": "text", "position": None}
         content |= {"split": split, "contexts": [{**there, "name": "position 7"}, typed]}
         file.write_bytes(checked_json(content))
-    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    (study,), _ = studies(
+        select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config, Files()
+    )
     with house_style():
         (section,) = Predictions.sections(study, Files())
     blocks = {block.key: block for block in section.blocks}

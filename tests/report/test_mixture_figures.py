@@ -9,23 +9,23 @@ import pytest
 from matplotlib.axes import Axes
 
 from lmkit.cli.entry import experiment_config
-from lmkit.comparison.groups import Study, studies
+from lmkit.comparison.facts import Study, studies
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.style import house_style
 from lmkit.presentation.tables import Table
+from lmkit.report.beside_published import published_hyperparameters
 from lmkit.report.mixture_figures import mixture_figures
-from lmkit.report.published_hyperparameters import published_hyperparameters
 from lmkit.runs.selection import select_runs
 
 
 def study_of(root: Path) -> Study:
-    (study,), _ = studies(select_runs("runs", str(root)).runs, "mos", experiment_config)
+    (study,), _ = studies(select_runs("runs", str(root)).runs, "mos", experiment_config, Files())
     return study
 
 
 def section_of(root: Path):
     with house_style():
-        return mixture_figures(study_of(root), Files())
+        return mixture_figures(study_of(root))
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_a_configuration_that_failed_stands_at_the_edge_and_squeezes_no_other(tm
     assert [text.get_text() for text in perplexity.texts] == ["700"]
     assert perplexity.get_ylim()[1] < 150
     counts = [len(axes.containers[0].lines[0].get_xdata()) for axes in drawing.figure.axes]
-    assert counts == [3, 2, 2, 3]
+    assert counts == [3, 2, 2, 2]
     told = "its perplexity: 1 configuration of more than twice the median perplexity."
     assert drawing.caption.endswith(f"At the upper edge, with {told}")
 
@@ -154,7 +154,7 @@ def test_where_all_mixtures_failed_their_figure_has_only_an_edge(tmp_path, make_
 
 def test_printed_hyperparameters_stand_beside_those_of_the_runs(grow):
     options = {"windows.batch_size": 20, "trunk.hidden_dropout": 0.2}
-    section = published_hyperparameters(study_of(grow(82429, (15,), options)), Files())
+    section = published_hyperparameters(study_of(grow(82429, (15,), options)))
     (table,) = section.blocks
     (note,) = table.notes
     assert note.endswith("trunk.hidden_dropout=0.2 (0.225); windows.batch_size=20 (12)")

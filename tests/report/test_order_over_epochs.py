@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from lmkit.cli.entry import experiment_config
-from lmkit.comparison.groups import studies
+from lmkit.comparison.facts import studies
 from lmkit.comparison.run_files import Files
-from lmkit.report.order_over_epochs import order_over_epochs
+from lmkit.report.training import order_over_epochs
 from lmkit.runs.selection import select_runs
 
 # valid perplexity after each of ten epochs; the two heads change places after the eighth
@@ -29,7 +29,7 @@ def test_places_are_those_of_means_after_shares_of_the_epochs(tmp_path, make_run
                 run, [f"{10 * i},{i},{ppl + above},," for i, ppl in enumerate(perplexities, 1)]
             )
     runs = select_runs("runs", str(tmp_path)).runs
-    (study,), _ = studies(runs, "softmax", experiment_config)
+    (study,), _ = studies(runs, "softmax", experiment_config, Files())
     (table,) = order_over_epochs(study, Files())
     assert [column.name for column in table.columns] == [
         "head", "seeds", "after 50 %", "after 80 %", "after 90 %", "after 100 %",
@@ -51,7 +51,7 @@ def test_what_averaging_does_to_the_order_is_told(tmp_path, make_run):
             run, [f"{10 * i},{i},{p},{raws[i - 1]}," for i, p in enumerate(perplexities, 1)]
         )
     runs = select_runs("runs", str(tmp_path)).runs
-    (study,), _ = studies(runs, "softmax", experiment_config)
+    (study,), _ = studies(runs, "softmax", experiment_config, Files())
     (table,) = order_over_epochs(study, Files())
     assert [column.name for column in table.columns][-1] == "after 100 %, not averaged"
     places = {row[0].text: (row[-2].values, row[-1].values) for row in table.rows}
@@ -65,7 +65,7 @@ def test_a_group_without_epochs_is_named(tmp_path, make_run):
         write_metrics(run, [f"{10 * i},{i},{ppl},," for i, ppl in enumerate(GSS, 1)])
     (run / "metrics.csv").unlink()
     runs = select_runs("runs", str(tmp_path)).runs
-    (study,), _ = studies(runs, "softmax", experiment_config)
+    (study,), _ = studies(runs, "softmax", experiment_config, Files())
     (table,) = order_over_epochs(study, Files())
     assert len(table.rows) == 2
     assert table.notes == ["Cube has a run without the epochs in metrics.csv"]
@@ -74,5 +74,5 @@ def test_a_group_without_epochs_is_named(tmp_path, make_run):
 def test_one_group_has_no_order(tmp_path, make_run):
     make_run(tmp_path, 1, 55.0, 402)
     runs = select_runs("runs", str(tmp_path)).runs
-    (study,), _ = studies(runs, "softmax", experiment_config)
+    (study,), _ = studies(runs, "softmax", experiment_config, Files())
     assert order_over_epochs(study, Files()) == []

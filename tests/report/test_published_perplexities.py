@@ -8,11 +8,11 @@ import pytest
 
 from lmkit.analyses.evaluate import Evaluate
 from lmkit.cli.finetune import published_config
-from lmkit.comparison.groups import Study, studies
+from lmkit.comparison.facts import Study, studies
 from lmkit.comparison.published import published_tables
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.tables import DASH, Table
-from lmkit.report.published_perplexities import published_perplexities
+from lmkit.report.beside_published import published_perplexities
 from lmkit.runs.checksums import checked_json, parse_json
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
@@ -30,7 +30,7 @@ def evaluated(run: Path, method: str, split: str, ppl: float, options: dict) -> 
 
 
 def study_of(root: Path) -> Study:
-    (study,), _ = studies(select_runs("runs", str(root)).runs, "mos", published_config)
+    (study,), _ = studies(select_runs("runs", str(root)).runs, "mos", published_config, Files())
     return study
 
 
@@ -49,7 +49,7 @@ def finetuned_from(run: Path) -> dict[str, object]:
 
 def rows_beside(root: Path, key: str = "yang_ablation") -> list[dict[str, str]]:
     """The rows of a table that have runs beside them."""
-    section = published_perplexities(study_of(root), Files())
+    section = published_perplexities(study_of(root))
     (table,) = [block for block in section.blocks if block.key == key]
     return [row for row in rows_of(table) if row["runs"] != DASH]
 
@@ -68,7 +68,7 @@ def chain(tmp_path, make_run) -> Path:
 
 
 def test_each_stage_stands_beside_its_published_row(chain):
-    section = published_perplexities(study_of(chain), Files())
+    section = published_perplexities(study_of(chain))
     stages = next(block for block in section.blocks if block.key == "yang_stages")
     rows = {(row["model"], row["stage"]): row for row in rows_of(stages)}
     found = {key: (row["runs"], row["test perplexity"], row["test, published"])
@@ -84,7 +84,7 @@ def test_perplexities_of_fewer_seeds_than_the_row_say_of_how_many(chain):
     tuned = sorted(chain.glob("penn_mos_nt_finetune-*"))
     for run in tuned:
         evaluated(run, "dynamic", "test", 47.75, TABLE_8)
-    section = published_perplexities(study_of(chain), Files())
+    section = published_perplexities(study_of(chain))
     stages = next(block for block in section.blocks if block.key == "yang_stages")
     (row,) = [row for row in rows_of(stages)
               if (row["model"], row["stage"]) == ("MoS", "finetuned, dynamic")]  # fmt: skip
@@ -96,7 +96,7 @@ def test_perplexities_of_fewer_seeds_than_the_row_say_of_how_many(chain):
 
 
 def test_another_table_of_the_same_runs_and_none_without_runs(chain):
-    blocks = {block.key: block for block in published_perplexities(study_of(chain), Files()).blocks}
+    blocks = {block.key: block for block in published_perplexities(study_of(chain)).blocks}
     assert set(blocks) == {"yang_stages", "yang_ablation"}
     (mos, *others) = rows_of(blocks["yang_ablation"])
     assert (mos["valid perplexity"], mos["valid, published"]) == ("58.05 ± 0.07", "58.08")
@@ -108,7 +108,7 @@ def test_other_values_of_the_method_do_not_stand_beside_the_published_ones(chain
         content = parse_json(file.read_bytes())
         content["options"]["decay"] = 0.02
         file.write_bytes(checked_json(content))
-    section = published_perplexities(study_of(chain), Files())
+    section = published_perplexities(study_of(chain))
     stages = next(block for block in section.blocks if block.key == "yang_stages")
     (dynamic,) = [row for row in rows_of(stages) if row["stage"] == "finetuned, dynamic"
                   and row["model"] == "MoS"]  # fmt: skip
@@ -117,7 +117,7 @@ def test_other_values_of_the_method_do_not_stand_beside_the_published_ones(chain
 
 
 def test_a_chain_as_published_has_no_differences(chain):
-    section = published_perplexities(study_of(chain), Files())
+    section = published_perplexities(study_of(chain))
     assert [block.notes for block in section.blocks] == [[], []]
     assert not any("not as published" in row for row in rows_beside(chain))
 
@@ -129,7 +129,7 @@ def test_a_row_says_what_differs_from_its_experiment(tmp_path, make_run):
     assert row["not as published"] == (
         "trunk.hidden_dropout=0.5 (0.225), optimizer.lr=5 (20) and 1 more"
     )
-    section = published_perplexities(study_of(tmp_path), Files())
+    section = published_perplexities(study_of(tmp_path))
     assert any("patience=3 (100)" in note for block in section.blocks for note in block.notes)
 
 
@@ -161,7 +161,7 @@ def test_a_run_of_another_name_stands_there_where_nothing_differs(tmp_path, make
     (row,) = rows_beside(tmp_path)
     assert (row["experiment"], row["test perplexity"]) == ("penn_mos_nt", "56.10")
     make_run(tmp_path / "b", 1, 56.1, name="mine", options={"optimizer.lr": 5}, **NT)
-    assert published_perplexities(study_of(tmp_path / "b"), Files()).blocks == []
+    assert published_perplexities(study_of(tmp_path / "b")).blocks == []
 
 
 def test_every_finetuned_row_has_a_configuration():
@@ -176,7 +176,7 @@ def test_every_finetuned_row_has_a_configuration():
 
 def test_runs_of_another_corpus_have_no_published_tables(tmp_path, make_run):
     make_run(tmp_path, 1, 56.0, name="penn_mos_nt", sizes=(200, 500), **NT)
-    section = published_perplexities(study_of(tmp_path), Files())
+    section = published_perplexities(study_of(tmp_path))
     assert section.blocks == []
     assert "no published table is about PTB of this size" in section.missing
 

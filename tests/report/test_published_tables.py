@@ -13,18 +13,16 @@ from lmkit.analyses.divergence import Divergence
 from lmkit.analyses.press_robustness import PressRobustness
 from lmkit.analyses.rank import Rank
 from lmkit.cli.entry import experiment_config
-from lmkit.comparison.baselines import with_baselines
-from lmkit.comparison.groups import Study, studies
+from lmkit.comparison.facts import Study, studies
 from lmkit.comparison.published import published_section
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.tables import Table
-from lmkit.report.averaging import averaging
+from lmkit.report.answer import answer
 from lmkit.report.mixtures import mixtures
-from lmkit.report.pairwise_tests import pairwise_tests
-from lmkit.report.performance import performance
-from lmkit.report.rank_and_perplexity import rank_and_perplexity
+from lmkit.report.performance import pairwise_tests, performance
+from lmkit.report.rank import rank_and_perplexity
 from lmkit.report.runs_section import runs_section
-from lmkit.report.summary import summary
+from lmkit.report.training import averaging
 from lmkit.runs.analysis_files import write_analysis
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.result import publish_result
@@ -36,7 +34,7 @@ RANDOM_SEEDS = range(1, 11)
 
 def study_of(root: Path, baseline: str = "softmax") -> Study:
     """The one study of the runs in a folder."""
-    (study,), _ = studies(select_runs("runs", str(root)).runs, baseline, experiment_config)
+    (study,), _ = studies(select_runs("runs", str(root)).runs, baseline, experiment_config, Files())
     return study
 
 
@@ -45,7 +43,7 @@ def tables(section) -> dict[str, Table]:
 
 
 def performance_tables(study: Study) -> dict[str, Table]:
-    return tables(performance(study, with_baselines(study), Files()))
+    return tables(performance(study))
 
 
 def cells(table: Table) -> list[dict[str, str]]:
@@ -97,7 +95,7 @@ def test_numbers_of_components_compare_with_the_published_experiment(tmp_path, m
         make_run(tmp_path, 1, 57.0, 9000, "softmaxes", trigger="nt", contexts=PUBLISHED_CONTEXTS,
                  changes={"mixture.num_experts": experts})  # fmt: skip
     make_run(tmp_path, 1)
-    table = tables(mixtures(study_of(tmp_path), Files()))["experts"]
+    table = tables(mixtures(study_of(tmp_path)))["experts"]
     assert " Published: " in table.caption
     assert [row["rank, published"] for row in cells(table)] == ["8,057", "9,979"]
     assert table.notes == []
@@ -107,7 +105,7 @@ def test_numbers_of_components_compare_with_the_published_experiment(tmp_path, m
                  changes={"mixture.num_experts": experts},
                  options={"trunk.hidden_dropout": 0.5})  # fmt: skip
     make_run(tmp_path / "b", 1)
-    table = tables(mixtures(study_of(tmp_path / "b"), Files()))["experts"]
+    table = tables(mixtures(study_of(tmp_path / "b")))["experts"]
     assert not any("rank, published" in row for row in cells(table))  # of 10,000 contexts here
     unlike, _ = table.notes
     assert unlike.startswith("MoS (K=5) and MoS (K=15) are not penn_mos_nt as published")
@@ -119,7 +117,7 @@ def test_mixtures_beside_none_that_was_published_name_no_source(tmp_path, make_r
         make_run(tmp_path, 1, 57.0, 9000, "softmaxes", trigger="et",
                  changes={"mixture.num_experts": experts})  # fmt: skip
     make_run(tmp_path, 1)
-    table = tables(mixtures(study_of(tmp_path), Files()))["experts"]
+    table = tables(mixtures(study_of(tmp_path)))["experts"]
     assert "Published" not in table.caption
     assert table.notes == []
 
@@ -132,7 +130,7 @@ def test_mixtures_of_one_name_and_trigger_have_their_labels(tmp_path, make_run, 
                      changes={"mixture.num_experts": experts},
                      options={"optimizer.lr": lr})  # fmt: skip
     make_run(tmp_path, 1)
-    table = tables(mixtures(study_of(tmp_path), Files()))["experts"]
+    table = tables(mixtures(study_of(tmp_path)))["experts"]
     names = [row["head"] for row in cells(table)]
     if len(rates) == 1:
         assert names == ["MoS", "MoS"]
@@ -147,7 +145,7 @@ def test_heads_of_one_name_and_trigger_have_their_labels(tmp_path, make_run, rat
     for lr in rates:
         for trigger in ("et", "nt"):
             make_run(tmp_path, 1, trigger=trigger, options={"optimizer.lr": lr})
-    (table,) = averaging(study_of(tmp_path), Files()).blocks
+    (table,) = averaging(study_of(tmp_path)).blocks
     names = [row["head"] for row in cells(table)]
     if len(rates) == 1:
         assert names == ["Softmax", "Softmax"]
@@ -161,7 +159,7 @@ def test_heads_of_one_name_and_trigger_have_their_labels(tmp_path, make_run, rat
 def test_the_averaging_table_says_what_differs(tmp_path, make_run):
     for trigger in ("et", "nt"):
         make_run(tmp_path, 1, trigger=trigger, options={"windows.batch_size": 40})
-    (table,) = averaging(study_of(tmp_path), Files()).blocks
+    (table,) = averaging(study_of(tmp_path)).blocks
     (note,) = table.notes
     assert note.startswith("Softmax (ET 200) and Softmax (NT 5) are not penn_softmax and penn_soft")
     assert note.endswith("compare: windows.batch_size=40 (20)")
@@ -188,7 +186,7 @@ def test_published_tests_stand_beside_ours_of_ten_seeds(eleven_seeds):
     shown = {row["measure"]: row for row in cells(published) if row["head"] == "GSS"}
     p = shown["p, Student, 10 random seeds"]
     assert (p["seeds"], p["published"]) == ("10", "0.262")
-    over_ten = with_baselines(study)[1].ten_seeds.p_student
+    over_ten = study.groups[1].against.ten_seeds.p_student
     assert p["ours"] == f"{over_ten:.3f}"
     assert shown["test perplexity"]["seeds"] == "11"
     assert shown["test perplexity, 10 random seeds"]["published"] == "57.02 ± 0.13"
@@ -230,13 +228,13 @@ def whole_grid() -> list[tuple[float, float]]:
 
 
 def correlations(root: Path) -> Table | None:
-    section = rank_and_perplexity(study_of(root), Files(), None)
+    section = rank_and_perplexity(study_of(root), None)
     return tables(section).get("correlation")
 
 
 def test_seeds_of_one_point_are_no_correlation(tmp_path, make_run):
     grid_runs(make_run, tmp_path, [(-1.5, 2.5)], seeds=(1, 2, 3))
-    section = rank_and_perplexity(study_of(tmp_path), Files(), None)
+    section = rank_and_perplexity(study_of(tmp_path), None)
     assert section.blocks == []
     assert any(line.startswith("no three points (c, k)") for line in section.missing)
 
@@ -249,11 +247,12 @@ def test_correlations_count_points_and_runs_and_stand_within_heads(tmp_path, mak
     assert counts["GSS over (c, k)", "all"] == ("4", "12")
     assert counts["all heads, pooled", "all"] == ("5", "13")
     assert counts["within heads (1)", "all"] == ("4", "12")
-    study = study_of(tmp_path)
-    (*_, sentence) = summary(study, with_baselines(study), Files())
-    assert sentence.startswith("Over 5 groups (each is one point, the mean over its seeds; there")
-    assert re.search(r"13 runs\), .* r = 0\.\d\d \(95 % interval −\S+ … \S+\) and", sentence)
-    assert re.search(r"ρ = 0\.\d\d \(p 0\.\d+\); within heads, over 4 groups, r = ", sentence)
+    said = answer(study_of(tmp_path))
+    assert said.headline == "These 5 groups cannot tell whether a higher rank does better."
+    over, within = said.sentences
+    assert over.startswith("Over 5 groups (13 runs), Press rank and test perplexity have Pearson's")
+    assert re.search(r"r = 0\.\d\d \(95 % interval −\S+ … \S+\) and .* ρ = 0\.\d\d \(p 0", over)
+    assert within.startswith("Among the settings of one head, 4 points of 1 head, r = ")
     assert "95 % interval of ρ, bootstrap" not in cells(table)[0]
     assert cells(table)[0]["p of ρ"] != "–"
     assert any("below 10 points exact" in note for note in table.notes)
@@ -266,13 +265,14 @@ def test_heads_are_correlated_by_their_means_where_one_has_several_points(tmp_pa
     assert "between heads" not in [row["groups"] for row in cells(correlations(tmp_path))]
     for c, ppl, rank in ((-1, 56.5, 5000), (0, 57.5, 6000)):
         make_run(tmp_path, 1, ppl, rank, transform="gss", changes={"transform.c": c})
-    r = stats.pearsonr([402, 9981, 300, 5500], [58.0, 56.0, 57.5, 57.0]).statistic
+    make_run(tmp_path, 2, 57.5, 6000, transform="gss", changes={"transform.c": 0})
+    r = stats.pearsonr([402, 9981, 300, 6000], [58.0, 56.0, 57.5, 57.5]).statistic
     (row,) = [row for row in cells(correlations(tmp_path)) if row["groups"] == "between heads"]
     assert (row["points"], row["runs"]) == ("4", "5")
     assert row["Pearson's r"] == f"{r:.3f}".replace("-", "−")
-    study = study_of(tmp_path)
-    (*_, sentence) = summary(study, with_baselines(study), Files())
-    assert f"; between heads, over the means of 4 heads, r = −{-r:.2f} (95 % interval" in sentence
+    over, *_ = answer(study_of(tmp_path)).sentences
+    assert over.startswith("Over 4 heads (5 runs)")
+    assert f"r = −{-r:.2f} (95 % interval" in over
 
 
 def test_only_the_whole_grid_is_the_published_grid(tmp_path, make_run):
@@ -296,7 +296,7 @@ def test_the_published_r_within_a_window_stands_beside_the_published_window_alon
     grid_runs(make_run, tmp_path, points)
     make_run(tmp_path, 1, 60.0, 5000, transform="gss", contexts=PUBLISHED_CONTEXTS,
              changes={"transform.c": c, "transform.k": k})  # fmt: skip
-    section = rank_and_perplexity(study_of(tmp_path), Files(), window)
+    section = rank_and_perplexity(study_of(tmp_path), window)
     rows = cells(tables(section)["correlation"])
     shown = [row["r, published"] for row in rows if row["groups"] == "GSS over (c, k)"]
     assert shown == ["0.48", "0.24" if window is None else "–"]
@@ -304,7 +304,7 @@ def test_the_published_r_within_a_window_stands_beside_the_published_window_alon
 
 def test_a_window_by_outcome_says_so_and_has_no_interval(tmp_path, make_run):
     grid_runs(make_run, tmp_path, whole_grid()[:9])
-    section = rank_and_perplexity(study_of(tmp_path), Files(), (56.9, 57.1))
+    section = rank_and_perplexity(study_of(tmp_path), (56.9, 57.1))
     table = tables(section)["correlation"]
     rows = {(row["groups"], row["test perplexities"]): row for row in cells(table)}
     row = rows["GSS over (c, k)", "56.9 to 57.1, by outcome"]
@@ -317,10 +317,10 @@ def test_captions_of_means_say_from_how_many_seeds(tmp_path, make_run):
     grid_runs(make_run, tmp_path, [(c, k) for c in (-1, 0) for k in (2, 2.5)])
     make_run(tmp_path, 2, transform="gss", changes={"transform.c": 0, "transform.k": 2},
              contexts=PUBLISHED_CONTEXTS)  # fmt: skip
-    section = rank_and_perplexity(study_of(tmp_path), Files(), None)
+    section = rank_and_perplexity(study_of(tmp_path), None)
     captions = [block.caption for block in section.blocks if not isinstance(block, Table)]
-    assert len(captions) == 4
-    assert all("1 to 2 seeds each, 3 of 4 of one alone" in caption for caption in captions[2:])
+    assert len(captions) == 3
+    assert all("1 to 2 seeds each, 3 of 4 of one alone" in caption for caption in captions[1:])
 
 
 @pytest.mark.parametrize("ranked", [0, 2, 3])
@@ -331,7 +331,7 @@ def test_a_point_without_a_rank_is_told_from_one_that_was_not_run(tmp_path, make
                  changes={"transform.c": c, "transform.k": k})  # fmt: skip
     for seed in (1, 2):
         make_run(tmp_path, seed)
-    section = rank_and_perplexity(study_of(tmp_path), Files(), None)
+    section = rank_and_perplexity(study_of(tmp_path), None)
     captions = {block.key: block.caption for block in section.blocks}
     assert "not run" not in captions["grid_perplexity"]
     if ranked == 0:
@@ -348,20 +348,16 @@ def test_captions_of_ranks_count_the_runs_that_have_one(tmp_path, make_run):
         make_run(tmp_path, 2, 57.0 + c, None, transform="gss", changes=changes)
     for seed in (1, 2, 3):
         make_run(tmp_path, seed, rank=None)
-    section = rank_and_perplexity(study_of(tmp_path), Files(), None)
+    section = rank_and_perplexity(study_of(tmp_path), None)
     blocks = {block.key: block for block in section.blocks}
-    for key in ("rank_gss", "rank_heads"):
-        assert "one seed each" in blocks[key].caption
-    (legend,) = blocks["rank_heads"].figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["GSS"]
+    assert "one seed each" in blocks["rank_gss"].caption
 
 
 def test_a_run_with_other_columns_hides_nothing_and_the_page_warns(tmp_path, make_run):
     make_run(tmp_path, 0, options={"windows.test_batch_size": 10}, sizes=(10000, 82420), name="a")
     make_run(tmp_path, 1, 57.1)
     study = study_of(tmp_path)
-    tested = with_baselines(study)
-    first, *_ = summary(study, tested, Files())
+    first, *_ = answer(study).notes
     assert first.startswith("Warning: a-")
     rows = cells(performance_tables(study)["published"])
     deviations = {row["head"]: row["deviation, published sd"] for row in rows
@@ -483,6 +479,6 @@ def test_of_runs_some_of_which_never_switched_the_others_are_counted(tmp_path, m
     del result.metrics["switched_after"]
     run.result.unlink()
     publish_result(run.result, result)
-    (table,) = averaging(study_of(tmp_path), Files()).blocks
+    (table,) = averaging(study_of(tmp_path)).blocks
     by_trigger = {row["trigger"]: row["switched after epoch"] for row in cells(table)}
     assert by_trigger == {"ET 200": "1", "NT 5": "1 (1 of 2 seeds)"}

@@ -9,12 +9,12 @@ from lmkit.analyses.embeddings import Embeddings
 from lmkit.analyses.gradient_bottleneck import GradientBottleneck
 from lmkit.analyses.rank import Rank
 from lmkit.cli.entry import experiment_config
-from lmkit.comparison.groups import studies
+from lmkit.comparison.facts import studies
 from lmkit.comparison.run_files import Files
-from lmkit.report.heads_on_trunks import heads_on_trunks
-from lmkit.report.rank_and_perplexity import rank_and_perplexity
-from lmkit.report.rank_gradient_perplexity import rank_gradient_perplexity
-from lmkit.report.summary import summary
+from lmkit.report.answer import answer
+from lmkit.report.rank import rank_and_perplexity
+from lmkit.report.rank_figures import heads_on_trunks
+from lmkit.report.rank_gradient import rank_gradient_perplexity
 from lmkit.runs.checksums import checked_json, parse_json
 from lmkit.runs.selection import select_runs
 
@@ -30,12 +30,14 @@ def two_trunks(tmp_path, make_run):
         make_run(tmp_path, 1, ppl, rank, **head)
         make_run(tmp_path, 1, other_ppl, other_rank, **head, trunk="Transformer",
                  options={"trunk.hidden_dim": 100})  # fmt: skip
-    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    (study,), _ = studies(
+        select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config, Files()
+    )
     return study
 
 
 def test_where_there_are_several_trunks_each_is_correlated_alone(two_trunks):
-    section = rank_and_perplexity(two_trunks, Files(), None)
+    section = rank_and_perplexity(two_trunks, None)
     table = section.blocks[0]
     assert [column.name for column in table.columns[2:5:2]] == ["points", "Pearson's r"]
     rows = {row[0].text: (row[2].values[0], row[4].values[0]) for row in table.rows}
@@ -43,8 +45,6 @@ def test_where_there_are_several_trunks_each_is_correlated_alone(two_trunks):
     assert rows["all heads, Transformer"] == (3, pytest.approx(-0.99, abs=0.01))
     assert rows["all heads, pooled"][1] > 0.1
     assert not any("within" in name for name in rows)  # no head has two points on one trunk
-    (sentence,) = summary(two_trunks, [], Files())
-    assert "; over 3 groups of AWD-LSTM alone r = −0.99 (no interval); over 3 groups of" in sentence
 
 
 def test_heads_are_told_to_be_of_a_trunk_each_however_few_points_a_trunk_has(tmp_path, make_run):
@@ -52,10 +52,12 @@ def test_heads_are_told_to_be_of_a_trunk_each_however_few_points_a_trunk_has(tmp
         for c, rank in ((-1, 5000), (0, 6000)):
             make_run(tmp_path, 1, 57.0 + c, rank, transform="gss", changes={"transform.c": c},
                      trunk=trunk, options={"trunk.hidden_dim": dim})  # fmt: skip
-    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "gss", experiment_config)
-    table = rank_and_perplexity(study, Files(), None).blocks[0]
+    (study,), _ = studies(
+        select_runs("runs", str(tmp_path)).runs, "gss", experiment_config, Files()
+    )
+    table = rank_and_perplexity(study, None).blocks[0]
     assert not any(row[0].text == "all heads, AWD-LSTM" for row in table.rows)
-    assert any(note.startswith("within heads: of each head on each trunk") for note in table.notes)
+    assert table.rows[-1][0].text == "within heads (2)"
 
 
 def test_a_head_whose_gradient_is_unknown_is_in_the_legend_too(tmp_path, make_run, add_analyses):
@@ -63,8 +65,10 @@ def test_a_head_whose_gradient_is_unknown_is_in_the_legend_too(tmp_path, make_ru
         run = make_run(tmp_path, 1, 57.0 + i, 5000 + i, transform=transform)
         if transform != "gss":
             add_analyses(run)
-    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
-    table, drawing = rank_gradient_perplexity(study, Files()).blocks
+    (study,), _ = studies(
+        select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config, Files()
+    )
+    table, drawing = rank_gradient_perplexity(study).blocks
     (note,) = table.notes
     assert note.startswith("Perplexity with the rank of log P, over 3 groups (not runs): Pearson's")
     assert note.endswith("Spearman's ρ = 1.00 (p 0.333).")
@@ -76,8 +80,10 @@ def test_a_gradient_of_one_seed_does_not_pass_as_that_of_three(tmp_path, make_ru
     for seed in (1, 2, 3):
         run = make_run(tmp_path, seed, 57.0 + seed, 5000 + seed)
     add_analyses(run)
-    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
-    side_by_side = rank_gradient_perplexity(study, Files())
+    (study,), _ = studies(
+        select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config, Files()
+    )
+    side_by_side = rank_gradient_perplexity(study)
     head, seeds, ppl, rank, lost, *_ = [cell.text for cell in side_by_side.blocks[0].rows[0]]
     assert (seeds, ppl, rank) == ("3", "59.00 ± 1.00", "410 (1 seed)")
     assert lost == "95.00 (1 seed)"
@@ -97,13 +103,15 @@ def test_gradients_over_other_contexts_are_not_averaged(tmp_path, make_run, add_
     one = next(tmp_path.glob("*/analysis/gradient_bottleneck.json"))
     content = parse_json(one.read_bytes()) | {"split": "valid", "num_contexts": 50, "share": 0.9}
     one.write_bytes(checked_json(content))
-    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    (study,), _ = studies(
+        select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config, Files()
+    )
     (alone,) = GradientBottleneck.sections(study, Files())
     rows = [[cell.text for cell in row] for row in alone.blocks[0].rows]
     assert sorted(row[1:4] for row in rows) == [
         ["test", "100", "2"], ["test", "100", "3"], ["valid", "50", "1"],
     ]  # fmt: skip
-    side_by_side = rank_gradient_perplexity(study, Files())
+    side_by_side = rank_gradient_perplexity(study)
     table = side_by_side.blocks[0]
     assert {row[4].text for row in table.rows} == {"95.00 ± 0.00 (2 seeds)", "95.00 ± 0.00"}
     assert table.caption.endswith("The gradients are those of 100 contexts of test.")
@@ -126,7 +134,9 @@ def test_tables_of_analyses_count_the_runs_that_were_measured(
 ):
     make_run(tmp_path, 2)
     add_analyses(make_run(tmp_path, 1))
-    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
+    (study,), _ = studies(
+        select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config, Files()
+    )
     (section,) = analysis.sections(study, Files())
     (table,) = [block for block in section.blocks if block.key == key]
     at = [column.name for column in table.columns].index("seeds")
@@ -143,11 +153,7 @@ def test_a_trunk_has_a_marker_and_a_head_a_colour(two_trunks):
     colour, marker = looks["GSS (Transformer)"]
     assert looks["GSS (AWD-LSTM)"][0] == colour
     assert looks["Softmax (Transformer)"][1] == marker
-    (drawing,) = [
-        block
-        for block in rank_and_perplexity(two_trunks, Files(), None).blocks
-        if block.key == "rank_heads"
-    ]
+    drawing, *_ = answer(two_trunks).drawings
     (axes,) = drawing.figure.axes
     assert set(axes.get_legend_handles_labels()[1]) == set(looks)
 
@@ -163,8 +169,11 @@ def test_a_run_that_failed_stands_at_the_edge_and_hides_no_other(tmp_path, make_
     make_run(tmp_path, 1, 59.0)
     for k, ppl, rank in ((1.5, 58.0, 700), (2.0, 57.0, 900), (2.5, 56.0, 800), (3.0, 690.0, 1)):
         make_run(tmp_path, 1, ppl, rank, transform="gss", changes={"transform.k": k})
-    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
-    blocks = {block.key: block for block in rank_and_perplexity(study, Files(), None).blocks}
+    (study,), _ = studies(
+        select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config, Files()
+    )
+    blocks = {block.key: block for block in rank_and_perplexity(study, None).blocks}
+    blocks |= {drawing.key: drawing for drawing in answer(study).drawings}
     for key in ("rank_heads", "rank_gss"):
         (axes,) = blocks[key].figure.axes
         assert 55 < axes.get_ylim()[0] < axes.get_ylim()[1] < 60
@@ -179,10 +188,9 @@ def test_where_all_of_gss_failed_its_figure_has_only_an_edge(tmp_path, make_run)
         make_run(tmp_path, seed, 57.0)
     for k in (1.5, 2.0, 2.5):
         make_run(tmp_path, 1, 690.0, 1, transform="gss", changes={"transform.k": k})
-    (study,), _ = studies(select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config)
-    blocks = {block.key: block for block in rank_and_perplexity(study, Files(), None).blocks}
+    (study,), _ = studies(
+        select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config, Files()
+    )
+    blocks = {block.key: block for block in rank_and_perplexity(study, None).blocks}
     (axes,) = blocks["rank_gss"].figure.axes
     assert [text.get_text() for text in axes.texts] == ["690"] * 3
-    assert set(blocks["rank_heads"].figure.axes[0].get_legend_handles_labels()[1]) == {
-        "Softmax", "GSS",
-    }  # fmt: skip

@@ -107,7 +107,7 @@ def test_every_section_has_its_tables_and_figures(report):
         "rank_gss", "rank_heads", "grid_perplexity", "grid_rank", "mixtures_experts",
         "mixtures_latent_dropout", "spectrum_log", "spectrum_normalised", "spectrum_cumulative",
         "hits", "wins", "transforms", "logits", "curve_valid", "curve_train", "rank_under_noise",
-        "mixture_rank", "rank_gradient_ppl",
+        "mixture_rank", "rank_gradient_ppl", "verdicts",
     }  # fmt: skip
     for path in (report / "figures").iterdir():
         if path.suffix == ".svg":

@@ -46,7 +46,7 @@ def write_page(tmp_path: Path, **content: object) -> tuple[str, Path]:
     (folder / "ranks.pdf").write_bytes(b"%PDF")
     sections, left_out = synthetic_studies([f"{tmp_path}/runs/synthetic/*"])
     assert left_out == []
-    chapters = [Chapter("isolation", "Isolation", [], sections)]
+    chapters = [Chapter("isolation", "Isolation", None, sections)]
     page = write_report(tmp_path / "out", "Title", "", chapters, [])
     return page.read_text(), tmp_path / "out"
 

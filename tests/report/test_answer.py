@@ -1,0 +1,208 @@
+"""What a chapter begins with, of hand-made runs whose differences and correlations are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+from lmkit.cli.entry import experiment_config
+from lmkit.comparison.facts import Study, studies
+from lmkit.comparison.points import correlations
+from lmkit.comparison.run_files import Files
+from lmkit.presentation.tables import decimal
+from lmkit.report.answer import Answer, answer
+from lmkit.runs.checksums import checked_json, parse_json
+from lmkit.runs.selection import select_runs
+
+
+def study_of(root: Path) -> Study:
+    runs = select_runs("runs", str(root)).runs
+    (study,), _ = studies(runs, "softmax", experiment_config, Files())
+    return study
+
+
+def answer_of(root: Path) -> Answer:
+    return answer(study_of(root))
+
+
+def correlated(root: Path) -> dict[str, object]:
+    study = study_of(root)
+    return {each.name: each for each in correlations(study, study.contexts)}
+
+
+def verdicts(said: Answer) -> dict[str, str]:
+    """What the figure of verdicts says of each head."""
+    (axes,) = said.drawings[-1].figure.axes
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    return dict(zip(labels, [text.get_text() for text in axes.texts], strict=True))
+
+
+def test_each_head_has_its_difference_its_interval_and_a_verdict(tmp_path, make_run):
+    for seed in (1, 2, 3):
+        make_run(tmp_path, seed, 57.0 + 0.1 * seed)
+        make_run(tmp_path, seed, 56.95 + 0.1 * seed, transform="gss")
+        make_run(tmp_path, seed, 54.0 + 0.1 * seed, mixture="softmaxes")
+        make_run(tmp_path, seed, 59.0 + 0.1 * seed, transform="outside")
+    make_run(tmp_path, 1, 58.0, trigger="nt")  # one seed: no verdict
+    said = answer_of(tmp_path)
+    assert verdicts(said) == {
+        "MoS": "−3.00  (−3.23 … −2.77)  lower",
+        "GSS": "−0.05  (−0.28 … 0.18)  undecided",
+        "Cube": "2.00  (1.77 … 2.23)  higher",
+    }
+    rule = said.notes[0]
+    assert "below 0.05 after Holm's correction for 3 groups" in rule
+    assert "does not mean that there is no difference" in rule
+
+
+def test_a_verdict_on_more_than_the_head_says_so(tmp_path, make_run):
+    for seed in (1, 2, 3):
+        make_run(tmp_path, seed, 57.0 + 0.1 * seed)
+        make_run(tmp_path, seed, 56.0 + 0.1 * seed, transform="gss", options={"optimizer.lr": 5})
+    make_run(tmp_path, 1, 58.0, mixture="softmaxes", options={"optimizer.lr": 10})  # no verdict
+    said = answer_of(tmp_path)
+    assert verdicts(said)["GSS"].endswith("lower")
+    assert said.notes[1] == (
+        "GSS: from the baseline the runs differ in more than the head: optimizer.lr."
+    )
+
+
+def test_an_interval_that_holds_0_makes_no_verdict_whatever_p_is(tmp_path, make_run):
+    # below 0.001 by Student's test, which takes variances for equal, and 0.2 by Welch's
+    for seed, ppl in enumerate((57.0, 57.01, 57.0, 57.01, 57.0, 57.01), 1):
+        make_run(tmp_path, seed, ppl)
+    for seed, ppl in enumerate((55.9, 56.4), 1):
+        make_run(tmp_path, seed, ppl, transform="gss")
+    (gss,) = [group.against for group in study_of(tmp_path).groups if group.against]
+    assert gss.p_holm < 0.05
+    assert gss.unpaired.low < 0 < gss.unpaired.high
+    assert verdicts(answer_of(tmp_path))["GSS"].endswith("undecided")
+
+
+def test_of_many_groups_the_most_certain_are_shown_and_the_rest_are_counted(tmp_path, make_run):
+    for seed in (1, 2):
+        make_run(tmp_path, seed, 57.0 + 0.1 * seed)
+        for i in range(14):
+            changes = {"transform.c": float(i)}
+            make_run(tmp_path, seed, 57.0 - i + 0.1 * seed, transform="gss", changes=changes)
+    said = answer_of(tmp_path)
+    shown = verdicts(said)
+    assert len(shown) == 12
+    assert "GSS (c=13)" in shown
+    assert "GSS (c=0)" not in shown
+    assert "Of 2 more in the table Against the baseline: " in said.drawings[-1].caption
+
+
+def test_runs_that_were_best_at_their_last_epoch_are_counted(tmp_path, make_run):
+    for seed, max_epochs in ((1, 2), (2, 2), (3, 50)):  # all were best at epoch 2
+        make_run(tmp_path, seed, 57.0 + seed, options={"max_epochs": max_epochs})
+    (sentence,) = answer_of(tmp_path).notes
+    assert sentence == (
+        "2 of 3 runs were best at the last epoch that max_epochs allows: their training may have "
+        "ended too early."
+    )
+
+
+def test_the_answer_is_yes_only_where_interval_and_p_agree(tmp_path, make_run):
+    heads = ({}, {"transform": "gss"}, {"transform": "outside"}, {"mixture": "softmaxes"})
+    for i, head in enumerate(heads):
+        make_run(tmp_path, 1, 60.0 - i, 1000 + 1000 * i + 10 * (i % 2), **head)
+    said = answer_of(tmp_path)  # in perfect order, but of four heads p is 0.083
+    assert said.headline == "These 4 heads cannot tell whether a higher rank does better."
+    assert "(p 0.083)" in said.sentences[0]
+    for i, transform in enumerate(("gss", "outside", "identity")):
+        make_run(tmp_path, 1, 55.0 - i, 6000 + 1000 * i, "softmaxes", transform,
+                 changes={"mixture.num_experts": 20})  # fmt: skip
+    said = answer_of(tmp_path)
+    assert said.headline == "Yes: heads with a higher rank have a lower perplexity here."
+    assert said.sentences[0].startswith("Over 6 heads (6 runs)")
+
+
+def test_a_training_that_failed_stands_apart_everywhere(tmp_path, make_run):
+    perplexities, ranks = [58.0, 57.0, 56.0, 59.0], [402, 9000, 8000, 5000]
+    make_run(tmp_path, 1, perplexities[0], ranks[0])
+    for k, ppl, rank in zip((1.5, 2.0), perplexities[1:3], ranks[1:3], strict=True):
+        make_run(tmp_path, 1, ppl, rank, transform="gss", changes={"transform.k": k})
+    make_run(tmp_path, 1, perplexities[3], ranks[3], transform="outside")
+    without = correlated(tmp_path)
+    failed = make_run(tmp_path, 1, 690.0, 1, "softmaxes")
+    study = study_of(tmp_path)
+    assert [group.label for group in study.failed] == ["MoS, failed"]
+    assert study.groups[-1].against is None
+    first, *_ = answer(study).notes
+    assert first.startswith("1 run has more than twice the median test perplexity")
+    assert first.endswith(f": MoS ({failed.name}).")
+    found = correlated(tmp_path)
+    pooled = found["all heads, pooled"]
+    assert pooled.found == without["all heads, pooled"].found
+    assert pooled.found.pearson == pytest.approx(stats.pearsonr(ranks, perplexities).statistic)
+    assert pooled.note == "1 group of failed training left out"
+
+
+def test_a_seed_that_failed_leaves_its_group_and_stands_in_a_row_of_its_own(tmp_path, make_run):
+    for seed, ppl in ((1, 57.0), (2, 57.2), (3, 57.1)):
+        make_run(tmp_path, seed, ppl)
+        make_run(tmp_path, seed, 690.0 if seed == 3 else ppl - 1, transform="gss")
+    study = study_of(tmp_path)
+    assert {group.label: len(group.runs) for group in study.groups} == {
+        "Softmax": 3, "GSS": 2, "GSS, failed": 1,
+    }  # fmt: skip
+    assert study.groups[1].spread("test_ppl").mean == pytest.approx(56.1)
+
+
+def test_within_a_head_points_differ_in_the_head_alone(tmp_path, make_run):
+    """Another learning rate moves perplexity and rank; c does neither."""
+    for lr, ppl, rank in ((20, 57.0, 9000), (5, 80.0, 400)):
+        for c in (-1.0, 0.0, 1.0):
+            changes = {"transform.c": c}
+            make_run(tmp_path, 1, ppl + 0.1 * c**2, rank + 10 * c, transform="gss",
+                     changes=changes, options={"optimizer.lr": lr})  # fmt: skip
+    make_run(tmp_path, 1, 58.0)
+    (within,) = [each for name, each in correlated(tmp_path).items() if "within" in name]
+    assert within.name == "within heads (2)"
+    assert within.within.n == 6
+    assert within.within.pearson == pytest.approx(0, abs=1e-9)
+
+
+def test_of_trained_and_finetuned_runs_one_stage_counts(tmp_path, make_run):
+    heads = ({}, {"transform": "gss"}, {"transform": "outside"}, {"mixture": "softmaxes"},
+             {"mixture": "softmaxes", "transform": "gss"})  # fmt: skip
+    for i, head in enumerate(heads):
+        trained = make_run(tmp_path, 1, 60.0 - i, 1000 + 900 * i, **head)
+        identity = parse_json((trained / "result.json").read_bytes())["identity"]
+        tuned = make_run(tmp_path, 2, 58.0 - i, 1500 + 900 * i, **head, name="tuned")
+        file = tuned / "identity.json"
+        content = parse_json(file.read_bytes())
+        settings = content["settings"]
+        settings["finetuned_from"] = {"identity": identity, "weights_sha256": "w"}
+        file.write_bytes(checked_json(content))
+    found = correlated(tmp_path)
+    assert found["all heads, pooled"].found.n == 5
+    assert "5 groups finetuned left out" in found["all heads, pooled"].note
+    assert not any("within" in name for name in found)  # a stage is no setting of a head
+
+
+def test_runs_with_the_same_digits_count_once(tmp_path, make_run):
+    make_run(tmp_path, 1, 58.0, 402)
+    make_run(tmp_path, 1, 57.0, 5000, transform="gss", changes={"transform.c": 1.0})
+    make_run(tmp_path, 1, 56.0, 6000, mixture="softmaxes")
+    assert correlated(tmp_path)["all heads, pooled"].found.n == 3
+    make_run(tmp_path, 1, 57.0, 5000, transform="outside")  # computes what GSS does
+    pooled = correlated(tmp_path)["all heads, pooled"]
+    assert pooled.found.n == 3
+    assert pooled.note.startswith("Cube left out: the same digits")
+
+
+def test_between_heads_is_over_one_configuration_a_head_and_says_which(tmp_path, make_run):
+    for seed in (1, 2):
+        make_run(tmp_path, seed, 58.0 + 0.1 * seed, 402)
+        make_run(tmp_path, seed, 57.0 + 0.1 * seed, 5000, transform="gss")
+    make_run(tmp_path, 1, 50.0, 9999, transform="gss", changes={"transform.c": 1.0})
+    make_run(tmp_path, 1, 56.0, 6000, mixture="softmaxes")
+    between = correlated(tmp_path)["between heads"]
+    assert [point.rank for point in between.points] == [402, 5000, 6000]
+    assert between.note.startswith("one configuration of each head: of those trained as")
+    r = decimal(between.found.pearson, 2)
+    assert f"r = {r}" in answer_of(tmp_path).sentences[0]

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from lmkit.errors.user_error import UserError, end_with
-from lmkit.runs.leave import INTERRUPTED, AskedToLeave, forget_closed_pipes
+from lmkit.runs.stop_signals import INTERRUPTED, StopRequested, forget_closed_pipes
 
 AGAIN = "the same command again goes on from the last checkpoint"
-UNREAD = 1  # exit status where nobody reads the output any more, as rich has it
+BROKEN_PIPE_STATUS = 1  # exit status where nobody reads the output any more, as rich has it
 
 
 # failures of disks, file servers and permissions, which are no defects of lmkit
@@ -45,7 +45,7 @@ def ends_in_one_line(again: str = "") -> Iterator[None]:
         if error.printed_on == stderr_file():
             sys.exit(error.exit_status)
         end_with(error)
-    except (KeyboardInterrupt, AskedToLeave) as cut_short:
+    except (KeyboardInterrupt, StopRequested) as cut_short:
         end(cut_short, again)
     except OSError as error:
         if error.errno not in _OF_THE_MACHINE:
@@ -71,10 +71,10 @@ def quiet_when_unread() -> Iterator[None]:
         if not forget_closed_pipes():  # but another pipe, or a connection
             raise
         ended = error.__context__
-        raise (ended if isinstance(ended, SystemExit) else SystemExit(UNREAD)) from None
+        raise (ended if isinstance(ended, SystemExit) else SystemExit(BROKEN_PIPE_STATUS)) from None
 
 
-def end(cut_short: KeyboardInterrupt | AskedToLeave, again: str = "") -> NoReturn:
+def end(cut_short: KeyboardInterrupt | StopRequested, again: str = "") -> NoReturn:
     """Says why the command ends, and ends it.
 
     Args:
@@ -82,7 +82,7 @@ def end(cut_short: KeyboardInterrupt | AskedToLeave, again: str = "") -> NoRetur
         again: what the same command does next time, for commands that go on; said unless
             `cut_short` knows better.
     """
-    asked = cut_short if isinstance(cut_short, AskedToLeave) else None
+    asked = cut_short if isinstance(cut_short, StopRequested) else None
     line = str(asked) if asked else "interrupted"
     if again and not (asked and asked.where):
         line += f": {again}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from lmkit.cli.command_line import complete, config_folders, first_sentence
 from lmkit.cli.interruption import end, quiet_when_unread
 from lmkit.errors.user_error import did_you_mean
-from lmkit.runs.leave import AskedToLeave, leaving_in_order
+from lmkit.runs.stop_signals import StopRequested, stopping_in_order
 
 FOLDER = Path(__file__).parent
 ANALYSES = FOLDER.parent / "conf" / "analyses"
@@ -31,10 +31,10 @@ usage: lmkit COMMAND [option=value ...]      lmkit COMMAND --help lists a comman
 
 def main() -> None:
     """Runs the subcommand that `sys.argv` names, and ends in order when a signal asks for it."""
-    with leaving_in_order(), quiet_when_unread():
+    with stopping_in_order(), quiet_when_unread():
         try:
             _main()
-        except (KeyboardInterrupt, AskedToLeave) as cut_short:
+        except (KeyboardInterrupt, StopRequested) as cut_short:
             end(cut_short)
 
 

@@ -20,10 +20,10 @@ from lmkit.errors.user_error import UserError
 from lmkit.experiment.definition import RunDefinition
 from lmkit.experiment.make import Section, factory_of, make
 from lmkit.experiment.parts import make_head, make_trunk
-from lmkit.runs.leave import Leave
 from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames, family_of, head_name, name_of, place_of
+from lmkit.runs.stop_signals import StopSignals
 from lmkit.runs.train_log import TrainLog
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.callbacks.checkpoints import Checkpoints
@@ -136,7 +136,7 @@ def make_context(
     names: RunNames,
     vocabulary: Sequence[str],
     lock: RunLock,
-    leave: Leave,
+    signals: StopSignals,
 ) -> RunContext:
     """What callbacks may know of the run."""
     config, folder = defined.config, defined.folder
@@ -148,7 +148,7 @@ def make_context(
         vocabulary=vocabulary,
         metrics=MetricsFile(folder.metrics, lock.check),
         switch=AsgdSwitch(make(config["trigger"], "trigger", Trigger)),
-        leave=leave,
+        signals=signals,
         log=TrainLog(folder.log, lock.check),
         check_lock=lock.check,
     )

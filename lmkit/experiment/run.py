@@ -28,12 +28,12 @@ from lmkit.experiment.already_finished import report_finished, say_removed, show
 from lmkit.experiment.definition import RunDefinition, define
 from lmkit.experiment.make import make
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.leave import Leave
 from lmkit.runs.lock import RunLock
 from lmkit.runs.names import RunNames
 from lmkit.runs.observer import tell
 from lmkit.runs.result import publish_result
 from lmkit.runs.retention import drop_surplus, require_last
+from lmkit.runs.stop_signals import StopSignals
 
 if TYPE_CHECKING:
     from lmkit.experiment.conclusion import Trained
@@ -68,18 +68,18 @@ def _train(defined: RunDefinition) -> None:
 
     names = objects.check_all(defined.config, defined.source)  # refuses before there is a folder
     conclusion = make(defined.config["conclusion"], "conclusion", Conclusion)
-    with _runs_dir_kept_for_runs(folder.path.parent), Leave() as leave:
-        leave.at_once = True  # a holder that seems silent is watched for minutes
+    with _runs_dir_kept_for_runs(folder.path.parent), StopSignals() as signals:
+        signals.at_once = True  # a holder that seems silent is watched for minutes
         with RunLock(folder.lock) as lock:
             if not folder.finished_within(defined.budget):  # by another process, just now
                 _require_resumable(folder)
-                trained = _fit(defined, names, lock, leave)
+                trained = _fit(defined, names, lock, signals)
                 result = conclusion.conclude(defined, trained)
                 publish_result(folder.result, result, lock.check)
             say_removed(folder, keep, drop_surplus(folder, keep, lock.check))
 
 
-def _fit(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) -> Trained:
+def _fit(defined: RunDefinition, names: RunNames, lock: RunLock, signals: StopSignals) -> Trained:
     """Makes the run's objects, and fits the model until its budget is spent.
 
     A finished run is reopened once nothing here refuses to go on with it.
@@ -101,7 +101,7 @@ def _fit(defined: RunDefinition, names: RunNames, lock: RunLock, leave: Leave) -
     pl.seed_everything(config["seed"], verbose=False)
     model = objects.make_model(config, torch.from_numpy(corpus.train_word_counts()))
     model.head.require_vocabulary()
-    context = objects.make_context(defined, names, corpus.vocabulary, lock, leave)
+    context = objects.make_context(defined, names, corpus.vocabulary, lock, signals)
     callbacks = objects.make_callbacks_of_run(config, model, context)
     trainer = objects.make_trainer(defined, context, callbacks.in_order)
     data.train_batches.limit = trainer.windows_per_epoch

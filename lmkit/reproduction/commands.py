@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from lmkit.runs.leave import AskedToLeave, Leave
+from lmkit.runs.stop_signals import StopRequested, StopSignals
 from lmkit.sweeps.quoting import shell_line
 
 _POLL_S = 0.2
@@ -19,28 +19,30 @@ Run = Callable[[Sequence[str]], int]
 def run_command(words: Sequence[str]) -> int:
     """Shows and runs `lmkit WORDS`; returns its exit status.
 
-    Raises: AskedToLeave when a signal asked for it. The command was handed the signal, and has
+    Raises: StopRequested when a signal asked for it. The command was handed the signal, and has
         saved and ended.
     """
     print(f"$ lmkit {shell_line(words)}", flush=True)
-    with Leave() as leave:  # a signal is kept from the moment at which the command may hear of it
+    with (
+        StopSignals() as signals
+    ):  # a signal is kept from the moment at which the command may hear of it
         process = subprocess.Popen(
             [sys.executable, "-m", "lmkit", *words],
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # what is typed at this terminal reaches it once, from here
         )
         try:
-            _wait(process, leave)
+            _wait(process, signals)
         except BaseException:  # such as Ctrl-C after another signal: it ends at once
             process.send_signal(signal.SIGINT)
             process.wait()
             raise
-        if leave.asked:
-            raise AskedToLeave(leave.asked)
+        if signals.requested:
+            raise StopRequested(signals.requested)
     return process.returncode
 
 
-def _wait(process: subprocess.Popen[bytes], leave: Leave) -> None:
+def _wait(process: subprocess.Popen[bytes], signals: StopSignals) -> None:
     """Until the command has ended; hands on the first signal that is heard."""
     is_told = False
     while True:
@@ -48,6 +50,6 @@ def _wait(process: subprocess.Popen[bytes], leave: Leave) -> None:
             process.wait(_POLL_S)
             return
         except subprocess.TimeoutExpired:
-            if leave.asked and not is_told:
-                process.send_signal(leave.asked)
+            if signals.requested and not is_told:
+                process.send_signal(signals.requested)
                 is_told = True

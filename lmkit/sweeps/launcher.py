@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmkit.runs.leave import INTERRUPTED, LEFT
 from lmkit.runs.lock import look_at
+from lmkit.runs.stop_signals import INTERRUPTED, STOPPED
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.runs.tidy import tidy_all
 
@@ -49,7 +49,7 @@ class Launcher(ABC):
     def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
         """Runs the points until each has finished or failed; `say` hears of each as it ends.
 
-        Raises: UserError when none can be launched; AskedToLeave when a signal ends the launcher.
+        Raises: UserError when none can be launched; StopRequested when a signal ends the launcher.
         """
 
 
@@ -147,8 +147,8 @@ def how_ended(status: int, folder: Path) -> str:
             f"no result in {folder}: is the kind of device, which is part of a run's identity, "
             f"another one here than where the sweep was started?"
         )
-    if status == LEFT:
-        return "asked by a signal to leave"
+    if status == STOPPED:
+        return "stopped by a signal"
     if status == INTERRUPTED:
         return "interrupted"
     if status > 0:

@@ -18,15 +18,15 @@ from types import TracebackType
 from typing import BinaryIO
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.leave import AskedToLeave, Leave
 from lmkit.runs.lock import HELD
+from lmkit.runs.stop_signals import StopRequested, StopSignals
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.launcher import Backlog, Outcome, Say, Waiting, how_ended, tail
 from lmkit.sweeps.quoting import as_value
 
 POLL_S = 0.1
 LOOK_AGAIN_S = 3.0  # between two looks at a lock that another process holds
-SAVE_S = 100.0  # for a run that was asked to leave in order
+SAVE_S = 100.0  # for a run that was asked to stop
 INTERRUPT_S = 20.0  # for one that was interrupted
 
 Environment = Mapping[str, str]  # what a slot adds to its processes' environment
@@ -47,13 +47,13 @@ def run_points(
 
     A point that failed or was killed is tried again `sweep.retries` times, from its checkpoint.
 
-    Raises: AskedToLeave when a signal asks for it and the runs have saved and ended.
+    Raises: StopRequested when a signal asks for it and the runs have saved and ended.
     """
-    with Leave() as leave, _Processes(sweep, points, slots, say) as processes:
+    with StopSignals() as signals, _Processes(sweep, points, slots, say) as processes:
         while processes.backlog.waiting or processes.running:
-            if leave.asked:
+            if signals.requested:
                 say("its runs save and end; Ctrl-C again ends them at once")
-                raise AskedToLeave(leave.asked)
+                raise StopRequested(signals.requested)
             processes.start()
             processes.collect()
             time.sleep(POLL_S)
@@ -140,7 +140,7 @@ class _Processes:
     ) -> None:
         """Whatever ends the launch early ends its processes; their runs resume from checkpoints."""
         try:
-            if isinstance(error, AskedToLeave):
+            if isinstance(error, StopRequested):
                 self._end(signal.SIGTERM, SAVE_S)
         finally:  # of all else that ends the launch too, such as Ctrl-C while runs save
             self._end(signal.SIGINT, INTERRUPT_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lmkit.errors.user_error import require_count, require_list, require_positive
-from lmkit.runs.leave import AskedToLeave
+from lmkit.runs.stop_signals import StopRequested
 from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps.launcher import Launcher, Outcome, Say
 from lmkit.sweeps.slurm_gather import Jobs
@@ -96,6 +96,6 @@ class Slurm(Launcher):
         )
         try:
             return jobs.gather()
-        except (KeyboardInterrupt, AskedToLeave):
+        except (KeyboardInterrupt, StopRequested):
             say(f"the jobs go on; to end them: scancel --name={name}")
             raise

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.leave import AskedToLeave, Leave
+from lmkit.runs.stop_signals import StopRequested, StopSignals
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.launcher import Backlog, Outcome, Say, Waiting, tail
 from lmkit.sweeps.slurm_job import Ended, TrainPoint
@@ -73,13 +73,13 @@ class Jobs:
     def gather(self) -> list[Outcome]:
         """Returns when all points have finished or failed.
 
-        Raises: AskedToLeave when a signal asks for it; the jobs go on.
+        Raises: StopRequested when a signal asks for it; the jobs go on.
         """
-        with Leave() as leave:
+        with StopSignals() as signals:
             self.adopt()
             while self.backlog.waiting or self.queued:
-                if leave.asked:
-                    raise AskedToLeave(leave.asked)
+                if signals.requested:
+                    raise StopRequested(signals.requested)
                 self.submit()
                 self.collect()
                 time.sleep(POLL_S)

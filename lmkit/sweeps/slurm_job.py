@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from submitit.core.utils import DelayedSubmission, UncompletedJobError
 
-from lmkit.runs.leave import AskedToLeave
+from lmkit.runs.stop_signals import StopRequested
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.launcher import is_held, tail
 from lmkit.sweeps.processes import run_points
@@ -55,7 +55,7 @@ class TrainPoint:
             failure = Failure(f"{error} (hydra.launcher.max_requeues)", 1, lines)
             self.sweep.record_failure(self.point, failure)
             return Ended("failed", failure)
-        except AskedToLeave:  # printed before submitit's handler, which passes SIGTERM over
+        except StopRequested:  # printed before submitit's handler, which passes SIGTERM over
             time.sleep(KILLED_WITHIN_S)
             raise SystemExit("the job was asked to end and has not been ended") from None
         return Ended(outcome.how, outcome.failure)

@@ -11,9 +11,9 @@ import pytorch_lightning as pl
 from lmkit.data.datamodule import DataModule
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity
-from lmkit.runs.leave import Leave
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames
+from lmkit.runs.stop_signals import StopSignals
 from lmkit.runs.train_log import TrainLog
 from lmkit.training.head_module import HeadModule
 
@@ -43,7 +43,7 @@ class RunContext:
     vocabulary: Sequence[str]  # words by index
     metrics: MetricsFile
     switch: AsgdSwitch  # holds the averages
-    leave: Leave  # hears the signals that ask the process to end
+    signals: StopSignals  # hears the signals that ask the process to end
     log: TrainLog  # for people
     check_lock: Callable[[], None]  # raises LockLost; called before a file is renamed
 

@@ -19,8 +19,8 @@ import pytest
 import torch
 
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.leave import INTERRUPTED, LEFT
 from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.stop_signals import INTERRUPTED, STOPPED
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.callbacks.spectrum import SpectrumCallback
 from lmkit.training.checkpoint_files import load_checkpoint
@@ -122,10 +122,10 @@ def left_in_validation(lmkit: Lmkit, line: Sequence[str], capsys) -> int:
     """The step at which a run says that it has saved."""
     with pytest.raises(SystemExit) as end:
         lmkit(*line)
-    assert end.value.code == LEFT
+    assert end.value.code == STOPPED
     said = capsys.readouterr()
-    assert "SIGTERM heard: saving, then leaving\n" in said.out
-    saved = re.fullmatch(rf"asked to leave by SIGTERM: saved at step (\d+); {AGAIN} .*\n", said.err)
+    assert "SIGTERM heard: saving, then stopping\n" in said.out
+    saved = re.fullmatch(rf"stopped by SIGTERM: saved at step (\d+); {AGAIN} .*\n", said.err)
     return int(saved[1])
 
 
@@ -150,7 +150,7 @@ def test_asked_within_validation_it_saves_at_once_and_goes_on_to_the_same_bits(
     lmkit(*MEASURED)
     assert_same_run(undisturbed, run())
     assert len(rows) < len(MetricsFile(run().metrics).read())
-    assert "SIGTERM heard: saving, then leaving\n" in run().log.read_text()
+    assert "SIGTERM heard: saving, then stopping\n" in run().log.read_text()
 
 
 def test_asked_again_within_the_same_validation_nothing_is_left_to_save(
@@ -161,8 +161,8 @@ def test_asked_again_within_the_same_validation_nothing_is_left_to_save(
     saved = left_in_validation(lmkit, MEASURED, capsys)
     with pytest.raises(SystemExit) as end:
         lmkit(*MEASURED)
-    assert (end.value.code, step(run())) == (LEFT, saved)
-    assert capsys.readouterr().err == f"asked to leave by SIGTERM: {AGAIN} the last checkpoint\n"
+    assert (end.value.code, step(run())) == (STOPPED, saved)
+    assert capsys.readouterr().err == f"stopped by SIGTERM: {AGAIN} the last checkpoint\n"
     lmkit(*MEASURED)
     assert_same_run(undisturbed, run())
 
@@ -205,8 +205,8 @@ def test_a_second_ctrl_c_ends_at_once_without_saving(left, run):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_closed_terminal_is_as_the_end_of_a_job(left, run, number):
-    text = f"asked to leave by {signal.Signals(number).name}: saved at step 3; {AGAIN} there\n"
-    assert left("3", number) == (LEFT, text)
+    text = f"stopped by {signal.Signals(number).name}: saved at step 3; {AGAIN} there\n"
+    assert left("3", number) == (STOPPED, text)
     assert step(run()) == 3
 
 
@@ -225,8 +225,8 @@ def test_under_nohup_a_closed_terminal_ends_nothing(lmkit, run, tmp_path):
     ("number", "status", "text"),
     [
         (signal.SIGINT, INTERRUPTED, "interrupted"),
-        (signal.SIGTERM, LEFT, "asked to leave by SIGTERM"),
-        (signal.SIGHUP, LEFT, "asked to leave by SIGHUP"),
+        (signal.SIGTERM, STOPPED, "stopped by SIGTERM"),
+        (signal.SIGHUP, STOPPED, "stopped by SIGHUP"),
     ],
 )
 def test_signals_before_training_end_in_order(left, tmp_path, number, status, text):
@@ -236,7 +236,7 @@ def test_signals_before_training_end_in_order(left, tmp_path, number, status, te
 
 @pytest.mark.parametrize(
     ("number", "status"),
-    [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, LEFT), (signal.SIGHUP, LEFT)],
+    [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, STOPPED), (signal.SIGHUP, STOPPED)],
 )
 @pytest.mark.parametrize("command", [["train"], ["evaluate", "run=none"]])
 def test_signals_while_it_is_imported_end_in_order(tmp_path, command, number, status):
@@ -251,7 +251,7 @@ def test_signals_while_it_is_imported_end_in_order(tmp_path, command, number, st
         capture_output=True,
         text=True,
     )
-    said = "interrupted" if number == signal.SIGINT else "asked to leave by"
+    said = "interrupted" if number == signal.SIGINT else "stopped by"
     assert ended.returncode == status, ended.stderr
     assert ended.stderr.startswith(said)
     assert ended.stderr.count("\n") == 1

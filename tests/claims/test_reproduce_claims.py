@@ -25,8 +25,8 @@ from lmkit.reproduction.commands import run_command
 from lmkit.reproduction.points import PlannedSweep, Planner
 from lmkit.reproduction.running import Reproducing
 from lmkit.reproduction.steps import Reproduction, Size, StudyStep
-from lmkit.runs.leave import AskedToLeave
 from lmkit.runs.result import read_result
+from lmkit.runs.stop_signals import StopRequested
 from tests.claims.conftest import TINY, Lmkit
 
 NAMES = sorted(file.stem for file in (entry.CONFIGS / "reproduce").glob("*.yaml"))
@@ -401,7 +401,7 @@ def test_a_signal_is_handed_on_and_the_command_may_save(number, tmp_path, monkey
 
     sender = threading.Thread(target=send)
     sender.start()
-    with pytest.raises(AskedToLeave):
+    with pytest.raises(StopRequested):
         run_command(["train"])
     sender.join()
     assert f"SIG{(tmp_path / 'saved').read_text().strip()}" == number.name

@@ -14,8 +14,8 @@ from random import Random
 from typing import Any
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.leave import LEFT
 from lmkit.runs.lock import HELD
+from lmkit.runs.stop_signals import STOPPED
 from lmkit.training.checkpoint_files import load_checkpoint
 from tests.faults import faults, scenarios
 from tests.faults.comparison import differences, runs_in
@@ -244,7 +244,7 @@ class _Trial:
 def _statuses(fault: Fault) -> set[int]:
     """With which a process may end that the fault has met, or not."""
     if fault.name in ("SIGTERM", "SIGHUP"):
-        return {0, LEFT, -(fault.signal or 0)}  # the signal's own after the command has ended
+        return {0, STOPPED, -(fault.signal or 0)}  # the signal's own after the command has ended
     if fault.signal or (fault.name == TORN and not fault.lasting):
         return {0, -signal.SIGKILL}
     return {0, 1}

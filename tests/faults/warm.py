@@ -29,7 +29,7 @@ import lmkit
 from lmkit.cli import check_points, entry
 from lmkit.cli.main import main as lmkit_command
 from lmkit.experiment import run as full_run
-from lmkit.runs.leave import ASKING
+from lmkit.runs.stop_signals import HEARD_SIGNALS
 from lmkit.sweeps import check, processes
 
 _run = full_run.run
@@ -203,7 +203,7 @@ def _check_points(command: Sequence[str], *, input: str, **_: object) -> SimpleN
 
 def _hear_signals() -> None:
     """As in a new process: a shell's `&` and `nohup` would have some ignored."""
-    for number in ASKING:
+    for number in HEARD_SIGNALS:
         is_ctrl_c = number == signal.SIGINT
         signal.signal(number, signal.default_int_handler if is_ctrl_c else signal.SIG_DFL)
 

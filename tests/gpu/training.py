@@ -68,7 +68,7 @@ def of_run(runs_dir: Path, status: int, name: str, work: Work) -> Outcome:
         outcome |= {"unfinished": False, "metrics": without_lists(result["metrics"])}
         outcome |= {"cost": result["cost"], "provenance": result["provenance"]}
         outcome["says"] = f"finished, test perplexity {result['metrics']['test_ppl']:.2f}"
-    elif status not in (-1, 75):  # it was not asked to leave
+    elif status not in (-1, 75):  # it was not asked to stop
         if not rows and "_plain" not in runs_dir.name:
             outcome |= {"without_graphs": True, "says": "failed by graphs; goes on without them"}
         else:

@@ -15,8 +15,8 @@ import torch
 from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.leave import ASKING, INTERRUPTED, LEFT
 from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.stop_signals import HEARD_SIGNALS, INTERRUPTED, STOPPED
 from lmkit.training.checkpoint_files import load_checkpoint
 from tests.forked import spawner, start
 
@@ -80,15 +80,15 @@ def kill_after(config: dict, rows: int, pause: float = 0.0) -> bool:
 
 
 def ask_after(config: dict, rows: int) -> bool:
-    """Whether a run that is asked to leave after so many rows has saved since."""
+    """Whether a run that is asked to stop after so many rows has saved since."""
     runs_dir = Path(config["runs_dir"])
     process = started(config)
     wait_for_rows(process, config, rows)
     before = checkpoint_files(runs_dir)
-    number = random.choice(ASKING)
+    number = random.choice(HEARD_SIGNALS)
     os.kill(process.pid, number)
     process.join()
-    assert process.exitcode == (INTERRUPTED if number == signal.SIGINT else LEFT)
+    assert process.exitcode == (INTERRUPTED if number == signal.SIGINT else STOPPED)
     return bool(checkpoint_files(runs_dir) - before)
 
 

@@ -17,7 +17,7 @@ import pytest
 import rich
 
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.leave import INTERRUPTED, LEFT
+from lmkit.runs.stop_signals import INTERRUPTED, STOPPED
 from tests import forked
 from tests.claims.conftest import TINY
 
@@ -114,5 +114,5 @@ def test_it_shows_where_the_run_stands_and_ctrl_c_saves(terminal, tmp_path):
 def test_a_closed_terminal_saves(terminal, tmp_path):
     terminal.close()
     terminal.process.join()
-    assert terminal.process.exitcode == LEFT
-    assert re.search(r"stopped at .*: asked to leave by SIGHUP: saved at step \d+", log(tmp_path))
+    assert terminal.process.exitcode == STOPPED
+    assert re.search(r"stopped at .*: stopped by SIGHUP: saved at step \d+", log(tmp_path))

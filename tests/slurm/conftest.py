@@ -81,7 +81,7 @@ class Pinned:
         os.kill(self.process, signal.SIGSTOP)
 
     def is_asked(self) -> bool:
-        """Whether it will find a signal that asks it to leave when it is released, or has left."""
+        """Whether it will find a signal that asks it to stop when it is released, or has left."""
         try:
             lines = Path(f"/proc/{self.process}/status").read_text().splitlines()
         except FileNotFoundError:  # SLURM sends SIGCONT too

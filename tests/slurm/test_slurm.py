@@ -76,7 +76,7 @@ def test_every_job_runs_out_of_time(sweep, undisturbed):
     assert "2 jobs submitted" in text
     assert sum("this job is timed-out" in log for log in sweep.job_logs()) == 2
     for run in sweep.runs():
-        assert "asked to leave by SIGUSR2: saved at step" in sweep.log(run)
+        assert "stopped by SIGUSR2: saved at step" in sweep.log(run)
     metrics = sweep.metrics()
     assert metrics == {run: undisturbed[run] for run in metrics}
 
@@ -93,7 +93,7 @@ def test_a_job_of_higher_priority_takes_the_node(sweep, undisturbed):
     assert "3 jobs submitted" in text
     assert sum("this job is preempted" in log for log in sweep.job_logs()) == 2
     for each in pinned:
-        assert "asked to leave by SIGUSR2: saved at step" in sweep.log(each.run)
+        assert "stopped by SIGUSR2: saved at step" in sweep.log(each.run)
     assert sweep.metrics() == undisturbed
 
 
@@ -138,7 +138,7 @@ def test_a_job_that_is_cancelled_is_a_failure_that_ends_no_other(sweep):
     text = process.said()
     assert process.returncode == 1, text
     assert re.search(r"failed after 1 attempt: .*ended without a result: cancelled", text)
-    assert "asked to leave by SIGTERM: saved at step" in sweep.log(one.run)
+    assert "stopped by SIGTERM: saved at step" in sweep.log(one.run)
     assert text.count("] finished: ") == 2
 
 
@@ -155,7 +155,7 @@ def test_workers_share_a_sweep_and_one_is_told_to_leave(sweep, undisturbed):
     one.release()
     other.release()
     sweep.wait_for(lambda: not sweep.slurm("squeue", "-h"))
-    assert "asked to leave by SIGTERM: saved at step" in sweep.log(one.run)
+    assert "stopped by SIGTERM: saved at step" in sweep.log(one.run)
     outputs = [path.read_text() for path in sweep.folder.glob("slurm-*.out")]
     assert sum("SIGTERM: the same line again goes on" in output for output in outputs) == 1
     assert sweep.metrics() == undisturbed
@@ -174,7 +174,7 @@ def test_a_job_of_hydras_own_launcher_that_loses_its_node_goes_on(sweep, undistu
     text = process.said()
     assert process.returncode == 0, text
     logs = "".join(log.read_text() for log in sweep.folder.rglob("*_log.*"))
-    assert logs.count("asked to leave by SIGUSR2: saved at step") == 2
+    assert logs.count("stopped by SIGUSR2: saved at step") == 2
     assert "this job is preempted" in logs
     metrics = sweep.metrics()
     assert len(metrics) == 2

@@ -109,7 +109,7 @@ def test_a_job_of_submitits_that_is_warned_saves_and_is_queued_again(tmp_path):
     ended = process.ended()
     assert ended.returncode == 0, ended.stdout + ended.stderr
     logs = "".join(log.read_text() for log in tmp_path.rglob("*_log.*"))
-    assert "asked to leave by SIGUSR2: saved at step" in logs
+    assert "stopped by SIGUSR2: saved at step" in logs
     assert "this job is preempted" in logs
     assert logs.count("run folder:") == 1
     assert run.state() == "finished"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.leave import AskedToLeave
 from lmkit.runs.lock import RunLock
+from lmkit.runs.stop_signals import StopRequested
 from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps import slurm_gather, slurm_job
 from lmkit.sweeps.launcher import Outcome, is_held
@@ -196,7 +196,7 @@ def test_a_signal_ends_the_launcher_and_leaves_the_jobs(sweep_of, queue):
     sweep = sweep_of("ok")
     sweep.manifest.points[:] = relabelled(sweep, "0 runs")
     threading.Timer(0.3, signal.raise_signal, [signal.SIGTERM]).start()
-    with pytest.raises(AskedToLeave):
+    with pytest.raises(StopRequested):
         gather(sweep, queue, [])
     assert queue.arrays == [1]
 
@@ -243,4 +243,4 @@ def test_a_job_that_is_to_end_says_so_once(sweep_of, monkeypatch, capsys):
     """Submitit's handler of SIGTERM returns."""
     monkeypatch.setattr(slurm_job, "KILLED_WITHIN_S", 0)
     call_warned(sweep_of("30"), signal.SIGTERM, lambda number, frame: None)
-    assert capsys.readouterr().out.count("asked to leave by SIGTERM") == 1
+    assert capsys.readouterr().out.count("stopped by SIGTERM") == 1

@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from lmkit.cli import sweep as command
-from lmkit.runs.leave import INTERRUPTED, LEFT
 from lmkit.runs.lock import look_at
+from lmkit.runs.stop_signals import INTERRUPTED, STOPPED
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps import tables
 
@@ -47,8 +47,8 @@ def test_a_failure_shows_in_tables_and_exit_status(sweep_of, monkeypatch, capsys
 @pytest.mark.parametrize(
     ("numbers", "status", "text"),
     [
-        ([signal.SIGTERM], LEFT, "asked to leave by SIGTERM"),
-        ([signal.SIGHUP], LEFT, "asked to leave by SIGHUP"),
+        ([signal.SIGTERM], STOPPED, "stopped by SIGTERM"),
+        ([signal.SIGHUP], STOPPED, "stopped by SIGHUP"),
         ([signal.SIGINT], INTERRUPTED, "interrupted"),
         ([signal.SIGTERM, signal.SIGINT], INTERRUPTED, "interrupted"),
     ],

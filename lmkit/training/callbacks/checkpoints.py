@@ -12,7 +12,7 @@ from pytorch_lightning.callbacks import Checkpoint
 from lmkit.data.epochs import Batch
 from lmkit.errors.user_error import require_positive
 from lmkit.runs.atomic import replace_by_link
-from lmkit.runs.leave import AskedToLeave
+from lmkit.runs.stop_signals import StopRequested
 from lmkit.training.checkpoint_files import as_it_stands, write_tensors
 from lmkit.training.context import RunCallback, data_of, model_of
 from lmkit.training.head_module import HeadModule
@@ -96,7 +96,7 @@ class Checkpoints(RunCallback, Checkpoint):
             self.save(trainer, model_of(pl_module))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.run.leave.at_once = False
+        self.run.signals.at_once = False
         self.held = None
         model = model_of(pl_module)
         ppl = model.epoch_metrics["valid/ppl"]
@@ -114,8 +114,8 @@ class Checkpoints(RunCallback, Checkpoint):
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        if isinstance(exception, AskedToLeave) and self.held is not None:
-            self.run.leave.at_once = False
+        if isinstance(exception, StopRequested) and self.held is not None:
+            self.run.signals.at_once = False
             self.run.log.write(exception.heard)
             write_tensors(self.run.folder.last, self.held, self.run.check_lock)
             exception.saved_at(trainer.global_step)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from lmkit.data.epochs import Batch
 from lmkit.presentation.quantities import duration, perplexity_text
-from lmkit.runs.leave import Leave
+from lmkit.runs.stop_signals import StopSignals
 from lmkit.training.context import RunCallback, RunContext, data_of, model_of
 from lmkit.training.pace import Pace
 
@@ -30,14 +30,14 @@ def last_epoch(trainer: pl.Trainer) -> int | None:
 
 
 class _Note(ProgressColumn):
-    """A task's `note`; what is under way instead once the run was asked to leave."""
+    """A task's `note`; what is under way instead once the run was asked to stop."""
 
-    def __init__(self, leave: Leave) -> None:
+    def __init__(self, signals: StopSignals) -> None:
         super().__init__()
-        self._leave = leave
+        self._signals = signals
 
     def render(self, task: Task) -> Text:
-        if self._leave.asked is not None:
+        if self._signals.requested is not None:
             return Text("saves, then leaves; Ctrl-C again leaves at once")
         return Text(task.fields["note"])
 
@@ -54,7 +54,7 @@ class EpochProgress(RunCallback, ProgressBar):
         self.bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            _Note(run.leave),
+            _Note(run.signals),
             transient=True,
             disable=not self.is_on_terminal,
             refresh_per_second=4,

@@ -6,14 +6,14 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
 from lmkit.data.epochs import Batch
-from lmkit.runs.leave import AskedToLeave
 from lmkit.runs.observer import tell
+from lmkit.runs.stop_signals import StopRequested
 from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.context import RunCallback, model_of
 
 
 class Requeue(RunCallback, Checkpoint):
-    """Raises AskedToLeave after the batch in which the process was asked to leave.
+    """Raises StopRequested after the batch in which a signal asked the process to stop.
 
     Between an epoch's last batch and its own checkpoint, a signal raises it at once, and
     `Checkpoints` saves. It comes after `Checkpoints` in the list of callbacks: Lightning runs
@@ -27,12 +27,12 @@ class Requeue(RunCallback, Checkpoint):
         self.checkpoints = checkpoints
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.run.leave.listen()  # in place of Lightning's handler, which leaves without saving
+        self.run.signals.listen()  # in place of Lightning's handler, which stops without saving
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
     ) -> None:
-        self.run.leave.at_once = False
+        self.run.signals.at_once = False
 
     def on_train_batch_end(
         self,
@@ -42,31 +42,31 @@ class Requeue(RunCallback, Checkpoint):
         batch: Batch,
         batch_idx: int,
     ) -> None:
-        leave = self.run.leave
-        leave.at_once = batch.is_last
-        if leave.asked:
-            asked = AskedToLeave(leave.asked)
+        signals = self.run.signals
+        signals.at_once = batch.is_last
+        if signals.requested:
+            request = StopRequested(signals.requested)
             if not batch.is_last:
-                self.run.log.write(asked.heard)
+                self.run.log.write(request.heard)
                 self.checkpoints.save(trainer, model_of(pl_module))
-                asked.saved_at(trainer.global_step)
-            raise asked
+                request.saved_at(trainer.global_step)
+            raise request
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._leave_if_asked(trainer)
+        self._stop_if_requested(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.run.leave.at_once = True
-        self._leave_if_asked(trainer)
+        self.run.signals.at_once = True
+        self._stop_if_requested(trainer)
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        if isinstance(exception, AskedToLeave):
+        if isinstance(exception, StopRequested):
             tell(trainer.loggers, lambda observer: observer.leaving())
 
-    def _leave_if_asked(self, trainer: pl.Trainer) -> None:
-        if self.run.leave.asked:
-            asked = AskedToLeave(self.run.leave.asked)
-            asked.saved_at(trainer.global_step)
-            raise asked
+    def _stop_if_requested(self, trainer: pl.Trainer) -> None:
+        if self.run.signals.requested:
+            request = StopRequested(self.run.signals.requested)
+            request.saved_at(trainer.global_step)
+            raise request

@@ -23,9 +23,9 @@ from lmkit.heads.mixtures import MixtureOfSoftmaxes
 from lmkit.heads.transforms import PiecewiseLinear
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity
-from lmkit.runs.leave import Leave
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames
+from lmkit.runs.stop_signals import StopSignals
 from lmkit.runs.train_log import TrainLog
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.callbacks.checkpoints import Checkpoints
@@ -94,7 +94,7 @@ def run_context(folder: RunFolder, switch: AsgdSwitch) -> RunContext:
         vocabulary=[],
         metrics=MetricsFile(folder.metrics),
         switch=switch,
-        leave=Leave(),
+        signals=StopSignals(),
         log=TrainLog(folder.log, lambda: None),
         check_lock=lambda: None,
     )

@@ -1,4 +1,4 @@
-"""A run that was asked to leave: saved, observers told, the process ended, in that order."""
+"""A run that was asked to stop: saved, observers told, the process ended, in that order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lmkit.runs.leave import AskedToLeave
+from lmkit.runs.stop_signals import StopRequested
 from lmkit.training.callbacks.requeue import Requeue
 
 
@@ -29,8 +29,8 @@ class Recorder:
 
 def requeue(asked: int | None, events: list[str]) -> Requeue:
     callback = Requeue(SimpleNamespace(save=lambda trainer, module: events.append("saved")))
-    leave = SimpleNamespace(asked=asked, at_once=False)
-    callback.attach(SimpleNamespace(leave=leave, log=SimpleNamespace(write=events.append)))
+    signals = SimpleNamespace(requested=asked, at_once=False)
+    callback.attach(SimpleNamespace(signals=signals, log=SimpleNamespace(write=events.append)))
     return callback
 
 
@@ -39,11 +39,11 @@ def test_after_a_window_it_saves_and_leaves_whatever_an_observer_does(failure, c
     events: list[str] = []
     trainer = SimpleNamespace(loggers=[Recorder(events, failure)], global_step=7)
     window, callback = SimpleNamespace(is_last=False), requeue(15, events)
-    saved = "asked to leave by SIGTERM: saved at step 7; the same command again goes on"
-    with pytest.raises(AskedToLeave, match=saved) as ended:
+    saved = "stopped by SIGTERM: saved at step 7; the same command again goes on"
+    with pytest.raises(StopRequested, match=saved) as ended:
         callback.on_train_batch_end(trainer, None, None, window, 0)
     callback.on_exception(trainer, None, ended.value)
-    assert events == ["SIGTERM heard: saving, then leaving", "saved", "told"]
+    assert events == ["SIGTERM heard: saving, then stopping", "saved", "told"]
     said = capsys.readouterr().out
     assert ("failed, the run goes on: Connection lost" in said) == (failure is not None)
 
@@ -58,7 +58,7 @@ def test_after_the_last_window_of_an_epoch_and_its_own_checkpoint_it_leaves():
         (callback.on_train_epoch_end, ()),
         (callback.on_train_end, ()),
     ):
-        with pytest.raises(AskedToLeave):
+        with pytest.raises(StopRequested):
             hook(trainer, None, *rest)
     assert events == []  # Checkpoints, which runs before it, has saved or does
 
@@ -73,15 +73,15 @@ def test_an_error_that_is_no_request_tells_nobody():
 def test_not_asked_it_says_when_there_is_something_to_save():
     events: list[str] = []
     callback = requeue(None, events)
-    leave = callback.run.leave
+    signals = callback.run.signals
     for is_last in (False, True):
         callback.on_train_batch_start(None, None, None, 0)
-        assert not leave.at_once
+        assert not signals.at_once
         callback.on_train_batch_end(None, None, None, SimpleNamespace(is_last=is_last), 0)
-        assert leave.at_once == is_last
-    leave.at_once = False  # as Checkpoints does
+        assert signals.at_once == is_last
+    signals.at_once = False  # as Checkpoints does
     callback.on_train_epoch_end(None, None)
-    assert not leave.at_once
+    assert not signals.at_once
     callback.on_train_end(None, None)
-    assert leave.at_once
+    assert signals.at_once
     assert events == []

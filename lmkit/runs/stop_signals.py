@@ -1,4 +1,4 @@
-"""Leaving in order: what a scheduler or a person asks of a process by a signal."""
+"""Signals that ask a process to stop: heard, kept until the run is saved, and handed on."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from types import FrameType, TracebackType
 
 # Ctrl-C, the end of a job, a closed terminal, and submitit's warning that the job's time is nearly
 # over or its node is wanted.
-ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
+HEARD_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 _MAY_BE_IGNORED = (signal.SIGINT, signal.SIGHUP)  # by `nohup`, and by a shell's `&`
-LEFT = 75  # exit status of a run that left in order: it goes on when it is started again
+STOPPED = 75  # exit status of a run that a signal stopped once it was saved: it can be resumed
 INTERRUPTED = 130  # after Ctrl-C, as shells have it
 _AGAIN_S = 0.05  # until a request that a destructor swallowed is made again
 
 _Handler = Callable[[int, FrameType | None], object] | int | None  # as signal.signal takes it
 
 
-class AskedToLeave(SystemExit):
-    """Ends the process from within because a signal asked for it: status INTERRUPTED or LEFT.
+class StopRequested(SystemExit):
+    """Ends the process from within because a signal asked for it: status INTERRUPTED or STOPPED.
 
     Args:
         number: of the signal.
@@ -33,13 +33,13 @@ class AskedToLeave(SystemExit):
     """
 
     def __init__(self, number: int, where: str = "") -> None:
-        super().__init__(INTERRUPTED if number == signal.SIGINT else LEFT)
+        super().__init__(INTERRUPTED if number == signal.SIGINT else STOPPED)
         self.number, self.where = number, where
 
     @property
     def heard(self) -> str:
-        """A line that says so, for a log."""
-        return f"{signal.Signals(self.number).name} heard: saving, then leaving"
+        """The line of a log that says so."""
+        return f"{signal.Signals(self.number).name} heard: saving, then stopping"
 
     def saved_at(self, step: int) -> None:
         """Says that the run goes on from this step."""
@@ -47,23 +47,23 @@ class AskedToLeave(SystemExit):
 
     def __str__(self) -> str:
         name = signal.Signals(self.number).name
-        why = "interrupted" if self.number == signal.SIGINT else f"asked to leave by {name}"
+        why = "interrupted" if self.number == signal.SIGINT else f"stopped by {name}"
         return f"{why}: {self.where}" if self.where else why
 
 
-class Leave:
-    """Notes the signals in ASKING, from `__enter__` to `__exit__`. Only in the main thread.
+class StopSignals:
+    """Notes the signals in HEARD_SIGNALS, from `__enter__` to `__exit__`. Only in the main thread.
 
-    When the work has left in order, `__exit__` hands the signal on to the handler that was there
-    before: submitit's puts the job back into the queue. By then everything is saved, and the locks
-    taken within the `with` statement are released.
+    Where StopRequested ends the work, `__exit__` hands the signal on to the handler that was there
+    before: submitit's requeues the job. By then everything is saved, and the locks taken within the
+    `with` statement are released.
 
-    `at_once` makes a signal raise AskedToLeave: for the time when there is nothing to save. So does
-    Ctrl-C after another signal. A third one kills the process.
+    With `at_once`, for the time when there is nothing to save, a signal raises StopRequested where
+    it is heard. So does Ctrl-C after another signal. A third one kills the process.
     """
 
     def __init__(self) -> None:
-        self.asked: int | None = None  # the first signal that was heard
+        self.requested: int | None = None  # the first signal that was heard
         self.at_once = False
         self._before: dict[int, _Handler] = {}
 
@@ -72,7 +72,7 @@ class Leave:
         for number, before in _hear_by(self._hear).items():
             self._before.setdefault(number, before)
 
-    def __enter__(self) -> Leave:
+    def __enter__(self) -> StopSignals:
         self.listen()
         return self
 
@@ -83,38 +83,38 @@ class Leave:
         traceback: TracebackType | None,
     ) -> None:
         _restore(self._before)
-        before = None if self.asked is None else self._before.get(self.asked)
+        before = None if self.requested is None else self._before.get(self.requested)
         self._before = {}
         is_foreign = callable(before) and before not in (_end, signal.default_int_handler)
-        if isinstance(error, AskedToLeave) and self.asked is not None and is_foreign:
+        if isinstance(error, StopRequested) and self.requested is not None and is_foreign:
             assert callable(before)
             print(error, flush=True)  # the handler may end the process
-            before(self.asked, None)
+            before(self.requested, None)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        is_impatient = self.asked is not None and number == signal.SIGINT
-        self.asked = self.asked or number
+        is_impatient = self.requested is not None and number == signal.SIGINT
+        self.requested = self.requested or number
         _forget_closed_terminal()
         if is_impatient:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         if self.at_once or is_impatient:
-            raise AskedToLeave(number)
+            raise StopRequested(number)
 
 
 @contextmanager
-def leaving_in_order() -> Iterator[None]:
-    """Has a signal end what runs within by AskedToLeave, so that it cleans up; not Ctrl-C.
+def stopping_in_order() -> Iterator[None]:
+    """Has a signal end what runs within by StopRequested, so that it cleans up; not Ctrl-C.
 
-    Ctrl-C goes on to raise KeyboardInterrupt. `Leave` within hears all signals itself.
+    Ctrl-C goes on to raise KeyboardInterrupt. `StopSignals` within hears all signals itself.
 
     Python swallows what is raised within a destructor or the callback of a weak reference. A signal
     that was heard there is sent again a moment later.
     """
-    before = _hear_by(_end, [number for number in ASKING if number != signal.SIGINT])
+    before = _hear_by(_end, [number for number in HEARD_SIGNALS if number != signal.SIGINT])
     hook_before = sys.unraisablehook
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
-        if not isinstance(unraisable.exc_value, AskedToLeave):
+        if not isinstance(unraisable.exc_value, StopRequested):
             hook_before(unraisable)
             return
         # from a thread: what is raised within this hook is swallowed, too
@@ -137,7 +137,7 @@ def _send_again(number: int) -> None:
 
 def _end(number: int, frame: FrameType | None) -> None:
     _forget_closed_terminal()
-    raise AskedToLeave(number)
+    raise StopRequested(number)
 
 
 def _forget_closed_terminal() -> None:
@@ -171,7 +171,7 @@ def _send_to_nowhere(descriptor: int) -> None:
 
 
 def _hear_by(
-    handler: Callable[[int, FrameType | None], None], numbers: Iterable[int] = ASKING
+    handler: Callable[[int, FrameType | None], None], numbers: Iterable[int] = HEARD_SIGNALS
 ) -> dict[int, _Handler]:
     """The handlers that `handler` takes the place of, by their signals."""
     if threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""Signals that ask a process to leave: noted, or obeyed at once, and only while that is wanted."""
+"""Signals that ask a process to stop: noted, or obeyed at once, and only while that is wanted."""
 
 from __future__ import annotations
 
@@ -11,36 +11,43 @@ from contextlib import contextmanager, nullcontext, suppress
 
 import pytest
 
-from lmkit.runs.leave import ASKING, INTERRUPTED, LEFT, AskedToLeave, Leave, leaving_in_order
+from lmkit.runs.stop_signals import (
+    HEARD_SIGNALS,
+    INTERRUPTED,
+    STOPPED,
+    StopRequested,
+    StopSignals,
+    stopping_in_order,
+)
 
 
-@pytest.mark.parametrize("number", ASKING)
+@pytest.mark.parametrize("number", HEARD_SIGNALS)
 def test_a_signal_is_noted_and_the_first_one_counts(number):
     before = signal.getsignal(number)
-    with Leave() as leave:
-        assert leave.asked is None
+    with StopSignals() as signals:
+        assert signals.requested is None
         signal.raise_signal(number)
-        for later in set(ASKING) - {signal.SIGINT}:
+        for later in set(HEARD_SIGNALS) - {signal.SIGINT}:
             signal.raise_signal(later)
-        assert leave.asked == number
+        assert signals.requested == number
     assert signal.getsignal(number) is before
 
 
 def test_with_nothing_to_save_it_ends_the_process():
-    with Leave() as leave:
-        leave.at_once = True
+    with StopSignals() as signals:
+        signals.at_once = True
         with pytest.raises(SystemExit) as end:
             signal.raise_signal(signal.SIGTERM)
-    assert end.value.code == LEFT
+    assert end.value.code == STOPPED
 
 
 def test_it_hears_again_after_another_has_taken_the_signal():
     before = signal.getsignal(signal.SIGTERM)
-    with Leave() as leave:
+    with StopSignals() as signals:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        leave.listen()
+        signals.listen()
         signal.raise_signal(signal.SIGTERM)
-        assert leave.asked == signal.SIGTERM
+        assert signals.requested == signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -48,8 +55,8 @@ def test_outside_the_main_thread_it_is_deaf():
     heard = []
 
     def use() -> None:
-        with Leave() as leave:
-            heard.append(leave.asked)
+        with StopSignals() as signals:
+            heard.append(signals.requested)
 
     thread = threading.Thread(target=use)
     thread.start()
@@ -57,11 +64,11 @@ def test_outside_the_main_thread_it_is_deaf():
     assert heard == [None]
 
 
-@pytest.mark.parametrize("first", ASKING)
+@pytest.mark.parametrize("first", HEARD_SIGNALS)
 def test_ctrl_c_after_another_signal_ends_the_work_at_once_and_then_the_process(first):
-    with Leave():
+    with StopSignals():
         signal.raise_signal(first)
-        with pytest.raises(AskedToLeave) as end:
+        with pytest.raises(StopRequested) as end:
             signal.raise_signal(signal.SIGINT)
         assert end.value.code == INTERRUPTED
         assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
@@ -69,7 +76,7 @@ def test_ctrl_c_after_another_signal_ends_the_work_at_once_and_then_the_process(
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
-@pytest.mark.parametrize("hears", [Leave, leaving_in_order])
+@pytest.mark.parametrize("hears", [StopSignals, stopping_in_order])
 def test_what_nohup_has_ignored_stays_ignored(number, hears):
     before = signal.signal(number, signal.SIG_IGN)
     try:
@@ -84,20 +91,20 @@ def test_what_nohup_has_ignored_stays_ignored(number, hears):
     ("number", "status", "text"),
     [
         (signal.SIGINT, INTERRUPTED, "interrupted"),
-        (signal.SIGTERM, LEFT, "asked to leave by SIGTERM"),
-        (signal.SIGHUP, LEFT, "asked to leave by SIGHUP"),
+        (signal.SIGTERM, STOPPED, "stopped by SIGTERM"),
+        (signal.SIGHUP, STOPPED, "stopped by SIGHUP"),
     ],
 )
 def test_status_and_text_say_who_asked(number, status, text):
-    asked = AskedToLeave(number)
+    asked = StopRequested(number)
     assert (asked.code, str(asked)) == (status, text)
-    assert str(AskedToLeave(number, "saved")) == f"{text}: saved"
+    assert str(StopRequested(number, "saved")) == f"{text}: saved"
 
 
-@pytest.mark.parametrize("number", sorted(set(ASKING) - {signal.SIGINT}))
+@pytest.mark.parametrize("number", sorted(set(HEARD_SIGNALS) - {signal.SIGINT}))
 def test_where_nothing_listens_a_signal_ends_the_work_in_order(number):
     before = signal.getsignal(number)
-    with pytest.raises(AskedToLeave), leaving_in_order():
+    with pytest.raises(StopRequested), stopping_in_order():
         signal.raise_signal(number)
     assert signal.getsignal(number) == before
 
@@ -108,7 +115,7 @@ class HeardInDestructor:
 
 
 def in_a_callback() -> None:
-    gone = Leave()
+    gone = StopSignals()
     reference = weakref.ref(gone, lambda _: signal.raise_signal(signal.SIGTERM))
     del gone
     assert reference() is None
@@ -116,8 +123,8 @@ def in_a_callback() -> None:
 
 @contextmanager
 def at_once() -> Iterator[None]:
-    with Leave() as leave:
-        leave.at_once = True
+    with StopSignals() as signals:
+        signals.at_once = True
         yield
 
 
@@ -125,27 +132,27 @@ def at_once() -> Iterator[None]:
 @pytest.mark.parametrize("hears", [nullcontext, at_once])
 def test_what_a_destructor_swallows_ends_the_work_all_the_same(swallow, hears, capsys):
     def work() -> None:
-        with leaving_in_order(), hears():
+        with stopping_in_order(), hears():
             swallow()
             time.sleep(10)
 
-    with pytest.raises(AskedToLeave, match="SIGTERM"):
+    with pytest.raises(StopRequested, match="SIGTERM"):
         work()
     assert capsys.readouterr().err == ""
 
 
 def test_what_the_work_says_as_it_leaves_is_what_arrives():
     def work() -> None:
-        with leaving_in_order(), Leave():
+        with stopping_in_order(), StopSignals():
             signal.raise_signal(signal.SIGTERM)
-            raise AskedToLeave(signal.SIGTERM, "saved")
+            raise StopRequested(signal.SIGTERM, "saved")
 
-    with pytest.raises(AskedToLeave, match=r"SIGTERM: saved$"):
+    with pytest.raises(StopRequested, match=r"SIGTERM: saved$"):
         work()
 
 
 def test_the_handler_that_was_there_before_is_called_once_the_work_has_left():
-    assert heard_before(AskedToLeave(signal.SIGUSR2)) == [signal.SIGUSR2]
+    assert heard_before(StopRequested(signal.SIGUSR2)) == [signal.SIGUSR2]
 
 
 @pytest.mark.parametrize("ending", [None, ValueError(), SystemExit(1)])
@@ -158,7 +165,7 @@ def heard_before(ending: BaseException | None) -> list[int]:
     heard = []
     before = signal.signal(signal.SIGUSR2, lambda number, frame: heard.append(number))
     try:
-        with suppress(ValueError, SystemExit, AskedToLeave), Leave():
+        with suppress(ValueError, SystemExit, StopRequested), StopSignals():
             signal.raise_signal(signal.SIGUSR2)
             assert heard == []
             if ending is not None:

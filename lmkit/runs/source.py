@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
+import sys
 import sysconfig
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+# of this environment; distributions elsewhere on the path are known by what they recorded
 _INSTALLED = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")}
 
 
@@ -53,13 +55,34 @@ def find_source(target: str) -> Source | None:
 def source_sha256(target: str) -> str | None:
     """SHA-256 (hex) of the file in which a user's own class stands.
 
-    None for an installed package, whose version is in a result's provenance, and where the file is
-    not known.
+    None for what a distribution installed, wherever it lies: its version is in a result's
+    provenance. None too where the file is not known. An editable installation is the user's own.
     """
     source = find_source(target)
-    if source is None or any(source.file.is_relative_to(folder) for folder in _INSTALLED):
+    if source is None or _is_installed(source.file):
         return None
     return hashlib.sha256(source.file.read_bytes()).hexdigest()
+
+
+@cache
+def _is_installed(file: Path) -> bool:
+    if any(file.is_relative_to(folder) for folder in _INSTALLED):
+        return True
+    roots = {Path(entry).absolute() for entry in sys.path}
+    return any(_is_recorded(file, root) for root in roots if file.is_relative_to(root))
+
+
+def _is_recorded(file: Path, root: Path) -> bool:
+    """Whether a distribution installed a file below that entry of the path.
+
+    Installers list their files in RECORD, beside the packages (PEP 376). Those of Linux
+    distributions leave it out, but have folders of their own.
+    """
+    if root.name == "dist-packages":
+        return True
+    line = f"\n{file.relative_to(root).as_posix()},".encode()
+    records = root.glob("*.dist-info/RECORD")
+    return any(line in b"\n" + record.read_bytes() for record in records)
 
 
 @cache

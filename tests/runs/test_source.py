@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from lmkit.runs.source import Source, find_source, option_defaults, source_sha256
 
+ROOT = Path(__file__).parents[2]
 CODE = """
 from dataclasses import dataclass
 
@@ -92,6 +96,77 @@ def test_what_has_no_file_of_pythons_has_no_source(their: Path, target: str) -> 
 def test_an_installed_packages_source_does_not_count(target: str) -> None:
     assert find_source(target) is not None
     assert source_sha256(target) is None
+
+
+def make_wheel(folder: Path) -> Path:
+    """A distribution of one package, `other_package`, and one module, `other_module`."""
+    about = "other_dist-1.0.dist-info"
+    files = {
+        "other_package/__init__.py": CODE,
+        "other_package/inner.py": CODE,
+        "other_module.py": CODE,
+        f"{about}/METADATA": "Metadata-Version: 2.1\nName: other-dist\nVersion: 1.0\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{about}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{about}/RECORD"])
+    path = folder / "other_dist-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+    return path
+
+
+def hashed(python: Path | str, path: Path, *targets: str) -> list[bool]:
+    """Whether the source of each target counts, in a process with a folder on PYTHONPATH."""
+    code = (
+        "import json, sys\nfrom lmkit.runs.source import find_source, source_sha256\n"
+        "assert all(map(find_source, sys.argv[1:]))\n"
+        "print(json.dumps([source_sha256(target) is not None for target in sys.argv[1:]]))"
+    )
+    environment = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{ROOT}"}
+    done = subprocess.run(
+        [python, "-c", code, *targets], env=environment, check=True, capture_output=True, text=True
+    )
+    return json.loads(done.stdout)
+
+
+def test_what_pip_installed_in_a_folder_is_not_the_users_own(tmp_path: Path) -> None:
+    where = tmp_path / "packages"
+    options = ["--no-index", "--no-deps", "--quiet", "--no-compile", "--target", where]
+    install = [sys.executable, "-m", "pip", "install", *options, make_wheel(tmp_path)]
+    subprocess.run(install, check=True)
+    (where / "their_module.py").write_text(CODE)  # beside it, by hand
+    targets = ("other_package.Own", "other_package.inner.Own", "other_module.Own")
+    assert hashed(sys.executable, where, *targets) == [False] * 3
+    assert hashed(sys.executable, where, "their_module.Own") == [True]
+
+
+def test_the_systems_packages_are_not_the_users_own_and_editable_ones_are(tmp_path: Path) -> None:
+    """In a virtual environment that sees the packages of the Python that it was made with."""
+    own = tmp_path / "src" / "their_package"
+    own.mkdir(parents=True)
+    (own / "__init__.py").write_text(CODE)
+    base = Path(sys.base_prefix, "bin", "python3")
+    subprocess.run(
+        [base, "-m", "venv", "--system-site-packages", "--without-pip", tmp_path / "venv"],
+        check=True,
+    )
+    python = tmp_path / "venv/bin/python"
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    # as an editable installation leaves it
+    (site / "__editable__.their_dist-1.0.pth").write_text(f"{tmp_path / 'src'}\n")
+    about = site / "their_dist-1.0.dist-info"
+    about.mkdir()
+    (about / "RECORD").write_text("__editable__.their_dist-1.0.pth,,\n")
+    assert hashed(python, tmp_path, "their_package.Own") == [True]
+    debian = tmp_path / "dist-packages"  # whose distributions have no RECORD
+    debian.mkdir()
+    (debian / "other_module.py").write_text(CODE)
+    assert hashed(python, debian, "other_module.Own") == [False]
+    system = "pip._internal.cli.main.main"
+    seen = [python, "-c", "import importlib.util as i, sys; sys.exit(not i.find_spec('pip'))"]
+    if subprocess.run(seen).returncode == 0:
+        assert hashed(python, tmp_path, system) == [False]
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ class Head(nn.Module):
         if torch.is_grad_enabled() or context.dtype != weight.dtype:
             return F.linear(context, weight, self.decoder_bias).to(weight.dtype)
         rows = product(context.flatten(0, -2), weight.T, self.decoder_bias)
-        return rows.view(*context.shape[:-1], -1)
+        return rows.view(*context.shape[:-1], -1).to(weight.dtype)  # autocast changes an addmm's
 
     def _component_log_probs(self, context_NKE: Tensor) -> Tensor:
         return F.log_softmax(self.transform(self.logits(context_NKE)), dim=-1)

@@ -1,7 +1,7 @@
 """Measures training steps on a device and prints JSON as its last line; steps.py calls it.
 
     python tests/gpu/bench.py experiment penn_softmax windows.batch_size=12
-    python tests/gpu/bench.py packed penn_softmax       1, 2, 4, 8 runs at a time
+    python tests/gpu/bench.py packed penn_softmax       1, 2, 4, 8 runs at a time; or packed_mps
     python tests/gpu/bench.py loss_memory               MoS's loss at K = 5, 15, 30
     ... --device cpu --tiny                             the same in seconds, for its test
 
@@ -13,8 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 from typing import Any
@@ -152,6 +156,21 @@ def packed(args: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def packed_mps(args: argparse.Namespace) -> dict[str, Any]:
+    """The same under NVIDIA's MPS, without which processes take turns on the device."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None or args.device != "cuda":
+        return {"says": "no nvidia-cuda-mps-control here"}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder = tempfile.mkdtemp()
+    os.environ |= {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+    subprocess.run([control, "-d"], check=True, stdout=subprocess.DEVNULL)
+    try:
+        return packed(args)
+    finally:
+        subprocess.run([control], input="quit\n", text=True, stdout=subprocess.DEVNULL)
+
+
 def loss_memory(args: argparse.Namespace) -> dict[str, Any]:
     """MiB that MoS's loss takes above its inputs and their gradients, by K."""
     import torch
@@ -185,6 +204,7 @@ def loss_memory(args: argparse.Namespace) -> dict[str, Any]:
 WORK = {
     "experiment": experiment,
     "packed": packed,
+    "packed_mps": packed_mps,
     "one_of_several": one_of_several,
     "loss_memory": loss_memory,
 }

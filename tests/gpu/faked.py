@@ -21,7 +21,14 @@ from torch.utils.flop_counter import flop_registry
 
 aten = torch.ops.aten
 # They read a value, and get one with which all goes on: no loss is bad, everything is finite.
-READS = {torch.bool: True, torch.int64: -1, torch.int32: -1, torch.float32: 1.0, torch.float64: 1.0}
+READS = {
+    torch.bfloat16: 1.0,
+    torch.bool: True,
+    torch.int64: -1,
+    torch.int32: -1,
+    torch.float32: 1.0,
+    torch.float64: 1.0,
+}
 # Their outcome's size is a value on the device.
 SIZED_BY_VALUES = {
     "nonzero",
@@ -33,12 +40,15 @@ SIZED_BY_VALUES = {
     "repeat_interleave.Tensor",
 }
 
+FEW_ENTRIES = ("scatter_add_", "gather", "embedding")  # of the largest tensor
+OVERWRITES = ("copy_", "zero_", "fill_", "bernoulli_", "uniform_", "normal_", "zeros_like")
+
 
 class Launch(NamedTuple):
     """One operation that does work on the device; views and empty tensors do none."""
 
     name: str
-    bytes: int  # of the tensors that it reads and writes, each once
+    bytes: int  # that it reads and writes
     flops: int  # of matrix products
     dtype: str
 
@@ -68,21 +78,21 @@ class Watch(TorchDispatchMode):
             return READS[given[0].dtype]
         outcome = func(*args, **kwargs)
         made = [x for x in tree_leaves(outcome) if isinstance(x, Tensor)]
-        self._check(func, name, given, made, kwargs)
+        self._check(func, name, args, given, made)
         return outcome
 
-    def _check(self, func: Any, name: str, given: list, made: list, kwargs: dict) -> None:
+    def _check(self, func: Any, name: str, args: Any, given: list, made: list) -> None:
         kinds = {x.device.type for x in (*given, *made) if x.dim() or x.device.type != "cpu"}
         if name in SIZED_BY_VALUES or ("cpu" in kinds and len(kinds) > 1):
             self._waits(name)
         elif "cuda" in kinds and name.startswith("where") and _from_host(given):
             self._waits(f"{name} of a number on the host")
-        if kinds == {"cuda"} and not _is_view(func, given, made):
-            work = {id(x): x.numel() * x.element_size() for x in (*given, *made)}
+        if kinds == {"cuda"} and not _is_view(func):
+            work = _traffic(name, args, made)
             count = flop_registry.get(func.overloadpacket)
             flops = 0 if count is None else _flops(count, given, made, func)
             dtype = str(made[0].dtype if made else given[0].dtype).removeprefix("torch.")
-            self.launches.append(Launch(name, sum(work.values()), flops, dtype))
+            self.launches.append(Launch(name, work, flops, dtype))
 
     def _waits(self, name: str) -> None:
         self.waits.append(Wait(name, _line_of_lmkit()))
@@ -92,13 +102,33 @@ def _from_host(given: list[Tensor]) -> bool:
     return any(x.device.type == "cpu" for x in given)
 
 
-def _is_view(func: Any, given: list[Tensor], made: list[Tensor]) -> bool:
+def _is_view(func: Any) -> bool:
     """Whether nothing is computed: a view of what is given, or a tensor that is not filled."""
     if func.overloadpacket in (aten.empty, aten.empty_like, aten.new_empty, aten.empty_strided):
         return True
     if func.overloadpacket in (aten.new_empty_strided, aten.detach, aten.lift_fresh, aten.alias):
         return True
-    return bool(func.is_view) or not made
+    return bool(func.is_view) or func.namespace == "prim"
+
+
+def _traffic(name: str, args: Any, made: list[Tensor]) -> int:
+    """Bytes that are read and written; a place that is overwritten unread counts once."""
+    name = name.partition(".")[0]
+    given = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
+    if name in FEW_ENTRIES:
+        entries = (
+            min(x.numel() for x in (*given, *made)) if name != "embedding" else made[0].numel()
+        )
+        return entries * (8 + 2 * given[0].element_size())
+    if name in OVERWRITES:
+        given = given[1:]
+    written = made or [x for x in tree_leaves(args[:1]) if isinstance(x, Tensor)]
+    return sum(_bytes(x) for x in {id(x): x for x in given}.values()) + sum(map(_bytes, written))
+
+
+def _bytes(x: Tensor) -> int:
+    """What there is in memory: not the same row again and again."""
+    return min(x.numel() * x.element_size(), x.untyped_storage().nbytes())
 
 
 def _flops(count: Any, given: list[Tensor], made: list[Tensor], func: Any) -> int:

@@ -22,7 +22,6 @@ from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.head_module import HeadModule
 from lmkit.training.triggers import AtEpoch
 
-NUM_WORDS = 10_000
 SILENT = ("window", "window with averaging")  # phases in which nothing may wait
 
 
@@ -32,7 +31,7 @@ class Rehearsed:
     def __init__(self, config: dict[str, Any], args: argparse.Namespace) -> None:
         self.device, self.bf16 = args.device, config["trainer"]["precision"] == "bf16-mixed"
         self.batch, self.length = args.batch, args.window
-        self.num_words = 200 if args.small else NUM_WORDS
+        self.num_words = 200 if args.small else args.words
         self.model: HeadModule = make_model(config, torch.zeros(self.num_words, dtype=torch.long))
         self.model.train()
         self.model.head.require_vocabulary()
@@ -41,10 +40,11 @@ class Rehearsed:
         self.optimizer = self.model.configure_optimizers()
         self.switch = AsgdSwitch(AtEpoch(1))
         self.clip = config["trainer"]["gradient_clip_val"]
+        tokens_TB = torch.zeros(self.length, self.batch, dtype=torch.long)
+        self.tokens_TB, self.targets_TB = tokens_TB, tokens_TB.clone()
 
     def window(self, index: int) -> Window:
-        tokens_TB = torch.zeros(self.length, self.batch, dtype=torch.long)
-        return Window(tokens_TB, tokens_TB.clone(), self.length, index, 1, False, 0.5)
+        return Window(self.tokens_TB, self.targets_TB, self.length, index, 1, False, 0.5)
 
     def start(self) -> None:
         self.model.bad_window = torch.full((), -1, device=self.device)
@@ -77,6 +77,9 @@ class Rehearsed:
         """What the logged window's row is made of."""
         metrics = self.model.window_metrics
         assert metrics is not None
+        rough = [k for k, v in metrics.items() if isinstance(v, torch.Tensor) and v.itemsize < 4]
+        if rough:
+            raise TypeError(f"logged in {metrics[rough[0]].dtype}: {', '.join(rough)}")
         row = {name: float(v) for name, v in metrics.items()}
         row["grad_norm"] = float(self.model.grad_norm)
         assert len(row) > 8

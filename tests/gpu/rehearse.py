@@ -68,7 +68,11 @@ def heads() -> dict[str, list[str]]:
                 found[f"{head}+{transform}"] = [f"head={head}", f"head/transform={transform}"]
     found["adversarial, softmaxes"] = ["head=adversarial", "head/mixture=softmaxes"]
     found["spectrum_control, softmaxes"] = ["head=spectrum_control", "head/mixture=softmaxes"]
-    found["decoder of rank 8, softmaxes"] = ["head.decoder_rank=8", "head/mixture=softmaxes"]
+    found["decoder of rank 8, softmaxes"] = [
+        "head.decoder_rank=8",
+        "head.tie_weights=false",
+        "head/mixture=softmaxes",
+    ]
     found["plain, softmaxes"] = ["head.loss=plain", "head/mixture=softmaxes"]
     return found
 
@@ -109,6 +113,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precisions", nargs="+", default=PRECISIONS, choices=PRECISIONS)
     parser.add_argument("--batch", type=int, default=20)
     parser.add_argument("--window", type=int, default=70)
+    parser.add_argument("--words", type=int, default=10_000)
     parser.add_argument("--small", action="store_true", help="small sizes, for a quick look")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--verbose", action="store_true", help="launches and waits of each phase")

@@ -217,7 +217,7 @@ def _read(path: Path) -> list[Pair]:
     except FileNotFoundError:
         raise UserError(
             f"{path} does not exist: benchmarks must be the folder of the word-similarity "
-            f"benchmarks; `lmkit download word_similarity --root FOLDER` fetches it"
+            f"benchmarks; `lmkit download word_similarity root=FOLDER` fetches it"
         ) from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}") from None

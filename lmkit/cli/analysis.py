@@ -18,7 +18,7 @@ from lmkit.analyses.measuring_pretrained import OPTIONS, PretrainedSource, measu
 from lmkit.cli.entry import create, entry_point, plain_config
 from lmkit.cli.finetune import published_config
 from lmkit.comparison.facts import published_of_runs
-from lmkit.errors.user_error import UserError, require_count
+from lmkit.errors.user_error import UserError, require_threads
 from lmkit.presentation.figures import save
 from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.folder import RunFolder
@@ -35,7 +35,7 @@ def run_analysis(name: str) -> None:
         options = plain_config(config)
         runs, data_root, threads = (options.pop(key) for key in ("run", "data_root", "threads"))
         if threads is not None:
-            require_count("threads", threads)
+            require_threads(threads)
         pretrained = {key: options.pop(key) for key in OPTIONS} if "hf" in options else {}
         has_models = pretrained.get("hf") is not None
         if pretrained:
@@ -53,7 +53,7 @@ def run_analysis(name: str) -> None:
         analysis.published_of_run = published_of_runs(selected.runs, published_config)
         folders = [each.folder for each in selected.runs]
         measured = measure_runs(analysis, folders, data_root=data_root, threads=threads)
-        show(analysis, Measured(measured.contents, selected.left_out | measured.left_out))
+        show(analysis, Measured(measured.contents, measured.left_out | selected.left_out))
         is_folder = isinstance(runs, str) and Path(runs).is_dir()
         of_all = Path(runs) if is_folder else folders[0].path.parent
         draw(analysis, measured, folders, of_all)

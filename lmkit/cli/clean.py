@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,9 +11,9 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from lmkit.cli.command_line import runs_and_options
 from lmkit.cli.interruption import ends_in_one_line
-from lmkit.errors.user_error import UserError, require_choice
+from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
+from lmkit.errors.user_error import UserError
 from lmkit.presentation.progress import progress_bar
 from lmkit.presentation.quantities import data_size
 from lmkit.presentation.tables import Column, absent, counted, plain_table, word
@@ -30,21 +29,33 @@ from lmkit.runs.sweep_folder import points_asked_for
 from lmkit.runs.tidy import locks_beside, tidy
 from lmkit.sweeps import tables
 
-EPILOG = """\
-options:
-  keep=best       removes last.ckpt, without which no larger budget goes on with the run (default)
-  keep=none       removes best.ckpt too, without which it is neither measured nor finetuned
-  keep=all        removes only temporary files and locks that killed processes left
-  dry_run=false   removes; without it, the command shows what would go
+COMMAND = Command(
+    "lmkit clean",
+    "RUNS",
+    """\
+Frees the disk space of checkpoints of finished runs. RUNS is a run, a folder of runs, a sweep, as
+lmkit report takes them.
 
 Everything that numbers are read from stays. So does a run that has not finished, that a process
 works on, that a sweep is to train further, or whose finetuning has not finished. Only the line that
-trained a run brings its checkpoints back.
-
+trained a run brings its checkpoints back.""",
+    {
+        "keep": Option(
+            "best",
+            "best: removes last.ckpt, without which no larger budget goes on with the run; none: "
+            "removes best.ckpt too, without which it is neither measured nor finetuned; all: "
+            "removes only temporary files and locks that killed processes left",
+            KEEPS,
+        ),
+        "dry_run": Option("true", "false: removes; true: shows what would go", TRUTH),
+        "runs_dir": RUNS_DIR,
+    },
+    """\
   lmkit clean runs                                  what keep=best would free
   lmkit clean gss_grid_penn keep=none dry_run=false
   lmkit clean "runs head:gss" keep=none             those with that head
-"""
+""",
+)
 SHOWN = 40  # runs that have a row each
 FURTHER = "a sweep asks for more epochs of it"
 IN_USE = "a process works on it"
@@ -61,23 +72,9 @@ class _Found(NamedTuple):
 
 def main() -> None:
     """Reads the command line; ends with status 1 when something could not be removed."""
-    parser = argparse.ArgumentParser(
-        prog="lmkit clean",
-        usage="lmkit clean RUNS [keep=best|none|all] [dry_run=false] [--runs-dir RUNS_DIR]",
-        description="Frees the disk space of checkpoints of finished runs.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "words", nargs="+", metavar="RUNS", help="a run, a folder of runs, a sweep; as lmkit report"
-    )
-    parser.add_argument("--runs-dir", default="runs", help="where sweeps are (runs)")
-    arguments = parser.parse_args()
     with ends_in_one_line("the same line again goes on"):
-        places, given = runs_and_options(arguments.words, {"keep": "best", "dry_run": "true"})
-        require_choice("keep", given["keep"], KEEPS)
-        require_choice("dry_run", given["dry_run"], ("true", "false"))
-        selected = select_runs("runs", places, arguments.runs_dir)
+        places, given = COMMAND.read(sys.argv[1:])
+        selected = select_runs("runs", places, given["runs_dir"])
         is_well = clean(selected, given["keep"], given["dry_run"] == "true", tables.console())
     if not is_well:
         sys.exit(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -128,35 +128,6 @@ def complete(names: Iterable[str], run: Callable[[str], None]) -> None:
     os.environ["COMP_LINE"] = rest
     os.environ["COMP_POINT"] = str(max(0, point - (len(line) - len(rest))))
     run(words[1])
-
-
-def runs_and_options(
-    words: Iterable[str], defaults: Mapping[str, str]
-) -> tuple[list[str], dict[str, str]]:
-    """What the words of a command without Hydra ask for: places of runs, and option=value.
-
-    A word without `=`, or that is a path, is a place, and so is what stands after `runs=`.
-
-    Args:
-        defaults: of each option.
-
-    Raises: UserError for an option that there is not, or when no place is given.
-    """
-    places, given = [], dict(defaults)
-    for word in words:
-        option, equals, value = word.partition("=")
-        if not equals or not option.isidentifier() or Path(word).exists():
-            places.append(word)
-        elif option in ("run", "runs"):
-            places.append(value)
-        elif option in given:
-            given[option] = value
-        else:
-            near = did_you_mean(option, list(given))
-            raise UserError(f"there is no option {option}{near}; --help lists them")
-    if not places:
-        raise UserError("RUNS is missing: a run, a folder of runs or a sweep; --help says more")
-    return places, given
 
 
 def first_sentence(file: Path) -> str:

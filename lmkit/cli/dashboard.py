@@ -6,12 +6,13 @@ parallel coordinates. Its runs are those that `lmkit sweep sync` has sent to W&B
 
 from __future__ import annotations
 
-import argparse
 import re
+import sys
 from pathlib import Path
 
 from lmkit import tracking
 from lmkit.cli.interruption import ends_in_one_line
+from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
 from lmkit.errors.user_error import UserError
 from lmkit.runs.sweep_folder import SweepFolder
 
@@ -28,7 +29,7 @@ def dashboard(sweep: SweepFolder, target: str | None, out: Path | None, online: 
     Raises: UserError.
     """
     if target is None and online:
-        raise UserError("--online needs to know where to: add ENTITY/PROJECT after the sweep")
+        raise UserError("online=true needs to know where to: add ENTITY/PROJECT after the sweep")
     if target is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", target):
         raise UserError(f"ENTITY/PROJECT must be two names with a / between, but is {target!r}")
     project = tracking.summary.project_of(sweep)
@@ -43,19 +44,23 @@ def dashboard(sweep: SweepFolder, target: str | None, out: Path | None, online: 
     print(f"file:      {path}")
 
 
+COMMAND = Command(
+    "lmkit dashboard",
+    "SWEEP [ENTITY/PROJECT]",
+    __doc__.strip(),
+    {
+        "out": Option("", "the file; empty: workspace.json in the sweep's folder", is_path=True),
+        "online": Option("false", "true: sends it to W&B too, to ENTITY/PROJECT", TRUTH),
+        "runs_dir": RUNS_DIR,
+    },
+    most=2,
+)
+
+
 def main() -> None:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        prog="lmkit dashboard",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("sweep", help="name of a sweep, or its folder")
-    parser.add_argument("target", nargs="?", metavar="ENTITY/PROJECT", help="where in W&B")
-    parser.add_argument("--runs-dir", default="runs", help="where runs are (runs)")
-    parser.add_argument("--out", type=Path, help="the file (workspace.json in the sweep's folder)")
-    parser.add_argument("--online", action="store_true", help="send it to W&B, too")
-    arguments = parser.parse_args()
     with ends_in_one_line():
-        sweep = SweepFolder.find(arguments.sweep, arguments.runs_dir)
-        dashboard(sweep, arguments.target, arguments.out, arguments.online)
+        (name, *target), given = COMMAND.read(sys.argv[1:])
+        sweep = SweepFolder.find(name, given["runs_dir"])
+        out = Path(given["out"]) if given["out"] else None
+        dashboard(sweep, target[0] if target else None, out, given["online"] == "true")

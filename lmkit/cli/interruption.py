@@ -12,7 +12,7 @@ from typing import NoReturn
 from lmkit.errors.user_error import UserError, end_with
 from lmkit.runs.stop_signals import INTERRUPTED, StopRequested, forget_closed_pipes
 
-AGAIN = "the same command again goes on from the last checkpoint"
+AGAIN = "the same command again goes on from what was saved"
 BROKEN_PIPE_STATUS = 1  # exit status where nobody reads the output any more, as rich has it
 
 

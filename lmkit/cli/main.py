@@ -11,16 +11,21 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, suppress
+from io import StringIO
 from pathlib import Path
 
 from lmkit.cli.command_line import complete, config_folders, first_sentence
 from lmkit.cli.interruption import end, quiet_when_unread
+from lmkit.cli.words import folders, word_begun
 from lmkit.errors.user_error import did_you_mean
 from lmkit.runs.stop_signals import StopRequested, stopping_in_order
 
 FOLDER = Path(__file__).parent
 ANALYSES = FOLDER.parent / "conf" / "analyses"
 NOT_COMMANDS = ("main", "check_points", "count_flops")  # programs of their own
+# options of commands with Hydra whose values are folders
+PATHS = ("run", "runs", "a", "b", "out", "runs_dir", "data.root", "data_root", "hf")
 USAGE = """\
 lmkit trains language models with interchangeable output heads, and measures the spectrum of log P.
 
@@ -47,7 +52,7 @@ def _main() -> None:
     if arguments[:1] == ["-sc"]:
         if not os.environ.get("COMP_LINE"):  # -sc install=bash prints the shell's function
             return _run("train", arguments)
-        return complete(_commands(), lambda name: _run(name, arguments))
+        return complete(_commands(), lambda name: _complete(name, arguments))
     commands = _commands()
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE + _listed(commands))
@@ -59,6 +64,17 @@ def _main() -> None:
             f"lmkit --help lists them"
         )
     _run(name, arguments[1:])
+
+
+def _complete(name: str, arguments: Sequence[str]) -> None:
+    """Prints what may follow, and nothing else: it would stand on the shell's prompt."""
+    option, equals, value = word_begun().partition("=")
+    if equals and option in PATHS:
+        print("\n".join(f"{option}={folder}" for folder in folders(value)))
+        return
+    # a line that is only begun may be wrong in any way
+    with redirect_stderr(StringIO()), suppress(Exception, SystemExit):
+        _run(name, arguments)
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:

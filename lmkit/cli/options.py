@@ -24,6 +24,7 @@ class SweepOptions:
     sample: Optional[int] = None  # noqa: UP045
     sample_seed: int = 1
     retries: int = 2
+    add: bool = False
     axes: List[str] = field(default_factory=list)  # noqa: UP006
 
 

@@ -2,45 +2,45 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import sys
 from pathlib import Path
 
-from lmkit.cli.command_line import runs_and_options
 from lmkit.cli.interruption import ends_in_one_line
+from lmkit.cli.words import RUNS_DIR, Command, Option
 from lmkit.presentation.tables import counted
 from lmkit.runs.atomic import replace_text
-from lmkit.runs.rows import changed_since, rows
+from lmkit.runs.rows import changed_since, chosen, rows
 from lmkit.runs.selection import select_runs
 
-EPILOG = """\
-lmkit results runs out=all.csv     every run in the folder runs
-lmkit results "runs head:gss"      those with that head, on the terminal
-"""
+COMMAND = Command(
+    "lmkit results",
+    "RUNS",
+    "One row a finished run: what decides it, and what came out. RUNS is as lmkit report takes it.",
+    {
+        "columns": Option("", "such as run,seed,test_ppl,optimizer.*; empty: all"),
+        "out": Option("", "a file of CSV; empty: the terminal"),
+        "runs_dir": RUNS_DIR,
+    },
+    """\
+  lmkit results runs out=all.csv     every run in the folder runs
+  lmkit results "runs head:gss"      those with that head, on the terminal
+  lmkit results runs columns=run,seed,test_ppl
+""",
+)
 
 
 def main() -> None:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        prog="lmkit results",
-        description="One row a finished run: what decides it, and what came out.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("runs", nargs="+", metavar="RUNS", help="runs, as lmkit report takes them")
-    parser.add_argument("--runs-dir", default="runs", help="where sweeps are (runs)")
-    parser.add_argument("--out", help="the file; also written out=FILE")
-    arguments = parser.parse_args()
     with ends_in_one_line():
-        places, given = runs_and_options(arguments.runs, {"out": arguments.out or ""})
-        _write(places, arguments.runs_dir, given["out"])
+        places, given = COMMAND.read(sys.argv[1:])
+        _write(places, given)
 
 
-def _write(places: list[str], runs_dir: str, out: str) -> None:
-    selected = select_runs("runs", places, runs_dir)
-    every = rows(selected.runs)
+def _write(places: list[str], given: dict[str, str]) -> None:
+    selected, out = select_runs("runs", places, given["runs_dir"]), given["out"]
+    every = chosen(rows(selected.runs), given["columns"].split(",") if given["columns"] else None)
     text = io.StringIO()
     writer = csv.DictWriter(text, list(every[0]), lineterminator="\n")
     writer.writeheader()

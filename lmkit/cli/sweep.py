@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
+from fnmatch import fnmatchcase
 
 from rich.console import Console
 
 from lmkit import tracking
+from lmkit.cli.command_line import run_named
 from lmkit.cli.interruption import ends_in_one_line
-from lmkit.runs.sweep_folder import SweepFolder
+from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
+from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.presentation.tables import counted
+from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps import tables
 from lmkit.sweeps.bars import bars
 from lmkit.sweeps.processes import run_points
+from lmkit.sweeps.scancel import JOBS, cancel, job_name
 from lmkit.sweeps.status import estimate, space, standings
 
 
@@ -40,8 +45,8 @@ def _show_earlier(sweep: SweepFolder, console: Console) -> None:
     if earlier:
         tables.show_standings(console, f"{name}: no longer asked for", earlier)
         console.print(
-            f"no longer asked for: {tables.summary(earlier)}; lmkit sweep forget {name} takes "
-            f"them out of the sweep",
+            f"no longer asked for: {tables.summary(earlier)}; lmkit sweep forget {name} "
+            f"dry_run=false takes them out of the sweep",
             highlight=False,
             soft_wrap=True,
         )
@@ -64,45 +69,110 @@ def sync(sweep: SweepFolder, console: Console, online: bool) -> bool:
     return tracking.sync.sync(sweep, online, console)
 
 
-def forget(sweep: SweepFolder, console: Console) -> bool:
-    """Takes out of the sweep what its last line did not ask for. Returns: True."""
-    gone = sweep.forget()
+def forget(sweep: SweepFolder, console: Console, pattern: str, dry_run: bool) -> bool:
+    """Takes points out of the sweep, or shows which. Returns: True.
+
+    Args:
+        pattern: of labels or names of runs; empty: the points that the last line did not ask for.
+
+    Raises: UserError when no point matches.
+    """
+    gone = _matching(sweep, pattern) if pattern else sweep.manifest.earlier
+    left = len(sweep.manifest.all_points) - len(gone)
+    what = "would be forgotten" if dry_run else "forgotten"
+    if not dry_run:
+        sweep.forget([point.run for point in gone])
     for point in gone:
-        console.print(f"forgotten: {point.label}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{what}: {point.label}", markup=False, highlight=False, soft_wrap=True)
+    line = f"{counted(len(gone), 'point')} {what}, {left:,} left; no run is removed"
+    console.print(f"{line}; dry_run=false forgets" if dry_run and gone else line, highlight=False)
+    return True
+
+
+def _matching(sweep: SweepFolder, pattern: str) -> list[Point]:
+    every = sweep.manifest.all_points
+    found = [p for p in every if fnmatchcase(p.label, pattern) or fnmatchcase(p.run, pattern)]
+    if not found:
+        labels = [point.label for point in every]
+        near = did_you_mean(pattern, [*labels, *(point.run for point in every)])
+        raise UserError(
+            f"points={pattern} matches no point of {sweep.manifest.name}{near}; "
+            f"lmkit sweep status {sweep.manifest.name} all=true shows them"
+        )
+    return found
+
+
+def stop(sweep: SweepFolder, console: Console) -> bool:
+    """Has the sweep's launchers, workers and jobs save and end. Returns: True."""
+    running = [each for each in standings(sweep) if each.state == "running"]
+    sweep.ask_to_stop()
+    if (sweep.path / JOBS).is_dir():
+        cancel(job_name(sweep))
     console.print(
-        f"{len(gone):,} points forgotten, {len(sweep.manifest.points):,} left; no run is removed",
+        f"{counted(len(running), 'run')} of {sweep.manifest.name} under way: whatever trains them "
+        f"here or on other nodes saves and ends; the same line resumes them",
         highlight=False,
+        soft_wrap=True,
     )
     return True
 
 
+def _command(name: str, meaning: str, **options: Option) -> Command:
+    return Command(
+        f"lmkit sweep {name}",
+        "SWEEP",
+        f"{meaning}. SWEEP is the name of a sweep, or its folder.",
+        options | {"runs_dir": RUNS_DIR},
+        most=1,
+    )
+
+
+COMMANDS = {
+    "status": _command(
+        "status",
+        "Shows which points are done, running, failed, unfinished or new",
+        all=Option("false", "true: a row for every point, of a long sweep too", TRUTH),
+    ),
+    "work": _command("work", "Trains points one by one until none is left, beside other workers"),
+    "stop": _command("stop", "Has what trains points, here or on other nodes, save and end"),
+    "sync": _command(
+        "sync",
+        "Rebuilds the sweep's W&B runs from its run folders",
+        online=Option("false", "true: uploads them, too", TRUTH),
+    ),
+    "forget": _command(
+        "forget",
+        "Takes points out of the sweep; their runs stay",
+        points=Option("", "a pattern of points or runs; empty: what the last line did not ask for"),
+        dry_run=Option("true", "false: forgets; true: shows which", TRUTH),
+    ),
+}
+USAGE = "usage: lmkit sweep COMMAND SWEEP [option=value ...]; --help after COMMAND says more\n"
+
+
 def main() -> None:
     """Reads the command line; ends with status 1 when a point has failed."""
-    parser = argparse.ArgumentParser(prog="lmkit sweep", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, meaning in (
-        ("status", "show which points are done, running, failed, unfinished or new"),
-        ("work", "train points one by one until none is left, beside other workers"),
-        ("sync", "rebuild the sweep's W&B runs from its run folders"),
-        ("forget", "take out of the sweep what its last line did not ask for; the runs stay"),
-    ):
-        command = commands.add_parser(name, help=meaning, description=meaning)
-        command.add_argument("sweep", help="name of a sweep, or its folder")
-        command.add_argument("--runs-dir", default="runs", help="where runs are (runs)")
-        if name == "status":
-            command.add_argument("--all", action="store_true", help="a row for every point")
-        if name == "sync":
-            command.add_argument("--online", action="store_true", help="upload them, too")
-    arguments = parser.parse_args()
+    run_named("command of lmkit sweep", COMMANDS, _run, _list)
+
+
+def _list() -> None:
+    lines = (f"  {name:7} {each.description.split('.')[0]}" for name, each in COMMANDS.items())
+    print("\n".join([USAGE, *lines]))
+
+
+def _run(name: str) -> None:
     console = tables.console()
     with ends_in_one_line("the same line again goes on"):
-        sweep = SweepFolder.find(arguments.sweep, arguments.runs_dir)
-        if arguments.command == "status":
-            is_well = status(sweep, console, arguments.all)
-        elif arguments.command == "sync":
-            is_well = sync(sweep, console, arguments.online)
-        elif arguments.command == "forget":
-            is_well = forget(sweep, console)
+        (place,), given = COMMANDS[name].read(sys.argv[1:])
+        sweep = SweepFolder.find(place, given["runs_dir"])
+        if name == "status":
+            is_well = status(sweep, console, given["all"] == "true")
+        elif name == "sync":
+            is_well = sync(sweep, console, given["online"] == "true")
+        elif name == "forget":
+            is_well = forget(sweep, console, given["points"], given["dry_run"] == "true")
+        elif name == "stop":
+            is_well = stop(sweep, console)
         else:
             is_well = work(sweep, console)
     if not is_well:

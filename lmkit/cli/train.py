@@ -28,6 +28,12 @@ def main(config: DictConfig) -> float:
         raise UserError(
             f"{GROUP}/{sweep}.yaml is no sweep: add hydra.mode: MULTIRUN to it, or --multirun here"
         )
+    if config.dry_run and hydra.mode == RunMode.MULTIRUN:
+        chosen = hydra.runtime.choices["hydra/sweeper"]
+        raise UserError(
+            f"dry_run=true does not go with hydra/sweeper={chosen}, which chooses points as it "
+            f"goes; lmkit's own sweeper knows them beforehand"
+        )
     if config.dry_run:
         raise UserError(
             "dry_run=true is for sweeps: say multirun_sweeps=NAME or --multirun; "

@@ -58,7 +58,7 @@ def download(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--root {root}: {folder} cannot be made: {error.strerror}") from None
+        raise UserError(f"root={root}: {folder} cannot be made: {error.strerror}") from None
     for source in missing:
         _download_source(source, folder, progress)
     return folder
@@ -74,7 +74,7 @@ def _is_there(path: Path, wanted: Wanted) -> bool:
     if sha256 != wanted.sha256:
         raise UserError(
             f"{path} is there already and is not the published file (its SHA-256 is {sha256}, not "
-            f"{wanted.sha256}); move it away, or choose another --root"
+            f"{wanted.sha256}); move it away, or choose another root"
         )
     return True
 

@@ -68,4 +68,4 @@ class SplitFiles:
     def _download_hint(self) -> str:
         if self.folder not in DOWNLOADABLE:
             return ""
-        return f"; `lmkit download {self.folder} --root FOLDER` fetches it"
+        return f"; `lmkit download {self.folder} root=FOLDER` fetches it"

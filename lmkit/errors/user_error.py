@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+MOST_THREADS = 1024  # libraries fail in ways of their own where a process can start no more
+
 
 class UserError(Exception):
     """A mistake that the user can correct. Commands print it as one line, without a traceback."""
@@ -47,6 +49,13 @@ def require_count(option: str, value: object, minimum: int = 1) -> None:
     """Raises UserError unless `value` is a whole number of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise UserError(f"{option} must be a whole number of at least {minimum}, but is {value!r}")
+
+
+def require_threads(value: object) -> None:
+    """Raises UserError unless `value` is a number of CPU threads that a process can start."""
+    require_count("threads", value)
+    if isinstance(value, int) and value > MOST_THREADS:
+        raise UserError(f"threads must be at most {MOST_THREADS}, but is {value}")
 
 
 def require_finite(what: str, values: Iterable[float]) -> None:

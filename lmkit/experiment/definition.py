@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from lmkit.data.corpus import Corpus
-from lmkit.errors.user_error import UserError, require_choice, require_count, require_folder
+from lmkit.errors.user_error import (
+    UserError,
+    require_choice,
+    require_count,
+    require_folder,
+    require_threads,
+)
 from lmkit.experiment.make import make
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity, identity
@@ -43,7 +49,7 @@ def define(config: dict[str, Any], has_gpu: bool | None = None) -> RunDefinition
         has_gpu: whether a GPU is there where the run is to be trained; None: it is trained here.
     """
     require_folder("runs_dir", config["runs_dir"])
-    require_count("threads", config["threads"])
+    require_threads(config["threads"])
     require_count("seed", config["seed"], 0)
     if config["seed"] > MAX_SEED:
         raise UserError(f"seed must be at most {MAX_SEED}, but is {config['seed']}")

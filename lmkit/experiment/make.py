@@ -15,7 +15,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from lmkit.errors.misfit import misfit
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, did_you_mean
 
 Section = Mapping[str, Any]
 
@@ -77,10 +77,13 @@ def factory_of(section: object, option: str) -> partial[Any]:
 
 
 def _refusals() -> tuple[type[Exception], ...]:
-    """What a class raises that does not take its options; Lightning's own once it is imported."""
+    """What a class raises that does not take its options, or lacks a package.
+
+    Lightning's own counts once it is imported.
+    """
     lightning = sys.modules.get("lightning_fabric.utilities.exceptions")
     theirs = () if lightning is None else (lightning.MisconfigurationException,)
-    return (TypeError, ValueError, *theirs)
+    return (TypeError, ValueError, ImportError, *theirs)
 
 
 def _in_one_line(error: InstantiationException, option: str) -> UserError:
@@ -96,6 +99,11 @@ def _in_one_line(error: InstantiationException, option: str) -> UserError:
     reason = " ".join(str(cause).split("full_key:")[0].split())
     target = re.search(r"Error locating target '([^']+)'", text)
     if target:
+        module, _, name = target[1].rpartition(".")
+        imported = sys.modules.get(module)  # Hydra has just tried
+        if imported is not None:
+            near = did_you_mean(name, dir(imported), f"{module}.")
+            return UserError(f"{where}._target_={target[1]}: {module} has no {name}{near}")
         return UserError(
             f"{where}._target_={target[1]} cannot be imported: {reason}; it must be module.Class, "
             f"with the module's folder on PYTHONPATH"

@@ -39,6 +39,16 @@ from lmkit.training.schedule import Schedule
 from lmkit.training.trainer import Trainer, check_options
 from lmkit.training.triggers import Trigger
 
+LIGHTNINGS = ("pytorch_lightning.", "lightning.")
+# its callbacks that would change what a step or an average is
+NOT_TAKEN = {
+    "GradientAccumulationScheduler": "every window is a step",
+    "StochasticWeightAveraging": "the trigger averages the weights",
+    "WeightAveraging": "the trigger averages the weights",
+    "BatchSizeFinder": "windows.batch_size is part of what a run is",
+    "LearningRateFinder": "optimizer.lr is part of what a run is; try values with --multirun",
+}
+
 
 def require_fit(config: Section, source: Corpus) -> None:
     """Raises: UserError where data, windows, module and trunk are not made for each other."""
@@ -111,6 +121,10 @@ def make_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
         if section is None:
             continue
         callback = make(section, f"callbacks.{name}", pl.Callback)
+        for kind in type(callback).__mro__:
+            if kind.__name__ in NOT_TAKEN and kind.__module__.startswith(LIGHTNINGS):
+                reason = NOT_TAKEN[kind.__name__]
+                raise UserError(f"callbacks.{name}={kind.__name__} cannot be set: {reason}")
         if isinstance(callback, RunCallback):
             callback.check(module)
         callbacks.append(callback)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from lmkit.errors.user_error import UserError
+
 FINETUNE = "_finetune"  # ends the name of the run that `lmkit finetune` makes of another
 UNPLACED = 1000  # behind all kinds that have a place
 
@@ -65,12 +67,19 @@ def name_with_head(name: str, overrides: Sequence[str]) -> str:
     Args:
         name: of the experiment; it says the experiment's own head already.
         overrides: of the command line; one that sets the name leaves it as it is.
+
+    Raises: UserError for a list in place of one choice.
     """
     chosen: dict[str, str] = {}
     for override in overrides:
         option, _, value = override.lstrip("+").partition("=")
         if option == "name":
             return name
+        if option in _PARTS and value.startswith("["):
+            raise UserError(
+                f"{override} names several of which a head has one; to train each of them: "
+                f"--multirun {option}={value.strip('[]')}"
+            )
         if option in _PARTS:
             chosen[option] = value.replace("/", "_")  # of a file in a folder of its own
         elif (

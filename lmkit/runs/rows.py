@@ -1,32 +1,79 @@
-"""Finished runs as rows: what decides each, what came out, and whether its code is today's."""
+"""Runs as rows: what decides each, what came out, and whether its code is today's."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 
+from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.runs.code import code_sha256
-from lmkit.runs.finished import FinishedRun
+from lmkit.runs.finished import FinishedRun, read_finished
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.lock import look_at
+from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.selection import select_runs
 
 Value = str | int | float | bool | None
 
 
-def results(runs: str | list[str], runs_dir: str = "runs") -> list[dict[str, Value]]:
+def results(
+    runs: str | list[str], runs_dir: str = "runs", columns: Sequence[str] | None = None
+) -> list[dict[str, Value]]:
     """One row a finished run; `pandas.DataFrame(lmkit.results("runs"))` is a table.
 
     Args:
         runs: as commands take them: a folder of runs, a run, a sweep, a pattern, with filters.
         runs_dir: the folder in whose `sweeps` a sweep's name is looked up.
+        columns: names or patterns such as `optimizer.*`, in the order that is wanted; None: all.
 
-    Raises: UserError when no finished run is meant.
+    Raises: UserError when no finished run is meant, or a column is none of theirs.
     """
-    return rows(select_runs("runs", runs, runs_dir).runs)
+    return chosen(rows(select_runs("runs", runs, runs_dir).runs), columns)
+
+
+def chosen(
+    every: list[dict[str, Value]], columns: Sequence[str] | None
+) -> list[dict[str, Value]]:
+    """The rows with the columns of `results`. Raises: UserError for a column that none has."""
+    if columns is None or not every:
+        return every
+    there = list(every[0])
+    names: dict[str, None] = {}  # in order
+    for column in columns:
+        matching = [name for name in there if fnmatchcase(name, column)]
+        if not matching:
+            near = did_you_mean(column, there)
+            raise UserError(f"columns: no run has {column!r}{near}; lmkit results shows all")
+        names |= dict.fromkeys(matching)
+    return [{name: row[name] for name in names} for row in every]
+
+
+def standing(folders: Sequence[RunFolder]) -> tuple[list[dict[str, Value]], dict[str, str]]:
+    """One row a run, finished or not, with its `state`; and why damaged ones have none.
+
+    An unfinished run has the latest epoch and valid perplexity of its metrics.
+    """
+    every, left_out = [], {}
+    for folder in folders:
+        try:
+            row = _row(read_finished(folder)) if folder.result.exists() else _under_way(folder)
+        except UserError as error:
+            left_out[folder.path.name] = str(error)
+            continue
+        lock = look_at(folder.lock)
+        state = "running" if lock is not None and lock.gone is None else folder.state()
+        begin: dict[str, Value] = {"run": folder.path.name, "state": state}
+        every.append(begin | row)
+    return _filled(every), left_out
 
 
 def rows(runs: list[FinishedRun]) -> list[dict[str, Value]]:
     """The same columns in every row: None where a run has no such value."""
-    every = [_row(run) for run in runs]
+    return _filled([_row(run) for run in runs])
+
+
+def _filled(every: list[dict[str, Value]]) -> list[dict[str, Value]]:
     columns = list(dict.fromkeys(column for row in every for column in row))
     return [{column: row.get(column) for column in columns} for row in every]
 
@@ -43,6 +90,22 @@ def changed_since(runs: list[FinishedRun]) -> str:
     if not count:
         return ""
     return f"{count:,} of {len(runs):,} runs come from code that has changed since"
+
+
+def _under_way(folder: RunFolder) -> dict[str, Value]:
+    """What is known of an unfinished run. Raises: UserError when it is damaged."""
+    names, latest = folder.read_names(), MetricsFile(folder.metrics).latest()
+    row: dict[str, Value] = {
+        "folder": str(folder.path),
+        "experiment": folder.path.name.rpartition("-")[0],
+        "head_name": names.head,
+        "trunk_name": names.trunk,
+        "corpus_name": names.corpus,
+        "epochs": int(latest["epoch"]) if "epoch" in latest else None,
+        "valid_ppl": latest.get("valid/ppl"),
+        "cost.seconds_per_epoch": latest.get("seconds_per_epoch"),
+    }
+    return row | dict(_leaves(folder.read_identity().settings, ""))
 
 
 def _row(run: FinishedRun) -> dict[str, Value]:

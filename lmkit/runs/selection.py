@@ -14,6 +14,7 @@ Filters may follow it, with a space before each. A run must pass all of them:
     "runs head:gss"                      the head, by its family or by its name in tables
     "runs name:penn_*"                   the experiment's name, or a pattern of it
     "runs head.transform.c:-1.5 seed:1"  any option of the runs' configuration
+    "runs state:unfinished"              how far the run is, where unfinished ones count
 
 A YAML list means the runs of all its entries, each with filters of its own:
 
@@ -75,6 +76,36 @@ def select_runs(
     Raises: UserError when an entry names no run, or no run that it names has finished. Where
         pretrained models count, one of them is enough.
     """
+    folders, models, left_out = _meant(option, value, runs_dir, with_models=with_models)
+    runs = []
+    for folder in folders.values():
+        try:
+            runs.append(read_finished(folder))
+        except UserError as error:
+            left_out[folder.path.name] = _reason(error, folder)
+    if not runs and not models:
+        ((name, reason), *others) = left_out.items()
+        more = f" (and {len(others)} more)" if others else ""
+        raise UserError(f"{option}={value} means no finished run: {name}: {reason}{more}")
+    by_name = sorted(models.values(), key=lambda folder: folder.path.name)
+    return Selection(sorted(runs, key=lambda run: run.name), left_out, by_name)
+
+
+def select_folders(
+    option: str, value: object, runs_dir: str = "runs"
+) -> tuple[list[RunFolder], dict[str, str]]:
+    """The runs that `value` means, finished or not, by their names; why others are left out.
+
+    Raises: UserError when an entry names no run.
+    """
+    folders, _, left_out = _meant(option, value, runs_dir, with_models=False)
+    return sorted(folders.values(), key=lambda folder: folder.path.name), left_out
+
+
+def _meant(
+    option: str, value: object, runs_dir: str, *, with_models: bool
+) -> tuple[dict[Path, RunFolder], dict[Path, RunFolder], dict[str, str]]:
+    """Runs in whatever state and pretrained models, and why others are left out."""
     require_text("runs_dir", runs_dir)
     folders: dict[Path, RunFolder] = {}
     models: dict[Path, RunFolder] = {}
@@ -94,18 +125,7 @@ def select_runs(
             )
         folders |= {folder.path.resolve(): folder for folder in passing}
         left_out |= damaged
-    runs = []
-    for folder in folders.values():
-        try:
-            runs.append(read_finished(folder))
-        except UserError as error:
-            left_out[folder.path.name] = _reason(error, folder)
-    if not runs and not models:
-        ((name, reason), *others) = left_out.items()
-        more = f" (and {len(others)} more)" if others else ""
-        raise UserError(f"{option}={value} means no finished run: {name}: {reason}{more}")
-    by_name = sorted(models.values(), key=lambda folder: folder.path.name)
-    return Selection(sorted(runs, key=lambda run: run.name), left_out, by_name)
+    return folders, models, left_out
 
 
 def _parsed(option: str, text: str) -> tuple[str, dict[str, str]]:
@@ -202,6 +222,8 @@ def _written(value: object) -> str:
 
 
 def _value(folder: RunFolder, name: str) -> object:
+    if name == "state":
+        return folder.state()
     return folder.read_names().family if name == "head" else _option(folder.read_config(), name)
 
 

@@ -4,6 +4,7 @@
     manifest.json              the points, each with its overrides; a checksum is verified
     logs/<run>.log             what the run's process printed, one attempt after another
     failures/<run>.json        the last failure of a point that has not finished since
+    stop                       written anew whenever the sweep is to be stopped
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from lmkit.runs.sweep_axes import labels
 SCHEMA_VERSION = 3  # of manifest.json
 _FAILURE_VERSION = 1  # of a file in failures/
 MANIFEST = "manifest.json"
+STOP = "stop"
 _WAIT_S = 30.0  # for another process that writes the manifest
 
 
@@ -124,7 +126,7 @@ class SweepFolder:
         names = "there are " + ", ".join(there) if there else "there are none"
         raise UserError(
             f"{name_or_folder} is no sweep in {sweeps} and no sweep's folder{near}; {names}; "
-            f"--runs-dir says where the runs are"
+            f"runs_dir=FOLDER says where the runs are"
         )
 
     def save(self) -> None:
@@ -143,19 +145,50 @@ class SweepFolder:
             self.manifest = self._with_earlier()
             self._write(lock)
 
-    def forget(self) -> list[Point]:
-        """Takes the earlier points out of the manifest, and returns them; their runs stay.
+    def forget(self, runs: Collection[str]) -> None:
+        """Takes the points with these runs out of the manifest; the runs stay.
 
         Raises: UserError when the manifest cannot be written.
         """
         with self._only_writer() as lock:
-            self.manifest = _read(self.path / MANIFEST)
-            gone = self.manifest.earlier
-            self.manifest = replace(self.manifest, earlier=[])
+            before = self.manifest = _read(self.path / MANIFEST)
+            points, earlier = (
+                [point for point in each if point.run not in runs]
+                for each in (before.points, before.earlier)
+            )
+            self.manifest = replace(before, points=points, earlier=earlier)
             self._write(lock)
-        for point in gone:
-            self.forget_failure(point)
-        return gone
+        for point in before.all_points:
+            if point.run in runs:
+                self.forget_failure(point)
+
+    def no_longer_asked_for(self) -> list[Point]:
+        """Points that the line before asked for, and that `save` makes earlier ones."""
+        try:
+            before = _read(self.path / MANIFEST).points
+        except UserError:
+            return []
+        asked = {point.run for point in self.manifest.points}
+        return [point for point in before if point.run not in asked]
+
+    def add_before(self) -> None:
+        """Asks for the points of the line before, too."""
+        points = [*self.manifest.points, *self.no_longer_asked_for()]
+        self.manifest = replace(self.manifest, points=_relabelled(points))
+
+    def ask_to_stop(self) -> None:
+        """Has the launchers and workers that work on the sweep now leave, on whichever node.
+
+        Raises: UserError when it cannot be written.
+        """
+        replace_text(self.path / STOP, "")
+
+    def asked_to_stop_at(self) -> int | None:
+        """When that was asked last, in ns of the file server's clock; None where it never was."""
+        try:
+            return (self.path / STOP).stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
 
     @contextmanager
     def _only_writer(self) -> Iterator[RunLock]:
@@ -187,14 +220,9 @@ class SweepFolder:
         earlier = [point for point in before if point.run not in asked]
         if not earlier:
             return self.manifest
-        # what tells the points of one line apart may not tell them from another's
-        every = [*self.manifest.points, *earlier]
-        lines = [[o for o in point.overrides if not o.startswith("sweep.")] for point in every]
-        relabelled = [
-            replace(point, label=label) for point, label in zip(every, labels(lines), strict=True)
-        ]
+        every = _relabelled([*self.manifest.points, *earlier])
         num_asked = len(self.manifest.points)
-        return replace(self.manifest, points=relabelled[:num_asked], earlier=relabelled[num_asked:])
+        return replace(self.manifest, points=every[:num_asked], earlier=every[num_asked:])
 
     def _write(self, lock: RunLock) -> None:
         content = {"schema_version": SCHEMA_VERSION} | asdict(self.manifest)
@@ -230,6 +258,12 @@ class SweepFolder:
 
     def _failure(self, point: Point) -> Path:
         return self.path / "failures" / f"{point.run}.json"
+
+
+def _relabelled(points: Sequence[Point]) -> list[Point]:
+    """What tells the points of one line apart may not tell them from another's."""
+    lines = [[o for o in point.overrides if not o.startswith("sweep.")] for point in points]
+    return [replace(p, label=label) for p, label in zip(points, labels(lines), strict=True)]
 
 
 def sweeps_by_run(runs_dir: Path) -> dict[str, list[str]]:

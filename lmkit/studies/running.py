@@ -13,7 +13,7 @@ from hydra.utils import get_object
 from rich.console import Console
 from rich.markup import escape
 
-from lmkit.errors.user_error import require_count, require_folder
+from lmkit.errors.user_error import require_count, require_folder, require_threads
 from lmkit.presentation.figures import save, save_pdf
 from lmkit.presentation.style import house_style
 from lmkit.runs.atomic import remove_leftovers, replace_atomically
@@ -56,7 +56,7 @@ class StudyRun:
         seed: int,
         threads: int,
     ) -> None:
-        require_count("threads", threads)
+        require_threads(threads)
         require_count("seed", seed, 0)
         require_folder("runs_dir", runs_dir)
         self.study, self.name, self.seed, self.threads = study, name, seed, threads

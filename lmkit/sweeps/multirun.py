@@ -54,6 +54,8 @@ def train_all(request: Request, reader: ConfigReader) -> bool:
     if not config.dry_run:
         launcher.require()
     sweep = _checked(request, reader, launcher.has_gpu, console)
+    if config.sweep.add:
+        sweep.add_before()
     standing = standings(sweep)
     if config.dry_run:
         tables.show_standings(console, sweep.manifest.name, standing)
@@ -62,7 +64,15 @@ def train_all(request: Request, reader: ConfigReader) -> bool:
     if config.dry_run:
         console.print(tables.space_line(sweep.manifest.name, space(sweep, standing)))
         return True
+    gone = sweep.no_longer_asked_for()
     sweep.save()
+    if gone:
+        console.print(
+            f"{counted(len(gone), 'point')} of the line before will not be trained any more; "
+            f"sweep.add=true keeps them beside the new ones",
+            highlight=False,
+            soft_wrap=True,
+        )
     console.print(f"lmkit sweep status {sweep.path}", soft_wrap=True)
     left = [each.point for each in standing if each.state != "done"]
     done = [each.point for each in standing if each.state == "done"]
@@ -242,6 +252,11 @@ def _refuse_options_outside_axes(request: Request, common: Sequence[str]) -> Non
         for choice in ([], [f"{GROUP}={name}"])
     )
     where = f"{GROUP}/{name}.yaml"
+    if not request.params and not request.parts:
+        raise UserError(
+            f"{where} names no points: give it hydra.sweeper.params, options with their values "
+            f'such as seed: "1,2,3"'
+        )
     choices = without.hydra.runtime.choices
     for group, choice in with_file.hydra.runtime.choices.items():
         if not group.startswith("hydra/") and group != GROUP and choice != choices.get(group):

@@ -47,13 +47,18 @@ def run_points(
 
     A point that failed or was killed is tried again `sweep.retries` times, from its checkpoint.
 
-    Raises: StopRequested when a signal asks for it and the runs have saved and ended.
+    Raises: StopRequested when a signal or `lmkit sweep stop` asks for it and the runs have saved and
+        ended.
     """
+    before = sweep.asked_to_stop_at()
     with StopSignals() as signals, _Processes(sweep, points, slots, say) as processes:
         while processes.backlog.waiting or processes.running:
             if signals.requested:
                 say("its runs save and end; Ctrl-C again ends them at once")
                 raise StopRequested(signals.requested)
+            if sweep.asked_to_stop_at() != before:
+                say("lmkit sweep stop: its runs save and end")
+                raise StopRequested(signal.SIGTERM, "stopped by lmkit sweep stop")
             processes.start()
             processes.collect()
             time.sleep(POLL_S)

@@ -8,6 +8,7 @@ from lmkit.errors.user_error import require_count, require_list, require_positiv
 from lmkit.runs.stop_signals import StopRequested
 from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps.launcher import Launcher, Outcome, Say
+from lmkit.sweeps.scancel import JOBS, job_name
 from lmkit.sweeps.slurm_gather import Jobs
 from lmkit.sweeps.slurm_queue import Queue, executor_in, max_array_size, require_answer
 
@@ -82,8 +83,8 @@ class Slurm(Launcher):
         require_answer()
 
     def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
-        executor = executor_in(sweep.path / "jobs", self._max_requeues)
-        name = f"lmkit-{sweep.manifest.name}"
+        executor = executor_in(sweep.path / JOBS, self._max_requeues)
+        name = job_name(sweep)
         executor.update_parameters(name=name, **self._parameters)
         environment = {} if self.has_gpu else {"CUDA_VISIBLE_DEVICES": ""}
         jobs = Jobs(
@@ -97,5 +98,5 @@ class Slurm(Launcher):
         try:
             return jobs.gather()
         except (KeyboardInterrupt, StopRequested):
-            say(f"the jobs go on; to end them: scancel --name={name}")
+            say(f"the jobs go on; to end them: lmkit sweep stop {sweep.manifest.name}")
             raise

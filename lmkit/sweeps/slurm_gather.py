@@ -7,6 +7,7 @@ finds those still queued or running.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -73,13 +74,17 @@ class Jobs:
     def gather(self) -> list[Outcome]:
         """Returns when all points have finished or failed.
 
-        Raises: StopRequested when a signal asks for it; the jobs go on.
+        Raises: StopRequested when a signal asks for it, and the jobs go on; or `lmkit sweep stop`,
+            which ends them.
         """
+        before = self.sweep.asked_to_stop_at()
         with StopSignals() as signals:
             self.adopt()
             while self.backlog.waiting or self.queued:
                 if signals.requested:
                     raise StopRequested(signals.requested)
+                if self.sweep.asked_to_stop_at() != before:
+                    raise StopRequested(signal.SIGTERM, "stopped by lmkit sweep stop")
                 self.submit()
                 self.collect()
                 time.sleep(POLL_S)

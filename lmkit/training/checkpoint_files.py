@@ -142,6 +142,8 @@ class AtomicCheckpointIO(CheckpointIO):
         storage_options: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         if storage_options is None:
+            # Lightning's ModelCheckpoint names a folder of its own
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
             write_tensors(Path(path), checkpoint, self.check_lock)
         else:
             storage_options(checkpoint)

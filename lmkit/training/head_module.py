@@ -125,7 +125,7 @@ class HeadModule(pl.LightningModule, Predictor):
 
     def _diverged(self, what: str) -> UserError:
         return UserError(
-            f"{what}: training stopped, the last good checkpoint is kept; try a lower optimizer.lr "
+            f"{what}: training stopped, and what was saved before stays; try a lower optimizer.lr "
             f"(now {self.lr})"
         )
 

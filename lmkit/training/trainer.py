@@ -102,6 +102,15 @@ class Trainer(pl.Trainer):
         )
         self.windows_per_epoch = limit_train_batches
 
+    def fit(self, *arguments: Any, **options: Any) -> None:
+        """As Lightning's. Raises: UserError where a callback of Lightning's lacks a package."""
+        try:
+            super().fit(*arguments, **options)
+        except ModuleNotFoundError as error:
+            if error.name is not None:  # not Lightning's own words
+                raise
+            raise UserError(" ".join(str(error).split())) from error
+
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raises UserError naming an option that Lightning's Trainer lacks or a run cannot honour."""
@@ -118,6 +127,9 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise UserError(f"trainer.devices must be 1: a run is one process, not {devices!r}")
     if limit is not None:
         require_count("trainer.limit_train_batches", limit)
+    clip = options.get("gradient_clip_val")
+    if isinstance(clip, int | float):
+        require_at_least("trainer.gradient_clip_val", clip, 0)
     for name in ("deterministic", "benchmark", "detect_anomaly", "inference_mode"):
         require_flag(f"trainer.{name}", options.get(name, False))
     require_at_least("trainer.num_sanity_val_steps", options.get("num_sanity_val_steps", 0), -1)

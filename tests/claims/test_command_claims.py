@@ -84,6 +84,37 @@ def test_completion_knows_studies_reproductions_and_choices(line, expected):
     assert sorted(done.stdout.split()) == sorted(expected.split()), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("lmkit clean ke", "keep="),
+        ("lmkit clean runs keep=b", "keep=best"),
+        ("lmkit clean ru", "runs/ runs_dir="),
+        ("lmkit clean runs/toy-", "runs/toy-a/ runs/toy-b/"),
+        ("lmkit sweep st", "status stop"),
+        ("lmkit sweep status mi", "mine"),
+        ("lmkit sweep status mine a", "all="),
+        ("lmkit download pe", "penn"),
+        ("lmkit runs runs so", "sort="),
+        ("lmkit rank run=r", "run=runs/"),
+        ("lmkit rank run=runs/t", "run=runs/toy-a/ run=runs/toy-b/"),
+        ("lmkit train data.root=", "data.root=runs/"),
+        ("lmkit dashboard mine --", ""),
+        ("lmkit train experiment=nope head/m", "head/mixture="),
+        ("lmkit sweep nothing x", ""),
+    ],
+)
+def test_completion_knows_all_commands_and_folders_and_prints_nothing_else(
+    line, expected, tmp_path, monkeypatch
+):
+    for folder in ("toy-a", "toy-b", "sweeps/mine"):
+        (tmp_path / "runs" / folder).mkdir(parents=True)
+    (tmp_path / "runs/sweeps/mine/manifest.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    done = lmkit("-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line)))
+    assert (sorted(done.stdout.split()), done.stderr) == (sorted(expected.split()), "")
+
+
 def test_help_lists_no_module_that_is_no_command():
     listed = {line.split()[0] for line in lmkit("--help").stdout.splitlines() if line[:2] == "  "}
     assert not listed & {"options", "entry", "analysis", "main", "command_line", "check_points"}

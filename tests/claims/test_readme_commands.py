@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import hydra
 import pytest
@@ -17,6 +15,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from lmkit.cli import entry, main
 from lmkit.cli.command_line import options_first
+from lmkit.cli.words import Command
 from lmkit.sweeps import axes
 from tests.pages import PAGES, lmkit_command, shell_lines, write_shown_files
 
@@ -93,13 +92,14 @@ class Parsed(Exception):  # noqa: N818  (it is no error)
 
 def parse(command: str, arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the command's own parser read the line, and goes no further."""
-    original = argparse.ArgumentParser.parse_args
+    original = Command.read
 
-    def parse_args(self: argparse.ArgumentParser, *given: Any) -> None:
-        original(self, *given)
+    def read(self: Command, given: Sequence[str]) -> None:
+        assert not any(each.startswith("--") for each in given), "flags are of before"
+        original(self, given)
         raise Parsed
 
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
+    monkeypatch.setattr(Command, "read", read)
     monkeypatch.setattr(sys, "argv", ["lmkit", command, *arguments])
     with pytest.raises(Parsed):
         main.main()
@@ -127,7 +127,7 @@ def test_the_command_is_taken(line, monkeypatch, tmp_path):
     assert command in main._commands()
     if arguments in ([], ["--help"]):
         return
-    if command in ("clean", "download", "dashboard", "results", "sweep"):
+    if command in ("clean", "download", "dashboard", "results", "runs", "sweep"):
         parse(command, arguments, monkeypatch)
         return
     config_name, rest = config_of(command, arguments)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import lmkit as package
 from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.lock import RunLock
 
 
 def test_a_loaded_run_measures_what_it_measured(trained: Path):
@@ -80,6 +83,69 @@ def test_results_are_one_row_a_run(trained: Path, lmkit, tmp_path, capsys, monke
     assert "3 of 3 runs come from code that has changed since" in capsys.readouterr().out
     page = (tmp_path / "page/index.html").read_text("utf-8")
     assert "3 of 3 runs come from code that has changed since" in page
+
+
+def test_results_have_the_columns_that_are_asked_for(trained: Path, lmkit, capsys):
+    rows = package.results(str(trained), columns=["test_ppl", "optimizer.*", "seed"])
+    assert next(iter(rows[0])) == "test_ppl"
+    assert list(rows[0])[-1] == "seed"
+    assert "optimizer.lr" in rows[0]
+    lmkit("results", str(trained), "columns=seed,head_name")
+    written = capsys.readouterr().out.splitlines()
+    assert written[0] == "seed,head_name"
+    assert sorted(written[1:]) == ["1,GSS", "1,Softmax", "2,Softmax"]
+    with pytest.raises(UserError, match=r"no run has 'test_pl' \(did you mean test_ppl\?\)"):
+        package.results(str(trained), columns=["test_pl"])
+
+
+@pytest.fixture
+def unfinished(trained: Path, tmp_path: Path) -> Path:
+    """Runs of which one has not finished."""
+    runs = Path(shutil.copytree(trained, tmp_path / "runs"))
+    min(runs.glob("toy_gss-*/result.json")).unlink()
+    return runs
+
+
+def listed(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """The rows of a table."""
+    lines = capsys.readouterr().out.splitlines()
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
+
+
+def test_runs_are_listed_finished_or_not_sorted_and_filtered(unfinished: Path, lmkit, capsys):
+    lmkit("runs", "runs", "sort=-test_ppl")
+    first, second, third = listed(capsys)
+    assert [row[1] for row in (first, second, third)] == ["finished", "finished", "unfinished"]
+    assert float(first[5]) >= float(second[5])
+    assert third[0].startswith("toy_gss-")
+    assert third[2:4] == ["GSS", "2"]
+    lmkit("runs", "runs", "sort=test_ppl")
+    assert [row[0] for row in listed(capsys)] == [second[0], first[0], third[0]]
+    lmkit("runs", "runs state:unfinished", "columns=run,seed,optimizer.lr")
+    assert listed(capsys) == [[third[0], "1", "5"]]
+    lmkit("runs", "runs head:softmax seed:2", "columns=run")
+    assert len(listed(capsys)) == 1
+
+
+def test_a_running_run_is_told_and_a_damaged_one_left_out(unfinished: Path, lmkit, capsys):
+    softmax, gss = max(unfinished.glob("toy-*/")), min(unfinished.glob("toy_gss-*/"))
+    (softmax / "identity.json").write_text("{")
+    with RunLock(RunFolder(gss).lock):
+        lmkit("runs", "runs", "columns=run,state")
+    captured = capsys.readouterr()
+    assert f"left out: {softmax.name}: " in captured.err
+    assert re.search(rf"{gss.name} *│ running", captured.out)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sort=tst_ppl"], "sort: no run has 'tst_ppl' (did you mean test_ppl?)"),
+        (["columns=run,sed"], "columns: no run has 'sed' (did you mean seed?)"),
+    ],
+)
+def test_a_column_that_there_is_not_is_named(trained: Path, refused, words, message):
+    assert message in refused("runs", str(trained), *words)
 
 
 @pytest.mark.parametrize(

@@ -91,10 +91,23 @@ def test_a_sweep_typed_again_with_other_axes_keeps_its_points(planned, lmkit, ca
     lmkit("sweep", "status", "mine")
     printed = said(capsys)
     assert "2 runs: 2 new" in printed
-    assert "no longer asked for: 1 run: 1 new; lmkit sweep forget mine takes them out" in printed
-    lmkit("sweep", "forget", "mine")
-    assert "1 points forgotten, 2 left; no run is removed" in said(capsys)
+    assert "no longer asked for: 1 run: 1 new; lmkit sweep forget mine dry_run=false" in printed
+    lmkit("sweep", "forget", "mine", "dry_run=false")
+    assert "1 point forgotten, 2 left; no run is removed" in said(capsys)
     assert SweepFolder.find("mine", "runs").manifest.all_points == after.manifest.points
+
+
+def test_a_point_is_added_to_a_sweep_by_one_value(planned, lmkit, capsys):
+    planned("seed=1,2")
+    assert "will not be trained" not in said(capsys)
+    dropped = planned("seed=3")
+    assert "2 points of the line before will not be trained any more" in said(capsys)
+    assert len(dropped.manifest.points) == 1
+    added = planned("seed=4", "sweep.add=true")
+    assert [point.label for point in added.manifest.points] == ["seed=4", "seed=3"]
+    assert "will not be trained" not in said(capsys)
+    lmkit("train", *SWEEP, "seed=1,2", "sweep.add=true", "dry_run=true")
+    assert "4 runs: 4 new" in said(capsys)
 
 
 def test_two_axes_that_mean_one_run_are_one_point(planned, capsys):
@@ -213,6 +226,10 @@ SEEDS = 'hydra:\n  mode: MULTIRUN\n  sweeper:\n    params: {seed: "1,2"}\n'
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
+        (
+            GLOBAL + "hydra:\n  mode: MULTIRUN\n",
+            "multirun_sweeps/mine.yaml names no points: give it hydra.sweeper.params, options with",
+        ),
         (SEEDS, "the file of multirun_sweeps=mine must begin with the line # @package _global_"),
         (
             GLOBAL + SEEDS.replace("  mode: MULTIRUN\n", ""),

@@ -157,7 +157,7 @@ def test_help_says_what_each_option_means(command, arguments, tmp_path, monkeypa
         if key and "#" not in line and not before.strip().startswith("#"):
             unexplained.append(key[1])
     plain = {"_target_", "name", "title", "short_title", "valid_tokens", "test_tokens", "runs_dir"}
-    of_sweep = {"sweep", "sample", "sample_seed", "retries", "axes"}
+    of_sweep = {"sweep", "sample", "sample_seed", "retries", "add", "axes"}
     others = of_sweep if command == "finetune" else {"epoch", "decay_grid", "gradient_bottleneck"}
     assert set(unexplained) <= plain | others
     if "mine" in arguments:
@@ -205,6 +205,18 @@ def test_help_says_what_each_option_means(command, arguments, tmp_path, monkeypa
         ("trainer.deterministic=maybe", "trainer.deterministic must be true or false"),
         ("trainer.log_every_n_steps=0", "trainer.log_every_n_steps must be a whole number of at"),
         ("trainer.gradient_clip_val=abc", "trainer: `gradient_clip_val` should be an int or a"),
+        ("trainer.gradient_clip_val=-1", "trainer.gradient_clip_val must be at least 0, but is -1"),
+        ("threads=100000", "threads must be at most 1024, but is 100000"),
+        ("optimizer._target_=torch.optim.Adm", "has no Adm (did you mean torch.optim.Adam?)"),
+        (
+            "head/transform=[gss,plif]",
+            "head/transform=[gss,plif] names several of which a head has one; to train each of "
+            "them: --multirun head/transform=gss,plif",
+        ),
+        (
+            "+logger.mine._target_=pytorch_lightning.loggers.CometLogger",
+            "logger.mine: Requirement 'comet-ml",
+        ),
         ("+trainer.max_step=3", "there is no option trainer.max_step"),
         ("+trainer.max_steps=3", "trainer.max_steps cannot be set: the budget is the option max"),
         ("logger.wandb.tags=a", "logger.wandb.tags must be a list such as [a,b], but is 'a'"),
@@ -268,7 +280,10 @@ def test_a_text_that_cannot_be_read_is_refused(content, expected, refused, tmp_p
     ("arguments", "expected"),
     [
         ("head.transform._target_=no.such.Head", "head.transform._target_=no.such.Head cannot be"),
-        ("head.transform._target_=lmkit.heads.transforms.Idenity", "must be module.Class, with"),
+        (
+            "head.transform._target_=lmkit.heads.transforms.Idenity",
+            "lmkit.heads.transforms has no Idenity (did you mean lmkit.heads.transforms.Identity?)",
+        ),
         ("head.transform._target_=math.pi", "Expected a callable target, got '3.14"),
         ("head.transform._target_=null", "must name a class as module.Class, but is None"),
         ("head.transform._target_=outside.NoModule", "nn.modules.module.Module, but makes a NoMod"),

@@ -246,12 +246,12 @@ def test_archive_without_the_file_leaves_nothing_behind(host, tmp_path):
 
 def test_command_line(host, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command_module, "SOURCES", plain(host))
-    main(["penn", "--root", str(tmp_path)])
+    main(["penn", f"root={tmp_path}"])
     assert f"LMKIT_DATA={tmp_path}" in capsys.readouterr().out
     assert (tmp_path / "penn" / "train.txt").read_bytes() == TEXT
     (tmp_path / "penn" / "train.txt").write_text("mine")
     with pytest.raises(SystemExit, match=r"^1$"):
-        main(["penn", "--root", str(tmp_path)])
+        main(["penn", f"root={tmp_path}"])
     assert re.search(
         r"^error: .*train\.txt is there already", capsys.readouterr().err, re.MULTILINE
     )

@@ -29,7 +29,7 @@ def test_work_trains_what_is_left_and_status_tells(sweep_of, attempts, monkeypat
     capsys.readouterr()
     typed(monkeypatch, "work", str(sweep.path))  # nothing is left
     assert [len(each) for each in attempts(sweep)] == [1, 2, 1]
-    typed(monkeypatch, "status", "mine", "--runs-dir", str(sweep.runs_dir))
+    typed(monkeypatch, "status", "mine", f"runs_dir={sweep.runs_dir}")
     assert "3 runs: 3 done" in capsys.readouterr().out
 
 
@@ -94,7 +94,10 @@ def test_points_that_are_no_longer_asked_for_count_until_they_are_forgotten(
     assert len(found.manifest.all_points) == 3
     typed(monkeypatch, "work", str(sweep.path))  # trains none of them
     assert len(attempts(sweep)[1]) == 2
-    typed(monkeypatch, "forget", str(sweep.path))
+    typed(monkeypatch, "forget", str(sweep.path))  # shows them
+    assert "2 points would be forgotten, 1 left" in capsys.readouterr().out
+    assert len(SweepFolder.find(str(sweep.path), ".").manifest.all_points) == 3
+    typed(monkeypatch, "forget", str(sweep.path), "dry_run=false")
     assert "2 points forgotten, 1 left" in capsys.readouterr().out
     assert SweepFolder.find(str(sweep.path), ".").manifest.all_points == narrowed.manifest.points
     assert found.failure(failed) is None
@@ -103,9 +106,95 @@ def test_points_that_are_no_longer_asked_for_count_until_they_are_forgotten(
     assert len(SweepFolder.find(str(sweep.path), ".").manifest.points) == 3
 
 
+def test_single_points_are_forgotten(sweep_of, monkeypatch, capsys):
+    sweep = sweep_of("ok", "fails", "killed")
+    with pytest.raises(SystemExit):
+        typed(monkeypatch, "forget", str(sweep.path), "points=2 kiled", "dry_run=false")
+    assert "matches no point of mine (did you mean 2 killed?)" in capsys.readouterr().err
+    for pattern, left in (("1 *", ["0 ok", "2 killed"]), ("e-*0", ["2 killed"])):
+        typed(monkeypatch, "forget", str(sweep.path), f"points={pattern}", "dry_run=false")
+        assert "1 point forgotten" in capsys.readouterr().out
+        found = SweepFolder.find(str(sweep.path), ".").manifest
+        assert [point.label for point in found.points] == left
+        assert not found.earlier
+
+
+def test_stop_ends_workers_whose_runs_save(sweep_of, monkeypatch, capsys):
+    sweep = sweep_of("30", "ok")
+    attempts = sweep.run_folder(sweep.manifest.points[0]).path / "attempts"
+
+    def stop() -> None:
+        while not attempts.exists():
+            time.sleep(0.05)
+        found = SweepFolder.find(str(sweep.path), ".")
+        assert command.stop(found, tables.console())
+
+    asking = threading.Thread(target=stop)
+    monkeypatch.setattr("random.randrange", lambda stop: 0)
+    asking.start()
+    with pytest.raises(SystemExit) as end:
+        typed(monkeypatch, "work", str(sweep.path))
+    asking.join()
+    assert end.value.code == LEFT
+    printed = capsys.readouterr()
+    assert "1 run of mine under way" in printed.out
+    assert "lmkit sweep stop" in printed.err
+    state = look_at(sweep.run_folder(sweep.manifest.points[0]).lock)
+    assert state is None or state.gone
+    typed(monkeypatch, "forget", str(sweep.path), "points=0 30", "dry_run=false")
+    typed(monkeypatch, "work", str(sweep.path))  # a stop that was asked for before is over
+    assert "finished" in capsys.readouterr().out
+
+
+def test_stop_ends_jobs_of_slurm(sweep_of, monkeypatch, tmp_path):
+    sweep = sweep_of("ok")
+    (sweep.path / "jobs").mkdir()
+    scancel = tmp_path / "bin" / "scancel"
+    scancel.parent.mkdir()
+    scancel.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/said\n')
+    scancel.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{scancel.parent}:{os.environ['PATH']}")
+    typed(monkeypatch, "stop", str(sweep.path))
+    assert (tmp_path / "said").read_text() == f"--name=lmkit-mine --user={os.getuid()}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (["statu", "mine"], "there is no command of lmkit sweep statu (did you mean status?)"),
+        (["status"], "SWEEP is missing"),
+        (["status", "a", "b"], "'b' is too much: the line is lmkit sweep status SWEEP [option="),
+        (["status", "mine", "al=true"], "there is no option al (did you mean all?)"),
+        (["status", "mine", "all=yes"], "all must be one of true, false, but is 'yes'"),
+        (["status", "mine", "--al"], "there is no flag --al (did you mean all?)"),
+        (["status", "mine", "--runs-dir"], "--runs-dir must be followed by its value: runs_dir="),
+    ],
+)
+def test_a_bad_line_is_one_line(monkeypatch, capsys, line, expected):
+    with pytest.raises(SystemExit) as end:
+        typed(monkeypatch, *line)
+    printed = f"{end.value.code}\n{capsys.readouterr().err}"
+    assert expected in printed
+    assert printed.count("error: ") == 1
+    assert printed.rstrip().count("\n") <= 1
+
+
+def test_flags_of_before_are_taken_and_told(sweep_of, monkeypatch, capsys):
+    sweep = sweep_of("ok")
+    typed(monkeypatch, "status", "mine", "--all", "--runs-dir", str(sweep.runs_dir))
+    printed = capsys.readouterr()
+    assert "1 run: 1 new" in printed.out
+    assert printed.err.splitlines() == [
+        "--all is written all=true from the next release on",
+        f"--runs-dir is written runs_dir={sweep.runs_dir} from the next release on",
+    ]
+    typed(monkeypatch, "status", "sweep=mine", f"runs_dir={sweep.runs_dir}")
+    assert "1 run: 1 new" in capsys.readouterr().out
+
+
 def test_an_unknown_sweep_is_one_line(monkeypatch, tmp_path, capsys):
     with pytest.raises(SystemExit, match=r"^1$"):
-        typed(monkeypatch, "status", "mine", "--runs-dir", str(tmp_path))
+        typed(monkeypatch, "status", "mine", f"runs_dir={tmp_path}")
     error = capsys.readouterr().err
     assert error.startswith("error: mine is no sweep")
     assert error.count("\n") == 1

@@ -39,7 +39,7 @@ def test_a_run_that_two_sweeps_share_has_both_as_tags(sweep):
 def test_the_command_tells_unfinished_damaged_and_new_runs_apart(sweep, monkeypatch, capsys):
     taken = []
     monkeypatch.setattr(sync, "upload", taken.extend)
-    monkeypatch.setattr("sys.argv", ["lmkit sweep", "sync", str(sweep.path), "--online"])
+    monkeypatch.setattr("sys.argv", ["lmkit sweep", "sync", str(sweep.path), "online=true"])
     with pytest.raises(SystemExit) as end:
         command.main()
     assert end.value.code == 1

@@ -152,7 +152,7 @@ def test_the_command_writes_into_the_folder_of_the_sweep(sweep, monkeypatch, cap
     [
         ("dashboard", "mime", "mime is no sweep"),
         ("dashboard", "{sweep} project", "ENTITY/PROJECT must be two names"),
-        ("dashboard", "{sweep} --online", "--online needs to know where to"),
+        ("dashboard", "{sweep} online=true", "online=true needs to know where to"),
         ("sweep", "sync mime", "mime is no sweep"),
     ],
 )

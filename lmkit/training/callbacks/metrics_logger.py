@@ -18,7 +18,12 @@ class MetricsLogger(Logger):
 
     @property
     def name(self) -> str:
-        return "metrics"
+        return "lightning"
+
+    @property
+    def save_dir(self) -> str:
+        """The run's folder: Lightning's ModelCheckpoint writes below it, unless told where."""
+        return str(self.file.path.parent)
 
     @property
     def version(self) -> int:

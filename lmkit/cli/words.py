@@ -1,0 +1,147 @@
+"""The lines of commands without Hydra: words, and options written `option=value`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from lmkit.errors.user_error import UserError, did_you_mean, require_choice
+
+TRUTH = ("true", "false")
+
+
+class Option(NamedTuple):
+    """An option of a command."""
+
+    default: str
+    meaning: str
+    choices: tuple[str, ...] = ()
+    is_path: bool = False
+
+
+RUNS_DIR = Option("runs", "folder in whose sweeps/ the name of a sweep is looked up", is_path=True)
+
+
+class Command(NamedTuple):
+    """What a line of a command may hold."""
+
+    name: str  # such as "lmkit clean"
+    words: str  # what its words are: RUNS, SWEEP, ...; they may also be written runs=..., sweep=...
+    description: str
+    options: Mapping[str, Option]
+    epilog: str = ""  # examples
+    most: int | None = None  # words; None: any number
+    choices: tuple[str, ...] = ()  # that the first word has, if these are all
+
+    def read(self, arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """The words of a line, and the value of each option.
+
+        Flags, as they were written before, are taken for this release.
+
+        Raises: UserError for what is wrong with the line. SystemExit after --help.
+        """
+        if {"--help", "-h"} & set(arguments):
+            print(self.help_text())
+            sys.exit()
+        if arguments[:1] == ["-sc"]:  # see command_line.complete
+            print("\n".join(self.completions(word_begun())))
+            sys.exit()
+        words: list[str] = []
+        given: dict[str, str] = {}
+        rest = list(arguments)
+        while rest:
+            word = rest.pop(0)
+            if word.startswith("--"):
+                word = self._without_flag(word, rest)
+            option, equals, value = word.partition("=")
+            if not equals or not option.isidentifier() or Path(word).exists():
+                words.append(word)
+            elif option.rstrip("s") == self.words.split()[0].lower().rstrip("s"):
+                words.append(value)
+            elif option in self.options:
+                if self.options[option].choices:
+                    require_choice(option, value, self.options[option].choices)
+                given[option] = value
+            else:
+                near = did_you_mean(option, list(self.options))
+                raise UserError(f"there is no option {option}{near}; --help lists them")
+        self._require(words)
+        return words, {name: option.default for name, option in self.options.items()} | given
+
+    def _require(self, words: Sequence[str]) -> None:
+        if not words:
+            what = ", ".join(self.choices) or "--help says more"
+            raise UserError(f"{self.words.split()[0]} is missing: {what}")
+        if self.most is not None and len(words) > self.most:
+            raise UserError(f"{words[self.most]!r} is too much: the line is {self._usage()}")
+        if self.choices:
+            require_choice(self.words.lower(), words[0], self.choices)
+
+    def _without_flag(self, flag: str, rest: list[str]) -> str:
+        """The `option=value` that a flag stands for, which is told."""
+        name, equals, value = flag.removeprefix("--").partition("=")
+        option = name.replace("-", "_")
+        if option not in self.options:
+            near = did_you_mean(option, list(self.options))
+            raise UserError(f"there is no flag --{name}{near}; options are written option=value")
+        if not equals:
+            if self.options[option].choices == TRUTH:
+                value = "true"
+            elif rest:
+                value = rest.pop(0)
+            else:
+                raise UserError(f"--{name} must be followed by its value: {option}=VALUE")
+        print(f"--{name} is written {option}={value} from the next release on", file=sys.stderr)
+        return f"{option}={value}"
+
+    def _usage(self) -> str:
+        return f"{self.name} {self.words} [option=value ...]"
+
+    def help_text(self) -> str:
+        """What `--help` prints."""
+        lines = [f"usage: {self._usage()}", "", self.description]
+        if self.choices:
+            lines += ["", f"{self.words}: {', '.join(self.choices)}"]
+        lines += ["", "== Options: set with option=value =="]
+        for name, option in self.options.items():
+            choices = f" ({', '.join(option.choices)})" if option.choices else ""
+            text = f"{name}={option.default} # {option.meaning}{choices}"
+            lines += textwrap.wrap(text, 100, subsequent_indent="  # ")
+        return "\n".join([*lines, *(["", self.epilog.rstrip()] if self.epilog else [])])
+
+    def completions(self, word: str) -> list[str]:
+        """What may stand where `word` has been begun."""
+        option, equals, value = word.partition("=")
+        if not equals:
+            names = [*(f"{name}=" for name in self.options), *self.choices]
+            if self.words.startswith("SWEEP"):
+                names += (file.parent.name for file in Path("runs/sweeps").glob("*/manifest.json"))
+            paths = [] if self.choices else folders(word)
+            return [name for name in names if name.startswith(word)] + paths
+        known = self.options.get(option)
+        if known is None:
+            return []
+        if known.is_path:
+            return [f"{option}={folder}" for folder in folders(value)]
+        return [f"{option}={each}" for each in known.choices if each.startswith(value)]
+
+
+def word_begun() -> str:
+    """The word of a shell's line that is to be completed."""
+    line = os.environ.get("COMP_LINE", "")
+    return "" if line.endswith(" ") else line.split()[-1]
+
+
+def folders(begun: str) -> list[str]:
+    """The folders whose path begins like that, each with a / after it."""
+    start, name = begun[: begun.rfind("/") + 1], begun[begun.rfind("/") + 1 :]
+    try:
+        there = sorted(entry.name for entry in os.scandir(start or ".") if entry.is_dir())
+    except OSError:
+        return []
+    shown = [each for each in there if name.startswith(".") or not each.startswith(".")]
+    return [f"{start}{each}/" for each in shown if each.startswith(name)]

@@ -1,0 +1,80 @@
+"""Lightning's callbacks that people use, in a run: they work, or are refused by name."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.claims.conftest import TINY
+
+FUNCTIONS = """
+def started(trainer, module):
+    open("started.txt", "w").close()
+
+
+def size(batch):
+    return 10
+"""
+OF_FUNCTION = "{_target_: hydra.utils.get_method, path: functions.%s}"
+
+
+def line(name: str, *options: str) -> list[str]:
+    section = f"+callbacks.theirs._target_=pytorch_lightning.callbacks.{name}"
+    return ["train", *TINY, section, *(f"+callbacks.theirs.{each}" for each in options)]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        pytest.param(
+            "DeviceStatsMonitor",
+            [],
+            marks=pytest.mark.skipif(find_spec("psutil") is None, reason="it needs psutil"),
+        ),
+        ("EarlyStopping", ["monitor=valid/ppl", "patience=1"]),
+        ("LambdaCallback", [f"on_train_start={OF_FUNCTION % 'started'}"]),
+        ("LearningRateMonitor", []),
+        ("ModelCheckpoint", []),
+        ("ModelCheckpoint", ["monitor=valid/ppl", "save_top_k=2", "save_last=true"]),
+        ("ModelSummary", []),
+        ("OnExceptionCheckpoint", ["dirpath=saved"]),
+        ("RichModelSummary", []),
+        ("RichProgressBar", []),
+        ("SpikeDetection", []),
+        ("ThroughputMonitor", [f"batch_size_fn={OF_FUNCTION % 'size'}"]),
+        ("Timer", ["duration={hours: 1}"]),
+        ("TQDMProgressBar", []),
+    ],
+)
+def test_a_run_takes_a_callback_of_lightnings(lmkit, run, tmp_path, name, options):
+    (tmp_path / "functions.py").write_text(FUNCTIONS)
+    lmkit(*line(name, *options))
+    assert run().state() == "finished"
+    assert (tmp_path / "started.txt").exists() == (name == "LambdaCallback")
+    saved = [path.name for path in run().path.glob("lightning/**/*.ckpt")]
+    if name == "ModelCheckpoint":
+        assert len(saved) == (3 if options else 1)
+        assert ("last.ckpt" in saved) == bool(options)
+    assert not list(Path.cwd().glob("*.ckpt"))
+
+
+@pytest.mark.skipif(find_spec("psutil") is not None, reason="the package is there")
+def test_a_callback_without_its_package_is_refused(refused):
+    assert "`psutil` is not installed" in refused(*line("DeviceStatsMonitor"))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("GradientAccumulationScheduler", ["scheduling={0: 2}"], "every window is a step"),
+        ("StochasticWeightAveraging", ["swa_lrs=0.1"], "the trigger averages the weights"),
+        ("BatchSizeFinder", [], "windows.batch_size is part of what a run is"),
+        ("LearningRateFinder", [], "optimizer.lr is part of what a run is; try values with"),
+    ],
+)
+def test_a_callback_that_changes_a_step_is_refused(refused, tmp_path, name, options, reason):
+    message = refused(*line(name, *options))
+    assert message.startswith(f"callbacks.theirs={name} cannot be set: {reason}")
+    assert not (tmp_path / "runs").exists()

@@ -47,8 +47,8 @@ def run_points(
 
     A point that failed or was killed is tried again `sweep.retries` times, from its checkpoint.
 
-    Raises: StopRequested when a signal or `lmkit sweep stop` asks for it and the runs have saved and
-        ended.
+    Raises: StopRequested when a signal or `lmkit sweep stop` asks for it, and the runs have saved
+        and ended.
     """
     before = sweep.asked_to_stop_at()
     with StopSignals() as signals, _Processes(sweep, points, slots, say) as processes:

@@ -135,7 +135,7 @@ def test_stop_ends_workers_whose_runs_save(sweep_of, monkeypatch, capsys):
     with pytest.raises(SystemExit) as end:
         typed(monkeypatch, "work", str(sweep.path))
     asking.join()
-    assert end.value.code == LEFT
+    assert end.value.code == STOPPED
     printed = capsys.readouterr()
     assert "1 run of mine under way" in printed.out
     assert "lmkit sweep stop" in printed.err

@@ -8,10 +8,12 @@ traceback.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
 from pathlib import Path
@@ -22,10 +24,11 @@ import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
+from hydra.core.utils import configure_log
 from hydra.errors import HydraException, InstantiationException
 from hydra.types import RunMode
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from lmkit.cli import options
@@ -34,7 +37,7 @@ from lmkit.cli.help_text import help_text
 from lmkit.cli.interruption import ends_in_one_line, quiet_when_unread, stderr_file
 from lmkit.cli.one_line import first_line, in_one_line
 from lmkit.errors.user_error import UserError, did_you_mean, end_with
-from lmkit.sweeps.axes import OF_SWEEPS, config_arguments, for_sweeper, option_of
+from lmkit.sweeps.axes import GROUP, OF_SWEEPS, config_arguments, for_sweeper, option_of
 from lmkit.sweeps.points import ConfigReader
 
 CONFIGS = (Path(__file__).parents[1] / "conf").resolve()
@@ -57,7 +60,7 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
         @wraps(task)
         def reporting(config: DictConfig) -> Any:
             try:
-                return quiet_when_unread()(task)(config)  # else Hydra tells of it first
+                return quiet_when_unread()(task)(config)  # otherwise Hydra reports it first
             except UserError as error:
                 if HydraConfig.get().mode != RunMode.MULTIRUN:
                     end_with(error)
@@ -77,11 +80,41 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
                 if config_name == "train":
                     folders = [CONFIGS, *searched_folders(sys.argv[1:])]
                     sys.argv[1:] = for_sweeper(sys.argv[1:], folders)
-                hydra.main(str(CONFIGS), config_name, version_base="1.3")(reporting)()
+                if not _run_by_compose_alone(config_name, reporting):
+                    hydra.main(str(CONFIGS), config_name, version_base="1.3")(reporting)()
 
         return main
 
     return decorate
+
+
+def _run_by_compose_alone(config_name: str, task: Task) -> bool:
+    """Runs a task that needs nothing of Hydra but its configuration; False: it needs more.
+
+    Hydra composes a command's configuration twice, the first time for its mode alone. Composing it
+    once saves a third of the time of a command that finds its work done.
+    """
+    overrides = sys.argv[1:]
+    if any(re.match(rf"-|[+~]*(hydra[./=]|{GROUP}=)", each) for each in overrides):
+        return False  # a flag, an option of Hydra's own, or a sweep
+    with hydra.initialize_config_dir(str(CONFIGS), job_name=config_name, version_base="1.3"):
+        config = hydra.compose(config_name, overrides, return_hydra_config=True)
+    own = config.hydra
+    needs = (own.mode, own.callbacks, own.job.env_set, own.job.chdir, own.output_subdir)
+    if any(needs) or own.run.dir != ".":
+        return False
+    own.mode, own.runtime.output_dir = RunMode.RUN, os.getcwd()
+    configure_log(own.job_logging, own.verbose)
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)
+    try:
+        task_config = deepcopy(config)
+        with open_dict(task_config):
+            del task_config["hydra"]
+        task(task_config)
+    finally:
+        HydraConfig.instance().cfg = before
+    return True
 
 
 @contextmanager

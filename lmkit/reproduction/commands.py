@@ -23,9 +23,7 @@ def run_command(words: Sequence[str]) -> int:
         saved and ended.
     """
     print(f"$ lmkit {shell_line(words)}", flush=True)
-    with (
-        StopSignals() as signals
-    ):  # a signal is kept from the moment at which the command may hear of it
+    with StopSignals() as signals:  # from before the command itself may hear of one
         process = subprocess.Popen(
             [sys.executable, "-m", "lmkit", *words],
             stdin=subprocess.DEVNULL,

@@ -14,8 +14,7 @@ from lmkit.dialogue.seq2seq import Seq2Seq
 from lmkit.errors.user_error import UserError
 from lmkit.heads.head import Head
 from lmkit.heads.predictor import HeadInput
-from lmkit.training.context import data_of
-from lmkit.training.head_module import HeadModule
+from lmkit.training.head_module import HeadModule, data_of
 from lmkit.training.objective import RegularizedNLL
 from lmkit.training.optimizer import OptimizerFactory
 from lmkit.training.schedule import Schedule

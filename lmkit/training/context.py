@@ -1,35 +1,20 @@
-"""What callbacks know of the run, the model and the data that they belong to."""
+"""What callbacks know of the run that they belong to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytorch_lightning as pl
 
-from lmkit.data.datamodule import DataModule
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import Identity
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames
 from lmkit.runs.stop_signals import StopSignals
 from lmkit.runs.train_log import TrainLog
-from lmkit.training.head_module import HeadModule
-
-if TYPE_CHECKING:  # a callback imports this module
-    from lmkit.training.callbacks.asgd_switch import AsgdSwitch
-
-
-def model_of(module: pl.LightningModule) -> HeadModule:
-    """The model that Lightning hands to a callback's hook: `make_model` makes no other."""
-    return cast(HeadModule, module)
-
-
-def data_of(trainer: pl.Trainer) -> DataModule:
-    """The data that a Trainer fits a model to."""
-    data: DataModule = trainer.datamodule  # type: ignore[attr-defined]  # set by `Trainer.fit` alone
-    return data
+from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
@@ -15,6 +15,7 @@ from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lmkit.data.datamodule import DataModule
 from lmkit.data.epochs import Batch
 from lmkit.errors.user_error import UserError, require_positive
 from lmkit.heads.head import Head
@@ -219,3 +220,14 @@ class HeadModule(pl.LightningModule, Predictor):
         total, num_tokens = progress["train_nll"]
         self.train_nll.total = total.to(self.device)
         self.train_nll.num_tokens = num_tokens.to(self.device)
+
+
+def model_of(module: pl.LightningModule) -> HeadModule:
+    """The model that Lightning hands to a callback's hook: `make_model` makes no other."""
+    return cast(HeadModule, module)
+
+
+def data_of(trainer: pl.Trainer) -> DataModule:
+    """The data that a Trainer fits a model to."""
+    data: DataModule = trainer.datamodule  # type: ignore[attr-defined]  # set by `Trainer.fit` alone
+    return data

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from lmkit.data.epochs import Batch
 from lmkit.measures.perplexity import mean_nll, safe_exp
-from lmkit.training.context import data_of, model_of
+from lmkit.training.head_module import data_of, model_of
 from lmkit.training.triggers import Trigger
 
 STATE_KEY = "AsgdSwitch"

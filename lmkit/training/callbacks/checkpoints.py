@@ -14,8 +14,8 @@ from lmkit.errors.user_error import require_positive
 from lmkit.runs.atomic import replace_by_link
 from lmkit.runs.stop_signals import StopRequested
 from lmkit.training.checkpoint_files import as_it_stands, write_tensors
-from lmkit.training.context import RunCallback, data_of, model_of
-from lmkit.training.head_module import HeadModule
+from lmkit.training.context import RunCallback
+from lmkit.training.head_module import HeadModule, data_of, model_of
 
 
 class Checkpoints(RunCallback, Checkpoint):

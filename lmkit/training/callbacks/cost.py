@@ -10,8 +10,7 @@ import pytorch_lightning as pl
 import torch
 
 from lmkit.data.epochs import Batch
-from lmkit.training.context import model_of
-from lmkit.training.head_module import HeadModule
+from lmkit.training.head_module import HeadModule, model_of
 
 
 def peak_memory_mb(device: torch.device) -> float:

@@ -6,7 +6,8 @@ import pytorch_lightning as pl
 
 from lmkit.errors.user_error import require_choice, require_count
 from lmkit.measures.gradient_share import model_bottleneck
-from lmkit.training.context import RunCallback, data_of, model_of
+from lmkit.training.context import RunCallback
+from lmkit.training.head_module import data_of, model_of
 
 # of `Bottleneck`; None where the head has no such share, or the rank is not resolved
 _LOGGED = ("share", "mean_share", "update_rank", "update_cosine")

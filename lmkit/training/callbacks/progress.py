@@ -13,7 +13,8 @@ from rich.text import Text
 from lmkit.data.epochs import Batch
 from lmkit.presentation.quantities import duration, perplexity_text
 from lmkit.runs.stop_signals import StopSignals
-from lmkit.training.context import RunCallback, RunContext, data_of, model_of
+from lmkit.training.context import RunCallback, RunContext
+from lmkit.training.head_module import data_of, model_of
 from lmkit.training.pace import Pace
 
 

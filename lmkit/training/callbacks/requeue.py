@@ -9,7 +9,8 @@ from lmkit.data.epochs import Batch
 from lmkit.runs.observer import tell
 from lmkit.runs.stop_signals import StopRequested
 from lmkit.training.callbacks.checkpoints import Checkpoints
-from lmkit.training.context import RunCallback, model_of
+from lmkit.training.context import RunCallback
+from lmkit.training.head_module import model_of
 
 
 class Requeue(RunCallback, Checkpoint):

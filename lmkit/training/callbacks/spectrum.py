@@ -12,8 +12,8 @@ from lmkit.measures.model_spectra import MATRICES, has_transformed_logits, model
 from lmkit.runs.observer import tell
 from lmkit.runs.spectrum_files import epoch_spectrum, write_spectrum
 from lmkit.spectra.measures import numbers
-from lmkit.training.context import RunCallback, data_of, model_of
-from lmkit.training.head_module import HeadModule
+from lmkit.training.context import RunCallback
+from lmkit.training.head_module import HeadModule, data_of, model_of
 
 
 class SpectrumCallback(RunCallback):

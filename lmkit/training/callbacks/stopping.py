@@ -10,7 +10,8 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
 from lmkit.errors.user_error import require_count
-from lmkit.training.context import RunCallback, model_of
+from lmkit.training.context import RunCallback
+from lmkit.training.head_module import model_of
 from lmkit.training.triggers import is_non_monotone
 
 _CALLED_OFF = "called_off"

@@ -11,7 +11,8 @@ from lmkit.data.epochs import Batch
 from lmkit.presentation.quantities import duration, perplexity_text
 from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.callbacks.progress import EpochProgress, epochs_done, last_epoch
-from lmkit.training.context import RunCallback, model_of
+from lmkit.training.context import RunCallback
+from lmkit.training.head_module import model_of
 from lmkit.training.pace import Pace
 
 _MATRICES = {"log_probs": "log P", "transformed_logits": "transformed logits"}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.runs.observer import tell
-from lmkit.training.context import model_of
+from lmkit.training.head_module import model_of
 
 PLOT_LIMIT = 20.0  # the published PLIF's knots lie on [-20, 20]
 

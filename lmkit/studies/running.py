@@ -22,7 +22,7 @@ from lmkit.runs.identity import foreign_targets, identity_of
 from lmkit.runs.lock import RunLock
 from lmkit.runs.provenance import provenance
 from lmkit.runs.source import option_defaults
-from lmkit.studies.record import (
+from lmkit.runs.study_record import (
     RECORD,
     SCHEMA_VERSION,
     Record,

@@ -15,6 +15,10 @@ STUDY = {
     "config": {"seed": 3, "options": {"tied": True, "switches": [True, 0]}},
     "claims": [],
     "figures": [],
+    "schema_version": 3,
+    "tables": {},
+    "cost": {},
+    "provenance": {},
 }
 
 

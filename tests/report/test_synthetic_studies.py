@@ -30,6 +30,17 @@ CONFIG = {
         "dims": [1, 2],
     },
 }
+STUDY = {
+    "schema_version": 3,
+    "experiment": "rank_bounds",
+    "config": CONFIG,
+    "tables": {},
+    "claims": CLAIMS,
+    "figures": [],
+    "figure_sha256": {},
+    "cost": {},
+    "provenance": {},
+}
 
 
 def write_study(runs: Path, name: str, content: bytes) -> Path:
@@ -41,7 +52,7 @@ def write_study(runs: Path, name: str, content: bytes) -> Path:
 
 
 def write_page(tmp_path: Path, **content: object) -> tuple[str, Path]:
-    study = {"experiment": "rank_bounds", "config": CONFIG, "claims": CLAIMS, **content}
+    study = STUDY | content
     folder = write_study(tmp_path / "runs", "rank_bounds-01", checked_json(study))
     (folder / "ranks.pdf").write_bytes(b"%PDF")
     sections, left_out = synthetic_studies([f"{tmp_path}/runs/synthetic/*"])
@@ -85,8 +96,7 @@ def test_a_damaged_study_is_left_out_with_the_reason(tmp_path):
 def test_a_study_whose_figure_is_damaged_is_left_out_and_the_figure_named(tmp_path, file):
     sha256 = {"ranks.svg": SVG.encode(), "ranks.pdf": b"%PDF"}
     sha256 = {name: hashlib.sha256(content).hexdigest() for name, content in sha256.items()}
-    study = {"experiment": "rank_bounds", "config": CONFIG, "claims": CLAIMS}
-    study |= {"figures": ["ranks.svg"], "figure_sha256": sha256}
+    study = STUDY | {"figures": ["ranks.svg"], "figure_sha256": sha256}
     folder = write_study(tmp_path, "rank_bounds-01", checked_json(study))
     (folder / "ranks.pdf").write_bytes(b"%PDF")
     assert len(synthetic_studies([str(folder)])[0]) == 1

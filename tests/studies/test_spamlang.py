@@ -9,8 +9,8 @@ import torch
 from torch.nn import functional as F
 
 from lmkit.cli import study as command
+from lmkit.runs.study_record import RECORD, read_record
 from lmkit.studies.heads import MOS, SOFTMAX
-from lmkit.studies.record import RECORD, read_record
 from lmkit.studies.repetition import Repeater, scores
 from lmkit.studies.work import Work
 

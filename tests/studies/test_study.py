@@ -14,7 +14,7 @@ from lmkit.cli import study as command
 from lmkit.cli.entry import CONFIGS
 from lmkit.errors.user_error import UserError
 from lmkit.runs.stop_signals import INTERRUPTED
-from lmkit.studies.record import RECORD, Record, read_record
+from lmkit.runs.study_record import RECORD, Record, read_record
 from lmkit.studies.work import Work
 from tests.studies.conftest import TINY
 

@@ -1,4 +1,4 @@
-"""What a finished study leaves: `synthetic.json`, the truth that reports read. Imports no torch."""
+"""What a finished study leaves: `synthetic.json`, the truth that reports read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import publish
-from lmkit.runs.checksums import checked_json, read_json
+from lmkit.runs.checksums import checked_json, parse_json, read_json
 
 SCHEMA_VERSION = 3
 RECORD = "synthetic.json"
@@ -49,5 +49,17 @@ def read_record(path: Path) -> Record:
         content = read_json(path, SCHEMA_VERSION, mend)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; {mend}") from None
+    return _record(content)
+
+
+def read_record_of_any_version(path: Path) -> Record:
+    """Reads a `synthetic.json`, for a page that shows it as it is.
+
+    Raises: OSError; ValueError, KeyError, TypeError or AttributeError when it is damaged.
+    """
+    return _record(parse_json(path.read_bytes()))
+
+
+def _record(content: dict[str, Any]) -> Record:
     content.setdefault("figure_sha256", {})
     return Record(**{name: content[name] for name in Record._fields})

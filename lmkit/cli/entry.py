@@ -99,21 +99,21 @@ def _run_by_compose_alone(config_name: str, task: Task) -> bool:
         return False  # a flag, an option of Hydra's own, or a sweep
     with hydra.initialize_config_dir(str(CONFIGS), job_name=config_name, version_base="1.3"):
         config = hydra.compose(config_name, overrides, return_hydra_config=True)
-    own = config.hydra
-    needs = (own.mode, own.callbacks, own.job.env_set, own.job.chdir, own.output_subdir)
-    if any(needs) or own.run.dir != ".":
-        return False
-    own.mode, own.runtime.output_dir = RunMode.RUN, os.getcwd()
-    configure_log(own.job_logging, own.verbose)
-    before = HydraConfig.instance().cfg
-    HydraConfig.instance().set_config(config)
-    try:
-        task_config = deepcopy(config)
-        with open_dict(task_config):
-            del task_config["hydra"]
-        task(task_config)
-    finally:
-        HydraConfig.instance().cfg = before
+        own = config.hydra
+        needs = (own.mode, own.callbacks, own.job.env_set, own.job.chdir, own.output_subdir)
+        if any(needs) or own.run.dir != ".":
+            return False
+        own.mode, own.runtime.output_dir = RunMode.RUN, os.getcwd()
+        configure_log(own.job_logging, own.verbose)
+        before = HydraConfig.instance().cfg
+        HydraConfig.instance().set_config(config)
+        try:
+            task_config = deepcopy(config)
+            with open_dict(task_config):
+                del task_config["hydra"]
+            task(task_config)
+        finally:
+            HydraConfig.instance().cfg = before
     return True
 
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["load", "results"]
+__all__ = ["load", "results", "train"]
 
 # PyTorch's setting for large tensors in huge pages, read at its first allocation. A step allocates
 # the same tensors as the one before, and each page that the kernel hands out anew costs a fault:
@@ -46,9 +46,11 @@ def modules_on_use(package: str) -> Callable[[str], ModuleType]:
 
 
 def __getattr__(name: str) -> Any:
-    """`lmkit.load` and `lmkit.results`, for notebooks: imported when they are first used."""
+    """`load`, `results` and `train`, for notebooks: imported when they are first used."""
     if name == "load":
         return modules_on_use("lmkit.experiment")("trained").load
+    if name == "train":
+        return modules_on_use("lmkit.cli")("train").train
     if name == "results":
         return modules_on_use("lmkit.runs")("rows").results
     raise AttributeError(f"module lmkit has no attribute {name}")

@@ -15,9 +15,11 @@ from rich.console import Console
 
 from lmkit import experiment
 from lmkit.cli.entry import entry_point, plain_config
-from lmkit.data.corpus import Corpus, Sizes
+from lmkit.data.corpus import Corpus, Sizes, TextSplits
+from lmkit.presentation.quantities import rough_duration
 from lmkit.presentation.tables import Row, Table, key_values, number, plain_table
 from lmkit.presentation.terminal import to_terminal
+from lmkit.reproduction.estimate import SHARE
 
 if TYPE_CHECKING:  # it imports torch, which --help must not wait for
     from lmkit.experiment.model_size import Part
@@ -43,8 +45,33 @@ def main(config: DictConfig) -> None:
     sizes = experiment.model_size.parts(model)
     console = Console()
     console.print(to_terminal(configuration_table(plain, corpus, source.unit)))
-    console.print(to_terminal(size_table([*sizes, experiment.model_size.total(sizes)])))
+    whole = experiment.model_size.total(sizes)
+    console.print(to_terminal(size_table([*sizes, whole])))
     console.print(LEGEND, style="dim")
+    if issubclass(source.splits, TextSplits):
+        console.print(time_line(plain, corpus, whole), highlight=False, soft_wrap=True)
+
+
+def time_line(config: dict[str, Any], corpus: Sizes, whole: Part) -> str:
+    """About how long training takes here, by the FLOPs and the speed of a matrix product."""
+    import torch  # which --help must not wait for
+
+    from lmkit.cli.count_flops import flops_per_second  # which imports it too
+
+    train, valid, _ = corpus.num_tokens
+    limit, windows = config["trainer"].get("limit_train_batches"), config["windows"]
+    if limit is not None:
+        train = min(train, limit * windows["batch_size"] * windows["bptt"])
+    on_gpu = torch.cuda.is_available() and config["trainer"].get("accelerator") != "cpu"
+    rate = flops_per_second(config["threads"], on_gpu)
+    seconds = (whole.training_flops * train + whole.forward_flops * valid) / (SHARE * rate)
+    epochs, text = config["max_epochs"], f"about {rough_duration(seconds)} an epoch"
+    if epochs is not None:
+        text += f", {rough_duration(seconds * epochs)} for {epochs:,} epochs"
+    return (
+        f"time: {text}, without transforms and measurements; by the FLOPs, at {SHARE:.0%} of the "
+        f"{rate / 1e9:,.0f} GFLOP/s that a matrix product reaches here"
+    )
 
 
 def configuration_table(config: dict[str, Any], corpus: Sizes, unit: str) -> Table:

@@ -43,7 +43,7 @@ from lmkit.sweeps.points import ConfigReader
 CONFIGS = (Path(__file__).parents[1] / "conf").resolve()
 
 # what may be the user's mistake
-_EXPLAINED = (HydraException, OmegaConfBaseException, RuntimeError, ValueError, yaml.YAMLError)
+EXPLAINED = (HydraException, OmegaConfBaseException, RuntimeError, ValueError, yaml.YAMLError)
 
 Task = Callable[[DictConfig], Any]
 
@@ -126,7 +126,7 @@ def explained(config_name: str) -> Iterator[None]:
     """
     try:
         yield
-    except _EXPLAINED as error:
+    except EXPLAINED as error:
         line = in_one_line(error, sys.argv[1:], config_name, CONFIGS)
         if line is None:
             raise

@@ -2,18 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Any
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from lmkit import experiment
-from lmkit.cli.entry import command_line, entry_point, plain_config
+from lmkit.cli.entry import (
+    CONFIGS,
+    EXPLAINED,
+    command_line,
+    compose,
+    entry_point,
+    plain_config,
+)
 from lmkit.cli.interruption import AGAIN
+from lmkit.cli.one_line import in_one_line
 from lmkit.errors.user_error import UserError
 from lmkit.runs.names import name_with_head
-from lmkit.sweeps.axes import GROUP
+from lmkit.sweeps.axes import GROUP, option_of
+
+if TYPE_CHECKING:  # it imports torch
+    from lmkit.experiment.trained import TrainedRun
+
+
+def train(overrides: Sequence[str] = ()) -> TrainedRun:
+    """Trains what `lmkit train` trains with these options, resumes it, or finds it finished.
+
+    Args:
+        overrides: as typed, such as `["experiment=penn_small", "seed=1"]`.
+
+    Returns: the finished run, as `lmkit.load` does.
+
+    Raises: UserError for whatever the user can mend, a sweep among it.
+    """
+    for override in overrides:
+        if option_of(override) in (GROUP, "dry_run") or override.startswith("-"):
+            raise UserError(
+                f"{override}: lmkit.train trains one run; lmkit train on a command line "
+                f"trains sweeps"
+            )
+    try:
+        plain = plain_config(compose("train", overrides))
+    except EXPLAINED as error:
+        line = in_one_line(error, overrides, "train", CONFIGS)
+        if line is None:
+            raise
+        raise UserError(line) from None
+    plain["name"] = name_with_head(plain["name"], overrides)
+    kept = [each for each in overrides if option_of(each) != "keep"]
+    plain["command"] = shlex.join(["lmkit", "train", *kept])
+    return experiment.trained.load(experiment.run.run(plain).path)
 
 
 @entry_point("train", AGAIN)

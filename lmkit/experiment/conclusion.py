@@ -79,6 +79,7 @@ class Conclusion:
     def conclude(self, defined: RunDefinition, trained: Trained) -> Result:
         """The result, not yet published. The caller holds the run's lock."""
         folder, check_lock = defined.folder, trained.run.check_lock
+        trained.run.log.write("measuring the test perplexity and the spectrum of log P")
         test = perplexity(trained.model, trained.data.eval_batches("test"), "test perplexity")
         with Console().status("spectrum of log P"):
             contexts = self._contexts(trained.model, folder, test.num_tokens)

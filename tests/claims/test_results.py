@@ -16,6 +16,7 @@ from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
+from tests.claims.conftest import TINY
 
 
 def test_a_loaded_run_measures_what_it_measured(trained: Path):
@@ -44,6 +45,27 @@ def test_a_loaded_run_is_shown_in_one_line_and_the_package_by_what_it_offers(tra
     public = [name for name in dir(package) if not name.startswith("_")]
     assert public == sorted(package.__all__)
     assert {"load", "results"} <= set(public)
+
+
+def test_training_in_python_returns_the_finished_run(lmkit, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = package.train([*TINY, "head/transform=gss", "seed=7"])
+    assert run.result.metrics["test_ppl"] > 1
+    assert run.folder.path.name.startswith("toy_gss-")
+    assert run.log_probs("w1 w2").shape == (2, 40)
+    lmkit("train", *TINY, "head/transform=gss", "seed=7")
+    assert f"already finished: runs/{run.folder.path.name}" in capsys.readouterr().out
+    assert run.config["command"].startswith("lmkit train threads=1 ")
+    for wrong, message in (
+        (["seed=abc"], "seed must be a whole number, but is abc"),
+        (["experiment=toyy"], r"did you mean toy\?"),
+        (["optimizer.lr=0"], "optimizer.lr must be greater than 0"),
+        (["multirun_sweeps=smoke"], "trains one run"),
+        (["--multirun", "seed=1,2"], "trains one run"),
+        (["seed=1,2"], "seed=1,2 has several values"),
+    ):
+        with pytest.raises(UserError, match=message):
+            package.train(wrong)
 
 
 def without_target(section: dict[str, object]) -> dict[str, object]:

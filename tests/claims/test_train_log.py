@@ -45,8 +45,9 @@ def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(lmkit, run, cap
     assert "epoch # of #: train perplexity #, valid # (averaged weights), #, # s left" in logged(
         text
     )
-    assert logged(text)[-2:] == [
+    assert logged(text)[-3:] == [
         "training stops after epoch #, by max_epochs",
+        "measuring the test perplexity and the spectrum of log P",
         "test perplexity #, of epoch #",
     ]
     lmkit("train", *LINE, "max_epochs=4")
@@ -55,6 +56,15 @@ def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(lmkit, run, cap
     assert "in epoch 3\n" in again.removeprefix(text).splitlines(keepends=True)[0]
     assert "epoch 4 of 4" in again
     assert logged(again).count("epoch # of #: train perplexity #, valid #, #, # s left") == 1
+
+
+def test_the_first_steps_say_how_long_a_run_will_take(lmkit, run, monkeypatch):
+    monkeypatch.setattr("lmkit.training.callbacks.training_log.TOLD_AFTER_S", 0.0)
+    lmkit("train", *LINE)
+    lines = logged(run().log.read_text())
+    told = [line for line in lines if "by its first steps" in line]
+    assert told == ["about # s an epoch, # s for the # of its budget, by its first steps"]
+    assert lines.index(told[0]) == 1  # after the line of the start
 
 
 def test_a_log_that_cannot_be_written_stops_no_run(lmkit, run, tmp_path):

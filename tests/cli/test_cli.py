@@ -372,6 +372,8 @@ def test_describe_shows_sizes_and_writes_nothing(monkeypatch, tmp_path, capsys):
     # 50 x 32 + 50, 4 x 64 x (32 + 64 + 2), 4 x 32 x (64 + 32 + 2); 10^5 slopes frozen
     total = ["total", "39,282", "139,282", "557,128"]
     assert next(row for row in rows if row[:1] == ["total"])[:4] == total
+    said = " ".join(shown.split())
+    assert re.search(r"time: about [\w. ]+ an epoch, [\w. ]+ for 24 epochs, without transf", said)
     assert list(tmp_path.iterdir()) == []
 
 

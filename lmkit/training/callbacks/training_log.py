@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import pytorch_lightning as pl
@@ -15,6 +16,7 @@ from lmkit.training.context import RunCallback
 from lmkit.training.head_module import model_of
 from lmkit.training.pace import Pace
 
+TOLD_AFTER_S = 10.0  # of training: how long it will take
 _MATRICES = {"log_probs": "log P", "transformed_logits": "transformed logits"}
 _RANKS = {
     "press_rank": "Press rank",
@@ -38,6 +40,7 @@ class TrainingLog(RunCallback, Checkpoint):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.pace = Pace(epochs_done(trainer))
+        self.is_untold = True  # how long it will take
         self.saved_at = self.checkpoints.saved_at
         bar = trainer.progress_bar_callback
         has_bar = isinstance(bar, EpochProgress) and bar.is_on_terminal
@@ -52,9 +55,13 @@ class TrainingLog(RunCallback, Checkpoint):
         batch_idx: int,
     ) -> None:
         self._write_saved(trainer)
+        if self.is_untold and self.pace.elapsed() >= TOLD_AFTER_S:
+            self.is_untold = False
+            self._write_time(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         metrics, epoch = model_of(pl_module).epoch_metrics, trainer.current_epoch + 1
+        self.is_untold = False  # the line of each epoch tells
         self.often(self._epoch_line(trainer, metrics, epoch))
         for line in _spectrum_lines(metrics):
             self.often(line)
@@ -76,6 +83,17 @@ class TrainingLog(RunCallback, Checkpoint):
         if self.checkpoints.saved_at != self.saved_at:
             self.saved_at = self.checkpoints.saved_at
             self.often(f"saved at step {trainer.global_step}")
+
+    def _write_time(self, trainer: pl.Trainer) -> None:
+        """What the first windows say of an epoch, and of all of them."""
+        done, limit = epochs_done(trainer), last_epoch(trainer)
+        an_epoch = self.pace.seconds_left(done, math.floor(done) + 1)
+        if an_epoch is None:
+            return
+        an_epoch /= math.floor(done) + 1 - done
+        left = self.pace.seconds_left(done, limit)
+        whole = "" if left is None else f", {duration(left)} for the {limit:,} of its budget"
+        self.often(f"about {duration(an_epoch)} an epoch{whole}, by its first steps")
 
     def _epoch_line(self, trainer: pl.Trainer, metrics: Mapping[str, float], epoch: int) -> str:
         limit = last_epoch(trainer)

@@ -83,7 +83,8 @@ class Work:
 
 def do(work: Work, step: str, piece: Piece) -> bool:
     """Runs a piece. Returns whether it came to its end, well or not, within its own limit."""
-    limit = min(60 * piece.minutes, work.left())
+    most_s = 60 * piece.minutes * (20 if work.args.tiny else 1)  # tests run beside others
+    limit = min(most_s, work.left())
     started = time.monotonic()
     with work.log.open("a", encoding="utf-8") as log:
         log.write(f"\n== {step} {piece.name}: {' '.join(piece.command)}\n")
@@ -99,7 +100,7 @@ def do(work: Work, step: str, piece: Piece) -> bool:
         log.write(text[-100_000:])
     seconds = time.monotonic() - started
     cut = status is None
-    if cut and limit < 60 * piece.minutes and not piece.goes_on:
+    if cut and limit < most_s and not piece.goes_on:
         return False  # for want of time: it begins anew
     if cut and not piece.goes_on:
         outcome: dict[str, Any] = {"error": f"not done within {piece.minutes:g} minutes"}
@@ -142,7 +143,8 @@ def go_through(work: Work, step: str) -> None:
         if found is not None and not found.get("unfinished") and not again:
             continue
         spent = sum(each.get("seconds_taken", 0) for each in work.found(step).values())
-        if work.args.step == "all" and spent > 60 * SHARE_MIN.get(step, float("inf")):
+        share_s = 60 * SHARE_MIN.get(step, float("inf"))
+        if work.args.step == "all" and spent > share_s and not work.args.tiny:
             return
         if work.left() < piece.needs_s:
             continue

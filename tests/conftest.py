@@ -92,6 +92,15 @@ def subword_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def context_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where contexts of fixed trunks are kept, away from the user's own."""
+    folder = tmp_path_factory.mktemp("contexts")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("lmkit.fixed_trunk.cache.cache_folder", lambda: folder)
+        yield folder
+
+
 @pytest.fixture(scope="session")
 def toy_run(tmp_path_factory: pytest.TempPathFactory):
     """The folder of a finished run of four epochs on the toy language: MoS with trained slopes."""

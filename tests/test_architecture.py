@@ -45,6 +45,7 @@ BESIDE = {
     "reproduction": (*OPEN, "sweeps"),
     "studies": (*CHAIN, *OPEN),
     "dialogue": (*CHAIN, *OPEN),
+    "fixed_trunk": (*CHAIN, *OPEN),
 }
 ON_TOP = ("cli", "__main__")
 

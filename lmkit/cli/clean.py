@@ -14,6 +14,7 @@ from rich.console import Console
 from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
 from lmkit.errors.user_error import UserError
+from lmkit.fixed_trunk import cache
 from lmkit.presentation.progress import progress_bar
 from lmkit.presentation.quantities import data_size
 from lmkit.presentation.tables import Column, absent, counted, plain_table, word
@@ -54,9 +55,11 @@ trained a run brings its checkpoints back.""",
   lmkit clean runs                                  what keep=best would free
   lmkit clean gss_grid_penn keep=none dry_run=false
   lmkit clean "runs head:gss" keep=none             those with that head
+  lmkit clean contexts                              those of fixed trunks, kept for all runs
 """,
 )
 SHOWN = 40  # runs that have a row each
+CONTEXTS = "contexts"  # in the place of runs
 FURTHER = "a sweep asks for more epochs of it"
 IN_USE = "a process works on it"
 STARTED = "a finetuning that has not finished goes on from its best.ckpt"
@@ -74,6 +77,9 @@ def main() -> None:
     """Reads the command line; ends with status 1 when something could not be removed."""
     with ends_in_one_line("the same line again goes on"):
         places, given = COMMAND.read(sys.argv[1:])
+        if places == [CONTEXTS]:
+            cache.clean(given["dry_run"] == "true", tables.console())
+            return
         selected = select_runs("runs", places, given["runs_dir"])
         is_well = clean(selected, given["keep"], given["dry_run"] == "true", tables.console())
     if not is_well:

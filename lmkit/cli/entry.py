@@ -37,6 +37,7 @@ from lmkit.cli.help_text import help_text
 from lmkit.cli.interruption import ends_in_one_line, quiet_when_unread, stderr_file
 from lmkit.cli.one_line import first_line, in_one_line
 from lmkit.errors.user_error import UserError, did_you_mean, end_with
+from lmkit.fixed_trunk.composition import filled_in, implied
 from lmkit.sweeps.axes import GROUP, OF_SWEEPS, config_arguments, for_sweeper, option_of
 from lmkit.sweeps.points import ConfigReader
 
@@ -78,6 +79,7 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
                     print(help_text(config_name, sys.argv[1:], CONFIGS))
                     return
                 if config_name == "train":
+                    sys.argv[1:] = implied(sys.argv[1:])
                     folders = [CONFIGS, *searched_folders(sys.argv[1:])]
                     sys.argv[1:] = for_sweeper(sys.argv[1:], folders)
                 if not _run_by_compose_alone(config_name, reporting):
@@ -175,6 +177,7 @@ def plain_config(config: DictConfig) -> dict[str, Any]:
     Raises: UserError naming the option that cannot be resolved, or that the command does not know.
     """
     _require_form(config)
+    config = filled_in(config)
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:

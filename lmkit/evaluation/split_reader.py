@@ -32,7 +32,7 @@ class SplitReader(TextReader):
         self.run, self.split = run, split
         self.vocabulary = data.corpus.vocabulary
         self.tokenizer = run.source.tokenizer_by(self.vocabulary)
-        self._length = data.eval_length  # words read at a time: changes the order of sums only
+        self._data = data
 
     def of_another(self, run: FinishedRun) -> SplitReader:
         """The same split read by the best model of another run, loaded as this one was."""
@@ -49,13 +49,16 @@ class SplitReader(TextReader):
     @cached_property
     def log_probs(self) -> np.ndarray:
         """Log-probabilities (num_tokens - 1,) in nats of all words but the first, with a bar."""
-        shown = self.with_bar(self.windows(self.tokens), "words")
+        shown = self.with_bar(self._data.one_column(self.split), "words")
         nlls = [nll_TB[:, 0].double().cpu() for nll_TB in self.model.token_nlls(shown)]
         log_probs: np.ndarray = -torch.cat(nlls).numpy()
         return log_probs
 
     def windows(self, tokens: np.ndarray) -> EvalWindows:
-        return EvalWindows(columns(tokens, 1), self._length)
+        return EvalWindows(columns(tokens, 1), self._data.eval_length)
+
+    def own_windows(self, num_tokens: int) -> EvalWindows:
+        return self._data.one_column(self.split, num_targets=num_tokens - 1)
 
     def with_bar(self, windows: EvalBatches, then: str) -> Iterator[Batch]:
         return self.run.with_bar(windows, windows.num_targets, then)

@@ -76,7 +76,7 @@ def parts(model: HeadModule | ModelParts) -> list[Part]:
     """
     by_name: dict[str, list[Part]] = {}
     head = model.head
-    tied = head.decoder_weight is model.trunk.embedding_weight
+    tied = any(weight is head.decoder_weight for weight in model.trunk.parameters())
     for path, parameter in model.named_parameters():
         name, uses = _part_and_uses(path, tied, head)
         by_name.setdefault(name, []).append(_of_parameter(name, parameter, uses))

@@ -69,7 +69,7 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
         loss=section.get("loss", "chunked"),
         chunk_mb=section.get("chunk_mb"),
     )
-    shared = ("mixture", "transform", "tie_weights", "loss", "chunk_mb")
+    shared = ("mixture", "transform", "tie_weights", "loss", "chunk_mb", "start")
     own = {key: value for key, value in section.items() if key not in shared}
     head: Head = make(own, "head", Head, parts=parts)
     return head

@@ -32,9 +32,15 @@ class RankMap(nn.Module):
 
     def __init__(self, factor_VR: Tensor, rows_RE: Tensor) -> None:
         super().__init__()
-        unit = factor_VR.norm() / factor_VR.shape[1] ** 0.5
+        unit = _unit(factor_VR)
         self.register_buffer("unit", unit)
         self.weight = nn.Parameter(rows_RE * unit)  # u B
+
+    @torch.no_grad()
+    def start_as(self, factor_VR: Tensor, rows_RE: Tensor) -> None:
+        """Starts with other factors, of the same sizes."""
+        self.unit.copy_(_unit(factor_VR))
+        self.weight.copy_(rows_RE * self.unit)
 
     def forward(self, context: Tensor) -> Tensor:
         """B h (..., r) of contexts h (..., E)."""
@@ -43,6 +49,12 @@ class RankMap(nn.Module):
     def whole(self, factor_VR: Tensor) -> Tensor:
         """A B (V, E)."""
         return factor_VR @ (self.weight / self.unit)
+
+
+def _unit(factor_VR: Tensor) -> Tensor:
+    """The root mean square of the singular values."""
+    unit: Tensor = factor_VR.norm() / factor_VR.shape[1] ** 0.5
+    return unit
 
 
 def random_factors(num_words: int, rank: int, emb_dim: int) -> tuple[Tensor, Tensor]:

@@ -46,7 +46,11 @@ class TextReader(ABC):
 
     @abstractmethod
     def windows(self, tokens: np.ndarray) -> EvalBatches:
-        """A text, cut as the model reads it."""
+        """Another text, cut as the model reads it."""
+
+    def own_windows(self, num_tokens: int) -> EvalBatches:
+        """The beginning of the reader's own text, cut as the model reads it."""
+        return self.windows(self.tokens[:num_tokens])
 
     @abstractmethod
     def with_bar(self, windows: EvalBatches, then: str) -> Iterator[Batch]:
@@ -56,7 +60,7 @@ class TextReader(ABC):
         """What the model expects at each of the positions, with a bar."""
         if not positions:
             return {}
-        windows = self.windows(self.tokens[: max(positions) + 1])
+        windows = self.own_windows(max(positions) + 1)
         return self._expected(self.with_bar(windows, "predictions"), self.tokens, positions)
 
     def next_words_after(self, text: Sequence[int]) -> NextWords:

@@ -146,6 +146,27 @@ class LoadedPretrained(NamedTuple):
         return with_bar(self.checkpoint.name, windows, contexts, then)
 
 
+class Facts(NamedTuple):
+    """What is known of a model before its weights are read."""
+
+    num_words: int  # rows of its output layer
+    dim: int  # of its contexts
+    beginning: int | None  # the token that it puts before every text
+    window: int  # tokens that it reads at a time
+    cap: float | None  # the soft cap on its logits that its configuration declares
+
+
+def facts_of(checkpoint: Checkpoint) -> Facts:
+    """Raises: UserError when there is no such model, or it comes without a tokenizer."""
+    transformers, where = _transformers(), _where(checkpoint)
+    config = _from(transformers.AutoConfig, where).get_text_config()
+    text = TokenizedText("a", _from(transformers.AutoTokenizer, where))
+    longest = getattr(config, "max_position_embeddings", None)
+    cap = config.to_dict().get("final_logit_softcapping")
+    window = min(longest or MOST, MOST)
+    return Facts(config.vocab_size, config.hidden_size, text.beginning, window, cap)
+
+
 def load_pretrained(
     checkpoint: Checkpoint,
     text: str,
@@ -168,12 +189,7 @@ def load_pretrained(
     transformers = _transformers()
     if threads is not None:
         torch.set_num_threads(threads)
-    where = {
-        "pretrained_model_name_or_path": checkpoint.place,
-        "revision": checkpoint.revision or "main",
-        "local_files_only": checkpoint.is_local,
-        "trust_remote_code": False,
-    }
+    where = _where(checkpoint)
     try:
         if checkpoint.is_local:
             _require_safetensors(Path(checkpoint.place))
@@ -193,6 +209,16 @@ def load_pretrained(
     if torch.cuda.is_available():
         model.to("cuda")
     return LoadedPretrained(checkpoint, model, tokenized, windows)
+
+
+def _where(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Arguments of `from_pretrained`."""
+    return {
+        "pretrained_model_name_or_path": checkpoint.place,
+        "revision": checkpoint.revision or "main",
+        "local_files_only": checkpoint.is_local,
+        "trust_remote_code": False,
+    }
 
 
 def _transformers() -> ModuleType:
@@ -259,3 +285,13 @@ def _from(kind: Any, where: dict[str, Any]) -> Any:
 def _kind(config: Any) -> str:
     names = config.architectures or [type(config).__name__]
     return str(names[0])
+
+
+def downloaded(checkpoint: Checkpoint) -> str:
+    """The folder of a model, absolute; one of the hub is fetched where it is not there yet."""
+    if checkpoint.is_local:
+        return str(Path(checkpoint.place).resolve())
+    from huggingface_hub import snapshot_download  # comes with transformers
+
+    wanted = ["*.safetensors", "*.json", "*.txt", "*.model"]
+    return str(snapshot_download(checkpoint.place, allow_patterns=wanted))

@@ -13,6 +13,7 @@ class Trigger(ABC):
     """Is asked once an epoch, after validation. Epochs count from 1."""
 
     from_start = False  # whether weights are averaged from the first step on, without asking
+    is_never = False  # whether averaging never starts
     place = 0  # among triggers in tables
 
     @property
@@ -85,6 +86,7 @@ class AtEpoch(Trigger):
 class Never(Trigger):
     """Plain SGD to the end."""
 
+    is_never = True
     display_name = "SGD"
 
     def fires(self, epoch: int, valid_nll: float) -> bool:

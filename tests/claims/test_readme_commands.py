@@ -16,6 +16,7 @@ from hydra.core.global_hydra import GlobalHydra
 from lmkit.cli import entry, main
 from lmkit.cli.command_line import options_first
 from lmkit.cli.words import Command
+from lmkit.fixed_trunk import composition
 from lmkit.sweeps import axes
 from tests.pages import PAGES, lmkit_command, shell_lines, write_shown_files
 
@@ -117,7 +118,15 @@ def plugins() -> None:
     entry.compose("compare")
 
 
-@pytest.mark.usefixtures("shown_files")
+@pytest.fixture
+def trunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever trunk.of names is there: a trunk of size 8."""
+    source = composition._Source({"name": "trunk"}, 8, 8)
+    for kind in ("_of_run", "_of_pretrained"):
+        monkeypatch.setattr(composition, kind, lambda _: source)
+
+
+@pytest.mark.usefixtures("shown_files", "trunks")
 @pytest.mark.parametrize("line", COMMANDS)
 def test_the_command_is_taken(line, monkeypatch, tmp_path):
     _, command, *arguments = shlex.split(line, comments=True)
@@ -135,5 +144,5 @@ def test_the_command_is_taken(line, monkeypatch, tmp_path):
     flags = [each for each in rest if each.startswith("-")]
     options_first(rest)  # refuses a flag that there is not
     GlobalHydra.instance().clear()
-    overrides = [each for each in rest if each not in flags]
+    overrides = composition.implied([each for each in rest if each not in flags])
     compose_all(configs, config_name, overrides, "--multirun" in flags)

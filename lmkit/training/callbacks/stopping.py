@@ -57,7 +57,10 @@ class Stopping(RunCallback, Checkpoint):
 
 
 class Patience(Stopping):
-    """Stops `epochs` epochs after the last best valid perplexity since the switch; None: never."""
+    """Stops `epochs` epochs after the last best valid perplexity; None: never.
+
+    Epochs before averaging do not count, unless the trigger never starts it.
+    """
 
     def __init__(self, epochs: int | None) -> None:
         if epochs is not None:
@@ -70,7 +73,7 @@ class Patience(Stopping):
         return self.epochs is not None and self.waited >= self.epochs
 
     def see(self, valid_ppl: float) -> None:
-        if not self.run.switch.averages:
+        if not (self.run.switch.averages or self.run.switch.trigger.is_never):
             return
         self.waited = 0 if valid_ppl < self.best else self.waited + 1
         self.best = min(self.best, valid_ppl)

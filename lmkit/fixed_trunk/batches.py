@@ -1,0 +1,102 @@
+"""Contexts in an order of their own in each epoch.
+
+Shapes: S steps of a column, C columns, N contexts, n contexts of a batch, D size of a context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
+
+import numpy as np
+import torch
+
+from lmkit.data.corpus import TextSplits
+from lmkit.data.datamodule import WindowsDataModule
+from lmkit.data.epochs import EpochBatches
+from lmkit.data.windows import Columns, ContextColumns, Window
+from lmkit.errors.user_error import require_count
+from lmkit.fixed_trunk.corpus import ContextSplits
+
+
+class ShuffledContexts(EpochBatches):
+    """Every context once an epoch, `batch_size` at a time; each batch is a window of T = 1.
+
+    The order is a function of seed and epoch alone.
+    """
+
+    def __init__(self, columns_SC: Columns, batch_size: int, seed: int) -> None:
+        require_count("windows.batch_size", batch_size)
+        require_count("seed", seed, 0)
+        if isinstance(columns_SC, ContextColumns):
+            inputs, targets = columns_SC.contexts_SBD, columns_SC.targets_SB
+        else:
+            inputs, targets = columns_SC[:-1], columns_SC[1:]
+        self._inputs, self._targets = inputs, targets
+        self._num_contexts, self._num_columns = targets.numel(), targets.shape[1]
+        self.batch_size, self.seed = batch_size, seed
+        self._order = lru_cache(maxsize=1)(self._order_of)
+        super().__init__()
+
+    def num_batches(self, epoch: int) -> int:
+        count = -(-self._num_contexts // self.batch_size)
+        return count if self.limit is None else min(count, self.limit)
+
+    def batches(self, epoch: int, first: int) -> Iterator[Window]:
+        count, order_N = self.num_batches(epoch), self._order(epoch)
+        for index in range(first, count):
+            part_n = order_N[index * self.batch_size : (index + 1) * self.batch_size]
+            steps_n, columns_n = part_n // self._num_columns, part_n % self._num_columns
+            inputs_1n = self._inputs[steps_n, columns_n].unsqueeze(0)
+            targets_1n = self._targets[steps_n, columns_n].unsqueeze(0)
+            share = (index + 1) / count
+            yield Window(inputs_1n, targets_1n, 1, index, epoch, index == count - 1, share)
+
+    def _order_of(self, epoch: int) -> torch.Tensor:
+        # RandomState's stream is fixed for good
+        seeds = np.random.SeedSequence([self.seed, epoch])
+        random = np.random.RandomState(np.random.MT19937(seeds))
+        return torch.from_numpy(random.permutation(self._num_contexts))
+
+
+class ContextsDataModule(WindowsDataModule):
+    """Shuffled contexts to train on; windows of contexts in order to evaluate on.
+
+    Args:
+        corpus: with contexts.
+        batch_size: contexts of a training batch.
+        columns: that the training text is read in, where the trunk carries a state.
+        valid_batch_size, test_batch_size, eval_length, seed: as of `WindowsDataModule`.
+        bptt: length of a batch for schedule=window_length, which leaves the lr as it is.
+    """
+
+    takes = ContextSplits
+
+    def __init__(
+        self,
+        *,
+        corpus: TextSplits,
+        batch_size: int,
+        columns: int = 20,
+        valid_batch_size: int = 10,
+        test_batch_size: int = 1,
+        bptt: int = 1,
+        eval_length: int = 70,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            corpus=corpus,
+            batch_size=batch_size,
+            valid_batch_size=valid_batch_size,
+            test_batch_size=test_batch_size,
+            bptt=bptt,
+            eval_length=eval_length,
+            seed=seed,
+        )
+        require_count("windows.columns", columns)
+        self.columns = columns
+
+    @cached_property
+    def train_batches(self) -> EpochBatches:
+        columns_SC = self.corpus.columns("train", self.columns)
+        return ShuffledContexts(columns_SC, self.batch_size, self.seed)

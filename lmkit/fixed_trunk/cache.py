@@ -1,0 +1,58 @@
+"""Where contexts are kept, and how they are removed; known without torch."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from platformdirs import user_cache_path
+from rich.console import Console
+
+from lmkit.presentation.quantities import data_size
+from lmkit.presentation.tables import Row, plain_table, word
+from lmkit.presentation.terminal import to_terminal
+from lmkit.runs.lock import LockHeld, RunLock
+
+FILE = "contexts.bin"
+
+
+def cache_folder() -> Path:
+    """Where contexts are kept: a folder for those of each trunk, split and layout."""
+    return user_cache_path("lmkit") / "contexts"
+
+
+def lock_of(path: Path) -> Path:
+    """The lock under which the file of contexts `path` is written; beside its folder."""
+    return path.parent.with_name(f"{path.parent.name}.lock")
+
+
+def clean(dry_run: bool, console: Console) -> None:
+    """Shows the contexts that are kept, and removes them unless `dry_run`.
+
+    Those that a process computes stay. One that reads them goes on: the disk is free once it ends.
+    """
+    folders = sorted(path for path in cache_folder().glob("*") if path.is_dir())
+    sizes = [sum(file.stat().st_size for file in folder.glob("*")) for folder in folders]
+    rows: list[Row] = [
+        [path.name, word(data_size(size))] for path, size in zip(folders, sizes, strict=True)
+    ]
+    if rows:
+        title = f"contexts in {cache_folder()}"
+        console.print(to_terminal(plain_table(title, ("contexts", "on disk"), rows)))
+    total = data_size(sum(sizes))
+    if dry_run:
+        console.print(
+            f"{total} of contexts; nothing has been removed; dry_run=false removes them, and runs "
+            f"that need them compute them again",
+            highlight=False,
+            soft_wrap=True,
+        )
+        return
+    for folder in folders:
+        try:
+            with RunLock(lock_of(folder / FILE)):
+                shutil.rmtree(folder)
+        except LockHeld:
+            console.print(f"left as it is: {folder.name}: a process computes it", markup=False)
+    left = sum(file.stat().st_size for file in cache_folder().glob("*/*"))
+    console.print(f"{data_size(sum(sizes) - left)} freed", highlight=False)

@@ -1,0 +1,182 @@
+"""What `trunk=fixed trunk.of=TRUNK` means: the configuration of a head alone.
+
+The contexts of the trunk take the place of the section `data`, and the trunk's sizes that of what
+finds it. So a run's configuration says all that training and evaluation need.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omegaconf import DictConfig, OmegaConf
+
+from lmkit.errors.user_error import UserError, require_choice, require_text
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.selection import select_runs
+
+TRUNK = "lmkit.fixed_trunk.trunk.FixedTrunk"
+_CONTEXTS = "lmkit.fixed_trunk.corpus.ContextsOf"  # of a run, or of a pretrained model
+_TEXT = "lmkit.data.corpus.TextCorpus"
+_DOC = "lmkit.heads.direct_output.DirectOutputConnection"
+_HF = "hf:"
+_FINDS = ("of", "dtype", "window", "stride")  # options of the section that find the contexts
+
+
+class _Source(NamedTuple):
+    """Where contexts come from."""
+
+    data: dict[str, Any]  # the section that makes them
+    emb_dim: int
+    out_dim: int
+    cap: float | None = None  # on the logits of the trunk's own head
+
+
+def implied(arguments: list[str]) -> list[str]:
+    """The line with the experiment that trunk=fixed needs, where the line chooses none."""
+    chosen = {argument.partition("=")[0].lstrip("+") for argument in arguments}
+    if "trunk=fixed" in arguments and not {"experiment", "multirun_sweeps"} & chosen:
+        return ["experiment=fixed_trunk", *(each for each in arguments if each != "trunk=fixed")]
+    return arguments
+
+
+def filled_in(config: DictConfig) -> DictConfig:
+    """A composed configuration with the contexts of `trunk.of` in it; unchanged without one.
+
+    Raises: UserError naming the option that is wrong.
+    """
+    trunk, start = config.get("trunk"), OmegaConf.select(config, "head.start")
+    is_fixed = isinstance(trunk, DictConfig) and trunk.get("_target_") == TRUNK
+    if not is_fixed:
+        if start == "trunk":
+            raise UserError("head.start=trunk needs trunk=fixed, which says whose decoder it is")
+        return config
+    config = deepcopy(config)  # a sweep composes further points in it
+    OmegaConf.set_struct(config, False)
+    if OmegaConf.is_missing(trunk, "of"):
+        raise UserError("trunk.of is missing: give a run, such as runs/NAME-ID, or hf:FOLDER")
+    require_text("trunk.of", trunk.of)
+    require_choice("head.start", start, ("fresh", "trunk"))
+    if OmegaConf.select(config, "head.mixture._target_") == _DOC:
+        raise UserError(
+            "head/mixture=doc takes the outputs of all layers, and trunk=fixed has those of the "
+            "last: choose another mixture"
+        )
+    source = _of_pretrained(config) if trunk.of.startswith(_HF) else _of_run(config)
+    sizes = {"emb_dim": source.emb_dim, "out_dim": source.out_dim}
+    left = {key: value for key, value in trunk.items() if key not in (*_FINDS, *sizes)}
+    OmegaConf.update(config, "trunk", left | sizes, merge=False)
+    OmegaConf.update(config, "data", source.data, merge=False)
+    if start == "trunk":
+        section = {"_target_": "lmkit.fixed_trunk.start.HeadStart"}
+        OmegaConf.update(config, "callbacks.head_start", section, force_add=True)
+        if source.cap is not None:
+            capped = {
+                "_target_": "lmkit.fixed_trunk.start.AfterSoftCap",
+                "cap": source.cap,
+                "transform": config.head.transform,
+            }
+            OmegaConf.update(config, "head.transform", capped, merge=False)
+    return config
+
+
+def _of_run(config: DictConfig) -> _Source:
+    trunk, data = config.trunk, config.data
+    if "_target_" in data:
+        raise UserError(
+            f"trunk.of={trunk.of} is a run, whose text it has: leave data= out (data.root=FOLDER "
+            f"says where the corpora lie)"
+        )
+    for option in ("window", "stride"):
+        if trunk[option] is not None:
+            raise UserError(f"trunk.{option} is for trunk.of=hf:FOLDER; a run has its own windows")
+    found = select_runs("trunk.of", trunk.of, config.runs_dir).runs
+    if len(found) > 1:
+        names = ", ".join(run.name for run in found[:3])
+        raise UserError(f"trunk.of={trunk.of} means {len(found)} runs ({names}, ...): give one")
+    folder = found[0].folder
+    stamp = folder.best.stat().st_mtime_ns if folder.best.exists() else 0
+    weights_sha256, trained = _read_run(str(folder.path.resolve()), stamp)
+    if trained["trunk"].get("_target_") == TRUNK:
+        raise UserError(f"{folder.path} is itself a head on a fixed trunk: give that trunk's run")
+    if "eval_length" not in trained["windows"] or "out_dim" not in trained["trunk"]:
+        raise UserError(f"{folder.path} is no language model of running text")
+    text = dict(trained["data"])
+    title = f"contexts of {trained['name']}, seed {trained['seed']}"
+    section = {
+        "_target_": f"{_CONTEXTS}Run",
+        "_recursive_": False,
+        "name": folder.path.name,
+        "title": f"the {title}",
+        "short_title": title,
+        "folder": str(folder.path.resolve()),
+        "weights_sha256": weights_sha256,
+        "out_dim": trained["trunk"]["out_dim"],
+        "eval_length": trained["windows"]["eval_length"],
+        "dtype": trunk.dtype,
+        "text": text,
+    }
+    if "root" in text:
+        section["root"] = data.root or text["root"]
+    return _Source(section, trained["trunk"]["emb_dim"], trained["trunk"]["out_dim"])
+
+
+@lru_cache
+def _read_run(folder: str, _stamp: int) -> tuple[str, dict[str, Any]]:
+    """Digest of the weights, and configuration, of a run. Args: _stamp: when they were written."""
+    from lmkit.fixed_trunk.weights import evaluated_sha256  # brings torch
+    from lmkit.training.checkpoint_files import load_checkpoint
+
+    content = load_checkpoint(RunFolder(Path(folder)).best)
+    return evaluated_sha256(content), content["lmkit"]["config"]
+
+
+def _of_pretrained(config: DictConfig) -> _Source:
+    trunk, data = config.trunk, config.data
+    place = trunk.of.removeprefix(_HF)
+    if data.get("_target_") != _TEXT:
+        raise UserError(
+            f"trunk.of={trunk.of} needs a text: data=penn, data=wikitext-2, or data=text "
+            f"data.root=FOLDER; the model's own tokenizer cuts it"
+        )
+    folder, facts, weights_sha256 = _read_pretrained(place)
+    name = Path(folder).name if Path(place).is_dir() else place.replace("/", "--")
+    text = OmegaConf.to_container(data, resolve=True)
+    assert isinstance(text, dict)
+    text |= {"tokenizer": "hf", "tokenizer_of": folder, "vocab_size": None}
+    window = trunk.window or facts.window
+    title = f"contexts of {name} on {text.get('short_title') or text['name']}"
+    section = {
+        "_target_": f"{_CONTEXTS}Pretrained",
+        "_recursive_": False,
+        "name": f"{name}-{text['name']}",
+        "title": f"the {title}",
+        "short_title": title,
+        "folder": folder,
+        "num_words": facts.num_words,
+        "beginning": facts.beginning,
+        "weights_sha256": weights_sha256,
+        "out_dim": facts.dim,
+        "window": window,
+        "stride": trunk.stride or max(1, window // 2),
+        "dtype": trunk.dtype,
+        "text": text,
+        "root": text["root"],
+    }
+    return _Source(section, facts.dim, facts.dim, facts.cap)
+
+
+@lru_cache
+def _read_pretrained(place: str) -> tuple[str, Any, str]:
+    """Folder, facts and digest of a pretrained model; one of the hub is fetched."""
+    from lmkit.fixed_trunk.weights import files_sha256
+    from lmkit.pretrained.hf_checkpoints import find_checkpoints
+    from lmkit.pretrained.loading import downloaded, facts_of
+
+    (*others, checkpoint) = find_checkpoints(place, None)
+    if others:
+        raise UserError(f"trunk.of={_HF}{place} means {len(others) + 1} models: give one")
+    facts, folder = facts_of(checkpoint), downloaded(checkpoint)
+    return folder, facts, files_sha256(folder)

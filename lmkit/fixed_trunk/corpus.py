@@ -1,0 +1,295 @@
+"""A text as the contexts of a trunk that does not learn, and the words that follow them.
+
+The contexts are those of evaluation: no dropout, the weights that count, state carried as windows
+carry it; of a pretrained model those of overlapping windows, without a state. They are what the
+trunk's own decoder multiplies.
+
+Shapes: S steps of a column, C columns, N contexts, T window length, D size of a context.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lmkit.data.corpus import Corpus, TextSize, TextSplits
+from lmkit.data.tokenizer import Tokenizer
+from lmkit.errors.user_error import UserError, require_choice
+from lmkit.experiment.make import make
+from lmkit.runs.folder import RunFolder
+
+if TYPE_CHECKING:  # they bring torch, which a finished run is told without
+    from torch import Tensor
+
+    from lmkit.data.windows import ContextColumns
+    from lmkit.fixed_trunk.store import Contents
+    from lmkit.heads.head import Head
+    from lmkit.pretrained.loading import LoadedPretrained
+    from lmkit.training.language_model import LanguageModel
+
+VERSION = 1  # raised whenever the same trunk and text would give other contexts
+
+
+class ContextSplits(TextSplits):
+    """A text whose windows hold contexts in the place of its words."""
+
+    _contexts: Callable[[str, int], ContextColumns]
+
+    @classmethod
+    def of(cls, text: TextSplits, contexts: Callable[[str, int], ContextColumns]) -> ContextSplits:
+        """Args: contexts: of a split, in as many columns."""
+        splits = cls(*text)
+        splits._contexts = contexts
+        return splits
+
+    def columns(self, split: str, num_columns: int) -> ContextColumns:
+        self.tokens(split)  # refuses what is no split
+        return self._contexts(split, num_columns)
+
+
+class TrunkContexts(Corpus):
+    """The contexts of a trunk on its text.
+
+    Args:
+        name, title, short_title: of the contexts.
+        weights_sha256: of the trunk's weights, and of its decoder's.
+        out_dim: D.
+        dtype: of the contexts on the disk, float32 or bfloat16.
+        text: the section of a configuration that makes the text's corpus.
+        root: the folder of the corpora, where that corpus has one.
+    """
+
+    splits = ContextSplits
+    goes_with = "windows=bptt or windows=contexts, module=language_model and trunk=fixed"
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        title: str,
+        short_title: str,
+        weights_sha256: str,
+        out_dim: int,
+        dtype: str,
+        text: Mapping[str, Any],
+        root: str | None = None,
+    ) -> None:
+        super().__init__(name, title, short_title)
+        require_choice("trunk.dtype", dtype, ("float32", "bfloat16"))
+        self.weights_sha256, self.out_dim, self.dtype = weights_sha256, out_dim, dtype
+        section = dict(text) | ({"root": root} if "root" in text else {})
+        self.text: Corpus = make(section, "data", Corpus)
+        self.unit = self.text.unit
+
+    def fingerprint(self) -> str:
+        """Of the text and of all that decides its contexts: these are the data of the run."""
+        decides = self._decides() | {"text": self.text.fingerprint(), "dtype": self.dtype}
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+    def load(self, vocabulary: Sequence[str] | None = None) -> ContextSplits:
+        text = self._text_splits(vocabulary)
+        return ContextSplits.of(text, lru_cache(lambda *of: self._columns(text, *of)))
+
+    def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize | None:
+        return self.text.text_size(split, vocabulary)
+
+    def tokenizer_by(self, vocabulary: Sequence[str]) -> Tokenizer:
+        return self.text.tokenizer_by(vocabulary)
+
+    def _decides(self) -> dict[str, object]:
+        """What decides the contexts beside the text."""
+        return {"version": VERSION, "weights_sha256": self.weights_sha256}
+
+    def _text_splits(self, vocabulary: Sequence[str] | None) -> TextSplits:
+        text = self.text.load(vocabulary)
+        assert isinstance(text, TextSplits)
+        return text
+
+    @abstractmethod
+    def head(self) -> Head:
+        """The trunk's own head. Raises: UserError where the trunk is not what it was."""
+
+    @abstractmethod
+    def _columns(self, text: TextSplits, split: str, num_columns: int) -> ContextColumns:
+        """The contexts of a split, computed where they are not stored yet."""
+
+    def _contents(self, tokens: np.ndarray, split: str, steps: int, columns: int) -> Contents:
+        from lmkit.fixed_trunk.store import Contents
+
+        text = hashlib.sha256(tokens.tobytes()).hexdigest()
+        return Contents(
+            self._decides() | {"tokens": text},
+            f"{self.name}-{split}-{columns}",
+            (steps, columns, self.out_dim),
+            self.dtype,
+        )
+
+
+class ContextsOfRun(TrunkContexts):
+    """The contexts of a finished run's trunk on the text that it was trained on.
+
+    Args:
+        folder: of the run.
+        eval_length: of its evaluation windows: it decides the order of sums.
+        contexts: the arguments of `TrunkContexts`.
+    """
+
+    def __init__(self, *, folder: str, eval_length: int, **contexts: Any) -> None:
+        super().__init__(**contexts)
+        self.folder, self.eval_length = RunFolder(Path(folder)), eval_length
+
+    def head(self) -> Head:
+        return self._model.head
+
+    def _decides(self) -> dict[str, object]:
+        return super()._decides() | {"eval_length": self.eval_length}
+
+    @cached_property
+    def _model(self) -> LanguageModel:
+        import torch
+
+        from lmkit.experiment.objects import make_model
+        from lmkit.fixed_trunk.weights import evaluated_sha256
+        from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
+        from lmkit.training.checkpoint_files import load_checkpoint
+        from lmkit.training.language_model import LanguageModel
+
+        content = load_checkpoint(self.folder.best)
+        if evaluated_sha256(content) != self.weights_sha256:
+            raise UserError(
+                f"{self.folder.best} has other weights than those whose contexts these are: "
+                f"type the line with trunk.of={self.folder.path} again, which is another run"
+            )
+        num_words = len(content["lmkit"]["vocabulary"])
+        model = make_model(content["lmkit"]["config"], torch.zeros(num_words, dtype=torch.long))
+        load_evaluated_weights(model, content)
+        assert isinstance(model, LanguageModel)
+        return model.to("cuda" if torch.cuda.is_available() else "cpu")
+
+    def _columns(self, text: TextSplits, split: str, num_columns: int) -> ContextColumns:
+        from lmkit.data.windows import ContextColumns, columns
+        from lmkit.fixed_trunk.store import stored_contexts
+
+        columns_SC = columns(text.tokens(split), num_columns)
+        steps = len(columns_SC) - 1
+        contents = self._contents(text.tokens(split), split, steps, num_columns)
+        contexts_SCD = stored_contexts(contents, lambda: self._computed(columns_SC))
+        return ContextColumns(contexts_SCD, columns_SC[1:])
+
+    def _computed(self, columns_SC: Tensor) -> Iterator[Tensor]:
+        """The contexts (T, C, D), window by window, with a bar."""
+        from lmkit.data.windows import EvalWindows
+        from lmkit.heads.predictor import exact_evaluation
+        from lmkit.measures.contexts import with_bar
+
+        model, windows = self._model, EvalWindows(columns_SC, self.eval_length)
+        state = model.trunk.initial_state(columns_SC.shape[1])
+        for window in with_bar(self.name, windows, windows.num_targets, "writing"):
+            with exact_evaluation(model, model.device.type):
+                output = model.trunk(window.inputs_TB.to(model.device), state)
+            state = output.state
+            yield output.dropped_TBD
+
+
+class ContextsOfPretrained(TrunkContexts):
+    """The contexts of a pretrained model of transformers.
+
+    Args:
+        folder: of the model.
+        num_words: V, of its output layer.
+        beginning: the token that it puts before every text; None for none.
+        window, stride: as of `lmkit rank hf=`.
+        contexts: the arguments of `TrunkContexts`.
+    """
+
+    def __init__(
+        self,
+        *,
+        folder: str,
+        num_words: int,
+        beginning: int | None,
+        window: int,
+        stride: int,
+        **contexts: Any,
+    ) -> None:
+        super().__init__(**contexts)
+        self.folder, self.num_words, self.beginning = folder, num_words, beginning
+        self.window, self.stride = window, stride
+
+    def head(self) -> Head:
+        return self._loaded.model.head
+
+    def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize | None:
+        size = self.text.text_size(split, self._of_text(vocabulary))
+        if size is None or self.beginning is None:
+            return size
+        # all tokens of the first word are predicted then, and none of them counts
+        return size._replace(first_word_tokens=size.first_word_tokens + 1)
+
+    def tokenizer_by(self, vocabulary: Sequence[str]) -> Tokenizer:
+        return self.text.tokenizer_by(self._of_text(vocabulary))
+
+    def _of_text(self, vocabulary: Sequence[str]) -> Sequence[str]:
+        """Without the rows of the output layer that stand for no token, which are the last."""
+        count = len(vocabulary)
+        while count and vocabulary[count - 1] == f"<{count - 1}>":
+            count -= 1
+        return tuple(vocabulary[:count])
+
+    def _decides(self) -> dict[str, object]:
+        windows = {"window": self.window, "stride": self.stride, "beginning": self.beginning}
+        return super()._decides() | windows
+
+    def _text_splits(self, vocabulary: Sequence[str] | None) -> TextSplits:
+        text = super()._text_splits(None)
+        begins = np.array([] if self.beginning is None else [self.beginning], dtype=np.int64)
+        padded = (f"<{index}>" for index in range(len(text.vocabulary), self.num_words))
+        splits = (np.concatenate([begins, tokens]) for tokens in text[1:])
+        return TextSplits((*text.vocabulary, *padded), *splits)
+
+    @cached_property
+    def _loaded(self) -> LoadedPretrained:
+        from lmkit.fixed_trunk.weights import files_sha256
+        from lmkit.pretrained.hf_checkpoints import Checkpoint
+        from lmkit.pretrained.loading import load_pretrained
+
+        if files_sha256(self.folder) != self.weights_sha256:
+            raise UserError(
+                f"the model in {self.folder} is not the one whose contexts these are: type the "
+                f"line with trunk.of=hf:{self.folder} again, which is another run"
+            )
+        checkpoint = Checkpoint(self.folder, None, self.name, None)
+        text = " ".join(["the of and to in a is that for it"] * 8)  # on which its head is checked
+        return load_pretrained(checkpoint, text, window=self.window, stride=self.stride)
+
+    def _columns(self, text: TextSplits, split: str, num_columns: int) -> ContextColumns:
+        import torch
+
+        from lmkit.data.windows import ContextColumns
+        from lmkit.fixed_trunk.store import stored_contexts
+
+        tokens = text.tokens(split)
+        contents = self._contents(tokens, split, len(tokens) - 1, 1)
+        contexts_N1D = stored_contexts(contents, lambda: self._computed(tokens))
+        steps = len(contexts_N1D) // num_columns
+        if not steps:
+            raise UserError(f"{split} has {len(tokens)} tokens, too few for {num_columns} columns")
+        kept = steps * num_columns
+        contexts_CSD = contexts_N1D[:kept].view(num_columns, steps, self.out_dim)
+        targets_CS = torch.from_numpy(tokens[1 : kept + 1]).view(num_columns, steps)
+        return ContextColumns(contexts_CSD.transpose(0, 1), targets_CS.T)
+
+    def _computed(self, tokens: np.ndarray) -> Iterator[Tensor]:
+        """The contexts (n, 1, D) that each window adds, with a bar."""
+        loaded = self._loaded
+        windows = loaded.windows_of(tokens)
+        shown = loaded.with_bar(windows, windows.num_targets, "writing")
+        for hidden_n1D, _ in loaded.model.head_inputs(shown):
+            yield loaded.model.head.contexts(hidden_n1D).context_NKE

@@ -1,0 +1,101 @@
+"""`head.start=trunk`: a head that starts as the trunk's own, as far as they are alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from lmkit.data.corpus import Corpus
+from lmkit.errors.user_error import UserError
+from lmkit.experiment.make import make
+from lmkit.fixed_trunk.corpus import TrunkContexts
+from lmkit.heads.head import Head
+from lmkit.heads.low_rank import nearest_factors
+from lmkit.heads.spectrum_control import SpectrumControl
+from lmkit.heads.transforms import Transform
+from lmkit.measures.perplexity import mean_nll, safe_exp
+from lmkit.presentation.quantities import perplexity_text
+from lmkit.pretrained.model import SoftCap
+from lmkit.runs.names import name_of, place_of
+from lmkit.training.context import RunCallback
+from lmkit.training.head_module import data_of, model_of
+
+
+class AfterSoftCap(Transform):
+    """A transform of logits that the trunk's own head has bounded, as Gemma 2's does.
+
+    Args:
+        cap: of `SoftCap`.
+        transform: of what it returns.
+    """
+
+    def __init__(self, cap: float, transform: nn.Module) -> None:
+        super().__init__()
+        self.capped, self.transform = SoftCap(cap), transform
+        self.display_name, self.place = name_of(transform), place_of(transform)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        values: Tensor = self.transform(self.capped(logits))
+        return values
+
+
+class HeadStart(RunCallback):
+    """Gives a head the decoder of the trunk's own head when a run starts."""
+
+    def check(self, module: pl.LightningModule) -> None:
+        head = model_of(module).head
+        if isinstance(head, SpectrumControl):
+            raise UserError("head.start=trunk cannot be done with head=spectrum_control: W is none")
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.ckpt_path is not None:
+            return  # the run goes on
+        source = make(self.run.config["data"], "data", Corpus)
+        assert isinstance(source, TrunkContexts)
+        model = model_of(pl_module)
+        start_as(model.head, source.head())
+        ppl = safe_exp(mean_nll(model, data_of(trainer).eval_batches("valid")))
+        self.run.log.write(
+            f"starting with the trunk's own decoder, at valid perplexity {perplexity_text(ppl)}"
+        )
+
+
+@torch.no_grad()
+def start_as(head: Head, own: Head) -> None:
+    """Copies weight and bias of the trunk's `own` decoder; its mixture and transform, if alike.
+
+    They are alike where they are of one class and their parameters have the same sizes. A decoder
+    of limited rank starts as the nearest weight of that rank.
+
+    Raises: UserError where the decoders differ in size, or the trunk's logits have another soft cap
+        than the head's.
+    """
+    weight_VE = own.word_weight()
+    weight_VE = own.decoder_weight if weight_VE is None else weight_VE
+    mine = (len(head.decoder_bias), head.mixture.emb_dim)
+    if tuple(weight_VE.shape) != mine:
+        raise UserError(
+            f"head.start=trunk: the trunk's decoder is {tuple(weight_VE.shape)}, words by size of "
+            f"a context, and the head's is {mine}: choose its emb_dim={weight_VE.shape[1]}"
+        )
+    transform = head.transform
+    cap = transform.capped.cap if isinstance(transform, AfterSoftCap) else None
+    if cap != (own.transform.cap if isinstance(own.transform, SoftCap) else None):
+        raise UserError("head.start=trunk: the model's logits are not under the cap it declares")
+    if head.rank_map is None:
+        head.decoder_weight.copy_(weight_VE)
+    else:
+        factor_VR, rows_RE = nearest_factors(weight_VE, head.rank_map.weight.shape[0])
+        head.decoder_weight.copy_(factor_VR)
+        head.rank_map.start_as(factor_VR, rows_RE)
+    head.decoder_bias.copy_(own.decoder_bias)
+    for part, theirs in ((head.mixture, own.mixture), (transform, own.transform)):
+        if type(part) is type(theirs) and _sizes(part) == _sizes(theirs):
+            part.load_state_dict(theirs.state_dict())
+
+
+def _sizes(part: nn.Module) -> dict[str, Any]:
+    return {name: value.shape for name, value in part.state_dict().items()}

@@ -1,0 +1,134 @@
+"""Contexts on the disk: computed once, checked, memory-mapped, shared by all who need them.
+
+A file holds the contexts of a split in the order of its windows, row-major, and then the line with
+their SHA-256. It stands in a folder that a digest of all that decides them names. It appears whole
+or not at all, and a lock sees to it that one process computes it while others wait.
+
+Shapes: S steps of a column, C columns, T window length, D size of a context.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from lmkit.errors.user_error import UserError
+from lmkit.fixed_trunk import cache
+from lmkit.presentation.quantities import data_size
+from lmkit.runs.atomic import remove_leftovers, replace_atomically
+from lmkit.runs.checksums import verify, write_checked
+from lmkit.runs.lock import LockHeld, RunLock
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_STORED_AS = {"float32": np.float32, "bfloat16": np.int16}  # numpy has no bfloat16
+_NOTICED = 2**29  # bytes whose checksum takes long enough to be told of
+_POLL_S = 0.5  # between two looks at a file that another process computes
+
+
+class Contents(NamedTuple):
+    """What a file of contexts holds."""
+
+    decides: Mapping[str, object]  # everything that decides them, as plain data
+    label: str  # of the file, for people
+    shape: tuple[int, int, int]  # S, C, D
+    dtype: str  # one of DTYPES
+
+    @property
+    def num_bytes(self) -> int:
+        steps, columns, dim = self.shape
+        return steps * columns * dim * DTYPES[self.dtype].itemsize
+
+    @property
+    def path(self) -> Path:
+        key = json.dumps([self.decides, self.shape, self.dtype], sort_keys=True)
+        digest = hashlib.sha256(key.encode()).hexdigest()
+        return cache.cache_folder() / f"{self.label}-{digest[:16]}" / cache.FILE
+
+
+Compute = Callable[[], Iterable[Tensor]]  # makes the contexts (T, C, D), window by window
+
+
+def stored_contexts(contents: Contents, compute: Compute) -> Tensor:
+    """The contexts (S, C, D), mapped from the disk; computed where they are not there, or damaged.
+
+    Of several processes that need them, one computes them.
+
+    Raises: UserError where the disk is too small, or what `compute` raises.
+    """
+    while True:
+        found = _mapped(contents)
+        if found is not None:
+            return found
+        try:
+            with RunLock(cache.lock_of(contents.path)) as lock:
+                if _mapped(contents) is None:  # not from another process, just now
+                    _write(contents, compute, lock.check)
+        except LockHeld:
+            with Console(stderr=True).status(f"{contents.label}: another process computes them"):
+                time.sleep(_POLL_S)
+
+
+def _write(contents: Contents, compute: Compute, check_lock: Callable[[], None]) -> None:
+    path = contents.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(path.parent, check_lock)
+    free = shutil.disk_usage(path.parent).free
+    if contents.num_bytes > free:
+        smaller = " or trunk.dtype=bfloat16" if contents.dtype == "float32" else ""
+        raise UserError(
+            f"the contexts {contents.label} take {data_size(contents.num_bytes)}, and "
+            f"{data_size(free)} are free in {path.parent}: free some, with lmkit clean contexts"
+            f"{smaller}, or set XDG_CACHE_HOME to another disk"
+        )
+    steps, columns, dim = contents.shape
+    print(
+        f"contexts {contents.label}: {steps * columns:,} of {dim:,} numbers, {contents.dtype}, "
+        f"{data_size(contents.num_bytes)} in {cache.cache_folder()}",
+        flush=True,
+    )
+
+    def write(file: BinaryIO) -> None:
+        written = 0
+        for contexts_TCD in compute():
+            if contexts_TCD.shape[1:] != contents.shape[1:]:
+                raise UserError(
+                    f"the trunk gives contexts of {contexts_TCD.shape[2]:,} numbers, not {dim:,}"
+                )
+            written += len(contexts_TCD)
+            rows = contexts_TCD.to("cpu", DTYPES[contents.dtype]).contiguous()
+            file.write(rows.view(torch.uint8).numpy().tobytes())
+        assert written == steps, f"{written} steps of {steps}"
+
+    replace_atomically(path, lambda file: write_checked(file, write), check_lock)
+
+
+def _mapped(contents: Contents) -> Tensor | None:
+    """None where there is no file, or it is damaged: which is told, and mended by `_write`."""
+    path, stored = contents.path, _STORED_AS[contents.dtype]
+    try:
+        with path.open("rb") as file:
+            if contents.num_bytes < _NOTICED:
+                verify(file)
+            else:
+                with Console(stderr=True).status(f"{contents.label}: checking the contexts"):
+                    verify(file)
+            # copy on write: torch takes no array that cannot be written
+            mapped = np.memmap(file, stored, mode="c", shape=contents.shape)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        print(f"{path} is damaged: {error}; its contexts are computed anew", flush=True)
+        return None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    return torch.from_numpy(mapped).view(DTYPES[contents.dtype])

@@ -1,0 +1,63 @@
+"""The trunk of a head alone: stored contexts in, the same contexts out.
+
+Shapes: T window length, B batch, D size of a context.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lmkit.errors.user_error import UserError, require_count, require_rate
+from lmkit.trunk.dropout import locked_dropout
+from lmkit.trunk.trunk import LayerState, State, Trunk, TrunkOutput
+
+ALONE = (
+    "a head on a fixed trunk reads stored contexts, and no other text: take the trunk's own run, "
+    "or a text that occurs in the split"
+)
+
+
+class FixedTrunk(Trunk):
+    """The identity on contexts (T, B, D), with dropout in training.
+
+    Args:
+        num_words: V, of which it has no vectors.
+        emb_dim: E of the trunk whose contexts these are.
+        out_dim: D.
+        output_dropout: locked dropout on the contexts; of single contexts, a mask for each.
+    """
+
+    display_name, place = "fixed trunk", 9
+
+    def __init__(
+        self, num_words: int, *, emb_dim: int, out_dim: int, output_dropout: float = 0.0
+    ) -> None:
+        nn.Module.__init__(self)  # without the embedding of other trunks
+        require_count("trunk.emb_dim", emb_dim)
+        require_count("trunk.out_dim", out_dim)
+        require_rate("trunk.output_dropout", output_dropout)
+        self.emb_dim, self.out_dim, self.output_dropout = emb_dim, out_dim, output_dropout
+        self.word_map = nn.Identity()
+
+    @property
+    def embedding_weight(self) -> nn.Parameter:  # type: ignore[override]
+        """Raises: UserError, since there is none."""
+        raise UserError(
+            "trunk=fixed has contexts and no embedding: say head.tie_weights=false, and "
+            "head.start=trunk to start with the trunk's own decoder"
+        )
+
+    def initial_state(self, batch_size: int) -> list[LayerState]:
+        """None: the contexts hold it."""
+        return []
+
+    def forward(self, contexts_TBD: Tensor, state: State) -> TrunkOutput:
+        """Raises: UserError for token ids."""
+        if not contexts_TBD.is_floating_point():
+            raise UserError(ALONE)
+        raw_TBD = contexts_TBD
+        if raw_TBD.dtype == torch.bfloat16:  # as they are stored, not as they are computed with
+            raw_TBD = raw_TBD.float()
+        dropped_TBD = locked_dropout(raw_TBD, self.output_dropout, self.training)
+        return TrunkOutput(dropped_TBD, raw_TBD, [], [dropped_TBD])

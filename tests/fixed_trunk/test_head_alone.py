@@ -1,0 +1,165 @@
+"""A head on stored contexts against the whole model that they come from.
+
+Shapes: T window length, B batch.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from lmkit.data.corpus import Corpus
+from lmkit.errors.user_error import UserError
+from lmkit.experiment.load import load_run
+from lmkit.experiment.make import make
+from lmkit.experiment.objects import make_data, make_model
+from lmkit.experiment.run import run
+from lmkit.fixed_trunk.start import start_as
+from lmkit.measures.model_spectra import model_spectrum
+from lmkit.measures.perplexity import mean_nll, perplexity
+from lmkit.runs.spectrum_files import final_spectrum, read_spectrum
+from lmkit.training.head_module import HeadModule
+from lmkit.trunk.trunk import State
+
+EXPERT = ["head/mixture=softmaxes", "head.mixture.num_experts=2", "head.mixture.latent_dropout=0"]
+
+
+def made(config: dict) -> tuple[HeadModule, object]:
+    """The untrained model of a head alone, and its data."""
+    corpus = make(config["data"], "data", Corpus).load()
+    torch.manual_seed(5)
+    model = make_model(config, torch.from_numpy(corpus.train_word_counts()))
+    return model, make_data(config, corpus)
+
+
+def test_the_trunks_own_head_has_its_runs_numbers_to_the_last_bit(trunk_run, head_config):
+    model, data = made(head_config())
+    start_as(model.head, load_run(trunk_run.path, "best", None, 1).model.head)
+    result = trunk_run.read_result().metrics
+    assert perplexity(model, data.eval_batches("test"), "test").perplexity == result["test_ppl"]
+    assert np.exp(mean_nll(model, data.eval_batches("valid"))) == result["valid_ppl"]
+    measures = result["test_spectrum"]
+    spectrum = model_spectrum(model, data.eval_batches("test"), measures["num_contexts"])
+    stored = read_spectrum(final_spectrum(trunk_run, "log_probs"))
+    assert np.array_equal(spectrum.singular_values.numpy(), stored.singular_values_S)
+    assert spectrum.measures.to_dict() == measures
+
+
+@pytest.mark.parametrize("head", [["head/transform=gss"], EXPERT, ["head.decoder_rank=3"]])
+def test_training_equals_that_of_the_whole_model_with_a_frozen_trunk(trunk_run, head_config, head):
+    """Fifty steps of clipped SGD in the text's order; the trunk without dropout, state carried."""
+    config = head_config(*head, "windows.batch_size=4", "windows.bptt=10")
+    alone, data = made(config)
+    whole = load_run(trunk_run.path, "best", None, 1)
+    trunk, head_of_whole = whole.model.trunk.eval().requires_grad_(False), copy.deepcopy(alone.head)
+    words = make_data({**config, "windows": config["windows"]}, whole.source.load())
+    optimizers = [
+        partial(torch.optim.SGD, lr=5.0)(list(each.parameters()))
+        for each in (alone.head, head_of_whole)
+    ]
+    state: State = trunk.initial_state(4)
+    pairs = zip(data.train_batches, words.train_batches, strict=True)
+    steps = 0
+    for contexts, window in pairs:
+        output = trunk(window.inputs_TB, state)
+        state = output.state
+        hidden_TBD = alone.trunk(contexts.inputs_TB, []).dropped_TBD
+        torch.testing.assert_close(hidden_TBD, output.dropped_TBD, rtol=0, atol=1e-6)
+        losses = [
+            alone.head.nll(hidden_TBD, contexts.targets_TB),
+            head_of_whole.nll(output.dropped_TBD, window.targets_TB),
+        ]
+        for each, loss, optimizer in zip(
+            (alone.head, head_of_whole), losses, optimizers, strict=True
+        ):
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(each.parameters(), 0.25)
+            optimizer.step()
+        steps += 1
+        if steps == 50:
+            break
+    assert steps == 50
+    start = made(config)[0].head.state_dict()
+    for name, weight in alone.head.state_dict().items():
+        torch.testing.assert_close(weight, head_of_whole.state_dict()[name], rtol=1e-6, atol=1e-6)
+    moved = (alone.head.decoder_weight - start["decoder_weight"]).abs().max()
+    assert float(moved) > 0.1
+
+
+@pytest.mark.parametrize(
+    "windows", [[], ["windows=contexts", "windows.batch_size=100", "optimizer=adamw"]]
+)
+def test_a_run_that_goes_on_ends_with_the_bits_of_one_never_stopped(train_head, windows, tmp_path):
+    options = [*windows, "head/transform=gss", "trunk.output_dropout=0.2", "patience=null"]
+    whole = train_head(*options, f"runs_dir={tmp_path / 'whole'}")
+    train_head(*options, "max_epochs=1")
+    resumed = train_head(*options)
+    assert resumed.read_result().metrics == whole.read_result().metrics
+    assert resumed.path.name == whole.path.name
+
+
+def test_two_runs_on_one_trunk_have_one_kind_of_data_and_other_contexts_another(
+    trunk_runs, head_config
+):
+    def sha256(*overrides: str, **of: object) -> str:
+        return make(head_config(*overrides, **of)["data"], "data", Corpus).fingerprint()
+
+    softmax, gss = sha256(), sha256("head/transform=gss", "seed=7")
+    (mos,) = (path for path in trunk_runs.glob("mos-*") if path.is_dir())
+    others = {sha256(of=mos), sha256("trunk.dtype=bfloat16")}
+    assert softmax == gss
+    assert len({softmax, *others}) == 3
+
+
+def test_the_run_says_on_which_contexts_it_is(train_head, trunk_run):
+    folder = train_head("max_epochs=1", "head/transform=gss", "head.start=trunk")
+    names = folder.read_names()
+    assert (names.head, names.corpus) == ("GSS", "the contexts of toy, seed 141")
+    assert folder.path.name.startswith(f"head_on_{trunk_run.path.name}-")
+    assert "starting with the trunk's own decoder, at valid perplexity" in folder.log.read_text()
+    identity = json.loads(folder.identity.read_text())["settings"]
+    assert str(trunk_run.path.parent) not in json.dumps(identity)
+
+
+def test_a_softmax_that_starts_as_the_trunk_has_its_perplexity_at_step_0(train_head, trunk_run):
+    folder = train_head("head.start=trunk", "max_epochs=1")
+    ppl = trunk_run.read_result().metrics["valid_ppl"]
+    assert f"at valid perplexity {ppl:.2f}" in folder.log.read_text()
+
+
+def test_patience_ends_a_run_that_is_never_averaged(train_head):
+    options = ["optimizer=adamw", "optimizer.lr=1", "trigger=never", "patience=1", "max_epochs=9"]
+    assert train_head(*options).read_result().budget.epochs < 9
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["head.tie_weights=true"], r"head\.tie_weights=false"),
+        (["trunk.of=nowhere"], r"trunk\.of=nowhere means no run"),
+        (["trunk.of=hf:nowhere"], "needs a text: data=penn"),
+        (["trunk.window=5"], r"is for trunk\.of=hf:FOLDER"),
+        (["trunk.dtype=float16"], r"trunk\.dtype must be one of float32, bfloat16"),
+        (["data=toy"], r"leave data= out"),
+        (["head.start=warm"], r"head\.start must be one of fresh, trunk"),
+        (["head=mixtape", "head.emb_dim=4", "head.start=trunk"], r"choose its emb_dim=8"),
+        (["head/mixture=doc"], "head/mixture=doc"),
+    ],
+)
+def test_what_cannot_be(head_config, overrides, message):
+    with pytest.raises(UserError, match=message):
+        run(head_config(*overrides))
+
+
+def test_several_runs_are_not_one(head_config, trunk_runs):
+    with pytest.raises(UserError, match=r"means 2 runs \(mos-"):
+        head_config(of=trunk_runs)
+    assert head_config(of=f"{trunk_runs} name:mos")["data"]["short_title"] == (
+        "contexts of mos, seed 141"
+    )

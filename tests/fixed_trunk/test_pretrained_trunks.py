@@ -1,0 +1,112 @@
+"""Heads on the contexts of small pretrained models, against what `lmkit rank hf=` measures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmkit.cli.entry import compose, plain_config
+from lmkit.data.corpus import Corpus
+from lmkit.errors.user_error import UserError
+from lmkit.experiment.load import load_run
+from lmkit.experiment.make import make
+from lmkit.experiment.objects import make_data, make_model
+from lmkit.experiment.run import run
+from lmkit.fixed_trunk.composition import implied
+from lmkit.fixed_trunk.start import start_as
+from lmkit.measures.perplexity import mean_nll
+from lmkit.pretrained.hf_checkpoints import find_checkpoints
+from lmkit.pretrained.loading import load_pretrained
+from tests.evaluation.test_pretrained import make_models, sample_text
+from tests.fixed_trunk.conftest import COMMON
+from tests.pretrained_models import make_tokenizer
+
+pytest.importorskip("transformers")
+WINDOW, STRIDE = 24, 10
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """Folders with models, and a text in three splits: not to be written to."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    text = sample_text().strip() + "\n"
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.txt").write_text(text, "utf-8")
+        text = text[: len(text) // 2] + "\n"
+    torch.manual_seed(0)
+    for name, model in make_models().items():
+        if name in ("gpt2", "llama", "gemma", "cohere", "phi"):
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.add_(0.2 * torch.randn_like(parameter))
+            model.save_pretrained(folder / name)
+            make_tokenizer(sample_text(), begins=name == "llama").save_pretrained(folder / name)
+    return folder
+
+
+@pytest.fixture
+def config_of(made, tmp_path):
+    """The configuration of a head alone on a model's contexts."""
+
+    def make_config(name: str, *overrides: str) -> dict:
+        line = ["trunk=fixed", f"trunk.of=hf:{made / name}", "data=text", f"data.root={made}"]
+        windows = [f"trunk.window={WINDOW}", f"trunk.stride={STRIDE}", "windows.batch_size=4"]
+        line += [*windows, f"runs_dir={tmp_path / 'runs'}", *COMMON, "max_epochs=1"]
+        return plain_config(compose("train", implied([*line, *overrides])))
+
+    return make_config
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma", "cohere", "phi"])
+def test_a_head_that_starts_as_the_models_own_has_its_perplexity(made, config_of, name):
+    """Of each split; gemma has a soft cap, cohere a scale, phi a bias, llama a first token."""
+    config = config_of(name, "head.start=trunk")
+    source = make(config["data"], "data", Corpus)
+    corpus = source.load()
+    model = make_model(config, torch.from_numpy(corpus.train_word_counts()))
+    start_as(model.head, source.head())
+    data = make_data(config, corpus)
+    (checkpoint,) = find_checkpoints(str(made / name), None)
+    for split in ("valid", "test"):
+        text = (made / f"{split}.txt").read_text("utf-8")
+        loaded = load_pretrained(checkpoint, text, window=WINDOW, stride=STRIDE)
+        expected = mean_nll(loaded.model, loaded.windows)
+        windows = data.one_column(split)
+        assert windows.num_targets == loaded.windows.num_targets
+        assert mean_nll(model, windows) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "head", [["head/transform=gss"], ["head=mixtape", "head.start=trunk", "windows=contexts"]]
+)
+def test_a_run_on_a_pretrained_trunk_is_as_any(config_of, head):
+    folder = run(config_of("gpt2", *head))
+    result = folder.read_result().metrics
+    assert result["test_ppl"] > 1
+    assert result["test_bits_per_byte"] > 0
+    assert folder.read_names().corpus == "the contexts of gpt2 on text"
+    loaded = load_run(folder.path, "best", None, 1)
+    assert len(loaded.data.corpus.vocabulary) == 2000  # with rows that stand for no token
+    nll = mean_nll(loaded.model, loaded.data.eval_batches("test"))
+    assert nll == pytest.approx(result["test_nll"], rel=1e-6)
+
+
+def test_the_columns_of_a_pretrained_trunk_are_cut_from_one_stream(config_of):
+    config = config_of("gpt2")
+    corpus = make(config["data"], "data", Corpus).load()
+    one, four = corpus.columns("train", 1), corpus.columns("train", 4)
+    steps = len(four) - 1
+    assert steps == (len(corpus.train) - 1) // 4
+    for column in range(4):
+        part = slice(column * steps, (column + 1) * steps)
+        assert torch.equal(four.targets_SB[:, column], one.targets_SB[part, 0])
+        assert torch.equal(four.contexts_SBD[:, column], one.contexts_SBD[part, 0])
+
+
+def test_another_model_in_the_folder_is_another_run_and_refused_by_this_one(made, config_of):
+    config = config_of("gpt2", "trunk.stride=7")
+    config["data"]["weights_sha256"] = "0" * 64
+    with pytest.raises(UserError, match="is not the one whose contexts these are"):
+        run(config)

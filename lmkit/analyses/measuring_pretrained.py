@@ -12,7 +12,9 @@ from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.measuring import Measured, write_analysis
 from lmkit.errors.user_error import UserError, require_count, require_folder
 from lmkit.runs import analysis_files
+from lmkit.runs.atomic import remove_leftovers
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.lock import RunLock
 
 READER_VERSION = 2  # raised when models read a text in another way, or what is trained changes
 OPTIONS = ("hf", "text", "revision", "window", "stride", "out")  # of conf/pretrained.yaml
@@ -118,8 +120,22 @@ def _measure(
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"out: cannot make the folder {place}: {error.strerror}") from error
-    content = analysis.measure_pretrained(loaded, source.text_name, folder)
-    content |= {
+    with RunLock(folder.lock) as lock:
+        remove_leftovers(folder.path, lock.check)
+        content = analysis.measure_pretrained(loaded, source.text_name, folder)
+        content |= _of_model(source, checkpoint, loaded, sha256)
+        name = checkpoint.revision or Path(checkpoint.place).name
+        return write_analysis(folder, analysis, content, checkpoint=name, averaged=False)
+
+
+def _of_model(
+    source: PretrainedSource,
+    checkpoint: pretrained.hf_checkpoints.Checkpoint,
+    loaded: pretrained.loading.LoadedPretrained,
+    sha256: str,
+) -> Content:
+    """What was read, and by which model."""
+    return {
         "split": source.text_name,
         "pretrained": {
             "hf": checkpoint.place,
@@ -135,8 +151,6 @@ def _measure(
             "text_sha256": sha256,
         },
     }
-    name = checkpoint.revision or Path(checkpoint.place).name
-    return write_analysis(folder, analysis, content, checkpoint=name, averaged=False)
 
 
 def _refuse_another_text(analysis: Analysis, folder: RunFolder, text: str, sha256: str) -> None:

@@ -7,8 +7,10 @@ of its docstring.
 from __future__ import annotations
 
 import ast
+import atexit
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, suppress
@@ -36,11 +38,15 @@ usage: lmkit COMMAND [option=value ...]      lmkit COMMAND --help lists a comman
 
 def main() -> None:
     """Runs the subcommand that `sys.argv` names, and ends in order when a signal asks for it."""
-    with stopping_in_order(), quiet_when_unread():
-        try:
-            _main()
-        except (KeyboardInterrupt, StopRequested) as cut_short:
-            end(cut_short)
+    try:
+        with stopping_in_order(), quiet_when_unread():
+            try:
+                _main()
+            except (KeyboardInterrupt, StopRequested) as cut_short:
+                end(cut_short)
+    finally:
+        # before what libraries registered, in which Ctrl-C would print a traceback of theirs
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
 
 
 def _main() -> None:

@@ -33,7 +33,7 @@ from lmkit.runs.names import RunNames
 from lmkit.runs.observer import tell
 from lmkit.runs.result import publish_result
 from lmkit.runs.retention import drop_surplus, require_last
-from lmkit.runs.stop_signals import StopSignals
+from lmkit.runs.stop_signals import StopRequested, StopSignals
 
 if TYPE_CHECKING:
     from lmkit.experiment.conclusion import Trained
@@ -74,7 +74,11 @@ def _train(defined: RunDefinition) -> None:
             if not folder.finished_within(defined.budget):  # by another process, just now
                 _require_resumable(folder)
                 trained = _fit(defined, names, lock, signals)
-                result = conclusion.conclude(defined, trained)
+                try:
+                    result = conclusion.conclude(defined, trained)
+                except StopRequested as stop:
+                    trained.run.log.note(f"stopped after training: {stop}")  # it is printed later
+                    raise
                 publish_result(folder.result, result, lock.check)
             say_removed(folder, keep, drop_surplus(folder, keep, lock.check))
 

@@ -8,6 +8,7 @@ Shapes: V vocabulary.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -259,6 +260,21 @@ def _require_safetensors(folder: Path) -> None:
             f"weights must be in safetensors, but there are {found}; save_pretrained of a current "
             f"transformers writes them"
         )
+    for index in folder.glob("*.index.json"):
+        for name in _indexed(index):
+            if Path(name).name != name or not name.endswith(".safetensors"):
+                raise UserError(
+                    f"{index} names {name}: weights must be in safetensors, beside the index"
+                )
+
+
+def _indexed(index: Path) -> list[str]:
+    """The files that an index of weights names, each once."""
+    try:
+        names = json.loads(index.read_bytes())["weight_map"].values()
+        return sorted({str(name) for name in names})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise UserError(f"{index} is no index of weights") from None
 
 
 def _from(kind: Any, where: dict[str, Any]) -> Any:

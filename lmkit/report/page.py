@@ -17,8 +17,9 @@ from lmkit.presentation.style import COLUMN
 from lmkit.presentation.table_files import to_csv, to_html, to_latex
 from lmkit.presentation.tables import Table
 from lmkit.report.answer import Answer
-from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.atomic import remove_leftovers, replace_atomically
 from lmkit.runs.finished import LeftOut
+from lmkit.runs.lock import RunLock
 
 PAGE = "index.html"
 
@@ -44,13 +45,28 @@ def write_report(
 ) -> Path:
     """Writes everything into `out`, the page last, and returns the page.
 
-    Raises: UserError when `out` cannot be written.
+    Raises: UserError when `out` cannot be written; LockHeld while another process writes there.
     """
     for folder in (out / "tables", out / "figures"):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"out={out} cannot be made: {error.strerror}") from None
+    with RunLock(out / f"{PAGE}.lock"):
+        for temporary in out.glob(f".{PAGE}.*.tmp"):  # of a process that was killed
+            temporary.unlink(missing_ok=True)
+        remove_leftovers(out / "tables")
+        remove_leftovers(out / "figures")
+        return _write_page(out, title, overview, chapters, left_out)
+
+
+def _write_page(
+    out: Path,
+    title: str,
+    overview: str,
+    chapters: Sequence[Chapter],
+    left_out: Sequence[LeftOut],
+) -> Path:
     files = _BlockFiles(out)
     loader = PackageLoader("lmkit.report", ".")
     templates = Environment(loader=loader, autoescape=True, trim_blocks=True)

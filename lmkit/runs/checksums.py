@@ -140,7 +140,10 @@ def _line(sha256: str) -> bytes:
 
 
 def _mapping(data: bytes) -> dict[str, Any]:
-    content = json.loads(data)
+    try:
+        content = json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(content, dict):
         raise ValueError("it holds no mapping")
     return content

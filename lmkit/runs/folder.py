@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
@@ -25,6 +25,7 @@ from lmkit.runs.checksums import checked, checked_json, read_json, unchecked
 from lmkit.runs.identity import Identity, differences
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import Budget, Result, read_result
+from lmkit.runs.typed import typed_or_damaged
 
 SCHEMA_VERSION = 3  # of identity.json
 _RESTORED = "the run's command restores it from a checkpoint"
@@ -32,6 +33,14 @@ _RESTORED = "the run's command restores it from a checkpoint"
 State = Literal["new", "unfinished", "finished"]
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as quick, where it was built
+
+
+class _IdentityFile(NamedTuple):
+    """The content of `identity.json`."""
+
+    digest: str
+    settings: dict[str, object]
+    names: RunNames
 
 
 class RunFolder:
@@ -154,7 +163,7 @@ class RunFolder:
             config = yaml.load(unchecked(self.config.read_bytes()), _Loader)
         except FileNotFoundError:
             raise UserError(f"{self.config} is missing; {_RESTORED}") from None
-        except (OSError, ValueError, yaml.YAMLError) as error:
+        except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
             what = " ".join(str(error).split())
             raise UserError(f"{self.config} is damaged: {what}; {_RESTORED}") from None
         if not isinstance(config, dict):
@@ -181,21 +190,20 @@ class RunFolder:
         Raises: UserError naming the file when it is missing or damaged.
         """
         content = self._read_identity_file()
-        return Identity(content["settings"], content["digest"])
+        return Identity(content.settings, content.digest)
 
     def read_names(self) -> RunNames:
         """What the run's kinds are called.
 
         Raises: UserError naming the file when it is missing or damaged.
         """
-        names = self._read_identity_file()["names"]
-        return RunNames(**names | {"place": tuple(names["place"])})
+        return self._read_identity_file().names
 
-    def _read_identity_file(self) -> dict[str, Any]:
+    def _read_identity_file(self) -> _IdentityFile:
+        mend = "remove it and run the same command again"
         try:
-            return read_json(
-                self.identity, SCHEMA_VERSION, "remove it and run the same command again"
-            )
+            content = read_json(self.identity, SCHEMA_VERSION, mend)
+            return typed_or_damaged(_IdentityFile, content, self.identity, mend)
         except FileNotFoundError:
             raise UserError(f"{self.identity} is missing: run the same command again") from None
 

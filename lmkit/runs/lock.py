@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -267,12 +268,10 @@ def _waiting_bar(what: str, seconds: float) -> Progress:
 
 
 def _look(path: Path, me: Holder, now_s: float, stale_after_s: float) -> LockState | None:
-    try:
-        with path.open("rb") as file:
-            content = file.read()
-            stamp_ns = os.fstat(file.fileno()).st_mtime_ns
-    except FileNotFoundError:
+    read = _read(path)
+    if read is None:
         return None
+    content, stamp_ns = read
     age_s = now_s - stamp_ns / 1e9
     try:
         holder = Holder.from_json(content)
@@ -286,12 +285,32 @@ def _look(path: Path, me: Holder, now_s: float, stale_after_s: float) -> LockSta
 
 def _token_at(path: Path) -> str | None:
     """The token in a lock file, None without the file."""
-    try:
-        return Holder.from_json(path.read_bytes()).token
-    except FileNotFoundError:
+    read = _read(path)
+    if read is None:
         return None
+    try:
+        return Holder.from_json(read[0]).token
     except ValueError:
         return _DAMAGED
+
+
+def _read(path: Path) -> tuple[bytes, int] | None:
+    """The content of a lock file and its time of modification in ns, None without the file.
+
+    Raises: UserError where something else has its name, such as a FIFO, which would block.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise UserError(f"{path} is no file, so that it cannot be a lock: remove it")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(), status.st_mtime_ns
+    finally:
+        os.close(descriptor)
 
 
 def _right_to_replace(path: Path, token: str) -> Path:

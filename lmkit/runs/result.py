@@ -9,13 +9,14 @@ A checksum of all of them is verified on reading.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import publish
 from lmkit.runs.checksums import checked_json, read_json
+from lmkit.runs.typed import typed_or_damaged
 
 SCHEMA_VERSION = 2
 
@@ -93,5 +94,4 @@ def read_result(path: Path) -> Result:
         content = read_json(path, SCHEMA_VERSION, _MEND)
     except FileNotFoundError:
         raise UserError(f"{path} is missing: this run has not finished") from None
-    known = {field.name: content[field.name] for field in fields(Result)}
-    return Result(**known | {"budget": Spent(**content["budget"])})
+    return typed_or_damaged(Result, content, path, _MEND)

@@ -105,6 +105,12 @@ def write_spectrum(
     replace_bytes(path, content, before_rename)
 
 
+_UNREADABLE = (
+    *(OSError, EOFError, ValueError, KeyError, TypeError),
+    *(RecursionError, zipfile.BadZipFile),
+)
+
+
 def read_spectrum(path: Path) -> StoredSpectrum:
     """Raises UserError, naming the file, where it is missing, damaged or of another version."""
     try:
@@ -117,5 +123,5 @@ def read_spectrum(path: Path) -> StoredSpectrum:
             return StoredSpectrum(arrays["singular_values"], dict(measures))
     except FileNotFoundError:
         raise UserError(f"there is no spectrum at {path}") from None
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise UserError(f"{path} is not a readable spectrum: {error}") from error

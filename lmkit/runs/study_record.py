@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import publish
 from lmkit.runs.checksums import checked_json, parse_json, read_json
+from lmkit.runs.typed import typed, typed_or_damaged
 
 SCHEMA_VERSION = 3
 RECORD = "synthetic.json"
@@ -49,17 +50,15 @@ def read_record(path: Path) -> Record:
         content = read_json(path, SCHEMA_VERSION, mend)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; {mend}") from None
-    return _record(content)
+    content.setdefault("figure_sha256", {})
+    return typed_or_damaged(Record, content, path, mend)
 
 
 def read_record_of_any_version(path: Path) -> Record:
     """Reads a `synthetic.json`, for a page that shows it as it is.
 
-    Raises: OSError; ValueError, KeyError, TypeError or AttributeError when it is damaged.
+    Raises: OSError; ValueError when it is damaged.
     """
-    return _record(parse_json(path.read_bytes()))
-
-
-def _record(content: dict[str, Any]) -> Record:
+    content = parse_json(path.read_bytes())
     content.setdefault("figure_sha256", {})
-    return Record(**{name: content[name] for name in Record._fields})
+    return typed(Record, content)

@@ -25,6 +25,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.result import Budget
 from lmkit.runs.sweep_axes import labels
+from lmkit.runs.typed import typed, typed_or_damaged
 
 SCHEMA_VERSION = 3  # of manifest.json
 _FAILURE_VERSION = 1  # of a file in failures/
@@ -252,8 +253,8 @@ class SweepFolder:
             content = json.loads(self._failure(point).read_bytes())
             if content.pop("schema_version") != _FAILURE_VERSION:
                 return None
-            return Failure(**content)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return typed(Failure, content)
+        except (OSError, ValueError, KeyError, AttributeError, RecursionError):
             return None
 
     def _failure(self, point: Point) -> Path:
@@ -301,11 +302,7 @@ def _read(path: Path) -> Manifest:
         content = read_json(path, SCHEMA_VERSION, mend)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; {mend}") from None
-    del content["schema_version"]
-    points, earlier = (
-        [Point(**point) for point in content[kind]] for kind in ("points", "earlier")
-    )
-    return Manifest(**content | {"points": points, "earlier": earlier})
+    return typed_or_damaged(Manifest, content, path, mend)
 
 
 def _replace_json(path: Path, content: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from hydra.utils import get_object
 from rich.console import Console
 from rich.markup import escape
 
-from lmkit.errors.user_error import require_count, require_folder, require_threads
+from lmkit.errors.user_error import UserError, require_count, require_folder, require_threads
 from lmkit.presentation.figures import save, save_pdf
 from lmkit.presentation.style import house_style
 from lmkit.runs.atomic import remove_leftovers, replace_atomically
@@ -77,12 +78,21 @@ class StudyRun:
         Raises: UserError for a folder that the user can mend.
         """
         record = self.path / RECORD
+        lock = RunLock(self.path.with_name(f"{self.path.name}.lock"))
         if record.exists():
+            self._tidy(lock)
             print(f"already finished: {self.path}")
             return
-        with RunLock(self.path.with_name(f"{self.path.name}.lock")) as lock:
+        with lock:
             if not record.exists():  # another process may have finished it just now
                 self._finish(progress_bar, lock)
+
+    def _tidy(self, lock: RunLock) -> None:
+        """Removes what a process left that was killed once it had published the record."""
+        locks = self.path.parent.glob(f"*{self.path.name}.lock*")
+        if any(locks) or any(self.path.rglob(".*.tmp")):
+            with suppress(UserError), lock:  # another process's, or nothing may be written here
+                remove_leftovers(self.path, lock.check)
 
     def _finish(self, progress_bar: bool, lock: RunLock) -> None:
         self.path.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,9 @@ cluster need not keep accounts.
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import re
 import shutil
 import stat
@@ -36,6 +38,7 @@ _ENDED = (  # states in which a job no longer runs
 )
 _COMMANDS = ("sbatch", "srun", "squeue", "scontrol")
 _TIMEOUT_S = 60.0
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MAX_ARRAY = 1000  # SLURM's default
 
 
@@ -73,7 +76,11 @@ class Queue:
         return {number.strip(): state.strip() for number, state in pairs}
 
     def point(self, job_id: str) -> Point | None:
-        """The point that a job trains; None for a job that this folder did not submit."""
+        """The point that a job trains; None for a job that this folder did not submit.
+
+        Raises: UserError when others may write in the folder.
+        """
+        _require_own(self.executor.folder)
         try:
             submission = DelayedSubmission.load(self._paths(job_id).submitted_pickle)
         except FileNotFoundError:
@@ -82,8 +89,12 @@ class Queue:
         return work.point
 
     def results(self, job_ids: Sequence[str]) -> dict[str, Ended | str]:
-        """What jobs that ended have handed back: how their point ended, or an error's text."""
+        """What jobs that ended have handed back: how their point ended, or an error's text.
+
+        Raises: UserError when others may write in the folder.
+        """
         try:
+            _require_own(self.executor.folder)
             there = set(os.listdir(self.executor.folder))
         except OSError:
             return {}  # a file server out of reach may come back
@@ -160,20 +171,56 @@ def _take(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-            raise UserError(
-                f"{folder} is no folder of yours, and jobs run whatever is in its files: give the "
-                f"sweep another name (sweep.name=NAME), or share it by hydra/launcher=workers"
-            )
-        was_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if was_open and any(folder.iterdir()):
-            raise UserError(
-                f"{folder} could be written by other users, and jobs run whatever is in its files: "
-                f"remove it when none of the sweep's jobs is left"
-            )
-        folder.chmod(0o700)
+        is_empty = stat.S_ISDIR(status.st_mode) and not any(folder.iterdir())
+        if is_empty and status.st_uid == os.getuid():
+            folder.chmod(0o700)
+        _require_own(folder)
     except OSError as error:
         raise UserError(f"cannot make the folder {folder}: {error.strerror}") from error
+
+
+def _require_own(folder: Path) -> None:
+    """Raises: UserError unless the folder is the user's, and nobody else can write or replace it.
+
+    In a folder that others may write, they may give its name to one of theirs, unless it is sticky.
+
+    Raises also: OSError when it cannot be looked at.
+    """
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise UserError(
+            f"{folder} is no folder of yours, and jobs run whatever is in its files: give the "
+            f"sweep another name (sweep.name=NAME), or share it by hydra/launcher=workers"
+        )
+    if status.st_mode & _OTHERS_WRITE:
+        raise UserError(
+            f"{folder} could be written by other users, and jobs run whatever is in its files: "
+            f"remove it when none of the sweep's jobs is left"
+        )
+    for parent in folder.resolve().parents:
+        if _others_may_replace_in(parent.stat()):
+            raise UserError(
+                f"{parent} can be written by other users, who could put a folder of theirs in the "
+                f"place of {folder}, and jobs run whatever is in its files: type "
+                f"chmod +t {parent}, or share the sweep by hydra/launcher=workers"
+            )
+
+
+def _others_may_replace_in(parent: os.stat_result) -> bool:
+    """Whether others may give the name of a folder in this one to a folder of theirs."""
+    if parent.st_mode & stat.S_ISVTX:
+        return False
+    if parent.st_mode & stat.S_IWOTH:
+        return True
+    return bool(parent.st_mode & stat.S_IWGRP) and not _is_private(parent.st_gid)
+
+
+def _is_private(group: int) -> bool:
+    """Whether a group is the user's alone, as where each user has one of his own name."""
+    try:
+        return grp.getgrgid(group).gr_name == pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # without a name
+        return False
 
 
 def _answer(command: list[str]) -> str | None:

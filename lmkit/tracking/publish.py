@@ -48,7 +48,7 @@ def read_workspace(path: Path) -> ws.Workspace:
     try:
         content = json.loads(path.read_bytes())
         return ws.Workspace._from_model(View.model_validate(content["workspace"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{path} holds no workspace of a sweep: {reason}") from None
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lmkit.experiment.conclusion import Conclusion
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED
@@ -153,6 +154,13 @@ def test_asked_within_validation_it_saves_at_once_and_goes_on_to_the_same_bits(
     assert "SIGTERM heard: saving, then stopping\n" in run().log.read_text()
 
 
+def test_asked_while_it_is_concluded_the_log_says_so(lmkit, run, monkeypatch, capsys):
+    monkeypatch.setattr(Conclusion, "conclude", lambda *_: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        lmkit(*MEASURED)
+    assert run().log.read_text().endswith("stopped after training: stopped by SIGTERM\n")
+
+
 def test_asked_again_within_the_same_validation_nothing_is_left_to_save(
     undisturbed, lmkit, run, monkeypatch, capsys
 ):
@@ -256,3 +264,16 @@ def test_signals_while_it_is_imported_end_in_order(tmp_path, command, number, st
     assert ended.stderr.startswith(said)
     assert ended.stderr.count("\n") == 1
     assert ("checkpoint" in ended.stderr) == (command == ["train"])
+
+
+def test_ctrl_c_after_the_last_line_prints_nothing(tmp_path):
+    """Libraries have work to do when Python exits, which PyTorch registers as it is imported."""
+    interrupt = f"os.kill(os.getpid(), {int(signal.SIGINT)})"
+    stand_in = f"import atexit, os; atexit.register(lambda: {interrupt}); {interrupt}"
+    for name in ("torch", "numpy"):
+        (tmp_path / f"{name}.py").write_text(stand_in)
+    ended = subprocess.run(
+        [sys.executable, "-m", "lmkit", "train"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert ended.returncode == -signal.SIGINT
+    assert ended.stderr == f"interrupted: {AGAIN} what was saved\n"

@@ -192,6 +192,17 @@ def test_all_contexts_count_all_bytes_and_the_weight_has_a_spectrum(made, here, 
     )
 
 
+def test_what_a_killed_process_left_goes(made, here, lmkit):
+    folder = here / "pretrained/neox"
+    left = [folder / "analysis/.rank.json.0.tmp", folder / "spectra/.decoder_weight.npz.0.tmp"]
+    for file in left:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    lmkit("rank", *options(made, "neox"))
+    assert not any(file.exists() for file in left)
+    assert [path.name for path in (here / "pretrained").iterdir()] == ["neox"]
+
+
 def test_cosines_are_those_of_all_pairs():
     vectors = np.random.default_rng(0).normal(1, 1, (40, 5))
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -468,6 +479,12 @@ def spoiled(made: Path, here: Path, case: str) -> str:
     config = folder / "config.json"
     if case == "bin":
         (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    elif case in ("shard", "above"):
+        file = "shard.bin" if case == "shard" else "../up.safetensors"
+        index = {"metadata": {}, "weight_map": {"transformer.wte.weight": file}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    elif case == "index":
+        (folder / "model.safetensors.index.json").write_text("[" * 100_000)
     elif case == "code":
         own = {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}
         config.write_text(json.dumps({"model_type": "mine", "auto_map": own}))
@@ -485,6 +502,9 @@ def spoiled(made: Path, here: Path, case: str) -> str:
     ("case", "expected"),
     [
         ("bin", "hf=bin: weights must be in safetensors, but there are only pytorch_model.bin"),
+        ("shard", "hf=shard: shard/model.safetensors.index.json names shard.bin: weights must be"),
+        ("above", "hf=above: above/model.safetensors.index.json names ../up.safetensors: weights"),
+        ("index", "hf=index: index/model.safetensors.index.json is no index of weights"),
         ("code", "hf=code: it needs code of its own, and lmkit runs none"),
         ("layers", "hf=layers: the weights of GPT2LMHeadModel lack transformer.h.2."),
         ("config", "hf=config holds no config.json: give a folder that save_pretrained wrote"),

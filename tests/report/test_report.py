@@ -18,6 +18,7 @@ from lmkit.cli.entry import experiment_config
 from lmkit.report.contents import make_report
 from lmkit.runs.checksums import KEY, checked_json
 from lmkit.runs.finished import LeftOut
+from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.selection import select_runs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -158,6 +159,38 @@ def test_what_decides_the_numbers_of_each_group_is_shown(report, page):
     assert gss[1].endswith("c −2, k 1.5")
     assert "The data of all of them: 10,000 words, all training tokens." in text
     assert "made up" not in text  # its corpus lies in files
+
+
+def test_what_a_killed_report_left_goes_and_two_never_write_at_once(
+    study_folder, analyses, tmp_path
+):
+    def write() -> None:
+        runs = select_runs("runs", f"{study_folder} head:softmax").runs
+        make_report(
+            runs,
+            analyses=analyses,
+            experiments=experiment_config,
+            baseline="softmax",
+            window=(54.0, 57.5),
+            out=tmp_path,
+            keys=["performance"],
+        )
+
+    left = [tmp_path / name for name in (".index.html.0.tmp", "tables/.a.csv.0.tmp")]
+    another = tmp_path / ".another.0.tmp"
+    (tmp_path / "tables").mkdir()
+    for file in (*left, another):
+        file.touch()
+    with RunLock(tmp_path / "index.html.lock"), pytest.raises(LockHeld, match=r"index\.html\.lock"):
+        write()
+    write()
+    assert not any(file.exists() for file in left)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        another.name,
+        "figures",
+        "index.html",
+        "tables",
+    ]
 
 
 def test_published_figures_stand_beside_ours(page):

@@ -35,6 +35,14 @@ class Stored(NamedTuple):
     read: Callable[[], object]
 
 
+@pytest.mark.parametrize("nested", ["[", '{"a":'])
+def test_a_file_that_is_nested_too_deeply_is_damaged(nested, tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(nested * 100_000)
+    with pytest.raises(UserError, match=r"result\.json is damaged: it is nested too deeply"):
+        read_result(path)
+
+
 def in_a_run(kind: str, folder: Path) -> Stored:
     run = RunFolder(folder / "toy-0123456789ab")
     run.prepare("lr: 30.5\nseed: 141\nname: toy\n", IDENTITY, NAMES)

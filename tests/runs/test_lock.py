@@ -72,6 +72,14 @@ def test_held_by_one_and_released(path: Path) -> None:
             lock.check()
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_something_else_in_its_place_is_named_and_does_not_block(make, path: Path) -> None:
+    make(path)
+    for act in (RunLock(path).acquire, lambda: look_at(path)):
+        with pytest.raises(UserError, match="is no file, so that it cannot be a lock"):
+            act()
+
+
 def test_released_after_an_error(path: Path) -> None:
     with pytest.raises(ZeroDivisionError), RunLock(path):
         _ = 1 / 0

@@ -13,6 +13,8 @@ import pytest
 from lmkit.cli import study as command
 from lmkit.cli.entry import CONFIGS
 from lmkit.errors.user_error import UserError
+from lmkit.runs.holder import this_process
+from lmkit.runs.lock import RunLock
 from lmkit.runs.stop_signals import INTERRUPTED
 from lmkit.runs.study_record import RECORD, Record, read_record
 from lmkit.studies.work import Work
@@ -286,6 +288,20 @@ def test_a_record_that_cannot_be_read_is_named(content, tmp_path):
     (tmp_path / RECORD).write_text(content)
     with pytest.raises(UserError, match=RECORD):
         read_record(tmp_path / RECORD)
+
+
+def test_a_study_killed_once_it_was_published_is_tidied(run):
+    (folder,) = run("mode_matching")
+    lock = folder.with_name(f"{folder.name}.lock")
+    lock.write_bytes(this_process()._replace(pid=2**30).to_json())
+    left = [lock, folder / f".{RECORD}.0.tmp"]
+    left[1].touch()
+    run("mode_matching")
+    assert not any(file.exists() for file in left)
+    with RunLock(lock):
+        left[1].touch()
+        run("mode_matching")  # another process's: it is left as it is
+    assert left[1].exists()
 
 
 def test_names_of_studies_are_completed(run, monkeypatch, capsys):

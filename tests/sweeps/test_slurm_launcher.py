@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
@@ -68,6 +72,45 @@ def test_nobody_else_can_touch_the_files_that_jobs_run(commands, tmp_path, monke
     monkeypatch.setattr(slurm_queue.os, "getuid", lambda: -1)
     with pytest.raises(UserError, match="is no folder of yours"):
         executor_in(jobs, 5)
+
+
+def test_the_files_of_jobs_are_read_while_nobody_else_can_replace_their_folder(commands, tmp_path):
+    runs, jobs = tmp_path / "runs", tmp_path / "runs" / "jobs"
+    queue = Queue(executor_in(jobs, 5), "a-sweep")
+    (jobs / "7_0_result.pkl").write_bytes(pickle.dumps(("success", Ended(0, None))))
+    readings = [lambda: queue.results(["7_0"]), lambda: queue.point("7_1")]
+    readings.append(lambda: executor_in(jobs, 5))
+    for mode in (0o777, 0o1777, 0o755):
+        runs.chmod(mode)
+        for read in readings:
+            if mode == 0o777:
+                with pytest.raises(UserError, match=rf"type chmod \+t {runs}"):
+                    read()
+            else:
+                read()
+    jobs.rename(runs / "mine")
+    jobs.mkdir(mode=0o777)
+    jobs.chmod(0o777)
+    for read in readings[:2]:
+        with pytest.raises(UserError, match="could be written by other users"):
+            read()
+
+
+@pytest.mark.parametrize(("group", "is_refused"), [("me", False), ("lab", True), (None, True)])
+def test_a_group_that_is_the_users_alone_may_write_beside_the_jobs(
+    group, is_refused, commands, tmp_path, monkeypatch
+):
+    def by_number(_: int) -> SimpleNamespace:
+        if group is None:
+            raise KeyError
+        return SimpleNamespace(gr_name=group)
+
+    monkeypatch.setattr(slurm_queue.grp, "getgrgid", by_number)
+    monkeypatch.setattr(slurm_queue.pwd, "getpwuid", lambda _: SimpleNamespace(pw_name="me"))
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs").chmod(0o775)
+    with pytest.raises(UserError, match=r"chmod \+t") if is_refused else nullcontext():
+        executor_in(tmp_path / "runs" / "jobs", 5)
 
 
 def test_what_is_asked_of_sbatch(sweep_of, commands, tmp_path):

@@ -1,0 +1,89 @@
+"""Records from plain data: each field of the type that it says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.checksums import checked_json, parse_json
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.identity import Identity
+from lmkit.runs.names import RunNames
+from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, read_result
+from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
+from lmkit.runs.typed import typed
+
+RESULT = Result(SCHEMA_VERSION, "toy", "0" * 12, {"a": 1}, {}, {}, Spent(3, None, 3, "max_epochs"))
+
+
+class Inner(NamedTuple):
+    sizes: tuple[int, ...]
+    scale: float | None = None
+
+
+class Outer(NamedTuple):
+    inner: list[Inner]
+    by_name: dict[str, float]
+    anything: object
+
+
+def test_a_record_is_what_was_written():
+    outer = Outer([Inner((1, 2)), Inner((), 3)], {"a": 0.5}, ["x"])
+    content = {
+        "inner": [{"sizes": [1, 2], "more": 0}, {"sizes": [], "scale": 3}],
+        "by_name": {"a": 0.5},
+        "anything": ["x"],
+    }
+    assert typed(Outer, content) == outer
+    assert typed(Result, json.loads(json.dumps(asdict(RESULT)))) == RESULT
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"inner": [], "by_name": {}}, "anything is missing"),
+        ({"inner": 3, "by_name": {}, "anything": 0}, "inner must be a list, but is 3"),
+        ({"inner": [[]], "by_name": {}, "anything": 0}, r"inner\[0\] must be a mapping, but is"),
+        ({"inner": [], "by_name": {"a": True}, "anything": 0}, r"by_name\.a must be a number"),
+        ({"inner": [{"sizes": [1.5]}], "by_name": {}, "anything": 0}, r"sizes\[0\] must be a"),
+        ([], r"it must be a mapping, but is \[\]"),
+    ],
+)
+def test_another_type_is_named(content, message):
+    with pytest.raises(ValueError, match=message):
+        typed(Outer, content)
+
+
+@pytest.mark.parametrize("field", ["metrics", "cost", "provenance", "budget", "experiment"])
+def test_a_result_of_other_types_is_damaged_whatever_its_checksum(field, tmp_path):
+    path = tmp_path / "result.json"
+    path.write_bytes(checked_json(asdict(RESULT) | {field: 3}))
+    with pytest.raises(UserError, match=rf"result\.json is damaged: {field} must be"):
+        read_result(path)
+
+
+def test_names_an_identity_and_a_manifest_of_other_types_are_damaged(tmp_path: Path):
+    run = RunFolder(tmp_path / "toy-0")
+    names = RunNames("GSS", "gss", (0, 0, 3), "AWD-LSTM", "ET 2", "Toy language", "Toy")
+    run.prepare("name: toy\n", Identity({"seed": 1}, "0"), names)
+    content = parse_json(run.identity.read_bytes())
+    for field, value, read in (
+        ("names", names._asdict() | {"place": "no"}, run.read_names),
+        ("settings", [], run.read_identity),
+    ):
+        run.identity.write_bytes(checked_json(content | {field: value}))
+        with pytest.raises(UserError, match=rf"identity\.json is damaged: {field}"):
+            read()
+    point = Point("a", ["seed=1"], "toy-0", "toy", 3, None)
+    sweep = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 1, [point]))
+    sweep.save()
+    assert SweepFolder.find("mine", str(tmp_path / "runs")).manifest == sweep.manifest
+    damaged = asdict(replace(sweep.manifest, points=[replace(point, overrides="seed=1")]))
+    (sweep.path / "manifest.json").write_bytes(checked_json({"schema_version": 3} | damaged))
+    with pytest.raises(UserError, match=r"points\[0\]\.overrides must be a list"):
+        SweepFolder.find("mine", str(tmp_path / "runs"))

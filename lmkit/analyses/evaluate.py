@@ -194,14 +194,14 @@ def _table(name: str, content: Content) -> Table:
     rows += [
         ("weights", content["weights"]),
         (f"{content['split']} perplexity", _as_text(content["ppl"])),
-        ("nats a token", f"{content['nll']:.6f}"),
+        ("nats per token", f"{content['nll']:.6f}"),
         ("bits a token", f"{content['bits_per_token']:.6f}"),
         ("predicted tokens", f"{content['num_tokens']:,}"),
     ]
     if "text" in content:
         rows += [
-            ("perplexity a word, one column", _as_text(content["word_ppl"])),
-            ("bits a byte, one column", f"{content['bits_per_byte']:.6f}"),
+            ("perplexity per word, one column", _as_text(content["word_ppl"])),
+            ("bits per byte, one column", f"{content['bits_per_byte']:.6f}"),
             ("predicted words", f"{content['text']['words']:,}"),
         ]
     return key_values(name, rows, rules=[num_points])

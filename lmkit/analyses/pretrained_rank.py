@@ -62,7 +62,7 @@ def cells(content: Content) -> dict[str, str]:
         "step": None if model["step"] is None else f"{model['step']:,}",
         "logits": model["logits"],
         "perplexity of a token": decimal(content["perplexity"], 2),
-        "bits a byte": content["bits_per_byte"] and f"{content['bits_per_byte']:.4f}",
+        "bits per byte": content["bits_per_byte"] and f"{content['bits_per_byte']:.4f}",
     }
     return {name: cell for name, cell in rows.items() if cell}
 

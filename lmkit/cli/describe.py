@@ -98,7 +98,7 @@ def size_table(sizes: Sequence[Part]) -> Table:
     for part in sizes:
         mflops = (number(flops / 1e6, 3) for flops in (part.forward_flops, part.training_flops))
         rows.append([part.name, part.trainable, part.parameters, part.num_bytes, *mflops])
-    return plain_table("parameters, and MFLOPs a token", columns, rows, rules=[len(rows) - 1])
+    return plain_table("parameters, and MFLOPs per token", columns, rows, rules=[len(rows) - 1])
 
 
 def _listed(values: dict[str, Any]) -> str:

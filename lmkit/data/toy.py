@@ -138,7 +138,7 @@ class ToyLanguage(Corpus):
         return self._distribution.log_probs(contexts)
 
     def floor(self, split: str) -> float:
-        """Mean -log P (nats a token) of the split's tokens but the first: no model is better.
+        """Mean -log P (nats per token) of the split's tokens but the first: no model is better.
 
         On a finite split only, a model may come out below it by chance.
         """

@@ -1,14 +1,14 @@
 """Perplexity of a model on a split, and figures that compare whatever its tokens are.
 
-A perplexity a token says nothing beside that of another tokenizer. What compares is the same text's
-negative log-likelihood, with the state carried in one column, over the same units:
+Perplexities per token do not compare between tokenizers. What compares is the same text's negative
+log-likelihood, with the state carried in one column, over the same units:
 
-    perplexity a word = exp(nats / words)
-    bits a byte       = nats / ln 2 / bytes
+    perplexity per word = exp(nats / words)
+    bits per byte       = nats / ln 2 / bytes
 
 `nats` are those of all words and ends of lines but the first word, which no word-level model
-predicts: the first token of a text is read only, and what follows of that word does not count.
-`words` are as many; a word-level model's perplexity a word is its perplexity. `bytes` are all of
+predicts: the first token of a text is only read, and the other tokens of that word do not count.
+`words` are as many; a word-level model's perplexity per word is its perplexity. `bytes` are all of
 the split's file, line ends and `<unk>` as they are written there.
 """
 
@@ -69,7 +69,7 @@ def safe_exp(nll: float) -> float:
 class Perplexity(NamedTuple):
     """How well a split is predicted, over all of its targets."""
 
-    nll: float  # nats a token
+    nll: float  # nats per token
     perplexity: float  # exp(nll), infinity where that overflows
     bits_per_token: float
     num_tokens: int

@@ -27,7 +27,7 @@ from lmkit.pretrained.hf_checkpoints import Checkpoint
 from lmkit.pretrained.model import PretrainedModel, pretrained_model
 from lmkit.pretrained.stride_windows import StrideWindows
 
-MOST = 1024  # tokens a window, unless the user asks for more
+MOST = 1024  # tokens per window, unless the user asks for more
 _SHOWN = str.maketrans({" ": "▁", "\n": "↵", "\t": "⇥"})  # in a table a bare space is not seen
 
 

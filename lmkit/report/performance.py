@@ -101,7 +101,7 @@ def _performance_table(study: Study) -> Table:
         Column("s / epoch", MEAN_SD): metric("seconds_per_epoch", 1),
         **perplexities("train", "valid", "test"),
         Column("test, a word", MEAN_SD, is_optional=True): of_subwords("test_word_ppl"),
-        Column("test, bits a byte", MEAN_SD, is_optional=True): of_subwords(
+        Column("test, bits per byte", MEAN_SD, is_optional=True): of_subwords(
             "test_bits_per_byte", 4
         ),
         **press_rank(study.contexts),

@@ -1,6 +1,6 @@
 """Pretrained models of transformers on one text, beside lmkit's own runs whose test text it is.
 
-Perplexities of a token do not compare between tokenizers. Bits a byte do, and so do the decoder's
+Perplexities of a token do not compare between tokenizers. Bits per byte do, and so do the decoder's
 spectrum, the contexts' directions and the share of the gradient that passes.
 """
 
@@ -41,8 +41,8 @@ _COLUMNS: tuple[Heading, ...] = (
     "vocabulary",
     "hidden size",
     "contexts",
-    "bits a byte",
-    "perplexity a token",
+    "bits per byte",
+    "perplexity per token",
     "Press rank",
     "1e−4-effective rank",
     ENTROPY_RANK,
@@ -197,7 +197,7 @@ def _table(index: int, text: _OfText) -> Table:
     models = [
         _row(model, rank) for model in text.models for rank in (model.ranks.values() or [None])
     ]
-    caption = f"Models that read {text.name}. Bits a byte are those of the contexts in the row. "
+    caption = f"Models that read {text.name}. Bits per byte are those of the contexts in the row. "
     gradients = {model.gradient["num_contexts"] for model in text.models if model.gradient}
     if gradients:
         counts = " or ".join(f"{count:,}" for count in sorted(gradients))
@@ -205,8 +205,8 @@ def _table(index: int, text: _OfText) -> Table:
     if text.own:
         caption += (
             "Below the line are lmkit's runs whose test text it is: means over the seeds of the "
-            "row, or over as many as stand in brackets, their perplexity and bits a byte those of "
-            "the whole text. "
+            "row, or over as many as stand in brackets; their perplexity and bits per byte are "
+            "those of the whole text. "
         )
     return Table(
         f"models_{index}",

@@ -42,7 +42,7 @@ def tokenizers(studies: Sequence[Study]) -> list[Section]:
             "tokenizers",
             "Words and subwords",
             "Does a head, or a trunk, do as well with subwords as with words? Perplexities of "
-            "different tokens do not compare; those a word and bits a byte do.",
+            "different tokens do not compare; those per word and bits per byte do.",
             [_table(index, groups) for index, groups in enumerate(of_several, 1)],
         )
     ]
@@ -75,11 +75,11 @@ def _table(index: int, groups: Sequence[_OfText]) -> Table:
         "seeds": lambda of: len(of.group.runs),
         "parameters, M": lambda of: millions(of.group.parameters_m),
         "tokens a word": lambda of: number(tokens_a_word(of.group), 3),
-        Column("test perplexity a token", MEAN_SD): lambda of: spread_cell(
+        Column("test perplexity per token", MEAN_SD): lambda of: spread_cell(
             of.group.spread("test_ppl")
         ),
         Column("a word", MEAN_SD): lambda of: spread_cell(of.group.spread("test_word_ppl")),
-        Column("bits a byte", MEAN_SD): lambda of: spread_cell(
+        Column("bits per byte", MEAN_SD): lambda of: spread_cell(
             of.group.spread("test_bits_per_byte"), 4
         ),
     }

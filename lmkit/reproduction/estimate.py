@@ -1,6 +1,6 @@
 """About how long a reproduction takes, and on what that rests.
 
-The seconds an epoch of an experiment's runs count first. Where none has trained an epoch, the time
+The seconds per epoch of an experiment's runs count first. Where none has trained an epoch, the time
 is the FLOPs of the matrix products over the speed of one that is timed at once, at a share that
 training usually reaches. Measurements always rest on FLOPs.
 """

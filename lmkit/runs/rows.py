@@ -32,9 +32,7 @@ def results(
     return chosen(rows(select_runs("runs", runs, runs_dir).runs), columns)
 
 
-def chosen(
-    every: list[dict[str, Value]], columns: Sequence[str] | None
-) -> list[dict[str, Value]]:
+def chosen(every: list[dict[str, Value]], columns: Sequence[str] | None) -> list[dict[str, Value]]:
     """The rows with the columns of `results`. Raises: UserError for a column that none has."""
     if columns is None or not every:
         return every

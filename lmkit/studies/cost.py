@@ -38,7 +38,7 @@ LOSSES = ("chunked", "plain")
 MIB = 2**20
 SLOWER = (2.0, 6.4)  # MoS compared with softmax, as printed
 SAME = 1.5  # "comparable": at most so many times as much
-MEASURES = {"seconds": "CPU seconds a step", "peak_mib": "peak memory, MiB"}
+MEASURES = {"seconds": "CPU seconds per step", "peak_mib": "peak memory, MiB"}
 
 
 @dataclass(kw_only=True)

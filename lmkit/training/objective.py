@@ -40,7 +40,7 @@ class FloodedNLL(RegularizedNLL):
     not.
 
     Args:
-        level: b, nats a token. A perplexity p is the level log p.
+        level: b, nats per token. A perplexity p is the level log p.
     """
 
     def __init__(self, level: float, ar_weight: float, tar_weight: float) -> None:

@@ -57,7 +57,7 @@ class Trunk(nn.Module, ABC):
 
     @property
     def attention_flops(self) -> int:
-        """FLOPs a token of matrix products without parameters, such as attention's, forward."""
+        """FLOPs per token of matrix products without parameters, such as attention's, forward."""
         return 0
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What several runs at a time on one device give: tokens a second of all together.
+"""What several runs at a time on one device give: tokens per second of all together.
 
     python tests/benchmarks/bench_packing.py --device cuda --precision bf16-mixed --runs 1 2 4 8
     python tests/benchmarks/bench_packing.py --threads 1 --runs 1 2        # on a CPU of two cores

@@ -68,7 +68,7 @@ def matmul_rate(device: str, precision: str, size: int) -> float:
 
 
 def measure(case: Case, head: str, implementation: str, args: argparse.Namespace) -> dict:
-    """The work of one child process: seconds a step, peak memory, matmul rate."""
+    """The work of one child process: seconds per step, peak memory, matmul rate."""
     torch.manual_seed(0)
     precision = args.precision[0]
     step = STEPS[implementation](case, head, args.device, precision)

@@ -126,7 +126,7 @@ def test_evaluation_of_valid_compares_in_one_column_too(place, monkeypatch, caps
     total, words, num_bytes = nats(place, SUBWORDS, "valid")
     assert content["word_ppl"] == pytest.approx(math.exp(total / words), rel=1e-5)
     assert content["bits_per_byte"] == pytest.approx(total / math.log(2) / num_bytes, rel=1e-5)
-    assert "bits a byte, one column" in capsys.readouterr().out
+    assert "bits per byte, one column" in capsys.readouterr().out
     lmkit("evaluate", f"run={folder.path}", "method=cache", "method.weight=0")
     content = parse_json((folder.analysis / "evaluate_cache_test.json").read_bytes())
     metrics = folder.read_result().metrics
@@ -140,8 +140,8 @@ def test_tables_and_results_say_what_compares(place, monkeypatch, capsys):
         lmkit("train", *TINY, "data.root=text", f"name={name}", *(BPE if name == SUBWORDS else ()))
         shown = capsys.readouterr().out
         assert "already finished" in shown
-        assert "test bits a byte" in shown
-        assert ("test perplexity a word" in shown) == (name == SUBWORDS)
+        assert "test bits per byte" in shown
+        assert ("test perplexity per word" in shown) == (name == SUBWORDS)
     rows = {str(row["experiment"]): row for row in package.results("runs")}
     metrics = run_in(place, SUBWORDS).read_result().metrics
     assert rows[SUBWORDS]["test_word_ppl"] == metrics["test_word_ppl"]

@@ -430,7 +430,7 @@ def test_the_report_sets_runs_beside_models_that_read_their_test_text(
     *models, own = rows.values()
     assert len(models) == 3
     entropy = rank["weight_spectrum"]["entropy_rank"]
-    cells = {"seeds": 2, "contexts": 300, "bits a byte": 1.25, "perplexity a token": 58}
+    cells = {"seeds": 2, "contexts": 300, "bits per byte": 1.25, "perplexity per token": 58}
     cells |= {"hidden size": 16, "Press rank": rank["spectrum"]["press_rank"]}
     cells |= {"mean cosine of two contexts": 0.125, "decoder's entropy rank": entropy}
     assert {name: float(own[name]) for name in cells} == cells

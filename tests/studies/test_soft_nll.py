@@ -20,7 +20,7 @@ NAMES = [
     for mixture in ("none", "contexts", "softmaxes")
     for transform in ("identity", "sigsoftmax", "gss", "plif", "monotone_mlp")
 ]
-ROWS = 4  # contexts a chunk: the last one is not full
+ROWS = 4  # contexts per chunk: the last one is not full
 
 
 def made(kind: FreeHead, **sizes: int) -> tuple[Head, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""What an epoch costs: seconds, tokens a second, peak memory."""
+"""What an epoch costs: seconds, tokens per second, peak memory."""
 
 from __future__ import annotations
 

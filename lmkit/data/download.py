@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from rich.progress import Progress, TaskID
 
-from lmkit.data.sources import Source, Wanted
+from lmkit.data.sources import Download, Wanted
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_atomically
 
@@ -40,7 +40,7 @@ def download(
     corpus: str,
     root: Path,
     progress: Progress,
-    sources: Mapping[str, Sequence[Source]],
+    sources: Mapping[str, Sequence[Download]],
 ) -> Path:
     """Puts the files of `corpus` into its folder below `root`, and returns that folder.
 
@@ -79,7 +79,7 @@ def _is_there(path: Path, wanted: Wanted) -> bool:
     return True
 
 
-def _download_source(source: Source, folder: Path, progress: Progress) -> None:
+def _download_source(source: Download, folder: Path, progress: Progress) -> None:
     part = folder / f"{source.url.rsplit('/', 1)[-1]}.part"
     resumed = part.exists()
     _fetch(source.url, part, progress)
@@ -103,7 +103,7 @@ def _write(file: BinaryIO, content: bytes) -> None:
     file.write(content)
 
 
-def _checked_contents(source: Source, part: Path) -> dict[Wanted, bytes]:
+def _checked_contents(source: Download, part: Path) -> dict[Wanted, bytes]:
     contents = {}
     for wanted in source.wanted:
         content = _content(part, wanted, source.url)

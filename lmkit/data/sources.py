@@ -13,7 +13,7 @@ class Wanted(NamedTuple):
     member: str | None = None  # its path in the archive, where the download is a zip file
 
 
-class Source(NamedTuple):
+class Download(NamedTuple):
     """One download."""
 
     url: str
@@ -44,9 +44,9 @@ _WORD_SIMILARITY_SHA256 = {
     "EN-YP-130.txt": "7643fdbc6158c3424061e2cba450c71285767266ff9f3db947bfc1f1f5ce67ab",
 }
 
-SOURCES: dict[str, tuple[Source, ...]] = {
+SOURCES: dict[str, tuple[Download, ...]] = {
     "penn": (
-        Source(
+        Download(
             f"{_PENN}/ptb.train.txt",
             (
                 Wanted(
@@ -54,7 +54,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
                 ),
             ),
         ),
-        Source(
+        Download(
             f"{_PENN}/ptb.valid.txt",
             (
                 Wanted(
@@ -62,7 +62,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
                 ),
             ),
         ),
-        Source(
+        Download(
             f"{_PENN}/ptb.test.txt",
             (
                 Wanted(
@@ -72,7 +72,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         ),
     ),
     "wikitext-2": (
-        Source(
+        Download(
             _WIKITEXT_2,
             (
                 Wanted(
@@ -94,7 +94,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         ),
     ),
     "word_similarity": tuple(
-        Source(f"{_WORD_SIMILARITY}/{name}", (Wanted(name, sha256),))
+        Download(f"{_WORD_SIMILARITY}/{name}", (Wanted(name, sha256),))
         for name, sha256 in _WORD_SIMILARITY_SHA256.items()
     ),
 }

@@ -32,7 +32,7 @@ class Hypothesis(NamedTuple):
     log_prob: float  # nats, of the words and of the <eos> where it was reached
 
 
-class Answer(NamedTuple):
+class Replies(NamedTuple):
     """The responses to one context."""
 
     context: list[str]  # one a turn, with "> " before those of the one who responds
@@ -48,7 +48,7 @@ class Answered(NamedTuple):
     perplexity: float
     num_targets: int  # words of all its responses
     num_pairs: int
-    answers: list[Answer]
+    answers: list[Replies]
 
 
 class BeamSearch:
@@ -150,7 +150,7 @@ def answer(run: LoadedRun, split: str, num_pairs: int | None, search: BeamSearch
     windows = data.eval_batches(split)
     nll = mean_nll(model, windows)
     chosen = evenly(len(pairs), num_pairs or len(pairs))
-    answers: list[Answer] = []
+    answers: list[Replies] = []
     with progress_bar() as progress:
         task = progress.add_task(f"{run.folder.path.name}: contexts", total=len(chosen))
         for start in range(0, len(chosen), CONTEXTS_A_BATCH):
@@ -171,10 +171,10 @@ def _answers(
     pairs: Pairs,
     chosen: Sequence[int],
     vocabulary: Sequence[str],
-) -> Iterator[Answer]:
+) -> Iterator[Replies]:
     responses = search.search(model, pairs.batch(chosen, 0, 0, False))
     for pair, hypotheses in zip(chosen, responses, strict=True):
-        yield Answer(
+        yield Replies(
             _turns(pairs, pair, vocabulary),
             _spelt(pairs.response(pair)[:-1].tolist(), vocabulary),
             [_spelt(hypothesis.words, vocabulary) for hypothesis in hypotheses],

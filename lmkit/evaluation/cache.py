@@ -27,7 +27,7 @@ from torch import Tensor
 from lmkit.data.epochs import Batch
 from lmkit.data.windows import EvalWindows
 from lmkit.errors.user_error import require_count, require_positive, require_rate
-from lmkit.evaluation.method import Method, Point, one_column
+from lmkit.evaluation.method import Method, SearchPoint, one_column
 from lmkit.experiment.load import LoadedRun
 from lmkit.heads.predictor import exact_evaluation
 from lmkit.measures.perplexity import Perplexity, as_perplexity
@@ -107,11 +107,11 @@ class Cache(Method):
         nll = mean_nlls(run.model, windows, [self.setting], f"{split} perplexity")[0]
         return as_perplexity(nll, windows.num_targets)
 
-    def search(self, run: LoadedRun, windows: EvalWindows) -> list[Point]:
+    def search(self, run: LoadedRun, windows: EvalWindows) -> list[SearchPoint]:
         settings = [Setting(*values) for values in product(*self.grids)]
         nlls = mean_nlls(run.model, windows, settings, "search on valid")
         return [
-            Point(setting._asdict(), as_perplexity(nll, windows.num_targets).perplexity)
+            SearchPoint(setting._asdict(), as_perplexity(nll, windows.num_targets).perplexity)
             for setting, nll in zip(settings, nlls, strict=True)
         ]
 

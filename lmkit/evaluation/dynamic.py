@@ -40,7 +40,7 @@ from lmkit.evaluation.gradient_statistics import (
     stored_statistics,
     trainable,
 )
-from lmkit.evaluation.method import Method, Point, one_column
+from lmkit.evaluation.method import Method, SearchPoint, one_column
 from lmkit.experiment.load import LoadedRun, of_running_text
 from lmkit.measures.perplexity import Perplexity, as_perplexity
 from lmkit.training.language_model import LanguageModel
@@ -150,7 +150,7 @@ class Dynamic(Method):
         nll = float(segment_nlls(model, shown, adaptation).sum())
         return as_perplexity(nll / windows.num_targets, windows.num_targets)
 
-    def search(self, run: LoadedRun, windows: EvalWindows) -> list[Point]:
+    def search(self, run: LoadedRun, windows: EvalWindows) -> list[SearchPoint]:
         model, _ = of_running_text(run)
         statistics = stored_statistics(run, self.length, self.batch_size)
         points = []
@@ -163,7 +163,7 @@ class Dynamic(Method):
                 shown = _advancing(windows, progress, task)
                 nll = float(segment_nlls(model, shown, adaptation).sum())
                 measured = as_perplexity(nll / windows.num_targets, windows.num_targets)
-                points.append(Point({"lr": lr, "decay": decay}, measured.perplexity))
+                points.append(SearchPoint({"lr": lr, "decay": decay}, measured.perplexity))
         return points
 
     def _adaptation(

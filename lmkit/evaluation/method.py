@@ -16,7 +16,7 @@ from lmkit.experiment.load import LoadedRun, of_running_text
 from lmkit.measures.perplexity import Perplexity
 
 
-class Point(NamedTuple):
+class SearchPoint(NamedTuple):
     """A point of a search's grid, and the perplexity there."""
 
     options: dict[str, float]
@@ -27,7 +27,7 @@ class Searched(NamedTuple):
     """The outcome of a search on valid."""
 
     tokens: int  # predicted, from the start of valid
-    points: list[Point]  # the best first
+    points: list[SearchPoint]  # the best first
 
 
 class Method(ABC):
@@ -44,7 +44,7 @@ class Method(ABC):
     def measure(self, run: LoadedRun, split: str) -> Perplexity:
         """Predicts all of a split."""
 
-    def search(self, run: LoadedRun, windows: EvalWindows) -> list[Point]:
+    def search(self, run: LoadedRun, windows: EvalWindows) -> list[SearchPoint]:
         """Predicts the windows with the values of each point of the grid."""
         raise NotImplementedError
 

@@ -36,7 +36,7 @@ from lmkit.heads.mixtures import Mixture, require_no_mixture
 from lmkit.trunk.dropout import locked_dropout
 
 
-class Latents(NamedTuple):
+class GatedContexts(NamedTuple):
     """What Mixtape computes from the trunk's output."""
 
     latent_NKE: Tensor
@@ -62,12 +62,12 @@ class MixtapeLatents(Mixture):
         self.gate = nn.Linear(in_dim, (num_experts - 1) * gate_dim, bias=False)
         self.score = nn.Linear(in_dim, num_experts - 1, bias=False)
 
-    def forward(self, hidden_TBD: Tensor) -> Latents:  # type: ignore[override]  # Mixtape's alone
+    def forward(self, hidden_TBD: Tensor) -> GatedContexts:  # type: ignore[override]  # Mixtape's alone
         latent = torch.tanh(self.latent(hidden_TBD))
         latent = locked_dropout(latent, self.latent_dropout, self.training)
         num_gates = self.num_experts - 1
         gate_NJG = torch.tanh(self.gate(hidden_TBD)).reshape(-1, num_gates, self.gate_dim)
-        return Latents(
+        return GatedContexts(
             latent.reshape(-1, self.num_experts, self.emb_dim),
             gate_NJG,
             self.score(hidden_TBD).reshape(-1, num_gates),

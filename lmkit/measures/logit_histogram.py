@@ -26,24 +26,24 @@ class Histogram(NamedTuple):
     density: list[float]  # per unit of logit
 
 
-class Curve(NamedTuple):
+class TransformCurve(NamedTuple):
     """The transform from the smallest logit to the largest."""
 
     logit: list[float]
     transformed: list[float]
 
 
-class Logits(NamedTuple):
+class LogitHistogram(NamedTuple):
     """The logits of the first contexts, before the transform, and the transform over them."""
 
     num_contexts: int
     histogram: Histogram
-    curve: Curve
+    curve: TransformCurve
 
 
 def model_logits(
     model: Predictor, batches: Iterable[Batch], num_contexts: int, num_bins: int
-) -> Logits:
+) -> LogitHistogram:
     """The logits of the first `num_contexts` contexts, state carried from the first batch on.
 
     The contexts (N, D) are kept, and their N*K*V logits made twice: for the range, then to count.
@@ -63,10 +63,10 @@ def model_logits(
     logit = torch.linspace(low, high, CURVE_POINTS)
     with exact_evaluation(model, model.device.type):
         transformed = model.head.transform(logit.to(model.device)).cpu()
-    return Logits(
+    return LogitHistogram(
         len(hidden_ND),
         Histogram(edges.tolist(), density.tolist()),
-        Curve(logit.tolist(), transformed.tolist()),
+        TransformCurve(logit.tolist(), transformed.tolist()),
     )
 
 

@@ -33,7 +33,7 @@ PART_LR = {"mixture": 0.05, "transform": 0.3}
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Descent:
     """How long a fit goes on, and how fast."""
 
     steps: int
@@ -45,7 +45,7 @@ class Schedule:
 
 
 def fit(
-    kind: FreeHead, dim: int, targets_PNV: Tensor, schedule: Schedule, seed: int
+    kind: FreeHead, dim: int, targets_PNV: Tensor, schedule: Descent, seed: int
 ) -> list[Tensor]:
     """log P (N, V) in float64 of a head and context embeddings fitted to each problem.
 
@@ -75,7 +75,7 @@ def kept_elements(kind: FreeHead, num_targets: int) -> float:
     return num_targets * kind.components * kind.sizes.get("units", 1)
 
 
-class _LogProbs(nn.Module):
+class _HeadLogProbs(nn.Module):
     """A head as a module whose forward is log P, for `functional_call`."""
 
     def __init__(self, head: Head) -> None:
@@ -87,10 +87,10 @@ class _LogProbs(nn.Module):
 
 
 def _fit_stacked(
-    heads: list[Head], hidden_PND: Tensor, targets_PNV: Tensor, schedule: Schedule
+    heads: list[Head], hidden_PND: Tensor, targets_PNV: Tensor, schedule: Descent
 ) -> None:
     """Fits all problems in one computation; heads and context embeddings end as fitted."""
-    modules = [_LogProbs(head) for head in heads]
+    modules = [_HeadLogProbs(head) for head in heads]
     parameters, _ = stack_module_state(modules)
     log_probs = vmap(lambda stacked, hidden: functional_call(modules[0], stacked, (hidden,)))
 
@@ -110,7 +110,7 @@ def _fit_stacked(
 
 
 def _fit_chunked(
-    heads: list[Head], hidden_PND: Tensor, targets_PNV: Tensor, schedule: Schedule
+    heads: list[Head], hidden_PND: Tensor, targets_PNV: Tensor, schedule: Descent
 ) -> None:
     """Fits one problem after the other in the memory of a chunk."""
     for i, head in enumerate(heads):
@@ -122,7 +122,7 @@ def _fit_chunked(
         hidden_PND[i] = hidden_ND.detach()
 
 
-def _descend(parameters: dict[str, Tensor], loss: Callable[[], Tensor], schedule: Schedule) -> None:
+def _descend(parameters: dict[str, Tensor], loss: Callable[[], Tensor], schedule: Descent) -> None:
     """Adam with a learning rate that falls along a half cosine; ends without gradients."""
     groups = [{"params": [p], "lr": schedule.lr * _part_lr(name)} for name, p in parameters.items()]
     for parameter in parameters.values():

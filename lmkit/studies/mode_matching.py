@@ -26,7 +26,7 @@ from torch import Tensor
 from lmkit.errors.user_error import require_count, require_list, require_positive
 from lmkit.presentation.tables import counted
 from lmkit.studies.drawing import GRAY, line_with_range, log_x, log_y, panels, shared_legend
-from lmkit.studies.fit import Schedule, fit
+from lmkit.studies.fit import Descent, fit
 from lmkit.studies.heads import MONOTONE_MLP, MOS, PLIF, SOFTMAX, FreeHead, sized
 from lmkit.studies.study import Claim, Row, Study, Tables
 from lmkit.studies.targets import dirichlet_log_probs, score
@@ -74,7 +74,7 @@ class ModeMatching(Study):
         require_count("seeds", self.seeds)
         require_count("num_contexts", self.num_contexts)
         require_count("words_dim", self.words_dim)
-        self.schedule = Schedule(self.steps, self.lr)
+        self.schedule = Descent(self.steps, self.lr)
         self.heads = sized(self.heads, self.num_experts, self.knots, self.units)
         # every (d, M): all d at one M, and all M at one d
         over_dims = [(dim, self.num_words) for dim in self.dims]

@@ -117,14 +117,14 @@ class Training:
         if self.device == "cuda" and not torch.cuda.is_available():
             raise UserError("device=cuda needs a GPU, and there is none; device=cpu goes anywhere")
 
-    def start(self, kind: FreeHead, dim: int, num_words: int, seed: int) -> Trainer:
+    def start(self, kind: FreeHead, dim: int, num_words: int, seed: int) -> CopyTrainer:
         """A new model before its first step."""
         torch.manual_seed(seed)
         model = Repeater(kind, dim, num_words, layers=self.layers, tied=self.tied)
-        return Trainer(model.to(self.device), self)
+        return CopyTrainer(model.to(self.device), self)
 
 
-class Trainer:
+class CopyTrainer:
     """A model in training: Adam, whose learning rate warms up and falls along a half cosine."""
 
     def __init__(self, model: Repeater, training: Training) -> None:

@@ -24,7 +24,7 @@ from torch import Tensor
 from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import UserError, require_count, require_list, require_positive
 from lmkit.studies.drawing import GRAY, line_look, line_with_range, panels, shared_legend
-from lmkit.studies.fit import Schedule, fit
+from lmkit.studies.fit import Descent, fit
 from lmkit.studies.heads import SOFTMAX, FreeHead, sized
 from lmkit.studies.row_shifts import numerical_rank, smallest_rank
 from lmkit.studies.study import Claim, Row, Study, Tables
@@ -68,7 +68,7 @@ class ToyRank(Study):
             require_count("dims", dim)
         require_count("seeds", self.seeds)
         require_positive("tolerance", self.tolerance)
-        self.schedule = Schedule(self.steps, self.lr)
+        self.schedule = Descent(self.steps, self.lr)
         self.heads = sized(self.heads, self.num_experts, self.knots, self.units)
 
     def run(self, seed: int, work: Work) -> Tables:

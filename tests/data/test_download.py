@@ -17,7 +17,7 @@ from lmkit.cli import download as command_module
 from lmkit.cli.download import main
 from lmkit.data.corpus import TextCorpus
 from lmkit.data.download import download
-from lmkit.data.sources import SOURCES, Source, Wanted
+from lmkit.data.sources import SOURCES, Download, Wanted
 from lmkit.data.split_files import DOWNLOADABLE
 from lmkit.errors.user_error import UserError
 
@@ -84,12 +84,12 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def plain(host: Host, content: bytes = TEXT) -> dict[str, tuple[Source, ...]]:
+def plain(host: Host, content: bytes = TEXT) -> dict[str, tuple[Download, ...]]:
     wanted = Wanted("train.txt", sha256(content))
-    return {"penn": (Source(host.address("corpus.txt"), (wanted,)),)}
+    return {"penn": (Download(host.address("corpus.txt"), (wanted,)),)}
 
 
-def fetch(root: Path, sources: dict[str, tuple[Source, ...]], corpus: str = "penn") -> Path:
+def fetch(root: Path, sources: dict[str, tuple[Download, ...]], corpus: str = "penn") -> Path:
     with Progress(console=Console(file=io.StringIO())) as progress:
         return download(corpus, root, progress, sources)
 
@@ -210,7 +210,7 @@ def test_full_disk_is_one_line(host, tmp_path):
         fetch(tmp_path, plain(host))
 
 
-def archived(host: Host, members: dict[str, bytes]) -> dict[str, tuple[Source, ...]]:
+def archived(host: Host, members: dict[str, bytes]) -> dict[str, tuple[Download, ...]]:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
@@ -220,7 +220,7 @@ def archived(host: Host, members: dict[str, bytes]) -> dict[str, tuple[Source, .
         Wanted(f"{split}.txt", sha256(content), f"wikitext-2/wiki.{split}.tokens")
         for split, content in members.items()
     )
-    return {"wikitext-2": (Source(host.address("wikitext-2-v1.zip"), wanted),)}
+    return {"wikitext-2": (Download(host.address("wikitext-2-v1.zip"), wanted),)}
 
 
 def test_members_of_an_archive_become_the_splits(host, tmp_path):

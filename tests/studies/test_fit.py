@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lmkit.studies import fit as fitting
-from lmkit.studies.fit import Schedule, fit
+from lmkit.studies.fit import Descent, fit
 from lmkit.studies.targets import dirichlet_log_probs, score
 
 SIZES = {"num_experts": 2, "knots": 50, "units": 3}
@@ -31,7 +31,7 @@ def test_problems_are_fitted_alike_side_by_side_and_one_by_one(
     kind = {**free_heads, "none+plif_frozen": frozen_plif}[option].resized(SIZES)
 
     def fitted() -> torch.Tensor:
-        return torch.stack(fit(kind, 3, targets.exp(), Schedule(8, 0.05), seed=5))
+        return torch.stack(fit(kind, 3, targets.exp(), Descent(8, 0.05), seed=5))
 
     stacked = fitted()
     assert stacked.dtype == torch.float64
@@ -40,7 +40,7 @@ def test_problems_are_fitted_alike_side_by_side_and_one_by_one(
 
 
 def test_a_softmax_of_full_dimension_finds_the_distributions(free_heads, targets):
-    fitted = fit(free_heads["none+identity"], 8, targets.exp(), Schedule(400, 0.1), seed=1)
+    fitted = fit(free_heads["none+identity"], 8, targets.exp(), Descent(400, 0.1), seed=1)
     for log_probs, target in zip(fitted, targets, strict=True):
         found = score(log_probs, target)
         assert found.mode_match == 1

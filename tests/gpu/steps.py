@@ -213,8 +213,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("train_options", nargs="*", metavar="-- OPTION=VALUE")
-    args = parser.parse_args()
+    words = sys.argv[1:]
+    cut = words.index("--") if "--" in words else len(words)
+    args = parser.parse_args(words[:cut])
+    args.train_options = words[cut + 1 :]
     started = Path(os.environ.get("LMKIT_STARTED_IN", "."))
     args.results = args.results and (started / args.results).resolve()
     args.work = (started / args.work).resolve()

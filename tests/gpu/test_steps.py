@@ -90,6 +90,11 @@ def test_without_time_nothing_begins(checkout, tmp_path):
     assert "bench 0 of 5; none failed" in done.stdout
 
 
+def test_options_of_train_follow_two_dashes(steps, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["run.sh", "train", "--work", "w", "--", "max_epochs=7"])
+    assert steps.arguments().train_options == ["max_epochs=7"]
+
+
 def test_what_is_missing_is_said_in_one_line(checkout, tmp_path):
     line = [checkout / "tests" / "gpu" / "run.sh", "train", "--device", "cpu"]
     line += ["--work", tmp_path / "work", "--data", tmp_path / "nowhere"]

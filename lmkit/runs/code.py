@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cache
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-# a change of what reads, shows or starts runs changes no number of theirs
+# a change of what reads, measures, shows or starts finished runs changes no number of theirs
 _ROOMS = (
     "data",
     "dialogue",
-    "evaluation",
     "experiment",
     "heads",
     "kernels",
-    "measures",
     "spectra",
     "training",
     "trunk",
 )
+_MEASURES = "measures"  # of which a run takes some, and analyses the others
+_USED = re.compile(rf"^\s*from lmkit\.{_MEASURES}\.(\w+) import", re.MULTILINE)
 
 
 @cache
 def code_sha256() -> str:
-    """SHA-256 (hex) of lmkit's source files, with their paths, in the rooms that compute."""
+    """SHA-256 (hex) of lmkit's source files that compute a run's result, with their paths."""
     digest = hashlib.sha256()
-    for file in sorted(file for room in _ROOMS for file in (_PACKAGE / room).rglob("*.py")):
-        digest.update(file.relative_to(_PACKAGE).as_posix().encode())
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    for name, content in sorted(deciding_files(_PACKAGE).items()):
+        digest.update(name.encode())
+        digest.update(hashlib.sha256(content).digest())
     return digest.hexdigest()
+
+
+def deciding_files(package: Path) -> dict[str, bytes]:
+    """The content of each file that decides a run's result, by its path in the package.
+
+    These are whole rooms, and of the measures those that the rooms import, and what these import.
+    """
+    paths = [path for room in _ROOMS for path in (package / room).rglob("*.py")]
+    files: dict[str, bytes] = {}
+    while paths:
+        name = (path := paths.pop()).relative_to(package).as_posix()
+        if name not in files:
+            files[name] = path.read_bytes()
+            used = _USED.findall(files[name].decode("utf-8"))
+            paths += [package / _MEASURES / f"{measure}.py" for measure in used]
+    return files

@@ -145,7 +145,7 @@ def test_a_study_of_all_heads_has_them(lmkit, tmp_path):
     heads = {head["option"] for head in options["heads"]}
     mixtures, transforms = ({part.split("+")[i] for part in heads} for i in (0, 1))
     assert mixtures == {"none", "contexts", "softmaxes", "views"}
-    assert {"identity", "sigsoftmax", "gss", "plif", "monotone_mlp", "cube"} == transforms
+    assert {"identity", "sigsoftmax", "gss", "plif", "monotone_mlp", "cube"} <= transforms
     assert len(heads) == len(mixtures) * len(transforms)
     figure = record.with_name("mode_match.svg").read_text()
     assert "Two views" in figure

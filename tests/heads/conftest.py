@@ -6,11 +6,15 @@ Shapes: T window length, B batch, D trunk output, E embedding, K components, V v
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
+from lmkit.cli.entry import CONFIGS
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import (
@@ -59,6 +63,16 @@ TRANSFORMS: dict[str, Callable[[], nn.Module]] = {
     "monotone_mlp": lambda: MonotoneMLP(4),
     "cube": Cube,
     "bend": Bend,
+}
+OF_CONF = {
+    file.stem: OmegaConf.to_container(OmegaConf.load(file))
+    for file in sorted((CONFIGS / "head" / "transform").glob("*.yaml"))
+}
+# whatever else conf/head/transform has, but for variants of another file
+TRANSFORMS |= {
+    name: partial(instantiate, section)
+    for name, section in OF_CONF.items()
+    if name not in TRANSFORMS and "defaults" not in section
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hydra
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from lmkit.cli.entry import CONFIGS
 from lmkit.errors.user_error import UserError
@@ -12,7 +13,11 @@ from lmkit.studies.head_options import head_sections
 from lmkit.studies.heads import MOC, MONOTONE_MLP, MOS, PLIF, SOFTMAX, sized
 
 MIXTURES = ("none", "contexts", "softmaxes")
-TRANSFORMS = ("identity", "sigsoftmax", "gss", "plif", "monotone_mlp")
+TRANSFORMS = [
+    file.stem
+    for file in (CONFIGS / "head" / "transform").glob("*.yaml")
+    if "defaults" not in OmegaConf.load(file)
+]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --maxpro
   --dist=worksteal --durations=5 --durations-min=10
 CAMPAIGN := $(BIN)/python -W ignore -m tests.faults.campaign --counted
 
-.PHONY: setup run test test-slow test-faults test-slurm bench lint
+.PHONY: setup run test test-slow test-faults test-mutants test-slurm bench lint
 
 setup: $(INSTALLED)
 
@@ -38,6 +38,10 @@ test-faults: setup
 	$(CAMPAIGN) --seed 1 --draws 13 --states 0 & other=$$!; \
 	$(CAMPAIGN) --seed 14 --draws 12 --states 12; status=$$?; \
 	wait $$other && exit $$status
+
+# Breaks saving and resuming on purpose, place by place: the campaign must find each. Half an hour.
+test-mutants: setup
+	$(BIN)/python -W ignore -m tests.faults.mutants
 
 # Sweeps on a SLURM of one node, which it installs (root and apt-get), starts and ends; or it says
 # why not.

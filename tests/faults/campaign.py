@@ -27,7 +27,7 @@ from typing import Any
 
 from tests.faults.interposer import has_compiler, preloaded
 
-_ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER of prctl
+ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER of prctl
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
     from tests.faults.trial import draw
     from tests.faults.warm import warm_up
 
-    ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1)
+    ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)
     before = _read(options.tally)
     first = options.seed or max((each["seed"] for each in before), default=0) + 1
     folder = Path(tempfile.mkdtemp(prefix="faults-")).resolve()

@@ -17,7 +17,7 @@ from lmkit.training.checkpoint_files import load_checkpoint
 
 _COST = ("seconds_per_epoch", "tokens_per_second", "peak_memory_mb")
 _REFUSED = "refused"
-_TIMED = ("metrics", "Cost")  # of a checkpoint: holds times too
+_TIMED = ("metrics", "Cost", *_COST)  # of a checkpoint: holds times too
 
 
 def differences(disturbed: Path, undisturbed: Path, flipped: Collection[str] = ()) -> list[str]:

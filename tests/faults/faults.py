@@ -87,4 +87,6 @@ def _draw(random: Random, counted: bool) -> Fault:
     if kind == Kind.TRUNCATE:
         kind = Kind.WRITE if counted else None
     lasting = name in (*ERRORS, TORN) and random.random() < 0.5
-    return Fault(name, kind, random.random(), lasting, random.randrange(1000))
+    # mostly in the later part of a run, which has averages, a best epoch and rows to lose
+    where = random.uniform(0.45, 0.9) if random.random() < 0.6 else random.random()
+    return Fault(name, kind, where, lasting, random.randrange(1000))

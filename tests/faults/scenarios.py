@@ -49,11 +49,14 @@ TRANSFORMER = ("trunk=transformer", "trunk.num_heads=2", "trunk.ffn_dim=8", "tru
 TRUNKS = ((), (), ("trunk=qrnn",), ("trunk=mogrifier",), TRANSFORMER)
 PRECISIONS = ((), (), ("trainer.precision=bf16-mixed",))
 TRIGGERS = (
-    ("trigger=at_epoch", "switch_epoch=1"),
+    *(("trigger=at_epoch", "switch_epoch=1"),) * 2,
     ("trigger=non_monotone", "trigger.n=1"),
     ("trigger=never",),
 )
-SAVING = ((), ("callbacks.checkpoints.every_minutes=1e-6",))  # or after every batch
+# after every batch, mostly: a run that goes on within an epoch has the most state to lose
+EVERY_BATCH = ("callbacks.checkpoints.every_minutes=1e-6",)
+SAVING = ((), EVERY_BATCH, EVERY_BATCH)
+EPOCHS = (2, 3, 3)  # with averages from the second or third on
 
 
 class Scenario(NamedTuple):
@@ -72,7 +75,7 @@ def draw(random: Random, runs_dir: Path, dialogues: Path) -> Scenario:
     where = f"runs_dir={runs_dir}"
     kind = random.choices(("train", "finetune", "dialogue", "sweep"), (12, 2, 2, 1))[0]
     toy = ("train", *SMALL, *TOY, *random.choice(TRIGGERS))
-    epochs = f"max_epochs={random.choice((2, 3))}"
+    epochs = f"max_epochs={random.choice(EPOCHS)}"
     saving, precision = random.choice(SAVING), random.choice(PRECISIONS)
     if kind == "sweep":
         axis = random.choice(("seed=1,2,3", "head/transform=identity,gss,sigsoftmax"))

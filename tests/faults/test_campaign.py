@@ -17,6 +17,7 @@ from lmkit.training.checkpoint_files import read_tensors, write_tensors
 from tests.faults import interposer, recording
 from tests.faults.comparison import differences
 from tests.faults.interposer import Kind
+from tests.faults.mutants import MUTANTS, mutated
 from tests.faults.recording import Operation, Tree
 
 needs_gcc = pytest.mark.skipif(not interposer.has_compiler(), reason="there is no gcc")
@@ -148,3 +149,9 @@ def test_a_difference_is_seen(toy_run, tmp_path, change):
     else:
         folder.best.unlink()
     assert differences(second, first)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_every_mutant_has_its_place(mutant):
+    with mutated(mutant):
+        pass

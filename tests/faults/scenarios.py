@@ -70,10 +70,10 @@ class Scenario(NamedTuple):
         return "--multirun" in self.line
 
 
-def draw(random: Random, runs_dir: Path, dialogues: Path) -> Scenario:
-    """A scenario whose runs lie in `runs_dir`."""
+def draw(random: Random, runs_dir: Path, dialogues: Path, *, sweeps: bool = True) -> Scenario:
+    """A scenario whose runs lie in `runs_dir`; a sweep too, unless `sweeps` is false."""
     where = f"runs_dir={runs_dir}"
-    kind = random.choices(("train", "finetune", "dialogue", "sweep"), (12, 2, 2, 1))[0]
+    kind = random.choices(("train", "finetune", "dialogue", "sweep"), (12, 2, 2, sweeps))[0]
     toy = ("train", *SMALL, *TOY, *random.choice(TRIGGERS))
     epochs = f"max_epochs={random.choice(EPOCHS)}"
     saving, precision = random.choice(SAVING), random.choice(PRECISIONS)

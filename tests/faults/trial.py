@@ -27,9 +27,11 @@ ATTEMPTS = 6  # without a fault, until a line must have finished
 _TRACEBACK = "Traceback (most recent call last)"
 
 
-def draw(laboratory: Laboratory, random: Random, *, counted: bool = False) -> dict[str, Any]:
+def draw(
+    laboratory: Laboratory, random: Random, *, counted: bool = False, sweeps: bool = True
+) -> dict[str, Any]:
     """What the draw was, and its problems."""
-    scenario = scenarios.draw(random, laboratory.runs_dir, laboratory.dialogues)
+    scenario = scenarios.draw(random, laboratory.runs_dir, laboratory.dialogues, sweeps=sweeps)
     drawn = faults.draw(random, counted=counted)
     line = laboratory.complete(scenario)
     trial = _Trial(laboratory, scenario.is_sweep, drawn, random)

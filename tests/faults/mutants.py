@@ -118,11 +118,11 @@ def main() -> None:
     warm_up([*PLAIN, f"runs_dir={folder / 'warm'}"])
     survived = []
     print("| mutant | draws | what the last found | s |\n|---|---|---|---|", flush=True)
-    for mutant in MUTANTS:
+    for number, mutant in enumerate(MUTANTS):
         if options.names and not any(name in mutant.name for name in options.names):
             continue
         begun = time.monotonic()
-        place = folder / mutant.name.replace(" ", "_")
+        place = folder / f"mutant-{number}"
         place.mkdir()
         with mutated(mutant):
             draws, found = _hunted(Laboratory(place, control), options.draws)

@@ -1,16 +1,24 @@
-"""Runs an analysis on finished runs, one after the other, each leaving a file in its folder."""
+"""Runs an analysis on finished runs or on pretrained models, one after the other.
+
+What is measured of each is written into its folder.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from lmkit import experiment
+from lmkit import experiment, pretrained
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.errors.user_error import UserError
+from lmkit.pretrained.hf_source import READER_VERSION, PretrainedSource
 from lmkit.runs import analysis_files
+from lmkit.runs.atomic import remove_leftovers
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.lock import RunLock
 
 
 class Measured(NamedTuple):
@@ -85,3 +93,102 @@ def write_analysis(
     )
     print(f"written: {analysis_files.analysis_file(folder, stem)}")
     return whole
+
+
+class MeasuredModels(NamedTuple):
+    """What was measured, and where it lies."""
+
+    measured: Measured
+    folders: Sequence[RunFolder]
+
+
+def measure_pretrained(
+    analysis: Analysis, source: PretrainedSource, threads: int | None
+) -> MeasuredModels:
+    """Measures each model, and writes what was measured into its folder.
+
+    Raises: UserError of a single model that cannot be measured; of several they are left out.
+    """
+    contents: dict[str, Content] = {}
+    left_out: dict[str, str] = {}
+    for checkpoint in source.checkpoints:
+        try:
+            contents[checkpoint.name] = _measure_model(analysis, source, checkpoint, threads)
+        except UserError as error:
+            if len(source.checkpoints) == 1:
+                raise
+            left_out[checkpoint.name] = str(error)
+    folders = [source.folder(each) for each in source.checkpoints]
+    return MeasuredModels(Measured(contents, left_out), folders)
+
+
+def _measure_model(
+    analysis: Analysis,
+    source: PretrainedSource,
+    checkpoint: pretrained.hf_checkpoints.Checkpoint,
+    threads: int | None,
+) -> Content:
+    folder = source.folder(checkpoint)
+    sha256 = hashlib.sha256(source.text.encode()).hexdigest()
+    _refuse_another_text(analysis, folder, source.text_name, sha256)
+    loaded = pretrained.loading.load_pretrained(
+        checkpoint,
+        source.text,
+        window=source.window,
+        stride=source.stride,
+        threads=threads,
+    )
+    for place in (folder.analysis, folder.spectra):
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"out: cannot make the folder {place}: {error.strerror}") from error
+    with RunLock(folder.lock) as lock:
+        remove_leftovers(folder.path, lock.check)
+        content = analysis.measure_pretrained(loaded, source.text_name, folder)
+        content |= _of_model(source, checkpoint, loaded, sha256)
+        name = checkpoint.revision or Path(checkpoint.place).name
+        return write_analysis(folder, analysis, content, checkpoint=name, averaged=False)
+
+
+def _of_model(
+    source: PretrainedSource,
+    checkpoint: pretrained.hf_checkpoints.Checkpoint,
+    loaded: pretrained.loading.LoadedPretrained,
+    sha256: str,
+) -> Content:
+    """What was read, and by which model."""
+    return {
+        "split": source.text_name,
+        "pretrained": {
+            "hf": checkpoint.place,
+            "revision": checkpoint.revision,
+            "family": checkpoint.family,
+            "step": checkpoint.step,
+            "class": type(loaded.model.body).__name__,
+            "logits": loaded.model.logits_are,
+            "parameters": sum(p.numel() for p in loaded.model.body.parameters()),
+            "reader_version": READER_VERSION,
+            "window": loaded.windows.window,
+            "stride": loaded.windows.stride,
+            "text_sha256": sha256,
+        },
+    }
+
+
+def _refuse_another_text(analysis: Analysis, folder: RunFolder, text: str, sha256: str) -> None:
+    """Raises: UserError where files of another text have the names that those of this one take."""
+    for stem in analysis_files.analysis_stems(folder, analysis.name):
+        try:
+            stored = analysis_files.read_analysis(
+                folder, stem, kind=analysis.name, schema_version=analysis.schema_version
+            )
+        except UserError:
+            continue  # a damaged one may be written anew
+        if stored is None or stored["pretrained"]["text_sha256"] == sha256:
+            continue
+        if analysis.stem(stored | {"split": text}) == stem:
+            raise UserError(
+                f"{analysis_files.analysis_file(folder, stem)} is of another text, "
+                f"{stored['split']}: choose another folder for this one, out=FOLDER"
+            )

@@ -13,14 +13,14 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from lmkit.analyses.analysis import Analysis, MeasuredRun
-from lmkit.analyses.measuring import Measured, measure_runs
-from lmkit.analyses.measuring_pretrained import OPTIONS, PretrainedSource, measure_pretrained
+from lmkit.analyses.measuring import Measured, measure_pretrained, measure_runs
 from lmkit.cli.entry import create, entry_point, plain_config
 from lmkit.cli.finetune import published_config
 from lmkit.comparison.facts import published_of_runs
 from lmkit.errors.user_error import UserError, require_threads
 from lmkit.presentation.figures import save
 from lmkit.presentation.terminal import to_terminal
+from lmkit.pretrained.hf_source import OPTIONS, PretrainedSource
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
 

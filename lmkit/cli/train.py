@@ -26,7 +26,7 @@ from lmkit.runs.names import name_with_head
 from lmkit.sweeps.axes import GROUP, option_of
 
 if TYPE_CHECKING:  # it imports torch
-    from lmkit.experiment.trained import TrainedRun
+    from lmkit.experiment.load import TrainedRun
 
 
 def train(overrides: Sequence[str] = ()) -> TrainedRun:
@@ -55,7 +55,7 @@ def train(overrides: Sequence[str] = ()) -> TrainedRun:
     plain["name"] = name_with_head(plain["name"], overrides)
     kept = [each for each in overrides if option_of(each) != "keep"]
     plain["command"] = shlex.join(["lmkit", "train", *kept])
-    return experiment.trained.load(experiment.run.run(plain).path)
+    return experiment.load.load(experiment.run.run(plain).path)
 
 
 @entry_point("train", AGAIN)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from lmkit.analyses.analysis import Content, MeasuredRun
 from lmkit.analyses.decoder_rank import ENTROPY_RANK, MEAN_COSINE, entropy_ranks, mean_cosines
 from lmkit.analyses.gradient_bottleneck import GradientBottleneck, panel
-from lmkit.analyses.measuring_pretrained import READER_VERSION
 from lmkit.analyses.predictions import Predictions
 from lmkit.analyses.pretrained_rank import panels
 from lmkit.comparison.cells import listed
@@ -26,6 +25,7 @@ from lmkit.presentation.checkpoint_curves import checkpoint_curves, has_curves
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.spectrum_figures import LabelledSpectrum, log_figure, normalised_figure
 from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, millions, number, whole
+from lmkit.pretrained.hf_source import READER_VERSION
 from lmkit.report.tokenizers import test_text
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.folder import RunFolder

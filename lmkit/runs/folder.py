@@ -22,7 +22,7 @@ import yaml
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import remove_leftovers, replace_bytes, set_aside
 from lmkit.runs.checksums import checked, checked_json, read_json, unchecked
-from lmkit.runs.identity import Identity, differences
+from lmkit.runs.identity import Identity, differences, without_defaults
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import Budget, Result, read_result
 from lmkit.runs.typed import typed_or_damaged
@@ -246,7 +246,9 @@ class RunFolder:
         return next(self.path.rglob(".*.tmp"), None) is not None
 
     def _require_identity(self, identity: Identity) -> None:
-        lines = differences(self.read_identity().settings, identity.settings)
+        # without defaults: an option that lmkit has gained since makes no other run
+        theirs, ours = map(without_defaults, (self.read_identity().settings, identity.settings))
+        lines = differences(theirs, ours)
         if lines:
             raise UserError(
                 f"{self.path} is the folder of another run ({'; '.join(lines)}): "

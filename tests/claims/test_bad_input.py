@@ -13,7 +13,7 @@ import pytest
 
 from lmkit.analyses.gradient_bottleneck import logged_epochs
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.trained import load
+from lmkit.experiment.load import load
 from lmkit.runs.folder import RunFolder
 from tests.claims.conftest import TINY, Lmkit
 

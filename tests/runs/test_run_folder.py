@@ -111,6 +111,18 @@ def test_folder_of_another_identity_is_refused(tmp_path: Path) -> None:
     assert run.read_config() == {"k": 0.5}
 
 
+def test_an_option_gained_since_with_its_default_makes_no_other_run(tmp_path: Path) -> None:
+    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
+    head = {"_target_": "lmkit.heads.head.Head"}
+    before = Identity({**IDENTITY.settings, "head": head}, IDENTITY.digest)
+    run.prepare("k: 0.5\n", before, NAMES)
+    gained = Identity({**before.settings, "head": head | {"decoder_rank": None}}, before.digest)
+    run.prepare("k: 0.5\n", gained, NAMES)
+    set_by_the_user = {**before.settings, "head": head | {"decoder_rank": 3}}
+    with pytest.raises(UserError, match=r"another run \(head\.decoder_rank: absent, now 3\)"):
+        run.prepare("k: 0.5\n", Identity(set_by_the_user, before.digest), NAMES)
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]"])
 def test_damaged_identity_is_named(tmp_path: Path, content: str) -> None:
     run = RunFolder.of(tmp_path, "smoke", IDENTITY)

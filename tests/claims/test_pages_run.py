@@ -34,6 +34,7 @@ NOT_RUN = {
     "lmkit rank hf=EleutherAI/": "fetches from the network",
     "lmkit train trunk=fixed ": "takes a trunk: tests/fixed_trunk runs it",
     "lmkit train multirun_sweeps=decoder_rank ": "likewise",
+    "lmkit train multirun_sweeps=heads_alone ": "likewise",
     "srun ": "needs SLURM: tests/slurm runs it",
     "sbatch ": "needs SLURM: tests/slurm runs it",
     "lmkit train multirun_sweeps=gss_grid_penn hydra/launcher=slurm ": "needs SLURM, likewise",

@@ -25,7 +25,8 @@ OTHER_TRUNKS += ["toy_transformer", "penn_small_transformer", "penn_transformer"
 OTHER_VALUES = ["penn_awd_lstm", "wt2_awd_lstm"]
 OTHER_HEADS = ["penn_mixtape", "penn_doc", "wt2_doc", "penn_multi_facet", "penn_adversarial"]
 OTHER_HEADS += ["penn_spectrum_control"]
-NEEDS_TRUNK = ["fixed", "fixed_trunk", "decoder_rank"]  # whose contexts they take, by trunk.of
+# whose contexts they take, by trunk.of
+NEEDS_TRUNK = ["fixed", "fixed_trunk", "decoder_rank", "heads_alone"]
 UNPUBLISHED = [
     *NEEDS_TRUNK,
     "toy",

@@ -3,7 +3,7 @@
 An analysis lives in a module of its own: what it measures, its tables, its section of the report.
 `conf/analyses/<name>.yaml` names its class and holds its options with their defaults. The command
 line and the report find it there; nothing lists it. It measures by way of `from lmkit import
-evaluation`, which brings torch only once it is used: the report imports analyses without torch.
+measures`, which imports torch only once it is used: the report imports analyses without torch.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ Frees the disk space of checkpoints of finished runs. RUNS is a run, a folder of
 lmkit report takes them.
 
 Everything that numbers are read from stays. So does a run that has not finished, that a process
-works on, that a sweep is to train further, or whose finetuning has not finished. Only the line that
-trained a run brings its checkpoints back.""",
+works on, that a sweep is to train further, or whose finetuning has not finished. To restore its
+checkpoints, a run must be trained again.""",
     {
         "keep": Option(
             "best",
@@ -75,7 +75,7 @@ class _Found(NamedTuple):
 
 def main() -> None:
     """Reads the command line; ends with status 1 when something could not be removed."""
-    with ends_in_one_line("the same line again goes on"):
+    with ends_in_one_line("the same command again goes on"):
         places, given = COMMAND.read(sys.argv[1:])
         if places == [CONTEXTS]:
             cache.clean(given["dry_run"] == "true", tables.console())

@@ -74,7 +74,7 @@ def searched_folders(arguments: Sequence[str]) -> list[Path]:
 
             from lmkit.sweeps.axes import read  # brings Hydra
 
-            with suppress(HydraException):  # which tells of it, as of a value that is no list
+            with suppress(HydraException):  # which reports it, as it does a value that is no list
                 value = read(argument).value()
                 places += value if isinstance(value, list) else []
     paths = [str(place).removeprefix("file://") for place in places]

@@ -66,7 +66,7 @@ def quiet_when_unread() -> Iterator[None]:
         try:
             yield
         finally:
-            sys.stdout.flush()  # else Python does at its exit, and complains
+            sys.stdout.flush()  # otherwise Python does at its exit, and complains
     except BrokenPipeError as error:
         if not forget_closed_pipes():  # but another pipe, or a connection
             raise

@@ -110,7 +110,7 @@ def stop(sweep: SweepFolder, console: Console) -> bool:
         cancel(job_name(sweep))
     console.print(
         f"{counted(len(running), 'run')} of {sweep.manifest.name} under way: whatever trains them "
-        f"here or on other nodes saves and ends; the same line resumes them",
+        f"here or on other nodes saves and ends; the same command resumes them",
         highlight=False,
         soft_wrap=True,
     )
@@ -162,7 +162,7 @@ def _list() -> None:
 
 def _run(name: str) -> None:
     console = tables.console()
-    with ends_in_one_line("the same line again goes on"):
+    with ends_in_one_line("the same command again goes on"):
         (place,), given = COMMANDS[name].read(sys.argv[1:])
         sweep = SweepFolder.find(place, given["runs_dir"])
         if name == "status":

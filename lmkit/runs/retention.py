@@ -57,14 +57,14 @@ def require_last(folder: RunFolder) -> None:
     if not folder.last.exists():
         raise UserError(
             f"{folder.path} has finished within a smaller budget and cannot go on: "
-            f"{_what_is_kept(folder)}; to train it anew: {_removal(folder)}, then the same line"
+            f"{_what_is_kept(folder)}; to train it anew: {_removal(folder)}, then the same command"
         )
 
 
 def missing_checkpoint(folder: RunFolder, path: Path) -> UserError:
     """What to tell of a finished run without the checkpoint `path`, which is needed.
 
-    It ends with the line that trained the run, where its configuration holds one.
+    It ends with the command that trained the run, where its configuration holds one.
     """
     line = folder.read_config().get("command")
     again = "then train it as before" if line is None else f"then {line} keep=all"

@@ -41,7 +41,7 @@ def upload(records: Sequence[Path]) -> None:
     if missing:
         raise UserError(
             f"W&B has not taken {len(missing)} of {len(records)} runs, such as {missing[0]}; an "
-            f"upload needs an account: type python -m wandb login, then the same line again"
+            f"upload needs an account: type python -m wandb login, then the same command again"
         )
 
 

@@ -73,7 +73,7 @@ def test_a_worker_that_is_asked_to_leave_ends_its_run_and_says_so_by_its_status(
         typed(monkeypatch, "work", str(sweep.path))
     asking.join()
     assert end.value.code == status
-    assert capsys.readouterr().err == f"{text}: the same line again goes on\n"
+    assert capsys.readouterr().err == f"{text}: the same command again goes on\n"
     state = look_at(lock)
     assert state is None or state.gone  # it has ended
 

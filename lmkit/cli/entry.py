@@ -78,8 +78,9 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
                 if {"--help", "-h"} & set(sys.argv[1:]):
                     print(help_text(config_name, sys.argv[1:], CONFIGS))
                     return
-                if config_name == "train":
+                if config_name in ("train", "describe"):
                     sys.argv[1:] = implied(sys.argv[1:])
+                if config_name == "train":
                     folders = [CONFIGS, *searched_folders(sys.argv[1:])]
                     sys.argv[1:] = for_sweeper(sys.argv[1:], folders)
                 if not _run_by_compose_alone(config_name, reporting):

@@ -146,5 +146,5 @@ def _table(study: Study, files: Files) -> Table | None:
     )
     if shown:
         caption += " Published: Yang et al. 2018, table 5."
-    notes = not_as_published(shown.items())
+    notes = not_as_published(shown.items(), study.said)
     return Table("divergence", "Pairwise divergence", caption, columns, rows, notes)

@@ -24,7 +24,6 @@ from lmkit.comparison.cells import listed, partly_measured, spread_cell
 from lmkit.comparison.facts import Facts, Study
 from lmkit.comparison.groups import Group, spread_of
 from lmkit.comparison.published import published_section
-from lmkit.comparison.published_runs import not_as_published
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.section import Block, Drawing, Section
@@ -370,7 +369,7 @@ def _published_table(study: Study, groups: Sequence[Facts]) -> list[Table]:
     columns = [Column("benchmark", is_text=True), *(Column(group.label) for group in shown)]
     caption = f"Spearman's ρ as published: {section['source']}."
     title = "Word similarity, published"
-    notes = not_as_published((group.label, group.published) for group in shown)
+    notes = study.not_as_published(shown)
     return [Table("word_similarity_published", title, caption, columns, rows, notes)]
 
 

@@ -342,13 +342,15 @@ def _rank_table(study: Study, contexts: int) -> Table:
         for line, labels in unresolved.items()
         if not line.startswith("condition ")
     ]
-    notes += not_as_published(
-        (group.label, group.published)
+    notes += study.not_as_published(
+        group
         for group in measured
         if group.published and group.published.facts.rank_contexts == contexts
     )
     key, title = f"ranks_{contexts}", "Press rank and effective ranks"
-    return table_over(measured, key, title, caption, _rank_columns(contexts), notes)
+    rest = study.rest_from(measured)
+    columns = _rank_columns(contexts)
+    return table_over(measured, key, title, caption, columns, notes, rest_from=rest)
 
 
 def _mapping(value: object) -> dict[str, Any]:

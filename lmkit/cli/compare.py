@@ -10,9 +10,9 @@ from rich.console import Console
 
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.comparison.cells import listed
-from lmkit.comparison.groups import group_runs, without_diverged
+from lmkit.comparison.groups import Group, group_runs, without_diverged
 from lmkit.comparison.run_files import Files
-from lmkit.comparison.two_groups import compare_groups, comparison_table
+from lmkit.comparison.two_groups import compare_groups, comparison_table, unlike
 from lmkit.errors.user_error import UserError, require_count
 from lmkit.presentation.table_files import to_csv
 from lmkit.presentation.tables import counted
@@ -28,12 +28,14 @@ def main(config: DictConfig) -> None:
     plain = plain_config(config)
     require_count("seed", plain["seed"], 0)
     out = _checked_out(plain["out"])
-    groups = {name: _runs(name, plain[name], plain["runs_dir"]) for name in ("a", "b")}
+    selected = {name: _runs(name, plain[name], plain["runs_dir"]) for name in ("a", "b")}
+    groups = {name: runs for name, (runs, _) in selected.items()}
+    differences = unlike(*(alike for _, alike in selected.values()))
     files = Files()
     comparisons, contexts = compare_groups(groups["a"], groups["b"], files, plain["seed"])
     for each in files.damaged:
         print(f"left out: {each.name}: {each.reason}")
-    table = comparison_table(comparisons, contexts)
+    table = comparison_table(comparisons, contexts, differences)
     Console().print(to_terminal(table))
     if out is None:
         return
@@ -42,6 +44,7 @@ def main(config: DictConfig) -> None:
         "kind": "comparison",
         **{name: [run.name for run in runs] for name, runs in groups.items()},
         "rank_contexts": contexts,
+        "differences": differences,
         "comparisons": {name: each.unpaired._asdict() for name, each in comparisons.items()},
         "paired": {
             name: each.paired._asdict() if each.paired else None
@@ -53,8 +56,8 @@ def main(config: DictConfig) -> None:
     print(f"written: {out}")
 
 
-def _runs(option: str, value: object, runs_dir: str) -> list[FinishedRun]:
-    """The runs that an option selects, each once; prints which they are, and which are left out."""
+def _runs(option: str, value: object, runs_dir: str) -> tuple[list[FinishedRun], list[Group]]:
+    """The runs that an option selects, each once, and their groups; prints which they are."""
     selection = select_runs(option, value, runs_dir)
     runs, diverged = without_diverged(selection.runs)
     groups, repeated = group_runs(runs, baseline="")
@@ -68,7 +71,7 @@ def _runs(option: str, value: object, runs_dir: str) -> list[FinishedRun]:
     if len(groups) > 1:
         labels = listed([group.label for group in groups], 4)
         print(f"{option} holds {len(groups)} groups, tested as if they were one: {labels}")
-    return runs
+    return runs, groups
 
 
 def _checked_out(out: object) -> Path | None:

@@ -34,6 +34,7 @@ from lmkit.comparison.published_runs import (
     Published,
     corpus_prefix,
     departures_of,
+    not_as_published,
     published_of,
 )
 from lmkit.comparison.run_files import Files, Measurement
@@ -134,7 +135,9 @@ class Study:
 
     corpus: Corpus
     key: str  # begins the names of files
-    groups: tuple[Facts, ...]  # the baseline's first, then in the papers' order
+    groups: tuple[
+        Facts, ...
+    ]  # the baseline's, of several seeds, of one, failed: in the papers' order
     baseline_family: str
     prefix: str | None  # of published experiments: "penn" or "wt2", None of another corpus
     disagreements: tuple[str, ...] = ()  # runs that counted other words or contexts than most
@@ -160,6 +163,23 @@ class Study:
     def failed(self) -> list[Facts]:
         """The groups of runs whose training failed, the last ones of all tables."""
         return [group for group in self.groups if group.has_failed]
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """In what all groups differ from the experiments that were published of their heads."""
+        known = [g.published.differences for g in self.groups if g.published is not None]
+        if len(known) < 2:
+            return ()
+        return tuple(line for line in known[0] if all(line in each for each in known))
+
+    def not_as_published(self, groups: Iterable[Facts]) -> list[str]:
+        """Notes on those that are not what was published of their heads."""
+        return not_as_published(((g.label, g.published) for g in groups), self.said)
+
+    def rest_from(self, groups: Sequence[Facts]) -> int | None:
+        """The index from which on all of the groups are of a single run; None: all are."""
+        several = [i for i, g in enumerate(groups) if len(g.runs) > 1 and not g.has_failed]
+        return several[-1] + 1 if several else None
 
     @property
     def contexts(self) -> int | None:
@@ -231,7 +251,9 @@ def studies(
         facts = [
             _facts(group, together, corpus, prefix, experiments, files, has_failed=has_failed)
             for has_failed, groups in enumerate(_failed_apart(together, most))
-            for group in groups
+            for group in sorted(
+                groups, key=lambda g: g.head.family != baseline and len(g.runs) == 1
+            )
         ]
         facts = _with_baselines(facts, baseline)
         told = tuple(disagreements(corpus, same))

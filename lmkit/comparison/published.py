@@ -37,6 +37,7 @@ class PublishedRun(NamedTuple):
     press_rank: PublishedNumber | None
     effective_rank: dict[str, PublishedNumber]  # by epsilon: "0.001", "0.0001", "1e-05"
     divergence: dict[str, PublishedNumber]  # pairwise, by split: "valid", "test"
+    remark: str | None  # what of the experiment's configuration is ours by guess
 
 
 class PublishedRow(NamedTuple):
@@ -52,6 +53,7 @@ class PublishedRow(NamedTuple):
     valid_ppl: float
     test_ppl: float
     source: str
+    remark: str | None  # what of the experiment's configuration is ours by guess
 
 
 class PublishedTable(NamedTuple):
@@ -100,6 +102,7 @@ def published_run(experiment: str, num_words: int) -> PublishedRun | None:
         press_rank=_number(entry.get("press_rank")),
         effective_rank=_numbers(entry.get("effective_rank")),
         divergence=_numbers(entry.get("divergence")),
+        remark=entry.get("remark"),
     )
 
 
@@ -125,6 +128,7 @@ def published_tables(corpus: str) -> list[PublishedTable]:
                     valid_ppl=row["valid_ppl"],
                     test_ppl=row["test_ppl"],
                     source=source(row["source"]),
+                    remark=row.get("remark"),
                 )
             )
         tables.append(PublishedTable(table["key"], table["title"], rows))

@@ -7,7 +7,7 @@ between the two figures, in published standard deviations, say something.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lmkit.comparison.corpora import Corpus, counted_contexts, counted_words
@@ -33,6 +33,7 @@ from lmkit.runs.names import FINETUNE
 # From the name of an experiment in conf/ to its configuration, plain and resolved. An entry point
 # hands it down, since entry points alone compose.
 Experiments = Callable[[str], Mapping[str, Any]]
+SAID = "what all runs here differ in (said at the top)"
 Departures = Mapping[str, tuple[Difference, ...]]  # by experiment: in what a group is not it
 
 # experiments whose settings, not their head alone, were published
@@ -83,9 +84,7 @@ def published_of(
     if named.removeprefix(f"{prefix}_") in _NAMED:
         experiment = named
     else:
-        wanted = published_section("settings").get(group.head.family, {})
-        wanted = wanted.get(prefix, wanted)
-        if any(group.settings.get(option) != value for option, value in wanted.items()):
+        if not has_published_settings(group, prefix):
             return None
         experiment = f"{prefix}_{group.head.family}{trigger['suffix']}"
     facts = published_run(experiment, published_section("corpora")[prefix]["num_words"])
@@ -93,8 +92,16 @@ def published_of(
         return None
     config = experiments(_configured(experiment, prefix))
     texts = [each.text for each in _differences(group, corpus, config)]
-    differences = (*_parameters(spreads.get("parameters"), facts), *texts)
+    remark = [] if facts.remark is None else [facts.remark]
+    differences = (*remark, *_parameters(spreads.get("parameters"), facts), *texts)
     return Published(experiment, facts, int(config["seed"]), differences)
+
+
+def has_published_settings(group: Group, prefix: str | None) -> bool:
+    """Whether the options that tell published runs of this head from others are theirs."""
+    wanted = published_section("settings").get(group.head.family, {})
+    wanted = wanted.get(prefix, wanted)
+    return all(group.settings.get(option) == value for option, value in wanted.items())
 
 
 def departures_of(
@@ -175,21 +182,37 @@ class Departure(NamedTuple):
     differences: tuple[str, ...]  # none: it is that experiment
 
 
-def not_as_published(whose: Iterable[tuple[str, Published | None]]) -> list[str]:
+def not_as_published(
+    whose: Iterable[tuple[str, Published | None]], said: Collection[str] = ()
+) -> list[str]:
     """Notes on the groups with published figures that are other experiments.
 
     Args:
         whose: labels of groups, and what was published of them.
+        said: what all groups differ in, which the page says once.
     """
     return departures_in_words(
-        Departure(label, each.experiment, each.differences)
-        for label, each in whose
-        if each is not None
+        (
+            Departure(label, each.experiment, each.differences)
+            for label, each in whose
+            if each is not None
+        ),
+        said,
     )
 
 
-def departures_in_words(departures: Iterable[Departure]) -> list[str]:
-    """Notes that say once what all differ in, and then what only some do."""
+def departures_in_words(departures: Iterable[Departure], said: Collection[str] = ()) -> list[str]:
+    """Notes that say once what all differ in, and then what only some do.
+
+    Args:
+        said: differences that stand elsewhere, and are not repeated.
+    """
+    departures = [
+        each._replace(differences=(SAID, *(d for d in each.differences if d not in said)))
+        if any(line in said for line in each.differences)
+        else each
+        for each in departures
+    ]
     every = [each for each in dict.fromkeys(departures) if each.differences]
     if not every:
         return []
@@ -241,6 +264,17 @@ def _prefix(run: FinishedRun) -> str | None:
         ):
             return str(prefix)
     return None
+
+
+def parameters_in_print(parameters_m: float | None, printed: float | None) -> list[str]:
+    """The difference from a printed number of millions, to as many digits; a print may cut off."""
+    if parameters_m is None or printed is None:
+        return []
+    digits = len(f"{printed}".partition(".")[2])
+    cut = int(parameters_m * 10**digits) / 10**digits
+    if printed in (round(parameters_m, digits), cut):
+        return []
+    return [f"{parameters_m:.{max(digits, 1)}f}M parameters ({printed}M)"]
 
 
 def _parameters(parameters: Spread | None, facts: PublishedRun) -> list[str]:

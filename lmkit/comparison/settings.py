@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from lmkit.errors.user_error import UserError
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.identity import without_defaults
 from lmkit.runs.names import FINETUNE, RunNames
@@ -27,6 +28,8 @@ _SHORT = {
 }
 _SOURCES = "sources."  # hashes, by the classes of a user
 _TRUNK = "trunk._target_"
+_CALLBACK = "callback"  # why a run stopped, where that was neither its epochs nor its patience
+_PATIENCE = "lmkit.training.callbacks.stopping.Patience"
 _MOST_IN_LABEL = 4  # differences
 
 
@@ -41,13 +44,26 @@ def settings_but_defaults(run: FinishedRun) -> dict[str, object]:
 
 
 def _beside_the_identity(run: FinishedRun) -> dict[str, object]:
-    """The budget, and the experiment that a run finetunes: seeds finetune a run each."""
+    """How long a run could go on and what ended it; the experiment that it finetunes.
+
+    Seeds finetune a run each.
+    """
     budget, experiment = run.result.budget, run.result.experiment.removesuffix(FINETUNE)
     return {
         "max_epochs": budget.max_epochs,
         "patience": budget.patience,
         "finetuned": experiment if "finetuned_from" in run.settings else False,
+        "stopping._target_": _stopping(run),
+        "by_callback": budget.stopped == _CALLBACK,
     }
+
+
+def _stopping(run: FinishedRun) -> str:
+    """The class that ends the run before its last epoch, so far as the configuration tells."""
+    try:
+        return str(run.config()["stopping"]["_target_"])
+    except (UserError, OSError, KeyError, TypeError):
+        return _PATIENCE
 
 
 def deciding_settings(payload: Mapping[str, object]) -> dict[str, object]:
@@ -76,7 +92,8 @@ def labels(names: Sequence[RunNames], settings: Sequence[Settings]) -> list[str]
         head = run_names.head
         peers = [s for n, s in zip(names, settings, strict=True) if n.head == head]
         options = differing_settings(peers)
-        texts = list(dict.fromkeys(_in_words(o, run_settings, run_names) for o in options))
+        options = [o for o in options if not _is_of_one_class(o, peers)]
+        texts = list(dict.fromkeys(_in_words(o, run_settings, run_names, peers) for o in options))
         if len(texts) > _MOST_IN_LABEL and len({s.get(_TRUNK) for s in peers}) == len(peers):
             texts = [run_names.trunk]
         elif len(texts) > _MOST_IN_LABEL:
@@ -141,21 +158,50 @@ def _value(option: str, settings: Settings) -> str:
     return "null" if value is None else str(value)
 
 
-def _in_words(option: str, settings: Settings, names: RunNames) -> str:
-    """`c=−1.5`: the last part of the option and its value, or the name of what it makes."""
+def _in_words(option: str, settings: Settings, names: RunNames, peers: Sequence[Settings]) -> str:
+    """`c=−1.5`, `lr 0.001`, `AdamW`: an option and its value, or the name of what it makes."""
     if option.startswith("trigger."):
         return names.trigger
     if option == _TRUNK:
         return names.trunk
     value = settings.get(option)
     if option == "finetuned":
-        return f"finetuned {value}" if value else "not finetuned"
+        return _chain(str(value)) if value else "not finetuned"
+    if option == "by_callback":
+        return "ended by a callback" if value else "not ended by a callback"
     if option.startswith(_SOURCES):
         return f"source {str(value)[:8]}"
-    name = _SHORT.get(option, option.rpartition(".")[2].strip("_").replace("_", " "))
+    if option.endswith("_target_"):
+        paths = {str(peer.get(option)) for peer in peers}
+        is_told = len({path.rpartition(".")[2] for path in paths}) == len(paths)
+        if value is None:
+            return "none"
+        return str(value).rpartition(".")[2] if is_told else str(value)
+    name = _SHORT.get(option, option.rpartition(".")[2].replace("_", " "))
+    is_symbol = len(name) == 1  # `c=−1.5`, but `lr 0.001`
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
     if isinstance(value, float | int):
-        return f"{name}={f'{value}'.replace('-', '−')}"
-    return f"{name}={'none' if value is None else value}"
+        return f"{name}{'=' if is_symbol else ' '}{f'{value}'.replace('-', '−')}"
+    return f"{name} {'none' if value is None else value}"
+
+
+def _chain(experiment: str) -> str:
+    """`finetuned from penn_mos_nt`, `finetuned twice from penn_mos_nt`."""
+    base = experiment
+    while base.endswith(FINETUNE):
+        base = base.removesuffix(FINETUNE)
+    times = 1 + (len(experiment) - len(base)) // len(FINETUNE)
+    how_often = {1: "", 2: " twice"}.get(times, f" {times} times")
+    return f"finetuned{how_often} from {base}"
+
+
+def _is_of_one_class(option: str, peers: Sequence[Settings]) -> bool:
+    """Whether some of them lack the option, since their section is of another class."""
+    if all(option in peer for peer in peers):
+        return False
+    target = f"{option.rpartition('.')[0]}._target_"
+    return len({peer.get(target) for peer in peers}) > 1
 
 
 def _leaves(value: object, option: str) -> Iterator[tuple[str, object]]:

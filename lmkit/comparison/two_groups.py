@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from lmkit.comparison.corpora import counted_contexts, counted_words
+from lmkit.comparison.groups import Group
 from lmkit.comparison.run_files import Files
 from lmkit.comparison.significance import (
     Comparison,
@@ -50,6 +52,47 @@ def compare_groups(
     return {name: _measured(*both, seed=seed) for name, both in values.items()}, contexts
 
 
+def unlike(a: Sequence[Group], b: Sequence[Group]) -> list[str]:
+    """In what two sets of groups differ beside the head; warnings where they do not compare."""
+    notes = []
+    options = dict.fromkeys(option for group in (*a, *b) for option in group.settings)
+    values = {o: (_setting_values(a, o), _setting_values(b, o)) for o in options}
+    differing = [
+        f"{option.removesuffix('._target_')}: {of_a} and {of_b}"
+        for option, (of_a, of_b) in values.items()
+        if not option.startswith("head.") and of_a != of_b
+    ]
+    if differing:
+        notes.append(f"a and b differ in more than the head: {'; '.join(differing)}")
+    codes = [sorted({_code(run) for g in groups for run in g.runs}) for groups in (a, b)]
+    if codes[0] != codes[1]:
+        notes.append(f"code: a {', '.join(codes[0])}; b {', '.join(codes[1])}")
+    for what, count in (("test contexts", counted_contexts), ("words", counted_words)):
+        counts = [sorted({count(run) or 0 for g in groups for run in g.runs}) for groups in (a, b)]
+        if counts[0] != counts[1]:
+            of_a, of_b = (" or ".join(f"{each:,}" for each in of) for of in counts)
+            notes.append(
+                f"Warning: a counted {of_a} {what}, b {of_b}: their perplexities are not of the "
+                f"same {what}"
+            )
+    return notes
+
+
+def _setting_values(groups: Sequence[Group], option: str) -> str:
+    """Each value once; of a class its name alone."""
+    values = {str(group.settings.get(option, "absent")) for group in groups}
+    short = option.endswith("_target_")
+    return ", ".join(sorted(each.rpartition(".")[2] if short else each for each in values))
+
+
+def _code(run: FinishedRun) -> str:
+    git = run.result.provenance.get("git") or {}
+    commit = git.get("commit")
+    if commit is None:
+        return "unknown"
+    return f"{str(commit)[:10]}{' and changes' if git.get('dirty') else ''}"
+
+
 def _ranks_on_test(run: FinishedRun, files: Files) -> dict[int, int]:
     """The ranks of a run that are resolved, by the number of test contexts."""
     ranks = {}
@@ -81,8 +124,14 @@ def _measured(
     return Measured(unpaired, compare_paired(by_seed_a, by_seed_b) if is_once else None)
 
 
-def comparison_table(comparisons: Mapping[str, Measured], contexts: int | None) -> Table:
-    """A column for each measure; a dash where more runs, or values that differ, are needed."""
+def comparison_table(
+    comparisons: Mapping[str, Measured], contexts: int | None, differences: Sequence[str] = ()
+) -> Table:
+    """A column for each measure; a dash where more runs, or values that differ, are needed.
+
+    Args:
+        differences: in what a and b differ beside the head.
+    """
     names = PERPLEXITIES | {RANK: f"Press rank, {contexts or 0:,} contexts"}
     columns = [Column("", is_text=True), *(Column(names[measure]) for measure in comparisons)]
     measured = comparisons.values()
@@ -103,7 +152,7 @@ def comparison_table(comparisons: Mapping[str, Measured], contexts: int | None) 
         )
     if contexts is None:
         notes.append("no ranks: there is no number of test contexts at which all runs have one")
-    return Table("comparison", "a compared with b", "", columns, rows, notes)
+    return Table("comparison", "a compared with b", "", columns, rows, [*notes, *differences])
 
 
 _ROWS: dict[str, Callable[[Comparison], Cell]] = {

@@ -12,7 +12,7 @@ import re
 import matplotlib
 from matplotlib.figure import Figure
 
-from lmkit.presentation.style import GRID, INK, PAPER, SERIES
+from lmkit.presentation.style import GRID, INK, PAPER, SERIES, as_plain_text
 
 _VARIABLES = {
     INK: "currentColor",
@@ -24,6 +24,7 @@ _VARIABLES = {
 
 def lay_out(drawn: Figure) -> None:
     """Settles where everything stands, so that all formats agree."""
+    as_plain_text(drawn)
     drawn.draw_without_rendering()
     drawn.set_layout_engine(None)
 

@@ -15,7 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter, MaxNLocator, StrMethodFormatter
 
 INK, GRID, PAPER = "#1b1b1e", "#d9d9de", "#fefefe"
 # Okabe and Ito 2008, without black and yellow, which a dark or a white page would swallow
@@ -74,6 +75,18 @@ def looks() -> Iterator[Look]:
             "color": SERIES[i % len(SERIES)],
             "linestyle": DASHES[(i + i // len(SERIES)) % len(DASHES)],
         }
+
+
+def as_plain_text(drawn: Figure) -> None:
+    """A $ in a name is no mathematics; the powers of ten on an axis are."""
+    texts = [text for text in drawn.findobj(Text) if isinstance(text, Text)]
+    for axes in drawn.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if isinstance(axis.get_major_formatter(), FixedFormatter):  # names, not numbers
+                texts += axis.get_ticklabels()
+    for text in texts:
+        if "$" in text.get_text() and "mathdefault" not in text.get_text():
+            text.set_parse_math(False)
 
 
 def legend_below(axes: Axes) -> None:
@@ -177,6 +190,7 @@ def label_points(
     """
     drawn = _figure_of(axes)
     renderer = FigureCanvasAgg(drawn).get_renderer()
+    as_plain_text(drawn)
     drawn.draw_without_rendering()
     pixels = drawn.dpi / 72  # in a typographic point
     font, reach = FontProperties(size=size), 3.5 * pixels

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from lmkit.presentation.tables import Column, Table, counted
 
-_MOST_ROWS = 40  # of a table that the page does not fold up
+_MOST_ROWS = 12  # of a table that the page does not fold up, and of a table's rest
 _LONG = 30  # characters, beyond which a text is broken into lines in LaTeX
 
 _LATEX = str.maketrans({
@@ -43,13 +43,16 @@ def to_html(table: Table, number: int, stem: str) -> Markup:
         stem: of the names of its files.
     """
     rows = len(table.rows)
+    rest = rows if table.rest_from is None or rows <= _MOST_ROWS else table.rest_from
     return Markup(
         _template().render(
             table=table,
             number=number,
             stem=stem,
             size=counted(rows, "row"),
-            is_folded=rows > _MOST_ROWS and not table.is_main,
+            bodies=[table.rows[:rest], table.rows[rest:]],
+            rest=counted(rows - rest, "more row"),
+            is_folded=rest > _MOST_ROWS and not table.is_main,
         )
     )
 

@@ -61,6 +61,7 @@ class Table:
         notes: lines that follow.
         rules: indices of rows above which a line is drawn.
         is_main: the page shows all of its rows, however many they are.
+        rest_from: index of the row from which on the page folds them up; None: of none.
     """
 
     def __init__(
@@ -74,9 +75,11 @@ class Table:
         *,
         rules: Collection[int] = (),
         is_main: bool = False,
+        rest_from: int | None = None,
     ) -> None:
         self.key, self.title, self.caption = key, title, caption
         self.notes, self.rules, self.is_main = notes, rules, is_main
+        self.rest_from = rest_from
         cells = [[as_cell(entry) for entry in row] for row in rows]
         if any(len(row) != len(columns) for row in cells):
             raise ValueError(f"{title}: every row must have {len(columns)} entries")

@@ -58,6 +58,7 @@ def answer(study: Study) -> Answer:
         *_failures(study),
         *_against_the_baseline(study, verdicts),
         *_best_at_the_end(study),
+        *_unlike_all_published(study),
     ]
     return Answer(headline, sentences, drawings, notes)
 
@@ -89,6 +90,8 @@ def _in_words(heads: Correlated | None, every: Sequence[Correlated]) -> tuple[st
         headline = f"These {found.n} {what} cannot tell whether a higher rank does better."
         tends = "falls" if found.pearson < 0 else "rises"
         so = f"Perplexity {tends} with rank, but so it might by chance."
+        if excludes:
+            so = "The interval of r leaves 0 out, but the order of the heads might be chance."
     sentence = (
         f"Over {found.n} {what} ({counted(runs, 'run')}), Press rank and test perplexity have "
         f"Pearson's {pearson_in_words(found.pearson, low, high)} and Spearman's "
@@ -156,6 +159,16 @@ def _against_the_baseline(study: Study, verdicts: Sequence[_Verdict]) -> list[st
             f"{line}."
             for line in from_baseline_in_more_than_the_head([each.group for each in verdicts])
         ),
+    ]
+
+
+def _unlike_all_published(study: Study) -> list[str]:
+    """What all groups differ in from the published experiments, once on the page."""
+    if not study.said:
+        return []
+    return [
+        f"No group of a published head is that experiment, so that no figure compares with a "
+        f"published one. What all runs here differ in: {'; '.join(study.said)}."
     ]
 
 
@@ -265,8 +278,9 @@ def _softmax_bound(axes: Axes, groups: Sequence[Facts]) -> str:
 
 
 def _embedding(group: Facts) -> object:
-    head = group.runs[0].settings.get("head")
-    return head.get("emb_dim") if isinstance(head, dict) else None
+    """That of the decoder, where it is the trunk's own embedding."""
+    settings = group.settings
+    return settings.get("trunk.emb_dim") if settings.get("head.tie_weights") else None
 
 
 def _forest(study: Study, verdicts: Sequence[_Verdict]) -> list[Drawing]:

@@ -26,7 +26,7 @@ from lmkit.comparison.published_runs import (
     Published,
     departures_in_words,
     deviation,
-    not_as_published,
+    parameters_in_print,
 )
 from lmkit.presentation.section import Block, Section
 from lmkit.presentation.tables import (
@@ -76,7 +76,7 @@ def beside_published(study: Study) -> list[Table]:
         "deviation, published sd",
         "source",
     ]
-    notes = not_as_published((group.label, group.published) for group in study.groups)
+    notes = study.not_as_published(study.groups)
     title = "Beside the published figures"
     return [Table("published", title, caption, columns, rows, notes)]
 
@@ -148,7 +148,8 @@ def rank_and_difference(study: Study) -> list[Table]:
         for each in (group.against.baseline, group)
     ]
     caption, notes = _about_rank_and_difference(study, shown, contexts)
-    return [table_over(rows, "rank_and_difference", "Rank and difference", caption, columns, notes)]
+    key, title, rest = "rank_and_difference", "Rank and difference", study.rest_from(rows)
+    return [table_over(rows, key, title, caption, columns, notes, rest_from=rest)]
 
 
 def _about_rank_and_difference(
@@ -169,7 +170,7 @@ def _about_rank_and_difference(
         "have the sign of the paper's, the opposite of that in the table Against the baseline."
         f"{reported}"
     )
-    notes = not_as_published({group.label: group.published for group in shown}.items())
+    notes = study.not_as_published(dict.fromkeys(shown))
     wanted = study.published_contexts
     if shown and contexts != wanted:
         notes.append(f"published ranks are over {wanted:,} contexts, and compare only there")
@@ -185,13 +186,14 @@ class _Beside(NamedTuple):
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """In what the group is not the row's experiment."""
+        """In what the group is not the row's experiment, so far as that was printed."""
         if self.group is None:
             return ()
-        known = self.group.departures.get(_experiment(self.row))
-        if known is None:  # under another name, where nothing is different
-            return ()
-        return tuple(each.text for each in known)
+        remark = [] if self.row.remark is None else [self.row.remark]
+        parameters = parameters_in_print(self.group.parameters_m, self.row.params_m)
+        # under another name nothing is different
+        known = self.group.departures.get(_experiment(self.row), ())
+        return (*remark, *parameters, *(each.text for each in known))
 
 
 def published_perplexities(study: Study) -> Section:
@@ -304,7 +306,7 @@ def _table(study: Study, table: PublishedTable, beside: Sequence[_Beside]) -> Ta
         for each in beside
         if each.group is not None
     ]
-    notes = [*departures_in_words(departures), *_left_out(study, table)]
+    notes = [*departures_in_words(departures, study.said), *_left_out(study, table)]
     return table_over(beside, table.key, table.title, caption, columns, notes)
 
 
@@ -382,10 +384,11 @@ def _training(study: Study, groups: list[Facts], section: Mapping[str, Any], pre
         "exchange, and so do the experiments."
     )
     experiment = section[prefix]["experiment"]
-    notes = departures_in_words(
+    departures = (
         Departure(group.label, experiment, tuple(e.text for e in group.departures[experiment]))
         for group in groups
     )
+    notes = departures_in_words(departures, study.said)
     return Table("yang_table7", "Hyperparameters of MoS", caption, _HYPERPARAMETERS, rows, notes)
 
 

@@ -211,9 +211,8 @@ def _correlations(study: Study, over: Sequence[_Lines], contexts: int | None) ->
                 r = number(line.pearson, 3)
                 rows.append([lines.axis.name, line.name, len(line.ranked), runs, r])
         if lines.lead and lines.published:
-            notes += departures_in_words(
-                departure(study, p.group, lines.axis) for p in lines.lead.points if p.group
-            )
+            ours = [departure(study, p.group, lines.axis) for p in lines.lead.points if p.group]
+            notes += departures_in_words(ours, study.said)
     sources = "; ".join(
         dict.fromkeys(lines.source for lines in over if lines.published and lines.published.ranked)
     )
@@ -298,7 +297,7 @@ def _over_option(study: Study, lines: _Lines, contexts: int | None) -> Drawing:
     caption = (
         f"Mixtures on {study.short} over the {lines.axis.name}: means over seeds, {seeds}; bars "
         f"are one standard deviation to either side. "
-        f"The generalisation gap is test minus training perplexity."
+        f"The generalisation gap is test minus training perplexity, which is with dropout."
         f"{at_upper_edge_in_words(len(failed), 'configuration')}"
     )
     if lines.published:

@@ -77,7 +77,8 @@ def mixtures(study: Study) -> Section:
         "mixtures",
         "Mixtures",
         "Is it the rank that makes a mixture better, or its capacity and its regularisation? "
-        "The generalisation gap is test minus training perplexity.",
+        "The generalisation gap is test minus training perplexity; training perplexity is with "
+        "dropout, so that dropout lowers the gap by itself.",
         blocks,
         missing,
     )
@@ -87,7 +88,7 @@ def sets_over(study: Study, axis: Axis) -> Sets:
     """Groups that differ in the option alone, by its value."""
     having = [group for group in study.groups if axis.option in group.settings]
     return [
-        sorted(groups, key=lambda group: number_of(group, axis.option))
+        sorted(groups, key=lambda group: (group.has_failed, number_of(group, axis.option)))
         for groups in sets_but_for(having, lambda option: option == axis.option)
         if len(groups) > 1
     ]
@@ -150,7 +151,7 @@ def _table(study: Study, axis: Axis, sets: Sets) -> Table:
         return Cell(f"{at:g}", (at,))
 
     columns: dict[Heading, Any] = {
-        "head": lambda f: f.label if labelled[f] else f.head.name,
+        "head": lambda f: f.label if labelled[f] or f.has_failed else f.head.name,
         "trigger": lambda f: f.trigger,
         axis.name: value,
         "seeds": lambda f: len(f.runs),
@@ -168,7 +169,7 @@ def _table(study: Study, axis: Axis, sets: Sets) -> Table:
         f"{seeds_in_words(len(group.runs) for group in labelled)}."
     )
     departures = [departure(study, group, axis) for group in labelled if theirs(group)]
-    notes = departures_in_words(departures)
+    notes = departures_in_words(departures, study.said)
     if departures:
         caption += f" Published: {published.source}."
         if study.contexts != published.rank_contexts:

@@ -21,7 +21,7 @@ from lmkit.comparison.cells import (
 )
 from lmkit.comparison.facts import NUM_RANDOM_SEEDS, Against, Facts, Study, against
 from lmkit.comparison.published import published_section, published_tables, source
-from lmkit.comparison.published_runs import not_as_published
+from lmkit.comparison.published_runs import has_published_settings
 from lmkit.comparison.significance import holm
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import (
@@ -114,13 +114,15 @@ def _performance_table(study: Study) -> Table:
         "Seconds are those of the hardware named under Runs."
     )
     title = "Perplexity, rank and cost"
-    return table_over(study.groups, "performance", title, caption, columns, is_main=True)
+    rest = study.rest_from(study.groups)
+    return table_over(study.groups, "performance", title, caption, columns, rest_from=rest)
 
 
 def _significance_table(study: Study) -> list[Table]:
     """One, or none where nothing was compared."""
     rows: list[Row] = []
-    for group in study.groups:
+    compared_groups = [group for group in study.groups if group.against is not None]
+    for group in compared_groups:
         if (tested := group.against) is not None:
             compared = tested.unpaired
             rows.append(
@@ -149,7 +151,9 @@ def _significance_table(study: Study) -> list[Table]:
         "p, Student, Holm", "p, Welch", *PAIRED,
     ]  # fmt: skip
     notes = from_baseline_in_more_than_the_head(study.groups)
-    return [Table("significance", "Against the baseline", caption, columns, rows, notes)]
+    rest = study.rest_from(compared_groups)
+    title = "Against the baseline"
+    return [Table("significance", title, caption, columns, rows, notes, rest_from=rest)]
 
 
 def from_baseline_in_more_than_the_head(groups: Sequence[Facts]) -> list[str]:
@@ -188,7 +192,12 @@ def _cost(study: Study) -> list[Table]:
         return ratio(*(slides.get(f.published.experiment) if f.published else None for f in both))
 
     def remark(on: str) -> Callable[[_WithBaseline], str | None]:
-        return lambda both: remarks.get("heads", {}).get(both[0].head.family, {}).get(on)
+        """Of groups with the components and knots that were published."""
+        return lambda both: (
+            remarks.get("heads", {}).get(both[0].head.family, {}).get(on)
+            if has_published_settings(both[0], study.prefix)
+            else None
+        )
 
     columns: Mapping[Heading, Callable[[_WithBaseline], Entry]] = {
         "head": lambda both: both[0].label,
@@ -211,9 +220,10 @@ def _cost(study: Study) -> list[Table]:
             "lmkit's loss holds no tensor of that size."
         )
     printed = [both for both in compared if table_2(both) or results(both)]
-    notes = not_as_published({f.label: f.published for both in printed for f in both}.items())
+    notes = study.not_as_published(dict.fromkeys(f for both in printed for f in both))
     title = "Time and memory beside the baseline"
-    return [table_over(compared, "cost", title, caption, columns, notes)]
+    rest = study.rest_from([group for group, _ in compared])
+    return [table_over(compared, "cost", title, caption, columns, notes, rest_from=rest)]
 
 
 def _printed_seconds(study: Study) -> dict[str, float]:
@@ -307,7 +317,7 @@ def _published_pairs(study: Study) -> tuple[list[Table], list[str]]:
         "many. All other columns are over all seeds."
     )
     shown = dict.fromkeys(group for pair in printed for group in pair[:2])
-    notes = not_as_published((group.label, group.published) for group in shown)
+    notes = study.not_as_published(shown)
     title = "Published comparisons"
     return [table_over(printed, "published_pairs", title, caption, columns, notes)], missing
 

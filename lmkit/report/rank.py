@@ -23,6 +23,7 @@ from lmkit.comparison.points import (
     points_of,
 )
 from lmkit.comparison.published import published_section
+from lmkit.comparison.published_runs import SAID
 from lmkit.errors.user_error import UserError, require_number
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import (
@@ -221,7 +222,9 @@ def _grid_differences(
     if contexts != wanted_contexts:
         differences.append(f"ranks over {contexts or 0:,} contexts ({wanted_contexts:,})")
     of_settings = [each for g in groups[:1] for each in g.departures[f"{study.prefix}_gss"]]
-    return [*differences, *(each.text for each in of_settings if each.option not in (C, K))]
+    texts = [each.text for each in of_settings if each.option not in (C, K)]
+    said = [SAID] if any(text in study.said for text in texts) else []
+    return [*differences, *said, *(text for text in texts if text not in study.said)]
 
 
 def _measures(study: Study, gss: Sequence[Facts]) -> list[Table]:

@@ -129,7 +129,8 @@ def _table(study: Study, measured: _Measured) -> Table:
     )
     key, title = "rank_and_gradient", "Rank, gradient and perplexity"
     notes = _correlations(study, measured)
-    return table_over(study.groups, key, title, caption, columns, notes, is_main=True)
+    rest = study.rest_from(study.groups)
+    return table_over(study.groups, key, title, caption, columns, notes, rest_from=rest)
 
 
 def _correlations(study: Study, measured: _Measured) -> list[str]:

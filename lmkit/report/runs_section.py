@@ -99,7 +99,8 @@ def _settings_table(study: Study) -> Table:
     )
     notes = list(_further_differences(study))
     title = "What decides the numbers"
-    return table_over(study.groups, "settings", title, caption, columns, notes)
+    rest = study.rest_from(study.groups)
+    return table_over(study.groups, "settings", title, caption, columns, notes, rest_from=rest)
 
 
 def _further_differences(study: Study) -> Iterator[str]:

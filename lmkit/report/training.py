@@ -15,7 +15,6 @@ from lmkit.comparison.cells import MEAN_SD, listed
 from lmkit.comparison.facts import Facts, Study
 from lmkit.comparison.points import sets_but_for
 from lmkit.comparison.published import PublishedRun
-from lmkit.comparison.published_runs import not_as_published
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import (
@@ -95,7 +94,7 @@ def _averaging_table(study: Study, every: Sequence[Facts]) -> Table:
         "standard deviation over seeds. Published ranks stand here when they are of as many "
         "contexts."
     )
-    notes = not_as_published((group.label, group.published) for group in every)
+    notes = study.not_as_published(every)
     return table_over(every, "averaging", "NT-ASGD and ET-ASGD", caption, columns, notes)
 
 
@@ -230,7 +229,8 @@ def order_over_epochs(study: Study, files: Files) -> list[Table]:
     without = [group.label for group in study.groups if group not in means]
     lack = "has a run without" if len(without) == 1 else "have runs without"
     notes = [f"{listed(without)} {lack} the epochs in metrics.csv"] if without else []
-    return [Table("order", title, caption, columns, rows, notes)]
+    rest = study.rest_from(list(means))
+    return [Table("order", title, caption, columns, rows, notes, rest_from=rest)]
 
 
 def _cell(value: float, every: Sequence[float]) -> Cell:

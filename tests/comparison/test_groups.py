@@ -38,8 +38,8 @@ def test_runs_that_differ_by_seed_alone_are_a_group_in_the_papers_order(runs, st
     assert [(group.label, len(group.runs)) for group in study.groups] == [
         ("Softmax (ET 200)", 3),
         ("Softmax (NT 5)", 1),
-        ("GSS (c=−2)", 1),
         ("GSS (c=−1.5)", 3),
+        ("GSS (c=−2)", 1),
         ("GSS (c=0)", 1),
         ("Cube", 1),
         ("MoS (ET 200)", 1),
@@ -75,8 +75,8 @@ def test_heads_of_one_name_and_different_classes_are_different(tmp_path, make_ru
     make_run(tmp_path, 1, transform="outside", changes={"transform._target_": "mine.Cube"})
     study, _ = study_of(tmp_path, "cube")
     assert {group.label for group in study.groups} == {
-        "Cube (target=heads.Cube)",
-        "Cube (target=mine.Cube)",
+        "Cube (heads.Cube)",
+        "Cube (mine.Cube)",
     }
 
 
@@ -170,8 +170,8 @@ def test_finetunings_of_two_experiments_are_two_groups(tmp_path, make_run, study
     labels = {group.label: len(group.runs) for group in study.groups}
     assert labels == {
         "Softmax": 1,
-        "MoS (finetuned penn_mos)": 2,
-        "MoS (finetuned penn_mos_nt)": 1,
+        "MoS (finetuned from penn_mos)": 2,
+        "MoS (finetuned from penn_mos_nt)": 1,
     }
 
 
@@ -184,3 +184,29 @@ def test_an_option_at_its_default_splits_no_group(tmp_path, make_run, study_of):
     (run / "identity.json").write_bytes(checked_json(payload))
     study, _ = study_of(tmp_path)
     assert [(group.label, len(group.runs)) for group in study.groups] == [("Softmax", 2)]
+
+
+def test_what_ended_a_run_tells_groups_apart(tmp_path, make_run, study_of):
+    make_run(tmp_path, 1, 57.0)
+    make_run(tmp_path, 2, 57.0, options={"stopping._target_": "lmkit.training.NonMonotoneStop"})
+    ended = make_run(tmp_path, 3, 90.0)
+    result = parse_json((ended / "result.json").read_bytes())
+    result["budget"] |= {"stopped": "callback", "epochs": 2}
+    (ended / "result.json").write_bytes(checked_json(result))
+    study, _ = study_of(tmp_path)
+    assert {group.label for group in study.groups} == {
+        "Softmax (Patience, not ended by a callback)",
+        "Softmax (NonMonotoneStop, not ended by a callback)",
+        "Softmax (Patience, ended by a callback)",
+    }
+    assert all(len(group.runs) == 1 for group in study.groups)
+
+
+def test_names_of_groups_are_readable(tmp_path, make_run, study_of):
+    make_run(tmp_path, 1, 57.0)
+    adamw = {"_target_": "torch.optim.AdamW", "lr": 0.001, "betas": [0.9, 0.99]}
+    make_run(tmp_path, 1, 58.0, options={"optimizer": adamw})
+    study, _ = study_of(tmp_path)
+    assert {group.label for group in study.groups} == {
+        "Softmax (SGD, lr 20)", "Softmax (AdamW, lr 0.001)",
+    }  # fmt: skip

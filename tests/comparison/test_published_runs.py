@@ -88,10 +88,10 @@ def test_groups_that_share_no_difference_are_told_apart(tmp_path, make_run, stud
     make_run(tmp_path, 1, mixture="softmaxes", options={"trunk.input_dropout": 0})
     make_run(tmp_path, 1, mixture="softmaxes", trigger="nt")  # as published
     assert notes(study_of(tmp_path)[0]) == [
-        "Softmax, GSS and MoS (input dropout=0, ET 200) are not penn_softmax, penn_gss and "
+        "Softmax, GSS and MoS (input dropout 0, ET 200) are not penn_softmax, penn_gss and "
         "penn_mos as published, so that the figures do not compare",
         "Softmax and GSS: optimizer.lr=5 (20)",
-        "MoS (input dropout=0, ET 200): trunk.input_dropout=0 (0.4)",
+        "MoS (input dropout 0, ET 200): trunk.input_dropout=0 (0.4)",
     ]
 
 

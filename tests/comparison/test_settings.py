@@ -69,8 +69,8 @@ def test_many_differences_of_trunks_are_their_names():
 def test_many_differences_within_a_trunk_have_a_number():
     two = labelled("LSTM", "LSTM", **{f"optimizer.o{i}": i for i in range(5)})
     assert two == [
-        "GSS (o0=0, o1=1, o2=2, … #1)",
-        "GSS (o0=none, o1=none, o2=none, … #2)",
+        "GSS (o0 0, o1 1, o2 2, … #1)",
+        "GSS (o0 none, o1 none, o2 none, … #2)",
     ]
     three = labelled("LSTM", "Transformer", "LSTM", **{"optimizer.lr": 5})
     assert [each.rpartition(", ")[2] for each in three] == ["… #1)", "… #2)", "… #3)"]

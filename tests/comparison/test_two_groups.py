@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
+from lmkit.comparison.groups import group_runs
 from lmkit.comparison.run_files import Files
-from lmkit.comparison.two_groups import compare_groups, comparison_table
+from lmkit.comparison.two_groups import compare_groups, comparison_table, unlike
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.table_files import to_csv
 from lmkit.runs.analysis_files import write_analysis
+from lmkit.runs.checksums import checked_json, parse_json
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
 
@@ -96,3 +98,22 @@ def test_runs_on_both_sides_and_other_corpora_are_refused(groups, tmp_path, make
     other = select_runs("b", str(tmp_path / "other")).runs
     with pytest.raises(UserError, match="on one corpus only"):
         compare_groups(groups[0], other, Files(), seed=0)
+
+
+def test_what_two_groups_differ_in_beside_the_head_is_told(tmp_path, make_run):
+    make_run(tmp_path / "a", 1, 56.0, transform="gss", options={"optimizer.lr": 5})
+    make_run(tmp_path / "b", 1, 57.0, options={"windows.test_batch_size": 10},
+             sizes=(10000, 82420))  # fmt: skip
+    run = next((tmp_path / "b").iterdir()) / "result.json"
+    result = parse_json(run.read_bytes())
+    result["provenance"]["git"] = {"commit": "def", "dirty": True}
+    run.write_bytes(checked_json(result))
+    a, b = (group_runs(select_runs("a", str(tmp_path / name)).runs, "")[0] for name in ("a", "b"))
+    assert unlike(a, b) == [
+        "a and b differ in more than the head: optimizer.lr: 5 and 20; "
+        "windows.test_batch_size: 1 and 10",
+        "code: a abc; b def and changes",
+        "Warning: a counted 82,429 test contexts, b 82,420: their perplexities are not of the same "
+        "test contexts",
+    ]
+    assert unlike(a, a) == []

@@ -109,7 +109,7 @@ def test_lines_of_one_name_and_trigger_say_what_else_they_differ_in(tmp_path, ma
                      options={"optimizer.lr": lr})  # fmt: skip
     capacity = next(b for b in section_of(tmp_path).blocks if b.key == "mixtures_experts").figure
     assert sorted(labels_of(capacity.axes[0])) == [
-        "MoS (lr=20), NT 5", "MoS (lr=5), NT 5", "published",
+        "MoS (lr 20), NT 5", "MoS (lr 5), NT 5", "published",
     ]  # fmt: skip
 
 
@@ -166,3 +166,9 @@ def test_printed_hyperparameters_stand_beside_those_of_the_runs(grow):
     assert rows["trunk.input_dropout"] == ["0.4", "0.55", ""]
     assert rows["trunk.hidden_dropout"] == ["0.2", "0.2", "not 0.225"]
     assert "no dynamic evaluation of penn_mos_nt" in section.missing[0]
+
+
+def test_the_gap_is_told_to_be_with_dropout(grow):
+    section = mixture_figures(study_of(grow(82429, (5, 15), {})))
+    captions = [block.caption for block in section.blocks if block.key == "mixtures_experts"]
+    assert "training perplexity, which is with dropout" in captions[0]

@@ -189,3 +189,15 @@ def test_every_method_is_listed_with_its_values_after_the_weights_as_they_are(ch
     assert "decay 0.075" in rows[1]["values"]
     assert rows[1]["test perplexity"] == "47.75"
     assert rows[1]["difference on test"] == DASH  # one run of two was evaluated
+
+
+def test_a_row_says_that_its_configuration_was_not_printed_and_compares_what_was(
+    tmp_path, make_run
+):
+    make_run(tmp_path, 1, 55.0, mixture="softmaxes", name="penn_mos")
+    make_run(tmp_path, 1, 57.0, name="penn_softmax")
+    rows = {row["model"]: row["not as published"] for row in rows_beside(tmp_path, "ganea_results")}
+    assert rows == {
+        "Softmax": "AWD-LSTM of Merity et al. 2017, with NT-ASGD; configuration not printed",
+        "MoS, K = 15": "configuration not printed, 21.5M parameters (26.6M)",
+    }

@@ -208,22 +208,29 @@ def _cost(study: Study) -> list[Table]:
         Column("peak memory, times", is_optional=True): times("peak_memory_mb"),
         Column("remark on memory", is_text=True, is_optional=True): remark("memory"),
     }
+    has_remarks = any(remark(on)(both) for both in compared for on in ("time", "memory"))
+    caption = _cost_caption(study, remarks["source"] if has_remarks else None)
+    printed = [both for both in compared if table_2(both) or results(both)]
+    notes = study.not_as_published(dict.fromkeys(f for both in printed for f in both))
+    title = "Time and memory beside the baseline"
+    rest = study.rest_from([group for group, _ in compared])
+    return [table_over(compared, "cost", title, caption, columns, notes, rest_from=rest)]
+
+
+def _cost_caption(study: Study, remarks_of: str | None) -> str:
+    """Names the source of remarks, where there are some."""
     caption = (
         f"Seconds an epoch and peak memory on {study.short}, as multiples of the baseline's "
         f"({study.baseline_family}). Ours are of runs on whatever hardware is named under Runs: "
         "they compare where it is the same. Peak memory is the allocator's on a GPU, the whole "
         "process's on a CPU."
     )
-    if any(remark(on)(both) for both in compared for on in ("time", "memory")):
+    if remarks_of is not None:
         caption += (
-            f" Remarks: {remarks['source']}; N contexts, M words, K components or hidden units. "
+            f" Remarks: {remarks_of}; N contexts, M words, K components or hidden units. "
             "lmkit's loss holds no tensor of that size."
         )
-    printed = [both for both in compared if table_2(both) or results(both)]
-    notes = study.not_as_published(dict.fromkeys(f for both in printed for f in both))
-    title = "Time and memory beside the baseline"
-    rest = study.rest_from([group for group, _ in compared])
-    return [table_over(compared, "cost", title, caption, columns, notes, rest_from=rest)]
+    return caption
 
 
 def _printed_seconds(study: Study) -> dict[str, float]:

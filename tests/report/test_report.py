@@ -55,6 +55,8 @@ class Page(HTMLParser):
         if tag in ("td", "th"):
             self.tables[self._id][-1].append(tuple(self._cell))
             self._cell = None
+        elif tag == "tr" and len(self.tables[self._id][-1]) == 1:
+            self.tables[self._id].pop()  # what unfolds the rows below
 
 
 @pytest.fixture(scope="module")

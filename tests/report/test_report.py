@@ -156,7 +156,7 @@ def test_what_decides_the_numbers_of_each_group_is_shown(report, page):
     assert "lr 20" in softmax[4]
     assert softmax[5] == "AR 2, TAR 1"
     assert softmax[-1] == "1, 2, 3"
-    assert "latent 0.29" in rows["MoS (K=15, latent dropout=0.29, ET 200)"][3]
+    assert "latent 0.29" in rows["MoS (K=15, latent dropout 0.29, ET 200)"][3]
     gss = next(row for name, row in rows.items() if name.startswith("GSS (c=−2"))
     assert gss[1].endswith("c −2, k 1.5")
     assert "The data of all of them: 10,000 words, all training tokens." in text

@@ -33,6 +33,7 @@ from pathlib import Path
 
 import numpy as np
 import yaml
+from PIL import Image
 
 from lmkit.runs.atomic import replace_text
 from lmkit.runs.checksums import checked
@@ -62,7 +63,7 @@ SIX_HEADS = (  # with three seeds each: their runs, as filters
 )
 PAGE_BYTES = 2_000_000  # a larger page is left out
 PICTURE = FOLDER.parent / "pictures" / "report.png"
-WINDOW = "1100,1250"  # pixels of the picture
+WINDOW = "1100,1040"  # pixels of the picture
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -223,6 +224,8 @@ def draw_picture() -> None:
     options = ("--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={WINDOW}")
     shot = f"--screenshot={PICTURE}"
     subprocess.run([browser, *options, shot, page.as_uri()], check=True, stderr=subprocess.DEVNULL)
+    image = Image.open(PICTURE).convert("RGB")
+    image.quantize(256, Image.Quantize.MAXCOVERAGE).save(PICTURE, optimize=True)
 
 
 def main() -> None:

@@ -221,7 +221,8 @@ def label_points(
     return unplaced
 
 
-_OFFSETS = ((5, 0), (-5, 0), (0, 6), (0, -6), (5, 5), (-5, 5), (5, -5), (-5, -5))  # points
+_NEAR = ((5, 0), (-5, 0), (0, 6), (0, -6), (5, 5), (-5, 5), (5, -5), (-5, -5))  # points
+_OFFSETS = (*_NEAR, (0, 12), (0, -12), (5, 12), (-5, 12), (5, -12), (-5, -12))
 _SHARE = {1: 0.0, 0: 0.5, -1: 1.0}  # of a label that lies left of, or below, where it is anchored
 
 

@@ -218,8 +218,9 @@ def _rank_figure(study: Study) -> list[Drawing]:
                     mark_at_upper_edge(axes, *at, alike.color, alike.marker)
                 continue
             taken += runs
-            if (mean := _draw_group(axes, group, runs, alike)) is not None:
-                taken.append(mean)
+            if (drawn_at := _draw_group(axes, group, runs, alike)) is not None:
+                mean, bars = drawn_at
+                taken += bars
                 if alike.name not in {name for *_, name in labelled}:
                     labelled.append((*mean, alike.name))
         axes.scatter([], [], s=20, color=alike.color, marker=alike.marker, label=alike.name)
@@ -247,17 +248,19 @@ def _ranks_and_perplexities(group: Facts, contexts: int | None) -> list[tuple[fl
 
 def _draw_group(
     axes: Axes, group: Facts, runs: Sequence[tuple[float, float]], look: HeadOnTrunk
-) -> tuple[float, float] | None:
-    """Faint runs; of several, their mean with bars too, which is returned."""
+) -> tuple[tuple[float, float], list[tuple[float, float]]] | None:
+    """Faint runs; of several, their mean with bars. Returns: the mean, and points on its bars."""
     x, y = (np.array(values) for values in zip(*runs, strict=True))
     axes.scatter(x, y, s=12, color=look.color, alpha=0.35, marker=look.marker, linewidth=0)
     if len(runs) < 2:
         return None
-    at = float(x.mean()), float(y.mean())
-    bars = {"xerr": x.std(ddof=1), "yerr": y.std(ddof=1), "capsize": 2, "elinewidth": 1}
-    axes.errorbar(*at, **bars, color=look.color, marker=look.marker, markersize=6,
-                  markeredgecolor=INK, markeredgewidth=0.4, zorder=3)  # fmt: skip
-    return at
+    at, up, wide, high = (float(v) for v in (x.mean(), y.mean(), x.std(ddof=1), y.std(ddof=1)))
+    axes.errorbar(at, up, xerr=wide, yerr=high, capsize=2, elinewidth=1, color=look.color,
+                  marker=look.marker, markersize=6, markeredgecolor=INK, markeredgewidth=0.4,
+                  zorder=3)  # fmt: skip
+    along = [float(share) for share in np.linspace(-1, 1, 9)]
+    bar_points = [(at + i * wide, up) for i in along] + [(at, up + i * high) for i in along]
+    return (at, up), bar_points
 
 
 def _scale(axes: Axes, ranks: Sequence[float]) -> None:

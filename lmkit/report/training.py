@@ -113,6 +113,7 @@ class Curve(NamedTuple):
     label: str
     epochs: Sequence[Row]
     switched_after: float | None
+    is_baseline: bool
 
 
 def curves(study: Study, files: Files) -> Section:
@@ -122,7 +123,8 @@ def curves(study: Study, files: Files) -> Section:
     for group in groups:
         run = group.representative
         if epochs := files.epochs(run):
-            shown.append(Curve(group.label, epochs, run.metric("switched_after")))
+            is_baseline = group.head.family == study.baseline_family
+            shown.append(Curve(group.label, epochs, run.metric("switched_after"), is_baseline))
         else:
             without.append(group.label)
     missing = [f"no epochs in metrics.csv: {listed(without)}"] if without else []
@@ -153,27 +155,55 @@ def _drawing(
     shown: Sequence[Curve], metric: str, key: str, title: str, label: str, study: Study, note: str
 ) -> Drawing:
     drawn, axes = figure()
+    points = [
+        {row["epoch"]: row[metric] for row in curve.epochs if metric in row} for curve in shown
+    ]
+    is_perplexity, what = metric.endswith("/ppl"), f"{title} of {study.short} over epochs"
+    if is_perplexity:
+        points, of_whom, first = _told_apart(shown, points)
+        label += f"\nminus {of_whom}'s" if of_whom else ""
+        what = f"{title} of {study.short}" + (f" minus that of {of_whom}'s run" if of_whom else "")
+        what += f", from epoch {first} on" if first > 1 else ", over epochs"
     has_ring = False
-    for curve, look in zip(shown, looks(), strict=False):
-        points = {row["epoch"]: row[metric] for row in curve.epochs if metric in row}
-        if not points:
+    for curve, values, look in zip(shown, points, looks(), strict=False):
+        if not values:
             continue
-        marker = "." if len(points) <= 12 else None
-        epochs, values = list(points), list(points.values())
-        axes.plot(epochs, values, label=curve.label, marker=marker, markersize=4, **look)
-        if curve.switched_after in points:
+        marker = "." if len(values) <= 12 else None
+        epochs, shown_values = list(values), list(values.values())
+        axes.plot(epochs, shown_values, label=curve.label, marker=marker, markersize=4, **look)
+        if curve.switched_after in values:
             has_ring = True
-            _mark_switch(axes, curve.switched_after, points[curve.switched_after], look["color"])
+            _mark_switch(axes, curve.switched_after, values[curve.switched_after], look["color"])
     over_epochs(axes)
     axes.set_ylabel(label)
     if metric in (_RANK, _UPDATE):
         integer_ticks(axes.yaxis)
-    elif metric != _SHARE:
+    elif is_perplexity and not of_whom:
         log_perplexities(axes)
     legend_below(axes)
     rings = "; rings: averaging starts after them" if has_ring else ""
-    caption = f"{title} of {study.short} over epochs{rings}.{note}"
-    return Drawing(key, title, caption, drawn)
+    return Drawing(key, title, f"{what}{rings}.{note}", drawn)
+
+
+def _told_apart(
+    shown: Sequence[Curve], points: Sequence[dict[float, float]]
+) -> tuple[list[dict[float, float]], str, int]:
+    """Perplexities where the fall of the first epochs does not hide the heads' differences.
+
+    Args:
+        points: values by epochs, of each curve.
+
+    Returns: the second half of the shortest run's epochs and what follows, as differences from the
+        baseline where it is among the curves; the baseline's name, or ""; the first epoch.
+    """
+    last = min(int(max(values)) for values in points if values)
+    first = min(last // 2 + 1, max(1, last - 1))  # two epochs where there are two
+    late = [{e: value for e, value in values.items() if e >= first} for values in points]
+    for curve, base in zip(shown, late, strict=True):
+        if curve.is_baseline and base and len(shown) > 1:
+            from_it = [{e: v - base[e] for e, v in values.items() if e in base} for values in late]
+            return from_it, curve.label, first
+    return late, "", first
 
 
 def _mark_switch(axes: Axes, epoch: float, value: float, colour: str) -> None:

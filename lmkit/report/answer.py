@@ -205,6 +205,7 @@ def _rank_figure(study: Study) -> list[Drawing]:
     good = [group for group in ranked if not group.has_failed]
     if not good:
         return []
+    several = sum(len(group.runs) > 1 for group in good)
     drawn, axes = figure((5.4, 3.7))
     axes.set(xlabel=f"Press rank of log P ({contexts:,} test contexts)", ylabel="test perplexity")
     labelled: list[tuple[float, float, str]] = []
@@ -212,13 +213,13 @@ def _rank_figure(study: Study) -> list[Drawing]:
     heads = heads_on_trunks(ranked)
     for alike in heads:
         for group in alike.groups:
-            runs = _ranks_and_perplexities(group, contexts)
+            single = _ranks_and_perplexities(group, contexts)
             if group.has_failed:
-                for at in runs:
+                for at in single:
                     mark_at_upper_edge(axes, *at, alike.color, alike.marker)
                 continue
-            taken += runs
-            if (drawn_at := _draw_group(axes, group, runs, alike)) is not None:
+            taken += single
+            if (drawn_at := _draw_group(axes, group, single, alike, bool(several))) is not None:
                 mean, bars = drawn_at
                 taken += bars
                 if alike.name not in {name for *_, name in labelled}:
@@ -229,13 +230,15 @@ def _rank_figure(study: Study) -> list[Drawing]:
     axes.margins(0.08)
     if label_points(axes, labelled, np.array(taken, float), 8) or len(labelled) < len(heads):
         legend_below(axes)
-    several = sum(len(group.runs) > 1 for group in good)
     num_failed = sum(len(group.ranks(contexts)) for group in ranked if group.has_failed)
+    means = (
+        f"; large points are the means of the {counted(several, 'group')} with several seeds, bars "
+        "one standard deviation to either side"
+    )
+    runs = counted(sum(len(group.ranks(contexts)) for group in good), "run")
     caption = (
-        f"{counted(sum(len(g.ranks(contexts)) for g in good), 'run')} (faint) of "
-        f"{counted(len(good), 'group')} on {study.short}; large points are the means of the "
-        f"{counted(several, 'group')} with several seeds, bars one standard deviation to either "
-        f"side.{bound}{at_upper_edge_in_words(num_failed, 'run')}"
+        f"{runs}{' (faint)' if several else ''} of {counted(len(good), 'group')} on {study.short}"
+        f"{means if several else ''}.{bound}{at_upper_edge_in_words(num_failed, 'run')}"
     )
     return [Drawing("rank_heads", "Perplexity against rank", caption, drawn)]
 
@@ -247,11 +250,19 @@ def _ranks_and_perplexities(group: Facts, contexts: int | None) -> list[tuple[fl
 
 
 def _draw_group(
-    axes: Axes, group: Facts, runs: Sequence[tuple[float, float]], look: HeadOnTrunk
+    axes: Axes, group: Facts, runs: Sequence[tuple[float, float]], look: HeadOnTrunk, faint: bool
 ) -> tuple[tuple[float, float], list[tuple[float, float]]] | None:
-    """Faint runs; of several, their mean with bars. Returns: the mean, and points on its bars."""
+    """Runs; of several, their mean with bars. Returns: the mean, and points on its bars."""
     x, y = (np.array(values) for values in zip(*runs, strict=True))
-    axes.scatter(x, y, s=12, color=look.color, alpha=0.35, marker=look.marker, linewidth=0)
+    axes.scatter(
+        x,
+        y,
+        s=12 if faint else 30,
+        color=look.color,
+        alpha=0.35 if faint else 1,
+        marker=look.marker,
+        linewidth=0,
+    )
     if len(runs) < 2:
         return None
     at, up, wide, high = (float(v) for v in (x.mean(), y.mean(), x.std(ddof=1), y.std(ddof=1)))

@@ -36,6 +36,7 @@ TRUNKS = ("awd_lstm", "mogrifier", "qrnn", "transformer")
 PRECISIONS = ("32-true", "bf16-mixed")
 SIZES = ["data=penn", "trunk.emb_dim=400", "trunk.hidden_dim=1150", "trunk.out_dim=400"]
 SMALL = ["data=penn", "trunk.emb_dim=40", "trunk.hidden_dim=64", "trunk.out_dim=40"]
+SMALL += ["head.chunk_mb=8"]  # as many chunks of a window as at full sizes
 
 
 class Case(NamedTuple):

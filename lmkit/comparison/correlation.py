@@ -12,8 +12,8 @@ from itertools import chain, permutations
 from typing import NamedTuple
 
 import numpy as np
+import scipy  # whose modules load when they are first used
 from numpy.typing import NDArray
-from scipy import stats
 
 from lmkit.errors.user_error import UserError, require_finite
 
@@ -56,7 +56,7 @@ def correlate(x: Sequence[float], y: Sequence[float], seed: int = 0) -> Correlat
     n, x_n, y_n = len(x), np.asarray(x, float), np.asarray(y, float)
     if n < FEWEST_POINTS or np.ptp(x_n) == 0 or np.ptp(y_n) == 0:
         return Correlation(n, None, None, None, None, None, None, None)
-    pearson, spearman = stats.pearsonr(x_n, y_n), stats.spearmanr(x_n, y_n)
+    pearson, spearman = scipy.stats.pearsonr(x_n, y_n), scipy.stats.spearmanr(x_n, y_n)
     rho, p = float(spearman.statistic), float(spearman.pvalue)
     low = high = None
     if n > 3 and abs(pearson.statistic) < 1 - _ROUNDING:
@@ -107,14 +107,14 @@ def correlate_within(
     low = high = None
     freedom = n - (sets - 1) - 3  # each set's mean but one's costs a point more
     if freedom > 0 and abs(r) < 1 - _ROUNDING:
-        half = float(stats.norm.ppf(0.975)) / math.sqrt(freedom)
+        half = float(scipy.stats.norm.ppf(0.975)) / math.sqrt(freedom)
         low, high = math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
     return WithinCorrelation(n, sets, r, low, high)
 
 
 def _exact_p(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     """The share of all pairings of x with y whose rho is as far from 0 as theirs, or farther."""
-    ranks_x, ranks_y = (stats.rankdata(v) - (len(v) + 1) / 2 for v in (x, y))
+    ranks_x, ranks_y = (scipy.stats.rankdata(v) - (len(v) + 1) / 2 for v in (x, y))
     products = ranks_x[_orders(len(x))] @ ranks_y
     return float(np.mean(np.abs(products) >= abs(ranks_x @ ranks_y) - _ROUNDING))
 
@@ -130,7 +130,7 @@ def _spearman_interval(
 ) -> tuple[float | None, float | None]:
     """Resamples in which x or y is constant have no rank correlation, and do not count."""
     at = np.random.default_rng(seed).integers(len(x), size=(_RESAMPLES, len(x)))
-    ranks = [stats.rankdata(values[at], axis=1) for values in (x, y)]
+    ranks = [scipy.stats.rankdata(values[at], axis=1) for values in (x, y)]
     centred = [r - r.mean(axis=1, keepdims=True) for r in ranks]
     norms = np.sqrt(np.prod([(c**2).sum(axis=1) for c in centred], axis=0))
     defined = norms > 0

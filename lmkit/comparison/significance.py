@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+import scipy  # whose modules load when they are first used
 
 from lmkit.errors.user_error import UserError, require_finite
 
@@ -106,7 +106,7 @@ def compare_paired(a: Mapping[int, float], b: Mapping[int, float]) -> PairedComp
     largest = max((abs(a[seed]) for seed in shared), default=0.0)
     if len(shared) < 2 or max(differences) - min(differences) <= 1e-9 * largest:
         return None  # differences that are equal but for rounding have no spread
-    tested = stats.ttest_1samp(differences, 0)
+    tested = scipy.stats.ttest_1samp(differences, 0)
     interval = tested.confidence_interval(0.95)
     return PairedComparison(
         len(shared),
@@ -130,7 +130,7 @@ def compare_summaries(
         return SummaryComparison(difference, None, None, None)
     summary = (mean_a, sd_a, n_a, mean_b, sd_b, n_b)
     student, welch = (
-        float(stats.ttest_ind_from_stats(*summary, equal_var=equal).pvalue)
+        float(scipy.stats.ttest_ind_from_stats(*summary, equal_var=equal).pvalue)
         for equal in (True, False)
     )
     return SummaryComparison(difference, student, welch, _hedges_g(*summary))
@@ -167,7 +167,7 @@ def _interval(
         with warnings.catch_warnings():
             # of a group whose values are all equal, whose deviation is 0 and exact
             warnings.filterwarnings("ignore", "Precision loss occurred", RuntimeWarning)
-            interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+            interval = scipy.stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
         return float(interval.low), float(interval.high), WELCH
     low, high = bca_interval(a, b, seed)
     return (None, None, None) if low is None or high is None else (low, high, BCA)
@@ -177,7 +177,7 @@ def bca_interval(
     a: Sequence[float], b: Sequence[float], seed: int
 ) -> tuple[float | None, float | None]:
     """A 95 % interval of the difference of means: bias-corrected and accelerated bootstrap."""
-    interval = stats.bootstrap(
+    interval = scipy.stats.bootstrap(
         (np.asarray(a, float), np.asarray(b, float)),
         lambda x, y, axis: x.mean(axis) - y.mean(axis),
         rng=seed,

@@ -71,5 +71,7 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
     )
     shared = ("mixture", "transform", "tie_weights", "loss", "chunk_mb", "start")
     own = {key: value for key, value in section.items() if key not in shared}
+    if own.get("decoder_rank") is None:
+        own.pop("decoder_rank", None)  # a class of the user's own need not take it
     head: Head = make(own, "head", Head, parts=parts)
     return head

@@ -136,7 +136,7 @@ def test_mixtures_of_one_name_and_trigger_have_their_labels(tmp_path, make_run, 
         assert names == ["MoS", "MoS"]
     else:
         assert len(set(names)) == 4
-        of_lr_5 = [name for name in names if "lr=5" in name]
+        of_lr_5 = [name for name in names if "lr 5" in name]
         assert table.notes[0].startswith(f"{' and '.join(of_lr_5)} are not penn_mos_nt as pub")
 
 
@@ -152,17 +152,19 @@ def test_heads_of_one_name_and_trigger_have_their_labels(tmp_path, make_run, rat
     else:
         assert len(set(names)) == 4
         (note,) = table.notes
-        et, nt = (name for name in names if "lr=5" in name)
+        et, nt = (name for name in names if "lr 5" in name)
         assert note.startswith(f"{et} and {nt} are not penn_softmax and penn_softmax_nt as pub")
 
 
 def test_the_averaging_table_says_what_differs(tmp_path, make_run):
     for trigger in ("et", "nt"):
         make_run(tmp_path, 1, trigger=trigger, options={"windows.batch_size": 40})
-    (table,) = averaging(study_of(tmp_path)).blocks
+    study = study_of(tmp_path)
+    (table,) = averaging(study).blocks
     (note,) = table.notes
     assert note.startswith("Softmax (ET 200) and Softmax (NT 5) are not penn_softmax and penn_soft")
-    assert note.endswith("compare: windows.batch_size=40 (20)")
+    assert note.endswith("compare: what all runs here differ in (said at the top)")
+    assert "windows.batch_size=40 (20)" in study.said
     assert not any("rank, published" in row for row in cells(table))  # of 10,000 contexts here
 
 

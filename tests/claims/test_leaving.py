@@ -170,7 +170,7 @@ def test_asked_again_within_the_same_validation_nothing_is_left_to_save(
     with pytest.raises(SystemExit) as end:
         lmkit(*MEASURED)
     assert (end.value.code, step(run())) == (STOPPED, saved)
-    assert capsys.readouterr().err == f"stopped by SIGTERM: {AGAIN} the last checkpoint\n"
+    assert capsys.readouterr().err == f"stopped by SIGTERM: {AGAIN} what was saved\n"
     lmkit(*MEASURED)
     assert_same_run(undisturbed, run())
 
@@ -206,7 +206,7 @@ def test_a_callback_that_validates_other_weights_is_left_in_validation_too(
 
 
 def test_a_second_ctrl_c_ends_at_once_without_saving(left, run):
-    text = f"interrupted: {AGAIN} the last checkpoint\n"
+    text = f"interrupted: {AGAIN} what was saved\n"
     assert left("3", signal.SIGINT, signal.SIGINT) == (INTERRUPTED, text)
     assert not run().last.exists()
 
@@ -238,7 +238,7 @@ def test_under_nohup_a_closed_terminal_ends_nothing(lmkit, run, tmp_path):
     ],
 )
 def test_signals_before_training_end_in_order(left, tmp_path, number, status, text):
-    assert left("start", number) == (status, f"{text}: {AGAIN} the last checkpoint\n")
+    assert left("start", number) == (status, f"{text}: {AGAIN} what was saved\n")
     assert not (tmp_path / "runs").exists()
 
 
@@ -263,7 +263,7 @@ def test_signals_while_it_is_imported_end_in_order(tmp_path, command, number, st
     assert ended.returncode == status, ended.stderr
     assert ended.stderr.startswith(said)
     assert ended.stderr.count("\n") == 1
-    assert ("checkpoint" in ended.stderr) == (command == ["train"])
+    assert ("what was saved" in ended.stderr) == (command == ["train"])
 
 
 def test_ctrl_c_after_the_last_line_prints_nothing(tmp_path):

@@ -41,7 +41,7 @@ def test_a_loaded_run_is_shown_in_one_line_and_the_package_by_what_it_offers(tra
     shown = repr(package.load(path))
     assert shown.startswith(f"<TrainedRun {path}: ")
     assert "40 words, test perplexity" in shown
-    assert "w1" not in shown
+    assert "'w1'" not in shown  # nor any other word of its vocabulary
     public = [name for name in dir(package) if not name.startswith("_")]
     assert public == sorted(package.__all__)
     assert {"load", "results"} <= set(public)

@@ -185,7 +185,7 @@ def test_an_unfinished_run_is_refused(first, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["lmkit", f"run={first.path}"])
     with pytest.raises(SystemExit):
         finetune.main()
-    assert "has not finished: the line that trains it goes" in capsys.readouterr().err
+    assert "has not finished: the command that trains it resumes it" in capsys.readouterr().err
 
 
 def test_weights_that_change_under_way_are_refused(first):

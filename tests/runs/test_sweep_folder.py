@@ -28,7 +28,9 @@ def test_a_failure_is_read_back(sweep: SweepFolder) -> None:
     assert sweep.failure(sweep.manifest.points[0]) == FAILURE
 
 
-@pytest.mark.parametrize("change", [{"schema_version": 99}, {"schema_version": None}, {"more": 1}])
+@pytest.mark.parametrize(
+    "change", [{"schema_version": 99}, {"schema_version": None}, {"attempts": "2"}]
+)
 def test_a_failure_of_another_form_is_none(sweep: SweepFolder, change: dict[str, object]) -> None:
     (record,) = (sweep.path / "failures").iterdir()
     content = json.loads(record.read_bytes())

@@ -59,8 +59,13 @@ def test_perplexities_before_the_switch_do_not_count(fit):
     assert max(run.records.epochs) == 5
 
 
-def test_a_run_without_switch_goes_to_its_end(fit):
+def test_where_no_switch_ever_comes_every_epoch_counts(fit):
     run = fit(Never(), 4, Script(1, [1.0] * 4))
+    assert max(run.records.epochs) == 2
+
+
+def test_a_run_whose_switch_does_not_come_goes_to_its_end(fit):
+    run = fit(AtEpoch(9), 4, Script(1, [1.0] * 4))
     assert max(run.records.epochs) == 4
 
 

@@ -236,9 +236,7 @@ def own_analysis(tmp_path: Path) -> Callable[[str], None]:
 def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, capsys, tmp_path):
     lmkit("--help", *OWN)
     assert "longest" in capsys.readouterr().out
-    with pytest.raises(SystemExit) as end:
-        lmkit("longest", "--help", *OWN)
-    assert end.value.code in (0, None)
+    lmkit("longest", "--help", *OWN)
     shown = capsys.readouterr().out
     assert shown.startswith("lmkit longest run=RUNS counts long words.")
     assert "letters: 2" in shown

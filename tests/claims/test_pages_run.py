@@ -205,7 +205,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No corpus is read to estimate how long a reproduction takes."""
 
     def speed_of(configs: Sequence[dict[str, Any]]) -> estimate.Speed:
-        return estimate.Speed({estimate.model_key(each): 1e9 for each in configs}, [], 1e9)
+        flops = estimate.Flops(1e9, 1e8, 1e8, test_tokens=1000, num_words=100, has_factors=True)
+        return estimate.Speed({estimate.model_key(each): flops for each in configs}, {}, 1e9)
 
     monkeypatch.setattr(estimate, "speed_of", speed_of)
 

@@ -35,6 +35,8 @@ NOT_RUN = {
     "lmkit train trunk=fixed ": "takes a trunk: tests/fixed_trunk runs it",
     "lmkit train multirun_sweeps=decoder_rank ": "likewise",
     "lmkit train multirun_sweeps=heads_alone ": "likewise",
+    'eval "$(lmkit -sc ': "needs a shell: test_command_claims.py completes words",
+    "lmkit runs 'runs state:unfinished'": "all here have finished: test_results.py has others",
     "srun ": "needs SLURM: tests/slurm runs it",
     "sbatch ": "needs SLURM: tests/slurm runs it",
     "lmkit train multirun_sweeps=gss_grid_penn hydra/launcher=slurm ": "needs SLURM, likewise",

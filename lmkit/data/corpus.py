@@ -206,7 +206,7 @@ class TextCorpus(Corpus):
             self.short_name += f" {kind}"
         self.train_tokens, self.tokenizer = train_tokens, tokenizer
         self.vocab_size, self.tokenizer_of = vocab_size, tokenizer_of
-        self._byte_pairs: tuple[str, ...] | None = None  # once they are known
+        self._vocabulary: tuple[str, ...] | None = None  # once they are known
         self.files = TextFiles(root, folder, field, held_out)
 
     def fingerprint(self) -> str:
@@ -263,7 +263,7 @@ class TextCorpus(Corpus):
 
     def _load_subwords(self, vocabulary: Sequence[str] | None) -> TextSplits:
         subwords = self._subwords(vocabulary)
-        self._byte_pairs = tuple(subwords.vocabulary)
+        self._vocabulary = tuple(subwords.vocabulary)
         train, valid, test = (self._text(split) for split in SPLITS)
         if self.train_tokens is not None:
             words = words_of(train)
@@ -286,10 +286,10 @@ class TextCorpus(Corpus):
             return self._hf_tokens
         from lmkit.data import byte_pairs  # whose library words need not wait for
 
-        if vocabulary is None and self._byte_pairs is None:
+        if vocabulary is None and self._vocabulary is None:
             assert self.vocab_size is not None
-            self._byte_pairs = byte_pairs.trained(self._text("train"), self.vocab_size)
-        return byte_pairs.BytePairs(vocabulary or self._byte_pairs or ())
+            self._vocabulary = byte_pairs.trained(self._text("train"), self.vocab_size)
+        return byte_pairs.BytePairs(vocabulary or self._vocabulary or ())
 
     @cached_property
     def _hf_tokens(self) -> HFTokens:

@@ -74,7 +74,10 @@ class _MixtureRule(Rule):
             return product(context, self.weight.T, self.bias_V)
         if self.buffer is None:
             self.buffer = self.bias_V.new_empty(self.most_rows * num_experts, len(self.bias_V))
-        return self.buffer[: len(context)].copy_(context @ self.weight.T).add_(self.bias_V)
+        rough, logits = context @ self.weight.T, self.buffer[: len(context)]
+        if logits.is_cuda:  # in one pass; a CPU's would convert into a buffer of its own first
+            return torch.add(rough, self.bias_V, out=logits)
+        return logits.copy_(rough).add_(self.bias_V)
 
     def chunk(
         self, inputs: Sequence[Tensor], targets_n: Tensor

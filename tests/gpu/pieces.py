@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
+import os
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -64,24 +66,30 @@ def pieces_of(step: str, args: argparse.Namespace, folder: Path) -> list[Piece]:
 
 
 def checks(args: argparse.Namespace, folder: Path) -> list[Piece]:
-    """pytest -m gpu, one process a file: no other file, as a package that only it wants may lack.
+    """pytest -m gpu, in processes side by side where pytest-xdist is there.
 
-    Without a GPU the tests of this folder's file run on the CPU.
+    Only files with such tests: others may want packages that the machine lacks. Without a GPU the
+    tests of this folder's file run on the CPU.
     """
     files = sorted(ROOT.glob("tests/*/**/test_*.py"))
-    marked = [file for file in files if "pytest.mark.gpu" in file.read_text("utf-8")]
     own = HERE / "test_on_a_gpu.py"
-    marked.sort(key=lambda file: file == own)  # the longest comes last
+    marked = [f for f in files if "pytest.mark.gpu" in f.read_text("utf-8") and f != own]
     chosen = ["-m", "gpu" if args.device == "cuda" else "not gpu and not slow"]
     report = folder / "tmp" / "pytest.xml"
     options = ["-q", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]
     options += ["--rootdir", str(ROOT), "--basetemp", str(folder / "tmp" / "pytest")]
     options += [f"--junit-xml={report}", "--maxfail=20", *chosen]
+    if args.device == "cuda" and importlib.util.find_spec("xdist"):
+        processes = max(1, min(12, (os.cpu_count() or 1) - 2))
+        options += [f"--numprocesses={processes}", "--dist=worksteal"]
     command = [sys.executable, "-W", "ignore", "-m", "pytest", *options]
-    return [
-        Piece(file.stem, [*command, str(file)], lambda _, status: of_tests(report, status), 4.0)
-        for file in (marked if args.device == "cuda" else [own])
-    ]
+
+    def check(name: str, tested: list[Path]) -> Piece:
+        line = [*command, *map(str, tested)]
+        piece = Piece(name, line, lambda _, status: of_tests(report, status), 4.0)
+        return piece._replace(environment={"OMP_NUM_THREADS": "1"})  # processes share the cores
+
+    return ([check("rooms", marked)] if args.device == "cuda" else []) + [check(own.stem, [own])]
 
 
 def of_tests(report: Path, status: int) -> Outcome:

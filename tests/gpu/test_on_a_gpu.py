@@ -35,6 +35,7 @@ SMALL = {"transformer": ["trunk.num_heads=2", "trunk.memory=8", "trunk.ffn_dim=1
 ON_A_GPU = pytest.param("cuda", marks=pytest.mark.gpu)
 ALL = [(head, trunk) for trunk in TRUNKS for head in heads()]
 FEW = [("softmaxes+plif", "awd_lstm"), ("mixtape+gss", "qrnn"), ("none+identity", "transformer")]
+FEW += [("spectrum_control+gss", "awd_lstm"), ("contexts+monotone_mlp", "awd_lstm")]
 CASES = [pytest.param("cuda", *case, marks=pytest.mark.gpu) for case in ALL]
 CASES += [("cpu", *case) for case in FEW]
 
@@ -53,8 +54,7 @@ def composed(*overrides: str) -> dict[str, Any]:
 
 
 def config_of(head: str, trunk: str) -> dict[str, Any]:
-    config = deepcopy(composed(f"trunk={trunk}", *SMALL.get(trunk, [])))
-    config["head"] = deepcopy(composed(*heads()[head])["head"])
+    config = deepcopy(composed(f"trunk={trunk}", *SMALL.get(trunk, []), *heads()[head]))
     for section in (config["head"], config["head"]["mixture"]):
         if "latent_dropout" in section:
             section["latent_dropout"] = 0.0
@@ -80,8 +80,9 @@ def step(model: Any, device: str, dtype: torch.dtype, bf16: bool) -> dict[str, t
     return {name: x.double().cpu() for name, x in found.items()}
 
 
-def deviation(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((found - expected).norm() / expected.norm().clamp_min(1e-12))
+def deviation(found: torch.Tensor, expected: torch.Tensor, least: float = 1e-12) -> float:
+    """Relative to what is expected, or to `least` where that is more."""
+    return float((found - expected).norm() / expected.norm().clamp_min(least))
 
 
 def whole(found: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -98,8 +99,9 @@ def test_a_step_is_the_cpus(device, head, trunk):
     found = step(model, device, torch.float64, bf16=False)
     assert found.keys() == expected.keys()
     assert expected["loss"] > 1
+    least = 1e-3 * float(whole(expected).norm())  # some gradients are zero but for rounding
     for name, value in found.items():
-        assert deviation(value, expected[name]) < 1e-9, name
+        assert deviation(value, expected[name], least) < 1e-9, name
     rough = step(model, device, torch.float32, bf16=True)
     assert deviation(rough["loss"], expected["loss"]) < 0.01
     assert deviation(rough["hidden"], expected["hidden"]) < 0.05

@@ -154,7 +154,7 @@ def test_initialised_as_published():
 def test_weights_for_a_gpu_are_views_of_one_buffer_in_cudnns_order():
     layer = LSTMLayer(E, H, 0.0)
     weights = list(layer.parameters())
-    views = _flat(weights, torch.float32)
+    views = _flat(weights)
     start = views[0].data_ptr()
     for view, weight in zip(views, weights, strict=True):
         assert torch.equal(view, weight)
@@ -162,6 +162,20 @@ def test_weights_for_a_gpu_are_views_of_one_buffer_in_cudnns_order():
         start += 4 * weight.numel()
     sum(view.sum() for view in views).backward()
     assert all(torch.equal(weight.grad, torch.ones_like(weight)) for weight in weights)
+
+
+@pytest.mark.parametrize(("inputs", "units"), [(5, 10), (16, 8), (8, 13)])
+def test_units_that_stay_at_zero_change_nothing(inputs, units):
+    layer = LSTMLayer(inputs, units, 0.0).double()
+    x_TBD = torch.randn(T, B, inputs, dtype=torch.float64, requires_grad=True)
+    (state,) = random_state(units)
+    weights = list(layer.parameters())
+    results = []
+    for output, (h, c) in (layer(x_TBD, state), layer._by_cudnn(x_TBD, state, weights)):
+        loss = output.pow(2).sum() + h.sum() + c.pow(3).sum()
+        results.append([output, h, c, *torch.autograd.grad(loss, [x_TBD, *weights])])
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.gpu

@@ -21,7 +21,7 @@ from lmkit.experiment.objects import make_data, make_model
 from lmkit.experiment.run import run
 from lmkit.fixed_trunk.start import start_as
 from lmkit.measures.model_spectra import model_spectrum
-from lmkit.measures.perplexity import mean_nll, perplexity
+from lmkit.measures.perplexity import mean_nll, perplexity, safe_exp
 from lmkit.runs.spectrum_files import final_spectrum, read_spectrum
 from lmkit.training.head_module import HeadModule
 from lmkit.trunk.trunk import State
@@ -42,7 +42,7 @@ def test_the_trunks_own_head_has_its_runs_numbers_to_the_last_bit(trunk_run, hea
     start_as(model.head, load_run(trunk_run.path, "best", None, 1).model.head)
     result = trunk_run.read_result().metrics
     assert perplexity(model, data.eval_batches("test"), "test").perplexity == result["test_ppl"]
-    assert np.exp(mean_nll(model, data.eval_batches("valid"))) == result["valid_ppl"]
+    assert safe_exp(mean_nll(model, data.eval_batches("valid"))) == result["valid_ppl"]
     measures = result["test_spectrum"]
     spectrum = model_spectrum(model, data.eval_batches("test"), measures["num_contexts"])
     stored = read_spectrum(final_spectrum(trunk_run, "log_probs"))

@@ -39,7 +39,7 @@ test-faults: setup
 	$(CAMPAIGN) --seed 14 --draws 12 --states 12; status=$$?; \
 	wait $$other && exit $$status
 
-# Breaks saving and resuming on purpose, place by place: the campaign must find each. Half an hour.
+# Breaks saving and resuming on purpose, place by place: tests or the campaign must find each.
 test-mutants: setup
 	$(BIN)/python -W ignore -m tests.faults.mutants
 

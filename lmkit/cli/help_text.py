@@ -22,7 +22,7 @@ from lmkit.sweeps.quoting import search_path
 
 WIDTH = 100
 LAUNCHERS = "hydra/launcher"
-_KEY = re.compile(r"( *)([\w@/.-]+):(?: +|$)(.*)")
+_KEY = re.compile(r"( *)'?([\w@/.-]+)'?:(?: +|$)(.*)")  # YAML's y and n are quoted
 
 
 class Meaning(NamedTuple):
@@ -82,7 +82,8 @@ def _meanings(
     for group, choice in chosen.items():
         section = group.replace("/", ".")
         # the chosen one comes last; where it builds on another of the group, that has the comments
-        for file in sorted(_files(group, folders), key=lambda file: file.stem == choice):
+        last = choice or "default"
+        for file in sorted(_files(group, folders), key=lambda file: file.stem == last):
             yield from _with_bases(file, section, folders)
     yield from _with_bases(_found(config_name, folders)[0], "", folders)
 

@@ -17,15 +17,21 @@ Section = Dict[str, Any]  # noqa: UP006
 
 
 @dataclass
-class SweepOptions:
-    """Options of a sweep, not of the runs in it."""
+class ToldOfSweep:
+    """What a run's loggers are told of the sweep that it belongs to."""
 
     name: Optional[str] = None  # noqa: UP045
+    axes: List[str] = field(default_factory=list)  # noqa: UP006
+
+
+@dataclass
+class SweepOptions(ToldOfSweep):
+    """Options of a sweep, not of the runs in it."""
+
     sample: Optional[int] = None  # noqa: UP045
     sample_seed: int = 1
     retries: int = 2
     add: bool = False
-    axes: List[str] = field(default_factory=list)  # noqa: UP006
 
 
 @dataclass
@@ -72,7 +78,7 @@ class FinetuneOptions:
     keep: str = MISSING
     callbacks: Section = MISSING
     logger: Section = MISSING
-    sweep: SweepOptions = field(default_factory=SweepOptions)
+    sweep: ToldOfSweep = field(default_factory=ToldOfSweep)
 
 
 def register() -> None:

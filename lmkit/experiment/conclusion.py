@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 import yaml
 from pytorch_lightning.loggers import Logger
-from rich.console import Console
 
 from lmkit.data.datamodule import DataModule
 from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import UserError, require_count
 from lmkit.experiment.definition import RunDefinition
+from lmkit.measures.contexts import with_bar
 from lmkit.measures.memory import GB, available_bytes
 from lmkit.measures.model_spectra import (
     Spectrum,
@@ -41,6 +42,7 @@ from lmkit.training.context import RunContext
 from lmkit.training.head_module import HeadModule
 
 Metrics = dict[str, Any]
+_SHOWN = {"log_probs": "log P", "transformed_logits": "transformed logits"}
 
 
 class Trained(NamedTuple):
@@ -79,11 +81,14 @@ class Conclusion:
     def conclude(self, defined: RunDefinition, trained: Trained) -> Result:
         """The result, not yet published. The caller holds the run's lock."""
         folder, check_lock = defined.folder, trained.run.check_lock
-        trained.run.log.write("measuring the test perplexity and the spectrum of log P")
-        test = perplexity(trained.model, trained.data.eval_batches("test"), "test perplexity")
-        with Console().status("spectrum of log P"):
-            contexts = self._contexts(trained.model, folder, test.num_tokens)
-            spectra = self._spectra(trained, test.num_tokens, contexts)
+        log = trained.run.log
+        log.write("measuring the test perplexity and the spectrum of log P")
+        batches = trained.data.eval_batches("test")
+        # a terminal has the bar
+        tell = log.note if sys.stdout.isatty() else log.write
+        test = perplexity(trained.model, batches, "test perplexity", tell)
+        contexts = self._contexts(trained.model, folder, test.num_tokens)
+        spectra = self._spectra(trained, test.num_tokens, contexts, tell)
         for matrix, spectrum in spectra.items():
             path, values = final_spectrum(folder, matrix), spectrum.singular_values.cpu()
             write_spectrum(path, values.numpy(), spectrum.measures.to_dict(), check_lock)
@@ -127,14 +132,18 @@ class Conclusion:
         )
         return contexts
 
-    def _spectra(self, trained: Trained, available: int, contexts: int) -> dict[str, Spectrum]:
+    def _spectra(
+        self, trained: Trained, available: int, contexts: int, tell: Callable[[str], object]
+    ) -> dict[str, Spectrum]:
         """Of log P, and of transformed logits where the head has them."""
-        model, data = trained.model, trained.data
-        spectra = {"log_probs": model_spectrum(model, data.eval_batches("test"), contexts)}
+        model, spectra = trained.model, {}
+        counts = {"log_probs": contexts}
         if has_transformed_logits(model):
-            matrix, sample = "transformed_logits", min(self.sample, available)
-            windows = data.eval_batches("test")
-            spectra[matrix] = model_spectrum(model, windows, sample, matrix)
+            counts["transformed_logits"] = min(self.sample, available)
+        for matrix, count in counts.items():
+            name, windows = f"spectrum of {_SHOWN[matrix]}", trained.data.eval_batches("test")
+            shown = with_bar(name, windows, count, "singular values", tell)
+            spectra[matrix] = model_spectrum(model, shown, count, matrix)
         return spectra
 
 

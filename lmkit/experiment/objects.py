@@ -40,13 +40,15 @@ from lmkit.training.trainer import Trainer, check_options
 from lmkit.training.triggers import Trigger
 
 LIGHTNINGS = ("pytorch_lightning.", "lightning.")
-# its callbacks that would change what a step or an average is
+# its callbacks that would change what a step or an average is, with those derived from them
 NOT_TAKEN = {
     "GradientAccumulationScheduler": "every window is a step",
     "StochasticWeightAveraging": "the trigger averages the weights",
     "WeightAveraging": "the trigger averages the weights",
     "BatchSizeFinder": "windows.batch_size is part of what a run is",
     "LearningRateFinder": "optimizer.lr is part of what a run is; try values with --multirun",
+    "BaseFinetuning": "what learns stays the same, to be averaged; trunk=fixed trains heads alone",
+    "ModelPruning": "it replaces weights that the decoder shares and that are averaged by name",
 }
 
 
@@ -123,8 +125,8 @@ def make_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
         callback = make(section, f"callbacks.{name}", pl.Callback)
         for kind in type(callback).__mro__:
             if kind.__name__ in NOT_TAKEN and kind.__module__.startswith(LIGHTNINGS):
-                reason = NOT_TAKEN[kind.__name__]
-                raise UserError(f"callbacks.{name}={kind.__name__} cannot be set: {reason}")
+                given, reason = type(callback).__name__, NOT_TAKEN[kind.__name__]
+                raise UserError(f"callbacks.{name}={given} cannot be set: {reason}")
         if isinstance(callback, RunCallback):
             callback.check(module)
         callbacks.append(callback)

@@ -5,7 +5,8 @@ Shapes: N contexts, n of them in a block, D trunk output.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from lmkit.heads.predictor import AnyBatch, Predictor
 from lmkit.presentation.progress import progress_bar
 
 BLOCK_MB = 64  # of one block's logits; no option, since it changes the last bits
+LINES_S = 60.0  # between two lines of a log
 
 
 class ContextBlock(NamedTuple):
@@ -45,9 +47,18 @@ def context_blocks(
 
 
 def with_bar(
-    name: str, batches: Iterable[AnyBatch], contexts: int, then: str
+    name: str,
+    batches: Iterable[AnyBatch],
+    contexts: int,
+    then: str,
+    tell: Callable[[str], object] | None = None,
 ) -> Iterator[AnyBatch]:
-    """The batches, with a bar named `name` over their contexts; `then` follows the last of them."""
+    """The batches, with a bar named `name` over their contexts; `then` follows the last of them.
+
+    Args:
+        tell: called with a line once a minute, for logs and for where there is no terminal.
+    """
+    told_at = time.monotonic()
     with progress_bar() as progress:
         task = progress.add_task(f"{name}: contexts", total=contexts)
         for batch in batches:
@@ -55,4 +66,8 @@ def with_bar(
             progress.advance(task, min(batch.targets_TB.numel(), left))
             if progress.finished:
                 progress.update(task, description=f"{name}: {then}")
+            if tell is not None and time.monotonic() - told_at >= LINES_S:
+                done = int(progress.tasks[task].completed)
+                tell(f"{name}: {done:,} of {contexts:,} contexts")
+                told_at = time.monotonic()
             yield batch

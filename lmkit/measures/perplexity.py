@@ -15,11 +15,10 @@ the split's file, line ends and `<unk>` as they are written there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
-from rich.progress import track
 from torch import Tensor
 from torchmetrics import Metric
 
@@ -27,6 +26,7 @@ from lmkit.data.corpus import Corpus, TextSize
 from lmkit.data.datamodule import DataModule, WindowsDataModule
 from lmkit.data.epochs import Batch, EvalBatches
 from lmkit.heads.predictor import Predictor
+from lmkit.measures.contexts import with_bar
 
 
 class TokenMean(Metric):
@@ -80,13 +80,22 @@ def as_perplexity(nll: float, num_tokens: int) -> Perplexity:
     return Perplexity(nll, safe_exp(nll), nll / math.log(2), num_tokens)
 
 
-def perplexity(model: Predictor, batches: EvalBatches, name: str) -> Perplexity:
+def perplexity(
+    model: Predictor,
+    batches: EvalBatches,
+    name: str,
+    tell: Callable[[str], object] | None = None,
+) -> Perplexity:
     """Predicts all batches, state carried, in float32 without autocast; shows a bar.
 
     The sum is divided by the predicted tokens. The AWD-LSTM authors' program and those after it
     divide by one row more: published valid perplexities are 0.03 (PTB) and 0.01 (WT2) low.
+
+    Args:
+        tell: as in `with_bar`.
     """
-    nll = mean_nll(model, track(batches, description=name, transient=True))
+    shown = with_bar(name, batches, batches.num_targets, "perplexity", tell)
+    nll = mean_nll(model, shown)
     return as_perplexity(nll, batches.num_targets)
 
 

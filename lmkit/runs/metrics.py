@@ -1,12 +1,13 @@
 """`metrics.csv`: a row for each time of logging, appended as the run proceeds.
 
-The columns are `crc32`, `step`, `epoch`, then the metrics in the order in which they first
+The columns are `chained_crc32`, `step`, `epoch`, then the metrics in the order in which they first
 appeared. An empty cell stands for a metric that the row does not have. Numbers read back exactly. A
 line counts once it ends in a newline: whatever follows the last newline was torn by a crash. A run
 that resumes cuts the file back to its checkpoint, or restores it from the copy in the checkpoint.
 
-`crc32` is the checksum of the header and the rest of the row: what a disk has changed is not read
-as numbers. Files of earlier versions lack the column.
+`chained_crc32` is the checksum of all lines so far, of the row's own without that cell: what a disk
+has changed is not read as numbers, and a row that is taken out is missed by the next. In files of
+earlier versions `crc32` is that of the header and the row alone, or there is no such column.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import io
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import Appender, replace_to_append
 
-_CHECKSUM = "crc32"
+_CHECKSUM = "chained_crc32"
+_CHECKSUM_BY_ROW = "crc32"  # of earlier versions
 _FIRST_COLUMNS = ("step", "epoch")
 _RESTORED = "the run's command restores it from its last checkpoint"
 
@@ -47,6 +49,7 @@ class MetricsFile:
         self._appender: Appender | None = None  # None until this object writes
         self._columns: list[str] = []  # of what this object writes
         self._rows: list[Row] = []  # that this object has read and written
+        self._checksum = 0  # of the last of them
 
     def append(self, step: int, epoch: int, values: Mapping[str, int | float]) -> None:
         """Adds a row, on disk when this returns. A metric not seen before adds a column.
@@ -68,8 +71,10 @@ class MetricsFile:
             return
         if self._check_lock is not None:
             self._check_lock()
-        appender.append(_lines(self._columns, [row]))
+        line, checksum = _lines(self._columns, [row], self._checksum)
+        appender.append(line)
         self._rows.append(row)
+        self._checksum = checksum
 
     def cut_back(self, step: int) -> None:
         """Drops the rows after `step`, and a torn last line, for a run that resumes there.
@@ -98,7 +103,7 @@ class MetricsFile:
 
     def copy(self) -> str:
         """The file's content, of what this object has read and written."""
-        return _whole(self._columns, self._rows).decode()
+        return _whole(self._columns, self._rows)[0].decode()
 
     def read(self) -> list[Row]:
         """All whole rows, without the empty cells; [] where there is no file.
@@ -109,6 +114,8 @@ class MetricsFile:
 
     def latest(self, tail_bytes: int = 65536) -> Row:
         """The last value of each column in the last `tail_bytes`, which is quick on long files.
+
+        Where these begin within the rows, their first one only shows whether the next is whole.
 
         Raises: UserError naming the file and the line that is damaged.
         """
@@ -125,7 +132,8 @@ class MetricsFile:
         except OSError as error:
             raise self._unreadable(error) from error
         latest: Row = {}
-        for row in self._parse((header + tail).decode("utf-8", "replace")):
+        content = (header + tail).decode("utf-8", "replace")
+        for row in self._parse(content, from_start=start == len(header)):
             latest.update(row)
         return latest
 
@@ -156,8 +164,9 @@ class MetricsFile:
         return self._rewrite(_columns_of(content), rows)
 
     def _rewrite(self, columns: list[str], rows: list[Row]) -> Appender:
-        self._appender = replace_to_append(self.path, _whole(columns, rows), self._check_lock)
-        self._columns, self._rows = columns, rows
+        content, checksum = _whole(columns, rows)
+        self._appender = replace_to_append(self.path, content, self._check_lock)
+        self._columns, self._rows, self._checksum = columns, rows, checksum
         return self._appender
 
     def _content(self) -> str:
@@ -168,25 +177,33 @@ class MetricsFile:
         except OSError as error:
             raise self._unreadable(error) from error
 
-    def _parse(self, content: str) -> list[Row]:
+    def _parse(self, content: str, from_start: bool = True) -> list[Row]:
         header, *lines = content.split("\n")[:-1] or [""]
         columns = _columns_of(content)
         if tuple(columns[:2]) != _FIRST_COLUMNS:
             raise self._damaged(f"its columns must begin with {','.join(_FIRST_COLUMNS)}", content)
-        if header.startswith(f"{_CHECKSUM},"):
-            lines = self._checked(header, lines)
+        if header.startswith(f"{_CHECKSUM_BY_ROW},"):
+            seed = zlib.crc32(header.encode())
+            lines = [self._checked(line, seed) for line in lines]
+        elif header.startswith(f"{_CHECKSUM},"):
+            lines = list(self._chained(header, lines, from_start))
         return [self._parse_line(columns, line) for line in lines]
 
-    def _checked(self, header: str, lines: list[str]) -> list[str]:
+    def _chained(self, header: str, lines: list[str], from_start: bool) -> Iterator[str]:
         """The lines without their checksums. Raises: UserError for a wrong one."""
-        seed = zlib.crc32(header.encode())
-        rests = []
+        before: int | None = zlib.crc32(header.encode()) if from_start else None
         for line in lines:
-            checksum, _, rest = line.partition(",")
-            if checksum != str(zlib.crc32(rest.encode(), seed)):
-                raise self._damaged("not what was written, as its checksum shows,", line)
-            rests.append(rest)
-        return rests
+            if before is not None:
+                yield self._checked(line, before)
+            checksum = line.partition(",")[0]
+            before = int(checksum) if checksum.isdecimal() else 0
+
+    def _checked(self, line: str, seed: int) -> str:
+        """The line without its checksum. Raises: UserError where that is wrong."""
+        checksum, _, rest = line.partition(",")
+        if checksum != str(zlib.crc32(rest.encode(), seed)):
+            raise self._damaged("not what was written, as its checksum shows,", line)
+        return rest
 
     def _parse_line(self, columns: list[str], line: str) -> Row:
         cells = line.split(",")  # they are numbers: nothing is quoted
@@ -216,19 +233,29 @@ def _columns_of(content: str) -> list[str]:
         columns = next(csv.reader([first]), [])
     except csv.Error:  # such as a field of more than 128 KiB
         return []
-    return columns[1:] if columns[:1] == [_CHECKSUM] else columns
+    return columns[1:] if columns[:1] in ([_CHECKSUM], [_CHECKSUM_BY_ROW]) else columns
 
 
-def _whole(columns: list[str], rows: Iterable[Mapping[str, object]]) -> bytes:
-    """A file, in UTF-8."""
-    return f"{_header(columns)}\n".encode() + _lines(columns, rows)
+def _whole(columns: list[str], rows: Iterable[Mapping[str, object]]) -> tuple[bytes, int]:
+    """A file, in UTF-8, and the checksum of its last line."""
+    header = _header(columns)
+    lines, checksum = _lines(columns, rows, zlib.crc32(header.encode()))
+    return f"{header}\n".encode() + lines, checksum
 
 
-def _lines(columns: list[str], rows: Iterable[Mapping[str, object]]) -> bytes:
-    """The lines of rows, with their checksums. A float is written by its shortest exact form."""
-    seed = zlib.crc32(_header(columns).encode())
-    lines = [",".join(str(row.get(name, "")) for name in columns).encode() for row in rows]
-    return b"".join(b"%d,%b\n" % (zlib.crc32(line, seed), line) for line in lines)
+def _lines(
+    columns: list[str], rows: Iterable[Mapping[str, object]], checksum: int
+) -> tuple[bytes, int]:
+    """The lines of rows that follow one of that checksum, and the checksum of the last.
+
+    A float is written by its shortest exact form.
+    """
+    lines = []
+    for row in rows:
+        line = ",".join(str(row.get(name, "")) for name in columns).encode()
+        checksum = zlib.crc32(line, checksum)
+        lines.append(b"%d,%b\n" % (checksum, line))
+    return b"".join(lines), checksum
 
 
 def _header(columns: list[str]) -> str:

@@ -44,6 +44,7 @@ def line(name: str, *options: str) -> list[str]:
         ("RichProgressBar", []),
         ("SpikeDetection", []),
         ("ThroughputMonitor", [f"batch_size_fn={OF_FUNCTION % 'size'}"]),
+        ("BasePredictionWriter", []),
         ("Timer", ["duration={hours: 1}"]),
         ("TQDMProgressBar", []),
     ],
@@ -72,6 +73,10 @@ def test_a_callback_without_its_package_is_refused(refused):
         ("StochasticWeightAveraging", ["swa_lrs=0.1"], "the trigger averages the weights"),
         ("BatchSizeFinder", [], "windows.batch_size is part of what a run is"),
         ("LearningRateFinder", [], "optimizer.lr is part of what a run is; try values with"),
+        ("BackboneFinetuning", [], "what learns stays the same, to be averaged; trunk=fixed"),
+        ("ModelPruning", ["pruning_fn=l1_unstructured"], "it replaces weights that the decoder"),
+        ("WeightAveraging", [], "the trigger averages the weights"),
+        ("EMAWeightAveraging", [], "the trigger averages the weights"),
     ],
 )
 def test_a_callback_that_changes_a_step_is_refused(refused, tmp_path, name, options, reason):

@@ -1,9 +1,10 @@
-"""Breaks saving and resuming on purpose, place by place, and lets the campaign find each:
+"""Breaks saving and resuming on purpose, place by place, and lets tests or the campaign find each:
 
-    python -m tests.faults.mutants [NAME ...]
+    python -m tests.faults.mutants [--campaign] [NAME ...]
 
-A mutant changes one line of a function in this process. Then draws of the campaign follow, from
-seed 1 on, until one fails. A mutant that outlives the bound has survived: the campaign has a gap.
+A mutant changes one line of a function in this process. The tests of `TESTS` follow, until one
+fails. Where none does, draws of the campaign follow, from seed 1 on, until one fails. A mutant that
+outlives the bound has survived: there is a gap. `--campaign` leaves the tests out.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ctypes
 import functools
 import importlib
 import inspect
+import os
 import shutil
 import sys
 import tempfile
@@ -24,6 +26,8 @@ from random import Random
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
+import pytest
+
 from tests.faults.campaign import ADOPT_ORPHANS
 from tests.faults.interposer import has_compiler, preloaded
 
@@ -31,6 +35,12 @@ SWITCH = "lmkit.training.callbacks.asgd_switch:AsgdSwitch"
 CHECKPOINTS = "lmkit.training.callbacks.checkpoints:Checkpoints"
 MODULE = "lmkit.training.head_module:HeadModule"
 BATCHES = "lmkit.data.epochs:EpochBatches"
+TESTS = (
+    "tests/training/test_checkpoint_files.py",
+    "tests/training/callbacks/test_asgd_switch.py",
+    "tests/integration/test_kept_state.py",
+    "tests/claims/test_leaving.py",
+)
 
 
 class Mutant(NamedTuple):
@@ -103,6 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help="parts of mutants' names; none: all of them")
     parser.add_argument("--draws", type=int, default=60, help="at most, for each mutant")
+    parser.add_argument("--campaign", action="store_true", help="no tests, draws alone")
     options = parser.parse_args()
     if not has_compiler():
         print("skipped: the fault campaign needs gcc (apt-get install gcc)")
@@ -117,7 +128,9 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="mutants-")).resolve()
     warm_up([*PLAIN, f"runs_dir={folder / 'warm'}"])
     survived = []
-    print("| mutant | draws | what the last found | s |\n|---|---|---|---|", flush=True)
+    if not options.campaign and (broken := _failing()):
+        sys.exit(f"without any mutant there fails {broken}")
+    print("| mutant | falls to | s |\n| --- | --- | --- |", flush=True)
     for number, mutant in enumerate(MUTANTS):
         if options.names and not any(name in mutant.name for name in options.names):
             continue
@@ -125,25 +138,59 @@ def main() -> None:
         place = folder / f"mutant-{number}"
         place.mkdir()
         with mutated(mutant):
-            draws, found = _hunted(Laboratory(place, control), options.draws)
+            found = "" if options.campaign else _failing()
+            found = found or _hunted(Laboratory(place, control), options.draws)
         if not found:
             survived.append(mutant.name)
-        words = found[:100].replace("|", "/").replace("\n", " ") or "**survived**"
-        print(f"| {mutant.name} | {draws} | {words} | {time.monotonic() - begun:.0f} |", flush=True)
+        words = found.removeprefix("tests/")[:140].replace("|", "/").replace("\n", " ")
+        words = words or "**survived**"
+        print(f"| {mutant.name} | {words} | {time.monotonic() - begun:.0f} |", flush=True)
     shutil.rmtree(folder)
     sys.exit(1 if survived else 0)
 
 
-def _hunted(laboratory: Any, draws: int) -> tuple[int, str]:
-    """How many draws were made, and the first problem; "" where there is none."""
+class _FirstFailure:
+    """A plugin of pytest."""
+
+    def __init__(self) -> None:
+        self.name = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.name:
+            self.name = report.nodeid
+
+
+def _failing() -> str:
+    """The first of `TESTS` that fails, in a process forked from this one; "" where none does."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        for descriptor in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+        first = _FirstFailure()
+        options = ("-x", "-q", "-p", "no:cacheprovider", "-m", "not slow")
+        status = pytest.main([*options, *TESTS], plugins=[first])
+        name = first.name or ("" if status == pytest.ExitCode.OK else f"pytest: {status!r}")
+        os.write(writing, name.encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading) as pipe:
+        name = pipe.read()
+    os.waitpid(child, 0)
+    return name
+
+
+def _hunted(laboratory: Any, draws: int) -> str:
+    """The first draw that fails, and its first problem; "" where there is none."""
     from tests.faults.trial import draw
 
     for seed in range(1, draws + 1):
         # a sweep saves and resumes as its runs do, and takes three times as long
         problems = draw(laboratory, Random(seed), counted=True, sweeps=False)["problems"]
         if problems:
-            return seed, problems[0].replace(str(laboratory.runs_dir), "RUNS")
-    return draws, ""
+            return f"draw {seed}: {problems[0].replace(str(laboratory.runs_dir), 'RUNS')}"
+    return ""
 
 
 @contextmanager

@@ -116,3 +116,12 @@ def test_a_closed_terminal_saves(terminal, tmp_path):
     terminal.process.join()
     assert terminal.process.exitcode == STOPPED
     assert re.search(r"stopped at .*: stopped by SIGHUP: saved at step \d+", log(tmp_path))
+
+
+def test_the_closing_measurements_have_bars_by_contexts(tmp_path):
+    shown = Terminal(tmp_path, "train", *WITH_BAR, "head/transform=gss")
+    assert shown.end() == 0
+    shown.close()
+    for measurement in ("test perplexity", "spectrum of log P", "spectrum of transformed logits"):
+        assert re.search(rf"{measurement}: contexts .*0/\d+", shown.shown), shown.shown
+    assert "of 60 contexts" not in log(tmp_path)  # a line a minute

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -254,7 +255,8 @@ def test_latest_reads_whole_rows_of_the_tail_only(metrics: MetricsFile) -> None:
     for tail_bytes in range(1, 200):
         latest = metrics.latest(tail_bytes)
         assert latest in ({}, {"step": 199, "epoch": 1, "loss": 99.5})
-        assert bool(latest) == (tail_bytes >= length)
+        # the row before it shows whether it is whole
+        assert bool(latest) == (tail_bytes >= 2 * length)
     assert metrics.latest(10**6)["once"] == 1.0
 
 
@@ -269,6 +271,7 @@ def test_latest_reads_whole_rows_of_the_tail_only(metrics: MetricsFile) -> None:
         "epoch,step,loss\n1,1,0.5\n",
         "\n1,1,0.5\n",
         "crc32,step,epoch,loss\n1,1,1,0.5\n",
+        "chained_crc32,step,epoch,loss\n1,1,1,0.5\n",
         "\0" * 4096 + "\n",
         "garbage \0\r,\n",
         '"' + "x" * 200_000 + "\n",
@@ -283,6 +286,33 @@ def test_damaged_line_is_named_and_left(metrics: MetricsFile, content: str) -> N
     with pytest.raises(UserError, match="is damaged"):
         metrics.append(1, 1, {"loss": 1.0})
     assert metrics.path.read_bytes() == content.encode()
+
+
+@pytest.mark.parametrize("missing", range(4))
+def test_a_row_that_was_taken_out_is_missed(metrics: MetricsFile, missing: int) -> None:
+    for step in range(1, 6):
+        metrics.append(step, 1, {"loss": 1.0})  # the rows differ in their steps alone
+    header, *rows = metrics.path.read_bytes().splitlines(keepends=True)
+    del rows[missing]
+    metrics.path.write_bytes(b"".join([header, *rows]))
+    with pytest.raises(UserError, match=f"is damaged: .*checksum.* in '\\d+,{missing + 2},1"):
+        metrics.read()
+
+
+def test_files_with_a_checksum_by_row_are_read_and_gone_on_with(metrics: MetricsFile) -> None:
+    header = "crc32,step,epoch,loss"
+    rows = [f"{step},1,0.5" for step in (1, 2, 3)]
+    seed = zlib.crc32(header.encode())
+    lines = [f"{zlib.crc32(row.encode(), seed)},{row}" for row in rows]
+    metrics.path.write_text("\n".join([header, *lines]) + "\n")
+    assert [row["step"] for row in metrics.read()] == [1, 2, 3]
+    assert metrics.latest() == {"step": 3, "epoch": 1, "loss": 0.5}
+    metrics.append(4, 1, {"loss": 0.25})
+    assert metrics.path.read_text().startswith("chained_crc32,step")
+    assert [row["step"] for row in MetricsFile(metrics.path).read()] == [1, 2, 3, 4]
+    metrics.path.write_text("\n".join([header, lines[0], lines[1].replace("0.5", "0.6")]) + "\n")
+    with pytest.raises(UserError, match="as its checksum shows"):
+        metrics.read()
 
 
 def test_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:

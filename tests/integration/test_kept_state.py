@@ -1,0 +1,108 @@
+"""Killed at a chosen step, a run goes on to the bits of one never killed: each piece of its state.
+
+The test dies within the process, at the call that it names: nothing is written after it.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from pathlib import Path
+
+import pytest
+
+from lmkit.cli.entry import compose, plain_config
+from lmkit.experiment.run import run
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
+from lmkit.training.callbacks.checkpoints import Checkpoints
+from tests.integration.test_resume import assert_same_run
+
+TINY = [
+    "threads=1",
+    "logger=csv",
+    "callbacks.progress_bar=null",
+    "callbacks.spectrum=null",
+    "callbacks.checkpoints.every_minutes=1e-6",
+    "trainer.log_every_n_steps=1",
+    "data.num_words=40",
+    "data.train_tokens=2000",
+    "data.valid_tokens=300",
+    "data.test_tokens=300",
+    "conclusion.contexts=60",
+    "windows.batch_size=10",
+    "windows.bptt=20",
+    "trunk.emb_dim=6",
+    "trunk.hidden_dim=8",
+    "trunk.out_dim=6",
+    "trunk.num_layers=2",
+    "trunk.input_dropout=0.3",
+    "optimizer.lr=5",
+    "switch_epoch=1",
+    "max_epochs=3",
+]
+
+
+class Killed(BaseException):
+    """As SIGKILL would: nothing handles it."""
+
+
+def composed(runs_dir: Path) -> dict:
+    return plain_config(compose("train", [*TINY, f"runs_dir={runs_dir}"]))
+
+
+def killed_at(config: dict, method: str, call: int) -> None:
+    """Trains until `Checkpoints.method` is called for the `call`-th time."""
+    original, calls = getattr(Checkpoints, method), 0
+
+    @wraps(original)
+    def fatal(*arguments):
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise Killed
+        return original(*arguments)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Checkpoints, method, fatal)
+        with pytest.raises(Killed):
+            run(config)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> RunFolder:
+    folder = run(composed(tmp_path_factory.mktemp("undisturbed")))
+    # what is kept of the best epoch outlives the third
+    assert folder.read_result().metrics["best_epoch"] == 2
+    return folder
+
+
+def ends(undisturbed: RunFolder) -> list[int]:
+    """The step after which each epoch ends."""
+    rows = MetricsFile(undisturbed.metrics).read()
+    return [int(row["step"]) for row in rows if "valid/ppl" in row]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "steps"),
+    # of the steps of the first epoch, and of those that are averaged
+    [(1, -4), (1, 0), (1, 1), (2, -4), (2, 0), (2, 1), (3, -4)],
+)
+def test_killed_before_a_step_is_saved(epoch, steps, undisturbed, tmp_path):
+    """Its row is written, its checkpoint is not; 0 is the last step, saved after validation."""
+    config = composed(tmp_path)
+    killed_at(config, "save", ends(undisturbed)[epoch - 1] + steps)
+    assert_same_run(undisturbed, run(config))
+
+
+def test_killed_before_the_best_checkpoint_is_linked(undisturbed, tmp_path):
+    config = composed(tmp_path)
+    killed_at(config, "_link_best", 2)
+    assert_same_run(undisturbed, run(config))
+
+
+def test_killed_and_robbed_of_its_rows(undisturbed, tmp_path):
+    config = composed(tmp_path)
+    killed_at(config, "save", ends(undisturbed)[1] + 3)
+    (metrics,) = tmp_path.glob("*/metrics.csv")
+    metrics.unlink()
+    assert_same_run(undisturbed, run(config))

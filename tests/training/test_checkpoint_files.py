@@ -1,0 +1,60 @@
+"""A checkpoint is there whole or not at all, and only from who holds the lock."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.lock import LockLost
+from lmkit.training.callbacks.checkpoints import Checkpoints
+from lmkit.training.checkpoint_files import AtomicCheckpointIO, read_tensors, write_tensors
+
+
+def lost() -> None:
+    raise LockLost("lost")
+
+
+def test_a_write_that_breaks_off_leaves_the_checkpoint_that_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "last.ckpt"
+    write_tensors(path, {"step": 1})
+
+    def half(content, file):
+        file.write(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", half)
+    with pytest.raises(UserError, match="No space left"):
+        write_tensors(path, {"step": 2})
+    assert read_tensors(path) == {"step": 1}
+    assert [each.name for each in tmp_path.iterdir()] == ["last.ckpt"]
+
+
+def test_who_has_lost_the_lock_writes_no_checkpoint(tmp_path):
+    path = tmp_path / "last.ckpt"
+    AtomicCheckpointIO(lambda: None).save_checkpoint({"step": 1}, path)
+    with pytest.raises(LockLost):
+        AtomicCheckpointIO(lost).save_checkpoint({"step": 2}, path)
+    assert read_tensors(path) == {"step": 1}
+
+
+def test_what_was_best_makes_the_round_trip(tmp_path):
+    original, resumed = Checkpoints(every_minutes=1), Checkpoints(every_minutes=1)
+    original.best_ppl, original.best_epoch, original.train_ppl_at_best = 5.0, 7, 4.0
+    original.batches = {"epoch": 8, "windows_done": 3}
+    resumed.load_state_dict(original.state_dict())
+    assert vars(resumed) == vars(original) | {"saved_at": resumed.saved_at}
+
+
+def test_the_best_checkpoint_is_linked_if_it_was_not(tmp_path):
+    original, resumed = Checkpoints(every_minutes=1), Checkpoints(every_minutes=1)
+    original.last_is_best = True
+    last, best = tmp_path / "last.ckpt", tmp_path / "best.ckpt"
+    write_tensors(last, {"step": 1})
+    resumed.run = SimpleNamespace(
+        folder=SimpleNamespace(last=last, best=best), check_lock=lambda: None
+    )
+    resumed.load_state_dict(original.state_dict())
+    assert best.samefile(last)

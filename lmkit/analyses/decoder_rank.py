@@ -77,11 +77,11 @@ def columns(contexts: int) -> dict[Heading, Callable[[Facts], Entry]]:
     def cell(
         of: Callable[[Iterable[Measurement]], list[float]], digits: int
     ) -> Callable[[Facts], Entry]:
-        def of_group(group: Facts) -> Entry:
+        def entry(group: Facts) -> Entry:
             measured = group.measured[contexts].values()
             return spread_cell(spread_of(of(measured)), digits, len(measured))
 
-        return of_group
+        return entry
 
     return {
         Column(ENTROPY_RANK, MEAN_SD, is_optional=True): cell(entropy_ranks, 1),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from lmkit import experiment, measures
 from lmkit.analyses.analysis import Analysis, Content
-from lmkit.analyses.first_contexts import FirstContexts, of_all
+from lmkit.analyses.first_contexts import FirstContexts, first_or_all
 from lmkit.comparison.cells import spread_cell
 from lmkit.comparison.facts import Study
 from lmkit.comparison.groups import spread_of
@@ -57,7 +57,7 @@ class Divergence(Analysis):
             rows.append(
                 [
                     word(name),
-                    word(of_all(content["num_contexts"], content["all_contexts"])),
+                    word(first_or_all(content["num_contexts"], content["all_contexts"])),
                     number(content["exact"], 4),
                     number(fact.value if fact else None, 3),
                     spread(content["sampled"], content["sampled_standard_error"]),

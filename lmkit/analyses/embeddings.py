@@ -88,7 +88,7 @@ class Embeddings(Analysis):
         self.benchmarks = None if benchmarks is None else Path(benchmarks).expanduser()
 
     def measure(self, run: experiment.load.LoadedRun) -> Content:
-        model, data = experiment.load.of_running_text(run)
+        model, data = experiment.load.as_language_model(run)
         words = data.corpus.vocabulary
         vectors_VE = measures.word_vectors.word_vectors(model.trunk)
         vocabulary = {word: index for index, word in enumerate(words)}

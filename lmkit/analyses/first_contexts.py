@@ -65,6 +65,6 @@ class FirstContexts:
         return f"{which} {text} contexts"
 
 
-def of_all(count: int, available: int) -> str:
+def first_or_all(count: int, available: int) -> str:
     """`first 2,000`, for a table's cell."""
     return f"all {count:,}" if count == available else f"first {count:,}"

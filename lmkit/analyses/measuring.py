@@ -63,7 +63,7 @@ def _measure(
             raise UserError(f"{place} cannot be written: the result would be lost")
     run = experiment.load.load_run(folder.path, analysis.checkpoint, data_root, threads)
     if not analysis.takes_dialogue:
-        experiment.load.of_running_text(run)
+        experiment.load.as_language_model(run)
     content = analysis.measure(run)
     return write_analysis(
         folder, analysis, content, checkpoint=analysis.checkpoint, averaged=run.averaged
@@ -146,12 +146,12 @@ def _measure_model(
     with RunLock(folder.lock) as lock:
         remove_leftovers(folder.path, lock.check)
         content = analysis.measure_pretrained(loaded, source.text_name, folder)
-        content |= _of_model(source, checkpoint, loaded, sha256)
+        content |= _pretrained_facts(source, checkpoint, loaded, sha256)
         name = checkpoint.revision or Path(checkpoint.place).name
         return write_analysis(folder, analysis, content, checkpoint=name, averaged=False)
 
 
-def _of_model(
+def _pretrained_facts(
     source: PretrainedSource,
     checkpoint: pretrained.hf_checkpoints.Checkpoint,
     loaded: pretrained.loading.LoadedPretrained,

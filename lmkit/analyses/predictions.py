@@ -157,7 +157,7 @@ class Predictions(Analysis):
             return [], []
         if self._other is None:
             try:
-                self._other = reader.of_another(self.compared_with)
+                self._other = reader.reader_of(self.compared_with)
             except UserError as error:
                 raise UserError(f"compared_with={path}: {error}") from None
         if not reader.reads_as(self._other):

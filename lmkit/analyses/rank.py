@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from lmkit import experiment, measures, pretrained
 from lmkit.analyses import decoder_rank, pretrained_rank
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
-from lmkit.analyses.first_contexts import FirstContexts, of_all
+from lmkit.analyses.first_contexts import FirstContexts, first_or_all
 from lmkit.comparison.cells import MEAN_SD, listed, partly_measured, spread_cell
 from lmkit.comparison.facts import EPSILONS, Facts, Study
 from lmkit.comparison.groups import median_run
@@ -184,7 +184,7 @@ def _cells(content: Content, published: Published | None) -> dict[str, str]:
     is_run = "pretrained" not in content
     weights = {"weights": "averaged" if content["averaged"] else "raw"} if is_run else {}
     cells = weights | {
-        "contexts": of_all(spectrum["num_contexts"], content["all_contexts"]),
+        "contexts": first_or_all(spectrum["num_contexts"], content["all_contexts"]),
         "words": f"{spectrum['num_columns']:,}",
         "method": spectrum["method"],
         "largest singular value": f"{spectrum['sigma_1']:.6g}",
@@ -195,7 +195,7 @@ def _cells(content: Content, published: Published | None) -> dict[str, str]:
     for measure, name in _MEASURES.items():
         cells[name] = _number(spectrum[measure])
     cells |= pretrained_rank.cells(content) | decoder_rank.cells(content)
-    if _of_result(content) and content["test_ppl"] is not None:
+    if _is_of_result(content) and content["test_ppl"] is not None:
         cells[_TEST_PPL] = f"{content['test_ppl']:.2f}"
     facts = _facts(content, published)
     return cells | {f"{name}{_PUBLISHED}": str(fact) for name, fact in facts.items()}
@@ -256,12 +256,12 @@ def _facts(content: Content, published: Published | None) -> dict[str, Published
     if _ranks_compare(content, facts):
         by_row[_PRESS] = facts.press_rank
         by_row |= {_effective(epsilon): fact for epsilon, fact in facts.effective_rank.items()}
-    if _of_result(content) and content["test_ppl"] is not None:
+    if _is_of_result(content) and content["test_ppl"] is not None:
         by_row[_TEST_PPL] = facts.test_ppl
     return {name: fact for name, fact in by_row.items() if fact is not None}
 
 
-def _of_result(content: Content) -> bool:
+def _is_of_result(content: Content) -> bool:
     """Whether the run's result is of the same split and checkpoint."""
     return (content["split"], content["checkpoint"]) == ("test", "best")
 
@@ -269,7 +269,7 @@ def _of_result(content: Content) -> bool:
 def _ranks_compare(content: Content, facts: PublishedRun) -> bool:
     is_log_probs = content["matrix"] == "log_probs"
     same_size = content["spectrum"]["num_contexts"] == facts.rank_contexts
-    return _of_result(content) and is_log_probs and same_size
+    return _is_of_result(content) and is_log_probs and same_size
 
 
 def _effective(epsilon: str) -> str:

@@ -55,7 +55,7 @@ class Samples(Analysis):
         self.temperature, self.top_k, self.seed = temperature, top_k, seed
 
     def measure(self, run: experiment.load.LoadedRun) -> Content:
-        model, data = experiment.load.of_running_text(run)
+        model, data = experiment.load.as_language_model(run)
         tokenizer = run.source.tokenizer_by(data.corpus.vocabulary)
         # the start of a sentence comes after the end of another
         start: list[int] = []

@@ -83,7 +83,7 @@ def in_one_line(
     if text.startswith("Only one of --"):
         return text
     if "Config group override must be a string or a list" in text:
-        return _of_a_number(arguments, configs)
+        return _group_given_a_number(arguments, configs)
     return None
 
 
@@ -131,7 +131,7 @@ def _near(name: str, text: str) -> str:
     return did_you_mean(name, [*signature(get_object(target[1])).parameters]) if target else ""
 
 
-def _of_a_number(arguments: Sequence[str], configs: Path) -> str | None:
+def _group_given_a_number(arguments: Sequence[str], configs: Path) -> str | None:
     """Finds the argument group=NUMBER (or true, null), which Hydra's ValueError does not name."""
     for argument in arguments:
         group, name = option_of(argument), argument.partition("=")[2]

@@ -158,7 +158,7 @@ def _print_all(files: dict[str, Path], overrides: list[str]) -> None:
     folders = [CONFIGS, *(folder.resolve() for folder in searched_folders(overrides))]
     search = [search_path(folders)]
     size = _typed_size(overrides)
-    chosen = listing.of_group("size", size, folders)
+    chosen = listing.group_content("size", size, folders)
     console = tables.console()
     rows: list[Row] = []
     every: dict[str, Reproduction] = {}

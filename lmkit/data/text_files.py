@@ -43,7 +43,7 @@ class TextFiles(SplitFiles):
     def read(self, split: str) -> bytes:
         path = self.path(split)
         if path.is_dir():
-            return self._of_data_set(path, split)
+            return self._read_data_set(path, split)
         raw = super().read(split)
         if path.suffix == ".gz":
             raw, path = _decompressed(raw, path), path.with_suffix("")
@@ -83,7 +83,7 @@ class TextFiles(SplitFiles):
             )
         return text.encode() + b"\n" * (not text.endswith("\n"))
 
-    def _of_data_set(self, folder: Path, split: str) -> bytes:
+    def _read_data_set(self, folder: Path, split: str) -> bytes:
         try:
             import datasets  # an extra, which takes seconds to import
         except ImportError:

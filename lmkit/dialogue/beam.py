@@ -84,7 +84,7 @@ class BeamSearch:
         num_contexts, size = batch.context_SB.shape[1], self.size
         contexts = torch.arange(num_contexts, device=model.device)
         memory = memory.of(contexts.repeat_interleave(size))
-        state = _of(state, contexts.repeat_interleave(size))
+        state = _chosen(state, contexts.repeat_interleave(size))
         words_BKT = torch.full((num_contexts, size, 1), EOS_ID, device=model.device)
         # all hypotheses of a context are the same at first: one is enough
         scores_BK = torch.full((num_contexts, size), -torch.inf, device=model.device)
@@ -96,7 +96,7 @@ class BeamSearch:
             log_probs_NV = model.head.log_probs(hidden_1ND)
             scores_BK, kept_BK, word_BK = self._best(log_probs_NV, scores_BK, ended_BK)
             kept_N = (contexts.unsqueeze(1) * size + kept_BK).reshape(-1)
-            state = _of(state, kept_N)
+            state = _chosen(state, kept_N)
             words_BKT = words_BKT.flatten(0, 1)[kept_N].view(num_contexts, size, -1)
             words_BKT = torch.cat([words_BKT, word_BK.unsqueeze(2)], dim=2)
             ended_BK = word_BK == EOS_ID
@@ -196,7 +196,7 @@ def _spelt(indices: Sequence[int], vocabulary: Sequence[str]) -> list[str]:
     return [vocabulary[i] for i in indices]
 
 
-def _of(state: State, items: Tensor) -> State:
+def _chosen(state: State, items: Tensor) -> State:
     """The decoder's state of chosen items of the batch."""
     outputs, cells = (part.index_select(1, items) for part in state)
     return outputs, cells

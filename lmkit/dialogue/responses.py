@@ -226,7 +226,7 @@ class Responses(Analysis):
     def sections(cls, study: Study, files: Files) -> list[Section]:
         """The scores and some responses; nothing where no run was asked for responses."""
         answers = {
-            group: contents for group in study.groups if (contents := _of_group(group, files))
+            group: contents for group in study.groups if (contents := _contents(group, files))
         }
         if not answers:
             return []
@@ -241,7 +241,7 @@ class Responses(Analysis):
         return [Section("dialogue", "Responses", intro, blocks, missing)]
 
 
-def _of_group(group: Group, files: Files) -> list[Content]:
+def _contents(group: Group, files: Files) -> list[Content]:
     return [*files.of_runs(group.runs, Responses, check=_check).values()]
 
 

@@ -72,9 +72,9 @@ class NltkBleu:
         self._bleu, self._smoothing = sentence_bleu, SmoothingFunction().method7
 
     def __call__(self, response: Sequence[str], reference: Sequence[str]) -> np.ndarray:
-        return np.array([self._of_order(n, response, reference) for n in range(1, MAX_ORDER + 1)])
+        return np.array([self._bleu_up_to(n, response, reference) for n in range(1, MAX_ORDER + 1)])
 
-    def _of_order(self, order: int, response: Sequence[str], reference: Sequence[str]) -> float:
+    def _bleu_up_to(self, order: int, response: Sequence[str], reference: Sequence[str]) -> float:
         weights = (1 / order,) * order
         try:
             bleu = self._bleu(

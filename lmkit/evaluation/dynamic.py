@@ -41,7 +41,7 @@ from lmkit.evaluation.gradient_statistics import (
     trainable,
 )
 from lmkit.evaluation.method import Method, SearchPoint, one_column
-from lmkit.experiment.load import LoadedRun, of_running_text
+from lmkit.experiment.load import LoadedRun, as_language_model
 from lmkit.measures.perplexity import Perplexity, as_perplexity
 from lmkit.training.language_model import LanguageModel
 
@@ -142,7 +142,7 @@ class Dynamic(Method):
         return self.length
 
     def measure(self, run: LoadedRun, split: str) -> Perplexity:
-        model, _ = of_running_text(run)
+        model, _ = as_language_model(run)
         windows = one_column(run, split, self.length)
         statistics = stored_statistics(run, self.length, self.batch_size)
         adaptation = self._adaptation(model, statistics, self.rates)
@@ -151,7 +151,7 @@ class Dynamic(Method):
         return as_perplexity(nll / windows.num_targets, windows.num_targets)
 
     def search(self, run: LoadedRun, windows: EvalWindows) -> list[SearchPoint]:
-        model, _ = of_running_text(run)
+        model, _ = as_language_model(run)
         statistics = stored_statistics(run, self.length, self.batch_size)
         points = []
         grid = list(product(self.lr_grid, self.decay_grid))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lmkit.data.windows import EvalWindows, Window
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.load import LoadedRun, of_running_text
+from lmkit.experiment.load import LoadedRun, as_language_model
 from lmkit.heads.predictor import exact_evaluation, to_device
 from lmkit.training.checkpoint_files import read_tensors, weights_sha256, write_tensors
 from lmkit.training.language_model import LanguageModel
@@ -81,7 +81,7 @@ def stored_statistics(run: LoadedRun, length: int, batch_size: int) -> GradientS
 
     Raises: UserError naming `method.batch_size` when the training text is too short for it.
     """
-    model, data = of_running_text(run)
+    model, data = as_language_model(run)
     train = data.corpus.train
     if len(train) < 2 * batch_size:
         raise UserError(

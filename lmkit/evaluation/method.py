@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 from lmkit.data.windows import EvalWindows
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.load import LoadedRun, of_running_text
+from lmkit.experiment.load import LoadedRun, as_language_model
 from lmkit.measures.perplexity import Perplexity
 
 
@@ -78,7 +78,7 @@ def one_column(
     Raises: UserError naming `search_tokens` when the split has fewer tokens; when the model is of
         something else than running text.
     """
-    _, data = of_running_text(run)
+    _, data = as_language_model(run)
     tokens = data.corpus.tokens(split)
     if num_targets is not None and num_targets > len(tokens) - 1:
         raise UserError(

@@ -10,7 +10,7 @@ import torch
 
 from lmkit.data.epochs import Batch, EvalBatches
 from lmkit.data.windows import EvalWindows, columns
-from lmkit.experiment.load import LoadedRun, load_run, of_running_text
+from lmkit.experiment.load import LoadedRun, as_language_model, load_run
 from lmkit.measures.next_words import TextReader
 from lmkit.runs.finished import FinishedRun
 
@@ -27,14 +27,14 @@ class SplitReader(TextReader):
     """
 
     def __init__(self, run: LoadedRun, split: str, top: int) -> None:
-        model, data = of_running_text(run)
+        model, data = as_language_model(run)
         super().__init__(model, data.corpus.tokens(split), top)
         self.run, self.split = run, split
         self.vocabulary = data.corpus.vocabulary
         self.tokenizer = run.source.tokenizer_by(self.vocabulary)
         self._data = data
 
-    def of_another(self, run: FinishedRun) -> SplitReader:
+    def reader_of(self, run: FinishedRun) -> SplitReader:
         """The same split read by the best model of another run, loaded as this one was."""
         has_root = "root" in run.config()["data"]
         data_root = self.run.config["data"].get("root") if has_root else None

@@ -49,7 +49,7 @@ class LoadedRun(NamedTuple):
         return with_bar(self.folder.path.name, batches, contexts, then)
 
 
-def of_running_text(run: LoadedRun) -> tuple[LanguageModel, WindowsDataModule]:
+def as_language_model(run: LoadedRun) -> tuple[LanguageModel, WindowsDataModule]:
     """The run's model and data. Raises: UserError when they are of something else."""
     if not isinstance(run.model, LanguageModel) or not isinstance(run.data, WindowsDataModule):
         raise UserError("it is no language model of running text")

@@ -41,14 +41,14 @@ def make(section: object, option: str, kind: type = object, /, **parts: object) 
         raise _in_one_line(error, option) from error
     except _refusals() as error:
         if any(f"unexpected keyword argument '{part}'" in str(error) for part in parts):
-            raise _of_another_kind(section, option, kind, "takes no " + ", ".join(parts)) from error
+            raise _wrong_kind(section, option, kind, "takes no " + ", ".join(parts)) from error
         raise misfit(error, factory, option, parts) from error
     if not isinstance(made, kind):
-        raise _of_another_kind(section, option, kind, f"makes a {type(made).__name__}")
+        raise _wrong_kind(section, option, kind, f"makes a {type(made).__name__}")
     return made
 
 
-def _of_another_kind(section: object, option: str, kind: type, what: str) -> UserError:
+def _wrong_kind(section: object, option: str, kind: type, what: str) -> UserError:
     assert isinstance(section, Mapping)  # or it would have no factory
     return UserError(
         f"{option}._target_={section['_target_']} must be a {kind.__module__}.{kind.__name__}, "

@@ -79,7 +79,7 @@ def parts(model: HeadModule | ModelParts) -> list[Part]:
     tied = any(weight is head.decoder_weight for weight in model.trunk.parameters())
     for path, parameter in model.named_parameters():
         name, uses = _part_and_uses(path, tied, head)
-        by_name.setdefault(name, []).append(_of_parameter(name, parameter, uses))
+        by_name.setdefault(name, []).append(_parameter_part(name, parameter, uses))
     if isinstance(head.mixture, MixtureOfContexts):
         flops = 2 * head.mixture.num_latents * head.mixture.emb_dim
         by_name["mixture.sum"] = [Part("mixture.sum", 0, 0, 0, flops, 3 * flops)]
@@ -118,7 +118,7 @@ def _part_and_uses(path: str, tied: bool, head: Head) -> tuple[str, float]:
     return rest.rpartition(".")[0] or rest, 1
 
 
-def _of_parameter(name: str, parameter: nn.Parameter, uses: float) -> Part:
+def _parameter_part(name: str, parameter: nn.Parameter, uses: float) -> Part:
     count = parameter.numel()
     trainable = count if parameter.requires_grad else 0
     flops = round(2 * count * uses) if parameter.dim() == 2 else 0

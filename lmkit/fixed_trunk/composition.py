@@ -64,7 +64,7 @@ def filled_in(config: DictConfig) -> DictConfig:
             "head/mixture=doc takes the outputs of all layers, and trunk=fixed has those of the "
             "last: choose another mixture"
         )
-    source = _of_pretrained(config) if trunk.of.startswith(_HF) else _of_run(config)
+    source = _pretrained_source(config) if trunk.of.startswith(_HF) else _run_source(config)
     sizes = {"emb_dim": source.emb_dim, "out_dim": source.out_dim}
     left = {key: value for key, value in trunk.items() if key not in (*_FINDS, *sizes)}
     OmegaConf.update(config, "trunk", left | sizes, merge=False)
@@ -82,7 +82,7 @@ def filled_in(config: DictConfig) -> DictConfig:
     return config
 
 
-def _of_run(config: DictConfig) -> _Source:
+def _run_source(config: DictConfig) -> _Source:
     trunk, data = config.trunk, config.data
     if "_target_" in data:
         raise UserError(
@@ -133,7 +133,7 @@ def _read_run(folder: str, _stamp: int) -> tuple[str, dict[str, Any]]:
     return evaluated_sha256(content), content["lmkit"]["config"]
 
 
-def _of_pretrained(config: DictConfig) -> _Source:
+def _pretrained_source(config: DictConfig) -> _Source:
     trunk, data = config.trunk, config.data
     place = trunk.of.removeprefix(_HF)
     if data.get("_target_") != _TEXT:

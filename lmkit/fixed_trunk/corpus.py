@@ -227,16 +227,16 @@ class ContextsOfPretrained(TrunkContexts):
         return self._loaded.model.head
 
     def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize | None:
-        size = self.text.text_size(split, self._of_text(vocabulary))
+        size = self.text.text_size(split, self._text_vocabulary(vocabulary))
         if size is None or self.beginning is None:
             return size
         # all tokens of the first word are predicted then, and none of them counts
         return size._replace(first_word_tokens=size.first_word_tokens + 1)
 
     def tokenizer_by(self, vocabulary: Sequence[str]) -> Tokenizer:
-        return self.text.tokenizer_by(self._of_text(vocabulary))
+        return self.text.tokenizer_by(self._text_vocabulary(vocabulary))
 
-    def _of_text(self, vocabulary: Sequence[str]) -> Sequence[str]:
+    def _text_vocabulary(self, vocabulary: Sequence[str]) -> Sequence[str]:
         """Without the rows of the output layer that stand for no token, which are the last."""
         count = len(vocabulary)
         while count and vocabulary[count - 1] == f"<{count - 1}>":

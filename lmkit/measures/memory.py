@@ -36,10 +36,10 @@ def available_bytes(device: torch.device, root: Path = Path("/")) -> int:
     if device.type == "cuda":
         torch.cuda.empty_cache()  # what PyTorch keeps for later would count as taken
         return torch.cuda.mem_get_info(device)[0]
-    return min([_of_machine(root), *_of_control_groups(root)])
+    return min([_free_in_machine(root), *_left_in_control_groups(root)])
 
 
-def _of_machine(root: Path) -> int:
+def _free_in_machine(root: Path) -> int:
     """What the kernel says is available; files that it has cached count as free."""
     try:
         for line in (root / "proc/meminfo").read_text().splitlines():
@@ -51,7 +51,7 @@ def _of_machine(root: Path) -> int:
     return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _of_control_groups(root: Path) -> list[int]:
+def _left_in_control_groups(root: Path) -> list[int]:
     """What is left in each group of this process; schedulers limit their jobs by these."""
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()

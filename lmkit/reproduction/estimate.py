@@ -299,14 +299,14 @@ def _done(sweep: PlannedSweep, runs_dir: str) -> list[Path | None]:
     except UserError:
         return [None] * len(sweep.lines)
     done = {
-        _of_run(each.point.overrides): there.run_folder(each.point).path.resolve()
+        _run_overrides(each.point.overrides): there.run_folder(each.point).path.resolve()
         for each in standings(there)
         if each.state == "done"
     }
-    return [done.get(_of_run(line)) for line in sweep.lines]
+    return [done.get(_run_overrides(line)) for line in sweep.lines]
 
 
-def _of_run(overrides: Iterable[str]) -> frozenset[str]:
+def _run_overrides(overrides: Iterable[str]) -> frozenset[str]:
     """The overrides of a run, without its folder and what a sweep adds to keep its books."""
     not_its = ("sweep.", "callbacks.progress_bar=", "runs_dir=")
     return frozenset(each for each in overrides if not each.startswith(not_its))

@@ -33,7 +33,7 @@ def content(group: str, file: Path) -> dict[str, Any] | None:
     return dict(plain) if is_global != (group == "size") else None
 
 
-def of_group(group: str, name: str, folders: Sequence[Path]) -> dict[str, Any] | None:
+def group_content(group: str, name: str, folders: Sequence[Path]) -> dict[str, Any] | None:
     """The same of the first of the folders that has the file; None where none has it."""
     files = (folder / group / f"{name}.yaml" for folder in folders)
     file = next((file for file in files if file.is_file()), None)

@@ -109,7 +109,7 @@ class Planner:
         options = of_size | step.training | flattened(wanted.training)
         changed = axes.as_overrides("training", options)
         settings = [*changed, f"runs_dir={as_value(wanted.runs_dir)}"]
-        every = axes.expand(params, parts, axes.of_runs(settings))
+        every = axes.expand(params, parts, axes.run_overrides(settings))
         drawn = axes.sample(
             len(every), options.get("sweep.sample"), options.get("sweep.sample_seed", 1)
         )
@@ -122,7 +122,7 @@ class Planner:
 
     def _read(self, sweep: str) -> Axes:
         """The axes that the sweep's file sets."""
-        plain: Any = listing.of_group(axes.GROUP, sweep, self._folders)
+        plain: Any = listing.group_content(axes.GROUP, sweep, self._folders)
         if plain is None:
             overrides = [*self._common, "hydra/sweeper=lmkit"]
             plain = hydra.compose(f"{axes.GROUP}/{sweep}", overrides, return_hydra_config=True)

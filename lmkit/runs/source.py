@@ -107,17 +107,17 @@ def _defaults_in(source: Source) -> dict[str, object]:
     module = _parsed(source.file)
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and node.name == source.name:
-            return dict(_of_function(node))
+            return dict(_function_defaults(node))
         if isinstance(node, ast.ClassDef) and node.name == source.name:
-            return _of_class(node, source)
+            return _class_defaults(node, source)
     imported = _imported_from(module, source.name)
     return {} if imported is None else option_defaults(imported)
 
 
-def _of_class(node: ast.ClassDef, source: Source) -> dict[str, object]:
+def _class_defaults(node: ast.ClassDef, source: Source) -> dict[str, object]:
     for inner in node.body:
         if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":
-            return dict(_of_function(inner))
+            return dict(_function_defaults(inner))
     defaults: dict[str, object] = {}
     for base in reversed(node.bases):
         if isinstance(base, ast.Name):
@@ -129,7 +129,7 @@ def _of_class(node: ast.ClassDef, source: Source) -> dict[str, object]:
     return defaults
 
 
-def _of_function(node: ast.FunctionDef) -> Iterator[tuple[str, object]]:
+def _function_defaults(node: ast.FunctionDef) -> Iterator[tuple[str, object]]:
     arguments = node.args
     with_default = [*arguments.posonlyargs, *arguments.args][::-1]
     for argument, value in zip(with_default, arguments.defaults[::-1], strict=False):

@@ -28,7 +28,7 @@ def typed(record: type[_Record], content: Mapping[str, Any]) -> _Record:
 
     Raises: ValueError naming a field that is missing or of another type.
     """
-    return cast(_Record, _of_type(content, record, ""))
+    return cast(_Record, _checked(content, record, ""))
 
 
 def typed_or_damaged(
@@ -47,7 +47,7 @@ def typed_or_damaged(
         raise UserError(f"{path} is damaged: {error}; {mend}") from None
 
 
-def _of_type(value: Any, kind: Any, where: str) -> Any:
+def _checked(value: Any, kind: Any, where: str) -> Any:
     if kind in (Any, object):
         return value
     if _is_record(kind):
@@ -62,19 +62,19 @@ def _of_type(value: Any, kind: Any, where: str) -> Any:
     if given is not expected:
         raise ValueError(f"{where or 'it'} must be {_CALLED[expected]}, but is {_shown(value)}")
     if outer is dict and inner:
-        return {key: _of_type(each, inner[1], f"{where}.{key}") for key, each in value.items()}
+        return {key: _checked(each, inner[1], f"{where}.{key}") for key, each in value.items()}
     if outer in (list, tuple) and inner:
-        return outer(_of_type(each, inner[0], f"{where}[{i}]") for i, each in enumerate(value))
+        return outer(_checked(each, inner[0], f"{where}[{i}]") for i, each in enumerate(value))
     return value
 
 
 def _record(value: Any, kind: Any, where: str) -> Any:
-    value = _of_type(value, dict, where)
+    value = _checked(value, dict, where)
     given = {}
     for name, field_kind in get_type_hints(kind).items():
         path = f"{where}.{name}" if where else name
         if name in value:
-            given[name] = _of_type(value[name], field_kind, path)
+            given[name] = _checked(value[name], field_kind, path)
         elif name not in _with_defaults(kind):
             raise ValueError(f"{path} is missing")
     return kind(**given)
@@ -83,7 +83,7 @@ def _record(value: Any, kind: Any, where: str) -> Any:
 def _one_of(value: Any, kinds: tuple[Any, ...], where: str) -> Any:
     for kind in kinds:
         try:
-            return _of_type(value, kind, where)
+            return _checked(value, kind, where)
         except ValueError as error:
             failure = error
     raise failure

@@ -221,9 +221,9 @@ def scores(model: Repeater, groups: dict[str, Tensor], seen_share: float) -> Row
             hidden = model.hidden(part)
             hits.append(model.head.log_probs(hidden).argmax(1) == part)
             losses.append(model.head.token_nll(hidden, part.unsqueeze(0)).flatten())
-        of_group = float(torch.cat(hits).double().mean())
-        right[f"accuracy_{name}"] = of_group
-        accuracy += share * of_group
+        accuracy_of_group = float(torch.cat(hits).double().mean())
+        right[f"accuracy_{name}"] = accuracy_of_group
+        accuracy += share * accuracy_of_group
         nll += share * float(torch.cat(losses).double().mean())
     return {"accuracy": accuracy, **right, "nll": nll}
 

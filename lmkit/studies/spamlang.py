@@ -252,8 +252,8 @@ def _fails(softmax: Sequence[Row]) -> Claim:
     large = [row for row in softmax if row["words"] > FAILS_ABOVE]
     parts = [
         f"V = {row['words']:,}, d = {row['dim']}: {row['accuracy']:.3f} "
-        f"({_of_group(row['accuracy_seen'])} of symbols drawn, "
-        f"{_of_group(row['accuracy_unseen'])} of others; {row['visits']:.2g} visits a symbol)"
+        f"({_accuracy_cell(row['accuracy_seen'])} of symbols drawn, "
+        f"{_accuracy_cell(row['accuracy_unseen'])} of others; {row['visits']:.2g} visits a symbol)"
         for row in large
     ]
     return Claim(
@@ -270,7 +270,7 @@ def _accuracies(rows: Sequence[Row]) -> str:
     return ", ".join(f"{row['accuracy']:.3f} at {row['words']:,}" for row in rows)
 
 
-def _of_group(accuracy: float | None) -> str:
+def _accuracy_cell(accuracy: float | None) -> str:
     return "none" if accuracy is None else f"{accuracy:.3f}"
 
 

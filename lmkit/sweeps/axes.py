@@ -111,7 +111,7 @@ def _as_choice(argument: str) -> str:
     return f"{option}=choice({value})"
 
 
-def of_runs(typed: Sequence[str]) -> list[str]:
+def run_overrides(typed: Sequence[str]) -> list[str]:
     """The overrides that are about the runs of a sweep, without those about the sweep itself.
 
     Raises: UserError for one about the sweep that has several values.

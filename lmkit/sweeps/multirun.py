@@ -158,7 +158,7 @@ def _checked(
         all_checked = check(configs, has_gpu)
     for i, checked in enumerate(all_checked):
         if checked.error is not None:
-            raise _of_point(i, labels[i], checked.error)
+            raise _point_error(i, labels[i], checked.error)
         config, line = configs[i], _with_bookkeeping(lines[i], configs[i], name, varied)
         ends = config["max_epochs"], config["patience"], config["keep"]
         points.append(Point(labels[i], line, checked.run, config["name"], *ends))
@@ -206,7 +206,7 @@ def _largest(alike: Sequence[Point]) -> Point:
 def _lines(request: Request) -> list[Line]:
     """The points' lines, after sampling."""
     settings = request.config.sweep
-    lines = axes.expand(request.params, request.parts, axes.of_runs(request.typed))
+    lines = axes.expand(request.params, request.parts, axes.run_overrides(request.typed))
     return [lines[i] for i in axes.sample(len(lines), settings.sample, settings.sample_seed)]
 
 
@@ -216,12 +216,12 @@ def _composed(
     try:
         return composer.compose(line)
     except UserError as error:
-        raise _of_point(index, label, str(error)) from None
+        raise _point_error(index, label, str(error)) from None
     except (HydraException, OmegaConfBaseException, ValueError, yaml.YAMLError) as error:
-        raise _of_point(index, label, reader.explain(error, line)) from None
+        raise _point_error(index, label, reader.explain(error, line)) from None
 
 
-def _of_point(index: int, label: str, message: str) -> UserError:
+def _point_error(index: int, label: str, message: str) -> UserError:
     return UserError(f"point {index + 1} ({label}): {message}")
 
 

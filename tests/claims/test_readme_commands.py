@@ -81,7 +81,7 @@ def compose_all(configs: Path, name: str, overrides: Sequence[str], is_multirun:
         assert of_sweep.sweep.dir  # what it interpolates is there
         sweeper = of_sweep.sweeper
         of_hydra = [each for each in overrides if each.startswith("hydra")]
-        of_runs = [each for each in axes.of_runs(typed) if each not in of_hydra]
+        of_runs = [each for each in axes.run_overrides(typed) if each not in of_hydra]
         for part in sweeper.get("parts") or [{}]:
             point, *_ = axes.expand(sweeper.get("params") or {}, [part], of_runs)
             entry.plain_config(hydra.compose(name, [*of_hydra, *point]))

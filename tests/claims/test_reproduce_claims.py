@@ -295,7 +295,7 @@ def test_a_file_is_read_as_hydra_composes_it():
     entry.set_up_hydra()
     folders = [entry.CONFIGS]
     with hydra.initialize_config_dir(str(entry.CONFIGS), version_base="1.3"):
-        chosen = listing.of_group("size", "toy", folders)
+        chosen = listing.group_content("size", "toy", folders)
         fast = Planner(entry.config_reader("train"), [], folders)
         slow = Planner(entry.config_reader("train"), [], [])
         for name in NAMES:

@@ -174,7 +174,7 @@ class Degenerate(Study):
         return {"jacobians": _jacobians(tables), "gates_trained": _tasks(tables["tasks"])}
 
 
-def _of(shares: Sequence[Row], layer: str, gates: str) -> list[Row]:
+def _matching(shares: Sequence[Row], layer: str, gates: str) -> list[Row]:
     return [s for s in shares if (s["layer"], s["gates"]) == (layer, gates)]
 
 
@@ -199,11 +199,14 @@ def _jacobians(tables: Tables) -> Figure:
         ("conv", "constant"): "convolutional, constant gates 1/K",
     }
     for axes, ((layer, gates), title) in zip(places, titles.items(), strict=True):
-        own = [_of(shares, layer, "none")[0], *_of(shares, layer, gates)]
+        own = [_matching(shares, layer, "none")[0], *_matching(shares, layer, gates)]
         labels = [layer.capitalize(), *(f"MoE, K = {s['experts']}" for s in own[1:])]
         _curves(axes, tables, own, labels)
         axes.set_title(title)
-    own = [_of(shares, "non-local", "none")[0], *(_of(shares, n, "softmax")[0] for n in NON_LOCAL)]
+    own = [
+        _matching(shares, "non-local", "none")[0],
+        *(_matching(shares, n, "softmax")[0] for n in NON_LOCAL),
+    ]
     positions = own[1]["experts"]
     labels = ["ReLU at each position", f"non-local, {positions} ReLU experts"]
     labels += [f"non-local, {positions} linear experts"]
@@ -226,13 +229,13 @@ def _curves(axes: Axes, tables: Tables, shares: Sequence[Row], labels: Sequence[
 
 def _near_zero(axes: Axes, shares: Sequence[Row]) -> None:
     for i, (layer, gates) in enumerate(itertools.product(("dense", "conv"), GATES)):
-        own = [_of(shares, layer, "none")[0], *_of(shares, layer, gates)]
+        own = [_matching(shares, layer, "none")[0], *_matching(shares, layer, gates)]
         counts = [s["experts"] for s in own]
         small = [100 * s["small"] for s in own]
         axes.plot(counts, small, label=f"{layer}, {gates} gates", **line_look(i))
     axes.plot(counts, [100 * 0.5**k for k in counts], color=GRAY, ls="--", label="$2^{-K}$")
     for i, layer in enumerate(NON_LOCAL, 4):
-        (own_one,) = _of(shares, layer, "softmax")
+        (own_one,) = _matching(shares, layer, "softmax")
         axes.plot(own_one["experts"], 100 * own_one["small"], ls="", label=layer, **line_look(i))
     log_x(axes, counts)
     axes.set(xlabel="experts K", ylabel="values below 1% of their RMS, %")
@@ -256,7 +259,7 @@ def _tasks(tasks: Sequence[Row]) -> Figure:
 
 
 def _halves(tables: Tables) -> Claim:
-    (dense,) = _of(tables["shares"], "dense", "none")
+    (dense,) = _matching(tables["shares"], "dense", "none")
     values = _values(tables, dense)
     half = len(values) // 2
     line = linregress(np.arange(half), values[:half])
@@ -274,7 +277,7 @@ def _halves(tables: Tables) -> Claim:
 
 
 def _broken(shares: Sequence[Row], gates: str) -> Claim:
-    dense, own = _of(shares, "dense", "none")[0], _of(shares, "dense", gates)
+    dense, own = _matching(shares, "dense", "none")[0], _matching(shares, "dense", gates)
     shown = ", ".join(f"{s['small']:.1%} with K = {s['experts']}" for s in own)
     halves = "; 2^-K of the units are off in all experts" if gates == "constant" else ""
     text = {
@@ -296,7 +299,7 @@ def _broken(shares: Sequence[Row], gates: str) -> Claim:
 def _better_with_more(shares: Sequence[Row]) -> Claim:
     parts, holds = [], True
     for gates in ("softmax", "constant"):
-        own = _of(shares, "dense", gates)
+        own = _matching(shares, "dense", gates)
         smallest = [s["smallest"] for s in own]
         rising = float(spearmanr([s["experts"] for s in own], smallest).statistic)
         holds &= rising >= MONOTONE
@@ -313,8 +316,8 @@ def _better_with_more(shares: Sequence[Row]) -> Claim:
 
 
 def _convolutional(shares: Sequence[Row]) -> Claim:
-    conv = _of(shares, "conv", "none")[0]
-    mixed = {gates: _of(shares, "conv", gates) for gates in ("softmax", "constant")}
+    conv = _matching(shares, "conv", "none")[0]
+    mixed = {gates: _matching(shares, "conv", gates) for gates in ("softmax", "constant")}
     parts = "; ".join(
         f"{gates} gates: " + ", ".join(f"{s['small']:.1%} with K = {s['experts']}" for s in own)
         for gates, own in mixed.items()
@@ -330,9 +333,9 @@ def _convolutional(shares: Sequence[Row]) -> Claim:
 
 
 def _non_local(shares: Sequence[Row]) -> Claim:
-    local = _of(shares, "non-local", "none")[0]
-    relu = _of(shares, "non-local", "softmax")[0]
-    linear = _of(shares, "non-local, linear", "softmax")[0]
+    local = _matching(shares, "non-local", "none")[0]
+    relu = _matching(shares, "non-local", "softmax")[0]
+    linear = _matching(shares, "non-local, linear", "softmax")[0]
     return Claim(
         "A non-local layer, seen as a mixture of experts, breaks degeneracy",
         f"{ORHAN}, last remark",

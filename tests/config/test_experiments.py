@@ -32,6 +32,7 @@ UNPUBLISHED = [
     "toy",
     "penn_small",
     "penn_study",
+    "penn_subwords",
     *OTHER_TRUNKS,
     *OTHER_VALUES,
     *OTHER_HEADS,

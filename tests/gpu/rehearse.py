@@ -87,6 +87,8 @@ def cases(args: argparse.Namespace) -> list[Case]:
             if args.heads and not any(head.startswith(name) for name in args.heads):
                 continue
             extra = ["trunk.embedding_noise=0.15", *layers, f"windows.batch_size={args.batch}"]
+            if head.startswith("spectrum_control") and trunk == "qrnn":  # which has no word map
+                extra.append("head.tie_weights=false")
             overrides = [*sizes, f"trunk={trunk}", *chosen, *extra]
             found += [Case(head, trunk, p, overrides) for p in args.precisions]
     return found

@@ -31,7 +31,7 @@ def overview(spectra: Sequence[LabelledSpectrum], title: str) -> Figure:
     """Values and their distribution beside each other; the rank is where they cross the line."""
     drawn = Figure(figsize=(11, 4.6), layout="constrained")
     values, shares = drawn.subplots(1, 2)
-    _draw_values(values, spectra)
+    draw_values(values, spectra)
     _draw_shares(shares, spectra)
     values.set_title("dotted: tolerance of Press's rank", fontsize="small")
     for axes in (values, shares):
@@ -48,7 +48,7 @@ def overview(spectra: Sequence[LabelledSpectrum], title: str) -> Figure:
 
 def log_figure(spectra: Sequence[LabelledSpectrum]) -> Figure:
     drawn, axes = figure()
-    _draw_values(axes, spectra)
+    draw_values(axes, spectra)
     axes.set_xscale("log")
     legend_below(axes)
     return drawn
@@ -75,8 +75,8 @@ def cumulative_figure(spectra: Sequence[LabelledSpectrum]) -> Figure:
     return drawn
 
 
-def _draw_values(axes: Axes, spectra: Sequence[LabelledSpectrum]) -> None:
-    """Without what drowns in rounding."""
+def draw_values(axes: Axes, spectra: Sequence[LabelledSpectrum]) -> None:
+    """Values over their index, with Press's tolerance; without what drowns in rounding."""
     for spectrum, look in zip(spectra, looks(), strict=False):
         resolution = spectrum.measures.get("resolution", 0.0)
         resolved = spectrum.relative_S[spectrum.relative_S >= max(resolution, 1e-300)]

@@ -17,6 +17,7 @@ from lmkit.presentation.style import house_style
 from lmkit.presentation.tables import counted
 from lmkit.report.answer import answer
 from lmkit.report.beside_published import published_hyperparameters, published_perplexities
+from lmkit.report.decoder_ranks import decoder_ranks
 from lmkit.report.mixture_figures import mixture_figures
 from lmkit.report.mixtures import mixtures
 from lmkit.report.page import Chapter, write_report
@@ -124,6 +125,7 @@ def _chapter(
         rank_gradient_perplexity(study),
         mixtures(study),
         mixture_figures(study),
+        *decoder_ranks(study, files),
         averaging(study),
         published_perplexities(study),
         published_hyperparameters(study),

@@ -47,7 +47,7 @@ NUM_RUNS = {
     "takase_results": 2,
     "own_study": 33,
     "trunks_and_words": 12,
-    "decoder_rank": 24,
+    "decoder_rank": 20,
     "heads_alone": 24,
 }
 SAME = {"own_study": 1}  # lines about a run that another line has

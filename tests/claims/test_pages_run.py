@@ -37,6 +37,8 @@ NOT_RUN = {
     "lmkit train multirun_sweeps=heads_alone ": "likewise",
     'eval "$(lmkit -sc ': "needs a shell: test_command_claims.py completes words",
     "lmkit runs 'runs state:unfinished'": "all here have finished: test_results.py has others",
+    "tensorboard ": "serves until it is stopped",
+    "mlflow ": "likewise",
     "srun ": "needs SLURM: tests/slurm runs it",
     "sbatch ": "needs SLURM: tests/slurm runs it",
     "lmkit train multirun_sweeps=gss_grid_penn hydra/launcher=slurm ": "needs SLURM, likewise",

@@ -78,17 +78,24 @@ def test_a_head_that_starts_as_the_models_own_has_its_perplexity(made, config_of
         assert mean_nll(model, windows) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    "head", [["head/transform=gss"], ["head=mixtape", "head.start=trunk", "windows=contexts"]]
-)
-def test_a_run_on_a_pretrained_trunk_is_as_any(config_of, head):
-    folder = run(config_of("gpt2", *head))
+HEADS = {
+    "gss": ["head/transform=gss"],
+    "plif": ["head/transform=plif", "head.transform.knots=50"],
+    "mos": ["head/mixture=softmaxes", "head.mixture.num_experts=3"],
+    "mixtape": ["head=mixtape", "windows=contexts"],
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize(("model", "num_rows"), [("gpt2", 2000), ("llama", 304)])
+def test_a_run_on_a_pretrained_trunk_is_as_any(config_of, model, num_rows, head):
+    folder = run(config_of(model, "head.start=trunk", *HEADS[head]))
     result = folder.read_result().metrics
     assert result["test_ppl"] > 1
     assert result["test_bits_per_byte"] > 0
-    assert folder.read_names().corpus == "the contexts of gpt2 on text"
+    assert folder.read_names().corpus == f"the contexts of {model} on text"
     loaded = load_run(folder.path, "best", None, 1)
-    assert len(loaded.data.corpus.vocabulary) == 2000  # with rows that stand for no token
+    assert len(loaded.data.corpus.vocabulary) == num_rows  # with rows that stand for no token
     nll = mean_nll(loaded.model, loaded.data.eval_batches("test"))
     assert nll == pytest.approx(result["test_nll"], rel=1e-6)
 

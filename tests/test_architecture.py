@@ -60,7 +60,7 @@ TORCH_FREE_MODULES = (
 )
 # programs of their own, and what an analysis draws, which is imported with it
 SLOW = ("lmkit.cli.check_points", "lmkit.cli.count_flops", "lmkit.cli.analysis")
-HEAVY = {"torch", "pytorch_lightning", "torchmetrics", "wandb", "matplotlib"}
+HEAVY = {"torch", "pytorch_lightning", "torchmetrics", "wandb", "matplotlib", "mlflow"}
 
 
 OF_ALL = "lmkit.modules_on_use"  # no room's

@@ -77,10 +77,10 @@ class Number(float):
 Rows = dict[str, dict[str, Number | str]]
 
 
-def copy_finished(source: Path, target: Path) -> int:
-    """Copies the finished runs that are not there yet. Returns: how many."""
+def copy_finished(source: Path, target: Path, names: str = "penn_study*") -> int:
+    """Copies the finished runs of such names that are not there yet. Returns: how many."""
     count = 0
-    for result in sorted(source.glob("penn_study*/result.json")):
+    for result in sorted(source.glob(f"{names}/result.json")):
         run, copy = result.parent, target / result.parent.name
         if copy.exists():
             continue
@@ -126,9 +126,13 @@ def compare(runs: Path) -> None:
 
 
 def config_of(run: Path) -> bytes:
-    """A run's config.yaml without the folder of its corpus, which is another on each machine."""
+    """A run's config.yaml without the folders of its corpus and runs, others on each machine."""
     config = RunFolder(run).read_config()
-    config["data"]["root"] = None
+    config["runs_dir"], data = "runs", config["data"]
+    if "text" in data:  # of a head alone: its trunk's run, and that one's corpus
+        data["folder"] = f"runs/{Path(data['folder']).name}"
+        data["text"]["root"] = None
+    data["root"] = None
     return checked(yaml.safe_dump(config, sort_keys=False).encode())
 
 

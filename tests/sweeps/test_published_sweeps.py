@@ -48,7 +48,7 @@ NUM_RUNS = {
     "own_study": 33,
     "trunks_and_words": 12,
     "decoder_rank": 20,
-    "heads_alone": 24,
+    "heads_alone": 16,
 }
 SAME = {"own_study": 1}  # lines about a run that another line has
 TEN_SEEDS = {6623, 8915, 4534, 4053, 568, 7266, 7763, 9410, 1045, 5127}

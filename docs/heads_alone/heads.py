@@ -1,0 +1,163 @@
+"""Keeps runs of heads on fixed trunks in the repository, and makes their tables and figures.
+
+    python docs/heads_alone/heads.py next RUNS    prints the commands that the rule asks for next,
+                                                  by what has finished in RUNS
+    python docs/heads_alone/heads.py keep RUNS    copies what has finished into runs/: heads, and
+                                                  trunks with their best.ckpt
+    python docs/heads_alone/heads.py write        writes the report's tables and figures
+
+The rule is in docs/fixed_trunk.md: `multirun_sweeps=heads_alone` trains each head at two learning
+rates, and `next` follows it from there. `write` takes each head's runs at the chosen rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lmkit.runs.folder import RunFolder
+from lmkit.sweeps.quoting import quoted
+
+FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER.parent / "study"))
+
+from study import copy_finished  # noqa: E402  (a script beside this one)
+
+KEPT = FOLDER / "runs"
+TRUNKS, HEADS = "penn_subwords*", "head_on_*"
+FIRST, MORE = 141, (142, 143)
+RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+TITLE = "Heads on fixed trunks"
+ABOUT = (
+    "Each head learns on the contexts of a finished run, which does not learn; at the rate that "
+    "is best on valid with the first seed."
+)
+
+
+class Alone(NamedTuple):
+    """A finished run of a head alone."""
+
+    path: Path
+    trunk: str  # name of the trunk's folder
+    head: tuple[str, str]  # its display name, and the options that decide it
+    rate: float
+    seed: int
+    valid_ppl: float
+    command: str  # that trained it
+
+
+@dataclass
+class Tried:
+    """A head on a trunk: what has been tried, and what the rule says of it."""
+
+    runs: list[Alone]
+
+    @property
+    def best(self) -> Alone:
+        """Of the first seed, the run with the lowest valid perplexity."""
+        firsts = (run for run in self.runs if run.seed == FIRST)
+        return min(firsts, key=lambda run: run.valid_ppl)
+
+    @property
+    def missing_rates(self) -> list[float]:
+        """The neighbours of the best rate that were not tried: none once it is no edge."""
+        tried = {run.rate for run in self.runs if run.seed == FIRST}
+        at = RATES.index(self.best.rate)
+        return [rate for rate in RATES[max(at - 1, 0) : at + 2] if rate not in tried]
+
+    @property
+    def counted(self) -> list[Alone]:
+        """The runs at the chosen rate; none while it is not known."""
+        if self.missing_rates:
+            return []
+        return [run for run in self.runs if run.rate == self.best.rate]
+
+    def commands(self) -> list[str]:
+        """What the rule asks for next."""
+        if self.missing_rates:
+            return [_with(self.best.command, "optimizer.lr", r) for r in self.missing_rates]
+        seeds = {run.seed for run in self.counted}
+        return [_with(self.best.command, "seed", seed) for seed in MORE if seed not in seeds]
+
+
+def keep(runs: Path) -> None:
+    count = copy_finished(runs, KEPT, TRUNKS) + copy_finished(runs, KEPT, HEADS)
+    for log in KEPT.glob("*/train.log"):  # without the folder that they were trained in
+        log.write_text(log.read_text("utf-8").replace(f"{runs.resolve()}/", "runs/"), "utf-8")
+    for trunk in KEPT.glob(TRUNKS):
+        best = runs / trunk.name / "checkpoints" / "best.ckpt"
+        if best.exists():
+            (trunk / "checkpoints").mkdir(exist_ok=True)
+            shutil.copy2(best, trunk / "checkpoints")
+    print(f"kept: {count} more runs")
+
+
+def tried_in(folder: Path) -> list[Tried]:
+    """Each head on each trunk that has a run with the first seed."""
+    found: dict[object, list[Alone]] = {}
+    for result in sorted(folder.glob(f"{HEADS}/result.json")):
+        run = _alone(result.parent)
+        found.setdefault((run.trunk, run.head), []).append(run)
+    return [Tried(runs) for runs in found.values() if any(run.seed == FIRST for run in runs)]
+
+
+def _alone(path: Path) -> Alone:
+    run = RunFolder(path)
+    config: dict[str, Any] = run.read_config()
+    return Alone(
+        path,
+        Path(config["data"]["folder"]).name,
+        (run.read_names().head, repr(config["head"])),
+        config["optimizer"]["lr"],
+        config["seed"],
+        run.read_result().metrics["valid_ppl"],
+        config["command"],
+    )
+
+
+def _with(command: str, option: str, value: float) -> str:
+    others = (f"{option}=", "sweep.")
+    words = [word for word in shlex.split(command) if not word.startswith(others)]
+    return shlex.join([*words, f"{option}={value:g}"])
+
+
+def write() -> None:
+    """The report over the runs at the chosen rates, and over the trunks."""
+    counted = [run.path for tried in tried_in(KEPT) for run in tried.counted]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "report"
+        paths = ",".join(quoted(str(path)) for path in (*counted, *KEPT.glob(TRUNKS)))
+        options = [f"runs=[{paths}]", f"out={out}", f"title={quoted(TITLE)}"]
+        command = [sys.executable, "-m", "lmkit", "report", *options, f"about={quoted(ABOUT)}"]
+        subprocess.run(command, check=True)
+        for kind, ending in (("tables", "csv"), ("figures", "svg")):
+            shutil.rmtree(FOLDER / kind, ignore_errors=True)
+            (FOLDER / kind).mkdir()
+            for file in (out / kind).glob(f"*.{ending}"):
+                shutil.copy2(file, FOLDER / kind)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Keeps heads on fixed trunks, and compares them.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("next", "keep"):
+        commands.add_parser(name).add_argument("runs", type=Path)
+    commands.add_parser("write")
+    args = parser.parse_args()
+    if args.command == "keep":
+        keep(args.runs)
+    elif args.command == "write":
+        write()
+    else:
+        print("\n".join(line for tried in tried_in(args.runs) for line in tried.commands()))
+
+
+if __name__ == "__main__":
+    main()

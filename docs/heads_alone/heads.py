@@ -18,7 +18,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,8 +52,7 @@ class Alone(NamedTuple):
     command: str  # that trained it
 
 
-@dataclass
-class Tried:
+class Tried(NamedTuple):
     """A head on a trunk: what has been tried, and what the rule says of it."""
 
     runs: list[Alone]

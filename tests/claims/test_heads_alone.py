@@ -1,0 +1,58 @@
+"""The rule by which heads on fixed trunks are compared, as docs/fixed_trunk.md states it."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "docs/heads_alone/heads.py"
+
+
+@pytest.fixture(scope="module")
+def heads() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("heads", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def tried(heads):
+    """A head's runs: rate, seed, valid perplexity of each."""
+
+    def make(*runs: tuple[float, int, float]):
+        command = "lmkit train optimizer.lr={} 'sweep.axes=[a,b]' runs_dir=runs"
+        alone = [
+            heads.Alone(Path(str(i)), "trunk", ("GSS", ""), rate, seed, ppl, command.format(rate))
+            for i, (rate, seed, ppl) in enumerate(runs)
+        ]
+        return heads.Tried(alone)
+
+    return make
+
+
+def test_rates_are_added_while_the_best_is_an_edge(tried):
+    assert tried((0.01, 141, 26.0), (0.03, 141, 25.0)).missing_rates == [0.1]
+    assert tried((0.01, 141, 25.0), (0.03, 141, 26.0)).missing_rates == [0.003]
+    inner = tried((0.01, 141, 26.0), (0.03, 141, 25.0), (0.1, 141, 25.5))
+    assert inner.missing_rates == []
+    assert tried((0.01, 141, 26.0), (0.03, 141, 25.0)).counted == []
+
+
+def test_the_runs_at_the_chosen_rate_count_whatever_their_seeds_give(tried):
+    runs = [(0.01, 141, 26.0), (0.03, 141, 25.0), (0.1, 141, 25.5)]
+    seeds = [(0.03, 142, 99.0), (0.1, 143, 1.0)]
+    counted = tried(*runs, *seeds).counted
+    assert [(run.rate, run.seed) for run in counted] == [(0.03, 141), (0.03, 142)]
+
+
+def test_the_next_commands_are_rates_then_seeds(tried):
+    runs = [(0.01, 141, 26.0), (0.03, 141, 25.0)]
+    assert tried(*runs).commands() == ["lmkit train runs_dir=runs optimizer.lr=0.1"]
+    runs += [(0.1, 141, 25.5), (0.03, 143, 25.1)]
+    assert tried(*runs).commands() == ["lmkit train optimizer.lr=0.03 runs_dir=runs seed=142"]

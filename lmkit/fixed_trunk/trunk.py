@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.errors.user_error import UserError, require_count, require_rate
+from lmkit.runs.names import FIXED_TRUNK
 from lmkit.trunk.dropout import locked_dropout
 from lmkit.trunk.trunk import LayerState, State, Trunk, TrunkOutput
 
@@ -28,7 +29,7 @@ class FixedTrunk(Trunk):
         output_dropout: locked dropout on the contexts; of single contexts, a mask for each.
     """
 
-    display_name, place = "fixed trunk", 9
+    display_name, place = FIXED_TRUNK, 9
 
     def __init__(
         self, num_words: int, *, emb_dim: int, out_dim: int, output_dropout: float = 0.0

@@ -30,6 +30,7 @@ from lmkit.presentation.style import (
 from lmkit.presentation.tables import counted, decimal, interval
 from lmkit.report.performance import from_baseline_in_more_than_the_head
 from lmkit.report.rank_figures import HeadOnTrunk, at_upper_edge_in_words, heads_on_trunks
+from lmkit.runs.names import FIXED_TRUNK
 
 _LEVEL = 0.05
 _MOST_VERDICTS = 12  # rows of the figure
@@ -51,6 +52,11 @@ def answer(study: Study) -> Answer:
     found = {each.name: each for each in correlations(study, study.contexts)}
     heads = found.get(BETWEEN_HEADS) or found.get(POOLED)
     headline, sentences = _in_words(heads, [*found.values()])
+    if all(group.names.trunk == FIXED_TRUNK for group in study.groups):
+        sentences.append(
+            "All heads learn on the same contexts, of a trunk that does not learn: no other "
+            "comparison is as free of what else a head changes."
+        )
     verdicts = _verdicts(study)
     drawings = [*_rank_figure(study), *_forest(study, verdicts)]
     notes = [

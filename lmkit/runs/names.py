@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from lmkit.errors.user_error import UserError
 
+FIXED_TRUNK = "fixed trunk"  # contexts that do not learn, the same for all heads
 FINETUNE = "_finetune"  # ends the name of the run that `lmkit finetune` makes of another
 UNPLACED = 1000  # behind all kinds that have a place
 

@@ -206,3 +206,14 @@ def test_between_heads_is_over_one_configuration_a_head_and_says_which(tmp_path,
     assert between.note.startswith("one configuration of each head: of those trained as")
     r = decimal(between.found.pearson, 2)
     assert f"r = {r}" in answer_of(tmp_path).sentences[0]
+
+
+def test_heads_on_one_fixed_trunk_are_said_to_be_so(tmp_path, make_run):
+    def told() -> bool:
+        return any("a trunk that does not learn" in each for each in answer_of(tmp_path).sentences)
+
+    make_run(tmp_path, 1, 60.0, trunk="fixed trunk")
+    make_run(tmp_path, 1, 58.0, 5000, "softmaxes", trunk="fixed trunk")
+    assert told()
+    make_run(tmp_path, 1, 59.0, 5000, transform="gss")
+    assert not told()

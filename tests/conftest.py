@@ -14,6 +14,7 @@ import yaml
 
 from lmkit.cli.entry import experiment_config
 from lmkit.comparison.published import published_section
+from lmkit.runs.atomic import replace_text
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import identity
 from lmkit.runs.names import UNPLACED, RunNames, family_of, head_name
@@ -101,11 +102,37 @@ def context_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+class EmptyFigures:
+    """What a run's conclusion uses of `lmkit.presentation.figures`, but for the drawing.
+
+    That takes half of a tiny run's time.
+    """
+
+    curves = spectrum = transform_curve = staticmethod(lambda *_: None)
+
+    @staticmethod
+    def save(_: None, path: Path, check_lock: Callable[[], None]) -> None:
+        replace_text(path, "", check_lock)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def empty_figures() -> Iterator[None]:
+    """Runs that tests train have empty figures, but for `toy_run`."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("lmkit.experiment.conclusion.figures", EmptyFigures)
+        yield
+
+
 @pytest.fixture(scope="session")
 def toy_run(tmp_path_factory: pytest.TempPathFactory):
-    """The folder of a finished run of four epochs on the toy language: MoS with trained slopes."""
+    """The folder of a finished run of four epochs on the toy language: MoS with trained slopes.
+
+    Its figures are drawn.
+    """
     from lmkit.cli.entry import compose, plain_config
+    from lmkit.experiment import conclusion
     from lmkit.experiment.run import run
+    from lmkit.presentation import figures
 
     overrides = [
         "threads=1",
@@ -129,7 +156,9 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory):
         "max_epochs=4",
         f"runs_dir={tmp_path_factory.mktemp('runs')}",
     ]
-    return run(plain_config(compose("train", overrides)))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(conclusion, "figures", figures)
+        return run(plain_config(compose("train", overrides)))
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,17 @@
-"""What the server of `tests.forked` does before it forks: imports, and a run of a second."""
+"""What the server of `tests.forked` does before it forks: imports, and a run of a second.
+
+Runs that it forks have empty figures, as those of `tests.conftest`.
+"""
 
 from __future__ import annotations
 
 import tempfile
 
+from lmkit.experiment import conclusion
+from tests.conftest import EmptyFigures
 from tests.faults.scenarios import PLAIN
 from tests.faults.warm import warm_up
 
+conclusion.figures = EmptyFigures
 with tempfile.TemporaryDirectory() as folder:
     warm_up([*PLAIN, f"runs_dir={folder}"])

@@ -59,14 +59,13 @@ def _main() -> None:
         if not os.environ.get("COMP_LINE"):  # -sc install=bash prints the shell's function
             return _run("train", arguments)
         return complete(_commands(), lambda name: _complete(name, arguments))
-    commands = _commands()
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(USAGE + _listed(commands))
+        print(USAGE + _listed(_commands()))
         return
     name = arguments[0]
-    if name not in commands:
+    if name not in _commands(name):
         sys.exit(
-            f"error: there is no command {name}{did_you_mean(name, list(commands))}; "
+            f"error: there is no command {name}{did_you_mean(name, list(_commands()))}; "
             f"lmkit --help lists them"
         )
     _run(name, arguments[1:])
@@ -91,15 +90,17 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         importlib.import_module("lmkit.cli.analysis").run_analysis(name)
 
 
-def _commands() -> dict[str, str]:
-    """What each subcommand does, by its name; none of them is imported."""
+def _commands(only: str | None = None) -> dict[str, str]:
+    """What each subcommand, or one of them, does, by its name; none of them is imported."""
     modules = {
         file.stem: ast.parse(file.read_bytes())
         for file in FOLDER.glob("*.py")
-        if file.stem not in NOT_COMMANDS
+        if file.stem not in NOT_COMMANDS and only in (None, file.stem)
     }
     commands = {name: _first_line(module) for name, module in modules.items() if _has_main(module)}
-    commands |= {file.stem: first_sentence(file) for file in _analyses()}
+    commands |= {
+        file.stem: first_sentence(file) for file in _analyses() if only in (None, file.stem)
+    }
     return dict(sorted(commands.items()))
 
 

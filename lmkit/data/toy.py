@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -160,11 +160,14 @@ class ToyLanguage(Corpus):
 
     @cached_property
     def _distribution(self) -> LogBilinear:
-        frequencies_V = zipfian_frequencies(
-            self.num_words, self.zipf_exponent, 1 / self.sentence_length
+        return _language(
+            self.num_words,
+            self.zipf_exponent,
+            self.sentence_length,
+            self.rank,
+            self.context_strength,
+            self.seed,
         )
-        random = _random(self.seed, 0)
-        return random_language(frequencies_V, self.rank, self.context_strength, random)
 
     @cached_property
     def _texts(self) -> dict[str, np.ndarray]:
@@ -187,6 +190,19 @@ class ToyLanguage(Corpus):
         size = max(1, CHUNK_ELEMENTS // self.num_words)
         for start in range(0, num_contexts, size):
             yield slice(start, start + size)
+
+
+@cache  # its biases take most of the time of a small corpus, and runs of a folder share them
+def _language(
+    num_words: int,
+    zipf_exponent: float,
+    sentence_length: float,
+    rank: int,
+    context_strength: float,
+    seed: int,
+) -> LogBilinear:
+    frequencies_V = zipfian_frequencies(num_words, zipf_exponent, 1 / sentence_length)
+    return random_language(frequencies_V, rank, context_strength, _random(seed, 0))
 
 
 def _random(seed: int, stream: int) -> np.random.RandomState:

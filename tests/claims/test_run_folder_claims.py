@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from xml.etree import ElementTree
 
 from lmkit.runs.folder import RunFolder
 from tests.claims.conftest import TINY
@@ -49,4 +50,9 @@ def test_a_run_that_went_on_and_was_measured_has_all_that_is_listed(lmkit, train
 
 
 def test_a_learned_transform_has_its_figure(toy_run):
-    assert matched(toy_run) >= {"transform.svg", "curves.svg", "spectrum.svg"}
+    figures = {"transform.svg", "curves.svg", "spectrum.svg"}
+    assert matched(toy_run) >= figures
+    for name in figures:
+        drawn = (toy_run.path / name).read_text("utf-8")
+        assert re.search(rf"<!-- .*{toy_run.path.name} -->", drawn), name
+        ElementTree.fromstring(drawn)

@@ -27,7 +27,7 @@ from lmkit.comparison.groups import (
     spread_of,
     without_diverged,
 )
-from lmkit.comparison.published import published_section
+from lmkit.comparison.published import published_families, published_section
 from lmkit.comparison.published_runs import (
     Departures,
     Experiments,
@@ -231,7 +231,8 @@ def studies(
         experiments: composes a published experiment; called here alone.
         files: reads what the runs hold.
 
-    Raises: UserError when no run has perplexities, or none has the baseline's head.
+    Raises: UserError when no run has perplexities, or the baseline is the head of no run here and
+        of none that was published.
     """
     compared, left_out = without_diverged(runs)
     if not compared:
@@ -258,11 +259,11 @@ def studies(
         facts = _with_baselines(facts, baseline)
         told = tuple(disagreements(corpus, same))
         of_corpora.append(Study(corpus, key, tuple(facts), baseline, prefix, told))
-    families = sorted({group.head.family for study in of_corpora for group in study.groups})
-    if baseline not in families:
+    families = {group.head.family for study in of_corpora for group in study.groups}
+    if baseline not in families | published_families():
         raise UserError(
-            f"baseline={baseline} is the head of no run{did_you_mean(baseline, families)}; "
-            f"there are {', '.join(families)}"
+            f"baseline={baseline} is the head of no run{did_you_mean(baseline, sorted(families))}; "
+            f"there are {', '.join(sorted(families))}"
         )
     return of_corpora, left_out
 

@@ -106,6 +106,11 @@ def published_run(experiment: str, num_words: int) -> PublishedRun | None:
     )
 
 
+def published_families() -> set[str]:
+    """The heads of published runs, as options name them: "softmax", "gss", "mos", ..."""
+    return {name.partition("_")[2] for name in _content()["runs"]}
+
+
 def published_tables(corpus: str) -> list[PublishedTable]:
     """The published tables of perplexities about a corpus: "penn" or "wt2"."""
     content = _content()

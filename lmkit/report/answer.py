@@ -61,6 +61,7 @@ def answer(study: Study) -> Answer:
     drawings = [*_rank_figure(study), *_forest(study, verdicts)]
     notes = [
         *study.disagreements,
+        *_without_baseline(study),
         *_failures(study),
         *_against_the_baseline(study, verdicts),
         *_best_at_the_end(study),
@@ -165,6 +166,20 @@ def _against_the_baseline(study: Study, verdicts: Sequence[_Verdict]) -> list[st
             f"{line}."
             for line in from_baseline_in_more_than_the_head([each.group for each in verdicts])
         ),
+    ]
+
+
+def _without_baseline(study: Study) -> list[str]:
+    """What cannot be compared where no run that succeeded has the baseline's head."""
+    if study.baselines:
+        return []
+    families = dict.fromkeys(g.head.family for g in study.groups if not g.has_failed)
+    failed = any(group.head.family == study.baseline_family for group in study.failed)
+    which = "whose training succeeded" if failed else "here"
+    return [
+        f"No run {which} has the baseline's head, {study.baseline_family}, so that no difference "
+        f"from it, test against it or cost beside its is told; baseline= takes "
+        f"{', '.join(families)}."
     ]
 
 

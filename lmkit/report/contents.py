@@ -71,8 +71,8 @@ def make_report(
         title: its heading.
         about: what it begins with.
 
-    Raises: UserError when no run, model or study counts, no run has the baseline's head, or `out`
-        cannot be written.
+    Raises: UserError when no run, model or study counts, the baseline is no head, or `out` cannot
+        be written.
     """
     sections, unread = synthetic_studies(studies_in)
     if not (runs or models or sections):

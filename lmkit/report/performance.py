@@ -42,7 +42,7 @@ from lmkit.report.tokenizers import tokens_a_word
 
 _MOST_GROUPS = 10  # compared each with each
 _RESULTS = "ganea_results"
-Columns = Mapping[Heading, Callable[[Facts], Entry]]
+Columns = dict[Heading, Callable[[Facts], Entry]]
 _WithBaseline = tuple[Facts, Facts]
 
 
@@ -105,13 +105,17 @@ def _performance_table(study: Study) -> Table:
             "test_bits_per_byte", 4
         ),
         **press_rank(study.contexts),
-        "p, Student": lambda f: p_value(f.against and f.against.unpaired.p_student),
     }
+    of_p = ""
+    if study.baselines:
+        columns["p, Student"] = lambda f: p_value(f.against and f.against.unpaired.p_student)
+        of_p = (
+            f"p: unpaired t-test of test perplexities against {study.baseline_family}, over all "
+            "seeds, not corrected for the number of heads; the next table has corrected ones. "
+        )
     caption = (
         f"Perplexity, Press rank and cost on {study.short}: mean ± one standard deviation over "
-        f"seeds. p: unpaired t-test of test perplexities against {study.baseline_family}, over all "
-        "seeds, not corrected for the number of heads; the next table has corrected ones. "
-        "Seconds are those of the hardware named under Runs."
+        f"seeds. {of_p}Seconds are those of the hardware named under Runs."
     )
     title = "Perplexity, rank and cost"
     rest = study.rest_from(study.groups)

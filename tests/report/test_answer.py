@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from markupsafe import escape
 from scipy import stats
 
 from lmkit.cli.entry import experiment_config
 from lmkit.comparison.facts import Study, studies
 from lmkit.comparison.points import correlations
 from lmkit.comparison.run_files import Files
+from lmkit.errors.user_error import UserError
 from lmkit.presentation.tables import decimal
 from lmkit.report.answer import Answer, answer
+from lmkit.report.contents import make_report
 from lmkit.runs.checksums import checked_json, parse_json
 from lmkit.runs.selection import select_runs
 
@@ -217,3 +220,33 @@ def test_heads_on_one_fixed_trunk_are_said_to_be_so(tmp_path, make_run):
     assert told()
     make_run(tmp_path, 1, 59.0, 5000, transform="gss")
     assert not told()
+
+
+def test_runs_without_the_baselines_head_are_shown_and_one_sentence_says_what_is_not(
+    tmp_path, make_run, analyses
+):
+    for seed in (1, 2):
+        make_run(tmp_path / "runs", seed, 57.0 + 0.1 * seed, 8000, transform="gss")
+        make_run(tmp_path / "runs", seed, 55.0 + 0.1 * seed, 9000, mixture="softmaxes")
+    runs = select_runs("runs", str(tmp_path / "runs")).runs
+    how = {"analyses": analyses, "experiments": experiment_config, "window": None}
+    make_report(runs, baseline="softmax", out=tmp_path / "report", **how)
+    said = [note for note in answer_of(tmp_path / "runs").notes if "baseline" in note]
+    assert said == [
+        "No run here has the baseline's head, softmax, so that no difference from it, test against "
+        "it or cost beside its is told; baseline= takes gss, mos."
+    ]
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert escape(said[0]) in page
+    rows = (tmp_path / "report" / "tables" / "penn_performance.csv").read_text().splitlines()
+    assert [row.split(",")[0] for row in rows] == ["head", "GSS", "MoS"]
+    assert "p, Student" not in rows[0]
+    make_run(tmp_path / "runs", 1)  # with it, nothing is missing
+    assert not any("No run here" in note for note in answer_of(tmp_path / "runs").notes)
+
+
+def test_a_baseline_that_is_no_head_is_an_error_that_names_those_there(tmp_path, make_run):
+    make_run(tmp_path, 1, transform="gss")
+    runs = select_runs("runs", str(tmp_path)).runs
+    with pytest.raises(UserError, match=r"baseline=gsss is the head of no run.*gss"):
+        studies(runs, "gsss", experiment_config, Files())

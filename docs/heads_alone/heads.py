@@ -4,6 +4,8 @@
                                                   by what has finished in RUNS
     python docs/heads_alone/heads.py keep RUNS    copies what has finished into runs/: heads, and
                                                   trunks with their best.ckpt
+    python docs/heads_alone/heads.py restore RUNS copies all of it back, so that only the rest is
+                                                  trained, with runs_dir=runs
     python docs/heads_alone/heads.py write        writes the report's tables and figures
 
 The rule is in docs/fixed_trunk.md: `multirun_sweeps=heads_alone` trains each head at two learning
@@ -23,11 +25,12 @@ from typing import Any, NamedTuple
 
 from lmkit.runs.folder import RunFolder
 from lmkit.sweeps.quoting import quoted
+from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent / "study"))
 
-from study import copy_finished  # noqa: E402  (a script beside this one)
+from study import copy_finished, without_folders  # noqa: E402  (docs/study/study.py)
 
 KEPT = FOLDER / "runs"
 TRUNKS, HEADS = "penn_subwords*", "head_on_*"
@@ -90,10 +93,12 @@ def keep(runs: Path) -> None:
     for log in KEPT.glob("*/train.log"):  # without the folder that they were trained in
         log.write_text(log.read_text("utf-8").replace(f"{runs.resolve()}/", "runs/"), "utf-8")
     for trunk in KEPT.glob(TRUNKS):
-        best = runs / trunk.name / "checkpoints" / "best.ckpt"
-        if best.exists():
-            (trunk / "checkpoints").mkdir(exist_ok=True)
-            shutil.copy2(best, trunk / "checkpoints")
+        best, copy = RunFolder(runs / trunk.name).best, RunFolder(trunk).best
+        if best.exists() and not copy.exists():
+            content = load_checkpoint(best)
+            content["lmkit"]["config"] = without_folders(content["lmkit"]["config"])
+            copy.parent.mkdir()
+            write_tensors(copy, content)
     print(f"kept: {count} more runs")
 
 
@@ -145,12 +150,14 @@ def write() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Keeps heads on fixed trunks, and compares them.")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("next", "keep"):
+    for name in ("next", "keep", "restore"):
         commands.add_parser(name).add_argument("runs", type=Path)
     commands.add_parser("write")
     args = parser.parse_args()
     if args.command == "keep":
         keep(args.runs)
+    elif args.command == "restore":
+        shutil.copytree(KEPT, args.runs, dirs_exist_ok=True)
     elif args.command == "write":
         write()
     else:

@@ -24,12 +24,14 @@ from __future__ import annotations
 
 import argparse
 import csv
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
@@ -126,14 +128,22 @@ def compare(runs: Path) -> None:
 
 
 def config_of(run: Path) -> bytes:
-    """A run's config.yaml without the folders of its corpus and runs, others on each machine."""
-    config = RunFolder(run).read_config()
-    config["runs_dir"], data = "runs", config["data"]
-    if "text" in data:  # of a head alone: its trunk's run, and that one's corpus
-        data["folder"] = f"runs/{Path(data['folder']).name}"
-        data["text"]["root"] = None
-    data["root"] = None
+    """A run's config.yaml without the folders of this machine."""
+    config = without_folders(RunFolder(run).read_config())
     return checked(yaml.safe_dump(config, sort_keys=False).encode())
+
+
+def without_folders(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration as where the corpus has no folder and runs lie in `runs`."""
+    kept = config | {"runs_dir": "runs", "data": config["data"] | {"root": None}}
+    data = kept["data"]
+    if "text" in data:  # of a head alone: its trunk's run, and the corpus of that
+        data |= {"folder": f"runs/{Path(data['folder']).name}"}
+        data |= {"text": data["text"] | {"root": None}}
+    if "command" in config:
+        words = re.sub(r"runs_dir=\S+", "runs_dir=runs", config["command"])
+        kept["command"] = re.sub(r"trunk\.of=\S*/", "trunk.of=runs/", words)
+    return kept
 
 
 def write() -> None:

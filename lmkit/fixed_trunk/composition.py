@@ -6,6 +6,7 @@ finds it. So a run's configuration says all that training and evaluation need.
 
 from __future__ import annotations
 
+import os
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -119,7 +120,7 @@ def _run_source(config: DictConfig) -> _Source:
         "text": text,
     }
     if "root" in text:
-        section["root"] = data.root or text["root"]
+        section["root"] = data.root or text["root"] or os.environ.get("LMKIT_DATA")
     return _Source(section, trained["trunk"]["emb_dim"], trained["trunk"]["out_dim"])
 
 

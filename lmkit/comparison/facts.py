@@ -202,9 +202,10 @@ class Study:
         says more.
 
         Args:
-            among: the groups that can be shown; None: all.
+            among: the groups that can be shown; None: all. Those whose training failed never are.
         """
         groups = self.groups if among is None else among
+        groups = [group for group in groups if not group.has_failed]
         by_merit = sorted(groups, key=lambda g: (-len(g.runs), min(g.values("valid_ppl"))))
         firsts = list({group.head: group for group in reversed(by_merit)}.values())
         firsts.sort(key=self.groups.index)

@@ -61,7 +61,9 @@ class _Line(NamedTuple):
 
     @property
     def ranked(self) -> list[_Point]:
-        return [point for point in self.points if point.rank_and_ppl is not None]
+        """Those with a rank, but no failed training."""
+        good = [p for p in self.points if not (p.group and p.group.has_failed)]
+        return [point for point in good if point.rank_and_ppl is not None]
 
     @property
     def pearson(self) -> float | None:

@@ -279,7 +279,7 @@ PAIR_COLUMNS: Mapping[Heading, Callable[[Pair], Entry]] = {
 def pairwise_tests(study: Study) -> Section:
     """The pairs that were published, then every two groups with at least two seeds each."""
     published, missing = _published_pairs(study)
-    several = [group for group in study.groups if len(group.runs) > 1]
+    several = [g for g in study.groups if len(g.runs) > 1 and not g.has_failed]
     chosen = sorted(several, key=lambda group: -len(group.runs))[:_MOST_GROUPS]
     chosen.sort(key=study.groups.index)
     if len(chosen) < 2:
@@ -299,7 +299,7 @@ def _published_pairs(study: Study) -> tuple[list[Table], list[str]]:
     wanted = published_section("pairs").get(study.prefix, []) if study.prefix else []
     named: dict[str, Facts] = {}
     for group in study.groups:
-        if group.published is not None:
+        if group.published is not None and not group.has_failed:
             named.setdefault(group.published.experiment, group)
     printed: dict[Pair, Mapping[str, Any]] = {}
     missing: list[str] = []

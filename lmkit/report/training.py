@@ -118,7 +118,7 @@ class Curve(NamedTuple):
 
 def curves(study: Study, files: Files) -> Section:
     """The run of median test perplexity of each head; rings mark averaging."""
-    groups, note = study.shown(_SHOWN, [group for group in study.groups if not group.has_failed])
+    groups, note = study.shown(_SHOWN)
     shown, without = [], []
     for group in groups:
         run = group.representative
@@ -220,11 +220,12 @@ def _mark_switch(axes: Axes, epoch: float, value: float, colour: str) -> None:
 
 
 def order_over_epochs(study: Study, files: Files) -> list[Table]:
-    """Valid perplexity and place of each group over the epochs; [] for fewer than two groups."""
+    """Valid perplexity and place of each group over the epochs; [] where fewer than two trained."""
     means = {
         group: values for group in study.groups if (values := _means_over_epochs(group, files))
     }
-    if len(means) < 2:
+    good = [values for group, values in means.items() if not group.has_failed]
+    if len(good) < 2:
         return []
     *by_share, raw = zip(*means.values(), strict=True)
     averages = raw != by_share[-1]
@@ -233,16 +234,16 @@ def order_over_epochs(study: Study, files: Files) -> list[Table]:
         [group.label, len(group.runs), *(_cell(values[i], values) for values in shown)]
         for i, group in enumerate(means)
     ]
-    pairs = list(combinations(range(len(means)), 2))
+    pairs = list(combinations(good, 2))
+    at_end = len(_PERCENT) - 1
     discordant = [  # pairs whose order is not that at the end
-        sum((each[i] < each[j]) != (by_share[-1][i] < by_share[-1][j]) for i, j in pairs)
-        for each in by_share
+        sum((a[i] < b[i]) != (a[at_end] < b[at_end]) for a, b in pairs) for i in range(at_end)
     ]
     caption = (
         f"Valid perplexity on {study.short} after shares of a run's epochs, rounded up, mean over "
         "seeds; in brackets the group's place. "
-        f"Of {counted(len(pairs), 'pair')} of groups, {discordant[-2]:,} had another order after "
-        f"{_PERCENT[-2]} % of the epochs than at the end, and {discordant[-3]:,} after "
+        f"Of {counted(len(pairs), 'pair')} of groups, {discordant[-1]:,} had another order after "
+        f"{_PERCENT[-2]} % of the epochs than at the end, and {discordant[-2]:,} after "
         f"{_PERCENT[-3]} %."
     )
     if averages:

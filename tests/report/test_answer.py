@@ -16,6 +16,8 @@ from lmkit.errors.user_error import UserError
 from lmkit.presentation.tables import decimal
 from lmkit.report.answer import Answer, answer
 from lmkit.report.contents import make_report
+from lmkit.report.performance import pairwise_tests
+from lmkit.report.training import order_over_epochs
 from lmkit.runs.checksums import checked_json, parse_json
 from lmkit.runs.selection import select_runs
 
@@ -155,6 +157,36 @@ def test_a_seed_that_failed_leaves_its_group_and_stands_in_a_row_of_its_own(tmp_
     assert study.groups[1].spread("test_ppl").mean == pytest.approx(56.1)
 
 
+def test_within_a_head_a_training_that_failed_does_not_count(tmp_path, make_run):
+    make_run(tmp_path, 1, 57.5)
+    for i, ppl in enumerate((57.0, 56.9, 56.7)):
+        make_run(tmp_path, 1, ppl, 5000 + i, transform="gss", changes={"transform.k": 2.0 + i})
+    without = correlated(tmp_path)
+    make_run(tmp_path, 1, 690.0, 9, transform="gss", changes={"transform.k": 9.0})
+    found = correlated(tmp_path)
+    assert found["within heads (1)"].within == without["within heads (1)"].within
+    assert found["within heads (1)"].within.n == 3
+
+
+def test_groups_that_failed_stand_in_no_figure_test_or_order(tmp_path, make_run):
+    for seed in (1, 2, 3):
+        make_run(tmp_path, seed, 57.0 + 0.1 * seed)
+        make_run(tmp_path, seed, 56.0 + 0.1 * seed, transform="gss")
+        if seed < 3:
+            make_run(tmp_path, seed, 690.0, mixture="softmaxes")
+    make_run(tmp_path, 1, 58.0, mixture="softmaxes", trigger="nt")
+    study = study_of(tmp_path)
+    assert [group.label for group in study.failed] == ["MoS (ET 200), failed"]
+    shown, note = study.shown(8)
+    assert [group.label for group in shown] == ["Softmax", "GSS", "MoS"]
+    assert note == " Shown: MoS (NT 5)."
+    (pairs,) = pairwise_tests(study).blocks
+    assert [[cell.text for cell in row[:2]] for row in pairs.rows] == [["Softmax", "GSS"]]
+    (order,) = order_over_epochs(study, Files())
+    assert "Of 3 pairs of groups" in order.caption
+    assert order.rows[-1][0].text == "MoS (ET 200), failed"
+
+
 def test_within_a_head_points_differ_in_the_head_alone(tmp_path, make_run):
     """Another learning rate moves perplexity and rank; c does neither."""
     for lr, ppl, rank in ((20, 57.0, 9000), (5, 80.0, 400)):
@@ -169,18 +201,34 @@ def test_within_a_head_points_differ_in_the_head_alone(tmp_path, make_run):
     assert within.within.pearson == pytest.approx(0, abs=1e-9)
 
 
+def say_finetuned(run: Path, trained: Path) -> None:
+    """Makes a run one that goes on from another."""
+    identity = parse_json((trained / "result.json").read_bytes())["identity"]
+    file = run / "identity.json"
+    content = parse_json(file.read_bytes())
+    content["settings"]["finetuned_from"] = {"identity": identity, "weights_sha256": "w"}
+    file.write_bytes(checked_json(content))
+
+
+def test_within_a_head_one_stage_of_training_counts(tmp_path, make_run):
+    make_run(tmp_path, 1, 57.5)
+    for i in range(3):
+        head = {"transform": "gss", "changes": {"transform.k": 2.0 + i}}
+        trained = make_run(tmp_path, 1, 57.0 - i, 5000 + i, **head)
+        say_finetuned(make_run(tmp_path, 1, 50.0 + i, 5000 + i, **head, name="tuned"), trained)
+    (within,) = [each for name, each in correlated(tmp_path).items() if "within" in name]
+    assert (within.within.n, within.within.sets) == (3, 1)
+    assert within.within.pearson == pytest.approx(-1)
+
+
 def test_of_trained_and_finetuned_runs_one_stage_counts(tmp_path, make_run):
     heads = ({}, {"transform": "gss"}, {"transform": "outside"}, {"mixture": "softmaxes"},
              {"mixture": "softmaxes", "transform": "gss"})  # fmt: skip
     for i, head in enumerate(heads):
         trained = make_run(tmp_path, 1, 60.0 - i, 1000 + 900 * i, **head)
-        identity = parse_json((trained / "result.json").read_bytes())["identity"]
-        tuned = make_run(tmp_path, 2, 58.0 - i, 1500 + 900 * i, **head, name="tuned")
-        file = tuned / "identity.json"
-        content = parse_json(file.read_bytes())
-        settings = content["settings"]
-        settings["finetuned_from"] = {"identity": identity, "weights_sha256": "w"}
-        file.write_bytes(checked_json(content))
+        say_finetuned(
+            make_run(tmp_path, 2, 58.0 - i, 1500 + 900 * i, **head, name="tuned"), trained
+        )
     found = correlated(tmp_path)
     assert found["all heads, pooled"].found.n == 5
     assert "5 groups finetuned left out" in found["all heads, pooled"].note

@@ -58,6 +58,15 @@ def test_r_is_over_configurations_and_says_how_many_points_and_runs(grow):
     assert float(published[4].replace("−", "-")) == pytest.approx(expected, abs=5e-4)
 
 
+def test_a_mixture_whose_training_failed_is_no_point_of_r(grow, make_run):
+    root = grow(82429)
+    make_run(root, 1, 690.0, 400, "softmaxes", trigger="nt", contexts=82429, name="penn_mos_nt",
+             changes={"mixture.num_experts": 15})  # fmt: skip
+    section = section_of(root)
+    table = next(block for block in section.blocks if block.key == "mixture_correlation")
+    assert [cell.text for cell in table.rows[0]][2:] == ["3", "6", "−1.000"]
+
+
 def labels_of(axes: Axes) -> list[str]:
     return axes.get_legend_handles_labels()[1]
 
@@ -146,7 +155,7 @@ def test_where_all_mixtures_failed_their_figure_has_only_an_edge(tmp_path, make_
     for count in (1, 2):
         make_run(tmp_path, 1, 700.0, 1, "softmaxes", changes={"mixture.num_experts": count})
     (drawing,) = section_of(tmp_path).blocks
-    _, perplexity, _, _ = drawing.figure.axes
+    _, perplexity, _ = drawing.figure.axes
     assert [text.get_text() for text in perplexity.texts] == ["700", "700"]
     assert not perplexity.containers
     assert perplexity.get_legend() is None

@@ -148,7 +148,9 @@ BOTH_SEARCHED = pytest.mark.parametrize(
 )
 
 
-@BOTH_SEARCHED
+NOT_UTF8 = (b"# caf\xe9", "my_conf/experiment/mine.yaml is not UTF-8 text: line 2 (0xe9); convert")
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -159,12 +161,17 @@ BOTH_SEARCHED = pytest.mark.parametrize(
         (b"trunk: big", "in experiment/mine: trunk: Cannot assign str to Dict[str, Any]"),
         (b"name: [a, b]", "in experiment/mine: name: Cannot convert 'ListConfig' to string"),
         (b"- a", "in experiment/mine: Cannot merge DictConfig with ListConfig"),
-        (b"# caf\xe9", "my_conf/experiment/mine.yaml is not UTF-8 text: line 2 (0xe9); convert"),
+        NOT_UTF8,
     ],
 )
-def test_a_mistake_in_an_own_file_is_explained_in_a_run_and_a_sweep(
-    refused, tmp_path, own, content, expected
-):
+def test_a_mistake_in_an_own_file_is_explained(refused, tmp_path, content, expected):
+    own_configs(tmp_path, experiment__mine=content)
+    assert expected in refused("train", "--config-dir", "my_conf", "experiment=mine")
+
+
+@BOTH_SEARCHED
+def test_so_it_is_wherever_the_file_lies_and_in_a_sweep(refused, tmp_path, own):
+    content, expected = NOT_UTF8  # of which Hydra does not name the file
     own_configs(tmp_path, experiment__mine=content)
     assert expected in refused("train", *own, "experiment=mine")
     in_sweep = refused("train", *own, "--multirun", "experiment=toy,mine", "dry_run=true")
@@ -348,6 +355,7 @@ DAMAGED = {
 }
 
 
+@pytest.mark.usefixtures("undrawn_reports")
 def test_damaged_files_are_named_by_the_report_and_end_a_strict_one(lmkit, refused, copied, capsys):
     run = min(copied.glob("toy_gss-*"))
     for file, content in DAMAGED.items():
@@ -360,6 +368,7 @@ def test_damaged_files_are_named_by_the_report_and_end_a_strict_one(lmkit, refus
         assert f"left out: {run.name}/{file}: " in printed
 
 
+@pytest.mark.usefixtures("undrawn_reports")
 def test_the_metrics_of_finished_runs_that_are_cut_at_a_row_are_named_and_restored(
     lmkit, refused, copied, capsys
 ):
@@ -392,6 +401,7 @@ def test_a_run_is_told_by_its_own_folder_from_within(lmkit, copied, monkeypatch,
     assert run.name in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("undrawn_reports")
 def test_a_strict_report_of_whole_runs_succeeds(lmkit: Lmkit, copied, tmp_path):
     lmkit("report", "runs=runs", "strict=true")
     assert (tmp_path / "report" / "index.html").exists()

@@ -26,7 +26,7 @@ from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.callbacks.spectrum import SpectrumCallback
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.head_module import HeadModule
-from tests.claims.conftest import TINY, Lmkit
+from tests.claims.conftest import TINY, Lmkit, typed_in
 from tests.integration.test_resume import assert_same_run
 
 AT_STEP = """
@@ -93,12 +93,13 @@ MEASURED = ("train", *(each for each in TINY if each != "callbacks.spectrum=null
 MEASURED += ("callbacks.spectrum.contexts=40",)
 
 
-@pytest.fixture
-def undisturbed(lmkit, tmp_path, capsys) -> RunFolder:
-    """The run of MEASURED, in a folder beside the runs'."""
-    lmkit(*MEASURED, "runs_dir=undisturbed")
-    capsys.readouterr()
-    (config,) = tmp_path.glob("undisturbed/*/config.yaml")
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """The run of MEASURED."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        typed_in(folder, monkeypatch)(*MEASURED)
+    (config,) = folder.glob("runs/*/config.yaml")
     return RunFolder(config.parent)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import mean
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -85,7 +85,10 @@ def test_the_kept_runs_are_whole_and_of_the_named_commit(study):
     assert f"git worktree add ../own-study {commit[:7]}\n" in study.TEMPLATE.read_text("utf-8")
 
 
-def test_its_tables_are_those_of_the_kept_runs(study, tmp_path):
+@pytest.mark.usefixtures("undrawn_reports")
+def test_its_tables_are_those_of_the_kept_runs(study, lmkit, monkeypatch, tmp_path):
+    run = SimpleNamespace(run=lambda words, check: lmkit(*words[3:]))  # after python -m lmkit
+    monkeypatch.setattr(study, "subprocess", run)
     study.make_report(tmp_path / "all")
     study.make_report(tmp_path / "heads", study.SIX_HEADS)
     (tmp_path / "heads/tables").rename(tmp_path / "all/tables/heads")

@@ -10,6 +10,8 @@ import pytest
 
 from lmkit.runs.checksums import checked_json
 
+pytestmark = pytest.mark.usefixtures("undrawn_reports")
+
 STUDY = {
     "experiment": "rank_bounds",
     "config": {"seed": 3, "options": {"tied": True, "switches": [True, 0]}},

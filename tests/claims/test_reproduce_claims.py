@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import hydra
@@ -414,6 +415,7 @@ def planned() -> Callable[[str, str], list[PlannedSweep]]:
     entry.set_up_hydra()
     with hydra.initialize_config_dir(str(entry.CONFIGS), version_base="1.3"):
         planner = Planner(entry.config_reader("train"), [], [entry.CONFIGS])
+    composed = cache(lambda name, *overrides: hydra.compose(name, list(overrides)))
 
     def plan(name: str, size: str) -> list[PlannedSweep]:
         GlobalHydra.instance().clear()
@@ -424,14 +426,13 @@ def planned() -> Callable[[str, str], list[PlannedSweep]]:
                 return []
             steps = wanted.at_its_size()
             for step in steps.finetunings:
-                hydra.compose("finetune", ["run=none", *step.options])
+                composed("finetune", "run=none", *step.options)
             for step in steps.measures:
                 of_size = wanted.size.measures.get(step.command, [])
-                overrides = ["run=none", *step.options, *of_size]
-                hydra.compose(f"analyses/{step.command}", overrides)
+                composed(f"analyses/{step.command}", "run=none", *step.options, *of_size)
             for step in steps.studies:
-                hydra.compose(f"studies/{step.study}", step.options)
-            hydra.compose("report", ["runs=none", *wanted.report])
+                composed(f"studies/{step.study}", *step.options)
+            composed("report", "runs=none", *wanted.report)
             return [planner.plan(step, wanted) for step in steps.sweeps]
 
     return plan

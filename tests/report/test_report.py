@@ -12,9 +12,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
+import hydra
 import pytest
+from hydra.core.hydra_config import HydraConfig
 
-from lmkit.cli.entry import experiment_config
+from lmkit.analyses import finding
+from lmkit.cli.entry import CONFIGS, experiment_config
 from lmkit.report.contents import make_report
 from lmkit.runs.checksums import KEY, checked_json
 from lmkit.runs.finished import LeftOut
@@ -348,3 +351,32 @@ def test_an_analysis_of_ones_own_has_its_section_and_a_broken_one_a_line(
     assert text.count("Of Penn Treebank.") == 1
     places = [text.index(f"{title}</h3>") for title in ("Performance", "Mine alone", "Runs")]
     assert places == sorted(places)
+
+
+def test_what_an_analysis_file_says_of_its_class_is_what_hydra_composes(tmp_path, monkeypatch):
+    group = tmp_path / "configs" / "analyses"
+    group.mkdir(parents=True)
+    files = {
+        "plain": "_target_: a.Plain\n",
+        "first": "defaults: [_self_, plain]\n_target_: a.First\n",
+        "last": "defaults: [plain, _self_]\n_target_: a.Last\n",
+        "taken": "defaults: [plain, _self_]\n",
+        "found": "name: Found\n_target_: a.${name}\n",
+        "rank": "_target_: a.Second\n",  # ours has that name
+    }
+    for name, content in files.items():
+        (group / f"{name}.yaml").write_text(f"# @package _global_\n{content}")
+    own = [f"hydra.searchpath=[file://{tmp_path}/configs]"]
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        running = hydra.compose("report", ["runs=none", *own], return_hydra_config=True)
+        HydraConfig.instance().set_config(running)
+        told = {name: finding._own_target(name) for name in finding.analysis_names()}
+        composed = {
+            name: hydra.compose(overrides=[f"+analyses@_global_={name}", *own])["_target_"]
+            for name in told
+        }
+    assert {name for name in files if told[name] is None} == {"first", "taken", "found", "rank"}
+    assert {name: target for name, target in told.items() if target is not None}.items() <= (
+        composed.items()
+    )

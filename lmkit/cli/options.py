@@ -42,6 +42,7 @@ class TrainOptions:
     runs_dir: str = MISSING
     seed: int = MISSING
     threads: int = MISSING
+    compile: bool = MISSING
     switch_epoch: int = MISSING
     max_epochs: Optional[int] = MISSING  # noqa: UP045
     patience: Optional[int] = MISSING  # noqa: UP045

@@ -103,6 +103,8 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> I
     sources = {target: source_sha256(target) for target in sorted(targets)}
     if any(sources.values()):
         settings["sources"] = {target: sha for target, sha in sources.items() if sha is not None}
+    if config.get("compile"):  # new since version 0.1; off is in no identity
+        settings["compile"] = True
     if "finetuned_from" in config:
         settings["finetuned_from"] = {key: config["finetuned_from"][key] for key in _START}
     return Identity(settings, _digest(without_defaults(settings)))

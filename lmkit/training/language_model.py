@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lmkit.data.datamodule import WindowsDataModule
 from lmkit.data.windows import Window
 from lmkit.heads.predictor import HeadInput
-from lmkit.training.head_module import HeadModule
+from lmkit.training.compiled import Encode, compiled
+from lmkit.training.head_module import HeadModule, data_of
 from lmkit.training.recorded_step import Step
 from lmkit.trunk.trunk import LayerState, State, Trunk, TrunkOutput
 
@@ -28,6 +30,22 @@ class LanguageModel(HeadModule):
     trunk: Trunk
     hidden: list[LayerState] | None = None  # after the last window trained on
     replayed_step: Step | None = None  # stands in for `step` where it is recorded
+    compiles = False  # whether training steps encode by `torch.compile`
+    compiled_encode: Encode | None = None
+
+    def on_fit_start(self) -> None:
+        """Compiles before the clocks of steps and epochs run."""
+        data = data_of(self.trainer)
+        if not self.compiles or not isinstance(data, WindowsDataModule):
+            return
+        tokens_TB = torch.zeros(data.bptt, data.batch_size, dtype=torch.long, device=self.device)
+        state = [x for layer in self.trunk.initial_state(data.batch_size) for x in layer]
+        parameters = [p for p in self.trunk.parameters() if p.requires_grad]
+        with self.trainer.precision_plugin.forward_context():
+            self.compiled_encode = compiled(self.train().encode, tokens_TB, state, parameters)
+
+    def on_fit_end(self) -> None:
+        self.compiled_encode = None
 
     def training_step(self, window: Window, batch_idx: int) -> Tensor:
         if window.index == 0:
@@ -46,13 +64,18 @@ class LanguageModel(HeadModule):
         The layers' states come and go one tensor after the other. Returns the loss, which alone has
         a gradient, the mean nll, the head's input (T, B, D), then the states.
         """
-        output = self.trunk(inputs_TB, list(zip(state[::2], state[1::2], strict=True)))
-        hidden_TBD = self.head_input(output)
+        encode = self.compiled_encode or self.encode
+        hidden_TBD, dropped_TBD, raw_TBD, *carried = encode(inputs_TB, *state)
         nll = self.head.nll(hidden_TBD, targets_TB)
-        loss = self.objective(nll, output.dropped_TBD, output.raw_TBD)
+        loss = self.objective(nll, dropped_TBD, raw_TBD)
         loss = loss + self.head.penalty(hidden_TBD)
-        carried = [x.detach() for layer in output.state for x in layer]
         return loss, nll.detach(), hidden_TBD.detach(), *carried
+
+    def encode(self, inputs_TB: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        """What a step needs of the trunk: the head's input, its last outputs, then the states."""
+        output = self.trunk(inputs_TB, list(zip(state[::2], state[1::2], strict=True)))
+        carried = [x.detach() for layer in output.state for x in layer]
+        return self.head_input(output), output.dropped_TBD, output.raw_TBD, *carried
 
     def read(self, window: Window, state: State | None) -> HeadInput:
         state = state or self.trunk.initial_state(window.inputs_TB.shape[1])

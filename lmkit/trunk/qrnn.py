@@ -80,6 +80,7 @@ class AWDQRNN(RecurrentTrunk):
     """
 
     display_name, place = "AWD-QRNN", 1
+    compiles = True
 
     def make_layer(self, index: int, in_dim: int, out_dim: int) -> QRNNLayer:
         return QRNNLayer(in_dim, out_dim, 1 if index else 2, self.weight_dropout)

@@ -157,6 +157,7 @@ class Transformer(LayeredTrunk):
     """On attention's weights; single ones, not locked."""
 
     display_name, place = "Transformer", 3
+    compiles = True
 
     def __post_init__(self) -> None:
         require_count("trunk.num_heads", self.num_heads)

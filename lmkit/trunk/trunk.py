@@ -41,13 +41,16 @@ class WordLookup(Protocol):
 class Trunk(nn.Module, ABC):
     """A trunk with one embedding for all words, drawn from U(-0.1, 0.1).
 
-    A subclass may say what it is called (`lmkit.runs.names.Named`).
+    A subclass may say what it is called (`lmkit.runs.names.Named`), and that it `compiles`: that
+    `torch.compile` takes it whole, and makes it faster (tests/benchmarks/RESULTS.md).
 
     Args:
         num_words: V.
         emb_dim: E.
         out_dim: D.
     """
+
+    compiles = False
 
     def __init__(self, num_words: int, emb_dim: int, out_dim: int) -> None:
         super().__init__()

@@ -29,6 +29,11 @@ for ignored, default in (
     if signal.getsignal(ignored) is signal.SIG_IGN:
         signal.signal(ignored, default)
 
+# libyaml takes a tenth of the time. Hydra's loader derives from this class; tests of mistakes in a
+# configuration read it as users do, by `PYTHONS_LOADER`.
+PYTHONS_LOADER = yaml.SafeLoader
+yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 # of each kind: its name, its place, its section
@@ -121,6 +126,15 @@ def empty_figures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr("lmkit.experiment.conclusion.figures", EmptyFigures)
         yield
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures that commands write are empty, for tests of what stands beside them."""
+    for module in ("presentation.figures", "report.page"):
+        monkeypatch.setattr(f"lmkit.{module}.to_svg", lambda *_: '<svg width="72pt"></svg>')
+        monkeypatch.setattr(f"lmkit.{module}.to_pdf", lambda _: b"")
+    monkeypatch.setattr("lmkit.report.page.lay_out", lambda _: None)
 
 
 @pytest.fixture(scope="session")

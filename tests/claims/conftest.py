@@ -16,7 +16,6 @@ from hydra.core.global_hydra import GlobalHydra
 
 from lmkit.cli import check_points
 from lmkit.cli.main import main
-from lmkit.report import page
 from lmkit.runs.folder import RunFolder
 from tests.forked import for_points
 
@@ -103,14 +102,6 @@ def refused(lmkit: Lmkit) -> Callable[..., str]:
         return message.removeprefix("error: ")
 
     return run
-
-
-@pytest.fixture
-def undrawn_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures of reports are empty, for tests of what stands beside them."""
-    monkeypatch.setattr(page, "lay_out", lambda _: None)
-    monkeypatch.setattr(page, "to_svg", lambda *_: '<svg width="72pt" height="72pt"></svg>')
-    monkeypatch.setattr(page, "to_pdf", lambda _: b"")
 
 
 @pytest.fixture

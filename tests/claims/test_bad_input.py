@@ -10,12 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lmkit.analyses.gradient_bottleneck import logged_epochs
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.load import load
 from lmkit.runs.folder import RunFolder
 from tests.claims.conftest import TINY, Lmkit
+from tests.conftest import PYTHONS_LOADER
 
 TEXT = "data=toy goes with windows=bptt module=language_model and a trunk such as trunk=awd_lstm"
 DIALOGUE = "goes with windows=dialogue module=dialogue trunk=seq2seq, as experiment=dialogue_soft"
@@ -151,6 +153,12 @@ BOTH_SEARCHED = pytest.mark.parametrize(
 NOT_UTF8 = (b"# caf\xe9", "my_conf/experiment/mine.yaml is not UTF-8 text: line 2 (0xe9); convert")
 
 
+@pytest.fixture
+def pythons_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml, "SafeLoader", PYTHONS_LOADER)
+
+
+@pytest.mark.usefixtures("pythons_loader")
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -355,7 +363,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.usefixtures("undrawn_reports")
+@pytest.mark.usefixtures("undrawn")
 def test_damaged_files_are_named_by_the_report_and_end_a_strict_one(lmkit, refused, copied, capsys):
     run = min(copied.glob("toy_gss-*"))
     for file, content in DAMAGED.items():
@@ -368,7 +376,7 @@ def test_damaged_files_are_named_by_the_report_and_end_a_strict_one(lmkit, refus
         assert f"left out: {run.name}/{file}: " in printed
 
 
-@pytest.mark.usefixtures("undrawn_reports")
+@pytest.mark.usefixtures("undrawn")
 def test_the_metrics_of_finished_runs_that_are_cut_at_a_row_are_named_and_restored(
     lmkit, refused, copied, capsys
 ):
@@ -401,7 +409,7 @@ def test_a_run_is_told_by_its_own_folder_from_within(lmkit, copied, monkeypatch,
     assert run.name in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("undrawn_reports")
+@pytest.mark.usefixtures("undrawn")
 def test_a_strict_report_of_whole_runs_succeeds(lmkit: Lmkit, copied, tmp_path):
     lmkit("report", "runs=runs", "strict=true")
     assert (tmp_path / "report" / "index.html").exists()

@@ -61,7 +61,7 @@ def test_which_runs_an_analysis_takes(measured, three, tmp_path):
         assert measured(said) == expected, said
 
 
-@pytest.mark.usefixtures("undrawn_reports")
+@pytest.mark.usefixtures("undrawn")
 def test_other_commands_take_runs_in_the_same_words(lmkit, refused, three, capsys, tmp_path):
     capsys.readouterr()
     lmkit("report", "runs=mine", "sections=[runs]", "out=of_sweep")
@@ -123,7 +123,7 @@ def test_finetuning_is_a_run_that_is_skipped_and_goes_on(lmkit, run, runs, capsy
     assert len(runs()) == 3
 
 
-@pytest.mark.usefixtures("undrawn_reports")
+@pytest.mark.usefixtures("undrawn")
 def test_finetuned_runs_of_several_seeds_are_one_row_of_the_report(lmkit, three):
     for softmax in three[:2]:
         lmkit("finetune", f"run={softmax.path}", *FINETUNE, "max_epochs=1")

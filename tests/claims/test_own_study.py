@@ -85,7 +85,7 @@ def test_the_kept_runs_are_whole_and_of_the_named_commit(study):
     assert f"git worktree add ../own-study {commit[:7]}\n" in study.TEMPLATE.read_text("utf-8")
 
 
-@pytest.mark.usefixtures("undrawn_reports")
+@pytest.mark.usefixtures("undrawn")
 def test_its_tables_are_those_of_the_kept_runs(study, lmkit, monkeypatch, tmp_path):
     run = SimpleNamespace(run=lambda words, check: lmkit(*words[3:]))  # after python -m lmkit
     monkeypatch.setattr(study, "subprocess", run)

@@ -10,7 +10,7 @@ import pytest
 
 from lmkit.runs.checksums import checked_json
 
-pytestmark = pytest.mark.usefixtures("undrawn_reports")
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 STUDY = {
     "experiment": "rank_bounds",

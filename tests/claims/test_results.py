@@ -84,7 +84,7 @@ def test_log_probs_do_not_see_what_follows(trained: Path):
         package.load("nowhere")
 
 
-@pytest.mark.usefixtures("undrawn_reports")
+@pytest.mark.usefixtures("undrawn")
 def test_results_are_one_row_a_run(trained: Path, lmkit, tmp_path, capsys, monkeypatch):
     rows = package.results(str(trained))
     assert sorted((row["head_name"], row["seed"]) for row in rows) == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -40,12 +41,19 @@ UNPUBLISHED = [
 PUBLISHED = [
     name for name in EXPERIMENTS if name not in UNPUBLISHED and not name.startswith("dialogue_")
 ]
-CHOICES = sorted(
-    str(path.relative_to(CONFIGS).with_suffix(""))
-    for path in CONFIGS.glob("*/**/*.yaml")
-    if path.parent.name
-    not in ("method", "analyses", "studies", "finetuning", "reproduce", "size")  # not of train
-)
+NOT_OF_TRAIN = ("method", "analyses", "studies", "finetuning", "reproduce", "size")
+GROUPS: dict[str, list[str]] = {}
+for path in sorted(CONFIGS.glob("*/**/*.yaml")):
+    if path.parent.name not in NOT_OF_TRAIN:
+        GROUPS.setdefault(str(path.parent.relative_to(CONFIGS)), []).append(path.stem)
+# whose files say what goes with them
+ALONE = ("experiment", "data", "multirun_sweeps", "hydra/sweeper", "hydra/launcher", "trunk")
+ALONE += ("module", "windows", "stopping")
+CHOICES = [f"{group}={name}" for group in ALONE for name in GROUPS[group]]
+# of the other groups, the first of each together, the second of each, and so on
+OTHERS = {group: names for group, names in GROUPS.items() if group not in ALONE}
+TOGETHER = zip_longest(*([f"{group}={name}" for name in OTHERS[group]] for group in OTHERS))
+CHOICES += [" ".join(filter(None, choices)) for choices in TOGETHER]
 PRIMARY = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))
     for pattern in ("*.yaml", "analyses/*.yaml", "studies/*.yaml", "reproduce/*.yaml")
@@ -84,13 +92,12 @@ def millions(model: LanguageModel) -> str:
     return f"{count // 10_000 / 100:.2f}"
 
 
-@pytest.mark.parametrize("choice", CHOICES)
-def test_every_choice_composes(choice):
-    group, _, name = choice.rpartition("/")
-    if name in NEEDS_TRUNK:
-        assert compose("train", [f"{group}={name}"])
+@pytest.mark.parametrize("choices", CHOICES)
+def test_every_choice_composes(choices):
+    if choices.partition("=")[2] in NEEDS_TRUNK:
+        assert compose("train", [choices])
     else:
-        composed(f"{group}={name}")
+        composed(*choices.split())
 
 
 @pytest.mark.parametrize("name", PRIMARY)

@@ -137,6 +137,7 @@ def options(made: Path, name: str, *more: str) -> list[str]:
     return [f"hf={made / name}", text, f"window={WINDOW}", f"stride={STRIDE}", *more]
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("name", "method", "logits"),
     [
@@ -174,6 +175,7 @@ def test_rank_is_that_of_the_models_own_log_softmax(name, method, logits, made, 
     assert found["bits_per_byte"] == pytest.approx(bits / num_bytes, rel=1e-5)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_all_contexts_count_all_bytes_and_the_weight_has_a_spectrum(made, here, lmkit):
     lmkit("rank", *options(made, "neox"))
     (file,) = (here / "pretrained/neox/analysis").iterdir()
@@ -192,6 +194,7 @@ def test_all_contexts_count_all_bytes_and_the_weight_has_a_spectrum(made, here, 
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_a_killed_process_left_goes(made, here, lmkit):
     folder = here / "pretrained/neox"
     left = [folder / "analysis/.rank.json.0.tmp", folder / "spectra/.decoder_weight.npz.0.tmp"]
@@ -398,6 +401,7 @@ def test_the_report_has_a_row_for_each_model_and_curves_over_training(measured, 
     assert all(name in curves for name in ("perplexity", "mean cosine", "share of the gradient"))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_refuses_what_an_earlier_reader_measured(measured, lmkit):
     file = measured / "neox/analysis/rank_text.txt_log_probs_60.json"
     content = parse_json(file.read_bytes())
@@ -407,6 +411,7 @@ def test_the_report_refuses_what_an_earlier_reader_measured(measured, lmkit):
     assert f"left out: neox/analysis/{file.name}: an earlier lmkit measured it" in shown
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_sets_runs_beside_models_that_read_their_test_text(
     measured, made, make_run, lmkit
 ):
@@ -447,6 +452,7 @@ def test_models_that_were_measured_are_no_runs(measured, lmkit):
     assert lmkit("report", "runs=pretrained/neox").startswith("1 pretrained model: ")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_one_checkpoint_that_cannot_be_read_leaves_the_others(made, here, lmkit):
     shutil.copytree(made / "gpt2", here / "mine/step1")
     shutil.copytree(made / "bert", here / "mine/step2")
@@ -553,6 +559,7 @@ def test_what_cannot_be_measured_is_refused_in_one_line(
     assert "\n" not in error
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("command", ["rank", "gradient_bottleneck"])
 def test_what_was_measured_of_another_text_is_not_overwritten(command, made, here, lmkit):
     lmkit(command, *options(made, "gpt2", "contexts=20"))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from lmkit.experiment.load import load_run
 from lmkit.runs.metrics import MetricsFile
-from tests.forked import typed
 
 TINY = (
     *("trunk.emb_dim=6", "trunk.out_dim=6", "trunk.hidden_dim=8", "trunk.num_layers=2"),
@@ -34,17 +33,25 @@ GRADIENTS = (
 WITHOUT_SHARE = ("mixtape", "multi_facet")  # no product of contexts with one decoder
 
 
-def lmkit(folder: Path, command: str, *options: str) -> str:
-    done = typed(folder, command, *options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def shown(lmkit, tmp_path, monkeypatch, capsys) -> Callable[..., str]:
+    """Types a line in an empty folder; returns what it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> str:
+        capsys.readouterr()
+        lmkit(*words)
+        return capsys.readouterr().out
+
+    return run
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("head", HEADS)
-def test_a_head_trains_and_is_described_and_measured(tmp_path, head):
+def test_a_head_trains_and_is_described_and_measured(tmp_path, shown, head):
     options = (*TINY, *HEADS[head])
-    assert "total" in lmkit(tmp_path, "describe", *options)
-    lmkit(tmp_path, "train", *options, *GRADIENTS, "callbacks.progress_bar=null")
+    assert "total" in shown("describe", *options)
+    shown("train", *options, *GRADIENTS, "callbacks.progress_bar=null")
     (result,) = (tmp_path / "runs").glob("*/result.json")
     metrics = json.loads(result.read_text())["metrics"]
     assert 1 < metrics["test_ppl"] < 45
@@ -57,12 +64,12 @@ def test_a_head_trains_and_is_described_and_measured(tmp_path, head):
     for row in epochs:
         assert 0 < row["gradient_bottleneck/valid_update_cosine"] < 1
         assert ("gradient_bottleneck/valid_share" in row) == (head not in WITHOUT_SHARE)
-    shown = lmkit(tmp_path, "rank", f"run={result.parent}", "contexts=200")
+    ranks = shown("rank", f"run={result.parent}", "contexts=200")
     (file,) = (result.parent / "analysis").glob("rank_*.json")
     weight = json.loads(file.read_text())["weight_spectrum"]
     if head in WITHOUT_SHARE:
         assert weight is None
-        assert re.search(r"weight: stable rank +│ +– ", shown)
+        assert re.search(r"weight: stable rank +│ +– ", ranks)
     else:
         assert weight["press_rank"] == 6  # of the words' vectors: none is 0
         assert (weight["num_contexts"], weight["num_columns"]) == (40, 6)
@@ -70,13 +77,13 @@ def test_a_head_trains_and_is_described_and_measured(tmp_path, head):
         control = load_run(result.parent, "best", None, 1).model.head
         vectors_VE = control.word_map(control.decoder_weight).detach()
         assert weight["sigma_1"] == pytest.approx(float(torch.linalg.norm(vectors_VE, 2)))
-    lmkit(tmp_path, "logits", f"run={result.parent}", "contexts=100")
+    shown("logits", f"run={result.parent}", "contexts=100")
 
 
-def test_the_command_measures_a_step_of_a_head_without_a_share(tmp_path):
-    lmkit(tmp_path, "train", *TINY, *HEADS["mixtape"], "callbacks.progress_bar=null")
-    shown = lmkit(tmp_path, "gradient_bottleneck", "run=runs", "contexts=60")
-    assert re.search(r"norm that is lost +│ +– ", shown)
+def test_the_command_measures_a_step_of_a_head_without_a_share(tmp_path, shown):
+    shown("train", *TINY, *HEADS["mixtape"], "callbacks.progress_bar=null")
+    table = shown("gradient_bottleneck", "run=runs", "contexts=60")
+    assert re.search(r"norm that is lost +│ +– ", table)
     (file,) = (tmp_path / "runs").glob("*/analysis/gradient_bottleneck.json")
     content = json.loads(file.read_text())
     assert (content["share"], content["decoder_rank"], content["update_bound"]) == (None,) * 3

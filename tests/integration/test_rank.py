@@ -56,6 +56,7 @@ def test_rank_of_all_runs_of_a_folder(tiny_runs, lmkit, capsys):
     assert together.startswith("<?xml")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_more_contexts_than_the_split_has_are_all_of_them(tiny_runs, lmkit, capsys):
     lmkit("rank", f"run={tiny_runs}", "contexts=10000")
     shown = capsys.readouterr().out
@@ -68,6 +69,7 @@ def test_more_contexts_than_the_split_has_are_all_of_them(tiny_runs, lmkit, caps
     assert (tiny_runs / "spectra_test_log_probs_all.svg").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_decoders_weight_and_the_contexts_directions_are_measured_too(tiny_runs, lmkit, capsys):
     lmkit("rank", f"run={tiny_runs}", "contexts=300")
     shown = capsys.readouterr().out
@@ -90,6 +92,7 @@ def test_the_decoders_weight_and_the_contexts_directions_are_measured_too(tiny_r
         )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_last_checkpoint_and_all_contexts(tiny_run, lmkit):
     lmkit("rank", f"run={tiny_run}", "split=valid", "contexts=all", "checkpoint=last")
     assert (tiny_run / "spectra" / "decoder_weight_last.npz").exists()
@@ -100,6 +103,7 @@ def test_the_last_checkpoint_and_all_contexts(tiny_run, lmkit):
     assert not list(tiny_run.parent.glob("spectra_*"))  # one run has no figure of several
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_rank_of_the_runs_of_a_sweep(tiny_runs, lmkit, capsys):
     names = [run.path.name for run in folders(tiny_runs)]
     points = [Point(name, [], name, name, 3, None) for name in (*names, "toy-0123456789ab")]
@@ -112,6 +116,7 @@ def test_rank_of_the_runs_of_a_sweep(tiny_runs, lmkit, capsys):
         assert (tiny_runs / name / "analysis" / "rank_test_log_probs_100.json").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("width", [50, 80])
 def test_many_runs_fit_a_narrow_terminal(tiny_runs, lmkit, monkeypatch, capsys, width):
     monkeypatch.setenv("COLUMNS", str(width))

@@ -197,7 +197,7 @@ def test_a_kill_changes_no_bit_of_a_compiled_run_which_is_evaluated_as_any(trunk
 
 def test_asked_to_leave_it_saves_and_changes_no_bit(undisturbed, tmp_path):
     config = composed(tmp_path)  # no checkpoint within an epoch of itself
-    saved = [ask_after(config, random.randint(2, 12)) for _ in range(5)]
+    saved = [ask_after(config, random.randint(2, 12)) for _ in range(3)]
     assert any(saved)  # not all: the epoch's own may just have been written
     assert not list(tmp_path.glob("*.lock"))
     assert_same_run(undisturbed, to_the_end(config))

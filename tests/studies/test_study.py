@@ -112,6 +112,7 @@ def check_record(record: Record, folder: Path) -> None:
         assert all(len(row) == len(table["columns"]) for row in table["rows"])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_evidence_of_fits_that_cannot_be_compared_says_so(run):
     """With a single problem no test has two pairs, and no dimension is below the true rank."""
     one = "alphas=[1.0] seeds=1 num_contexts=3 num_words=2 dims=[2] more_words=[] words_dim=2"
@@ -126,6 +127,7 @@ def test_evidence_of_fits_that_cannot_be_compared_says_so(run):
     assert not re.search(r"\b0 of 0\b|[:;,] ?\.|the 0 of them", text)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_largest_rank_of_rank_bounds_is_fitted_at_full_dimension_too(run):
     one = "num_contexts=8 num_words=8 rank=5 dims=[1] steps=60 heads=[none+identity]"
     (folder,) = run("rank_bounds", *one.split())
@@ -230,6 +232,7 @@ def test_options_heads_and_seed_decide_the_folder(run):
     assert (first / RECORD).exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_gates_of_orhans_program_make_another_study_and_the_default_none(run):
     (blog,) = run("degenerate")
     assert run("degenerate", "gates_as=blog") == [blog]
@@ -242,6 +245,7 @@ def test_the_gates_of_orhans_program_make_another_study_and_the_default_none(run
     assert differing == {"dense", "conv"}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_several_values_have_a_folder_each(run):
     folders = run("rank_bounds", "rank=2,4", "--multirun")
     assert sorted(read_record(f / RECORD).config["options"]["rank"] for f in folders) == [2, 4]
@@ -290,6 +294,7 @@ def test_a_record_that_cannot_be_read_is_named(content, tmp_path):
         read_record(tmp_path / RECORD)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_study_killed_once_it_was_published_is_tidied(run):
     (folder,) = run("mode_matching")
     lock = folder.with_name(f"{folder.name}.lock")

@@ -153,6 +153,22 @@ def test_awd_lstm_is_no_softmax_of_parthiban(tmp_path, make_run, study_of):
     assert group.departures == {"penn_awd_lstm": ()}
 
 
+def test_what_was_not_printed_and_other_parameters_are_told(tmp_path, make_run, study_of):
+    def published() -> dict[str, tuple[str, ...]]:
+        found = [group.published for group in study_of(tmp_path)[0].groups]
+        return {each.experiment: each.differences for each in found}
+
+    guessed = "penn_awd_lstm_mos_hyperparameters"
+    make_run(tmp_path, 1, trigger="nt", name=guessed)
+    file = make_run(tmp_path, 1) / "result.json"
+    assert published()["penn_softmax"] == ()
+    assert published()[guessed][0] == "size of the last layer not printed"
+    result = parse_json(file.read_bytes())
+    result["cost"]["parameters"] = 26_600_000
+    file.write_bytes(checked_json(result))
+    assert published()["penn_softmax"] == ("26.60M parameters (24.22M)",)
+
+
 def test_nothing_is_published_of_another_corpus(tmp_path, make_run, study_of):
     make_run(tmp_path, 1, sizes=(200, 19999))
     study, _ = study_of(tmp_path)

@@ -259,6 +259,26 @@ def test_between_heads_is_over_one_configuration_a_head_and_says_which(tmp_path,
     assert f"r = {r}" in answer_of(tmp_path).sentences[0]
 
 
+def test_between_heads_those_count_that_were_trained_as_most_heads_are(tmp_path, make_run):
+    make_run(tmp_path, 1, 58.0, 402)
+    make_run(tmp_path, 1, 56.0, 6000, transform="outside")
+    make_run(tmp_path, 1, 57.0, 5000, transform="gss")
+    for seed in (1, 2):
+        make_run(tmp_path, seed, 50.0, 9000, transform="gss", options={"optimizer.lr": 5})
+    between = correlated(tmp_path)["between heads"]
+    assert [point.rank for point in between.points] == [402, 5000, 6000]
+    assert between.note.endswith("; all trained alike")
+
+
+def test_a_training_that_failed_is_nobodys_baseline(tmp_path, make_run):
+    for seed in (1, 2):
+        make_run(tmp_path, seed, 57.0 + 0.1 * seed)
+        make_run(tmp_path, seed, 56.0 + 0.1 * seed, transform="gss", trigger="nt")
+        make_run(tmp_path, seed, 690.0, trigger="nt")  # differs from GSS in the head alone
+    (gss,) = [group for group in study_of(tmp_path).groups if group.head.family == "gss"]
+    assert gss.against.baseline.label == "Softmax (ET 200)"
+
+
 def test_heads_on_one_fixed_trunk_are_said_to_be_so(tmp_path, make_run):
     def told() -> bool:
         return any("a trunk that does not learn" in each for each in answer_of(tmp_path).sentences)

@@ -96,6 +96,22 @@ def test_a_gradient_of_one_seed_does_not_pass_as_that_of_three(tmp_path, make_ru
         ]
 
 
+def test_beside_gradients_perplexity_goes_with_no_training_that_failed(
+    tmp_path, make_run, add_analyses
+):
+    heads = ((57.0, "identity"), (56.0, "gss"), (58.0, "outside"))
+    for shift, (ppl, transform) in enumerate(heads):
+        add_analyses(make_run(tmp_path, 1, ppl, 5000, transform=transform), 0.1 * shift)
+    add_analyses(make_run(tmp_path, 1, 690.0, 9, "softmaxes"), 0.9)
+    (study,), _ = studies(
+        select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config, Files()
+    )
+    notes = rank_gradient_perplexity(study).blocks[0].notes
+    (lost,) = [note for note in notes if "the norm that is lost" in note]
+    assert "over 3 groups" in lost
+    assert lost.endswith("; 1 group of failed training left out.")
+
+
 def test_gradients_over_other_contexts_are_not_averaged(tmp_path, make_run, add_analyses):
     for seed in (1, 2, 3):
         add_analyses(make_run(tmp_path, seed, 57.0 + seed, 5000))

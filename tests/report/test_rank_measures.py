@@ -56,6 +56,15 @@ def test_each_measure_is_correlated_over_the_means_of_the_heads(three_heads):
     assert "10,000 test contexts of PTB" in table.caption
 
 
+def test_a_training_that_failed_is_no_point_of_any_measure(three_heads, make_run):
+    (without,) = measures_of(three_heads)
+    make_run(three_heads, 1, 690.0, 1, mixture="softmaxes")
+    (table,) = measures_of(three_heads)
+    assert [[cell.values for cell in row] for row in table.rows] == [
+        [cell.values for cell in row] for row in without.rows
+    ]
+
+
 def test_of_a_head_with_several_configurations_that_of_most_seeds_counts(three_heads, make_run):
     make_run(three_heads, 1, 61.0, 1000, transform="gss", changes={"transform.k": 1.25})
     (table,) = measures_of(three_heads)

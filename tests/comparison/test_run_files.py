@@ -129,3 +129,16 @@ def test_spectra_and_epochs(runs):
     (damaged,) = files.damaged
     assert damaged.name == f"{runs[1].name}/metrics.csv"
     assert damaged.reason.startswith("it is damaged")
+
+
+@pytest.mark.parametrize("lines", [0, 1, 3])
+def test_metrics_that_were_emptied_or_cut_are_damaged(runs, lines):
+    whole = runs[0].folder.metrics.read_text()
+    runs[0].folder.metrics.write_text("".join(whole.splitlines(keepends=True)[:lines]))
+    files = Files()
+    assert files.epochs(runs[0]) == []
+    (damaged,) = files.damaged
+    assert damaged.name == f"{runs[0].name}/metrics.csv"
+    runs[0].folder.metrics.write_text(whole)
+    assert files.epochs(runs[1]) != []
+    assert len(Files().epochs(runs[0])) == 3

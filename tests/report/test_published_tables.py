@@ -392,6 +392,15 @@ def test_the_table_of_ranks_says_what_differs(tmp_path, make_run):
     assert "optimizer.lr=5 (20)" in note
 
 
+def test_a_gap_is_said_to_be_from_training_with_dropout(tmp_path, make_run):
+    for count in (5, 15):
+        make_run(tmp_path, 1, mixture="softmaxes", changes={"mixture.num_experts": count})
+    make_run(tmp_path, 1)
+    section = mixtures(study_of(tmp_path))
+    assert any("generalisation gap" in column.name for column in section.blocks[0].columns)
+    assert "training perplexity is with dropout" in section.intro
+
+
 def test_time_and_memory_stand_beside_what_the_papers_say(tmp_path, make_run):
     make_run(tmp_path, 1)
     make_run(tmp_path, 1, mixture="softmaxes")
@@ -403,6 +412,10 @@ def test_time_and_memory_stand_beside_what_the_papers_say(tmp_path, make_run):
     assert rows["MoS"]["remark on time"] == "2 to 6.4 times"
     assert rows["MoS"]["s / epoch, times"] == "1.00"
     assert rows["GSS"]["remark on time"] == "–"
+    make_run(tmp_path, 1, mixture="softmaxes", changes={"mixture.num_experts": 5})
+    of_k = {row["head"]: row for row in cells(performance_tables(study_of(tmp_path))["cost"])}
+    assert of_k["MoS (K=15)"]["remark on time"] == "2 to 6.4 times"
+    assert of_k["MoS (K=5)"]["remark on time"] == "–"  # it is of 15 components
     assert " Remarks: " in table.caption
     (note,) = table.notes
     assert note.startswith("GSS is not penn_gss as published")

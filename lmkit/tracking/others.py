@@ -10,10 +10,11 @@ import importlib.util
 import json
 import os
 import shutil
+import time
 from abc import abstractmethod
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pytorch_lightning.loggers import MLFlowLogger as _MLFlow
 from pytorch_lightning.loggers import TensorBoardLogger as _TensorBoard
@@ -21,16 +22,16 @@ from pytorch_lightning.loggers.logger import Logger
 
 from lmkit.errors.user_error import UserError, require_text
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.metrics import MetricsFile, Row
 from lmkit.runs.names import RunNames
 
 Params = dict[str, Any]
-
-
-class _Followed(NamedTuple):
-    run: RunFolder
-    config: Mapping[str, object]
-    names: RunNames
+_MLFLOW = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",  # seconds: a server that is down must not hold a run
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+}
+_BATCH = 1000  # metrics that MLflow takes at once
 
 
 class CopyOfMetrics(Logger):
@@ -42,8 +43,8 @@ class CopyOfMetrics(Logger):
 
     def __init__(self) -> None:
         super().__init__()
-        self._followed: _Followed | None = None
-        self._copy: Logger | None = None  # opened with the first row: then the file is cut back
+        self._copy: Logger | None = None
+        self._file: MetricsFile | None = None  # until its rows are copied, with the first new one
 
     @abstractmethod
     def open(self, run: RunFolder, names: RunNames) -> Logger:
@@ -58,27 +59,35 @@ class CopyOfMetrics(Logger):
         return self._copy.version if self._copy else None
 
     def begin(self, run: RunFolder, config: Mapping[str, object], names: RunNames) -> None:
-        self._followed = _Followed(run, config, names)
+        try:
+            self._copy, self._file = self.open(run, names), MetricsFile(run.metrics)
+            self._copy.log_hyperparams(_flat(config))
+        except Exception as error:  # a tracker's failure must not end the run
+            self._give_up(error)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Copies a row, and at first all before it, which the file has: its logger comes first."""
-        if self._followed is None:
+        """Copies a row, and at first all before it: the file, which has it, is cut back by now."""
+        if self._copy is None:
             return
         try:
-            if self._copy is not None:
+            if self._file is not None:
+                self.copy_rows(self._copy, self._file.read())
+                self._file = None
+            else:
                 epoch = int(metrics.get("epoch", 0)) + 1  # Lightning counts from 0
                 self._copy.log_metrics({**metrics, "epoch": epoch}, step)
-                return
-            run, config, names = self._followed
-            self._copy = self.open(run, names)
-            self._copy.log_hyperparams(_flat(config))
-            for row in MetricsFile(run.metrics).read():
-                values = {name: float(value) for name, value in row.items() if name != "step"}
-                self._copy.log_metrics(values, int(row["step"]))
-        except Exception as error:  # a tracker's failure must not end the run
-            self._followed = None
-            reason = " ".join(str(error).split()) or type(error).__name__
-            print(f"{type(self).__name__}'s record ends early ({reason}); metrics.csv is whole")
+        except Exception as error:
+            self._give_up(error)
+
+    def copy_rows(self, copy: Logger, rows: Sequence[Row]) -> None:
+        """Writes rows of the file."""
+        for row in rows:
+            copy.log_metrics(_metrics_of(row), int(row["step"]))
+
+    def _give_up(self, error: Exception) -> None:
+        self._copy = None
+        reason = " ".join(str(error).split()) or type(error).__name__
+        print(f"{type(self).__name__}'s record ends early ({reason}); metrics.csv is whole")
 
     def log_hyperparams(self, params: Params | Namespace, *args: Any, **kwargs: Any) -> None:
         """Does nothing: the record begins with the whole configuration."""
@@ -103,7 +112,7 @@ class CopyOfMetrics(Logger):
     def _close(self, status: str) -> None:
         if self._copy is not None:
             self._copy.finalize(status)
-        self._followed = self._copy = None
+        self._copy = None
 
 
 class TensorBoardLogger(CopyOfMetrics):
@@ -137,7 +146,8 @@ class MLFlowLogger(CopyOfMetrics):
         super().__init__()
         require_text("logger.mlflow.experiment", experiment)
         _require("mlflow")
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when it is imported
+        for variable, value in _MLFLOW.items():  # read when it is imported
+            os.environ.setdefault(variable, value)
         import mlflow  # takes a second
 
         self._mlflow, self._experiment, self._sweep = mlflow, experiment, sweep
@@ -159,6 +169,21 @@ class MLFlowLogger(CopyOfMetrics):
             tracking_uri=uri,
             tags={tag: value for tag, value in tags.items() if value is not None},
         )
+
+    def copy_rows(self, copy: Logger, rows: Sequence[Row]) -> None:
+        now = int(time.time() * 1000)
+        every = [
+            self._mlflow.entities.Metric(name, value, now, int(row["step"]))
+            for row in rows
+            for name, value in _metrics_of(row).items()
+        ]
+        assert isinstance(copy, _MLFlow)
+        for start in range(0, len(every), _BATCH):
+            copy.experiment.log_batch(copy.run_id, every[start : start + _BATCH])
+
+
+def _metrics_of(row: Row) -> dict[str, float]:
+    return {name: float(value) for name, value in row.items() if name != "step"}
 
 
 def _require(package: str) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.comparison.cells import listed
-from lmkit.comparison.groups import Group, group_runs, without_diverged
+from lmkit.comparison.groups import Group, comparable, group_runs
 from lmkit.comparison.run_files import Files
 from lmkit.comparison.two_groups import compare_groups, comparison_table, unlike
 from lmkit.errors.user_error import UserError, require_count
@@ -59,7 +59,7 @@ def main(config: DictConfig) -> None:
 def _runs(option: str, value: object, runs_dir: str) -> tuple[list[FinishedRun], list[Group]]:
     """The runs that an option selects, each once, and their groups; prints which they are."""
     selection = select_runs(option, value, runs_dir)
-    runs, diverged = without_diverged(selection.runs)
+    runs, diverged = comparable(selection.runs)
     groups, repeated = group_runs(runs, baseline="")
     for name, reason in (*selection.left_out.items(), *diverged, *repeated):
         print(f"left out: {name}: {reason}")

@@ -21,7 +21,7 @@ from lmkit.sweeps.axes import GROUP, read
 from lmkit.sweeps.quoting import search_path
 
 WIDTH = 100
-LAUNCHERS = "hydra/launcher"
+OF_SWEEPS = ("hydra/launcher", "stopping/pruner")  # groups that are not chosen by default
 _KEY = re.compile(r"( *)'?([\w@/.-]+)'?:(?: +|$)(.*)")  # YAML's y and n are quoted
 
 
@@ -62,8 +62,8 @@ def _groups(chosen: dict[str, object], folders: Sequence[Path]) -> Iterator[str]
     """A paragraph for each group that the command chooses from, with its choices."""
     names = [group for group in chosen if not group.startswith("hydra/")]
     if GROUP in names:
-        names.append(LAUNCHERS)
-    for group in sorted(names):
+        names += OF_SWEEPS
+    for group in sorted(set(names)):
         choices = sorted({file.stem for file in _files(group, folders)})
         line = f"{group}: {', '.join(choices)}"
         yield textwrap.fill(

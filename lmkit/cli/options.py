@@ -32,6 +32,7 @@ class SweepOptions(ToldOfSweep):
     sample_seed: int = 1
     retries: int = 2
     add: bool = False
+    trial: Optional[int] = None  # noqa: UP045
 
 
 @dataclass

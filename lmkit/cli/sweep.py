@@ -26,7 +26,9 @@ def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
     """Prints the state of the points. Returns: whether none has failed."""
     every = standings(sweep)
     is_short = shows_all or len(every) <= 40
-    shown = every if is_short else [each for each in every if each.state not in ("done", "new")]
+    shown = (
+        every if is_short else [each for each in every if not each.is_done and each.state != "new"]
+    )
     if shown:
         tables.show_standings(console, sweep.manifest.name, shown)
     tables.show_failures(console, sweep, every)
@@ -54,7 +56,7 @@ def _show_earlier(sweep: SweepFolder, console: Console) -> None:
 
 def work(sweep: SweepFolder, console: Console) -> bool:
     """Trains points one by one until none is left. Returns: whether none failed here."""
-    left = [each.point for each in standings(sweep) if each.state != "done"]
+    left = [each.point for each in standings(sweep) if not each.is_done]
     # workers that start together begin at different points
     start = random.randrange(len(left)) if left else 0
     with bars(console, sweep, left) as say:

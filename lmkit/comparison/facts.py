@@ -23,9 +23,9 @@ from lmkit.comparison.evaluations import Evaluated, evaluations, gradients
 from lmkit.comparison.groups import (
     Group,
     Spread,
+    comparable,
     group_runs,
     spread_of,
-    without_diverged,
 )
 from lmkit.comparison.published import published_families, published_section
 from lmkit.comparison.published_runs import (
@@ -235,7 +235,7 @@ def studies(
     Raises: UserError when no run has perplexities, or the baseline is the head of no run here and
         of none that was published.
     """
-    compared, left_out = without_diverged(runs)
+    compared, left_out = comparable(runs)
     if not compared:
         raise UserError("no run can be compared: " + "; ".join(map(": ".join, left_out[:3])))
     by_data: dict[str, list[FinishedRun]] = {}
@@ -277,7 +277,7 @@ def published_of_runs(
 
     def look_up(name: str) -> Published | None:
         run = by_name[name]
-        if without_diverged([run])[1]:
+        if comparable([run])[1]:
             return None
         (study,), _ = studies([run], run.names.family, experiments, Files())
         return study.groups[0].published

@@ -109,7 +109,7 @@ class Conclusion:
             metrics,
             cost,
             _origin(defined, trained.model),
-            Spent(*defined.budget, epochs=trained.epochs, stopped=trained.stopped),
+            Spent(*defined.budget[:2], epochs=trained.epochs, stopped=trained.stopped),
         )
 
     def _contexts(self, model: HeadModule, folder: RunFolder, available: int) -> int:

@@ -62,8 +62,7 @@ def define(config: dict[str, Any], has_gpu: bool | None = None) -> RunDefinition
     accelerator = _accelerator(config["trainer"], has_gpu)
     named = identity(config, sha256, "cuda" if accelerator == "gpu" else "cpu")
     folder = RunFolder.of(config["runs_dir"], config["name"], named)
-    budget = Budget(config["max_epochs"], config["patience"])
-    return RunDefinition(config, source, sha256, named, folder, budget, accelerator)
+    return RunDefinition(config, source, sha256, named, folder, Budget.of(config), accelerator)
 
 
 def _accelerator(trainer: Mapping[str, Any], has_gpu: bool | None) -> str:

@@ -186,10 +186,10 @@ class RunCallbacks(NamedTuple):
     stopping: Stopping
 
     def why_stopped(self) -> str:
-        """What ended training: "callback", "patience" or "max_epochs"."""
+        """What ended training: "callback", "patience", "pruned" or "max_epochs"."""
         if self.stopping.called_off:
             return "callback"
-        return "patience" if self.stopping.exhausted else "max_epochs"
+        return self.stopping.reason if self.stopping.exhausted else "max_epochs"
 
 
 def make_callbacks_of_run(config: Section, model: HeadModule, context: RunContext) -> RunCallbacks:

@@ -8,7 +8,7 @@ A checksum of all of them is verified on reading.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,8 @@ from lmkit.runs.checksums import checked_json, read_json
 from lmkit.runs.typed import typed_or_damaged
 
 SCHEMA_VERSION = 2
+
+PRUNED = "pruned"  # why a run stopped that did worse than others of its search
 
 _MEND = "restore it, or remove the run's folder and train the run anew"
 
@@ -31,12 +33,20 @@ class Budget(NamedTuple):
 
     max_epochs: int | None
     patience: int | None
+    may_be_pruned: bool = False  # by the search that the run belongs to
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Budget:
+        """That of a composed configuration."""
+        stopping = config["stopping"]
+        may_be_pruned = isinstance(stopping, Mapping) and "pruner" in stopping
+        return cls(config["max_epochs"], config["patience"], may_be_pruned)
 
     def suffices_for(self, budget: Budget) -> bool:
         """Whether a run may go at least as far as within `budget`."""
-        return all(
+        return self.may_be_pruned <= budget.may_be_pruned and all(
             mine is None or (theirs is not None and mine >= theirs)
-            for mine, theirs in zip(self, budget, strict=True)
+            for mine, theirs in zip(self[:2], budget[:2], strict=True)
         )
 
 
@@ -47,7 +57,8 @@ class Spent:
     max_epochs: int | None  # as allowed then
     patience: int | None  # as allowed then, in epochs
     epochs: int  # trained in all
-    stopped: str  # why: "max_epochs", "patience", or "callback", which no budget would have changed
+    # why: "max_epochs", "patience", PRUNED, or "callback", which no budget would have changed
+    stopped: str
 
     def suffices_for(self, budget: Budget) -> bool:
         """Whether `budget` would have let the run go no further than it went."""
@@ -55,6 +66,8 @@ class Spent:
             return True
         if self.stopped == "max_epochs":
             return False
+        if self.stopped == PRUNED:
+            return budget.may_be_pruned
         if self.stopped == "patience":
             if self.patience is None or budget.patience is None:
                 return self.patience is None

@@ -1,13 +1,16 @@
-"""The axes of a sweep: the options in which its points differ."""
+"""The axes of a sweep: the options in which its points differ, but for what it tells its runs."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
+_TOLD = "sweep."  # options by which a sweep tells a run its name, its axes and its trial
+
 
 def labels(lines: Sequence[Sequence[str]]) -> list[str]:
     """What tells each point from the others: the overrides that not all of them have."""
+    lines = _without_told(lines)
     common = set(lines[0]).intersection(*lines[1:]) if len(lines) > 1 else set()
     return [" ".join(o for o in line if o not in common) or "no overrides" for line in lines]
 
@@ -18,6 +21,7 @@ def varied_options(lines: Sequence[Sequence[str]]) -> dict[str, list[str]]:
     Args:
         lines: the overrides of each point, as `option=value`.
     """
+    lines = _without_told(lines)
     count = Counter(override for line in lines for override in set(line))
     values: dict[str, list[str]] = {}
     for override in dict.fromkeys(override for line in lines for override in line):
@@ -25,3 +29,7 @@ def varied_options(lines: Sequence[Sequence[str]]) -> dict[str, list[str]]:
             option, _, value = override.partition("=")
             values.setdefault(option.lstrip("+~"), []).append(value)
     return values
+
+
+def _without_told(lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [[o for o in line if not o.startswith(_TOLD)] for line in lines]

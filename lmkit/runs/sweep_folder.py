@@ -5,6 +5,7 @@
     logs/<run>.log             what the run's process printed, one attempt after another
     failures/<run>.json        the last failure of a point that has not finished since
     stop                       written anew whenever the sweep is to be stopped
+    optuna.journal             the study of a sweep that searches (lmkit.runs.search)
 """
 
 from __future__ import annotations
@@ -45,11 +46,12 @@ class Point:
     max_epochs: int | None
     patience: int | None
     keep: str = "all"  # the checkpoints that stay once it has finished
+    may_be_pruned: bool = False  # by the sweep's search
 
     @property
     def budget(self) -> Budget:
         """How far the run may go."""
-        return Budget(self.max_epochs, self.patience)
+        return Budget(self.max_epochs, self.patience, self.may_be_pruned)
 
 
 @dataclass(frozen=True)
@@ -263,8 +265,8 @@ class SweepFolder:
 
 def _relabelled(points: Sequence[Point]) -> list[Point]:
     """What tells the points of one line apart may not tell them from another's."""
-    lines = [[o for o in point.overrides if not o.startswith("sweep.")] for point in points]
-    return [replace(p, label=label) for p, label in zip(points, labels(lines), strict=True)]
+    texts = labels([point.overrides for point in points])
+    return [replace(p, label=label) for p, label in zip(points, texts, strict=True)]
 
 
 def sweeps_by_run(runs_dir: Path) -> dict[str, list[str]]:

@@ -20,6 +20,7 @@ from lmkit.sweeps.quoting import quoted
 Line = tuple[str, ...]  # the overrides of one run, each as `option=value`
 
 GROUP = "multirun_sweeps"  # the group of configurations that holds the named sweeps
+OWN_SWEEPERS = ("lmkit", "search")  # the choices of hydra/sweeper in conf/
 OF_SWEEPS = (GROUP, "sweep", "dry_run")  # options of a sweep, not of the runs in it
 
 _parser = OverridesParser.create()
@@ -82,7 +83,11 @@ def for_sweeper(arguments: Sequence[str], folders: Sequence[Path]) -> list[str]:
         argument in ("--multirun", "-m") or _names_sweep(argument, folders)
         for argument in arguments
     )
-    if not is_sweep or any(option_of(argument) == "hydra/sweeper" for argument in arguments):
+    hydras = any(
+        option == "hydra/sweeper" and name not in OWN_SWEEPERS
+        for option, _, name in (argument.partition("=") for argument in arguments)
+    )
+    if not is_sweep or hydras:
         return list(arguments)
     return [_as_choice(argument) for argument in arguments]
 

@@ -73,7 +73,7 @@ class Watched:
             every = standings(self._sweep, self._points)
         except (UserError, OSError):
             return  # what is wrong is said when the point ends
-        ended = sum(each.state in ("done", "failed") for each in every)
+        ended = sum(each.is_done or each.state == "failed" for each in every)
         self._progress.update(self._all, completed=ended)
         running = {each.point.run: each for each in every if each.state == "running"}
         for run in [run for run in self._bars if run not in running]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from rich.console import Console
 
 from lmkit.errors.user_error import UserError, require_count
 from lmkit.presentation.tables import counted
+from lmkit.runs.result import Budget
 from lmkit.runs.sweep_axes import labels as labels_of
 from lmkit.runs.sweep_axes import varied_options
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
@@ -53,7 +55,8 @@ def train_all(request: Request, reader: ConfigReader) -> bool:
     launcher = make_launcher(config)
     if not config.dry_run:
         launcher.require()
-    sweep = _checked(request, reader, launcher.has_gpu, console)
+    manifest = checked(request, reader, launcher.has_gpu, console)
+    sweep = SweepFolder.of(replace(manifest, points=_each_run_once(manifest.points, console)))
     if config.sweep.add:
         sweep.add_before()
     standing = standings(sweep)
@@ -74,8 +77,8 @@ def train_all(request: Request, reader: ConfigReader) -> bool:
             soft_wrap=True,
         )
     console.print(f"lmkit sweep status {sweep.path}", soft_wrap=True)
-    left = [each.point for each in standing if each.state != "done"]
-    done = [each.point for each in standing if each.state == "done"]
+    left = [each.point for each in standing if not each.is_done]
+    done = [each.point for each in standing if each.is_done]
     tidy_all([(sweep.run_folder(point), point.keep) for point in done])
     with bars(console, sweep, left) as say:
         outcomes = launcher.launch(sweep, left, say)
@@ -131,12 +134,12 @@ def _option_of_others(config: DictConfig) -> str | None:
     )
 
 
-def _checked(
+def checked(
     request: Request, reader: ConfigReader, has_gpu: bool | None, console: Console
-) -> SweepFolder:
-    """The sweep that is asked for, each point once. Raises: UserError naming the bad point."""
+) -> Manifest:
+    """The sweep that is asked for, a point a line. Raises: UserError naming the bad point."""
     settings, config_name = request.config.sweep, request.config.hydra.job.config_name
-    name = _name(request.config)
+    name = name_of(request.config)
     require_name(name)
     require_count("sweep.retries", settings.retries, 0)
     arguments = config_arguments(request.config.hydra, "train")
@@ -156,15 +159,15 @@ def _checked(
     varied = list(varied_options(lines))
     with console.status(f"checking {counted(len(lines), 'run')}"):
         all_checked = check(configs, has_gpu)
-    for i, checked in enumerate(all_checked):
-        if checked.error is not None:
-            raise _point_error(i, labels[i], checked.error)
+    for i, each in enumerate(all_checked):
+        if each.error is not None:
+            raise _point_error(i, labels[i], each.error)
         config, line = configs[i], _with_bookkeeping(lines[i], configs[i], name, varied)
-        ends = config["max_epochs"], config["patience"], config["keep"]
-        points.append(Point(labels[i], line, checked.run, config["name"], *ends))
-    once = _each_run_once(points, console)
+        most, patience, may_be_pruned = Budget.of(config)
+        ends = most, patience, config["keep"], may_be_pruned
+        points.append(Point(labels[i], line, each.run, config["name"], *ends))
     runs_dir, here = configs[0]["runs_dir"], os.getcwd()
-    return SweepFolder.of(Manifest(name, runs_dir, here, settings.retries, once, arguments))
+    return Manifest(name, runs_dir, here, settings.retries, points, arguments)
 
 
 def _each_run_once(points: Sequence[Point], console: Console) -> list[Point]:
@@ -234,7 +237,8 @@ def _with_bookkeeping(line: Line, config: Config, name: str, varied: Sequence[st
     return [*line, *(f"{key}={value}" for key, value in extra.items() if key not in given)]
 
 
-def _name(config: DictConfig) -> str:
+def name_of(config: DictConfig) -> str:
+    """The sweep's name."""
     return str(config.sweep.name or config.hydra.runtime.choices.get(GROUP) or "multirun")
 
 

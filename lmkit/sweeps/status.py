@@ -15,11 +15,11 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.heartbeat import server_time_s
 from lmkit.runs.lock import look_at
 from lmkit.runs.metrics import MetricsFile, Row
-from lmkit.runs.result import Result
+from lmkit.runs.result import PRUNED, Result
 from lmkit.runs.space import Space, space_of
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 
-STATES = ("done", "running", "failed", "unfinished", "new")
+STATES = ("done", PRUNED, "running", "failed", "unfinished", "new")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class Standing:
     seconds_left: float | None = None  # at most, since patience may end the run earlier
     failure: Failure | None = None
     code_has_changed: bool = False  # since a done point was trained
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing of the point is left to train."""
+        return self.state in ("done", PRUNED)
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,7 @@ def counts(standings: Sequence[Standing]) -> dict[str, int]:
 def space(sweep: SweepFolder, standings: Sequence[Standing]) -> Space:
     """What the runs of points take on the disk."""
     return Space.of(
-        space_of(sweep.run_folder(each.point), is_finished=each.state == "done")
-        for each in standings
+        space_of(sweep.run_folder(each.point), is_finished=each.is_done) for each in standings
     )
 
 
@@ -95,7 +99,7 @@ def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
     seconds, known, unknown = 0.0, 0, 0
     costs: dict[tuple[str, int | None], UsualCost | None] = {}
     for standing in standings:
-        if standing.state == "done":
+        if standing.is_done:
             continue
         epochs: float | None = standing.point.max_epochs
         kind = standing.point.experiment, standing.point.max_epochs
@@ -142,7 +146,7 @@ def _done(point: Point, result: Result) -> Standing:
     cost: dict[str, Any] = result.cost
     return Standing(
         point,
-        "done",
+        PRUNED if result.budget.stopped == PRUNED else "done",
         result.budget.epochs,
         metrics.get("valid_ppl"),
         metrics.get("test_ppl"),
@@ -198,7 +202,7 @@ def usual_cost(runs_dir: Path, experiment: str, max_epochs: int | None) -> Usual
             if folder.result.exists():
                 result = folder.read_result()
                 finished.append(result.cost.get("seconds_per_epoch"))
-                if result.budget.max_epochs == max_epochs:
+                if result.budget.max_epochs == max_epochs and result.budget.stopped != PRUNED:
                     epochs.append(result.budget.epochs)
             else:
                 under_way.append(MetricsFile(folder.metrics).latest().get("seconds_per_epoch"))

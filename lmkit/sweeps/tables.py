@@ -11,6 +11,7 @@ from rich.markup import escape
 from lmkit.presentation.quantities import data_size, duration
 from lmkit.presentation.tables import Cell, Column, Table, absent, counted, number, whole, word
 from lmkit.presentation.terminal import to_terminal
+from lmkit.runs.result import PRUNED
 from lmkit.runs.space import Space
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.launcher import Outcome
@@ -66,7 +67,7 @@ def show_outcomes(console: Console, sweep: SweepFolder, outcomes: Sequence[Outco
     rows = [
         [
             word(outcome.point.label),
-            word(outcome.how),
+            word(PRUNED if standing.state == PRUNED else outcome.how),
             number(standing.valid_ppl),
             number(standing.test_ppl),
             whole(standing.press_rank),

@@ -127,3 +127,11 @@ def test_what_a_budget_would_change(
     had: Spent, max_epochs: int | None, patience: int | None, suffices: bool
 ) -> None:
     assert had.suffices_for(Budget(max_epochs, patience)) is suffices
+
+
+def test_a_pruned_run_is_finished_for_a_search_alone() -> None:
+    had = Spent(max_epochs=50, patience=10, epochs=3, stopped="pruned")
+    assert not had.suffices_for(Budget(50, 10))
+    assert had.suffices_for(Budget(50, 10, may_be_pruned=True))
+    assert Budget(50, 10).suffices_for(Budget(50, 10, may_be_pruned=True))
+    assert not Budget(50, 10, may_be_pruned=True).suffices_for(Budget(50, 10))

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import look_at
@@ -67,26 +66,6 @@ def test_a_failed_point_ends_no_other_and_what_has_finished_is_skipped(tmp_path,
     status, text = train(tmp_path, *line)
     assert status == 1
     assert text.count("already finished: runs/toy-") == 1
-
-
-@pytest.mark.slow
-@needs("hydra_optuna_sweeper", "hydra_joblib_launcher")
-@pytest.mark.parametrize("launcher", ["basic", "joblib"])
-def test_optuna_minimises_the_valid_perplexity_that_the_task_returns(tmp_path, launcher):
-    status, text = train(
-        tmp_path,
-        "hydra/sweeper=optuna",
-        f"hydra/launcher={launcher}",
-        "hydra.sweeper.n_trials=2",
-        "hydra.sweeper.sampler.seed=1",
-        "hydra.sweep.dir=study",
-        "optimizer.lr=interval(1,30)",
-    )
-    assert status == 0, text
-    best = yaml.safe_load((tmp_path / "study" / "optimization_results.yaml").read_text())
-    ppls = [run.read_result().metrics["valid_ppl"] for run in finished(tmp_path)]
-    assert len(ppls) == 2
-    assert best["best_value"] == min(ppls)
 
 
 @pytest.mark.slow

@@ -32,6 +32,11 @@ class Stopping(RunCallback, Checkpoint):
     def exhausted(self) -> bool:
         """Whether the run is to stop."""
 
+    @property
+    def reason(self) -> str:
+        """Why the run stops once it is exhausted, as its result says it."""
+        return "patience"
+
     @abstractmethod
     def see(self, valid_ppl: float) -> None:
         """Takes in an epoch's valid perplexity, of the weights that count."""

@@ -13,6 +13,7 @@ from tests.claims.conftest import TINY
 from tests.conftest import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "runs.md").read_text("utf-8")
+CHOSEN = {"transform.svg", "wandb/", "tensorboard/"}  # of a kind of head, or of a logger
 
 
 def listed() -> Iterator[str]:
@@ -40,13 +41,13 @@ def test_a_run_that_went_on_and_was_measured_has_all_that_is_listed(lmkit, train
     shutil.copytree(trained, tmp_path / "runs")
     (run,) = (RunFolder(path) for path in tmp_path.glob("runs/toy_gss-*"))
     extended = {"result-epoch*.json", "analysis-epoch*/*.json"}
-    untouched = {"analysis/*.json", *extended, "transform.svg", "wandb/"}
+    untouched = {"analysis/*.json", *extended, *CHOSEN}
     assert matched(run) == {*listed()} - untouched
     lmkit("logits", f"run={run.path}", "contexts=20", "bins=4")
     lmkit("train", *TINY, "head/transform=gss", "seed=1", "max_epochs=3")
-    assert matched(run) == {*listed()} - {"analysis/*.json", "transform.svg", "wandb/"}
+    assert matched(run) == {*listed()} - {"analysis/*.json", *CHOSEN}
     lmkit("logits", f"run={run.path}", "contexts=20", "bins=4")
-    assert matched(run) == {*listed()} - {"transform.svg", "wandb/"}
+    assert matched(run) == {*listed()} - CHOSEN
 
 
 def test_a_learned_transform_has_its_figure(toy_run):

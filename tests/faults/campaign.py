@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -55,6 +56,7 @@ def main() -> None:
     before = _read(options.tally)
     first = options.seed or max((each["seed"] for each in before), default=0) + 1
     folder = Path(tempfile.mkdtemp(prefix="faults-")).resolve()
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
     warm_up([*PLAIN, f"runs_dir={folder / 'warm'}"])
     laboratory, done = Laboratory(folder, control), []
     for seed in range(first, first + options.draws):
@@ -82,7 +84,7 @@ def _read(tally: Path | None) -> list[dict[str, Any]]:
 
 def _tell(outcome: dict[str, Any], counted: bool) -> None:
     faults = "; ".join(outcome["faults"])
-    print(f"{outcome['seed']:5} {outcome['kind']:8} {faults} ({outcome['seconds']} s)", flush=True)
+    print(f"{outcome['seed']:5} {outcome['kind']:10} {faults} ({outcome['seconds']} s)", flush=True)
     for problem in outcome["problems"][:8]:
         print(f"      {problem}")
     if outcome["problems"]:

@@ -55,14 +55,14 @@ class Laboratory:
         return process
 
     def complete(self, scenario: Scenario) -> tuple[str, ...]:
-        """The scenario's line; the run that it finetunes is trained first, where there is none."""
+        """The scenario's line; the run that it starts from is trained first, if there is none."""
         if not scenario.before:
             return scenario.line
         if scenario.before not in self._bases:
             runs_dir = self._folder / f"base-{len(self._bases)}"
             typed((*scenario.before, f"runs_dir={runs_dir}"), self._finish)
             (self._bases[scenario.before],) = runs_in(runs_dir)
-        return (*scenario.line, f"run={self._bases[scenario.before].path}")
+        return (*scenario.line, f"{scenario.takes}={self._bases[scenario.before].path}")
 
     def _finish(self, start: Start) -> None:
         self.output.write_bytes(b"")

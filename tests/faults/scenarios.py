@@ -7,10 +7,13 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-SMALL = (
+QUIET = (
     *("threads=1", "logger=csv", "callbacks.progress_bar=null", "trainer.accelerator=cpu"),
-    *("trunk.emb_dim=6", "trunk.hidden_dim=6", "trunk.out_dim=6", "trunk.num_layers=1"),
     *("conclusion.contexts=20", "callbacks.spectrum.contexts=10", "trainer.log_every_n_steps=1"),
+)
+SMALL = (
+    *QUIET,
+    *("trunk.emb_dim=6", "trunk.hidden_dim=6", "trunk.out_dim=6", "trunk.num_layers=1"),
 )
 TOY = (
     *("data.num_words=30", "data.train_tokens=260", "data.valid_tokens=60", "data.test_tokens=40"),
@@ -57,23 +60,34 @@ TRIGGERS = (
 EVERY_BATCH = ("callbacks.checkpoints.every_minutes=1e-6",)
 SAVING = ((), EVERY_BATCH, EVERY_BATCH)
 EPOCHS = (2, 3, 3)  # with averages from the second or third on
+WINDOWS = (
+    ("windows.batch_size=4", "windows.valid_batch_size=2", "windows.bptt=20", "optimizer.lr=5"),
+    ("windows=contexts", "windows.batch_size=40", "optimizer=adamw", "schedule=cosine"),
+)
 
 
 class Scenario(NamedTuple):
     """What is run, and where its files are."""
 
     line: tuple[str, ...]  # after `lmkit`
-    before: tuple[str, ...] = ()  # the line of the run that it finetunes, without folders
+    before: tuple[str, ...] = ()  # the line of the run that it starts from, without folders
+    takes: str = "run"  # the option that names that run
 
     @property
     def is_sweep(self) -> bool:
         return "--multirun" in self.line
 
+    @property
+    def kind(self) -> str:
+        named = {"--multirun": "sweep", "data=dialogue": "dialogue", "trunk=fixed": "head alone"}
+        return next((named[word] for word in named if word in self.line), self.line[0])
+
 
 def draw(random: Random, runs_dir: Path, dialogues: Path, *, sweeps: bool = True) -> Scenario:
     """A scenario whose runs lie in `runs_dir`; a sweep too, unless `sweeps` is false."""
     where = f"runs_dir={runs_dir}"
-    kind = random.choices(("train", "finetune", "dialogue", "sweep"), (12, 2, 2, sweeps))[0]
+    kinds = ("train", "finetune", "dialogue", "fixed", "sweep")
+    kind = random.choices(kinds, (12, 2, 2, 2, sweeps))[0]
     toy = ("train", *SMALL, *TOY, *random.choice(TRIGGERS))
     epochs = f"max_epochs={random.choice(EPOCHS)}"
     saving, precision = random.choice(SAVING), random.choice(PRECISIONS)
@@ -91,6 +105,25 @@ def draw(random: Random, runs_dir: Path, dialogues: Path, *, sweeps: bool = True
         return Scenario(
             ("finetune", *own, *saving, epochs, "lr=1", where),
             ("train", *start),
+        )
+    if kind == "fixed":
+        start = (*SMALL, *TOY, "trigger=never", "max_epochs=1", *random.choice(MIXTURES))
+        head = _head(random)
+        own = (*random.choice(WINDOWS), *random.choice(((), ("trunk.output_dropout=0.2",))))
+        return Scenario(
+            (
+                "train",
+                "trunk=fixed",
+                "head.tie_weights=false",
+                *QUIET,
+                *head,
+                *own,
+                epochs,
+                *saving,
+                where,
+            ),
+            ("train", *start),
+            takes="trunk.of",
         )
     return Scenario(
         (*toy, epochs, *saving, *precision, *random.choice(TRUNKS), *_head(random), where)

@@ -40,9 +40,8 @@ def draw(
         trial.run(start, laboratory.undisturbed(line, start))
 
     typed(line, use)
-    kind = "sweep" if scenario.is_sweep else "dialogue" if "data=dialogue" in line else line[0]
     return {
-        "kind": kind,
+        "kind": scenario.kind,
         "faults": [str(fault) for fault in drawn],
         "met": trial.met,
         "problems": trial.problems,

@@ -44,6 +44,16 @@ BY_HYDRA = [
     "threads=1",
     *SMOKE[4:],
 ]
+# Two heads alone, on the contexts of a run that a test trains.
+HEADS_ALONE = [
+    "--multirun",
+    "trunk=fixed",
+    "sweep.name=smoke",
+    "head/transform=identity,gss",
+    "seed=141",
+    "threads=1",
+    *SMOKE[4:],
+]
 SLURM = ["hydra/launcher=slurm", "hydra.launcher.gpus=0", "hydra.launcher.cpus=1"]
 PATIENCE_S = 600.0
 ENVIRONMENT = os.environ | {
@@ -110,7 +120,7 @@ class Sweep:
 
     def here(self, *overrides: str) -> Process:
         """The sweep on this machine, without SLURM."""
-        return Process(self.folder, "python", "-m", "lmkit", "train", *SMOKE, *overrides)
+        return Process(self.folder, "python", "-m", "lmkit", "train", *self.overrides, *overrides)
 
     def on_slurm(self, *overrides: str) -> Process:
         return self.here(*SLURM, *overrides)

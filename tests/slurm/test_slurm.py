@@ -9,6 +9,9 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+from lmkit.runs.stop_signals import STOPPED
+from tests.slurm.conftest import HEADS_ALONE, Process, Sweep
+
 PAGE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text("utf-8")
 
 
@@ -127,6 +130,39 @@ def test_the_controlling_process_is_killed_and_its_line_typed_again(sweep, undis
     for run in sweep.runs():
         assert sweep.log(run).count("run folder:") == 1
     assert sweep.metrics() == undisturbed
+
+
+def test_heads_alone_that_are_told_to_stop_go_on(tmp_path, sweep):
+    """`sweep stop` ends the launcher and the jobs, which save; the command again resumes them."""
+    small = ["data.train_tokens=20000", "data.valid_tokens=2000", "data.test_tokens=2000"]
+    train = ["lmkit", "train", "threads=1", "max_epochs=1", "logger=csv", "runs_dir=trunks"]
+    trunk = Process(tmp_path, *train, *small, "conclusion.contexts=200")
+    assert trunk.wait() == 0, trunk.said()
+    (result,) = tmp_path.glob("trunks/*/result.json")
+    sweep.overrides = [*HEADS_ALONE, f"trunk.of={result.parent}"]
+    alone = Sweep(tmp_path / "alone")
+    alone.folder.mkdir()
+    alone.overrides = sweep.overrides
+    local = alone.here()
+    text = local.said()
+    assert local.returncode == 0, text
+    process = sweep.on_slurm()
+    pinned = list(sweep.pinned_to(2))
+    stop = sweep.typed("lmkit sweep stop smoke")
+    assert "2 runs of smoke" in stop.said()
+    for each in pinned:
+        sweep.wait_for(each.is_asked)
+        each.release()
+    text = process.said()
+    assert process.returncode == STOPPED, text
+    sweep.wait_for(lambda: not sweep.slurm("squeue", "-h"))
+    for each in pinned:
+        assert "saved at step" in sweep.log(each.run)
+        assert not each.run.result.exists()
+    again = sweep.on_slurm()
+    text = again.said()
+    assert again.returncode == 0, text
+    assert sweep.metrics() == alone.metrics()
 
 
 def test_a_job_that_is_cancelled_is_a_failure_that_ends_no_other(sweep):

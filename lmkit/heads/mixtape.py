@@ -47,6 +47,8 @@ class GatedContexts(NamedTuple):
 class MixtapeLatents(Mixture):
     """K tanh latents under locked dropout, and the part of the gates that belongs to no word."""
 
+    display_name, place = "", 0  # the head says it
+
     def __init__(
         self, in_dim: int, emb_dim: int, num_experts: int, gate_dim: int, latent_dropout: float
     ) -> None:

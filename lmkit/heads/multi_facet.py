@@ -37,6 +37,8 @@ from lmkit.heads.mixtures import Latents, require_no_mixture
 class Facets(Latents):
     """F facets, those of the partitions first, and the log prior of K softmaxes."""
 
+    display_name, place = "", 0  # the head says it
+
     def __init__(
         self,
         in_dim: int,

@@ -46,6 +46,7 @@ _RC = {
     ),
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), PAPER),
 }
+_LEGEND_ROW = 0.17  # inches
 
 
 class Look(TypedDict):
@@ -90,16 +91,19 @@ def as_plain_text(drawn: Figure) -> None:
 
 
 def legend_below(axes: Axes) -> None:
-    """A legend below the axes, in as many columns as its names leave room for."""
+    """A legend below the axes, in as many columns as its names leave room for.
+
+    The figure grows by its rows beyond two, so that the axes keep their height.
+    """
     handles, names = axes.get_legend_handles_labels()
     if not handles:
         return
     drawn = _figure_of(axes)
     letters = 13 * drawn.get_figwidth()  # in a line
-    columns = int(letters // (max(map(len, names)) + 7))
-    drawn.legend(
-        handles, names, loc="outside lower center", ncols=max(1, min(4, columns, len(names)))
-    )
+    columns = max(1, min(4, int(letters // (max(map(len, names)) + 7)), len(names)))
+    rows = -(-len(names) // columns)
+    drawn.set_figheight(drawn.get_figheight() + _LEGEND_ROW * max(0, rows - 2))
+    drawn.legend(handles, names, loc="outside lower center", ncols=columns)
 
 
 def over_epochs(axes: Axes) -> None:

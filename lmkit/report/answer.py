@@ -35,6 +35,7 @@ from lmkit.runs.names import FIXED_TRUNK
 _LEVEL = 0.05
 _MOST_VERDICTS = 12  # rows of the figure
 _UNDECIDED = "undecided"
+_SCHEDULED = "schedule.epochs"  # of a learning rate that falls until then
 _COLORS = {"lower": SERIES[2], "higher": SERIES[1], _UNDECIDED: SERIES[7]}
 
 
@@ -95,9 +96,12 @@ def _in_words(heads: Correlated | None, every: Sequence[Correlated]) -> tuple[st
         )
     else:
         headline = f"These {found.n} {what} cannot tell whether a higher rank does better."
+        assert found.spearman is not None
         tends = "falls" if found.pearson < 0 else "rises"
         so = f"Perplexity {tends} with rank, but so it might by chance."
-        if excludes:
+        if found.pearson * found.spearman < 0:
+            so = "Their signs differ, so that not even a tendency is to be seen."
+        elif excludes:
             so = "The interval of r leaves 0 out, but the order of the heads might be chance."
     sentence = (
         f"Over {found.n} {what} ({counted(runs, 'run')}), Press rank and test perplexity have "
@@ -194,8 +198,15 @@ def _unlike_all_published(study: Study) -> list[str]:
 
 
 def _best_at_the_end(study: Study) -> list[str]:
-    """How many runs had not ended improving when their epochs were up."""
-    count = sum(run.metric("best_epoch") == run.result.budget.max_epochs for run in study.runs)
+    """How many runs had not ended improving when their epochs were up.
+
+    Those whose schedule ends with these epochs are best there as a rule.
+    """
+    count = sum(
+        run.metric("best_epoch") == run.result.budget.max_epochs != group.settings.get(_SCHEDULED)
+        for group in study.groups
+        for run in group.runs
+    )
     if not count:
         return []
     were, their = ("was", "its") if count == 1 else ("were", "their")
@@ -305,17 +316,18 @@ def _scale(axes: Axes, ranks: Sequence[float]) -> None:
 
 def _softmax_bound(axes: Axes, groups: Sequence[Facts]) -> str:
     """Draws the highest rank that a softmax can have, where it is one for all; says so."""
-    sizes = {_embedding(group) for group in groups}
+    sizes = {_context_size(group) for group in groups}
     if len(sizes) != 1 or not isinstance(size := sizes.pop(), int):
         return ""
     axes.axvline(size + 2, color=INK, linewidth=0.9, linestyle=":", zorder=1)
     return f" Dotted: the softmax bound, {size + 2:,}."
 
 
-def _embedding(group: Facts) -> object:
-    """That of the decoder, where it is the trunk's own embedding."""
+def _context_size(group: Facts) -> object:
+    """The size of the context vectors of a softmax with this decoder."""
     settings = group.settings
-    return settings.get("trunk.emb_dim") if settings.get("head.tie_weights") else None
+    size = settings.get("trunk.emb_dim" if settings.get("head.tie_weights") else "trunk.out_dim")
+    return settings.get("head.decoder_rank") or size
 
 
 def _forest(study: Study, verdicts: Sequence[_Verdict]) -> list[Drawing]:

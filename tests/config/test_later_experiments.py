@@ -11,6 +11,7 @@ from lmkit.heads.adversarial import AdversarialHead
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.spectrum_control import SpectrumControl
+from lmkit.runs.names import head_name, name_of
 from lmkit.training.language_model import LanguageModel
 
 
@@ -75,7 +76,10 @@ def test_a_later_head_has_the_papers_sizes_and_the_trunk_of_mos(name, head, size
     for section in ("trunk", "optimizer", "schedule", "trainer", "windows", "seed"):
         assert config[section] == mos[section]
     assert config["name"] == name
-    assert type(built(f"experiment={name}").head) is head
+    made = built(f"experiment={name}").head
+    assert type(made) is head
+    names = [name_of(kind) for kind in (made, made.mixture, made.transform)]
+    assert head_name(names) == head.display_name
 
 
 def test_mixtape_gives_gates_to_the_most_frequent_words_of_the_text():

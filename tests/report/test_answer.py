@@ -110,6 +110,43 @@ def test_runs_that_were_best_at_their_last_epoch_are_counted(tmp_path, make_run)
     )
 
 
+def test_runs_whose_learning_rate_falls_until_their_last_epoch_are_best_there_as_a_rule(
+    tmp_path, make_run
+):
+    for seed, epochs in ((1, 2), (2, 50)):
+        options = {"max_epochs": 2, "schedule.epochs": epochs}
+        make_run(tmp_path, seed, 57.0 + seed, options=options)
+    (sentence,) = answer_of(tmp_path).notes
+    assert sentence.startswith("1 of 2 runs was best at the last epoch")
+
+
+def test_coefficients_of_different_signs_show_no_tendency(tmp_path, make_run):
+    heads = ({}, {"transform": "gss"}, {"transform": "outside"}, {"mixture": "softmaxes"})
+    for head, ppl, rank in zip(heads, (57.0, 56.0, 55.0, 70.0), (400, 500, 600, 700), strict=True):
+        make_run(tmp_path, 1, ppl, rank, **head)
+    said = answer_of(tmp_path)
+    assert "Their signs differ" not in said.sentences[0]  # 0.8 and 0.2
+    for head, ppl, rank in zip(heads, (57.0, 56.0, 55.0, 56.5), (400, 500, 600, 9000), strict=True):
+        make_run(tmp_path / "others", 1, ppl, rank, **head)
+    said = answer_of(tmp_path / "others")
+    assert said.sentences[0].endswith(
+        "Their signs differ, so that not even a tendency is to be seen."
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "bound"),
+    [
+        ({}, 402),
+        ({"head.tie_weights": False, "trunk.out_dim": 300}, 302),
+        ({"head.tie_weights": False, "head.decoder_rank": 20}, 22),
+    ],
+)
+def test_the_softmax_bound_is_that_of_the_decoder(tmp_path, make_run, options, bound):
+    make_run(tmp_path, 1, 57.0, options=options)
+    assert f"Dotted: the softmax bound, {bound}." in answer_of(tmp_path).drawings[0].caption
+
+
 def test_the_answer_is_yes_only_where_interval_and_p_agree(tmp_path, make_run):
     heads = ({}, {"transform": "gss"}, {"transform": "outside"}, {"mixture": "softmaxes"})
     for i, head in enumerate(heads):

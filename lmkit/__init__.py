@@ -10,17 +10,17 @@ from typing import Any
 
 __all__ = ["load", "results", "train"]
 
-# PyTorch's setting for large tensors in huge pages, read at its first allocation. A step allocates
-# the same tensors as the one before, and each page that the kernel hands out anew costs a fault:
-# measured a tenth to a fifth of a step on a CPU.
+# Large tensors in huge pages: PyTorch reads this at its first allocation. Each step allocates the
+# same tensors, and each page that the kernel provides afresh costs a fault: a tenth to a fifth of a
+# step, measured on a CPU.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 def _map_large_tensors() -> None:
     """Has glibc give tensors from 8 MiB on back to the kernel, and keep what is smaller.
 
-    Left to itself it takes them from its heap once one was freed, and finds no place there for the
-    next: huge pages are aligned. A mixture's loss took 90 to 220 MiB in place of 60 to 80.
+    By default, once one was freed, glibc takes them from its heap, which has no aligned place for
+    the next. A mixture's loss took 90 to 220 MiB instead of 60 to 80.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:  # glibc's own
@@ -33,7 +33,7 @@ def modules_on_use(package: str) -> Callable[[str], ModuleType]:
     """A `__getattr__` for a package whose modules load when they are first used (PEP 562).
 
     `from lmkit import experiment` then costs nothing, and `experiment.load.load_run(...)` imports
-    torch. So a command says at its top what it uses, and its --help does not wait for it.
+    torch. So a command's imports stand at its top, and its --help does not wait for them.
     """
 
     def load(name: str) -> ModuleType:

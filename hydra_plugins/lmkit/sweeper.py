@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _Sweeper(Sweeper):
-    """What both have in common.
+    """What both sweepers share.
 
     Their launchers are those of lmkit.sweeps, since Hydra's know no locks, retries or outcomes.
     """
@@ -32,7 +32,7 @@ class _Sweeper(Sweeper):
         params: Mapping[str, object],
         parts: Sequence[Mapping[str, object]] = (),
     ) -> Request:
-        """What is asked for, by the command line and by the sweeper's section."""
+        """What the command line and the sweeper's section ask for."""
         from lmkit.sweeps.multirun import Request  # only now, as below
 
         assert self.hydra_context is not None
@@ -41,7 +41,7 @@ class _Sweeper(Sweeper):
 
 
 class LmkitSweeper(_Sweeper):
-    """Checks every point before the first is launched; the same line resumes and skips.
+    """Checks every point before launching the first; the same command resumes and skips.
 
     Args:
         params: axes common to all parts: an option and its values as on a command line.
@@ -56,7 +56,7 @@ class LmkitSweeper(_Sweeper):
 
         Raises: UserError for what is wrong with the line or with one of its points.
         """
-        # only now: these bring what every other command of Hydra's does without
+        # only now: other commands do without these imports
         from lmkit.cli.entry import config_reader
         from lmkit.sweeps.multirun import train_all
 
@@ -66,7 +66,7 @@ class LmkitSweeper(_Sweeper):
 
 
 class SearchSweeper(_Sweeper):
-    """Has Optuna choose points by the valid perplexities of those before; the same line goes on.
+    """Has Optuna choose points by earlier points' valid perplexity; the same command resumes.
 
     Args:
         params: options and their values as on a command line, intervals too.

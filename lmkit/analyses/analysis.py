@@ -1,6 +1,6 @@
-"""The contract of an analysis: one question asked of finished runs, answered in one file.
+"""The contract of an analysis: one question about finished runs, answered in one module.
 
-An analysis lives in a module of its own: what it measures, its tables, its section of the report.
+The module holds what is measured, its tables, and its section of the report.
 `conf/analyses/<name>.yaml` names its class and holds its options with their defaults. The command
 line and the report find it there; nothing lists it. It measures by way of `from lmkit import
 measures`, which imports torch only once it is used: the report imports analyses without torch.
@@ -28,7 +28,7 @@ Content = dict[str, Any]  # plain data, as JSON holds it
 
 
 class MeasuredRun(NamedTuple):
-    """A run and what was measured of it, as its folder holds it."""
+    """A run and what was measured of it, as stored in its folder."""
 
     folder: RunFolder
     content: Content
@@ -40,28 +40,28 @@ class Analysis(ABC):
     The constructor takes the options of its YAML file by their names, and raises UserError for a
     value that is wrong.
 
-    What is stored of a run is what `measure` returns after a head that every analysis has:
+    What is stored of a run is what `measure` returns, preceded by fields that every analysis has:
     `schema_version`, `kind` (the analysis's name), `checkpoint` and `averaged` (whether its weights
-    are averages). All other methods are given the whole.
+    are averages). All other methods get the whole.
     """
 
     name: ClassVar[str]  # of the command, of conf/analyses/<name>.yaml and analysis/<name>.json
     schema_version: ClassVar[int] = 1  # raised when what `measure` returns changes
-    order: ClassVar[int] = 1000  # of its section on the page: smaller ones come first
-    takes_dialogue: ClassVar[bool] = False  # whether models of dialogue can be measured too
+    order: ClassVar[int] = 1000  # order of its section on the page
+    takes_dialogue: ClassVar[bool] = False  # whether dialogue models can be measured too
     checkpoint: str = "best"  # which of a run's checkpoints is loaded
-    # From the name of a run that was measured to what was published of it. The command sets it.
+    # What was published, by the name of the measured run; set by the command.
     published_of_run: Callable[[str], Published | None] = staticmethod(nothing_published)
 
     def stored(self, folder: RunFolder) -> Content | None:
-        """What the run's folder holds and need not be measured again; asked before it is loaded."""
+        """What the run's folder holds already; called before the run is loaded."""
         return None
 
     @abstractmethod
     def measure(self, run: experiment.load.LoadedRun) -> Content:
         """Measures one run; what it returns is stored in the run's folder.
 
-        What JSON cannot hold, such as singular values, it writes into that folder itself.
+        It writes what JSON cannot hold, such as singular values, into that folder itself.
 
         Raises: UserError saying why the run cannot be measured.
         """
@@ -74,11 +74,11 @@ class Analysis(ABC):
 
         Args:
             text: the name of the text that the model reads.
-            folder: where files of its own belong.
+            folder: for further files.
 
         Raises: UserError saying why the model cannot be measured.
         """
-        raise UserError(f"lmkit {self.name} measures runs of lmkit alone")
+        raise UserError(f"lmkit {self.name} measures only runs of lmkit")
 
     def stem(self, content: Content) -> str:
         """The name, without .json, of the file in analysis/ that holds `content`."""
@@ -96,7 +96,7 @@ class Analysis(ABC):
         """Figures of the runs that were just measured, by the SVG files that they become.
 
         Args:
-            folder: where a figure of several runs belongs.
+            folder: for a figure of several runs.
         """
         return {}
 

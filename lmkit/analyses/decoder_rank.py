@@ -1,8 +1,8 @@
-"""The spectrum of the decoder's weight, beside that of log P, and how alike the contexts are.
+"""The spectrum of the decoder's weight, beside that of log P, and how similar the contexts are.
 
-Godey et al. 2024 look at both. Runs and pretrained models store them alike, so that they compare:
-`weight_spectrum`, None of a head without one weight, and `mean_cosine`, None of a single context.
-Files of runs that an earlier version wrote have neither.
+Godey et al. 2024 study both. Runs and pretrained models store them alike, to compare:
+`weight_spectrum`, None for a head without one weight, and `mean_cosine`, None for a single context.
+Files from earlier versions have neither.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ENTROPY_RANK, MEAN_COSINE = "decoder's entropy rank", "mean cosine of two contex
 def stored(
     folder: RunFolder, checkpoint: str, weight: Spectrum | None, mean_cosine: float | None
 ) -> Content:
-    """What an analysis stores of both; the weight's singular values go to a file of their own.
+    """What an analysis stores of both; the weight's singular values go to a separate file.
 
     Args:
         folder: of the run or the pretrained model.
@@ -72,7 +72,7 @@ def cells(content: Content) -> dict[str, str]:
 
 
 def columns(contexts: int) -> dict[Heading, Callable[[Facts], Entry]]:
-    """Of the report's table of ranks over so many contexts; left out where no run has both."""
+    """Columns of the report's table of ranks over so many contexts; none where no run has both."""
 
     def cell(
         of: Callable[[Iterable[Measurement]], list[float]], digits: int

@@ -42,7 +42,7 @@ class Divergence(Analysis):
         windows, count, available = self.first.of(run)
         shown = run.with_bar(windows, count, "divergence")
         measured = measures.model_spectra.pairwise_divergence(run.model, shown, count)._asdict()
-        if math.isnan(measured["sampled_standard_error"]):  # of a single pair
+        if math.isnan(measured["sampled_standard_error"]):  # for a single pair
             measured["sampled_standard_error"] = None
         whose = {"experiment": run.config["name"], "num_words": len(run.model.head.decoder_bias)}
         return {"split": self.first.split, "all_contexts": available, **whose, **measured}
@@ -97,20 +97,20 @@ class Divergence(Analysis):
 
 
 def _fact(content: Content, published: Published | None) -> PublishedNumber | None:
-    """What was published of the whole split, of nothing else."""
+    """What was published, only for the whole split."""
     if published is None or content["num_contexts"] != content["all_contexts"]:
         return None
     return published.facts.divergence.get(content["split"])
 
 
 def _check(content: Content) -> None:
-    """Raises an error of Python's where something is missing that the report reads."""
+    """Raises a Python error where something is missing that the report reads."""
     word(content["split"]), number(content["exact"])
     whole(content["num_contexts"]), whole(content["all_contexts"])
 
 
 def _table(study: Study, files: Files) -> Table | None:
-    """Of each group, on every split and number of contexts; None where nothing was measured."""
+    """A row per group, split and number of contexts; None where nothing was measured."""
     rows = []
     shown: dict[str, Published] = {}  # by the group's label
     for group in study.groups:

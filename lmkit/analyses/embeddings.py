@@ -30,7 +30,7 @@ from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import figure, heat_map
 from lmkit.presentation.tables import Column, Table, absent, number, whole, word
 
-# as the paper calls them, and the files of Faruqui and Dyer 2014
+# the paper's names, and the files of Faruqui and Dyer 2014
 BENCHMARKS = {
     "WS-353": "EN-WS-353-ALL.txt",
     "WS-353-SIM": "EN-WS-353-SIM.txt",
@@ -64,7 +64,7 @@ class Pair(NamedTuple):
 
 
 class Similarity(NamedTuple):
-    """How well a benchmark's order of pairs is that of the vectors' cosines."""
+    """How well the vectors' cosines reproduce a benchmark's order of pairs."""
 
     spearman: float | None  # None where fewer than two different values are left
     pairs: int  # of the benchmark
@@ -72,11 +72,11 @@ class Similarity(NamedTuple):
 
 
 class Embeddings(Analysis):
-    """The input embedding, which is the decoder too where weights are tied, by its geometry.
+    """The geometry of the input embedding, which is also the decoder where weights are tied.
 
     Args:
-        benchmarks: folder of the benchmarks; None: word_similarity beside the run's corpus, where
-            there is one.
+        benchmarks: folder of the benchmarks; None: word_similarity beside the run's corpus, if it
+        exists.
     """
 
     name = "embeddings"
@@ -106,7 +106,7 @@ class Embeddings(Analysis):
         }
 
     def tables(self, contents: Mapping[str, Content]) -> list[Table]:
-        """A column for each run, then who wins how often where there are several."""
+        """A column per run, then for several runs how often each wins."""
         sets = {name: content["word_similarity"] for name, content in contents.items()}
         rows = []
         for benchmark in BENCHMARKS:
@@ -134,7 +134,7 @@ class Embeddings(Analysis):
         if len(without) < len(contents) and not any(
             content["word_similarity"] for content in contents.values()
         ):
-            notes.append("no word similarity: benchmarks=FOLDER says where the benchmarks are")
+            notes.append("no word similarity: give the benchmarks as benchmarks=FOLDER")
         return notes
 
     @classmethod
@@ -170,7 +170,8 @@ def similarity(
 ) -> Similarity:
     """Spearman's rho of scores and cosines, over the pairs with both words in the vocabulary.
 
-    A pair that a file has twice counts twice (WS-353: money, cash); Parthiban et al. count it once.
+    A pair that occurs twice in a file counts twice (WS-353: money, cash); Parthiban et al. count it
+    once.
     """
     known = [pair for pair in pairs if pair.first in vocabulary and pair.second in vocabulary]
     skipped = len(pairs) - len(known)
@@ -190,7 +191,8 @@ def similarity(
 
 
 def principal_components(vectors_VE: np.ndarray, shares: Sequence[str]) -> dict[str, int]:
-    """By share: the least number of principal components with that share of the variance."""
+    """By share: the smallest number of principal components that hold that share of the
+    variance."""
     centred_VE = vectors_VE.astype(float) - vectors_VE.mean(axis=0, dtype=float)
     variances = np.linalg.svd(centred_VE, compute_uv=False) ** 2
     summed = np.cumsum(variances) / variances.sum()
@@ -198,7 +200,7 @@ def principal_components(vectors_VE: np.ndarray, shares: Sequence[str]) -> dict[
 
 
 def win_matrix(rho: Rho) -> np.ndarray:
-    """On how many benchmarks the row's rho is above the column's, NaN on the diagonal.
+    """On how many benchmarks the row's rho exceeds the column's, NaN on the diagonal.
 
     A benchmark counts where both have a rho (Parthiban et al. 2021, figure 4).
     """
@@ -228,7 +230,7 @@ def _read(path: Path) -> list[Pair]:
             first, second, score = line.split()
             pairs.append(Pair(first.lower(), second.lower(), float(score)))
         except ValueError:
-            raise UserError(f"{path}, line {position}: {line!r} is no `word word score`") from None
+            raise UserError(f"{path}, line {position}: {line!r} is not `word word score`") from None
     return pairs
 
 
@@ -252,7 +254,7 @@ def _measured(group: Group, files: Files) -> list[Content]:
 
 
 def _check(content: Content) -> None:
-    """Raises an error of Python's where something is missing that the report reads."""
+    """Raises a Python error where something is missing that the report reads."""
     for rho in _known_rho(content["word_similarity"]).values():
         number(rho)
     for share in _SHARES:
@@ -269,7 +271,7 @@ def _all_rho(contents: Sequence[Content]) -> dict[str, list[float]]:
 
 
 def _without_rho(contents: Mapping[Facts, Sequence[Content]]) -> list[str]:
-    """For each reason why groups have no rho: these groups."""
+    """The groups without a rho, by reason."""
     labels: dict[str, list[str]] = {}
     for group, measured in contents.items():
         labels.setdefault(_why_no_rho(measured), []).append(group.label)

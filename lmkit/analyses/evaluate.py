@@ -28,8 +28,8 @@ class Evaluate(Analysis):
         method: what predicts.
         split: train, valid or test.
         checkpoint: best or last.
-        search: whether the values of the method's grids that are best on valid are taken.
-        search_tokens: first predicted tokens of valid that the search takes; None: all.
+        search: whether to use the values from the method's grids that are best on valid.
+        search_tokens: predicted tokens of valid used by the search, from the first; None: all.
     """
 
     name, schema_version = EVALUATE
@@ -143,7 +143,7 @@ class Evaluate(Analysis):
 
 
 def _methods_table(study: Study) -> Table | None:
-    """Each group that was evaluated by a method, after its perplexity as trained."""
+    """Each group that was evaluated by a method, with its perplexity as trained first."""
     rows: list[Row] = []
     for group in study.groups:
         trained = as_trained(group)
@@ -195,7 +195,7 @@ def _table(name: str, content: Content) -> Table:
         ("weights", content["weights"]),
         (f"{content['split']} perplexity", _as_text(content["ppl"])),
         ("nats per token", f"{content['nll']:.6f}"),
-        ("bits a token", f"{content['bits_per_token']:.6f}"),
+        ("bits per token", f"{content['bits_per_token']:.6f}"),
         ("predicted tokens", f"{content['num_tokens']:,}"),
     ]
     if "text" in content:

@@ -1,6 +1,5 @@
-"""Which analyses there are: a file in the config group `analyses` each, ours or a user's own.
-
-A user's own lie in a folder that `--config-dir` or `hydra.searchpath` names.
+"""Finds the analyses: one file each in the config group `analyses`, ours or the user's own, which
+lie in a folder that `--config-dir` or `hydra.searchpath` names.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from lmkit.analyses.analysis import Analysis
 from lmkit.runs.finished import LeftOut
 
 GROUP = "analyses"
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as quick, where it was built
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it was built
 
 
 class FoundAnalyses(NamedTuple):
-    """Classes of analyses, and the files whose class cannot be had."""
+    """Classes of analyses, and the files whose class cannot be loaded."""
 
     classes: list[type[Analysis]]  # by the order of their sections
     left_out: list[LeftOut]
@@ -42,9 +41,9 @@ def find_analyses() -> FoundAnalyses:
     for name in analysis_names():
         try:
             classes.add(_class_of(name))
-        except Exception as error:  # a module of a user's own may raise anything
+        except Exception as error:  # a user's module may raise anything
             reason = (str(error) or type(error).__name__).splitlines()[0]
-            left_out.append(LeftOut(f"{GROUP}/{name}", f"no analysis can be made of it: {reason}"))
+            left_out.append(LeftOut(f"{GROUP}/{name}", f"its analysis cannot be loaded: {reason}"))
     return FoundAnalyses(sorted(classes, key=lambda each: (each.order, each.name)), left_out)
 
 
@@ -65,7 +64,7 @@ def _class_of(name: str) -> type[Analysis]:
 
 
 def _own_target(name: str) -> str | None:
-    """The `_target_` that an analysis's file sets itself; None where Hydra alone can tell.
+    """The `_target_` that an analysis's file sets itself; None where only Hydra can tell.
 
     Hydra takes a twentieth of a second to compose each.
     """
@@ -88,7 +87,7 @@ def _own_target(name: str) -> str | None:
 
 
 def _overrides() -> list[str]:
-    """What tells Hydra of the folders of configs that this command line names."""
+    """Overrides that tell Hydra the config folders of this command line."""
     if not HydraConfig.initialized():
         return []
     return [f"hydra.searchpath={json.dumps(list(HydraConfig.get().searchpath))}"]

@@ -25,8 +25,7 @@ class FirstContexts:
 
     Args:
         split: train, valid or test.
-        contexts: how many contexts from the split's start, or all of a split that has no more;
-            None or "all": all of them.
+        contexts: how many contexts, from the split's start, at most; None or "all": all.
         least: the fewest contexts that can be measured.
     """
 
@@ -39,19 +38,19 @@ class FirstContexts:
             self.contexts = int(contexts)
 
     def of(self, run: experiment.load.LoadedRun) -> ChosenContexts:
-        """Those of a run's split; a line says where it has fewer than were asked for."""
+        """Those of a run's split; prints a line if it has fewer than asked for."""
         return self.among(run.data.eval_batches(self.split), f"the {self.split} split")
 
     def among(self, batches: EvalBatches, text: str) -> ChosenContexts:
-        """The same of the batches of a text; `text` is what the line calls it."""
+        """The same for the batches of a text; `text` is its name in the line."""
         available = batches.num_targets
         if self.contexts is None or self.contexts <= available:
             return ChosenContexts(batches, self.contexts or available, available)
-        print(f"contexts={self.contexts}: {text} has {available:,}, all of which are taken")
+        print(f"contexts={self.contexts}: {text} has only {available:,}: all are measured")
         return ChosenContexts(batches, available, available)
 
     def limit(self, counts: Iterable[int]) -> int | None:
-        """How many first contexts were taken; None where that was all of every text.
+        """How many first contexts were measured; None if all of every text.
 
         Args:
             counts: contexts that were measured, of each text.

@@ -1,8 +1,8 @@
-"""What of the loss gradient at the logits passes a run's decoder, and what a step makes of it.
+"""How much of the logits' loss gradient passes a run's decoder, and what a step does with it.
 
 Godey and Artzi 2026 (arXiv 2603.10145). The share of the gradient's norm that passes is theirs, and
-so is the rank of what a step changes, which lmkit measures on log P, so that every head has one:
-see `lmkit.measures.logit_update`.
+so is the rank of a step's change, which lmkit measures on log P, so that it is defined for every
+head: see `lmkit.measures.logit_update`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lmkit.presentation.tables import Cell, Column, Table, number, whole, word
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 
-_LOGGED = "gradient_bottleneck/"  # begins the names of what training logs
+_LOGGED = "gradient_bottleneck/"  # prefix of what training logs
 _SHARES = {
     "share": "share of all gradients",
     "mean_share": "mean share",
@@ -36,7 +36,7 @@ _SHARES = {
     "isotropic_share": "share of a random direction",
 }
 _UPDATE = {
-    "update_contexts": "contexts of a step",
+    "update_contexts": "contexts per step",
     "update_rank": "rank of log P's change",
     "update_bound": "  at most",
     "update_cosine": "cosine with what is asked",
@@ -51,7 +51,7 @@ class GradientBottleneck(Analysis):
 
     Args:
         split: train, valid or test.
-        contexts: first contexts of the split, fewer where it is shorter; None: all of them.
+        contexts: how many contexts, from the split's start, at most; None: all.
     """
 
     name, schema_version = GRADIENT
@@ -93,7 +93,7 @@ class GradientBottleneck(Analysis):
         return side_by_side(self.name, self._title(contents.values()), rows, columns)
 
     def figures(self, measured: Sequence[MeasuredRun], folder: Path) -> dict[Path, Figure]:
-        """The share over training, of pretrained models whose step is known."""
+        """The share over training, for pretrained models whose training step is known."""
         curves = [panel(content for _, content in measured)]
         if not has_curves(curves):
             return {}
@@ -110,7 +110,7 @@ class GradientBottleneck(Analysis):
         missing = unmeasured(FILE, counts, COMMAND)
         intro = (
             "How much of the loss gradient at the logits reaches the context vectors, and how much "
-            "of what the loss asks for does a step do?"
+            "of the change that the loss asks for does a step make?"
         )
         blocks = [_table(study)] if any(counts.values()) else []
         return [Section("gradient", "Gradient bottleneck", intro, blocks, missing)]
@@ -129,7 +129,7 @@ def panel(contents: Iterable[Content]) -> Panel:
 
 
 def logged_epochs(run: RunFolder) -> list[dict[str, float]]:
-    """What training has logged of it: the epoch (from 1) and the shares, a row an epoch."""
+    """What training has logged: the epoch (from 1) and the shares, one row per epoch."""
     epochs = []
     for row in MetricsFile(run.metrics).read_finished():
         shares = {

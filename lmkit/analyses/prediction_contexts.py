@@ -1,6 +1,6 @@
-"""Contexts whose next words are looked at: the papers', a user's own, random ones, large margins.
+"""Contexts whose next words are predicted: the papers', the user's, random ones, large margins.
 
-A position is the index in a split of the word that is to be predicted.
+A position is the index in a split of the word to be predicted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lmkit.comparison.published import published_contexts
 from lmkit.data.tokenizer import Tokenizer
 from lmkit.errors.user_error import UserError
 
-_LAST_WORDS = 12  # of a context that are shown
+_LAST_WORDS = 12  # shown of a context
 
 
 class Context(NamedTuple):
@@ -27,7 +27,7 @@ class Context(NamedTuple):
 
 
 def published(tokens: np.ndarray, vocabulary: Sequence[str], split: str) -> list[Context]:
-    """The contexts that the papers show, where this is their split: their words must follow."""
+    """The contexts that the papers show, if this is their split: the true words must match."""
     contexts = []
     for paper, words in published_contexts(len(vocabulary), split).items():
         for position, target in words.items():
@@ -51,7 +51,8 @@ def at_positions(tokens: np.ndarray, positions: Sequence[int]) -> list[Context]:
 
 
 def by_text(tokens: np.ndarray, words: Sequence[int], text: str) -> Context:
-    """After a text's first occurrence in the split; after the text alone if it does not occur."""
+    """The context after a text's first occurrence in the split, or after the text alone if there is
+    none."""
     if len(words) < len(tokens):
         windows = np.lib.stride_tricks.sliding_window_view(tokens, len(words))
         (starts,) = np.nonzero((windows == np.asarray(words)).all(axis=1))
@@ -78,8 +79,8 @@ def at_random(tokens: np.ndarray, count: int, seed: int) -> list[Context]:
 def largest_margins(
     log_probs: np.ndarray, other_log_probs: np.ndarray, count: int
 ) -> tuple[list[int], list[int]]:
-    """Positions at which the first model gives the true word the most more, and the most less, in
-    nats; the largest margin first (as Yang et al. 2018 looked for where MoS beats softmax).
+    """Positions with the largest margins in nats, both ways, of the first model over the second on
+    the true word; the largest first (as Yang et al. 2018 looked for where MoS beats softmax).
 
     Args:
         log_probs: of the words at positions 1, 2, ... (num_tokens - 1,).
@@ -90,7 +91,7 @@ def largest_margins(
 
 
 def last_words(context: Context, tokens: np.ndarray, tokenizer: Tokenizer) -> str:
-    """What stands just before the word that is to be predicted."""
+    """The words just before the one to be predicted."""
     words: Sequence[int] = context.text
     if context.position is not None:
         words = tokens[max(0, context.position - _LAST_WORDS) : context.position].tolist()

@@ -16,7 +16,7 @@ from lmkit.presentation.style import INK, PAPER, figure, two_colours
 from lmkit.presentation.tables import Cell, Column, Table, absent, counted, number, whole, word
 
 TOP = 5  # likeliest words that are shown
-_MOST_CONTEXTS = 40  # of a hit matrix, that its columns can be told apart
+_MOST_CONTEXTS = 40  # of a hit matrix, so that its columns can be told apart
 
 _CONTEXT_COLUMNS = (Column("last words", is_text=True), Column("next word", is_text=True))
 _TOP_COLUMNS = (
@@ -45,7 +45,7 @@ _MARGIN_COLUMNS = (
 
 
 def tables_of_run(name: str, content: Content) -> list[Table]:
-    """The likeliest next words, and where the run beats the one beside it and is beaten."""
+    """The likeliest next words, and where the run beats the other one and is beaten by it."""
     tables = []
     if content["contexts"]:
         rows = [_top_row(absent(), context) for context in content["contexts"]]
@@ -73,7 +73,7 @@ def top_table(study: Study, contents: Mapping[str, Content]) -> Table:
 
 
 def told_apart_by_split(contents: dict[str, Content]) -> dict[str, Content]:
-    """The same; of several splits, each position bears its own: `position 100, test`."""
+    """The same; with several splits, each position names its own: `position 100, test`."""
     if len({content["split"] for content in contents.values()}) == 1:
         return contents
 
@@ -89,7 +89,7 @@ def told_apart_by_split(contents: dict[str, Content]) -> dict[str, Content]:
 
 
 def check(content: Content) -> None:
-    """Raises an error of Python's where something is missing that the report reads."""
+    """Raises a Python error where something is missing that the report reads."""
     word(content["split"])
     for context in content["contexts"]:
         _top_row(absent(), context)
@@ -130,9 +130,9 @@ def _percent(probability: float | None, digits: int) -> Cell:
 
 
 def hit_matrix(study: Study, contents: Mapping[str, Content]) -> list[Drawing]:
-    """Which head has the true next word among its first five, at contexts that have one.
+    """Which heads have the true next word among their five likeliest, at contexts that have one.
 
-    The contexts of one origin stand together, in a block.
+    The contexts of one origin form a block.
     """
     by_name = [_by_name(content) for content in contents.values()]
     ranks = {
@@ -175,14 +175,14 @@ def hit_matrix(study: Study, contents: Mapping[str, Content]) -> list[Drawing]:
 
 
 def _origin(context: Content) -> str:
-    """Whence a context is: the paper that shows it, else `position`, `text` or `random`."""
+    """The origin of a context: the paper that shows it, or `position`, `text` or `random`."""
     source = context.get("source") or "position"
     paper, _, position = context["name"].partition(": ")
     return paper if source == "published" and position else str(source)
 
 
 def _mark_blocks(axes: Axes, sources: Sequence[str]) -> None:
-    """A line between blocks of columns of one source, and each source above its own."""
+    """Draws lines between blocks of columns, and each block's source above it."""
     start = 0
     for source, same in groupby(sources):
         end = start + len(list(same))

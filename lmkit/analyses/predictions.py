@@ -1,7 +1,7 @@
 """Which next words runs expect at contexts of a split, and where one run beats another.
 
 Parthiban et al. 2021, figure 3, and supplement, table 2; Yang et al. 2018, section 3.4. A position
-is the index in a split of the word that is to be predicted.
+is the index in a split of the word to be predicted.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Predictions(Analysis):
         positions: of the user's own contexts.
         texts: the user's own contexts by their words.
         random: number of contexts at random positions.
-        hits: number of random positions for the share of hits.
+        hits: number of random positions for the hit rate.
         compared_with: the one run that the others are compared with; None: none.
         margins: contexts, each way, with the largest margins between a run and that one.
         seed: of all that is random.
@@ -114,7 +114,7 @@ class Predictions(Analysis):
     def _measured(
         self, reader: measures.next_words.TextReader, margins: Sequence[int]
     ) -> tuple[Content, Mapping[int, measures.next_words.NextWords]]:
-        """What is stored but for the margins, and what is expected at all positions."""
+        """What is stored except margins, and what is expected at all positions."""
         contexts = self._contexts(reader)
         hits = random_positions(reader.tokens, self.hits, self.seed)
         positions = [c.position for c in contexts if c.position is not None]
@@ -149,7 +149,7 @@ class Predictions(Analysis):
         return list({context.name: context for context in contexts}.values())
 
     def _margins(self, reader: evaluation.split_reader.SplitReader) -> tuple[list[int], list[int]]:
-        """Positions at which the run is much better, and much worse, than the one beside it."""
+        """Positions at which the run is much better, and much worse, than the other one."""
         if self.compared_with is None:
             return [], []
         path = self.compared_with.folder.path
@@ -165,7 +165,7 @@ class Predictions(Analysis):
         return largest_margins(reader.log_probs, self._other.log_probs, self.margins)
 
     def tables(self, contents: Mapping[str, Content]) -> list[Table]:
-        """Those of a run that was measured alone; of many they would be too long."""
+        """Tables of a single measured run; those of many would be too long."""
         if len(contents) > 1:
             return []
         ((name, content),) = contents.items()
@@ -184,7 +184,7 @@ class Predictions(Analysis):
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
-        """Top-5 predictions, hits and largest margins of one run a head."""
+        """Top-5 predictions, hits and largest margins of one run per head."""
         contents, note, without = one_a_head(
             study, files, cls, check, lambda having: _shown(study, having)
         )
@@ -198,14 +198,14 @@ class Predictions(Analysis):
                 how = f"{_COMMAND} compared_with=FOLDER"
                 missing.append(f"no contexts where one run beats another by far: {how}")
         intro = (
-            "Which next words a head expects, of one run a head (that of median test perplexity)."
+            "Which next words a head expects, in one run per head (of median test perplexity)."
             f"{note}"
         )
         return [Section("predictions", "Predictions", intro, blocks, missing)]
 
 
 def _shown(study: Study, having: Sequence[Facts]) -> tuple[list[Facts], str]:
-    """One group a head, and a second, with a star, of a head that was trained with NT-ASGD too.
+    """One group per head, and a second, with a star, if it was trained with NT-ASGD too.
 
     Parthiban et al. 2021, figure 3, has MoS* and MoC* beside MoS and MoC.
     """
@@ -225,7 +225,9 @@ def _shown(study: Study, having: Sequence[Facts]) -> tuple[list[Facts], str]:
 def _one_run(selection: str) -> FinishedRun:
     runs = select_runs("compared_with", selection).runs
     if len(runs) > 1:
-        raise UserError(f"compared_with={selection} means {len(runs)} runs; give one run's folder")
+        raise UserError(
+            f"compared_with={selection} selects {len(runs)} runs; give one run's folder"
+        )
     return runs[0]
 
 
@@ -253,7 +255,7 @@ def _margin_entry(
     theirs: measures.next_words.NextWords,
     reader: measures.next_words.TextReader,
 ) -> Content:
-    """A context with the predictions of both models, those of the other as `other_...`."""
+    """A context with the predictions of both models, the other's as `other_...`."""
     context = Context(f"margin {position}", "margin", position)
     prob, other_prob = ours.target_prob, theirs.target_prob
     ratio = prob / other_prob if prob and other_prob else 0.0

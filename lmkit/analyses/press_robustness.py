@@ -1,4 +1,4 @@
-"""How far Press's rank of a run's log P can be trusted: a known rank under rounding and noise.
+"""How reliable Press's rank of a run's log P is: a known rank under rounding and noise.
 
 Parthiban et al. 2021, supplement, section 5.
 """
@@ -37,8 +37,7 @@ class PressRobustness(Analysis):
 
     Args:
         split: train, valid or test.
-        contexts: first contexts of the split, more than ten, fewer where it is shorter; None: all
-            of them.
+        contexts: how many contexts, from the split's start, at most and more than ten; None: all.
         factorisation: svd, as published, or qr.
         round_trips: how often the matrix is factorised and multiplied back.
         noise: c of the noises' variance c / words^2.
@@ -115,7 +114,7 @@ class PressRobustness(Analysis):
         else:
             missing.append("no press_robustness.json: lmkit press_robustness run=RUNS")
         missing += _beyond(noisy)
-        intro = "A matrix of known rank is rounded and perturbed: what does Press's rank say?"
+        intro = "What is Press's rank of a matrix of known rank, rounded and perturbed?"
         return [Section("robustness", "Robustness of the rank", intro, blocks, missing)]
 
 
@@ -129,7 +128,7 @@ def _steps(run: str, count: int) -> Iterator[Callable[[str], None]]:
 
 
 def _comparable(content: Content) -> PublishedRobustness | None:
-    """The published study, where its matrix had the same size: else its ranks do not compare."""
+    """The published study, if its matrix had the same size: otherwise its ranks do not compare."""
     published = published_robustness()
     size = published.num_contexts, published.num_words
     return published if (content.get("num_contexts"), content.get("num_words")) == size else None
@@ -146,7 +145,7 @@ def _round_trips_table(name: str, content: Content) -> Table:
 
 
 def _noise_table(name: str, content: Content) -> Table:
-    """One row for each noise, and one of the effective ranks that were published of all."""
+    """One row per noise, and one of the published effective ranks."""
     published = _comparable(content)
     epsilons = list(content["noise"][0]["effective_rank"])
     rows = []
@@ -260,13 +259,13 @@ def _draw_predicted(axes: Axes, content: Content) -> None:
 
 
 def _noisy(study: Study, files: Files) -> tuple[dict[str, Content], str]:
-    """What is stored of one run of each group that is shown, by its label; a note on which."""
+    """What is stored of one run per group shown, by label, and a note on which run."""
     contents, note, _ = one_a_head(study, files, PressRobustness, _check)
     return {label: each for label, each in contents.items() if each.get("noise")}, note
 
 
 def _check(content: Content) -> None:
-    """Raises an error of Python's where something is missing that the report reads."""
+    """Raises a Python error where something is missing that the report reads."""
     _comparable(content)
     for noisy in content.get("noise") or []:
         number(noisy["c"]), whole(noisy["press_rank"])
@@ -299,7 +298,7 @@ def _report_table(study: Study, noisy: Mapping[str, Content], note: str) -> Tabl
     first, last = published_robustness().widest_noise
     caption = (
         f"Rank of log P reduced to a known rank, with Gaussian noise of variance c / n², "
-        f"{study.short}, one run a head. Predicted: by random-matrix theory. Published: "
+        f"{study.short}, one run per head. Predicted: by random-matrix theory. Published: "
         f"{published_robustness().source}, where the matrix has the same size; of its table 15 "
         f"(c from {first:g} to {last:g}) no ranks are known here, and beside other c than these "
         f"the prediction stands alone.{note}"
@@ -308,7 +307,7 @@ def _report_table(study: Study, noisy: Mapping[str, Content], note: str) -> Tabl
 
 
 def _beyond(noisy: Mapping[str, Content]) -> list[str]:
-    """The ends of the published noises that no run was given, and how to have them."""
+    """The ends of the published range of noise that no run covers, and how to add them."""
     measured = {each["c"] for content in noisy.values() for each in content["noise"]}
     wanted = [c for c in published_robustness().widest_noise if c not in measured]
     if not noisy or not wanted:

@@ -1,6 +1,5 @@
-"""What `lmkit rank hf=` measures and shows of a pretrained model beside what it does of a run.
-
-Godey et al. 2024 look at the same over training.
+"""What `lmkit rank hf=` measures and shows of a pretrained model beyond what it does for a run.
+Godey et al. 2024 follow the same over training.
 """
 
 from __future__ import annotations
@@ -54,14 +53,14 @@ def measure_rank(
 
 
 def cells(content: Content) -> dict[str, str]:
-    """Rows of the table that runs do not have; none of a run."""
+    """Rows of the table that only pretrained models have."""
     model = content.get("pretrained")
     if model is None:
         return {}
     rows = {
         "step": None if model["step"] is None else f"{model['step']:,}",
         "logits": model["logits"],
-        "perplexity of a token": decimal(content["perplexity"], 2),
+        "perplexity per token": decimal(content["perplexity"], 2),
         "bits per byte": content["bits_per_byte"] and f"{content['bits_per_byte']:.4f}",
     }
     return {name: cell for name, cell in rows.items() if cell}
@@ -86,7 +85,7 @@ def panels(measured: Sequence[MeasuredRun]) -> list[Panel]:
         weight.add(f"{of}entropy", step, content["weight_spectrum"]["entropy_rank"])
         weight.add(f"{of}stable", step, content["weight_spectrum"]["stable_rank"])
     return [
-        Panel("perplexity of a token", perplexity, is_log=True),
+        Panel("perplexity per token", perplexity, is_log=True),
         Panel("rank of log P", log_p, is_log=True),
         Panel("rank of the decoder's weight", weight, is_log=True),
         Panel("mean cosine of two contexts", cosine),

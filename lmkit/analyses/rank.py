@@ -1,4 +1,4 @@
-"""How many dimensions log P of a run spans: its singular values, and its rank by several measures.
+"""How many dimensions a run's log P spans: its singular values, and its rank by several measures.
 
 Parthiban et al. 2021, figure 7, table 6, supplement, figures 2 to 5; Yang et al. 2018, figure 1.
 """
@@ -57,7 +57,7 @@ class Rank(Analysis):
 
     Args:
         split: train, valid or test.
-        contexts: first contexts of the split, fewer where it is shorter; None or "all": all.
+        contexts: how many contexts, from the split's start, at most; None or "all": all.
         matrix: log_probs or transformed_logits.
         checkpoint: best or last.
     """
@@ -140,7 +140,7 @@ class Rank(Analysis):
         return drawn
 
     def _file_stem(self, content: Content, contexts: int | str | None = None) -> str:
-        """Ends the names of a measurement's files."""
+        """The stem of a measurement's file names."""
         count = contexts or content["spectrum"]["num_contexts"]
         return measured_stem(content["split"], self.matrix, count, self.checkpoint)
 
@@ -179,7 +179,7 @@ def _counts(contents: Sequence[Content]) -> list[int]:
 
 
 def _cells(content: Content, published: Published | None) -> dict[str, str]:
-    """A run's column, by the names of the rows; what was published stands below what it is of."""
+    """A run's column, by row name; published values stand below the measured ones."""
     spectrum = content["spectrum"]
     is_run = "pretrained" not in content
     weights = {"weights": "averaged" if content["averaged"] else "raw"} if is_run else {}
@@ -202,7 +202,7 @@ def _cells(content: Content, published: Published | None) -> dict[str, str]:
 
 
 def _row_names(columns: Iterable[Mapping[str, str]]) -> list[str]:
-    """All rows' names, each published figure just below the measured one."""
+    """All row names, each published value just below the measured one."""
     names = list(dict.fromkeys(name for column in columns for name in column))
     measured = [name for name in names if not name.endswith(_PUBLISHED)]
     pairs = [(name, name + _PUBLISHED) for name in measured]
@@ -210,10 +210,10 @@ def _row_names(columns: Iterable[Mapping[str, str]]) -> list[str]:
 
 
 def _unresolved(whose: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, dict[str, None]]:
-    """A line for each measure that is unresolved and why, with the names it is about, in order.
+    """A line per unresolved measure and reason, with the names concerned, in order.
 
     Args:
-        whose: names, and from each one's unresolved measures to the reasons.
+        whose: the reasons by unresolved measure, by name.
     """
     lines: dict[str, dict[str, None]] = {}
     for name, reasons in whose:
@@ -226,7 +226,7 @@ def _unresolved(whose: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, dic
 def _on_published(
     contents: Mapping[str, Content], published: Mapping[str, Published | None]
 ) -> list[str]:
-    """Where published figures come from, and which do not compare."""
+    """Where published values come from, and which do not compare."""
     notes = []
     shown: dict[str, Published] = {}
     for name, content in contents.items():
@@ -248,7 +248,7 @@ def _on_published(
 
 
 def _facts(content: Content, published: Published | None) -> dict[str, PublishedNumber]:
-    """The published figures of what was measured, by the row's name."""
+    """The published values of what was measured, by row name."""
     if published is None:
         return {}
     facts = published.facts
@@ -291,7 +291,7 @@ def _table_contexts(study: Study) -> list[int]:
 
 
 def _rank_columns(contexts: int) -> dict[Heading, Callable[[Facts], Entry]]:
-    """Every measure over so many contexts, and beside it what was published of it."""
+    """Every measure over so many contexts, each with its published value."""
 
     def measure(digits: int, *path: str) -> Callable[[Facts], Cell]:
         return lambda f: spread_cell(f.rank(contexts, path), digits, len(f.measured[contexts]))
@@ -330,7 +330,7 @@ def _rank_table(study: Study, contexts: int) -> Table:
         f"Ranks of log P over {contexts:,} test contexts of {study.short}: mean ± one standard "
         "deviation over the seeds that were measured. The ε-effective rank is "
         "the number of singular values that hold all but a share ε of the sum of squares. "
-        "Published ranks stand here when they are of as many contexts."
+        "Published ranks appear if they are over as many contexts."
     )
     unresolved = _unresolved(
         (group.label, _mapping(m.spectrum.get("unresolved")))
@@ -360,7 +360,7 @@ def _mapping(value: object) -> dict[str, Any]:
 def _stored(
     groups: Sequence[Facts], files: Files, contexts: int | None
 ) -> tuple[list[LabelledSpectrum], list[str]]:
-    """Of each group the spectrum of the run of median test perplexity."""
+    """Per group, the spectrum of the run of median test perplexity."""
     shown, without = [], []
     for group in groups:
         measured = group.measured.get(contexts or 0, {})
@@ -376,7 +376,7 @@ def _stored(
 def _drawings(
     study: Study, shown: Sequence[LabelledSpectrum], contexts: int, note: str
 ) -> list[Drawing]:
-    of = f"log P over {contexts:,} test contexts of {study.short}, one run a head."
+    of = f"log P over {contexts:,} test contexts of {study.short}, one run per head."
     return [
         Drawing(
             "spectrum_log",

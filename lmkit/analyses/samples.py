@@ -1,4 +1,4 @@
-"""Text that runs write, drawn word by word from a state of zeros."""
+"""Text sampled from runs, word by word, starting from a zero state."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _TEXTS = 2  # of each head there
 
 
 class Samples(Analysis):
-    """Texts that go on from a prompt.
+    """Texts that continue a prompt.
 
     Args:
-        prompt: words to go on from; None: the start of a sentence.
+        prompt: words to continue; None: the start of a sentence.
         texts: how many.
         length: words of each, or subwords.
         temperature: of the distribution; below 1 the likelier words become likelier still.
-        top_k: how many of the likeliest words are drawn from; None: all.
+        top_k: how many of the likeliest words to sample from; None: all.
         seed: of the draws.
     """
 
@@ -95,7 +95,7 @@ class Samples(Analysis):
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
-        """The first texts of one run a head."""
+        """The first texts of one run per head."""
         contents, note, without = one_a_head(study, files, cls, _check)
         passages = [
             Passage(f"{label}: {_how(content)}", str(text))
@@ -104,11 +104,11 @@ class Samples(Analysis):
         ]
         how = "lmkit samples run=FOLDER"
         missing = [f"no samples.json: {listed(without)}: {how}"] if without else []
-        return [Section("samples", "Generated text", f"One run a head.{note}", passages, missing)]
+        return [Section("samples", "Generated text", f"One run per head.{note}", passages, missing)]
 
 
 def _check(content: Content) -> None:
-    """Raises an error of Python's where something is missing that the report reads."""
+    """Raises a Python error where something is missing that the report reads."""
     if not isinstance(content["texts"], list):
         raise TypeError("texts")
 

@@ -1,6 +1,6 @@
 """Any analysis as a command: `lmkit rank run=RUNS` measures finished runs and shows the outcome.
 
-A file in conf/analyses/, or in that folder of one's own configs, names an analysis.
+Each file in conf/analyses/, or in the same folder of the user's own configs, names an analysis.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def run_analysis(name: str) -> None:
 
 
 def _require_one_source(runs: object, *, has_models: bool) -> None:
-    """Raises: UserError unless there are runs or models, and options of these alone."""
+    """Raises UserError unless runs or models are given, with no option of the other kind."""
     if runs is None and not has_models:
         raise UserError("run is not set: give it as run=RUNS, or pretrained models as hf=MODEL")
     typed = [each.partition("=")[0].lstrip("+") for each in HydraConfig.get().overrides.task]
@@ -93,8 +93,8 @@ def draw(
     """Draws the runs that were measured.
 
     Args:
-        folders: of these runs, and maybe of others.
-        of_all: where a figure of several runs belongs.
+        folders: of these runs, possibly among others.
+        of_all: the folder of figures over several runs.
     """
     contents = measured.contents
     runs = [

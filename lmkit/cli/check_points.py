@@ -1,8 +1,8 @@
 """Checks the points of a sweep for `lmkit.sweeps.check`: `python -m lmkit.cli.check_points`.
 
 It reads JSON from stdin (whether there is a GPU, and the configurations) and writes the outcome of
-each as JSON to stdout. What points have in common is checked once. Models are made on the meta
-device, which computes nothing, once for all points that have the same one.
+each as JSON to stdout. What points share is checked once. A model is made on the meta device, which
+computes nothing, once for all points that share it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Checker:
 
     def check(self, config: Config) -> str:
         """The name of the run's folder. Raises: UserError for what training would refuse."""
-        # one point stands for all that differ from it in what is made apart
+        # one point stands for all that differ only in what is made separately
         others = {key: value for key, value in config.items() if key not in (*_KINDS, "windows")}
         run = self._once("others", others, lambda: define(config, self._has_gpu))
 
@@ -56,7 +56,7 @@ class Checker:
 
         together = [config[name] for name in ("data", "windows", "module", "trunk")]
         self._once("together", together, lambda: require_fit(config, run.source))
-        # no optimizer is refused for its trunk: of the two, each is made once, not each pair
+        # no optimizer is refused because of the trunk: each is made once, not each pair
         for apart in ("trunk", "optimizer"):
             sections = {name: config[name] for name in _WITH_MODEL if name != apart}
             self._once(f"model, but for its {apart},", sections, make_model)
@@ -87,7 +87,7 @@ def _check_windows(config: Config) -> None:
 
 
 def main() -> None:
-    """Reads from stdin; prints one JSON list, a [run, error] for each point, up to an error."""
+    """Reads from stdin; prints a JSON list with a [run, error] per point, up to the first error."""
     sent = json.load(sys.stdin)
     checker = Checker(sent["has_gpu"])
     outcomes: list[tuple[str, str | None]] = []

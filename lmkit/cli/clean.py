@@ -37,13 +37,13 @@ COMMAND = Command(
 Frees the disk space of checkpoints of finished runs. RUNS is a run, a folder of runs, a sweep, as
 lmkit report takes them.
 
-Everything that numbers are read from stays. So does a run that has not finished, that a process
-works on, that a sweep is to train further, or whose finetuning has not finished. To restore its
-checkpoints, a run must be trained again.""",
+All files that hold results stay. So do the checkpoints of a run that has not finished, that is in
+use, that a sweep is to train further, or whose finetuning has not finished. Restoring removed
+checkpoints takes training again.""",
     {
         "keep": Option(
             "best",
-            "best: removes last.ckpt, without which no larger budget goes on with the run; none: "
+            "best: removes last.ckpt, without which no larger budget resumes the run; none: "
             "removes best.ckpt too, without which it is neither measured nor finetuned; all: "
             "removes only temporary files and locks that killed processes left",
             KEEPS,
@@ -61,12 +61,12 @@ checkpoints, a run must be trained again.""",
 SHOWN = 40  # runs that have a row each
 CONTEXTS = "contexts"  # in the place of runs
 FURTHER = "a sweep asks for more epochs of it"
-IN_USE = "a process works on it"
-STARTED = "a finetuning that has not finished goes on from its best.ckpt"
+IN_USE = "a process is using it"
+STARTED = "an unfinished finetuning starts from its best.ckpt"
 
 
 class _Found(NamedTuple):
-    """A finished run, and what it takes."""
+    """A finished run, and its disk space."""
 
     run: FinishedRun
     space: Space
@@ -75,7 +75,7 @@ class _Found(NamedTuple):
 
 def main() -> None:
     """Reads the command line; ends with status 1 when something could not be removed."""
-    with ends_in_one_line("the same command again goes on"):
+    with ends_in_one_line("the same command resumes"):
         places, given = COMMAND.read(sys.argv[1:])
         if places == [CONTEXTS]:
             cache.clean(given["dry_run"] == "true", tables.console())
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bool:
-    """Shows what goes, and removes it unless `dry_run`. Returns: whether all of it could go."""
+    """Shows what would go; removes it unless `dry_run`. Returns: whether everything could go."""
     found = _found(selected.runs, keep, console)
     _show(found, keep, dry_run, console)
     reasons = Counter([*selected.left_out.values(), *(each.stays for each in found if each.stays)])
@@ -136,12 +136,12 @@ def _to_go_further(runs: Iterable[FinishedRun]) -> set[Path]:
 
 
 def _starts_of_finetunings(runs: Iterable[FinishedRun]) -> set[Path]:
-    """The folders of the runs with which unfinished finetunings beside them began."""
+    """The folders of the runs that unfinished finetunings beside them started from."""
     starts = set[Path]()
     for runs_dir in {run.folder.path.parent for run in runs}:
         for folder in map(RunFolder, runs_dir.glob(f"*{FINETUNE}-*")):
             if folder.state() == "unfinished":
-                with suppress(UserError):  # a damaged one does not go on
+                with suppress(UserError):  # a damaged one cannot resume
                     start = folder.started_from()
                     if start is not None:
                         starts.add(start)
@@ -149,7 +149,7 @@ def _starts_of_finetunings(runs: Iterable[FinishedRun]) -> set[Path]:
 
 
 def _show(found: Sequence[_Found], keep: str, dry_run: bool, console: Console) -> None:
-    """A row a run; of many runs a row for all of one name."""
+    """One row per run; of many runs one row per name."""
     rows: dict[str, list[_Found]] = {}
     for each in found:
         name = each.run.name

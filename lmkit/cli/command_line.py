@@ -1,4 +1,4 @@
-"""A command's line before Hydra has read it: its flags, and the user's own configurations."""
+"""The command line before Hydra reads it: its flags, and the user's own configurations."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ CHOICES = {"--cfg": _CFG, "-c": _CFG, "--info": _INFO, "-i": _INFO}
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
-    """The line with its options before its flags: Hydra does not take options on both sides of one.
+    """The arguments with options before flags: Hydra does not take options on both sides of a flag.
 
-    Raises: UserError for an argument with dashes that is no flag of Hydra's, or lacks its value.
+    Raises: UserError for a flag that Hydra does not know, or that lacks its value.
     """
     options, flags = [], []
     rest = list(arguments)
@@ -74,7 +74,7 @@ def searched_folders(arguments: Sequence[str]) -> list[Path]:
 
             from lmkit.sweeps.axes import read  # brings Hydra
 
-            with suppress(HydraException):  # which reports it, as it does a value that is no list
+            with suppress(HydraException):  # Hydra reports it, and a non-list
                 value = read(argument).value()
                 places += value if isinstance(value, list) else []
     paths = [str(place).removeprefix("file://") for place in places]
@@ -131,6 +131,6 @@ def complete(names: Iterable[str], run: Callable[[str], None]) -> None:
 
 
 def first_sentence(file: Path) -> str:
-    """What a YAML file says of itself, the lines that are not about Hydra."""
+    """The first comment of a YAML file, without its lines about Hydra."""
     lines = [line.lstrip("# ") for line in file.read_text("utf-8").splitlines()]
     return next((line for line in lines if line and not line.startswith("@package")), "")

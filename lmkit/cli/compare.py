@@ -64,7 +64,7 @@ def _runs(option: str, value: object, runs_dir: str) -> tuple[list[FinishedRun],
     for name, reason in (*selection.left_out.items(), *diverged, *repeated):
         print(f"left out: {name}: {reason}")
     if not runs:
-        raise UserError(f"{option}={value} means no run with perplexities")
+        raise UserError(f"{option}={value} selects no run with perplexities")
     once = {run for group in groups for run in group.runs}
     runs = [run for run in runs if run in once]
     print(f"{option}: {counted(len(runs), 'run')}: {listed((run.name for run in runs), 4)}")

@@ -1,6 +1,6 @@
 """Counts the FLOPs of the models of configurations: `python -m lmkit.cli.count_flops`.
 
-It is a process of its own, so that a reproduction, which may run for weeks, holds no torch. It
+It runs in its own process, so that a reproduction, which may run for weeks, never imports torch. It
 reads a JSON list of configurations from stdin, and writes to stdout the `Flops` of each (null with
 the reason where they are not known) and the FLOPs per second of a matrix product here.
 """
@@ -32,13 +32,13 @@ class Counter:
         self._corpora: dict[str, object] = {}
 
     def flops(self, config: dict[str, Any]) -> Flops:
-        """Of the matrix products of training and of perplexity.
+        """FLOPs of the matrix products of training and of measuring perplexity.
 
-        Raises: UserError where the corpus is missing, or is no running text.
+        Raises: UserError where the corpus is missing, or is not running text.
         """
         corpus = self._corpus(config["data"])
         if not isinstance(corpus, TextSplits):
-            raise UserError("FLOPs are counted for running text alone")
+            raise UserError("FLOPs are counted for running text only")
         model = model_without_weights(config, len(corpus.vocabulary))
         each = total(parts(model))
         return Flops(
@@ -58,10 +58,10 @@ class Counter:
 
 
 def flops_per_second(threads: int, on_gpu: bool) -> float:
-    """What the fastest of many float32 matrix products reaches.
+    """FLOPs per second of the fastest of many float32 matrix products.
 
-    On the CPU it is the speed of one thread by its own clock, times their number: whatever else
-    runs on the machine, two calls say about the same.
+    On a CPU it is the speed of one thread in its own CPU time, times the number of threads, so that
+    other load hardly changes it.
     """
     torch.set_num_threads(1)
     clock = time.perf_counter if on_gpu else time.process_time

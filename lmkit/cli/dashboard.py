@@ -1,4 +1,4 @@
-"""Writes a sweep's W&B workspace to a file, and sends it when asked: `lmkit dashboard`.
+"""Writes a sweep's W&B workspace to a file, and uploads it when asked: `lmkit dashboard`.
 
 It has curves, test perplexity over rank, all spectra in one chart, heat maps over the axes, and
 parallel coordinates. Its runs are those that `lmkit sweep sync` has sent to W&B.
@@ -20,7 +20,7 @@ UNKNOWN = "ENTITY"  # until the workspace is sent
 
 
 def dashboard(sweep: SweepFolder, target: str | None, out: Path | None, online: bool) -> None:
-    """Writes the workspace of a sweep, and sends it where `online` is set.
+    """Writes the workspace of a sweep, and uploads it if `online`.
 
     Args:
         target: ENTITY/PROJECT in W&B.
@@ -29,7 +29,7 @@ def dashboard(sweep: SweepFolder, target: str | None, out: Path | None, online: 
     Raises: UserError.
     """
     if target is None and online:
-        raise UserError("online=true needs to know where to: add ENTITY/PROJECT after the sweep")
+        raise UserError("online=true needs a destination: add ENTITY/PROJECT after the sweep")
     if target is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", target):
         raise UserError(f"ENTITY/PROJECT must be two names with a / between, but is {target!r}")
     project = tracking.summary.project_of(sweep)
@@ -50,7 +50,7 @@ COMMAND = Command(
     __doc__.strip(),
     {
         "out": Option("", "the file; empty: workspace.json in the sweep's folder", is_path=True),
-        "online": Option("false", "true: sends it to W&B too, to ENTITY/PROJECT", TRUTH),
+        "online": Option("false", "true: also uploads it to ENTITY/PROJECT in W&B", TRUTH),
         "runs_dir": RUNS_DIR,
     },
     most=2,

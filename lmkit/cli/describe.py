@@ -1,7 +1,7 @@
 """Shows what would be trained, without training: `lmkit describe experiment=NAME`.
 
-It shows each part's parameters, trainable and in all, their bytes, and the FLOPs of its matrix
-products for one token, forward and with the backward pass (lmkit/experiment/model_size.py has the
+It shows each part's trainable and total parameters, their bytes, and the FLOPs of its matrix
+products per token, forward and with the backward pass (lmkit/experiment/model_size.py has the
 formulas). The corpus is read for the size of its vocabulary; the model's weights take no memory.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # it imports torch, which --help must not wait for
 HEAD = ("head", "head.mixture", "head.transform")
 CHOICES = ("trunk", *HEAD, "objective", "optimizer", "schedule", "trigger")
 LEGEND = """\
-MFLOPs: two FLOPs a multiply-add of the matrix products, forward or (training)
+MFLOPs: two FLOPs per multiply-add of the matrix products, forward or (training)
 forward and backward. Gates, dropout, transforms and softmax are left out."""
 
 
@@ -53,7 +53,7 @@ def main(config: DictConfig) -> None:
 
 
 def time_line(config: dict[str, Any], corpus: Sizes, whole: Part) -> str:
-    """About how long training takes here, by the FLOPs and the speed of a matrix product."""
+    """An estimate of the training time here, from the FLOPs and the speed of a matrix product."""
     import torch  # which --help must not wait for
 
     from lmkit.cli.count_flops import flops_per_second  # which imports it too
@@ -65,7 +65,7 @@ def time_line(config: dict[str, Any], corpus: Sizes, whole: Part) -> str:
     on_gpu = torch.cuda.is_available() and config["trainer"].get("accelerator") != "cpu"
     rate = flops_per_second(config["threads"], on_gpu)
     seconds = (whole.training_flops * train + whole.forward_flops * valid) / (SHARE * rate)
-    epochs, text = config["max_epochs"], f"about {rough_duration(seconds)} an epoch"
+    epochs, text = config["max_epochs"], f"about {rough_duration(seconds)} per epoch"
     if epochs is not None:
         text += f", {rough_duration(seconds * epochs)} for {epochs:,} epochs"
     return (
@@ -75,7 +75,7 @@ def time_line(config: dict[str, Any], corpus: Sizes, whole: Part) -> str:
 
 
 def configuration_table(config: dict[str, Any], corpus: Sizes, unit: str) -> Table:
-    """One row for each choice: the class, its options and their values."""
+    """One row per choice: the class, its options and their values."""
     sizes = " / ".join(f"{tokens:,}" for tokens in corpus.num_tokens)
     rows = [("data", f"{config['data']['name']}: {corpus.num_words:,} {unit}, {sizes} tokens")]
     for option in CHOICES:
@@ -92,7 +92,7 @@ def configuration_table(config: dict[str, Any], corpus: Sizes, unit: str) -> Tab
 
 
 def size_table(sizes: Sequence[Part]) -> Table:
-    """One row for each part; the last is their total."""
+    """One row per part, then their total."""
     columns = ("part", "trainable", "in all", "bytes", "forward", "training")
     rows: list[Row] = []
     for part in sizes:

@@ -1,6 +1,6 @@
 """Downloads a corpus from its public address and checks it: `lmkit download penn root=data`.
 
-A download that broke off goes on where it stopped; files that are there already are kept.
+An interrupted download resumes where it stopped; files that are there already are kept.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMMAND = Command(
     {
         "root": Option(
             "",
-            "folder that holds the corpora; unless it is set: LMKIT_DATA, or else data",
+            "folder of the corpora; default: LMKIT_DATA if set, otherwise data",
             is_path=True,
         ),
     },
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     with (
-        ends_in_one_line("the same command again goes on"),
+        ends_in_one_line("the same command resumes"),
         Progress(*columns, TransferSpeedColumn(), console=console) as progress,
     ):
         folder = download(corpus, root, progress, SOURCES)

@@ -1,8 +1,7 @@
 """Entry points with Hydra: errors are one line, and torch is imported only where it is needed.
 
-Hydra reports a mistake over several lines or as a traceback of its own. Here it becomes one line
-that names the option and says what would be right. Anything else is a defect of lmkit and keeps its
-traceback.
+Hydra reports a mistake in several lines or as a traceback. Here it becomes one line that names the
+option and says what would be right. Anything else is a bug in lmkit and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
 
     Args:
         config_name: the file, without its ending.
-        again: what the same command does after it was cut short, for one that goes on.
+        again: what the same command does after an interruption, for commands that resume.
     """
 
     def decorate(task: Task) -> Callable[[], None]:
@@ -65,7 +64,7 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
             except UserError as error:
                 if HydraConfig.get().mode != RunMode.MULTIRUN:
                     end_with(error)
-                # a sweeper of Hydra's goes on with other points, and raises one error at its end
+                # Hydra's sweepers continue with other points, and raise one error at the end
                 print(f"error: {error}", file=sys.stderr, flush=True)
                 error.printed_on = stderr_file()
                 raise
@@ -92,10 +91,10 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
 
 
 def _run_by_compose_alone(config_name: str, task: Task) -> bool:
-    """Runs a task that needs nothing of Hydra but its configuration; False: it needs more.
+    """Runs a task that needs nothing from Hydra but its configuration; False: it needs more.
 
-    Hydra composes a command's configuration twice, the first time for its mode alone. Composing it
-    once saves a third of the time of a command that finds its work done.
+    Hydra composes a configuration twice, the first time only to learn the mode. Composing it once
+    saves a third of the time of a command that finds its work done.
     """
     overrides = sys.argv[1:]
     if any(re.match(rf"-|[+~]*(hydra[./=]|{GROUP}=)", each) for each in overrides):
@@ -122,7 +121,7 @@ def _run_by_compose_alone(config_name: str, task: Task) -> bool:
 
 @contextmanager
 def explained(config_name: str) -> Iterator[None]:
-    """Ends a command in one line about a mistake that Hydra, OmegaConf or YAML finds.
+    """Ends a command with one line about a mistake that Hydra, OmegaConf or YAML finds.
 
     Args:
         config_name: as of `entry_point`.
@@ -137,7 +136,7 @@ def explained(config_name: str) -> Iterator[None]:
 
 
 def config_reader(config_name: str) -> ConfigReader:
-    """How a command reads a composed configuration, for the points of a sweep."""
+    """How a command reads a composed configuration; for the points of a sweep."""
     own = [f"--config-dir={folder}" for folder in searched_folders(sys.argv[1:])]
 
     def explain(error: Exception, line: Sequence[str]) -> str:
@@ -162,7 +161,7 @@ def experiment_config(experiment: str) -> dict[str, Any]:
 def composed_apart(config_name: str, overrides: Sequence[str]) -> dict[str, Any]:
     """What a command would compose, as plain data.
 
-    The command that is running may be an application of Hydra itself: that one is set aside.
+    The running command may itself be a Hydra application, whose state is set aside meanwhile.
     """
     running = GlobalHydra.instance()
     hydra_of_command, running.hydra = running.hydra, None
@@ -188,7 +187,7 @@ def plain_config(config: DictConfig) -> dict[str, Any]:
 
 
 def _require_form(config: DictConfig) -> None:
-    """Hydra adds and removes whatever the command line asks it to."""
+    """Raises UserError for options that were added or removed: Hydra allows both."""
     for section, prefix in ((config, ""), (config.get("sweep"), "sweep.")):
         form = OmegaConf.get_type(section) if section is not None else None
         if form is None or not is_dataclass(form):
@@ -206,7 +205,7 @@ def _require_form(config: DictConfig) -> None:
 
 
 def command_line(command: str) -> str:
-    """The line that asks a shell for the run of this process, whichever checkpoints it keeps."""
+    """The shell command that trains the run of this process, whichever checkpoints it keeps."""
     running = HydraConfig.get()
     options = [each for each in running.overrides.task if option_of(each) != "keep"]
     return shlex.join(["lmkit", command, *config_arguments(running, command), *options])

@@ -29,7 +29,7 @@ NON_MONOTONE = "lmkit.training.callbacks.stopping.NonMonotoneStop"
 
 @entry_point("finetune", AGAIN)
 def main(config: DictConfig) -> float:
-    """Trains the run that finetunes, continues it, or finds it finished.
+    """Trains the finetuning run, resumes it, or finds it finished.
 
     Returns: the best valid perplexity, for sweepers that search.
     """
@@ -72,7 +72,7 @@ def published_config(experiment: str) -> dict[str, Any]:
 
     Args:
         experiment: `NAME`, or `NAME_finetune` with the values of conf/finetuning/NAME.yaml, which
-            stands for both triggers of NAME.
+        serves both triggers of NAME.
     """
     name = experiment.removesuffix(FINETUNE)
     config = experiment_config(name)
@@ -85,33 +85,33 @@ def published_config(experiment: str) -> dict[str, Any]:
 
 
 def _stage(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """What finetuning replaces of the run's configuration, whichever run it is."""
+    """What finetuning replaces in the configuration of any run."""
     return {
         "trigger": FROM_START,
         "stopping": {"_target_": NON_MONOTONE, "n": plain["n"]},
         "max_epochs": plain["max_epochs"],
-        "patience": plain["n"],  # the budget that ends it: a larger n goes on
+        "patience": plain["n"],  # the budget that ends it: a larger n resumes it
     }
 
 
 def _require_lasting_schedule(config: Mapping[str, Any]) -> None:
-    """Raises UserError where the lr would come to its end before the budget does."""
+    """Raises UserError if the lr schedule would end before the budget."""
     epochs, budget = config["schedule"].get("epochs"), config["max_epochs"]
     if epochs is not None and (budget is None or budget > epochs):
         raise UserError(
-            f"the run's schedule ends after {epochs} epochs, and the finetuning begins with it "
-            f"anew: give max_epochs={epochs} or fewer, not {budget}"
+            f"the run's schedule ends after {epochs} epochs, and finetuning restarts it: "
+            f"give max_epochs={epochs} or fewer, not {budget}"
         )
 
 
 def _finished(place: str) -> RunFolder:
-    """The one run that is meant. Raises: UserError when it is none or several, or unfinished."""
+    """The selected run. Raises: UserError if it is not exactly one, or unfinished."""
     folder = RunFolder(Path(place))
     if folder.state() == "new":
         runs = select_runs("run", place).runs
         if len(runs) > 1:
             names = ", ".join(run.name for run in runs[:3])
-            raise UserError(f"run={place} means {len(runs)} runs ({names}, ...): give one of them")
+            raise UserError(f"run={place} selects {len(runs)} runs ({names}, ...): give one")
         return runs[0].folder
     if folder.state() == "unfinished":
         raise UserError(

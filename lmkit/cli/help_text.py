@@ -1,6 +1,6 @@
-"""What `--help` shows of a command with Hydra: its groups, and its options with their meaning.
+"""What `--help` shows for a Hydra command: its groups, and its options with their meaning.
 
-An option means what the comment beside it says, or above it, in the file that sets its default.
+An option's meaning is the comment beside or above it in the file that sets its default.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Meaning(NamedTuple):
 
 
 def help_text(config_name: str, arguments: Sequence[str], configs: Path) -> str:
-    """The help of a command: its template with the groups and options that its line composes.
+    """The help of a command: its template with the groups and options that its arguments compose.
 
     Args:
         config_name: its primary configuration.
@@ -48,7 +48,7 @@ def help_text(config_name: str, arguments: Sequence[str], configs: Path) -> str:
         line = [search_path(folders), *single]
         config = hydra.compose(config_name, line, return_hydra_config=True)
     own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    # of a group with a list of choices Hydra says nothing
+    # Hydra does not list groups that take several choices
     chosen: dict[str, object] = {str(key): None for key in own if _files(str(key), folders)}
     chosen |= {str(group): choice for group, choice in config.hydra.runtime.choices.items()}
     meanings = dict(_meanings(config_name, chosen, folders))
@@ -59,7 +59,7 @@ def help_text(config_name: str, arguments: Sequence[str], configs: Path) -> str:
 
 
 def _groups(chosen: dict[str, object], folders: Sequence[Path]) -> Iterator[str]:
-    """A paragraph for each group that the command chooses from, with its choices."""
+    """One paragraph per group that the command chooses from, with its choices."""
     names = [group for group in chosen if not group.startswith("hydra/")]
     if GROUP in names:
         names += OF_SWEEPS
@@ -78,10 +78,10 @@ def _files(group: str, folders: Iterable[Path]) -> list[Path]:
 def _meanings(
     config_name: str, chosen: dict[str, object], folders: Sequence[Path]
 ) -> Iterator[tuple[str, Meaning]]:
-    """Each option with its comment; of several the last counts."""
+    """Each option with its comment; the last of several counts."""
     for group, choice in chosen.items():
         section = group.replace("/", ".")
-        # the chosen one comes last; where it builds on another of the group, that has the comments
+        # the chosen file comes last; one that it builds on may have the comments
         last = choice or "default"
         for file in sorted(_files(group, folders), key=lambda file: file.stem == last):
             yield from _with_bases(file, section, folders)
@@ -89,7 +89,7 @@ def _meanings(
 
 
 def _with_bases(file: Path, section: str, folders: Sequence[Path]) -> Iterator[tuple[str, Meaning]]:
-    """The comments of a file, after those of the files outside groups that it begins with."""
+    """The comments of a file, after those of the ungrouped files at the top of its defaults."""
     content = yaml.safe_load(file.read_text("utf-8")) or {}
     for name in content.get("defaults", []):
         if isinstance(name, str) and (name.startswith("/") or not section):
@@ -99,7 +99,7 @@ def _with_bases(file: Path, section: str, folders: Sequence[Path]) -> Iterator[t
 
 
 def _found(name: str, folders: Sequence[Path]) -> list[Path]:
-    """The files of that name, one of one's own before lmkit's."""
+    """The files of that name, the user's before lmkit's."""
     files = [folder / f"{name}.yaml" for folder in folders]
     return [file for file in files if file.is_file()]
 

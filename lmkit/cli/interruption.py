@@ -12,11 +12,11 @@ from typing import NoReturn
 from lmkit.errors.user_error import UserError, end_with
 from lmkit.runs.stop_signals import INTERRUPTED, StopRequested, forget_closed_pipes
 
-AGAIN = "the same command again goes on from what was saved"
+AGAIN = "the same command resumes from what was saved"
 BROKEN_PIPE_STATUS = 1  # exit status where nobody reads the output any more, as rich has it
 
 
-# failures of disks, file servers and permissions, which are no defects of lmkit
+# failures of disks, file servers and permissions: not bugs in lmkit
 _OF_THE_MACHINE = frozenset(
     {
         errno.EACCES,
@@ -33,7 +33,7 @@ _OF_THE_MACHINE = frozenset(
 
 @contextmanager
 def ends_in_one_line(again: str = "") -> Iterator[None]:
-    """Ends a command in one line that was cut short, or failed by no defect of lmkit.
+    """Ends a command that was interrupted, or failed for a reason outside lmkit, with one line.
 
     Args:
         again: as of `end`.
@@ -41,7 +41,7 @@ def ends_in_one_line(again: str = "") -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        # one from a launcher's process may have been printed into a log alone
+        # an error from a launcher's process may have been printed only into a log
         if error.printed_on == stderr_file():
             sys.exit(error.exit_status)
         end_with(error)
@@ -61,12 +61,12 @@ def stderr_file() -> tuple[int, int]:
 
 @contextmanager
 def quiet_when_unread() -> Iterator[None]:
-    """Ends the process without a word where what read its output has gone, such as `head`."""
+    """Ends the process silently once the reader of its output, such as `head`, has gone."""
     try:
         try:
             yield
         finally:
-            sys.stdout.flush()  # otherwise Python does at its exit, and complains
+            sys.stdout.flush()  # otherwise Python does so at exit, and complains
     except BrokenPipeError as error:
         if not forget_closed_pipes():  # but another pipe, or a connection
             raise
@@ -78,9 +78,9 @@ def end(cut_short: KeyboardInterrupt | StopRequested, again: str = "") -> NoRetu
     """Says why the command ends, and ends it.
 
     Args:
-        cut_short: what ended it.
-        again: what the same command does next time, for commands that go on; said unless
-            `cut_short` knows better.
+        cut_short: what ended the command.
+        again: what the same command does next time, for commands that resume; printed unless
+            `cut_short` says more.
     """
     asked = cut_short if isinstance(cut_short, StopRequested) else None
     line = str(asked) if asked else "interrupted"

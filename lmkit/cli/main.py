@@ -1,4 +1,4 @@
-"""The command `lmkit`: finds the subcommand, and leaves the rest of the line to it.
+"""The command `lmkit`: finds the subcommand, and passes it the rest of the line.
 
 A subcommand is a module of this package with a function `main`; `lmkit --help` shows the first line
 of its docstring.
@@ -37,7 +37,7 @@ usage: lmkit COMMAND [option=value ...]      lmkit COMMAND --help lists a comman
 
 
 def main() -> None:
-    """Runs the subcommand that `sys.argv` names, and ends in order when a signal asks for it."""
+    """Runs the subcommand that `sys.argv` names, and shuts down cleanly on a signal."""
     try:
         with stopping_in_order(), quiet_when_unread():
             try:
@@ -45,13 +45,13 @@ def main() -> None:
             except (KeyboardInterrupt, StopRequested) as cut_short:
                 end(cut_short)
     finally:
-        # before what libraries registered, in which Ctrl-C would print a traceback of theirs
+        # first, before libraries' exit handlers, where Ctrl-C would print their traceback
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
 
 
 def _main() -> None:
-    # a console script has no current folder on its path, `python -m` has: a user's own classes
-    # must be found alike from both, and from what they start
+    # unlike `python -m`, a console script lacks the current folder on its path: the user's own
+    # classes must be found from both, and from the processes they start
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     arguments = sys.argv[1:]
@@ -72,12 +72,12 @@ def _main() -> None:
 
 
 def _complete(name: str, arguments: Sequence[str]) -> None:
-    """Prints what may follow, and nothing else: it would stand on the shell's prompt."""
+    """Prints what may follow, and nothing else, which would appear on the shell's prompt."""
     option, equals, value = word_begun().partition("=")
     if equals and option in PATHS:
         print("\n".join(f"{option}={folder}" for folder in folders(value)))
         return
-    # a line that is only begun may be wrong in any way
+    # an unfinished line may be wrong in any way
     with redirect_stderr(StringIO()), suppress(Exception, SystemExit):
         _run(name, arguments)
 
@@ -91,7 +91,7 @@ def _run(name: str, arguments: Sequence[str]) -> None:
 
 
 def _commands(only: str | None = None) -> dict[str, str]:
-    """What each subcommand, or one of them, does, by its name; none of them is imported."""
+    """What each subcommand (or the named one) does, by name; none is imported."""
     modules = {
         file.stem: ast.parse(file.read_bytes())
         for file in FOLDER.glob("*.py")

@@ -39,7 +39,7 @@ WHOLE = ("experiment", "multirun_sweeps")  # groups whose files set options of a
 def in_one_line(
     error: Exception, arguments: Sequence[str], config_name: str, configs: Path
 ) -> str | None:
-    """The message for an error of Hydra, OmegaConf, YAML or a value; None for a defect of lmkit."""
+    """The message for an error of Hydra, OmegaConf, YAML or a value; None for a bug in lmkit."""
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override)
     if isinstance(error, MissingConfigException):
@@ -75,7 +75,7 @@ def in_one_line(
         return first_line(error)
     if "Invalid plugin 'lmkit." in text:
         return (
-            "the launchers local, packed, slurm and workers go with hydra/sweeper=lmkit; a sweeper "
+            "the launchers local, packed, slurm and workers need hydra/sweeper=lmkit; a sweeper "
             "of Hydra's takes hydra/launcher=basic, joblib or submitit_slurm"
         )
     if isinstance(error, RuntimeError):
@@ -158,7 +158,7 @@ def _unreadable_yaml(error: yaml.YAMLError) -> str:
 
 
 def _not_utf8(error: UnicodeDecodeError, arguments: Sequence[str]) -> str | None:
-    """Names the user's own file that holds the bytes; None where it is no configuration."""
+    """Names the user's file that holds the bytes; None if it is not a configuration."""
     for folder in searched_folders(arguments):
         for file in sorted(folder.rglob("*.yaml")):
             start = file.read_bytes().find(error.object)
@@ -173,7 +173,7 @@ def _missing_choice(error: MissingConfigException, configs: Path) -> str:
     group, _, name = str(error.missing_cfg_file or "").rpartition("/")
     if not group:
         return first_line(error)
-    # of a list of choices Hydra does not say the others
+    # for a list of choices Hydra does not name the others
     return _no_choice(group, name, sorted(error.options or _choices(group, configs)))
 
 
@@ -201,7 +201,7 @@ def _unknown_option(option: str, arguments: Sequence[str], config_name: str, con
     ):
         config = _composed(config_name, search, others, configs)
     every = [str(path.relative_to(configs)) for path in configs.rglob("*") if path.is_dir()]
-    groups = [group for group in every if group != option]  # else it is another command's
+    groups = [group for group in every if group != option]  # otherwise another command's
     own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     launcher = _options(config.hydra.launcher, "hydra.launcher.")
     names = groups if "/" in option else [*_options(own, ""), *launcher, *groups]
@@ -224,7 +224,7 @@ def _unknown_option(option: str, arguments: Sequence[str], config_name: str, con
 def _composed(
     config_name: str, search: Sequence[str], others: Sequence[str], configs: Path
 ) -> DictConfig:
-    """What the other overrides compose; those that are wrong too are left out."""
+    """What the other overrides compose; those that are wrong too are dropped."""
     choices = [each for each in others if _choices(each.partition("=")[0], configs)]
     for overrides in (others, choices):
         try:

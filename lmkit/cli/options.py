@@ -1,6 +1,6 @@
 """The options of training commands: their names and types, which Hydra checks.
 
-Sections that name a class (`_target_`) are open here: the class knows its options.
+Sections that name a class (`_target_`) are not typed here: the class checks its options.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Section = Dict[str, Any]  # noqa: UP006
 
 @dataclass
 class ToldOfSweep:
-    """What a run's loggers are told of the sweep that it belongs to."""
+    """What a run's loggers are told about its sweep."""
 
     name: Optional[str] = None  # noqa: UP045
     axes: List[str] = field(default_factory=list)  # noqa: UP006

@@ -1,4 +1,4 @@
-"""Tables and figures over many runs, ours beside the published ones: `lmkit report`."""
+"""Tables and figures over many runs, beside the published values: `lmkit report`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lmkit.runs.selection import Selection, select_runs
 
 @entry_point("report")
 def main(config: DictConfig) -> None:
-    """Writes the page of the selected runs, and prints what was left out."""
+    """Writes the page of the selected runs, and prints what is left out."""
     plain = plain_config(config)
     require_flag("strict", plain["strict"])
     require_folder("out", plain["out"])
@@ -74,7 +74,7 @@ def _names(option: str, value: object, kind: str) -> list[str] | None:
 
 
 def _studies_beside(selected: Selection) -> list[str]:
-    """Patterns of the studies in the folders that hold the runs and the models."""
+    """Patterns that match studies in the folders of the runs and the models."""
     folders = [*(run.folder for run in selected.runs), *selected.models]
     parents = dict.fromkeys(folder.path.parent.resolve() for folder in folders)
     return [f"{glob.escape(str(parent))}/synthetic/*" for parent in parents]

@@ -1,6 +1,6 @@
 """Makes a published table or figure by one command: `lmkit reproduce parthiban_table2`.
 
-A file in conf/reproduce/, or in that folder of one's own configs, names a reproduction.
+Each file in conf/reproduce/, or in the same folder of the user's own configs, names a reproduction.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lmkit.sweeps.quoting import search_path, shell_line
 
 USAGE = """\
 lmkit reproduce makes a published table or figure: it trains, finetunes and measures all that the
-table takes, and writes its page.
+table needs, and writes its page.
 
 usage: lmkit reproduce NAME [option=value ...]      lmkit reproduce NAME --help lists the options
 
@@ -49,14 +49,14 @@ GROUP = "reproduce"
 
 
 def main() -> None:
-    """Makes the reproduction that the line's first word names."""
+    """Makes the reproduction that the first argument names."""
     arguments = sys.argv[1:]
     files = _files(arguments)
     run_named("reproduction", files, _run, lambda: _list(files, arguments))
 
 
 def _run(name: str) -> None:
-    @entry_point(f"{GROUP}/{name}", "the same command again goes on")
+    @entry_point(f"{GROUP}/{name}", "the same command resumes")
     def run(config: DictConfig) -> None:
         wanted = _read(config)
         wanted.require_checkpoints()
@@ -85,7 +85,7 @@ def _run(name: str) -> None:
         reproducing.finish(*page)
         if reproducing.failed:
             failed = ", ".join(dict.fromkeys(reproducing.failed))
-            raise UserError(f"failed, as said above: {failed}; the same command tries again")
+            raise UserError(f"failed, as shown above: {failed}; the same command retries")
 
     run()
 
@@ -98,7 +98,7 @@ def _files(arguments: list[str]) -> dict[str, Path]:
 
 
 def _read(config: DictConfig) -> Reproduction:
-    plain_config(config)  # refuses what the form does not know
+    plain_config(config)  # refuses unknown keys
     wanted = OmegaConf.to_object(config)
     assert isinstance(wanted, Reproduction)
     return wanted
@@ -111,7 +111,7 @@ def _planned(wanted: Reproduction, planner: Planner) -> list[PlannedSweep]:
 def _plan_in_words(
     wanted: Reproduction, sweeps: list[PlannedSweep], commands: Commands, slots: int
 ) -> list[str]:
-    """The commands that will run, about how long they take, and on what that rests."""
+    """The commands that will run, about how long they take, and the basis of that estimate."""
     speed = estimate.speed_of(config for sweep in sweeps for config in sweep.configs)
     times = estimate.times(wanted, sweeps, speed)
     of_runs = f", size={wanted.size.name}: {wanted.size.about}" if sweeps else ""
@@ -122,7 +122,7 @@ def _plan_in_words(
     ]
     for words, seconds in zip(commands.measure, times.measures, strict=True):
         steps.append(([words], f"about {rough_duration(seconds)}" if seconds else ""))
-    steps += [([words], "no estimate of the time") for words in commands.study]
+    steps += [([words], "no time estimate") for words in commands.study]
     for every, time in [*steps, ([commands.report], "")]:
         lines += [f"  lmkit {shell_line(words)}" for words in every]
         lines += [f"      {time}"] if time else []
@@ -138,7 +138,7 @@ def _plan_in_words(
 
 
 def _about(wanted: Reproduction, sweeps: list[PlannedSweep]) -> str:
-    """What the page says of its size, which is that of its runs."""
+    """What the page says about the size of its runs."""
     if not sweeps:
         return f"{wanted.paper}, {wanted.table}."
     changed = list(dict.fromkeys(each for sweep in sweeps for each in sweep.changed))
@@ -185,7 +185,7 @@ def _print_all(files: dict[str, Path], overrides: list[str]) -> None:
 
 
 def _typed_size(overrides: list[str]) -> str:
-    """The size that the line of the list asks for. Raises: UserError for any other option."""
+    """The size to list. Raises: UserError for any other option."""
     size = "full"
     for override in overrides:
         if not re.match(r"[^-].*=", override) or override.startswith("hydra.searchpath="):

@@ -1,4 +1,4 @@
-"""Prints finished runs as CSV, one row a run, or writes them to a file: `lmkit results RUNS`."""
+"""Prints finished runs as CSV, one row per run, or writes them to a file: `lmkit results RUNS`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from lmkit.runs.selection import select_runs
 COMMAND = Command(
     "lmkit results",
     "RUNS",
-    "One row a finished run: what decides it, and what came out. RUNS is as lmkit report takes it.",
+    "One row per finished run: its settings and results. RUNS is as lmkit report takes it.",
     {
         "columns": Option("", "such as run,seed,test_ppl,optimizer.*; empty: all"),
-        "out": Option("", "a file of CSV; empty: the terminal"),
+        "out": Option("", "a CSV file; empty: the terminal"),
         "runs_dir": RUNS_DIR,
     },
     """\

@@ -19,10 +19,10 @@ SHOWN = (
 COMMAND = Command(
     "lmkit runs",
     "RUNS",
-    "Runs in a table, a row each, finished or not. RUNS is as lmkit report takes it.",
+    "One row per run, finished or not. RUNS is as lmkit report takes it.",
     {
-        "columns": Option(SHOWN, "any of those that lmkit results has, and patterns of them"),
-        "sort": Option("run", "the column to sort by; -test_ppl: the largest first"),
+        "columns": Option(SHOWN, "any columns of lmkit results, or patterns of their names"),
+        "sort": Option("run", "the column to sort by; -test_ppl: in descending order"),
         "runs_dir": RUNS_DIR,
     },
     """\

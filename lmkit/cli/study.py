@@ -1,6 +1,6 @@
 """Runs an experiment that needs no language model: `lmkit study mode_matching`.
 
-A file in conf/studies/, or in that folder of one's own configs, names a study.
+Each file in conf/studies/, or in the same folder of the user's own configs, names a study.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ usage: lmkit study STUDY [option=value ...]      lmkit study STUDY --help lists 
 
 
 def main() -> None:
-    """Runs the study that the line's first word names."""
+    """Runs the study that the first argument names."""
     sentences = _sentences(sys.argv[1:])
     run_named("study", sentences, _run, lambda: _list(sentences))
 
@@ -38,7 +38,7 @@ def _list(sentences: Mapping[str, str]) -> None:
 
 
 def _run(name: str) -> None:
-    @entry_point(f"studies/{name}", "the same command again goes on")
+    @entry_point(f"studies/{name}", "the same command resumes")
     def run(config: DictConfig) -> None:
         options = plain_config(config)
         shared = {key: options.pop(key) for key in ("runs_dir", "seed", "threads")}
@@ -63,7 +63,7 @@ def _run(name: str) -> None:
 
 
 def _sentences(arguments: list[str]) -> dict[str, str]:
-    """What each study says of itself in its file, by its name: ours and the user's own."""
+    """The first sentence of each study's file, by name: ours and the user's own."""
     folders = [*config_folders(arguments), CONFIGS]
     files = [file for folder in folders for file in folder.glob("studies/*.yaml")]
     return {file.stem: first_sentence(file) for file in sorted(files, key=lambda file: file.stem)}

@@ -1,4 +1,4 @@
-"""Shows, works on, uploads or trims a sweep, from any node that sees its runs: `lmkit sweep`."""
+"""Shows, works on, uploads or trims a sweep, from any node that can read it: `lmkit sweep`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _show_earlier(sweep: SweepFolder, console: Console) -> None:
         tables.show_standings(console, f"{name}: no longer asked for", earlier)
         console.print(
             f"no longer asked for: {tables.summary(earlier)}; lmkit sweep forget {name} "
-            f"dry_run=false takes them out of the sweep",
+            f"dry_run=false removes them from the sweep",
             highlight=False,
             soft_wrap=True,
         )
@@ -57,7 +57,7 @@ def _show_earlier(sweep: SweepFolder, console: Console) -> None:
 def work(sweep: SweepFolder, console: Console) -> bool:
     """Trains points one by one until none is left. Returns: whether none failed here."""
     left = [each.point for each in standings(sweep) if not each.is_done]
-    # workers that start together begin at different points
+    # workers that start together take different points
     start = random.randrange(len(left)) if left else 0
     with bars(console, sweep, left) as say:
         outcomes = run_points(sweep, left[start:] + left[:start], [{}], say)
@@ -75,7 +75,8 @@ def forget(sweep: SweepFolder, console: Console, pattern: str, dry_run: bool) ->
     """Takes points out of the sweep, or shows which. Returns: True.
 
     Args:
-        pattern: of labels or names of runs; empty: the points that the last line did not ask for.
+        pattern: of labels or names of runs; empty: the points that the last command did not ask
+        for.
 
     Raises: UserError when no point matches.
     """
@@ -111,7 +112,7 @@ def stop(sweep: SweepFolder, console: Console) -> bool:
     if (sweep.path / JOBS).is_dir():
         cancel(job_name(sweep))
     console.print(
-        f"{counted(len(running), 'run')} of {sweep.manifest.name} under way: whatever trains them "
+        f"{counted(len(running), 'run')} of {sweep.manifest.name} running: whatever trains them "
         f"here or on other nodes saves and ends; the same command resumes them",
         highlight=False,
         soft_wrap=True,
@@ -133,19 +134,19 @@ COMMANDS = {
     "status": _command(
         "status",
         "Shows which points are done, running, failed, unfinished or new",
-        all=Option("false", "true: a row for every point, of a long sweep too", TRUTH),
+        all=Option("false", "true: a row for every point, even in a long sweep", TRUTH),
     ),
     "work": _command("work", "Trains points one by one until none is left, beside other workers"),
-    "stop": _command("stop", "Has what trains points, here or on other nodes, save and end"),
+    "stop": _command("stop", "Has the processes that train points, on any node, save and end"),
     "sync": _command(
         "sync",
         "Rebuilds the sweep's W&B runs from its run folders",
-        online=Option("false", "true: uploads them, too", TRUTH),
+        online=Option("false", "true: uploads them too", TRUTH),
     ),
     "forget": _command(
         "forget",
-        "Takes points out of the sweep; their runs stay",
-        points=Option("", "a pattern of points or runs; empty: what the last line did not ask for"),
+        "Removes points from the sweep; their runs stay",
+        points=Option("", "a pattern of points or runs; empty: those the last command left out"),
         dry_run=Option("true", "false: forgets; true: shows which", TRUTH),
     ),
 }
@@ -164,7 +165,7 @@ def _list() -> None:
 
 def _run(name: str) -> None:
     console = tables.console()
-    with ends_in_one_line("the same command again goes on"):
+    with ends_in_one_line("the same command resumes"):
         (place,), given = COMMANDS[name].read(sys.argv[1:])
         sweep = SweepFolder.find(place, given["runs_dir"])
         if name == "status":

@@ -1,4 +1,4 @@
-"""Trains one configuration, continues it, or finds it finished: `lmkit train`."""
+"""Trains one configuration, resumes it, or finds it finished: `lmkit train`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def train(overrides: Sequence[str] = ()) -> TrainedRun:
 
     Returns: the finished run, as `lmkit.load` does.
 
-    Raises: UserError for whatever the user can mend, a sweep among it.
+    Raises: UserError for whatever the user can correct, and for a sweep.
     """
     for override in overrides:
         if option_of(override) in (GROUP, "dry_run") or override.startswith("-"):
@@ -68,21 +68,21 @@ def main(config: DictConfig) -> float:
     sweep = hydra.runtime.choices.get(GROUP)
     if sweep is not None and hydra.mode != RunMode.MULTIRUN:
         raise UserError(
-            f"{GROUP}/{sweep}.yaml is no sweep: add hydra.mode: MULTIRUN to it, or --multirun here"
+            f"{GROUP}/{sweep}.yaml is not a sweep: add hydra.mode: MULTIRUN to it, or --multirun"
         )
     if config.dry_run and hydra.mode == RunMode.MULTIRUN:
         chosen = hydra.runtime.choices["hydra/sweeper"]
         raise UserError(
-            f"dry_run=true does not go with hydra/sweeper={chosen}, which chooses points as it "
-            f"goes; lmkit's own sweeper knows them beforehand"
+            f"dry_run=true does not go with hydra/sweeper={chosen}, which chooses points while it "
+            f"runs; lmkit's own sweeper knows them beforehand"
         )
     if config.dry_run:
         raise UserError(
-            "dry_run=true is for sweeps: say multirun_sweeps=NAME or --multirun; "
+            "dry_run=true is for sweeps: give multirun_sweeps=NAME or --multirun; "
             "lmkit describe shows what a single run would train"
         )
     plain = plain_config(config)
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)
-    plain["command"] = command_line("train")  # which trains the run anew
+    plain["command"] = command_line("train")  # which trains the run again
     metrics: dict[str, Any] = experiment.run.run(plain).read_result().metrics
     return float(metrics["valid_ppl"])

@@ -1,4 +1,4 @@
-"""The lines of commands without Hydra: words, and options written `option=value`."""
+"""Arguments of commands without Hydra: words, and options written `option=value`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ RUNS_DIR = Option("runs", "folder in whose sweeps/ the name of a sweep is looked
 
 
 class Command(NamedTuple):
-    """What a line of a command may hold."""
+    """The arguments that a command takes."""
 
     name: str  # such as "lmkit clean"
-    words: str  # what its words are: RUNS, SWEEP, ...; they may also be written runs=..., sweep=...
+    words: str  # its words: RUNS, SWEEP, ...; they may also be written runs=..., sweep=...
     description: str
     options: Mapping[str, Option]
     epilog: str = ""  # examples
@@ -38,11 +38,11 @@ class Command(NamedTuple):
     choices: tuple[str, ...] = ()  # that the first word has, if these are all
 
     def read(self, arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-        """The words of a line, and the value of each option.
+        """The words, and the value of each option.
 
-        Flags, as they were written before, are taken for this release.
+        Flags, the earlier form, are still accepted in this release.
 
-        Raises: UserError for what is wrong with the line. SystemExit after --help.
+        Raises: UserError for a wrong argument. SystemExit after --help.
         """
         if {"--help", "-h"} & set(arguments):
             print(self.help_text())
@@ -77,12 +77,12 @@ class Command(NamedTuple):
             what = ", ".join(self.choices) or "--help says more"
             raise UserError(f"{self.words.split()[0]} is missing: {what}")
         if self.most is not None and len(words) > self.most:
-            raise UserError(f"{words[self.most]!r} is too much: the line is {self._usage()}")
+            raise UserError(f"{words[self.most]!r} is too much; usage: {self._usage()}")
         if self.choices:
             require_choice(self.words.lower(), words[0], self.choices)
 
     def _without_flag(self, flag: str, rest: list[str]) -> str:
-        """The `option=value` that a flag stands for, which is told."""
+        """The `option=value` that replaces a flag, with a note to the user."""
         name, equals, value = flag.removeprefix("--").partition("=")
         option = name.replace("-", "_")
         if option not in self.options:
@@ -114,7 +114,7 @@ class Command(NamedTuple):
         return "\n".join([*lines, *(["", self.epilog.rstrip()] if self.epilog else [])])
 
     def completions(self, word: str) -> list[str]:
-        """What may stand where `word` has been begun."""
+        """The completions of `word`."""
         option, equals, value = word.partition("=")
         if not equals:
             names = [*(f"{name}=" for name in self.options), *self.choices]

@@ -17,7 +17,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def misfit(
     error: Exception, factory: Callable[..., Any], option: str, given: Collection[str]
 ) -> UserError:
-    """What is wrong with the options of a call, with the name that may have been meant.
+    """What is wrong with the options of a call, and the name that may have been meant.
 
     Args:
         error: what the call raised.

@@ -1,4 +1,4 @@
-"""Mistakes of the user, said in one line: the option or file, what it is, and what it must be."""
+"""The user's mistakes, in one line: the option or file, what it is, and what it must be."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-MOST_THREADS = 1024  # libraries fail in ways of their own where a process can start no more
+MOST_THREADS = 1024  # beyond this, libraries fail in ways of their own
 
 
 class UserError(Exception):
@@ -80,7 +80,7 @@ def require_flag(option: str, value: object) -> None:
 def require_text(option: str, value: object) -> None:
     """Raises UserError unless `value` is a text that is not empty."""
     if not isinstance(value, str) or not value:
-        quoted = f"; a number in quotes is a text: '{option}=\"{value}\"'"
+        quoted = f"; quotes make a number a text: '{option}=\"{value}\"'"
         hint = quoted if isinstance(value, int | float) else ""
         raise UserError(f"{option} must be a text, but is {value!r}{hint}")
 
@@ -125,7 +125,7 @@ def require_names(option: str, value: object, kind: str) -> list[str]:
 def did_you_mean(word: str, choices: Sequence[str], prefix: str = "") -> str:
     """ " (did you mean X?)" with the choice X that is spelt most like `word`; "" if none is near.
 
-    Before X stands a prefix that word and choices have in common.
+    `prefix` goes before X.
     """
     close = difflib.get_close_matches(word, choices, n=1)
     return f" (did you mean {prefix}{close[0]}?)" if close else ""

@@ -1,6 +1,5 @@
-"""Predicting texts with finished runs.
-
-Most of its modules import torch, so each of them loads when it is first used.
+"""Predicting texts with finished runs. Most modules here import torch, so each loads when it is
+first used.
 """
 
 from typing import TYPE_CHECKING

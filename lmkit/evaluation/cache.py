@@ -1,16 +1,16 @@
 """The continuous cache pointer (Grave, Joulin and Usunier 2017).
 
 Shapes: T window length, B batch (here 1), D trunk output, n contexts of a block, M contexts known
-to it (remembered ones, then its own), S settings.
+to it (remembered, then its own), S settings.
 
-The cache holds the last contexts h_i, each with the word x_{i+1} that followed. With those alike
+The cache holds the last contexts h_i, each with the word x_{i+1} that followed. From those similar
 to h_t it predicts
 
     p_cache(w | t) ~ sum_{i < t} 1{x_{i+1} = w} exp(theta h_t . h_i)
 
-and is mixed with the model: p = (1 - weight) p_model + weight p_cache. It needs the head's input
-and p_model of the targets alone, so it goes with any head. It counts from the second word of the
-text on; in the AWD-LSTM authors' program the first `window` words are predicted without it.
+and is mixed with the model: p = (1 - weight) p_model + weight p_cache. It needs only the head's
+input and p_model of the targets, so it works with any head. It is used from the second word of the
+text on; the AWD-LSTM authors' program predicts the first `window` words without it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lmkit.heads.predictor import exact_evaluation
 from lmkit.measures.perplexity import Perplexity, as_perplexity
 from lmkit.training.head_module import HeadModule
 
-BLOCK = 70  # contexts that are predicted at once; changes nothing but the order of sums
+BLOCK = 70  # contexts predicted at once; changes only the order of summation
 
 
 class Setting(NamedTuple):
@@ -57,9 +57,9 @@ class Cache(Method):
 
     Args:
         window: contexts that are remembered.
-        theta: inverse temperature of the likeness.
-        weight: lambda, of the cache in the mixture; 0 is the model alone.
-        window_grid, theta_grid, weight_grid: the values that a search tries, each with each.
+        theta: inverse temperature of the similarity.
+        weight: lambda, the cache's weight in the mixture; 0: only the model.
+        window_grid, theta_grid, weight_grid: the values that a search tries, in all combinations.
     """
 
     kind = "cache"
@@ -119,7 +119,8 @@ class Cache(Method):
 def mean_nlls(
     model: HeadModule, windows: EvalWindows, settings: Sequence[Setting], name: str
 ) -> list[float]:
-    """Mean negative log-likelihood of all targets in each setting, nats; one pass with a bar."""
+    """Mean negative log-likelihood of all targets in each setting, nats; one pass, with a progress
+    bar."""
     total = torch.zeros(len(settings), dtype=torch.float64)
     for nll_Sn in token_nlls(model, track(windows, name, transient=True), settings):
         total += nll_Sn.double().sum(1).cpu()

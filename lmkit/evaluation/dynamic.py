@@ -8,7 +8,7 @@ The text is predicted segment by segment, each with the weights that those befor
 
 theta_0 are the trained weights, grad is the gradient of the segment's mean loss, RMS that of the
 gradients on the training text (`gradient_statistics`), mean(RMS) the mean over tensors of their
-means. As in the authors' code no decay exceeds 1: a weight then goes all the way back.
+means. As in the authors' code, the decay of a weight is at most 1, which restores it fully.
 
 The first version of that code, which Yang et al. 2018 used (their table 8), took the root of the
 sum of grad^2 as RMS, which is sqrt(num_batches) times as much, and divided by the sum over tensors
@@ -54,13 +54,13 @@ class Rates(NamedTuple):
     epsilon: float
 
     def from_code(self, statistics: GradientStatistics) -> Rates:
-        """The formula's rates, where these are in the convention of the code's first version."""
+        """The formula's rates, from rates in the convention of the code's first version."""
         root = math.sqrt(statistics.num_batches)
         return Rates(self.lr / root, self.decay / len(statistics.rms), self.epsilon / root)
 
 
 class Adaptation:
-    """A model's weights on their way through a text; `reset` puts the trained ones back."""
+    """A model's weights as they adapt to a text; `reset` restores the trained ones."""
 
     def __init__(self, model: LanguageModel, statistics: GradientStatistics, rates: Rates) -> None:
         parameters = trainable(model)
@@ -87,10 +87,10 @@ class Dynamic(Method):
 
     Args:
         lr, decay, epsilon: eta, lambda and epsilon of the formula above.
-        convention: "paper", the formula; "code", that of the code's first version.
+        convention: of these rates: "paper", the formula; "code", the code's first version.
         length: tokens of a segment, between two steps, and of the statistics' windows.
         batch_size: columns of the training text, for the statistics.
-        lr_grid, decay_grid: the values that a search tries, each with each, in the same convention.
+        lr_grid, decay_grid: the values that a search tries, in all combinations, same convention.
     """
 
     kind = "dynamic"
@@ -179,7 +179,8 @@ def segment_nlls(
 ) -> torch.Tensor:
     """Each segment's negative log-likelihood, summed over its targets, float64 nats.
 
-    A segment is scored before the weights see it. They end as trained, whatever happens.
+    A segment is scored before the weights adapt to it. Afterwards the weights are as trained, even
+    after an error.
     """
     nlls: list[torch.Tensor] = []
     state = None

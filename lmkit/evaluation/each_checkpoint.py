@@ -24,12 +24,12 @@ class MeasuredCheckpoint(NamedTuple):
 def at_each_checkpoint(
     run: LoadedRun, batches: EvalBatches, num_contexts: int
 ) -> list[MeasuredCheckpoint]:
-    """Measures the best checkpoint, and the last one where that is another.
+    """Measures the best checkpoint, and the last one if it differs.
 
     Args:
-        run: loaded from its best checkpoint. Its model is left with the weights of the last one.
+        run: loaded from its best checkpoint. Afterwards its model has the last weights measured.
         batches: of a split.
-        num_contexts: first contexts of the split that are measured.
+        num_contexts: how many contexts to measure, from the split's start.
 
     Raises: UserError when a checkpoint is damaged.
     """

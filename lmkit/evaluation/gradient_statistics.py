@@ -48,9 +48,8 @@ def gradient_step(
     state: list[LayerState] | None,
     parameters: list[nn.Parameter],
 ) -> Step:
-    """Loss and gradients of a window as evaluation predicts it: no dropout, true float32.
-
-    The trunk's LSTMs keep what cuDNN's backward needs in evaluation mode too.
+    """Loss and gradients of a window, predicted as in evaluation: no dropout, true float32. The
+    trunk's LSTMs keep what cuDNN's backward pass needs even in evaluation mode.
     """
     window = to_device(window, model.device)
     with exact_evaluation(model, model.device.type), torch.enable_grad():
@@ -62,7 +61,7 @@ def gradient_step(
 
 
 def gradient_statistics(model: LanguageModel, windows: EvalWindows) -> GradientStatistics:
-    """One pass over the windows, state carried, with a bar."""
+    """One pass over the windows, state carried, with a progress bar."""
     parameters = trainable(model)
     squares = [torch.zeros_like(p) for p in parameters.values()]
     state = None
@@ -74,7 +73,7 @@ def gradient_statistics(model: LanguageModel, windows: EvalWindows) -> GradientS
 
 
 def stored_statistics(run: LoadedRun, length: int, batch_size: int) -> GradientStatistics:
-    """The statistics of a run's weights, read from its folder if they were gathered before.
+    """The statistics of a run's weights, read from its folder if computed before.
 
     They are kept in `analysis/gradients_<key>.pt`; the key is a digest of the weights, the training
     text and both sizes.
@@ -103,7 +102,7 @@ def stored_statistics(run: LoadedRun, length: int, batch_size: int) -> GradientS
 
 
 def _read(path: Path, key: str) -> GradientStatistics | None:
-    """What was kept under that key; None when there is nothing that can be read."""
+    """What was stored under that key; None if nothing readable was."""
     try:
         content = read_tensors(path)
         if content.pop("key") != key:
@@ -111,5 +110,5 @@ def _read(path: Path, key: str) -> GradientStatistics | None:
         return GradientStatistics(**content)
     except (OSError, ValueError):
         return None
-    except (KeyError, TypeError, AttributeError):  # some other content
+    except (KeyError, TypeError, AttributeError):  # other content
         return None

@@ -1,7 +1,7 @@
-"""What predicts a text after training: one contract for every method of `lmkit evaluate`.
+"""Ways to predict a text after training: one contract for every method of `lmkit evaluate`.
 
-A part of a model refuses a method that it cannot be used with: its class names the method and the
-reason, as in `cannot_evaluate = {"dynamic": "it has no gradient"}`.
+A part of a model can refuse a method: its class names the method and the reason, as in
+`cannot_evaluate = {"dynamic": "it has no gradient"}`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class SearchPoint(NamedTuple):
 class Searched(NamedTuple):
     """The outcome of a search on valid."""
 
-    tokens: int  # predicted, from the start of valid
+    tokens: int  # predicted tokens, from the start of valid
     points: list[SearchPoint]  # the best first
 
 
 class Method(ABC):
     """A way to predict a text with a trained model. Making one checks its options."""
 
-    kind: ClassVar[str]  # the method's name, whatever its values
-    in_one_column: ClassVar[bool] = True  # whether each word follows all that come before it
+    kind: ClassVar[str]  # the method's name
+    in_one_column: ClassVar[bool] = True  # whether each word is predicted from all words before it
 
     @abstractmethod
     def options(self) -> dict[str, object]:
@@ -49,7 +49,7 @@ class Method(ABC):
         raise NotImplementedError
 
     def at(self, options: Mapping[str, float]) -> Self:
-        """The same method with the values of a point."""
+        """The same method with a point's values."""
         raise NotImplementedError
 
     def grid(self) -> dict[str, Sequence[float]]:
@@ -75,8 +75,8 @@ def one_column(
 
     A word is predicted from all that comes before it: valid is not laid out in columns here.
 
-    Raises: UserError naming `search_tokens` when the split has fewer tokens; when the model is of
-        something else than running text.
+    Raises: UserError naming `search_tokens` when the split has fewer tokens; when the model is not
+    one of running text.
     """
     _, data = as_language_model(run)
     tokens = data.corpus.tokens(split)

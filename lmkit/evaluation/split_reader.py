@@ -16,14 +16,14 @@ from lmkit.runs.finished import FinishedRun
 
 
 class SplitReader(TextReader):
-    """A run's model that reads a split of its corpus, its state carried along.
+    """A run's model that reads a split of its corpus, carrying its state.
 
     Args:
         run: of a language model.
         split: train, valid or test.
-        top: how many of the likeliest words are given at each place.
+        top: how many of the likeliest words to return per position.
 
-    Raises: UserError when the run is of something else.
+    Raises: UserError when the run is not a language model.
     """
 
     def __init__(self, run: LoadedRun, split: str, top: int) -> None:
@@ -35,20 +35,21 @@ class SplitReader(TextReader):
         self._data = data
 
     def reader_of(self, run: FinishedRun) -> SplitReader:
-        """The same split read by the best model of another run, loaded as this one was."""
+        """The same split read by the best model of another run."""
         has_root = "root" in run.config()["data"]
         data_root = self.run.config["data"].get("root") if has_root else None
         other = load_run(run.folder.path, "best", data_root, torch.get_num_threads())
         return SplitReader(other, self.split, self.top)
 
     def reads_as(self, other: SplitReader) -> bool:
-        """Whether both read the same words by the same vocabulary."""
+        """Whether both read the same words with the same vocabulary."""
         same_words = np.array_equal(self.tokens, other.tokens)
         return self.vocabulary == other.vocabulary and same_words
 
     @cached_property
     def log_probs(self) -> np.ndarray:
-        """Log-probabilities (num_tokens - 1,) in nats of all words but the first, with a bar."""
+        """Log-probabilities (num_tokens - 1,) in nats of all words but the first, with a progress
+        bar."""
         shown = self.with_bar(self._data.one_column(self.split), "words")
         nlls = [nll_TB[:, 0].double().cpu() for nll_TB in self.model.token_nlls(shown)]
         log_probs: np.ndarray = -torch.cat(nlls).numpy()

@@ -8,7 +8,7 @@ from lmkit.measures.perplexity import Perplexity, perplexity
 
 
 class Static(Method):
-    """Predicts batches as training's validation does: state is carried, nothing else is."""
+    """Predicts batches as validation does in training: only the state is carried."""
 
     kind = "static"
     in_one_column = False

@@ -1,6 +1,5 @@
-"""What a run is, from its command to its result.
-
-Most of its modules import torch, so each of them loads when it is first used.
+"""A run from its configuration to its result. Most modules here import torch, so each loads when it
+is first used.
 """
 
 from typing import TYPE_CHECKING

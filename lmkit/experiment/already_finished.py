@@ -1,6 +1,6 @@
-"""What happens to a run that has finished: it is mended, tidied, and shown. Without torch.
+"""What a command does with a finished run: repairs, tidies and shows it. Without torch.
 
-A finished run is reported at once; PyTorch is imported where a damaged file must be restored.
+PyTorch is imported only where a damaged file must be restored.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from lmkit.runs.tidy import locks_beside, tidy
 
 _Restore = Callable[[RunFolder, Callable[[], None]], None]  # takes the lock's check
 
-BARS = "progress_bar"  # the callback that changes nothing and leaves nothing
+BARS = "progress_bar"  # it changes nothing and leaves nothing
 
 
 def report_finished(defined: RunDefinition) -> None:
-    """Mends what a killed process left of the run, and says that nothing else is done."""
+    """Repairs what a killed process left of the run, and says that it has finished."""
     folder = defined.folder
     _mend(folder)
     _tidy(folder, defined.config["keep"])
@@ -35,14 +35,14 @@ def report_finished(defined: RunDefinition) -> None:
     try:
         trained = folder.read_config()
     except UserError:
-        return  # it cannot be restored, as said above
+        return  # it cannot be restored, as reported above
     late = _late_callbacks(defined.config, trained)
     if late:
         print(f"it was trained without {', '.join(late)}: a finished run calls no callbacks")
 
 
 def _late_callbacks(config: Mapping[str, Any], trained: Mapping[str, Any]) -> list[str]:
-    """The callbacks of `config` that a finished run was trained without, but for the bars.
+    """The callbacks of `config` that a finished run was trained without, except progress bars.
 
     Sweeps train without these; a plain `lmkit train` has them.
     """
@@ -120,7 +120,7 @@ def show_result(folder: RunFolder) -> None:
 
 
 def _text_rows(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What compares with runs whose tokens are others."""
+    """What compares with runs on other tokens."""
     if "test_text" not in metrics:
         return
     words = metrics["test_text"]["words"]

@@ -46,7 +46,7 @@ _SHOWN = {"log_probs": "log P", "transformed_logits": "transformed logits"}
 
 
 class Trained(NamedTuple):
-    """What training leaves to be measured."""
+    """What training hands over to be measured."""
 
     model: HeadModule  # with the best weights
     data: DataModule
@@ -59,13 +59,13 @@ class Trained(NamedTuple):
 
 
 class Conclusion:
-    """Measures a run's best weights on test, and draws the figures.
+    """Measures a run's best weights on the test split, and draws the figures.
 
     Args:
-        contexts: first test contexts of the spectrum of log P; None: all.
-        sample: first test contexts of the spectrum of transformed logits.
-        published_contexts: those of the published ranks, which are taken instead of `contexts`
-            where the split has them and the memory is free; None: none are published.
+        contexts: number of test contexts, from the first, for the spectrum of log P; None: all.
+        sample: the same for the spectrum of transformed logits.
+        published_contexts: those of the published ranks, used instead of `contexts` where the
+            split has as many and memory allows; None: nothing is published.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class Conclusion:
         )
 
     def _contexts(self, model: HeadModule, folder: RunFolder, available: int) -> int:
-        """Of the spectrum of log P: the published number where it can be had.
+        """Number of contexts of log P's spectrum: the published one where possible.
 
-        Where memory alone is missing, a line says how it can be had later.
+        If only memory is lacking, a message says how to measure it later.
         """
         contexts = min(self.contexts or available, available)
         published = self.published_contexts
@@ -125,9 +125,9 @@ class Conclusion:
         if needed <= free:
             return published
         print(
-            f"The published ranks are over {published:,} test contexts. They need "
-            f"{needed / GB:.1f} GB of memory, and {free / GB:.1f} GB are free, so that "
-            f"{contexts:,} contexts are taken. Later: lmkit rank run={folder.path} "
+            f"The published ranks are over {published:,} test contexts, which need "
+            f"{needed / GB:.1f} GB of memory, but {free / GB:.1f} GB are free: "
+            f"{contexts:,} contexts are measured. Later: lmkit rank run={folder.path} "
             f"contexts={published}"
         )
         return contexts
@@ -135,7 +135,7 @@ class Conclusion:
     def _spectra(
         self, trained: Trained, available: int, contexts: int, tell: Callable[[str], object]
     ) -> dict[str, Spectrum]:
-        """Of log P, and of transformed logits where the head has them."""
+        """The spectra of log P, and of transformed logits where the head has them."""
         model, spectra = trained.model, {}
         counts = {"log_probs": contexts}
         if has_transformed_logits(model):
@@ -162,7 +162,7 @@ def _metrics(trained: Trained, test: Perplexity, spectrum: Spectrum) -> Metrics:
 
 
 def _truth(language: ToyLanguage) -> Metrics:
-    """What is known of the toy language alone: its true rank, and the floor of test perplexity."""
+    """Known for the toy language only: its true rank, and the floor of test perplexity."""
     return {
         "floor_ppl": math.exp(language.floor("test")),
         "entropy_ppl": math.exp(language.entropy("test")),
@@ -191,8 +191,8 @@ def _origin(defined: RunDefinition, model: HeadModule) -> dict[str, Any]:
 def _log_test_row(
     trained: Trained, metrics: Metrics, cost: dict[str, Any], spectrum: Spectrum
 ) -> None:
-    """Logs the test row, one step after the last: a run that goes on cuts it off again."""
-    trained.run.metrics.cut_back(trained.steps)  # drops the row of a conclusion that was killed
+    """Logs the test row, one step after the last: a run that resumes cuts it off again."""
+    trained.run.metrics.cut_back(trained.steps)  # drops the row of a killed conclusion
     row = {"epoch": trained.epochs - 1} | _test_row(metrics, spectrum.measures)
     for logger in trained.loggers:
         logger.log_metrics(row, trained.steps + 1)
@@ -205,7 +205,7 @@ def _test_row(metrics: Metrics, measures: SpectrumMeasures) -> dict[str, float]:
 
 
 def restore_metrics(folder: RunFolder, check_lock: Callable[[], None]) -> None:
-    """Makes the `metrics.csv` of a finished run anew, from its last checkpoint and its result.
+    """Restores the `metrics.csv` of a finished run from its last checkpoint and its result.
 
     Raises: UserError when they are damaged, or the file cannot be written; LockLost.
     """
@@ -220,7 +220,7 @@ def restore_metrics(folder: RunFolder, check_lock: Callable[[], None]) -> None:
 
 
 def restore_config(folder: RunFolder, check_lock: Callable[[], None]) -> None:
-    """Makes the `config.yaml` of a finished run anew, from its last or its best checkpoint.
+    """Restores the `config.yaml` of a finished run from its last or its best checkpoint.
 
     Raises: UserError when that is damaged, or the file cannot be written; LockLost.
     """

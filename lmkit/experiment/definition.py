@@ -1,4 +1,4 @@
-"""What a run is, before any of its objects is made; known without torch, and so at once."""
+"""A run's identity and folder, found before any object is made and without torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lmkit.runs.retention import KEEPS
 
 ACCELERATORS = ("auto", "cpu", "gpu")
 MAX_SEED = 2**32 - 1  # of NumPy's generator, which Lightning seeds too
-# what Linux calls the devices of NVIDIA, of its Tegra, of AMD, and those within WSL
+# Linux device files of NVIDIA GPUs, Tegra, AMD GPUs, and GPUs within WSL
 _GPU_DEVICES = ("nvidia*", "nvhost*", "nvmap", "kfd", "dxg")
 
 
@@ -46,7 +46,7 @@ def define(config: dict[str, Any], has_gpu: bool | None = None) -> RunDefinition
 
     Args:
         config: the composed configuration as plain data.
-        has_gpu: whether a GPU is there where the run is to be trained; None: it is trained here.
+        has_gpu: whether the machine that trains the run has a GPU; None: it is this one.
     """
     require_folder("runs_dir", config["runs_dir"])
     require_threads(config["threads"])
@@ -74,7 +74,7 @@ def _accelerator(trainer: Mapping[str, Any], has_gpu: bool | None) -> str:
         raise UserError("trainer.accelerator=gpu needs a CUDA device, and there is none here")
     on_gpu = has_gpu and wanted != "cpu"
     if trainer.get("precision") == "tf32" and not on_gpu:
-        raise UserError("trainer.precision=tf32 is a GPU's; on a CPU take 32-true or bf16-mixed")
+        raise UserError("trainer.precision=tf32 needs a GPU; on a CPU use 32-true or bf16-mixed")
     return "gpu" if on_gpu else "cpu"
 
 

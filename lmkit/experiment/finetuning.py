@@ -1,8 +1,8 @@
-"""AWD-LSTM's second stage: a run that begins with the best weights of a finished one.
+"""AWD-LSTM's second stage: a run that starts from the best weights of a finished one.
 
 Averaging starts with the first step, and the run ends when the averages' valid loss exceeds the
 best of all but the last n (Merity et al. 2018, section 5, and `finetune.py` in their code). As
-there, the weights that it began with stay the best until an epoch beats their valid perplexity.
+there, the initial weights stay the best until an epoch beats their valid perplexity.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def finetuning_config(
 
     Args:
         start: the finished run.
-        changes: sections and options that replace that run's.
-        lr: of the optimizer; None: that run's.
+        changes: sections and options that replace the finished run's.
+        lr: of the optimizer; None: the finished run's.
         data_root: the folder of the corpora; None: that run's.
 
     Raises: UserError when the run's result or checkpoint is damaged.
@@ -61,7 +61,7 @@ def start_from(
     checkpoints: Checkpoints,
     check_lock: Callable[[], None],
 ) -> None:
-    """Gives `model` the best weights of a finished run, which are this run's best, as of epoch 0.
+    """Loads a finished run's best weights into `model`; they are this run's best, as of epoch 0.
 
     Args:
         source: the section finetuned_from of the configuration.
@@ -71,13 +71,13 @@ def start_from(
     best = RunFolder(Path(source["folder"])).best
     content = load_checkpoint(best)
     if weights_sha256(_weights_that_count(content)) != source["weights_sha256"]:
-        raise UserError(f"{best} has changed meanwhile: start the same command again")
+        raise UserError(f"{best} has changed meanwhile: run the same command again")
     averaged = load_evaluated_weights(model, content)
     checkpoints.best_ppl = source["valid_ppl"]
     checkpoints.train_ppl_at_best = source["train_ppl"]
     weights = {name: p.detach() for name, p in model.named_parameters()}
     start = {
-        "epoch": -1,  # of the last epoch, from 0 on, as Lightning counts
+        "epoch": -1,  # Lightning counts epochs from 0
         "global_step": 0,
         "state_dict": model.state_dict(),
         "callbacks": {STATE_KEY: {"averages": weights if averaged else {}}},

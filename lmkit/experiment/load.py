@@ -35,7 +35,7 @@ UNKNOWN = "<unk>"
 
 
 class LoadedRun(NamedTuple):
-    """A run as its checkpoint holds it."""
+    """A run as restored from its checkpoint."""
 
     folder: RunFolder
     config: dict[str, Any]  # data.root is where the corpus was found this time
@@ -45,14 +45,15 @@ class LoadedRun(NamedTuple):
     averaged: bool  # whether these weights are averages
 
     def with_bar(self, batches: Iterable[AnyBatch], contexts: int, then: str) -> Iterator[AnyBatch]:
-        """The batches, with a bar over their contexts; `then` is what follows the last of them."""
+        """The batches, with a progress bar over their contexts; `then` names what follows the
+        last."""
         return with_bar(self.folder.path.name, batches, contexts, then)
 
 
 def as_language_model(run: LoadedRun) -> tuple[LanguageModel, WindowsDataModule]:
-    """The run's model and data. Raises: UserError when they are of something else."""
+    """The run's model and data. Raises: UserError when it is not a language model."""
     if not isinstance(run.model, LanguageModel) or not isinstance(run.data, WindowsDataModule):
-        raise UserError("it is no language model of running text")
+        raise UserError("it is not a language model of running text")
     return run.model, run.data
 
 
@@ -63,7 +64,7 @@ def load_run(
 
     Args:
         data_root: the folder of the corpora; None: where the run found its own.
-        threads: of the CPU; None: as many as the run had.
+        threads: CPU threads; None: as many as the run had.
 
     Raises: UserError when there is no such run, its checkpoint is damaged, or the text holds words
         that the model does not know.
@@ -108,15 +109,15 @@ class TrainedRun:
     def log_probs(self, text: str) -> Tensor:
         """log P of every word where each word of `text` stands: (N, V), nats, on the CPU.
 
-        The text is taken to follow an end of line, as in the corpora. Words are parted by white
-        space; those that the model does not know are <unk> where it has such a word. A model of
-        subwords reads the text as it is written, with the blank that its lines may begin with.
+        The text is taken to follow an end of line, as in the corpora. Words are separated by white
+        space; unknown words become <unk> if the model has that word. A subword model reads the text
+        verbatim, with a leading space if its lines begin with one.
 
         Raises: UserError for a text without words, an unknown word, or a model of something else.
         """
         model = self.model
         if not isinstance(model, LanguageModel):
-            raise UserError(f"{self.folder.path} is no language model of running text")
+            raise UserError(f"{self.folder.path} is not a language model of running text")
         words = self.word_indices(text)
         inputs_T = torch.tensor([self.tokenizer.line_end(), *words[:-1]], device=model.device)
         inputs_T1 = inputs_T[:, None]
@@ -127,7 +128,7 @@ class TrainedRun:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """What reads and writes text by the run's vocabulary."""
+        """The tokenizer that encodes and decodes text with the run's vocabulary."""
         source: Corpus = make(self.config["data"], "data", Corpus)
         return source.tokenizer_by(self.vocabulary)
 

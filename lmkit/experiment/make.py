@@ -19,7 +19,7 @@ from lmkit.errors.user_error import UserError, did_you_mean
 
 Section = Mapping[str, Any]
 
-# classes that have moved, by the names that configurations of finished runs have for them
+# classes that have moved, by their names in configurations of finished runs
 MOVED = {"lmkit.evaluation.conclusion.Conclusion": "lmkit.experiment.conclusion.Conclusion"}
 
 
@@ -30,7 +30,7 @@ def make(section: object, option: str, kind: type = object, /, **parts: object) 
         section: `_target_` and the options that the configuration gives.
         option: where the section stands in the configuration, for messages.
         kind: what the object must be an instance of.
-        parts: further arguments, which the configuration cannot know. They are not copied.
+        parts: further arguments, which the configuration cannot know; passed without copying.
 
     Raises: UserError with the object's own complaint, or the reason why it cannot be made.
     """
@@ -49,7 +49,7 @@ def make(section: object, option: str, kind: type = object, /, **parts: object) 
 
 
 def _wrong_kind(section: object, option: str, kind: type, what: str) -> UserError:
-    assert isinstance(section, Mapping)  # or it would have no factory
+    assert isinstance(section, Mapping)  # otherwise it would have no factory
     return UserError(
         f"{option}._target_={section['_target_']} must be a {kind.__module__}.{kind.__name__}, "
         f"but {what}"
@@ -77,9 +77,9 @@ def factory_of(section: object, option: str) -> partial[Any]:
 
 
 def _refusals() -> tuple[type[Exception], ...]:
-    """What a class raises that does not take its options, or lacks a package.
+    """The errors of a class that refuses its options, or lacks a package.
 
-    Lightning's own counts once it is imported.
+    Lightning's own is included once Lightning is imported.
     """
     lightning = sys.modules.get("lightning_fabric.utilities.exceptions")
     theirs = () if lightning is None else (lightning.MisconfigurationException,)

@@ -4,7 +4,7 @@ Shapes: E embedding, H and I a layer's hidden and input size, F inner width of a
 M memory, D trunk output, K components, G gate embedding, R words with gates of their own,
 V vocabulary.
 
-FLOPs are those of the matrix products for one token, two for each multiply-add:
+FLOPs are those of the matrix products per token, two per multiply-add:
 
     LSTM layer          2 * 4H (I + H)    input-to-hidden and hidden-to-hidden weights
     Transformer layer   2 H (4 H + 3 F)   attention's and the feed-forward part's weights
@@ -20,7 +20,7 @@ FLOPs are those of the matrix products for one token, two for each multiply-add:
     rank map            2 E r             of a decoder of rank r: K times; E of the decoder is r
     word map            2 E E             of spectrum control: K times, and once more if tied
 
-A lookup is no product. The nonlinearities of gates, dropout, transforms and softmax are left out.
+Lookups are not counted. The nonlinearities of gates, dropout, transforms and softmax are left out.
 The gradients of a product are two products of its size, one for its input and one for its weight:
 forward and backward together take three times these FLOPs. So does the chunked loss, which
 recomputes nothing.
@@ -59,8 +59,8 @@ class Part(NamedTuple):
 def model_without_weights(config: Section, num_words: int) -> HeadModule | ModelParts:
     """The model of a configuration (plain data, resolved), on the meta device.
 
-    A module of another class than the language model's may refuse its parts, or have parameters of
-    its own, and is made whole.
+    A module that is not a `LanguageModel` may refuse its parts or have parameters of its own, so it
+    is made whole.
 
     Raises: UserError naming the option that is wrong.
     """
@@ -70,9 +70,9 @@ def model_without_weights(config: Section, num_words: int) -> HeadModule | Model
 
 
 def parts(model: HeadModule | ModelParts) -> list[Part]:
-    """The parts that hold parameters or take matrix products; each parameter is in one of them.
+    """The parts that hold parameters or take matrix products; each parameter is in exactly one.
 
-    Trunks and mixtures from outside are taken to use every matrix once a token.
+    Trunks and mixtures from outside lmkit are assumed to use every matrix once per token.
     """
     by_name: dict[str, list[Part]] = {}
     head = model.head

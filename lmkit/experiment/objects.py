@@ -1,7 +1,6 @@
 """Makes the objects of a run from its configuration; errors are one line.
 
-Each is made twice: before a run has a folder, so that what is wrong is refused at once, and for
-training.
+Each is made twice: before a run has a folder, to refuse mistakes at once, and for training.
 """
 
 from __future__ import annotations
@@ -41,20 +40,20 @@ from lmkit.training.trainer import Trainer, check_options
 from lmkit.training.triggers import Trigger
 
 LIGHTNINGS = ("pytorch_lightning.", "lightning.")
-# its callbacks that would change what a step or an average is, with those derived from them
+# Lightning callbacks, with derived classes, that would change what a step or an average is
 NOT_TAKEN = {
     "GradientAccumulationScheduler": "every window is a step",
     "StochasticWeightAveraging": "the trigger averages the weights",
     "WeightAveraging": "the trigger averages the weights",
-    "BatchSizeFinder": "windows.batch_size is part of what a run is",
-    "LearningRateFinder": "optimizer.lr is part of what a run is; try values with --multirun",
-    "BaseFinetuning": "what learns stays the same, to be averaged; trunk=fixed trains heads alone",
-    "ModelPruning": "it replaces weights that the decoder shares and that are averaged by name",
+    "BatchSizeFinder": "windows.batch_size is part of a run's identity",
+    "LearningRateFinder": "optimizer.lr is part of a run's identity; try values with --multirun",
+    "BaseFinetuning": "averaging needs the same parameters throughout; trunk=fixed trains heads",
+    "ModelPruning": "it replaces weights that are shared with the decoder and averaged by name",
 }
 
 
 def require_fit(config: Section, source: Corpus) -> None:
-    """Raises: UserError where data, windows, module and trunk are not made for each other."""
+    """Raises UserError where data, windows, module and trunk do not fit together."""
     kinds = {option: _class_of(config[option], option) for option in ("windows", "module", "trunk")}
     windows, module, trunk = kinds.values()
     if not issubclass(windows, DataModule) or not issubclass(module, HeadModule):
@@ -73,7 +72,7 @@ def require_fit(config: Section, source: Corpus) -> None:
 
 
 def _class_of(section: object, option: str) -> type[object]:
-    """The class that a section names; object for another way to make one."""
+    """The class that a section names; `object` if it names no class."""
     made = factory_of(section, option).func
     return made if isinstance(made, type) else object
 
@@ -84,8 +83,8 @@ def make_model(config: Section, word_counts_V: Tensor) -> HeadModule:
     Parameters are drawn from torch's global generator, in a fixed order.
 
     Args:
-        word_counts_V: int64, how often each word occurs in the training text; zeros will do for a
-            model whose weights are loaded afterwards.
+        word_counts_V: int64, how often each word occurs in the training text; zeros do if weights
+        are loaded afterwards.
     """
     trunk = make_trunk(config, len(word_counts_V))
     module: HeadModule = make(
@@ -109,7 +108,7 @@ def make_model(config: Section, word_counts_V: Tensor) -> HeadModule:
 
 
 def model_without_weights(config: Section, num_words: int) -> HeadModule:
-    """`make_model` on the meta device: shapes alone, which take no memory."""
+    """`make_model` on the meta device: shapes only, which take no memory."""
     with torch.device("meta"):
         return make_model(config, torch.zeros(num_words, dtype=torch.long))
 
@@ -152,7 +151,7 @@ def require_checkpoints(callbacks: Sequence[pl.Callback]) -> Checkpoints:
     for callback in callbacks:
         if isinstance(callback, Checkpoints):
             return callback
-    raise UserError("callbacks.checkpoints cannot be left out: a killed run could not go on")
+    raise UserError("callbacks.checkpoints cannot be left out: a killed run could not resume")
 
 
 def make_context(
@@ -162,7 +161,7 @@ def make_context(
     lock: RunLock,
     signals: StopSignals,
 ) -> RunContext:
-    """What callbacks may know of the run."""
+    """What callbacks may know about the run."""
     config, folder = defined.config, defined.folder
     return RunContext(
         folder=folder,
@@ -181,7 +180,7 @@ def make_context(
 class RunCallbacks(NamedTuple):
     """The callbacks of a run."""
 
-    in_order: list[pl.Callback]  # all of them, as Lightning calls them
+    in_order: list[pl.Callback]  # all of them, in Lightning's order
     checkpoints: Checkpoints
     stopping: Stopping
 
@@ -223,7 +222,7 @@ def make_trainer(
 def check_all(config: dict[str, Any], source: Corpus) -> RunNames:
     """Makes all that training will make, with a vocabulary of two words, before a run has a folder.
 
-    Returns: what the kinds are called.
+    Returns: the display names of its kinds.
 
     Raises: UserError for what training would refuse.
     """
@@ -257,6 +256,6 @@ def check_without_model(config: dict[str, Any]) -> Trigger:
     trigger: Trigger = make(config["trigger"], "trigger", Trigger)
     make(config["stopping"], "stopping", Stopping)
     check_options({key: v for key, v in config["trainer"].items() if key != "_target_"})
-    # the device where the run is to be trained may not be here
+    # this machine may lack the device of the training
     make({**config["trainer"], "accelerator": "auto"}, "trainer", Trainer)
     return trigger

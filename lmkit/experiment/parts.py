@@ -1,6 +1,6 @@
 """A configuration's trunk and head, without the LightningModule that trains them.
 
-Lightning takes longer to import than torch itself: what only looks at a model goes without it.
+Lightning takes longer to import than torch itself: code that only inspects a model does without it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ModelParts(nn.Module):
 def parts_without_weights(config: Section, num_words: int) -> ModelParts:
     """The parts of the model of a configuration (plain data, resolved), on the meta device.
 
-    Shapes alone take no memory.
+    Only shapes exist; they take no memory.
 
     Raises: UserError naming the option that is wrong.
     """
@@ -72,6 +72,6 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
     shared = ("mixture", "transform", "tie_weights", "loss", "chunk_mb", "start")
     own = {key: value for key, value in section.items() if key not in shared}
     if own.get("decoder_rank") is None:
-        own.pop("decoder_rank", None)  # a class of the user's own need not take it
+        own.pop("decoder_rank", None)  # a user's class need not accept it
     head: Head = make(own, "head", Head, parts=parts)
     return head

@@ -7,10 +7,9 @@
     conclude   measure the best weights on test
     publish    write result.json, once and whole
 
-A run that finetunes another goes the same way, and begins with that run's best weights.
+A finetuning run does the same, starting from the best weights of another run.
 
-PyTorch and Lightning take seconds to import. They are imported where there is something to train: a
-finished run is reported without them.
+PyTorch and Lightning take seconds to import, so a finished run is reported without them.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ if TYPE_CHECKING:
 
 
 def run(config: dict[str, Any]) -> RunFolder:
-    """Trains a configuration to its end: from its start, from where it stopped, or not at all.
+    """Trains a configuration to its end: from scratch, from its last checkpoint, or not at all.
 
     Args:
         config: as a command composes it, as plain data.
 
-    Raises: UserError for whatever the user can mend; what was there before is kept.
+    Raises: UserError for whatever the user can correct; existing files are kept.
     """
     defined = define(config)
     if defined.folder.finished_within(defined.budget):
@@ -58,7 +57,7 @@ def run(config: dict[str, Any]) -> RunFolder:
 
 
 def _train(defined: RunDefinition) -> None:
-    """Takes the run's lock, under which it is fitted, concluded and published."""
+    """Fits, concludes and publishes the run under its lock."""
     folder, keep = defined.folder, defined.config["keep"]
     _require_resumable(folder)
     if sys.stdout.isatty():
@@ -69,7 +68,7 @@ def _train(defined: RunDefinition) -> None:
     names = objects.check_all(defined.config, defined.source)  # refuses before there is a folder
     conclusion = make(defined.config["conclusion"], "conclusion", Conclusion)
     with _runs_dir_kept_for_runs(folder.path.parent), StopSignals() as signals:
-        signals.at_once = True  # a holder that seems silent is watched for minutes
+        signals.at_once = True  # a lock holder that seems dead is watched for minutes
         with RunLock(folder.lock) as lock:
             if not folder.finished_within(defined.budget):  # by another process, just now
                 _require_resumable(folder)
@@ -86,7 +85,7 @@ def _train(defined: RunDefinition) -> None:
 def _fit(defined: RunDefinition, names: RunNames, lock: RunLock, signals: StopSignals) -> Trained:
     """Makes the run's objects, and fits the model until its budget is spent.
 
-    A finished run is reopened once nothing here refuses to go on with it.
+    A finished run is reopened once nothing here refuses to resume it.
     """
     import pytorch_lightning as pl
     import torch
@@ -136,14 +135,14 @@ def _fit(defined: RunDefinition, names: RunNames, lock: RunLock, signals: StopSi
 
 
 def _require_resumable(folder: RunFolder) -> None:
-    """Raises UserError where a finished run has no checkpoint from which to use a larger budget."""
+    """Raises UserError where a finished run has no checkpoint to resume under a larger budget."""
     if folder.state() == "finished":
         require_last(folder)
 
 
 @contextmanager
 def _runs_dir_kept_for_runs(runs_dir: Path) -> Iterator[None]:
-    """Removes a folder that was made here for a run that was then refused."""
+    """Removes the folder of runs if it was made here for a run that was then refused."""
     is_new = not runs_dir.exists()
     try:
         yield
@@ -163,7 +162,7 @@ class _Start(NamedTuple):
 
 
 def _resumption(folder: RunFolder, identity: str) -> _Start:
-    """The last checkpoint, or the beginning where there is none yet.
+    """Resumes from the last checkpoint; starts afresh where there is none.
 
     Raises: UserError when it is damaged or another configuration's.
     """

@@ -96,14 +96,14 @@ def _run_source(config: DictConfig) -> _Source:
     found = select_runs("trunk.of", trunk.of, config.runs_dir).runs
     if len(found) > 1:
         names = ", ".join(run.name for run in found[:3])
-        raise UserError(f"trunk.of={trunk.of} means {len(found)} runs ({names}, ...): give one")
+        raise UserError(f"trunk.of={trunk.of} selects {len(found)} runs ({names}, ...): give one")
     folder = found[0].folder
     stamp = folder.best.stat().st_mtime_ns if folder.best.exists() else 0
     weights_sha256, trained = _read_run(str(folder.path.resolve()), stamp)
     if trained["trunk"].get("_target_") == TRUNK:
         raise UserError(f"{folder.path} is itself a head on a fixed trunk: give that trunk's run")
     if "eval_length" not in trained["windows"] or "out_dim" not in trained["trunk"]:
-        raise UserError(f"{folder.path} is no language model of running text")
+        raise UserError(f"{folder.path} is not a language model of running text")
     text = dict(trained["data"])
     title = f"contexts of {trained['name']}, seed {trained['seed']}"
     section = {
@@ -178,6 +178,6 @@ def _read_pretrained(place: str) -> tuple[str, Any, str]:
 
     (*others, checkpoint) = find_checkpoints(place, None)
     if others:
-        raise UserError(f"trunk.of={_HF}{place} means {len(others) + 1} models: give one")
+        raise UserError(f"trunk.of={_HF}{place} selects {len(others) + 1} models: give one")
     facts, folder = facts_of(checkpoint), downloaded(checkpoint)
     return folder, facts, files_sha256(folder)

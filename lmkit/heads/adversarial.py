@@ -3,9 +3,9 @@
 Wang, Gong and Liu 2019, "Improving Neural Language Modeling via Adversarial Training". Among all
 vectors within a distance of the target's, the one that makes the target least likely has a closed
 form, w - radius h / |h|, whatever the other words are. So a target's logit loses radius |h|, in
-every component of a mixture. As in the authors' code the radius is a part `epsilon` of the length
-of w, only words with h . w > 0 are moved, and the gradient takes the noise as constant: the logit's
-slopes in h and w are those of (w + noise) . h at fixed noise.
+every component of a mixture. As in the authors' code, the radius is a share `epsilon` of the length
+of w, only words with h . w > 0 are moved, and the noise is constant in the gradient: that of the
+logit with respect to h and w is the gradient of (w + noise) . h at fixed noise.
 
 Evaluation, and every other call without gradient, uses the head without noise.
 
@@ -30,8 +30,8 @@ class AdversarialHead(Head):
     """Any mixture with any transform, trained against the worst noise on the target's vector.
 
     Args:
-        parts: as of every head.
-        epsilon: length of the noise, as a part of that of the target's vector.
+        parts: as of every head. epsilon: length of the noise, as a share of that of the target's
+        vector.
     """
 
     display_name, place = "Adversarial", 3
@@ -42,7 +42,7 @@ class AdversarialHead(Head):
         self.epsilon = epsilon
 
     def nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
-        """As of every head; in training mode, of the moved vectors."""
+        """As of every head; in training mode with the moved vectors."""
         if not self.training or not torch.is_grad_enabled():
             return super().nll(hidden_TBD, targets_TB)
         log_prior_NK, context_NKE = self.contexts(hidden_TBD)
@@ -81,5 +81,5 @@ def worst_noise(context_nKE: Tensor, target_nE: Tensor, epsilon: float) -> Tenso
     target_n1E = target_nE.unsqueeze(1)
     agrees_nK1 = (context_nKE * target_n1E).sum(-1, keepdim=True) > 0
     length: Tensor = epsilon * target_n1E.norm(dim=-1, keepdim=True)
-    direction = F.normalize(context_nKE, dim=-1)  # of a context of zeros: zeros
+    direction = F.normalize(context_nKE, dim=-1)  # zeros for a context of zeros
     return -length * direction * agrees_nK1

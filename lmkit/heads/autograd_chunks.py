@@ -1,4 +1,4 @@
-"""The chunked loss of a head whose gradients nobody has written out: autograd, chunk by chunk.
+"""The chunked loss of a head without hand-written gradients: autograd, chunk by chunk.
 
 Shapes: N contexts, n contexts of a chunk.
 """
@@ -18,7 +18,7 @@ from lmkit.kernels import cpu_products as cpu
 
 
 class Formula(NamedTuple):
-    """What a chunk's loss is made of.
+    """What a chunk's loss is computed from.
 
     `row_nll` maps rows of the inputs, the matrices, the vectors and the targets to (n,), nats. It
     runs with autocast off: where autocast was on, the matrices have its dtype, and everything else
@@ -27,7 +27,7 @@ class Formula(NamedTuple):
 
     row_nll: Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor], Tensor], Tensor]
     matrices: Sequence[Tensor]  # operands of products
-    vectors: Sequence[Tensor]  # whatever else is learnt
+    vectors: Sequence[Tensor]  # the other parameters
 
 
 def product(rows: Tensor, matrix: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class _Product(torch.autograd.Function):
 
 
 def called(module: nn.Module, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-    """`module` applied to `x`, with `parameters` in place of its own, in the order of these."""
+    """`module` applied to `x`, with `parameters` in place of its own, in the same order."""
     names = [name for name, _ in module.named_parameters()]
     values: Tensor = functional_call(module, dict(zip(names, parameters, strict=True)), (x,))
     return values
@@ -90,7 +90,7 @@ def autograd_nll(
 
 
 class _AutogradRule(Rule):
-    """Differentiates a chunk's loss, and throws its graph away."""
+    """Differentiates a chunk's loss, and frees its graph."""
 
     def __init__(self, formula: Formula) -> None:
         self.row_nll, self.num_matrices = formula.row_nll, len(formula.matrices)

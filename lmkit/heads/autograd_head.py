@@ -1,4 +1,4 @@
-"""What heads share that leave the gradients of their loss to autograd.
+"""The base of heads that leave the gradients of their loss to autograd.
 
 Shapes: T window length, B batch, N = T*B contexts, n contexts of a chunk, D trunk output.
 """
@@ -17,11 +17,11 @@ from lmkit.heads.head import Head
 class AutogradHead(Head):
     """A head given by its formula: `_row_nll` of what `mixture` returns and of `_weights`.
 
-    It takes chunks of `_rows` contexts, with gradients by autograd in training, else without.
+    It takes chunks of `_rows` contexts, with gradients by autograd in training, otherwise without.
     """
 
     def _weights(self) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """Matrices and vectors of the formula, which all chunks of a call share."""
+        """Matrices and vectors of the formula, shared by all chunks of a call."""
         raise NotImplementedError
 
     def _row_nll(

@@ -1,8 +1,8 @@
 """Losses in the memory of one chunk of contexts: one engine, and a rule for each kind of loss.
 
 The engine goes through the contexts in chunks. A chunk's loss *and* gradients are computed while
-its logits are alive, and then the logits are thrown away. Only gradients are kept, each as large as
-what it is the gradient of: no recomputation, and no tensor of contexts x words.
+its logits are alive; then the logits are freed. Only gradients are kept, each the size of its input
+or weight: no recomputation, and no tensor of contexts x words.
 
 Shapes: N contexts, n contexts of a chunk, K components, V vocabulary.
 """
@@ -19,15 +19,15 @@ from torch.autograd.function import once_differentiable
 
 
 def chunk_rows(num_experts: int, num_words: int, itemsize: int, chunk_mb: float) -> int:
-    """Contexts a chunk, so that its logits and their slopes fit in `chunk_mb` MiB; at least 1."""
+    """Contexts per chunk, so that its logits and their slopes fit in `chunk_mb` MiB; at least 1."""
     bytes_a_context = 2 * num_experts * num_words * itemsize
     return max(1, int(chunk_mb * 2**20) // bytes_a_context)
 
 
 class Pass(NamedTuple):
-    """What a rule knows of the contexts before the first chunk."""
+    """What a rule knows before the first chunk."""
 
-    num_contexts: int  # N, which the loss is the mean over
+    num_contexts: int  # N, over which the loss is a mean
     most_rows: int  # n of the largest chunk
     product_dtype: torch.dtype  # of matrix products; everything else has the weights' dtype
     needed: Sequence[bool]  # whether each input, and then each weight, needs a gradient
@@ -42,7 +42,7 @@ class Rule(ABC):
 
     @abstractmethod
     def begin(self, weights: Sequence[Tensor], of: Pass) -> None:
-        """Takes what all chunks share."""
+        """Receives what all chunks share."""
 
     @abstractmethod
     def chunk(
@@ -55,10 +55,11 @@ class Rule(ABC):
 
     @abstractmethod
     def weight_grads(self) -> Sequence[Tensor | None]:
-        """Gradients of the weights, summed over all chunks; None of one that needs none."""
+        """Gradients of the weights, summed over all chunks; None for a weight that needs none."""
 
     def total(self, parts: Sequence[Tensor]) -> Tensor:
-        """The loss, a scalar in nats, from its parts: their sum, unless a subclass says else."""
+        """The loss, a scalar in nats, from its parts: their sum, unless a subclass overrides
+        this."""
         total = torch.zeros_like(parts[0])
         for part in parts:
             total += part
@@ -75,7 +76,7 @@ def chunked_loss(
     Args:
         rule: a new one.
         inputs: tensors with a row for each context, (N, ...).
-        weights: what all contexts share; their dtype is that of the first.
+        weights: shared by all contexts; the first one's dtype is that of all.
         targets_N: (N, ...), word indices, or what else the rule takes.
         rows: contexts of a chunk.
     """
@@ -122,7 +123,7 @@ class _ChunkedLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         kept = ctx.saved_tensors
-        if grad_output.is_cuda or grad_output != 1:  # nearly always 1, which saves a pass
+        if grad_output.is_cuda or grad_output != 1:  # nearly always 1: then a pass is saved
             kept = [grad * grad_output for grad in kept]
         grads: list[Tensor | None] = [None] * ctx.count
         for i, grad in zip(ctx.kept, kept, strict=True):
@@ -137,7 +138,7 @@ def _chunk(
     grads: Sequence[Tensor | None],
     part: slice,
 ) -> Tensor:
-    """A chunk's part of the loss; its gradients of the inputs go to their places in `grads`."""
+    """A chunk's part of the loss; writes its gradients of the inputs into `grads`."""
     loss, of_chunk = rule.chunk([x[part] for x in inputs], targets_N[part])
     for grad, found in zip(grads, of_chunk, strict=True):
         if grad is not None:

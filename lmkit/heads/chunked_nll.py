@@ -2,7 +2,7 @@
 
 Shapes: N contexts, K components, E embedding, V vocabulary, n contexts of a chunk.
 
-A target's log-probability under a mixture needs K log-normalisers and K target logits a context.
+A target's log-probability under a mixture needs K log-normalisers and K target logits per context.
 With the responsibilities r_k = softmax_k(log prior_k + log p_k(target)), the gradients of
 -log sum_k prior_k p_k(target) are
 
@@ -34,8 +34,8 @@ def chunked_nll(
 ) -> Tensor:
     """Mean of -log sum_k exp(log_prior + log softmax(transform(context W' + b)))[target], nats.
 
-    It equals the mean of the gathered `log_probs`, in value and in every gradient, but for the
-    order of sums.
+    It equals the mean of the gathered `log_probs`, in value and in every gradient, up to the order
+    of summation.
     """
     parameters = [p for p in transform.parameters() if p.requires_grad]
     rows = chunk_rows(context_NKE.shape[1], len(weight_VE), weight_VE.element_size(), chunk_mb)
@@ -49,7 +49,7 @@ def chunked_nll(
 
 
 class _MixtureRule(Rule):
-    """The decoder and the sums of gradients, which all chunks share.
+    """The decoder and the gradient sums, which all chunks share.
 
     A context's share of the gradient is r_k over the number of contexts. It is multiplied into the
     contexts and their gradients, which are small, unless parameters of the transform need the
@@ -65,7 +65,7 @@ class _MixtureRule(Rule):
         self.transform_learns = bool(parameters)
         self.weight = weight_VE.to(of.product_dtype)
         self.most_rows, self.scale = of.most_rows, 1 / of.num_contexts
-        self.buffer: Tensor | None = None  # of float32 logits from products of another dtype
+        self.buffer: Tensor | None = None  # float32 logits from products of another dtype
         self.grad_weight = torch.zeros_like(weight_VE)
         self.grad_bias = torch.zeros_like(self.bias_V)
 
@@ -75,7 +75,7 @@ class _MixtureRule(Rule):
         if self.buffer is None:
             self.buffer = self.bias_V.new_empty(self.most_rows * num_experts, len(self.bias_V))
         rough, logits = context @ self.weight.T, self.buffer[: len(context)]
-        if logits.is_cuda:  # in one pass; a CPU's would convert into a buffer of its own first
+        if logits.is_cuda:  # in one pass; a CPU would first convert into another buffer
             return torch.add(rough, self.bias_V, out=logits)
         return logits.copy_(rough).add_(self.bias_V)
 
@@ -114,8 +114,8 @@ class _MixtureRule(Rule):
 def _softmax_in_place(values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probability of each row's target, (rows, 1), and the softmax of all, over `values`.
 
-    The normaliser comes from the largest value and its probability, at least 1 / V, whose
-    logarithm loses nothing: one exponential an entry does for both.
+    The normaliser comes from the largest value and its probability, which is at least 1 / V, so
+    that its logarithm is accurate: one exponential per entry serves both.
     """
     at_target, largest = values.gather(1, targets), values.amax(dim=1, keepdim=True)
     probs = torch.softmax(values, dim=-1, out=values)

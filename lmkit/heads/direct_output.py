@@ -1,22 +1,22 @@
-"""Direct output connection: a mixture of softmaxes fed by several layers of the trunk.
+"""Direct output connection: a mixture of softmaxes over several layers of the trunk.
 
 Takase, Suzuki and Nagata 2018, "Direct Output Connection for a High-Rank Language Model". With h^l
 the output of layer l after its dropout (l = 0 is the embedding),
 
     latent_k = tanh(W_k h^l(k) + b_k)        log prior = log softmax(U h^L)
 
-and a penalty on unequal use of the components is added to the loss, so that none falls out of use.
+and a penalty on unequal use of the components is added to the loss, so that none goes unused.
 K_l components belong to layer l. The paper's penalty is the squared coefficient of variation of the
 components' priors, summed over the window:
 
     weight var_K(s_k) / mean_K(s_k)^2,   s_k = sum_TB p_TBk
 
-The authors' program sums over time alone and takes the variance, unbiased, over all B K sums:
+The authors' program sums only over time and takes the unbiased variance over all B K sums:
 
     weight (K - 1) var_BK(s_bk) / mean_BK(s_bk)^2,   s_bk = sum_T p_TBk
 
-Shapes: T window length, B batch, N = T*B contexts, E embedding, D features of the layers that are
-used, side by side, the last layer's at the end, K components.
+Shapes: T window length, B batch, N = T*B contexts, E embedding, D features of the layers used,
+concatenated, the last layer's at the end, K components.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DirectOutputConnection(Mixture):
         experts: components of the embedding and of each layer; the last layer has at least 1.
         latent_dropout: locked dropout on all latents.
         balance_weight: of the penalty on unequal use of the components.
-        penalty_of: "paper" or "program", whose penalty it is.
+        penalty_of: whose penalty it is, "paper" or "program".
     """
 
     display_name, place = "DOC", 3

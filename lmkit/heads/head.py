@@ -1,4 +1,4 @@
-"""The head: context vectors to a distribution over words, one contract for every kind.
+"""The head: context vectors to distributions over words, one contract for every kind.
 
 Shapes: T window length, B batch, N = T*B contexts, D trunk output, E embedding, K components,
 V vocabulary.
@@ -25,13 +25,13 @@ from lmkit.heads.mixtures import Mixture, MixtureOutput, SingleContext
 from lmkit.heads.transforms import Identity
 from lmkit.kernels.cpu_products import product
 
-# MiB. On a CPU larger chunks gain nothing and leave its caches; a GPU wants large products.
+# MiB. On a CPU larger chunks gain nothing and overflow its caches; a GPU needs large products.
 CHUNK_MB = {"cpu": 32, "cuda": 512}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeadParts:
-    """What every head is made of, whatever options its class adds.
+    """The parts of every head, whatever options its class adds.
 
     Raises: UserError naming the option.
     """
@@ -41,9 +41,9 @@ class HeadParts:
     """A pointwise map on logits, see `lmkit.heads.transforms`."""
     word_counts_V: Tensor
     """How often each word occurs in the training text, int64; its length is the vocabulary's
-    size. Zeros will do where a checkpoint's weights replace those of the head."""
+    size. Zeros do where a checkpoint's weights replace those of the head."""
     embedding_weight: nn.Parameter | None = None
-    """The V x E parameter to share as the decoder's weight; None for a weight of its own."""
+    """The V x E parameter to share as the decoder's weight; None for a separate weight."""
     loss: str = "chunked"
     """`chunked`, exact in the memory of one chunk, or `plain`, by `log_probs`."""
     chunk_mb: float | None = None
@@ -66,7 +66,7 @@ class Head(nn.Module):
 
     Args:
         parts: of the head.
-        decoder_rank: r of a decoder's weight W = A B; None for a W of its own. With it,
+        decoder_rank: r of a decoder's weight W = A B; None for an unfactored W. With it,
             `decoder_weight` is A, and `contexts` returns B h.
     """
 
@@ -77,8 +77,8 @@ class Head(nn.Module):
         mixture, weight, num_words = parts.mixture, parts.embedding_weight, len(parts.word_counts_V)
         if weight is not None and decoder_rank is not None:
             raise UserError(
-                f"head.decoder_rank={decoder_rank} needs head.tie_weights=false: the embedding's "
-                f"weight is a whole one"
+                f"head.decoder_rank={decoder_rank} needs head.tie_weights=false: the embedding "
+                f"has full rank"
             )
         if weight is not None and weight.shape[1] != mixture.emb_dim:
             raise UserError(_cannot_tie(mixture, weight.shape[1]))
@@ -101,11 +101,12 @@ class Head(nn.Module):
 
     @property
     def mixes_softmaxes(self) -> bool:
-        """Whether log P is the formula above of what `mixture` returns."""
+        """Whether log P is the formula above, applied to what `mixture` returns."""
         return True
 
     def word_weight(self) -> Tensor | None:
-        """W (V, E) of the logits before the transform; None where no one matrix makes them all."""
+        """W (V, E) of the logits before the transform; None where no single matrix makes them
+        all."""
         if not self.mixes_softmaxes:
             return None
         weight = self.decoder_weight
@@ -113,34 +114,35 @@ class Head(nn.Module):
 
     @property
     def decoder_uses(self) -> float:
-        """How many products with the whole decoder weight a context takes."""
+        """How many products with the whole decoder weight each context takes."""
         return self.mixture.num_experts
 
     @property
     def own_uses(self) -> Mapping[str, int]:
-        """By name: how many products with a parameter of its own a context takes, if not one."""
+        """By name: how many products with one of the head's own parameters each context takes, if
+        not one."""
         return {} if self.rank_map is None else {"rank_map.weight": self.mixture.num_experts}
 
     def attach(self, trunk: nn.Module) -> None:
-        """Called once with the trunk whose outputs the head gets; most heads do nothing."""
+        """Called once with the trunk that feeds the head; most heads do nothing."""
 
     def require_vocabulary(self) -> None:
         """Called before training; most heads take any number of words.
 
         Options are checked before the text is read, with a vocabulary of two words.
 
-        Raises: UserError where the words are too few for the options.
+        Raises: UserError if there are too few words for the options.
         """
 
     def contexts(self, hidden_TBD: Tensor) -> MixtureOutput:
-        """The vectors that meet the decoder's weight, and their log prior."""
+        """The vectors that the decoder's weight multiplies, and their log prior."""
         output: MixtureOutput = self.mixture(hidden_TBD)
         if self.rank_map is None:
             return output
         return output._replace(context_NKE=self.rank_map(output.context_NKE))
 
     def penalty(self, hidden_TBD: Tensor) -> Tensor | float:
-        """What the mixture adds to the training loss beside the nll, in nats."""
+        """What the mixture adds to the nll in the training loss, in nats."""
         return self.mixture.penalty(hidden_TBD)
 
     def nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
@@ -197,7 +199,8 @@ class Head(nn.Module):
         if torch.is_grad_enabled() or context.dtype != weight.dtype:
             return F.linear(context, weight, self.decoder_bias).to(weight.dtype)
         rows = product(context.flatten(0, -2), weight.T, self.decoder_bias)
-        return rows.view(*context.shape[:-1], -1).to(weight.dtype)  # autocast changes an addmm's
+        # autocast changes the dtype of an addmm
+        return rows.view(*context.shape[:-1], -1).to(weight.dtype)
 
     def _component_log_probs(self, context_NKE: Tensor) -> Tensor:
         return F.log_softmax(self.transform(self.logits(context_NKE)), dim=-1)
@@ -223,8 +226,7 @@ class Head(nn.Module):
     @torch.no_grad()
     def logit_range(self, hidden_TBD: Tensor) -> dict[str, Tensor | float]:
         """Smallest, mean and largest logit of (T, B, D) trunk outputs, before and after the
-        transform. They are taken chunk by chunk, and without dropout, since logging must draw no
-        random numbers."""
+        transform, chunk by chunk and without dropout: logging must draw no random numbers."""
         training = self.mixture.training
         self.mixture.eval()
         num_logits = self._num_logits(hidden_TBD)

@@ -1,8 +1,8 @@
 """A decoder of limited rank: W = A B, with A (V x r) and B (r x E).
 
 The logits W h of a context h are the products A (B h): the chunked loss, the transforms and the
-spectra see a decoder A over contexts of r numbers. So K = 1 without a transform has a log P of rank
-at most r + 2, and the products of a smaller r cost less.
+spectra see a decoder A over contexts of size r. So for K = 1 without a transform, log P has rank at
+most r + 2, and a smaller r costs less.
 
 Shapes: E context vector, V vocabulary, r the rank, R in suffixes.
 """
@@ -19,16 +19,16 @@ from lmkit.errors.user_error import UserError, require_count
 class RankMap(nn.Module):
     """h -> B h.
 
-    B starts with orthonormal rows. What is learnt is u B, with u the root mean square of the
-    singular values of A at the start: a step of SGD on u B then moves W about as far as one on A
-    does, and one on W itself would. Else B would learn u^2 times as fast.
+    B starts with orthonormal rows. The parameter is u B, with u the root mean square of A's initial
+    singular values: a step of SGD on u B then moves W about as far as one on A, or one on W itself,
+    would. Otherwise B would learn u^2 times as fast.
 
     Args:
-        factor_VR: A, as it starts.
-        rows_RE: B, as it starts.
+        factor_VR: the initial A.
+        rows_RE: the initial B.
     """
 
-    unit: Tensor  # u; with the weights in every checkpoint
+    unit: Tensor  # u; saved with the weights in every checkpoint
 
     def __init__(self, factor_VR: Tensor, rows_RE: Tensor) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class RankMap(nn.Module):
 
     @torch.no_grad()
     def start_as(self, factor_VR: Tensor, rows_RE: Tensor) -> None:
-        """Starts with other factors, of the same sizes."""
+        """Replaces the initial factors by others of the same sizes."""
         self.unit.copy_(_unit(factor_VR))
         self.weight.copy_(rows_RE * self.unit)
 
@@ -60,22 +60,22 @@ def _unit(factor_VR: Tensor) -> Tensor:
 def random_factors(num_words: int, rank: int, emb_dim: int) -> tuple[Tensor, Tensor]:
     """A (V, r) from U(-0.1, 0.1), as whole weights are, and B (r, E) with orthonormal rows.
 
-    Raises: UserError for a rank that is none of a V x E weight.
+    Raises: UserError for a rank that a V x E weight cannot have.
     """
     require_count("head.decoder_rank", rank)
     if rank > emb_dim:
         raise UserError(
             f"head.decoder_rank must be at most {emb_dim}, the size of the contexts, but is "
-            f"{rank}; null learns the whole weight"
+            f"{rank}; null trains the whole weight"
         )
     factor_VR = torch.empty(num_words, rank).uniform_(-0.1, 0.1)
     return factor_VR, nn.init.orthogonal_(torch.empty(rank, emb_dim))
 
 
 def nearest_factors(weight_VE: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """A and B of the weight of that rank which is nearest to a given one (Eckart and Young 1936).
+    """A and B of the best approximation of a weight by one of that rank (Eckart and Young 1936).
 
-    B has orthonormal rows. Where V is less than the rank, the last of them are 0.
+    B has orthonormal rows. If V is less than the rank, the last rows are 0.
     """
     left, sigma, right = torch.linalg.svd(weight_VE.double(), full_matrices=False)
     factor_VR, rows_RE = left[:, :rank] * sigma[:rank], right[:rank]

@@ -45,7 +45,7 @@ class GatedContexts(NamedTuple):
 
 
 class MixtapeLatents(Mixture):
-    """K tanh latents under locked dropout, and the part of the gates that belongs to no word."""
+    """K tanh latents under locked dropout, and the part of the gates shared by all words."""
 
     display_name, place = "", 0  # the head says it
 
@@ -55,7 +55,9 @@ class MixtapeLatents(Mixture):
         super().__init__()
         require_count("head.num_experts", num_experts, minimum=2)
         if num_experts & (num_experts - 1):
-            raise UserError(f"head.num_experts must be 2, 4, 8 or so, but is {num_experts}")
+            raise UserError(
+                f"head.num_experts must be a power of 2 from 2 on, but is {num_experts}"
+            )
         require_count("head.gate_dim", gate_dim)
         require_rate("head.latent_dropout", latent_dropout)
         self.in_dim, self.emb_dim, self.num_experts = in_dim, emb_dim, num_experts
@@ -98,7 +100,7 @@ class Mixtape(AutogradHead):
     """One softmax of logits gated word by word; see above.
 
     Args:
-        parts: as of every head; `mixture` must be `SingleContext`, as Mixtape mixes by itself.
+        parts: as of every head; `mixture` must be `SingleContext`, as Mixtape is a mixture itself.
         in_dim, emb_dim: D, E.
         num_experts: K, a power of 2.
         gate_dim: G.
@@ -139,12 +141,13 @@ class Mixtape(AutogradHead):
 
     @property
     def decoder_uses(self) -> float:
-        """One product with the whole weight, and K with the words that have gates of their own."""
+        """One product with the whole weight, and K with the rows of words that have their own
+        gates."""
         return 1 + self.mixture.num_experts * len(self.own_words_R) / len(self.decoder_bias)
 
     @property
     def own_uses(self) -> Mapping[str, int]:
-        """Each gate is a product with the weight; biases are added."""
+        """Each gate is one product with the weight; biases are only added."""
         return {"gate_weight": self.mixture.num_experts - 1, "gate_bias": 0}
 
     def log_probs(self, hidden_TBD: Tensor) -> Tensor:
@@ -192,7 +195,7 @@ class Mixtape(AutogradHead):
         return hidden_TBD.shape[:-1].numel() * len(self.decoder_bias)
 
     def _rows(self) -> int:
-        """Contexts of a chunk: autograd holds twice what gradients written out would."""
+        """Contexts per chunk: autograd holds twice what hand-written gradients would."""
         num_experts, num_own = self.mixture.num_experts, len(self.own_words_R)
         words = len(self.decoder_bias) + math.ceil(2.5 * num_experts * num_own)
         return chunk_rows(2, words, self.decoder_weight.element_size(), self._chunk_mb())

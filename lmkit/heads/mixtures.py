@@ -24,15 +24,15 @@ class MixtureOutput(NamedTuple):
 
 
 class Mixture(nn.Module, ABC):
-    """What stands between the trunk and the decoder: how many context vectors, and their weights.
+    """The step between trunk and decoder: computes K context vectors and their weights.
 
-    A subclass sets the three sizes and may say what it is called (`lmkit.runs.names.Named`).
+    A subclass sets the three sizes and may set its display name (`lmkit.runs.names.Named`).
     """
 
-    in_dim: int  # D, of the trunk's output, or of all `layers` side by side
+    in_dim: int  # D, of the trunk's output, or of all `layers` concatenated
     emb_dim: int  # E, of a context vector
     num_experts: int  # K
-    # The trunk's `layers_TBD` that it is given side by side; None for the last one's output alone.
+    # Which of the trunk's `layers_TBD` it gets, concatenated; None: only the last one's output.
     layers: tuple[int, ...] | None = None
 
     @abstractmethod
@@ -40,7 +40,7 @@ class Mixture(nn.Module, ABC):
         """The contexts of a window and the log of their weights."""
 
     def penalty(self, hidden_TBD: Tensor) -> Tensor | float:
-        """What the mixture adds to the training loss beside the nll, in nats."""
+        """What the mixture adds to the nll in the training loss, in nats."""
         return 0.0
 
 
@@ -60,10 +60,10 @@ class SingleContext(Mixture):
 
 
 def require_no_mixture(head: str, mixture: Mixture) -> None:
-    """Raises UserError unless `mixture` is `none`, for a head that mixes by itself."""
+    """Raises UserError unless `mixture` is `none`, for a head that is a mixture itself."""
     if type(mixture) is not SingleContext:
         raise UserError(
-            f"head={head} mixes by itself and needs head/mixture=none, but has "
+            f"head={head} is a mixture itself and needs head/mixture=none, but has "
             f"{type(mixture).__name__}"
         )
 
@@ -72,12 +72,12 @@ class Latents(Mixture):
     """K tanh latents of the trunk's output and their log prior: what MoC and MoS share.
 
     latent_k = tanh(W_k h + b_k), log prior = log softmax(U h) without bias (Yang et al. 2018,
-    section 2.4). Dropout on the latents has one mask for all time steps of a window.
+    section 2.4). Dropout on the latents uses one mask for all time steps of a window.
 
     Args:
         in_dim, emb_dim, num_experts: D, E, K.
         latent_dropout: locked dropout on the latents.
-        num_extra: latents beyond K, where a component has several.
+        num_extra: latents beyond K, if a component has several.
         section: where the options stand in the configuration, for errors.
     """
 
@@ -104,7 +104,8 @@ class Latents(Mixture):
         latent = torch.tanh(self.latent(hidden_TBD))
         latent = locked_dropout(latent, self.latent_dropout, self.training)
         latent_NKE = latent.reshape(-1, self.num_latents, self.emb_dim)
-        # The prior is a normaliser and stays in the parameters' dtype, which CPU autocast changes.
+        # The prior is a normaliser and must stay in the parameters' dtype, which CPU autocast
+        # changes.
         scores = self.prior(hidden_TBD).to(self.prior.weight.dtype)
         log_prior = F.log_softmax(scores, dim=-1)
         return MixtureOutput(log_prior.flatten(0, -2), latent_NKE)

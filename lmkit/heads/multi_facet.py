@@ -2,16 +2,16 @@
 
 Chang and McCallum 2022, "Softmax Bottleneck Makes Language Models Unable to Represent Multi-mode
 Word Distributions", section 3. The vocabulary is divided into J partitions, word v in partition
-v mod J, and the first softmax takes each partition's logits from a context of its own, a facet:
+v mod J, and the first softmax computes each partition's logits from a separate context, a facet:
 
     z_1v = f_{v mod J} . w_v + b_v        z_kv = f_{J + k - 2} . w_v + b_v    for k = 2 .. K
     log P = logsumexp_k(log prior_k + log softmax_v(transform(z_k)))
 
-The partitions by v mod J in the first softmax alone, K = 3 and J = 4 are those of their code. There
-facets and prior are linear maps of many states of GPT-2, of its last layers at the last words, and
-the decoder has no bias. Here, as in MoS (Yang et al. 2018), the maps take the trunk's output alone,
-the facets are tanh under locked dropout, and the prior has no bias, so that J = 1 is MoS. For K = 1
-and no transform the rank of log P is at most J E + 2.
+As in their code, only the first softmax is partitioned, by v mod J, and K = 3, J = 4. There, facets
+and prior are linear maps of many states of GPT-2, from its last layers at the last words, and the
+decoder has no bias. Here, as in MoS (Yang et al. 2018), the maps take only the trunk's output, the
+facets are tanh under locked dropout, and the prior has no bias, so that J = 1 is MoS. For K = 1 and
+no transform the rank of log P is at most J E + 2.
 
 Shapes: T window length, B batch, N = T*B contexts, n contexts of a chunk, D trunk output,
 E embedding, K softmaxes, J partitions, F = J + K - 1 facets, V vocabulary.
@@ -35,7 +35,7 @@ from lmkit.heads.mixtures import Latents, require_no_mixture
 
 
 class Facets(Latents):
-    """F facets, those of the partitions first, and the log prior of K softmaxes."""
+    """F facets, the partitions' first, and the log prior of K softmaxes."""
 
     display_name, place = "", 0  # the head says it
 
@@ -58,10 +58,10 @@ class MultiFacetSoftmax(AutogradHead):
     """K softmaxes of J + K - 1 facets; see above.
 
     Args:
-        parts: as of every head; `mixture` must be `SingleContext`, as this head mixes by itself.
+        parts: as of every head; `mixture` must be `SingleContext`: this head is a mixture itself.
         in_dim, emb_dim: D, E.
         num_experts: K.
-        num_partitions: J, of the vocabulary in the first softmax.
+        num_partitions: J, partitions of the vocabulary in the first softmax.
         latent_dropout: locked dropout on the facets.
     """
 
@@ -140,7 +140,7 @@ class MultiFacetSoftmax(AutogradHead):
             yield product(facet_nE, weight_VE) + bias_V
 
     def _places(self, words: Tensor) -> Tensor:
-        """The words' places in the logits of the first softmax, which are ordered by partition."""
+        """Each word's place in the logits of the first softmax, which are ordered by partition."""
         size, longer = divmod(len(self.decoder_bias), self.num_partitions)
         part = words % self.num_partitions
         return part * size + part.clamp(max=longer) + words // self.num_partitions
@@ -161,6 +161,6 @@ class MultiFacetSoftmax(AutogradHead):
         return -torch.logsumexp(log_prior_nK + torch.stack(log_p, dim=1), dim=1)
 
     def _rows(self) -> int:
-        """Contexts of a chunk: autograd holds twice what gradients written out would."""
+        """Contexts per chunk: autograd holds twice what hand-written gradients would."""
         words, itemsize = len(self.decoder_bias), self.decoder_weight.element_size()
         return chunk_rows(2 * self.mixture.num_experts, words, itemsize, self._chunk_mb())

@@ -1,4 +1,4 @@
-"""What every measured model offers: a text's contexts as the head takes them, and the head.
+"""What every measured model offers: the head, and its input for each context of a text.
 
 Shapes: T window length, B batch, N = T*B contexts, D input of the head, V vocabulary.
 """
@@ -19,16 +19,16 @@ AnyBatch = TypeVar("AnyBatch", bound=Batch)
 
 
 class HeadInput(NamedTuple):
-    """What a model hands to its head for a batch, in evaluation."""
+    """What a model passes to its head for a batch, in evaluation."""
 
     hidden_TBD: Tensor
     targets_TB: Tensor  # int64, the words that follow these contexts
-    state: object  # for the next batch; None where nothing is carried
+    state: object  # for the next batch; None if nothing is carried
 
 
 def to_device(batch: AnyBatch, device: torch.device) -> AnyBatch:
     """The batch, a named tuple, with its tensors on `device`."""
-    parts: tuple[Any, ...] = tuple(batch)  # type: ignore[arg-type]  # a protocol is no tuple
+    parts: tuple[Any, ...] = tuple(batch)  # type: ignore[arg-type]  # a protocol is not a tuple
     moved = [
         part.to(device, non_blocking=device.type == "cuda") if isinstance(part, Tensor) else part
         for part in parts
@@ -40,7 +40,7 @@ def to_device(batch: AnyBatch, device: torch.device) -> AnyBatch:
 def exact_evaluation(module: nn.Module, device_type: str) -> Iterator[None]:
     """Evaluation mode in true float32: no dropout, no gradient, no autocast, no TF32.
 
-    Logits in bfloat16 would be enough to raise the Press rank of a rank-102 matrix past 1,000.
+    Logits in bfloat16 alone would raise the Press rank of a rank-102 matrix past 1,000.
     """
     training = module.training
     tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
@@ -55,20 +55,20 @@ def exact_evaluation(module: nn.Module, device_type: str) -> Iterator[None]:
 
 
 class Predictor(nn.Module):
-    """A model that ends in a head, as evaluation reads it, batch by batch."""
+    """A model that ends in a head, read batch by batch in evaluation."""
 
     head: Head
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """The device of its weights."""
         return self.head.decoder_weight.device
 
     def read(self, batch: Any, state: Any) -> HeadInput:
         """The head's input for a batch, in evaluation mode.
 
         Args:
-            batch: of the subclass's kind.
+            batch: of the kind that the subclass reads.
             state: what the batch before it left; None for the first one.
         """
         raise NotImplementedError
@@ -77,7 +77,7 @@ class Predictor(nn.Module):
         """The head's input (T, B, D) and its targets (T, B) for each batch, state carried."""
         state = None
         for batch in batches:
-            # entered for each batch: a generator must leave no mode switched while it waits
+            # entered per batch: a suspended generator must not leave a mode switched
             with exact_evaluation(self, self.device.type):
                 hidden_TBD, targets_TB, state = self.read(to_device(batch, self.device), state)
             yield hidden_TBD, targets_TB

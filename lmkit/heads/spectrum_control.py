@@ -1,31 +1,31 @@
-"""Spectrum control: word vectors whose singular values follow a prior that falls slowly.
+"""Spectrum control: word vectors whose singular values follow a slowly decaying prior.
 
 Wang, Huang, Huang, Hu, Wang and Gu 2020, "Improving Neural Language Generation with Spectrum
 Control": trained word vectors crowd into a narrow cone, with few large singular values and many
-small ones. So the weight is learnt as the factors of its singular value decomposition,
+small ones. So the parameters are the factors of the weight's singular value decomposition,
 
     W = U diag(sigma) V'
 
-and the training loss has two more penalties, on U and V that are not orthonormal and on singular
-values that are not those of a prior:
+and two penalties join the training loss, for U and V that are not orthonormal and for singular
+values that deviate from a prior:
 
     |U'U - I|^2 + |V'V - I|^2        sum_k (sigma_k - prior_k)^2
 
-with priors that fall exponentially, c exp(-a k^gamma), or as a polynomial, c - a k^gamma. Only the
-paper's abstract was at hand. The factors and the kinds of priors come from it. Not known here are
-how the paper writes the penalties, what it learns of a prior, and its values of gamma and of the
-penalties' weights. Our own choice is to give a prior by gamma and by the ratio r of its last value
-to its first, on x_k = (k - 1) / (E - 1):
+with exponential priors, c exp(-a k^gamma), or polynomial ones, c - a k^gamma. Only the paper's
+abstract was available: the factors and the kinds of priors come from it. Unknown here are the exact
+penalties, what the paper learns of a prior, and its values of gamma and of the penalties' weights.
+Our own choice is to define a prior by gamma and by the ratio r of its last value to its first, on
+x_k = (k - 1) / (E - 1):
 
     prior_k = c r^(x_k^gamma)        prior_k = c (1 - (1 - r) x_k^gamma)
 
-At any time c is the one that brings the prior nearest to sigma by least squares: how the values
-fall is prescribed, how large they are is learnt. The k-th value is the k-th parameter, which starts
-as the k-th largest; nothing sorts them later.
+c is always the least-squares fit of the prior to sigma: the shape of the decay is prescribed, its
+scale is learnt. The k-th value is the k-th parameter, initially the k-th largest; they are never
+sorted again.
 
-W itself is computed nowhere. A context h has the logits of the context h V diag(sigma) with U, and
-a word's vector is its row of U times diag(sigma) V'. So U is the weight that decoder and embedding
-share, and any mixture, transform and loss goes with it.
+W itself is never computed. The logits of a context h are the products of h V diag(sigma) with U,
+and a word's vector is its row of U times diag(sigma) V'. So decoder and embedding share U, and any
+mixture, transform and loss works with it.
 
 Shapes: T window length, B batch, D trunk output, E embedding, K components, V vocabulary. The
 factors U (V x E) and V (E x E) are `left` and `right` in the code.
@@ -46,11 +46,11 @@ PRIORS = ("exponential", "polynomial")
 
 
 class WordMap(nn.Module):
-    """diag(sigma) V', between rows of U and word vectors.
+    """diag(sigma) V', which maps rows of U to word vectors.
 
     The parameters are u U and u V, with u the root mean square of the singular values at the start.
-    If columns had length 1, a step of SGD on them would move W by u^2 times as much as a step on W
-    itself, and rates that are right for plain softmax would be far too high.
+    If columns had length 1, a step of SGD on them would move W u^2 times as far as a step on W
+    itself, and learning rates suited to plain softmax would be far too high.
     """
 
     unit: Tensor  # u; with the weights in every checkpoint
@@ -76,15 +76,15 @@ class WordMap(nn.Module):
 class SpectrumControl(Head):
     """Any mixture with any transform over word vectors of a controlled spectrum; see above.
 
-    It starts as the head without control: U, sigma and V are those of the weight as it is drawn.
+    It starts as the head without control: U, sigma and V are those of the weight as initialised.
 
     Args:
         parts: as of every head.
-        prior: how the singular values are to fall, "exponential" or "polynomial".
+        prior: how the singular values should decay, "exponential" or "polynomial".
         gamma: the prior's power of k.
         ratio: the prior's last value over its first, above 0 and at most 1.
-        spectrum_weight: of the penalty on singular values off the prior.
-        orthogonality_weight: of the penalties on U and V.
+        spectrum_weight: weight of the penalty on singular values that deviate from the prior.
+        orthogonality_weight: weight of the penalties on U and V.
     """
 
     display_name, place = "Spectrum control", 4
@@ -115,7 +115,7 @@ class SpectrumControl(Head):
             self.decoder_weight.copy_(left_VE * self.word_map.unit)
 
     def attach(self, trunk: nn.Module) -> None:
-        """Makes a trunk that shares U look up the vectors of words, and not their rows of U."""
+        """Makes a trunk that shares U look up word vectors instead of rows of U."""
         if trunk.embedding_weight is not self.decoder_weight:
             return
         if not isinstance(trunk, WordLookup):
@@ -153,13 +153,13 @@ class SpectrumControl(Head):
         return (sigma_E - self.prior_of(sigma_E)).square().sum()
 
     def prior_of(self, sigma_E: Tensor) -> Tensor:
-        """The prior (E,) of the chosen shape that is nearest to the singular values."""
+        """The prior (E,) of the chosen shape, fitted to the singular values."""
         shape_E = prior_shape(self.prior, self.gamma, self.ratio, sigma_E)
         return shape_E * (sigma_E @ shape_E) / (shape_E @ shape_E)
 
 
 def prior_shape(prior: str, gamma: float, ratio: float, like_E: Tensor) -> Tensor:
-    """A prior (E,) that falls from 1 to `ratio`, of the dtype and device of `like_E`."""
+    """A prior (E,) that decays from 1 to `ratio`, of the dtype and device of `like_E`."""
     x_E = torch.linspace(0, 1, len(like_E), dtype=like_E.dtype, device=like_E.device) ** gamma
     return ratio**x_E if prior == "exponential" else 1 - (1 - ratio) * x_E
 

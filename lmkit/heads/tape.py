@@ -15,7 +15,7 @@ class Tape(ABC):
     """The record of a transform over the chunks of one training step.
 
     The loss calls `value` and then `pull` for each chunk, and `parameter_grads` after the last one.
-    `value` and `pull` may overwrite what they are given.
+    `value` and `pull` may overwrite their arguments.
     """
 
     @abstractmethod
@@ -24,7 +24,7 @@ class Tape(ABC):
 
     @abstractmethod
     def pull(self, grad: Tensor) -> Tensor:
-        """Gradient with respect to the logits of the last `value`, from that of its outcome."""
+        """Gradient with respect to the logits of the last `value`, from that of its result."""
 
     def parameter_grads(self) -> tuple[Tensor, ...]:
         """Gradients of the transform's trainable parameters, summed over all chunks, in order."""
@@ -32,7 +32,7 @@ class Tape(ABC):
 
 
 class AutogradTape(Tape):
-    """The tape of a transform whose derivative nobody has written out."""
+    """The tape of a transform without a hand-written derivative."""
 
     def __init__(self, transform: nn.Module) -> None:
         self.transform = transform

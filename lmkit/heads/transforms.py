@@ -2,8 +2,8 @@
 
 Shapes: logits of any shape, here (n, V): n rows of a chunk, V vocabulary.
 
-The chunked loss differentiates a transform by its tape. Any `nn.Module` whose `forward` maps logits
-to logits of the same shape will do: it is differentiated by autograd.
+The chunked loss differentiates a transform by its tape, and any other `nn.Module` whose `forward`
+maps logits to logits of the same shape by autograd.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from lmkit.heads.tape import AutogradTape, Tape
 
 
 class Transform(nn.Module, ABC):
-    """A pointwise map on logits that may bring its derivative, as a tape.
+    """A pointwise map on logits that may provide its derivative, as a tape.
 
-    A subclass may say what it is called (`lmkit.runs.names.Named`).
+    A subclass may set its display name (`lmkit.runs.names.Named`).
     """
 
     @abstractmethod
@@ -31,7 +31,7 @@ class Transform(nn.Module, ABC):
         """f(logits), of the same shape."""
 
     def tape(self) -> Tape:
-        """How the chunked loss differentiates it: by autograd, unless a subclass knows better."""
+        """How the chunked loss differentiates it: by autograd, unless overridden."""
         return AutogradTape(self)
 
     def __init_subclass__(cls) -> None:
@@ -117,9 +117,9 @@ class PiecewiseLinear(Transform):
 
     `knots` knots begin at -limit and lie `step` = 2 limit / knots apart. Right of knot i, and
     beyond the first and last, the slope is softplus(w_i) > 0, initialised as
-    softplus(softplus^-1(1) + N(0, 1)). As softmax does not see a constant, f is zero at the middle
-    knot, where float32 is finest. `frozen` keeps the random slopes as they are (LMS-PLIF with a
-    dagger; Parthiban et al. 2021, Table 3).
+    softplus(softplus^-1(1) + N(0, 1)). As softmax ignores a constant shift, f is zero at the middle
+    knot, where float32 is finest. `frozen` keeps the random initial slopes (LMS-PLIF with a dagger;
+    Parthiban et al. 2021, table 3).
     """
 
     def __init__(self, knots: int, limit: float, frozen: bool) -> None:
@@ -148,7 +148,7 @@ class PiecewiseLinear(Transform):
         return slopes, heights - slopes * (positions * self.step - self.limit)
 
     def pieces(self, logits: Tensor) -> Tensor:
-        """Index of each logit's piece, int64. A NaN gets a valid one, whose line keeps it NaN."""
+        """Index of each logit's piece, int64. NaN gets a valid index, and its line keeps it NaN."""
         scaled = (logits.detach() + self.limit).mul_(1 / self.step)
         return scaled.clamp_(0, self.knots - 1).nan_to_num_(0.0).long()
 
@@ -162,7 +162,7 @@ class PiecewiseLinear(Transform):
 
 
 class _PiecewiseLinearTape(Tape):
-    """Holds two histograms over the pieces, sum of g and sum of g z: all that the slopes need."""
+    """Keeps two histograms over the pieces, sum of g and sum of g z: what the slopes need."""
 
     def __init__(self, plif: PiecewiseLinear) -> None:
         self.plif = plif
@@ -186,8 +186,8 @@ class _PiecewiseLinearTape(Tape):
     def pull(self, grad: Tensor) -> Tensor:
         for g, z, slope, pieces in _blocks(grad, self.logits, self.slope, self.pieces):
             if self.trainable:
-                # Millions of terms a bin would stall in float32. Not by bincount, which makes the
-                # host wait for a GPU and has no deterministic form there.
+                # float64, as float32 sums stall after millions of terms per bin. Not bincount,
+                # which makes the host wait for a GPU and is not deterministic there.
                 terms = g.to(torch.float64, copy=True)
                 self.sum_g.scatter_add_(0, pieces, terms)
                 self.sum_gz.scatter_add_(0, pieces, terms.mul_(z))
@@ -210,7 +210,7 @@ class _PiecewiseLinearTape(Tape):
 
 
 def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """The same few entries of each tensor, flat, so that a CPU's cache holds the work on them."""
+    """The same few entries of each tensor, flat, so that the work on them fits a CPU's cache."""
     block = tensors[0].numel() if tensors[0].is_cuda else 2**16
     return zip(*(torch.split(x.view(-1), block) for x in tensors), strict=True)
 
@@ -231,7 +231,7 @@ def _sums_before_in_blocks(x_K: Tensor) -> Tensor:
 class MonotoneMLP(Transform):
     """`monotone_mlp`: sum_i v_i sigmoid(u_i z + b_i) + b with u_i, v_i > 0 (Ganea et al. 2019).
 
-    Positivity by softplus. Units are taken one by one, so that no (..., units) tensor exists.
+    Positivity by softplus. Units are computed one by one, so that no (..., units) tensor exists.
     """
 
     display_name, place = "monotone MLP", 5

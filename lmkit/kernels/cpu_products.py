@@ -1,8 +1,8 @@
 """Matrix products on a CPU by the faster of the two libraries that come with PyTorch.
 
-PyTorch gives float32 products to MKL. On AMD's processors MKL runs at half the rate of oneDNN, on
-Intel's at no less (tests/benchmarks/RESULTS.md). The processor decides which is used, and not a
-measurement, so that a run that goes on elsewhere on the same kind of machine has the same bits.
+PyTorch uses MKL for float32 products. On AMD processors MKL runs at half the speed of oneDNN, on
+Intel's it is no slower (tests/benchmarks/RESULTS.md). The processor, not a measurement, decides
+which is used, so that a run resumed on another machine of the same kind has the same bits.
 
 Shapes: M rows, K summed over, N columns.
 """
@@ -34,7 +34,7 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
         x: (..., K).
         weight: (N, K).
     """
-    if torch.compiler.is_compiling():  # which chooses for itself
+    if torch.compiler.is_compiling():  # it chooses for itself
         return F.linear(x, weight)
     by_onednn = x.dtype == torch.float32 and x.device.type == "cpu" and prefers_onednn()
     if not by_onednn or torch.is_autocast_enabled("cpu"):
@@ -63,16 +63,16 @@ def _onednn_linear(a_MK: Tensor, b_NK: Tensor, bias_N: Tensor | None) -> Tensor:
 
 
 def _dense(matrix: Tensor) -> Tensor:
-    """The matrix without gaps: with gaps oneDNN takes some hundred times as long."""
+    """The matrix made contiguous: otherwise oneDNN takes about a hundred times as long."""
     return matrix if matrix.is_contiguous() or matrix.T.is_contiguous() else matrix.contiguous()
 
 
 class NarrowProduct:
     """total += rows matrix, for few rows and a large matrix that is used again and again.
 
-    The matrix is laid out once as oneDNN needs it, by the operators that torch.compile uses. That
-    was measured to be 1.2 to 2.5 times as fast as a plain product in float32, and 1.6 times in
-    bfloat16. Where these operators are missing (float64, other builds), it is a plain product.
+    The matrix is laid out once as oneDNN needs it, by the operators that torch.compile uses:
+    measured 1.2 to 2.5 times as fast as a plain product in float32, and 1.6 times in bfloat16.
+    Where these operators are missing (float64, other builds), it is a plain product.
     """
 
     def __init__(self, matrix_KN: Tensor, num_rows: int) -> None:
@@ -103,7 +103,7 @@ def has_onednn(dtype: torch.dtype) -> bool:
 
 @cache
 def prefers_onednn() -> bool:
-    """Whether oneDNN is to take float32 products from MKL, because it is the faster."""
+    """Whether float32 products go to oneDNN instead of MKL, because it is faster."""
     has_mkl = bool(torch.backends.mkl.is_available())  # type: ignore[no-untyped-call]
     return has_mkl and _is_amd() and has_onednn(torch.float32)
 

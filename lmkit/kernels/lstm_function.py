@@ -1,10 +1,11 @@
-"""One LSTM layer over a window on a CPU, whose backward takes all steps at once where it can.
+"""One LSTM layer over a window on a CPU, whose backward pass batches all steps where it can.
 
 Shapes: T window length, B batch, I input, H hidden.
 
 Only the product with the hidden-to-hidden weight has to wait for the step before. The product with
 the input, its gradient and the gradients of both weights are one large product each, and the gates'
-derivatives are taken for all steps at once. tests/benchmarks/RESULTS.md has it beside torch.lstm.
+derivatives are computed for all steps at once. tests/benchmarks/RESULTS.md compares it with
+torch.lstm.
 
     i, f, g, o = sigmoid, sigmoid, tanh, sigmoid of (W_ih x_t + b_ih + W_hh h_{t-1} + b_hh)
     c_t = f c_{t-1} + i g        h_t = o tanh(c_t)
@@ -35,9 +36,9 @@ def lstm_layer(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Outputs (T, B, H) and the state h, c after the window, each (B, H).
 
-    Weights (4H, I) and (4H, H) and biases (4H,) hold the gates i, f, g, o one after the other, as
-    in `torch.lstm`, whose values these are but for the order of sums. Where autocast is on, matrix
-    products take operands of its dtype; gates, states and outputs have the parameters' dtype.
+    Weights (4H, I) and (4H, H) and biases (4H,) stack the gates i, f, g, o, as in `torch.lstm`,
+    whose values these are up to the order of summation. Where autocast is on, matrix products take
+    operands of its dtype; gates, states and outputs have the parameters' dtype.
     """
     dtype = weight_ih.dtype
     product_dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else dtype

@@ -1,8 +1,8 @@
 """RMSNorm and SwiGLU in the fewest passes over memory, with gradients.
 
 PyTorch's own RMSNorm on a CPU is a chain of products, each of which keeps its operands for the
-backward pass. Here a norm keeps its input, and SwiGLU its input; the rest is computed again.
-`torch.compile` fuses such chains itself, and gets the plain ones.
+backward pass. Here RMSNorm and SwiGLU keep only their input and recompute the rest. `torch.compile`
+fuses such chains itself, so it gets the plain ones.
 
 Shapes: H features, F inner width of a feed-forward part.
 """
@@ -31,7 +31,7 @@ def rms_norm(x: Tensor, weight_H: Tensor) -> Tensor:
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
-    """silu(gate) * up, (..., F), of both side by side, (..., 2 F) (Shazeer 2020, equation 5)."""
+    """silu(gate) * up, (..., F), from both concatenated, (..., 2 F) (Shazeer 2020, equation 5)."""
     if torch.compiler.is_compiling():
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate) * up

@@ -1,6 +1,5 @@
-"""Numbers of a `Predictor`: of its predictions, its log P, its logits and their gradients.
-
-Its modules import torch, so each of them loads when it is first used.
+"""Measurements of a `Predictor`: its predictions, log P, logits and their gradients. The modules
+import torch, so each loads when it is first used.
 """
 
 from typing import TYPE_CHECKING

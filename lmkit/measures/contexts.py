@@ -1,4 +1,4 @@
-"""The contexts of a text: in blocks whose logits take a fixed amount of memory, or with a bar.
+"""The contexts of a text: in blocks whose logits take fixed memory, or with a progress bar.
 
 Shapes: N contexts, n of them in a block, D trunk output.
 """
@@ -17,12 +17,12 @@ from lmkit.heads.chunked_loss import chunk_rows
 from lmkit.heads.predictor import AnyBatch, Predictor
 from lmkit.presentation.progress import progress_bar
 
-BLOCK_MB = 64  # of one block's logits; no option, since it changes the last bits
-LINES_S = 60.0  # between two lines of a log
+BLOCK_MB = 64  # of one block's logits; not an option, since it changes the last bits
+LINES_S = 60.0  # between two log lines
 
 
 class ContextBlock(NamedTuple):
-    """Contexts as the head takes them, and the words that follow them."""
+    """The head's input for some contexts, and the words that follow them."""
 
     hidden_1ND: Tensor
     targets_1N: Tensor
@@ -53,10 +53,10 @@ def with_bar(
     then: str,
     tell: Callable[[str], object] | None = None,
 ) -> Iterator[AnyBatch]:
-    """The batches, with a bar named `name` over their contexts; `then` follows the last of them.
+    """The batches, with a progress bar `name` over their contexts; `then` names what follows.
 
     Args:
-        tell: called with a line once a minute, for logs and for where there is no terminal.
+        tell: called with a line once a minute, for logs and where there is no terminal.
     """
     told_at = time.monotonic()
     with progress_bar() as progress:

@@ -1,4 +1,4 @@
-"""How much of the loss gradient a head passes on to its contexts, and what a step makes of it.
+"""How much of the loss gradient a head passes on to its contexts, and what a step does with it.
 
 Shapes: N contexts, D trunk output, E embedding, K components, R rank of the decoder's weight,
 V vocabulary.
@@ -22,16 +22,16 @@ from lmkit.measures.contexts import ContextBlock, context_blocks
 from lmkit.measures.logit_update import logit_update
 from lmkit.spectra.bottleneck import GradientShares, orthonormal_basis
 
-UPDATE_CONTEXTS = 2000  # at most, whose change by a step is looked at
+UPDATE_CONTEXTS = 2000  # at most, whose change by a step is measured
 
 
 class DecoderShares(NamedTuple):
     """The share ||Q Q^T g|| / ||g|| of the gradients with respect to the logits.
 
-    All are None where the logits are no products of contexts with one decoder.
+    All are None where the logits are not products of contexts with one decoder.
     """
 
-    num_components: int | None = None  # K: each has logits, and so a gradient, of its own
+    num_components: int | None = None  # K: each has its own logits, and so its own gradient
     decoder_rank: int | None = None
     share: float | None = None  # of all gradients as one vector; 1 - share of the norm is lost
     mean_share: float | None = None  # mean over contexts and components
@@ -61,9 +61,9 @@ class Bottleneck(NamedTuple):
 def model_bottleneck(model: Predictor, windows: Iterable[Batch], num_contexts: int) -> Bottleneck:
     """The gradient bottleneck over the first `num_contexts` contexts, without dropout.
 
-    Draws no random number and leaves every gradient of the parameters as it is.
+    Draws no random numbers and leaves the parameters' gradients unchanged.
 
-    Raises: UserError when the head says that it mixes softmaxes and its loss is another.
+    Raises: UserError when the head claims to mix softmaxes but its loss differs.
     """
     head = model.head
     shares = None
@@ -103,7 +103,7 @@ def _shares(shares: GradientShares, num_contexts: int, num_words: int) -> Decode
 
 
 def _quantile(ascending: Tensor, share: float) -> float:
-    """As `Tensor.quantile` does, which refuses more than 2^24 values."""
+    """Like `Tensor.quantile`, which refuses more than 2^24 values."""
     place = share * (len(ascending) - 1)
     below = math.floor(place)
     return float(torch.lerp(ascending[below], ascending[math.ceil(place)], place - below))

@@ -1,4 +1,4 @@
-"""What a run's transform does to the logits that it is given.
+"""What a run's transform does to its logits.
 
 Shapes: T window length, B batch, N = T*B contexts, D trunk output, E embedding, K components,
 V vocabulary.
@@ -16,7 +16,7 @@ from lmkit.data.epochs import Batch
 from lmkit.heads.predictor import Predictor, exact_evaluation
 
 CURVE_POINTS = 401
-_CHUNK = 2**22  # logits at once; float32 counts them exactly up to 2^24
+_CHUNK = 2**22  # logits at once; float32 counts exactly up to 2^24
 
 
 class Histogram(NamedTuple):
@@ -46,7 +46,7 @@ def model_logits(
 ) -> LogitHistogram:
     """The logits of the first `num_contexts` contexts, state carried from the first batch on.
 
-    The contexts (N, D) are kept, and their N*K*V logits made twice: for the range, then to count.
+    The contexts (N, D) are kept, and their N*K*V logits computed twice: for the range and to count.
     """
     hidden_ND = _first_contexts(model, batches, num_contexts)
     low, high = torch.inf, -torch.inf

@@ -1,16 +1,16 @@
-"""How a step of training changes the logits of any head, and how near that is to what is asked.
+"""How a training step changes a head's logits, and how close that is to what the loss asks for.
 
-Godey and Artzi 2026 (arXiv 2603.10145): with logits L = H W', the loss asks for a change of L along
--G, G = dloss/dL, whose rank is as high as the data's. What a step of gradient descent on H and W
-does to L is, to first order, -(G W W' + H H' G), of rank 2 E at most, and nearly orthogonal to -G.
+Godey and Artzi 2026 (arXiv 2603.10145): with logits L = H W', the loss falls fastest along -G, G =
+dloss/dL, whose rank is as high as the data's. A step of gradient descent on H and W changes L, to
+first order, by -(G W W' + H H' G), of rank 2 E at most, and nearly orthogonal to -G.
 
-lmkit measures the same for every head, on log P, which is its logits but for a constant in each
-row. U is the first-order change of log P over N contexts when each of the head's inputs and each of
-its parameters moves against its gradient of the mean nll, at one rate. For a linear head the
-normaliser adds one to the rank, and a bias in training another: 2 E + 2. G = P - onehot(target).
+lmkit measures the same for every head on log P, which equals the logits up to a constant per row. U
+is the first-order change of log P over N contexts when each of the head's inputs and parameters
+moves against its gradient of the mean nll, all at one rate. For a linear head the normaliser adds
+one to the rank, and a trained bias another: 2 E + 2. G = P - onehot(target).
 
-The cosine with -G leaves the normaliser's constants out: rows of G sum to zero, so each row of U is
-centred first. A step that moves the logits along -G has the cosine 1, whatever V and P are.
+Rows of G sum to zero, so for the cosine with -G each row of U is centred first, which removes the
+normaliser's constants. A step that moves the logits along -G has cosine 1, whatever V and P.
 
 Shapes: N contexts, n of a block, D input of the head, V vocabulary.
 """
@@ -29,7 +29,7 @@ from lmkit.heads.head import Head
 from lmkit.measures.contexts import ContextBlock
 from lmkit.spectra.measures import measure
 
-PANEL = 4096  # columns that are converted to float64 at a time
+PANEL = 4096  # columns converted to float64 at a time
 
 
 class LogitUpdate(NamedTuple):
@@ -37,7 +37,7 @@ class LogitUpdate(NamedTuple):
 
     update_contexts: int  # N
     update_rank: int | None  # Press rank of U; None where it is not resolved
-    update_bound: int | None  # which the rank cannot pass; None: of this head none is known
+    update_bound: int | None  # upper bound of the rank; None: not known for this head
     update_cosine: float  # between U, each row centred, and -G, as vectors of N V numbers
 
 
@@ -55,8 +55,7 @@ class _LogProbs(nn.Module):
 def logit_update(head: Head, blocks: Sequence[ContextBlock]) -> LogitUpdate:
     """The change of log P over all contexts of the blocks, at least one.
 
-    The head is in evaluation mode, and autocast is off. The gradients of its parameters stay as
-    they are.
+    The head is in evaluation mode, and autocast is off. The parameters' gradients stay unchanged.
     """
     num_contexts = sum(block.targets_1N.numel() for block in blocks)
     moves, of_parameters = _descent(head, blocks, num_contexts)
@@ -106,8 +105,8 @@ def _moved(
 ) -> tuple[Tensor, Tensor]:
     """log P (n, V), and its derivative along the moves of the inputs and of the parameters."""
     parameters = _trainable(head)
-    # nothing asks for a gradient here, but a head that may be asked takes products that PyTorch
-    # can differentiate forward
+    # no gradient is needed, but with gradients enabled a head uses products that PyTorch can
+    # differentiate in forward mode
     with forward_ad.dual_level(), torch.enable_grad():
         moved = {
             f"head.{name}": forward_ad.make_dual(p.detach(), moves[name])  # type: ignore[no-untyped-call]
@@ -124,16 +123,15 @@ def _trainable(head: Head) -> dict[str, nn.Parameter]:
 
 
 def _factors(head: Head) -> int:
-    """E of the contexts, E of the weight and 1 of the bias if they train, 1 of the normaliser.
-
-    E is r where the decoder's rank is limited.
+    """The rank's bound: E from the contexts, E from the weight and 1 from the bias if they train, 1
+    from the normaliser. E is r where the decoder's rank is limited.
     """
     weight, bias = (p.requires_grad for p in (head.decoder_weight, head.decoder_bias))
     return head.decoder_weight.shape[1] * (1 + weight) + bias + 1
 
 
 def _rank(update_NV: Tensor) -> int | None:
-    """Press rank, by the Gram matrix of the smaller side in float64."""
+    """Press rank, from the Gram matrix of the smaller side in float64."""
     dtype, (num_rows, num_columns) = update_NV.dtype, update_NV.shape
     wide = update_NV if num_rows <= num_columns else update_NV.T
     gram = wide.new_zeros(len(wide), len(wide), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""How much memory is available: work that needs much of it asks before it begins."""
+"""How much memory is available: work that needs much checks before it begins."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def require_memory(needed: int, device: torch.device, what: str, remedy: str) ->
     """Raises UserError unless `device` has `needed` bytes left.
 
     Args:
-        what: the work that needs them, for the message.
-        remedy: what would need fewer bytes, for the message.
+        what: the work that needs them, for the message. remedy: what would need fewer bytes, for
+        the message.
     """
     available = available_bytes(device)
     if needed > available:
@@ -31,28 +31,28 @@ def available_bytes(device: torch.device, root: Path = Path("/")) -> int:
     """Bytes that are free without swapping, within the limits of the process's control groups.
 
     Args:
-        root: of the file system that holds proc/ and sys/.
+        root: root of the file system that holds proc/ and sys/.
     """
     if device.type == "cuda":
-        torch.cuda.empty_cache()  # what PyTorch keeps for later would count as taken
+        torch.cuda.empty_cache()  # otherwise PyTorch's cache would count as used
         return torch.cuda.mem_get_info(device)[0]
     return min([_free_in_machine(root), *_left_in_control_groups(root)])
 
 
 def _free_in_machine(root: Path) -> int:
-    """What the kernel says is available; files that it has cached count as free."""
+    """What the kernel reports as available; its file cache counts as free."""
     try:
         for line in (root / "proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return 1024 * int(line.split()[1])
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         pass
     pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
     return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _left_in_control_groups(root: Path) -> list[int]:
-    """What is left in each group of this process; schedulers limit their jobs by these."""
+    """Bytes left in each control group of this process, by which schedulers limit jobs."""
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -76,7 +76,7 @@ def _left_in_control_groups(root: Path) -> list[int]:
 
 
 def _left(folder: Path, limit_name: str, used_name: str) -> list[int]:
-    """The limit less what is used, not counting file caches; [] without a limit."""
+    """The limit minus what is used, not counting file caches; [] without a limit."""
     try:
         limit = (folder / limit_name).read_text().strip()
         used = int((folder / used_name).read_text())

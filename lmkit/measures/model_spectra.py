@@ -27,7 +27,7 @@ from lmkit.spectra.measures import SpectrumMeasures, measure
 from lmkit.spectra.rows import require_rows
 
 MATRICES = ("log_probs", "transformed_logits")
-WORKING_BYTES = 2**29  # for blocks of contexts and all else that does not grow
+WORKING_BYTES = 2**29  # for blocks of contexts and everything else of fixed size
 
 
 class Spectrum(NamedTuple):
@@ -51,9 +51,8 @@ def model_spectrum(
     (N x V float32).
 
     Args:
-        observe: called with each block of contexts, for what else is measured in one pass.
-
-    Raises: UserError when the head has no one matrix of transformed logits.
+        observe: called with each block of contexts, for what else is measured in one pass. Raises:
+        UserError when the head has no one matrix of transformed logits.
     """
     require_choice("matrix", matrix, MATRICES)
     head = model.head
@@ -73,7 +72,7 @@ def model_spectrum(
 
 
 def spectrum_bytes(model: Predictor, num_contexts: int, matrix: str) -> int:
-    """The memory that `model_spectrum` takes at its peak, in bytes: about 0 from factors."""
+    """Peak memory of `model_spectrum` in bytes: about 0 from factors."""
     if has_factors(model, matrix):
         return 0
     num_words = len(model.head.decoder_bias)
@@ -87,8 +86,8 @@ class RunSpectra(NamedTuple):
     """What `lmkit rank` measures of a run."""
 
     spectrum: Spectrum  # of log P, or of the transformed logits
-    weight: Spectrum | None  # of the decoder's weight; None of a head without such a matrix
-    mean_cosine: float | None  # of two outputs of the trunk, in [-1, 1]; None of a single one
+    weight: Spectrum | None  # of the decoder's weight; None for a head without such a matrix
+    mean_cosine: float | None  # of two outputs of the trunk, in [-1, 1]; None for a single one
 
 
 def run_spectra(
@@ -106,7 +105,7 @@ def run_spectra(
 def weight_spectrum(head: Head) -> Spectrum | None:
     """The spectrum of the weight W (V, E) of a head's logits, in float64; None where it has none.
 
-    Its measures call the rows, one a word, contexts.
+    Its measures call the rows, one per word, contexts.
     """
     weight_VE = head.word_weight()
     if weight_VE is None:
@@ -128,8 +127,8 @@ def fitting_spectrum(
     Args:
         observe: called with each block of contexts, for what else is measured in one pass.
 
-    Raises: UserError when the head has no such matrix; when the memory does not suffice, with the
-        number of contexts for which it would.
+    Raises: UserError when the head has no such matrix, or memory is too small, naming the number of
+    contexts for which it suffices.
     """
     num_words = len(model.head.decoder_bias)
     available = available_bytes(model.device)
@@ -148,7 +147,7 @@ def fitting_spectrum(
 def pairwise_divergence(
     model: Predictor, batches: Iterable[Batch], num_contexts: int
 ) -> PairwiseDivergence:
-    """How far apart the next-word distributions of two of the first contexts are on average."""
+    """The mean divergence between the next-word distributions of two of the first contexts."""
     divergences = DivergenceAccumulator(len(model.head.decoder_bias), device=model.device)
     for hidden_1ND, _ in context_blocks(model, batches, num_contexts):
         with exact_evaluation(model, model.device.type):
@@ -187,7 +186,7 @@ def _gram(
     rows_NV = torch.empty(num_contexts, num_words, device=device)
     seen = 0
     for block_NV in blocks:
-        require_rows(block_NV, num_words, seen)  # below, rows and columns change places
+        require_rows(block_NV, num_words, seen)  # below, rows and columns are swapped
         rows_NV[seen : seen + len(block_NV)] = block_NV
         seen += len(block_NV)
     gram = GramAccumulator(num_contexts, device)

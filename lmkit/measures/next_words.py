@@ -1,4 +1,4 @@
-"""Which words a model expects next, at any place of a text.
+"""Which words a model expects next, anywhere in a text.
 
 Shapes: T window length, D trunk output, n places, V vocabulary; the text is one column, B = 1.
 """
@@ -19,7 +19,7 @@ from lmkit.heads.predictor import Predictor, exact_evaluation
 
 
 class NextWords(NamedTuple):
-    """The likeliest next words at a place, and how likely the true one is."""
+    """The likeliest next words at a position, and how likely the true one is."""
 
     target_prob: float | None  # None where no word follows
     target_rank: int | None  # 1: the likeliest
@@ -33,7 +33,7 @@ class TextReader(ABC):
 
     Args:
         tokens: of the text, int64 (num_tokens,).
-        top: how many of the likeliest words are given at each place.
+        top: how many of the likeliest words to return per position.
     """
 
     split: str  # the name of the text
@@ -54,18 +54,18 @@ class TextReader(ABC):
 
     @abstractmethod
     def with_bar(self, windows: EvalBatches, then: str) -> Iterator[Batch]:
-        """The windows, with a bar over their contexts; `then` is what follows."""
+        """The windows, with a progress bar over their contexts; `then` names what follows."""
 
     def next_words(self, positions: Sequence[int]) -> dict[int, NextWords]:
-        """What the model expects at each of the positions, with a bar."""
+        """What the model expects at each position, with a progress bar."""
         if not positions:
             return {}
         windows = self.own_windows(max(positions) + 1)
         return self._expected(self.with_bar(windows, "predictions"), self.tokens, positions)
 
     def next_words_after(self, text: Sequence[int]) -> NextWords:
-        """What the model expects after any other text, as if nothing stood before it."""
-        tokens = np.array([*self.begins, *text, 0])  # a word to be predicted, whatever it is
+        """What the model expects after any other text, with no text before it."""
+        tokens = np.array([*self.begins, *text, 0])  # a placeholder for the word to be predicted
         position = len(tokens) - 1
         expected = self._expected(self.windows(tokens), tokens, [position])
         return expected[position]._replace(target_prob=None, target_rank=None)

@@ -1,4 +1,4 @@
-"""Perplexity of a model on a split, and figures that compare whatever its tokens are.
+"""Perplexity of a model on a split, and measures that compare across tokenizers.
 
 Perplexities per token do not compare between tokenizers. What compares is the same text's negative
 log-likelihood, with the state carried in one column, over the same units:
@@ -6,10 +6,10 @@ log-likelihood, with the state carried in one column, over the same units:
     perplexity per word = exp(nats / words)
     bits per byte       = nats / ln 2 / bytes
 
-`nats` are those of all words and ends of lines but the first word, which no word-level model
-predicts: the first token of a text is only read, and the other tokens of that word do not count.
-`words` are as many; a word-level model's perplexity per word is its perplexity. `bytes` are all of
-the split's file, line ends and `<unk>` as they are written there.
+`nats` and `words` cover all words and ends of lines except the first word, which no word-level
+model predicts: a text's first token is only read, and the other tokens of its word do not count. A
+word-level model's perplexity per word is its perplexity. `bytes` are all of the split's file,
+including line ends and `<unk>` as written there.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ from lmkit.measures.contexts import with_bar
 
 
 class TokenMean(Metric):
-    """Mean over tokens in float64, with which nothing waits for the device.
-
-    The authors' programs take the mean over windows for training perplexity, whatever their length.
+    """Mean over tokens in float64, without waiting for the device. For training perplexity the
+    authors' programs average over windows instead, whatever their length.
     """
 
     total: Tensor  # sum over tokens
@@ -86,10 +85,10 @@ def perplexity(
     name: str,
     tell: Callable[[str], object] | None = None,
 ) -> Perplexity:
-    """Predicts all batches, state carried, in float32 without autocast; shows a bar.
+    """Predicts all batches, state carried, in float32 without autocast, with a progress bar.
 
-    The sum is divided by the predicted tokens. The AWD-LSTM authors' program and those after it
-    divide by one row more: published valid perplexities are 0.03 (PTB) and 0.01 (WT2) low.
+    The sum is divided by the predicted tokens. The AWD-LSTM authors' program and its descendants
+    divide by one more row: published valid perplexities are 0.03 (PTB) and 0.01 (WT2) too low.
 
     Args:
         tell: as in `with_bar`.
@@ -104,7 +103,7 @@ class TextPerplexity(NamedTuple):
 
     word_perplexity: float
     bits_per_byte: float
-    num_tokens: int  # that count: of all words but the first
+    num_tokens: int  # counted: of all words but the first
     size: TextSize
 
 
@@ -117,12 +116,12 @@ def text_perplexity(
     *,
     in_one_column: bool = False,
 ) -> TextPerplexity | None:
-    """Of valid or test; None where these are no files of running text, and for train.
+    """That of valid or test; None where these are not files of running text, and for train.
 
     Args:
-        measured: of the split's tokens. Where they were not predicted in one column, they are here.
-        in_one_column: whether they were, whatever the columns of `data` are. The further tokens of
-            the first word are taken to be predicted by the model alone.
+        measured: per token. If not measured in one column, the split is predicted again here.
+        in_one_column: whether it was, whatever the columns of `data`. Further tokens of the
+            first word are taken as predicted by the model alone.
     """
     if split == "train" or not isinstance(data, WindowsDataModule):
         return None
@@ -144,7 +143,7 @@ def text_perplexity(
 
 
 def text_content(measured: TextPerplexity | None, prefix: str = "") -> dict[str, object]:
-    """As results and analyses store it; {} where there is none."""
+    """As stored in results and analyses; {} where there is none."""
     if measured is None:
         return {}
     size = measured.size

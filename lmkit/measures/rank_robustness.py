@@ -32,9 +32,9 @@ from lmkit.spectra.separated import (
 )
 
 TRUE_RANK = 10
-# how many float64 matrices there are at the peak, LAPACK's workspace included
+# float64 matrices at the peak of memory, LAPACK's workspace included
 COPIES = {"svd": 9, "qr": 6}
-# below this share of the first singular value, the tenth is nothing but the rows' float32 rounding
+# a tenth singular value below this share of the first is only the rows' float32 rounding
 LEAST_SHARE = 1e-6
 
 
@@ -63,7 +63,7 @@ class Robustness(NamedTuple):
     num_words: int
     true_rank: int
     tolerance: float  # Press's for float64, relative to the first singular value
-    singular_values: list[float]  # the ones that are kept, relative to the first
+    singular_values: list[float]  # those kept, relative to the first
     round_trip_ranks: list[int]  # before the first, and after each
     round_trip_errors: list[float]  # of each: ||product - matrix|| / ||matrix||, Frobenius
     noise: list[Noisy]
@@ -97,7 +97,7 @@ def study(
 def study_matrix(
     rows_NV: Tensor, options: RobustnessOptions, step: Callable[[str], None]
 ) -> Robustness:
-    """The study of any matrix, cut down to its ten largest singular values."""
+    """The study of any matrix, reduced to its ten largest singular values."""
     num_contexts, num_words = rows_NV.shape
     matrix_NV = keep_top(rows_NV, TRUE_RANK)
     values = split_off(matrix_NV, TRUE_RANK).top_C.tolist()
@@ -117,7 +117,8 @@ def study_matrix(
 
 
 def predicted_press_rank(num_contexts: int, num_words: int, c: float, tolerance: float) -> float:
-    """What random-matrix theory expects of a study's matrix with noise of variance c / V^2."""
+    """The rank that random-matrix theory predicts for a study's matrix plus noise of variance c /
+    V^2."""
     deviation = noise_deviation(c, num_words)
     return predicted_rank(num_contexts, num_words, deviation, tolerance, TRUE_RANK)
 

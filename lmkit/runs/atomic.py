@@ -331,7 +331,7 @@ def _cannot_write(path: Path, error: OSError) -> UserError:
     reason = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in _NO_SPACE:
         return UserError(
-            f"cannot write {path}: {reason}; make room there and start the same command again "
+            f"cannot write {path}: {reason}; make room there and run the same command again "
             f"(what was there before is untouched)"
         )
     return UserError(f"cannot write {path}: {reason}")

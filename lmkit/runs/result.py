@@ -22,7 +22,7 @@ SCHEMA_VERSION = 2
 
 PRUNED = "pruned"  # why a run stopped that did worse than others of its search
 
-_MEND = "restore it, or remove the run's folder and train the run anew"
+_MEND = "restore it, or remove the run's folder and train the run again"
 
 
 class Budget(NamedTuple):

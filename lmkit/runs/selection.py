@@ -116,7 +116,7 @@ def _meant(
         of_models = _models_at(place) if with_models and not filters else []
         models |= {folder.path.resolve(): folder for folder in of_models}
         if not there and not of_models:
-            raise UserError(f"{option}={text} means no run: {_nothing_at(place, runs_dir)}")
+            raise UserError(f"{option}={text} selects no run: {_nothing_at(place, runs_dir)}")
         passing, damaged = _filtered(there, filters)
         if there and not passing and not damaged:
             instead = _others(there, filters)

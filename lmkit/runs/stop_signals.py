@@ -43,7 +43,7 @@ class StopRequested(SystemExit):
 
     def saved_at(self, step: int) -> None:
         """Says that the run goes on from this step."""
-        self.where = f"saved at step {step}; the same command again goes on from there"
+        self.where = f"saved at step {step}; the same command resumes from there"
 
     def __str__(self) -> str:
         name = signal.Signals(self.number).name

@@ -128,7 +128,7 @@ class SweepFolder:
         near = did_you_mean(name_or_folder, there)
         names = "there are " + ", ".join(there) if there else "there are none"
         raise UserError(
-            f"{name_or_folder} is no sweep in {sweeps} and no sweep's folder{near}; {names}; "
+            f"{name_or_folder} is not a sweep in {sweeps} and no sweep's folder{near}; {names}; "
             f"runs_dir=FOLDER says where the runs are"
         )
 

@@ -157,7 +157,7 @@ class WandbLogger(Logger):
     def _give_up(self, error: Exception) -> None:
         self._record = None
         reason = " ".join(_said(error).split())
-        print(f"W&B's record ends early ({reason}); metrics.csv is whole", flush=True)
+        print(f"W&B's record ends early ({reason}); metrics.csv is complete", flush=True)
 
 
 def _said(error: Exception) -> str:

@@ -87,7 +87,7 @@ class CopyOfMetrics(Logger):
     def _give_up(self, error: Exception) -> None:
         self._copy = None
         reason = " ".join(str(error).split()) or type(error).__name__
-        print(f"{type(self).__name__}'s record ends early ({reason}); metrics.csv is whole")
+        print(f"{type(self).__name__}'s record ends early ({reason}); metrics.csv is complete")
 
     def log_hyperparams(self, params: Params | Namespace, *args: Any, **kwargs: Any) -> None:
         """Does nothing: the record begins with the whole configuration."""

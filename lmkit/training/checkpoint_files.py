@@ -42,9 +42,9 @@ def write_tensors(
 def read_tensors(path: Path) -> dict[str, Any]:
     """What `write_tensors` wrote, with its tensors on the CPU.
 
-    Raises: FileNotFoundError; ValueError saying in one line why it is not what was written.
+    Raises: FileNotFoundError; ValueError with one line on what is damaged.
     """
-    with path.open("rb") as file:  # one file, even if another takes its name meanwhile
+    with path.open("rb") as file:  # still the same file if another takes its name meanwhile
         verify(file)
         try:
             content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
@@ -65,37 +65,39 @@ def load_checkpoint(path: Path | str) -> dict[str, Any]:
         if folder.state() == "finished":
             raise missing_checkpoint(folder, Path(path)) from None
         raise UserError(f"{path} does not exist: the run has saved no checkpoint yet") from None
-    except OSError as error:  # perhaps of a file server that is soon back
+    except OSError as error:  # perhaps a file server that will soon be back
         raise UserError(
-            f"cannot read {path}: {error.strerror}; start the same command again, and if it still "
+            f"cannot read {path}: {error.strerror}; run the same command again, and if it still "
             f"cannot be read: {_way_on(Path(path))}"
         ) from None
     except ValueError as error:
         raise UserError(
-            f"{path} is damaged or no checkpoint of lmkit: {error}; {_way_on(Path(path))}"
+            f"{path} is damaged or not a checkpoint of lmkit: {error}; {_way_on(Path(path))}"
         ) from None
 
 
 def _way_on(damaged: Path) -> str:
-    """What the user can do about a damaged checkpoint of a run, by what else is whole there."""
+    """What the user can do about a damaged checkpoint, depending on what else is intact."""
     run = RunFolder(damaged.parent.parent)
     if damaged != run.last:
-        whole = "last.ckpt is whole, for commands that take checkpoint=last; "
-        return f"{whole * _is_whole(run.last)}to train the run anew, remove its folder"
-    if not _is_whole(run.best, resumable=True):
+        intact = "last.ckpt is intact, for commands that take checkpoint=last; "
+        return f"{intact * _is_intact(run.last)}to train the run again, remove its folder"
+    if not _is_intact(run.best, resumable=True):
         finished = run.state() == "finished"
-        return "to train the run anew, remove its folder" if finished else "remove it to start anew"
+        return (
+            "to train the run again, remove its folder" if finished else "remove it to start again"
+        )
     copy = shlex.join(["cp", str(run.best), str(run.last)])
-    return f"the best epoch's is whole: type {copy} and the same command again to go on from there"
+    return f"best.ckpt is intact: to resume from it, type {copy} and the same command again"
 
 
-def _is_whole(path: Path, resumable: bool = False) -> bool:
-    """Whether there is such a checkpoint; `resumable`: and training can go on from it."""
+def _is_intact(path: Path, resumable: bool = False) -> bool:
+    """Whether there is an intact checkpoint; `resumable`: from which training can resume."""
     try:
         content = read_tensors(path)
     except (OSError, ValueError):
         return False
-    return not resumable or "loops" in content  # not in the weights that finetuning begins with
+    return not resumable or "loops" in content  # not in the weights that finetuning starts from
 
 
 def weights_sha256(weights: Mapping[str, Tensor]) -> str:
@@ -108,10 +110,10 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
 
 
 def as_it_stands(content: Any, copy_tensors: bool) -> Any:
-    """The content of a checkpoint, so that what its containers hold later does not change it.
+    """A copy of a checkpoint's containers, so that later changes to these do not affect it.
 
     Args:
-        copy_tensors: whether tensors may change in place meanwhile; their copies are on the CPU.
+        copy_tensors: whether to copy tensors (to the CPU) too, as they may change in place.
     """
     if isinstance(content, dict):
         kept = copy.copy(content)  # with what Lightning and torch attach to it
@@ -126,7 +128,7 @@ def as_it_stands(content: Any, copy_tensors: bool) -> Any:
 
 
 class AtomicCheckpointIO(CheckpointIO):
-    """Lightning's reading and writing of checkpoints, done atomically and without pickles.
+    """Reads and writes Lightning's checkpoints atomically and without pickles.
 
     `trainer.save_checkpoint(path, storage_options=take)` hands the checkpoint to `take` and writes
     nothing.

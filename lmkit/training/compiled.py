@@ -1,10 +1,9 @@
-"""The trunk of training steps by `torch.compile`, whatever came before to the same bits.
+"""The trunk of training steps by `torch.compile`, with the same bits whatever ran before.
 
-PyTorch compiles anew for shapes that are new, and for all that follow: the code that a window meets
-would depend on the windows before it, and a run that resumes has fewer of those. So the code is
-made once, for the usual length of a window and with lengths left open; a window that it does not
-take (that of a QRNN loops by powers of two) runs as written. Nor does code that other runs left in
-PyTorch's cache take part.
+PyTorch recompiles for new shapes, so the code for a window would depend on the windows before it,
+of which a resumed run has fewer. So the code is compiled once, for the usual window length and with
+dynamic lengths; a window that it does not fit (a QRNN's code loops by powers of two) runs eagerly.
+Code that other runs left in PyTorch's cache is not used.
 
 Shapes: T window length, B batch.
 """
@@ -21,32 +20,32 @@ from lmkit.errors.user_error import UserError
 
 Encode = Callable[..., tuple[Tensor, ...]]
 
-STANCE = "eager_on_recompile"  # of what runs once the code is made
+STANCE = "eager_on_recompile"  # of what runs once the code is compiled
 
 
 def compiled(
     encode: Encode, tokens_TB: Tensor, state: Sequence[Tensor], parameters: Sequence[nn.Parameter]
 ) -> Encode:
-    """What maps a window and the states before it to tensors, compiled for any length.
+    """`encode`, compiled for windows of any length.
 
-    It is compiled here, which takes a minute and draws no random numbers.
+    Compiling happens here, takes a minute and draws no random numbers.
 
     Args:
         encode: takes (T, B) token ids and the states; its first result has a gradient.
         tokens_TB: a window of the usual length.
-        state: before it.
-        parameters: that have gradients.
+        state: the states before that window.
+        parameters: those that have gradients.
 
     Raises: UserError where PyTorch cannot compile it.
     """
-    torch.compiler.reset()  # else another run of this process may have left code that fits
+    torch.compiler.reset()  # otherwise another run of this process may have left code that fits
     made = torch.compile(encode, fullgraph=True, options={"fx_graph_cache": False})
     torch._dynamo.maybe_mark_dynamic(tokens_TB, 0)
     device = tokens_TB.device
     try:
         with (
             torch.random.fork_rng([device] if device.type == "cuda" else []),
-            warnings.catch_warnings(action="ignore"),  # that complex numbers are not fused
+            warnings.catch_warnings(action="ignore"),  # of unfused complex numbers
         ):
             first, *_ = made(tokens_TB, *state)
             torch.autograd.grad(first.sum(), parameters, allow_unused=True)
@@ -55,7 +54,7 @@ def compiled(
         raise UserError(f"compile=true: PyTorch cannot compile the trunk: {reason}") from error
 
     def encode_any(*inputs: Tensor) -> tuple[Tensor, ...]:
-        # the code is for the strides that new tensors have; states are views, or were loaded
+        # the code expects the strides of new tensors; states are views, or were loaded
         dense = [x.clone(memory_format=torch.contiguous_format) for x in inputs]
         with torch.compiler.set_stance(STANCE):
             return made(*dense)

@@ -19,7 +19,7 @@ from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run, as far as a callback needs to know it."""
+    """What a callback needs to know about its run."""
 
     folder: RunFolder
     identity: Identity
@@ -28,7 +28,7 @@ class RunContext:
     vocabulary: Sequence[str]  # words by index
     metrics: MetricsFile
     switch: AsgdSwitch  # holds the averages
-    signals: StopSignals  # hears the signals that ask the process to end
+    signals: StopSignals  # catches signals that ask the process to end
     log: TrainLog  # for people
     check_lock: Callable[[], None]  # raises LockLost; called before a file is renamed
 
@@ -43,4 +43,4 @@ class RunCallback(pl.Callback):
         self.run = run
 
     def check(self, module: pl.LightningModule) -> None:
-        """Raises UserError, before a run has a folder, for a module that it does not go with."""
+        """Raises UserError, before a run has a folder, for a module that it does not support."""

@@ -42,7 +42,7 @@ class HeadModule(pl.LightningModule, Predictor):
         transform_lr: lr of the transform's own parameters (LMS-PLIF's slopes: 0.02).
     """
 
-    takes: type[object] = object  # the batches that it trains on
+    takes: type[object] = object  # the class of batches that it trains on
     trunk_kind: type[nn.Module] = nn.Module
 
     def __init__(
@@ -70,7 +70,8 @@ class HeadModule(pl.LightningModule, Predictor):
         self._valid_state: object = None
 
     def report(self, name: str, value: float) -> None:
-        """Puts a value into this epoch's row of metrics, and perplexities on the progress bar."""
+        """Puts a value into this epoch's row of metrics; perplexities appear on the progress bar
+        too."""
         self.epoch_metrics[name] = value
         self.log(name, value, logger=False, prog_bar=name.endswith("ppl"))
 
@@ -92,7 +93,7 @@ class HeadModule(pl.LightningModule, Predictor):
         """
         if batch.index == 0:
             self.train_nll.reset()
-            self.epoch_metrics = {}  # what is reported in some epochs must not stay in others
+            self.epoch_metrics = {}  # values reported in some epochs must not linger in others
         self.train_nll.update(nll.detach(), batch.num_targets)
         bad = (self.bad_window < 0) & ~torch.isfinite(loss.detach())
         self.bad_window = torch.where(bad, batch.index, self.bad_window)
@@ -110,7 +111,7 @@ class HeadModule(pl.LightningModule, Predictor):
     def check_finite(self) -> None:
         """Raises UserError if the loss of any window so far was not finite, or a weight is not.
 
-        A window's loss is that of the weights before its step. Weights are looked at where they are
+        A window's loss belongs to the weights before its step. Weights are checked when they are
         about to be validated or saved.
         """
         self._check_losses()
@@ -139,7 +140,7 @@ class HeadModule(pl.LightningModule, Predictor):
         }
 
     def _write_row(self, values: Mapping[str, Tensor | float], step: int) -> None:
-        # Lightning itself would write an epoch's row after its checkpoint
+        # Lightning would write an epoch's row only after its checkpoint
         row = {"epoch": self.current_epoch} | {name: float(v) for name, v in values.items()}
         for logger in self.loggers:
             logger.log_metrics(row, step)
@@ -150,7 +151,7 @@ class HeadModule(pl.LightningModule, Predictor):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clips the norm of the whole gradient, and keeps what it was."""
+        """Clips the norm of the whole gradient, and keeps the norm before clipping."""
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         limit = math.inf if gradient_clip_val is None else gradient_clip_val
         self.grad_norm = nn.utils.clip_grad_norm_(parameters, limit)
@@ -180,11 +181,11 @@ class HeadModule(pl.LightningModule, Predictor):
         self._lr_scale = self.schedule.factor(batch)
 
     def train_perplexity(self) -> float:
-        """Perplexity of the epoch's batches as they were trained: dropout on, raw weights."""
+        """Perplexity of the epoch's batches as trained on: dropout on, raw weights."""
         return safe_exp(float(self.train_nll.compute()))
 
     def on_train_epoch_end(self) -> None:
-        """Writes what callbacks reported: Lightning runs only the one that saves after this."""
+        """Writes what callbacks reported; of them Lightning runs only `Checkpoints` after this."""
         self.report("train/ppl", self.train_perplexity())
         self.report("lr", self.lr)
         self._write_row(self.epoch_metrics, self.global_step)
@@ -212,7 +213,7 @@ class HeadModule(pl.LightningModule, Predictor):
         self.restored = checkpoint["lmkit_progress"]
 
     def restore(self, progress: Mapping[str, Any]) -> None:
-        """Puts back what `on_save_checkpoint` kept."""
+        """Restores what `on_save_checkpoint` stored."""
         torch.set_rng_state(progress["cpu_rng"])
         if progress["cuda_rng"] is not None:
             torch.cuda.set_rng_state(progress["cuda_rng"])
@@ -223,7 +224,7 @@ class HeadModule(pl.LightningModule, Predictor):
 
 
 def model_of(module: pl.LightningModule) -> HeadModule:
-    """The model that Lightning hands to a callback's hook: `make_model` makes no other."""
+    """The model that Lightning passes to a callback's hook: `make_model` makes no other kind."""
     return cast(HeadModule, module)
 
 

@@ -29,12 +29,12 @@ class LanguageModel(HeadModule):
     takes, trunk_kind = Window, Trunk
     trunk: Trunk
     hidden: list[LayerState] | None = None  # after the last window trained on
-    replayed_step: Step | None = None  # stands in for `step` where it is recorded
+    replayed_step: Step | None = None  # replaces `step` where it is recorded
     compiles = False  # whether training steps encode by `torch.compile`
     compiled_encode: Encode | None = None
 
     def on_fit_start(self) -> None:
-        """Compiles before the clocks of steps and epochs run."""
+        """Compiles before steps and epochs are timed."""
         data = data_of(self.trainer)
         if not self.compiles or not isinstance(data, WindowsDataModule):
             return
@@ -50,7 +50,7 @@ class LanguageModel(HeadModule):
     def training_step(self, window: Window, batch_idx: int) -> Tensor:
         if window.index == 0:
             self.hidden = self.trunk.initial_state(window.inputs_TB.shape[1])
-        assert self.hidden is not None  # restored where a run goes on within an epoch
+        assert self.hidden is not None  # restored where a run resumes within an epoch
         step = self.replayed_step or self.step
         tensors = [x for layer in self.hidden for x in layer]
         loss, nll, hidden_TBD, *tensors = step(window.inputs_TB, window.targets_TB, *tensors)
@@ -61,8 +61,8 @@ class LanguageModel(HeadModule):
     def step(self, inputs_TB: Tensor, targets_TB: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         """The loss of a window, from tensors to tensors, without waiting for the device.
 
-        The layers' states come and go one tensor after the other. Returns the loss, which alone has
-        a gradient, the mean nll, the head's input (T, B, D), then the states.
+        The layers' states are passed and returned as separate tensors. Returns the loss, which
+        alone has a gradient, the mean nll, the head's input (T, B, D), then the states.
         """
         encode = self.compiled_encode or self.encode
         hidden_TBD, dropped_TBD, raw_TBD, *carried = encode(inputs_TB, *state)
@@ -72,7 +72,8 @@ class LanguageModel(HeadModule):
         return loss, nll.detach(), hidden_TBD.detach(), *carried
 
     def encode(self, inputs_TB: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
-        """What a step needs of the trunk: the head's input, its last outputs, then the states."""
+        """What a step needs from the trunk: the head's input, the trunk's last outputs, the
+        states."""
         output = self.trunk(inputs_TB, list(zip(state[::2], state[1::2], strict=True)))
         carried = [x.detach() for layer in output.state for x in layer]
         return self.head_input(output), output.dropped_TBD, output.raw_TBD, *carried
@@ -83,7 +84,7 @@ class LanguageModel(HeadModule):
         return HeadInput(self.head_input(output), window.targets_TB, output.state)
 
     def head_input(self, output: TrunkOutput) -> Tensor:
-        """The last layer's output, or those of all layers that the mixture names, side by side."""
+        """The last layer's output, or those of all layers that the mixture names, concatenated."""
         layers = self.head.mixture.layers
         if layers is None:
             return output.dropped_TBD
@@ -92,7 +93,7 @@ class LanguageModel(HeadModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
         hidden = self.hidden
-        if hidden is not None:  # copies: a view would be written with all that it is a view of
+        if hidden is not None:  # copies: a view would be saved with its whole storage
             hidden = [(a.clone(), b.clone()) for a, b in hidden]
         checkpoint["lmkit_progress"]["hidden"] = hidden
 

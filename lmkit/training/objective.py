@@ -35,12 +35,11 @@ class RegularizedNLL:
 class FloodedNLL(RegularizedNLL):
     """|nll - level| + level, and regularisation as above (Ishida et al. 2020, equation 1).
 
-    Where a window's nll is below the level, the step goes uphill: training hovers about the level
-    instead of fitting the text ever more closely. Regularisers are not flooded, as weight decay is
-    not.
+    Where a window's nll is below the level, the step ascends: training hovers around the level
+    instead of fitting the text ever more closely. Regularisers, like weight decay, are not flooded.
 
     Args:
-        level: b, nats per token. A perplexity p is the level log p.
+        level: b, nats per token. For a perplexity of p, set log p.
     """
 
     def __init__(self, level: float, ar_weight: float, tar_weight: float) -> None:

@@ -1,4 +1,4 @@
-"""Makes the configured optimizer over a model's parameters. A callback does the averaging."""
+"""Makes the configured optimizer over a model's parameters. A callback averages the weights."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from lmkit.heads.head import Head
 
 Named = tuple[str, nn.Parameter]  # a parameter and its name
 
-# what the section `optimizer` makes: a class with its options, still without parameters, which are
-# given with their names
+# what the section `optimizer` makes: a class with its options, still without its (named) parameters
 OptimizerFactory = Callable[[list[dict[str, Any]]], Optimizer]
 
 
@@ -43,7 +42,7 @@ def make_optimizer(
 
 
 def learning_rate(factory: OptimizerFactory) -> float:
-    """The lr of the optimizer that `factory` makes, once all of its options are checked.
+    """The lr of the optimizer that `factory` makes; checks all of its options.
 
     Raises: UserError naming the option that is wrong.
     """
@@ -58,10 +57,10 @@ def learning_rate(factory: OptimizerFactory) -> float:
 
 
 class AdamW(torch.optim.AdamW):
-    """AdamW (Loshchilov and Hutter 2019) whose weight decay is that of matrices alone.
+    """AdamW (Loshchilov and Hutter 2019) with weight decay on matrices only.
 
     Vectors (norms, parameters of a transform) and biases of any shape, whose names end in "bias",
-    have a group of their own, without decay.
+    have their own group, without decay.
 
     Args:
         groups: of named parameters; each is split in two where it holds both kinds.

@@ -1,7 +1,7 @@
-"""A training step that is recorded once for each shape, and then replayed.
+"""A training step that is recorded once per shape, and then replayed.
 
-On a GPU the record is a CUDA graph: one launch in place of a few hundred. A graph has fixed shapes
-and fixed memory, so inputs are copied to where it reads.
+On a GPU the recording is a CUDA graph: one launch instead of a few hundred. A graph has fixed
+shapes and addresses, so inputs are copied to where it reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def cuda_recorder() -> Record:
     pool = torch.cuda.graph_pool_handle()
 
     def record(run: Callable[[], None]) -> Callable[[], None]:
-        # libraries set themselves up in a first run, which must not be on the default stream
+        # libraries initialise in a first run, which must not be on the default stream
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -45,7 +45,7 @@ class _Recording(NamedTuple):
 class RecordedStep:
     """Records a step for each shape of its first input, and replays it.
 
-    The next call overwrites what a call returns, but for the loss.
+    The next call overwrites what this one returned, except the loss.
 
     Args:
         step: maps tensors to tensors; the first is the loss, and it alone has a gradient.
@@ -56,7 +56,7 @@ class RecordedStep:
 
     def __init__(self, step: Step, parameters: Sequence[nn.Parameter], record: Record) -> None:
         self.step, self.parameters, self.record = step, list(parameters), record
-        self.grads: list[Tensor | None] = []  # of all recordings, so that they take memory once
+        self.grads: list[Tensor | None] = []  # shared by all recordings to save memory
         self.recordings: dict[torch.Size, _Recording] = {}
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -79,8 +79,8 @@ class RecordedStep:
         device = places[0].device
 
         def run() -> None:
-            outputs.clear()  # before the work, which may then take their memory
-            # in autocast's cache, casts of weights would outlive the step that they belong to
+            outputs.clear()  # before the work, which can then reuse their memory
+            # autocast's cache would keep casts of weights beyond their step
             with torch.autocast(
                 device.type,
                 torch.get_autocast_dtype(device.type),
@@ -88,7 +88,7 @@ class RecordedStep:
                 cache_enabled=False,
             ):
                 loss, *rest = self.step(*places)
-            with torch.autocast(device.type, enabled=False):  # as a trainer's backward
+            with torch.autocast(device.type, enabled=False):  # like a trainer's backward
                 grads = torch.autograd.grad(loss, self.parameters, allow_unused=True)
             if not self.grads:
                 self.grads = [None if grad is None else torch.empty_like(grad) for grad in grads]
@@ -99,12 +99,12 @@ class RecordedStep:
             outputs.extend([loss.detach(), *rest])
 
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            replay = self.record(run)  # its dropout masks are no window's
+            replay = self.record(run)  # its dropout masks belong to no window
         return _Recording(replay, places, outputs)
 
 
 class _Differentiated(torch.autograd.Function):
-    """The loss, with gradients that are there already."""
+    """The loss, whose gradients are computed already."""
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor, grads: list[Tensor | None], *parameters: Tensor) -> Tensor:

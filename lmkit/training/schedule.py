@@ -14,14 +14,14 @@ class Schedule(ABC):
 
     @abstractmethod
     def factor(self, batch: Batch) -> float:
-        """What to multiply the lr by for this batch."""
+        """The lr's multiplier for this batch."""
 
 
 class WindowLength(Schedule):
     """length / bptt, as in the AWD-LSTM authors' code: a longer window takes a larger step.
 
     Args:
-        bptt: the window length at which the lr is the optimizer's own.
+        bptt: the window length at which the lr is the optimizer's.
     """
 
     def __init__(self, bptt: int) -> None:
@@ -42,18 +42,18 @@ class Constant(Schedule):
 class WarmupCosine(Schedule):
     """A linear rise to 1, then half a cosine down to `final_factor` (Loshchilov and Hutter 2017).
 
-    Time is counted in epochs, and within one by the share of its tokens: windows have random
-    lengths, and a run that goes on elsewhere is at the same point. With t the epochs that are over
-    once the batch has been trained on, the factor is t / warmup_epochs up to there, and then
+    Time is counted in epochs, and within an epoch by the share of its tokens: windows have random
+    lengths, and a run that resumes elsewhere is at the same point. With t the epochs completed once
+    the batch has been trained on, the factor is t / warmup_epochs during the warm-up, and then
 
         final + (1 - final) (1 + cos(pi (t - warmup) / (epochs - warmup))) / 2
 
     After `epochs` it stays at `final_factor`.
 
     Args:
-        epochs: at which the cosine ends.
-        warmup_epochs: of the rise, not necessarily whole; 0 begins with the cosine.
-        final_factor: what is left of the lr at the end.
+        epochs: when the cosine ends.
+        warmup_epochs: length of the rise, not necessarily whole; 0: none.
+        final_factor: share of the lr left at the end.
     """
 
     def __init__(self, epochs: int, warmup_epochs: float, final_factor: float) -> None:

@@ -1,4 +1,4 @@
-"""Lightning's Trainer, without the options that a run cannot honour."""
+"""Lightning's Trainer, without options that a run cannot support."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _ELSEWHERE = {
     "min_epochs": "the budget is the option max_epochs",
     "max_steps": "the budget is the option max_epochs",
     "min_steps": "the budget is the option max_epochs",
-    "max_time": "the budget is the option max_epochs; a killed run goes on where it stopped",
+    "max_time": "the budget is the option max_epochs; a killed run resumes where it stopped",
     "default_root_dir": "the folder of the runs is the option runs_dir",
-    "enable_checkpointing": "a run without checkpoints could not go on",
+    "enable_checkpointing": "a run without checkpoints could not resume",
     "enable_progress_bar": "the bar is a callback: callbacks.progress_bar=null",
     "plugins": "a run writes its checkpoints itself",
     "limit_val_batches": "perplexities are of whole splits",
     "limit_test_batches": "perplexities are of whole splits",
     "limit_predict_batches": "perplexities are of whole splits",
-    "overfit_batches": "the windows of an epoch are one stream; take data.train_tokens",
-    "fast_dev_run": "take max_epochs=1 and trainer.limit_train_batches",
+    "overfit_batches": "the windows of an epoch are one stream; use data.train_tokens",
+    "fast_dev_run": "use max_epochs=1 and trainer.limit_train_batches",
     "barebones": "a run reports and saves while it trains",
     "accumulate_grad_batches": "every window is a step",
     "reload_dataloaders_every_n_epochs": "the windows of an epoch are one stream",
@@ -62,10 +62,10 @@ class Trainer(pl.Trainer):
     Args:
         accelerator: "cpu", "gpu" or "auto".
         precision: "32-true", "bf16-mixed", or on a GPU "tf32".
-        limit_train_batches: windows of an epoch, at most; None: all.
+        limit_train_batches: at most so many windows per epoch; None: all.
         options: further options of Lightning's Trainer.
 
-    Raises: UserError naming an option that a run cannot honour.
+    Raises: UserError naming an option that a run cannot support.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class Trainer(pl.Trainer):
         own = {"accelerator": accelerator, "precision": precision, "devices": devices}
         check_options(own | {"limit_train_batches": limit_train_batches} | options)
         _quiet()
-        # both are set: PyTorch's default is TF32 in cuDNN, but not in other products
+        # sets both: by default PyTorch uses TF32 in cuDNN, but not in matrix products
         by_tf32 = precision == "tf32"
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = by_tf32
-        # one process, whatever a scheduler started: Lightning would find SLURM and requeue the job
+        # one process, whatever the scheduler: Lightning would detect SLURM and requeue the job
         plugins: list[Any] = [environments.LightningEnvironment()]  # type: ignore[attr-defined]  # it has no __all__
         super().__init__(
             accelerator=accelerator,
@@ -107,13 +107,13 @@ class Trainer(pl.Trainer):
         try:
             super().fit(*arguments, **options)
         except ModuleNotFoundError as error:
-            if error.name is not None:  # not Lightning's own words
+            if error.name is not None:  # instead of Lightning's message
                 raise
             raise UserError(" ".join(str(error).split())) from error
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raises UserError naming an option that Lightning's Trainer lacks or a run cannot honour."""
+    """Raises UserError naming an option that Lightning's Trainer lacks or a run cannot support."""
     known = inspect.signature(pl.Trainer.__init__).parameters.keys() - {"self"}
     for name in sorted(options):
         if name in _ELSEWHERE:

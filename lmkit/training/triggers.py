@@ -10,11 +10,11 @@ from lmkit.errors.user_error import require_count
 
 
 class Trigger(ABC):
-    """Is asked once an epoch, after validation. Epochs count from 1."""
+    """Consulted once per epoch, after validation. Epochs count from 1."""
 
-    from_start = False  # whether weights are averaged from the first step on, without asking
+    from_start = False  # whether weights are averaged from the first step on
     is_never = False  # whether averaging never starts
-    place = 0  # among triggers in tables
+    place = 0  # order among triggers in tables
 
     @property
     @abstractmethod
@@ -34,10 +34,10 @@ class Trigger(ABC):
 
 
 def is_non_monotone(losses: Sequence[float], n: int) -> bool:
-    """Whether the last of the valid losses exceeds the best of all but the last `n` before it.
+    """Whether the last valid loss exceeds the best of all but the last `n` before it.
 
     This is `len(history) > n and loss > min(history[:-n])` in the AWD-LSTM authors' code, whose
-    history ends before this epoch (Merity et al. 2018, algorithm 1, says it differently).
+    history ends before this epoch (Merity et al. 2018, algorithm 1, differs).
     """
     return len(losses) > n + 1 and losses[-1] > min(losses[: -n - 1])
 

@@ -16,15 +16,15 @@ from lmkit.trunk.dropout import drop_connect
 from lmkit.trunk.recurrent_trunk import RecurrentLayer, RecurrentTrunk
 from lmkit.trunk.trunk import LayerState
 
-# From these sizes on `lstm_layer` gains more than its loop in Python costs, as
-# tests/benchmarks/RESULTS.md shows.
+# From these sizes on `lstm_layer` gains more than its Python loop costs
+# (tests/benchmarks/RESULTS.md).
 FUNCTION_FROM_UNITS = 512  # in float32
 FUNCTION_FROM_WEIGHTS = 1_500_000  # in bf16, where the backward of `torch.lstm` is slow
-CUDNN_MULTIPLE = 8  # 16 bytes of bfloat16, which a GPU's matrix units load at once
+CUDNN_MULTIPLE = 8  # 16 bytes of bfloat16: one load of a GPU's matrix units
 
 
 class LSTMLayer(RecurrentLayer):
-    """One LSTM layer with DropConnect on its hidden-to-hidden weight, one mask a window.
+    """One LSTM layer with DropConnect on its hidden-to-hidden weight, one mask per window.
 
     Parameters are named and initialised as PyTorch's `nn.LSTM` does: U(-1/sqrt(H), 1/sqrt(H)).
     """
@@ -63,12 +63,12 @@ class LSTMLayer(RecurrentLayer):
     def _by_cudnn(
         x_TBD: Tensor, state: LayerState, weights: list[Tensor]
     ) -> tuple[Tensor, LayerState]:
-        """In autocast's type, and the state in that in which it came.
+        """cuDNN's LSTM in autocast's dtype; the state keeps its own.
 
-        Left to itself, PyTorch's autocast runs cuDNN's LSTM in float16, even where it is set to
-        bfloat16: small gradients become zero there unless the loss is scaled. Sizes are made
-        multiples of eight by units that stay at zero: without them, cuDNN's products of 1150 units
-        take several times as long.
+        PyTorch's autocast would run cuDNN's LSTM in float16 even if set to bfloat16, and small
+        gradients would underflow to zero unless the loss is scaled. Units that stay at zero pad
+        sizes to multiples of eight: without them, cuDNN's products of 1150 units take several times
+        as long.
         """
         dtype, units = x_TBD.dtype, state[0].shape[-1]
         if torch.is_autocast_enabled("cuda"):
@@ -83,16 +83,16 @@ class LSTMLayer(RecurrentLayer):
 
 
 def _widened(x: Tensor) -> Tensor:
-    """With zeros at the end of its last dimension."""
+    """Padded with zeros at the end of its last dimension."""
     missing = -x.shape[-1] % CUDNN_MULTIPLE
     return nn.functional.pad(x, (0, missing)) if missing else x
 
 
 def _widened_gates(weight: Tensor) -> Tensor:
-    """A weight (4H, D) or bias (4H,) of an LSTM with units more that stay at zero.
+    """A weight (4H, D) or bias (4H,) of an LSTM, padded with units that stay at zero.
 
-    All that leads to such a unit is zero: its cell, 0.5 c + 0.5 tanh(0), and its output stay zero,
-    and what leads away from it is zero too.
+    All weights into such a unit are zero, so its cell, 0.5 c + 0.5 tanh(0), and its output stay
+    zero; so are all weights out of it.
     """
     gates = weight.view(4, weight.shape[0] // 4, -1)  # (4, H, D or 1)
     units = -gates.shape[1] % CUDNN_MULTIPLE

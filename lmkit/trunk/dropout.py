@@ -19,10 +19,11 @@ def locked_dropout(x_TBD: Tensor, p: float, training: bool) -> Tensor:
 
 
 def embedding_dropout(tokens_TB: Tensor, weight_VE: Tensor, p: float, training: bool) -> Tensor:
-    """Embeddings (T, B, E) with whole words dropped, each word everywhere in the window or nowhere.
+    """Embeddings (T, B, E) with whole words dropped, each everywhere in the window or nowhere.
 
-    The mask applies to the lookup alone: a tied decoder uses the whole weight. Every word gets its
-    gradient; the authors' program (with `padding_idx` -1) gives none to the vocabulary's last one.
+    The mask applies only to the lookup: a tied decoder uses the whole weight. Every word gets a
+    gradient; the authors' program (with `padding_idx` -1) gives none to the last word of the
+    vocabulary.
     """
     embedded_TBE = F.embedding(tokens_TB, weight_VE)
     if not training or p == 0:
@@ -32,7 +33,7 @@ def embedding_dropout(tokens_TB: Tensor, weight_VE: Tensor, p: float, training: 
 
 
 def drop_connect(weight: Tensor, p: float, training: bool) -> Tensor:
-    """Dropout on single connections of a recurrent weight, to be drawn once a window."""
+    """Dropout on single connections of a recurrent weight, to be drawn once per window."""
     if not training or p == 0 or weight.is_cuda or torch.compiler.is_compiling():
         return F.dropout(weight, p, training)
     return weight * (_random_int16(weight) >= round(p * 2**16) - 2**15).to(weight.dtype).div_(1 - p)
@@ -41,8 +42,8 @@ def drop_connect(weight: Tensor, p: float, training: bool) -> Tensor:
 def _random_int16(like: Tensor) -> Tensor:
     """Uniform int16, four from each 64 random bits of the generator.
 
-    A CPU draws one number after the other, so that `bernoulli_` on recurrent weights would take a
-    tenth of a training step. Rates are exact to 2^-17.
+    A CPU draws numbers one by one: `bernoulli_` on recurrent weights would take a tenth of a
+    training step. Rates are exact to 2^-17.
     """
     bits = torch.empty((like.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     return bits.view(torch.int16)[: like.numel()].view_as(like)

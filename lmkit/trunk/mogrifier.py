@@ -1,6 +1,6 @@
 """The Mogrifier LSTM trunk (Melis et al. 2020) under the dropouts of AWD-LSTM.
 
-Before each step, input and state gate one another in turn, r times (their section 2). With
+Before each step, input and state gate each other in turn, r times (their section 2). With
 h^0 = h_{t-1} and x^{-1} = x_t, and with Q and R as products of two factors where `rank` is given:
 
     x^i = 2 sigmoid(Q^i h^{i-1}) x^{i-2}  for odd i
@@ -31,13 +31,13 @@ class MogrifierLayer(RecurrentLayer):
 
     LSTM parameters are named, laid out and initialised as those of `nn.LSTM`. Q and R are drawn as
     `nn.Linear` draws its weight; where their product is 0 the gate is 1. Steps run one by one, as
-    no library has this recurrence as one operation.
+    no library offers this recurrence as one operation.
 
     Args:
         in_dim, hidden_dim: I, H.
         rounds: r; 0 makes an LSTM.
-        rank: of Q and R as products of two factors; None: they are single matrices.
-        weight_dropout: DropConnect on the hidden-to-hidden weight, one mask a window.
+        rank: of Q and R as products of two factors; None: unfactored.
+        weight_dropout: DropConnect on the hidden-to-hidden weight, one mask per window.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class MogrifierLSTM(RecurrentTrunk):
     """Mogrifier LSTM layers with DropConnect on hidden-to-hidden weights."""
 
     rounds: int
-    """r, in which input and state gate one another; 0 makes an LSTM."""
+    """r, in which input and state gate each other; 0 makes an LSTM."""
     rank: int | None
-    """Of Q and R as products of two factors; None for single matrices."""
+    """Of Q and R as products of two factors; None: unfactored."""
 
     display_name, place = "Mogrifier LSTM", 2
 

@@ -24,13 +24,13 @@ from lmkit.trunk.trunk import LayerState
 
 
 class QRNNLayer(RecurrentLayer):
-    """One quasi-recurrent layer with DropConnect on its weight, one mask a window.
+    """One quasi-recurrent layer with DropConnect on its weight, one mask per window.
 
     The weight, (3H, width * I), and bias are initialised as PyTorch's `nn.Linear` does.
 
     Args:
         in_dim, hidden_dim: I, H.
-        width: inputs that a step sees: 1, its own, or 2, with the one before.
+        width: inputs that each step sees: 1 (its own) or 2 (the previous one too).
         weight_dropout: DropConnect on the weight.
     """
 
@@ -60,8 +60,8 @@ class QRNNLayer(RecurrentLayer):
 def linear_recurrence(factor_TBH: Tensor, term_TBH: Tensor, start_1BH: Tensor) -> Tensor:
     """c_t = factor_t c_{t-1} + term_t for all t, (T, B, H), from c before the window.
 
-    It doubles: after round r each step has gathered 2^r terms, so that T steps take log2(T) passes
-    over whole tensors and no loop over steps, on any device.
+    By doubling: after round r each step has gathered 2^r terms, so T steps take log2(T) passes over
+    whole tensors, with no loop over steps, on any device.
     """
     factor = factor_TBH
     term = torch.cat([term_TBH[:1] + factor[:1] * start_1BH, term_TBH[1:]])
@@ -76,7 +76,7 @@ def linear_recurrence(factor_TBH: Tensor, term_TBH: Tensor, start_1BH: Tensor) -
 class AWDQRNN(RecurrentTrunk):
     """QRNN layers with DropConnect on their weights.
 
-    As in the authors' code the first layer sees two inputs a step, the others one.
+    As in the authors' code, the first layer sees two inputs per step, the others one.
     """
 
     display_name, place = "AWD-QRNN", 1

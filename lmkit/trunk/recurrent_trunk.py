@@ -28,7 +28,7 @@ class RecurrentLayer(nn.Module, ABC):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RecurrentTrunk(LayeredTrunk):
-    """Recurrent layers with the dropouts of AWD-LSTM; a subclass says what its layers are."""
+    """Recurrent layers with the dropouts of AWD-LSTM; a subclass makes the layers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,7 +39,7 @@ class RecurrentTrunk(LayeredTrunk):
 
     @abstractmethod
     def make_layer(self, index: int, in_dim: int, out_dim: int) -> RecurrentLayer:
-        """The layer of that index, from 0."""
+        """The layer with that index, from 0."""
 
     def initial_state(self, batch_size: int) -> list[LayerState]:
         """Zeros."""

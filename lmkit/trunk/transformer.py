@@ -8,9 +8,10 @@ al. 2021) and SwiGLU (Shazeer 2020), without biases:
 
 A token attends to itself and to the `memory` tokens before it, wherever windows begin. So the keys
 and values of the last `memory` tokens are carried from window to window, without gradient (Dai et
-al. 2019, section 3.2; there hidden states are carried, and keys made of them anew). Keys are
+al. 2019, section 3.2; there hidden states are carried, and keys recomputed from them). Keys are
 carried before their rotation, and positions count from the oldest carried token, so that scores
-depend on distances alone. As with a recurrent trunk, the cut into windows changes no output.
+depend only on distances. As with a recurrent trunk, how the text is cut into windows changes no
+output.
 
 Shapes: T window length, B batch, M memory, S = M + T, A attention heads, C channels of a head,
 H hidden width, F inner width of the feed-forward part, E embedding, D trunk output.
@@ -37,7 +38,7 @@ ROTARY_BASE = 10_000.0
 
 
 class Places(NamedTuple):
-    """Where the tokens of a window and of its memory stand, the same in all layers."""
+    """The positions of a window's tokens and of its memory, shared by all layers."""
 
     phase_SC: Tensor  # exp(i position frequency), complex, for each pair of channels: (S, C / 2)
     visible_TS: Tensor  # bool, whether a token of the window attends to that place
@@ -46,14 +47,14 @@ class Places(NamedTuple):
 class TransformerLayer(nn.Module):
     """One pre-norm layer: attention, then the feed-forward part.
 
-    Weights are drawn as PyTorch's `nn.Linear` draws them; those that end in the residual stream are
+    Weights are initialised as by PyTorch's `nn.Linear`; those that write to the residual stream are
     scaled by `residual_scale`.
 
     Args:
         hidden_dim, num_heads, head_dim, ffn_dim: H, A, C, F.
         hidden_dropout: locked dropout on what each part adds to the residual stream.
-        attention_dropout: on attention's weights.
-        weight_dropout: DropConnect on the four matrices, one mask a window.
+        attention_dropout: on attention weights.
+        weight_dropout: DropConnect on the four matrices, one mask per window.
         residual_scale: 1 / sqrt(2 num_layers), as in GPT-2 (Radford et al. 2019, section 2.3).
     """
 
@@ -85,7 +86,7 @@ class TransformerLayer(nn.Module):
         """Outputs (T, B, H), and the memory after the window.
 
         Args:
-            memory: keys before their rotation and values, side by side, (M, B, 2 A C).
+            memory: unrotated keys and values, concatenated, (M, B, 2 A C).
         """
         attended, memory = self._attention(rms_norm(x_TBH, self.attention_norm), memory, places)
         x_TBH = x_TBH + locked_dropout(attended, self.hidden_dropout, self.training)
@@ -142,19 +143,19 @@ def rotated(x_SBAC: Tensor, phase_SC: Tensor) -> Tensor:
 class Transformer(LayeredTrunk):
     """Embedding, Transformer layers of width `hidden_dim`, and RMSNorm.
 
-    Where E, H or D differ, a matrix leads from one width to the next. `layers_TBD` are the
+    Where E, H or D differ, a matrix maps one width to the next. `layers_TBD` are the
     embedding, the residual stream after each layer but the last, and the output.
     """
 
     num_heads: int
     """A; each has hidden_dim / num_heads channels, rounded up to an even number."""
     ffn_dim: int | None = None
-    """F; None for 8/3 of hidden_dim, with which a layer has the parameters of one with a
-    feed-forward part of two matrices and four times its width."""
+    """F; None: 8/3 of hidden_dim, which gives a layer as many parameters as one with a two-matrix
+    feed-forward part of four times its width."""
     memory: int
     """M, the tokens before its own that a token attends to."""
     attention_dropout: float = 0.0
-    """On attention's weights; single ones, not locked."""
+    """On single attention weights, not locked."""
 
     display_name, place = "Transformer", 3
     compiles = True
@@ -186,11 +187,12 @@ class Transformer(LayeredTrunk):
 
     @property
     def attention_flops(self) -> int:
-        """Scores of a token's own place and M others in each layer, and the sum of their values."""
+        """Scores of a token's own position and M others in each layer, and the weighted sum of
+        values."""
         return self.num_layers * 4 * self.num_heads * self.head_dim * (self.memory + 1)
 
     def initial_state(self, batch_size: int) -> list[LayerState]:
-        """For each layer an empty memory: zeros, and which of its places hold a token: none.
+        """An empty memory per layer: zeros, with no position marked as holding a token.
 
         The shapes are those of a full memory, so that every window has the same.
         """
@@ -222,7 +224,7 @@ class Transformer(LayeredTrunk):
 def visible(holds_S: Tensor, window: int) -> Tensor:
     """Which places a window's tokens attend to: bool (T, S).
 
-    They are a token's own and the M before it, where these hold a token of the text.
+    They are a token's own and the M before it that hold a token of the text.
     """
     num_carried = len(holds_S) - window
     own_T1 = torch.arange(num_carried, len(holds_S), device=holds_S.device).unsqueeze(1)

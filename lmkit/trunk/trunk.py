@@ -12,14 +12,14 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-# What one layer carries from a window to the next: h and c of an LSTM, the last input and c of a
+# What one layer carries from one window to the next: h and c of an LSTM, the last input and c of a
 # QRNN, keys and values of attention.
 LayerState = tuple[Tensor, Tensor]
 State = Sequence[LayerState]
 
 
 class TrunkOutput(NamedTuple):
-    """What a window leaves: outputs with and without the last dropout, and the state after it."""
+    """A window's outputs, with and without the last dropout, and the state after it."""
 
     dropped_TBD: Tensor
     raw_TBD: Tensor
@@ -31,7 +31,7 @@ class TrunkOutput(NamedTuple):
 class WordLookup(Protocol):
     """A trunk whose vectors of words are `word_map` of rows of `embedding_weight`.
 
-    A head that shares the weight may put a map of its own there.
+    A head that shares the weight may install its own map.
     """
 
     embedding_weight: nn.Parameter
@@ -41,8 +41,9 @@ class WordLookup(Protocol):
 class Trunk(nn.Module, ABC):
     """A trunk with one embedding for all words, drawn from U(-0.1, 0.1).
 
-    A subclass may say what it is called (`lmkit.runs.names.Named`), and that it `compiles`: that
-    `torch.compile` takes it whole, and makes it faster (tests/benchmarks/RESULTS.md).
+    A subclass may set its display name (`lmkit.runs.names.Named`), and `compiles`: that
+    `torch.compile` handles it without graph breaks, and makes it faster
+    (tests/benchmarks/RESULTS.md).
 
     Args:
         num_words: V.
@@ -65,7 +66,7 @@ class Trunk(nn.Module, ABC):
 
     @abstractmethod
     def initial_state(self, batch_size: int) -> list[LayerState]:
-        """The state before a text begins."""
+        """The state at the start of a text."""
 
     @abstractmethod
     def forward(self, tokens_TB: Tensor, state: State) -> TrunkOutput:

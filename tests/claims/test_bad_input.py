@@ -49,7 +49,7 @@ def dialogues(tmp_path: Path) -> str:
         ("logger=wandb logger.wandb.mode=online", "WANDB_API_KEY; logger.wandb.mode=offline needs"),
         (
             "logger=wandb logger.wandb.project=5",
-            "logger.wandb.project must be a text, but is 5; a number in quotes is a text: "
+            "logger.wandb.project must be a text, but is 5; quotes make a number a text: "
             "'logger.wandb.project=\"5\"'",
         ),
         (
@@ -325,7 +325,7 @@ def test_slurm_that_is_not_there_is_told_before_the_points_are_checked(
 )
 def test_a_folder_that_is_a_number_needs_quotes(refused, line):
     option = line[-1].partition("=")[0]
-    expected = f"{option} must be a text, but is 2024; a number in quotes is a text: "
+    expected = f"{option} must be a text, but is 2024; quotes make a number a text: "
     assert refused(*line) == f"{expected}'{option}=\"2024\"'"
 
 

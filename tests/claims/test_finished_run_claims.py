@@ -68,14 +68,14 @@ def test_other_commands_take_runs_in_the_same_words(lmkit, refused, three, capsy
     assert "3 runs: of_sweep/index.html" in " ".join(capsys.readouterr().out.split())
     lmkit("report", "runs='runs head:softmax'", "sections=[runs]", "out=filtered")
     assert "2 runs: filtered/index.html" in " ".join(capsys.readouterr().out.split())
-    assert "means no run" in refused("report", "runs=nowhere")
+    assert "selects no run" in refused("report", "runs=nowhere")
 
     lmkit("compare", "a='mine head:softmax'", "b='runs/toy_gss-*'", "out=c.json")
     printed = capsys.readouterr().out
     assert "a: 2 runs" in printed
     assert "b: 1 run:" in printed
     assert len(json.loads((tmp_path / "c.json").read_text())["a"]) == 2
-    assert "a=nowhere means no run" in refused("compare", "a=nowhere", "b=runs")
+    assert "a=nowhere selects no run" in refused("compare", "a=nowhere", "b=runs")
     assert "none of the 3 runs of runs" in refused("compare", "a='runs seed:9'", "b=runs")
 
 

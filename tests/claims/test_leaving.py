@@ -50,7 +50,7 @@ class Signals(pl.Callback):
             signal.raise_signal(number)
 """
 LINE = ("train", *TINY, "+callbacks.signals._target_=at_step.Signals")
-AGAIN = "the same command again goes on from"
+AGAIN = "the same command resumes from"
 
 
 @pytest.fixture

@@ -83,9 +83,9 @@ def test_a_callback_without_its_package_is_refused(refused):
     [
         ("GradientAccumulationScheduler", ["scheduling={0: 2}"], "every window is a step"),
         ("StochasticWeightAveraging", ["swa_lrs=0.1"], "the trigger averages the weights"),
-        ("BatchSizeFinder", [], "windows.batch_size is part of what a run is"),
-        ("LearningRateFinder", [], "optimizer.lr is part of what a run is; try values with"),
-        ("BackboneFinetuning", [], "what learns stays the same, to be averaged; trunk=fixed"),
+        ("BatchSizeFinder", [], "windows.batch_size is part of a run's identity"),
+        ("LearningRateFinder", [], "optimizer.lr is part of a run's identity; try values with"),
+        ("BackboneFinetuning", [], "averaging needs the same parameters throughout; trunk"),
         ("ModelPruning", ["pruning_fn=l1_unstructured"], "it replaces weights that the decoder"),
         ("WeightAveraging", [], "the trigger averages the weights"),
         ("EMAWeightAveraging", [], "the trigger averages the weights"),

@@ -121,7 +121,7 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     monkeypatch.setattr(reproduce, "run_command", interrupted)
     with pytest.raises(SystemExit):
         lmkit(*LINE)
-    assert "interrupted: the same command again goes on" in capsys.readouterr().err
+    assert "interrupted: the same command resumes" in capsys.readouterr().err
     assert [words[0] for words in mine] == ["train", "finetune", "finetune"]
     trained = {folder.result: folder.result.stat().st_mtime_ns for folder in runs()}
     assert len(trained) == 4
@@ -195,7 +195,7 @@ def test_a_step_that_fails_is_named_and_the_page_is_written_all_the_same(
     with pytest.raises(SystemExit):
         lmkit(*LINE, "measures=[{command: evaluate, options: ['split=nowhere']}]")
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line == "error: failed, as said above: lmkit evaluate; the same command tries again"
+    assert line == "error: failed, as shown above: lmkit evaluate; the same command retries"
     assert (tmp_path / "reproductions/mine_tiny/index.html").exists()
 
 

@@ -161,7 +161,7 @@ def test_clean_leaves_what_is_not_finished_or_at_work(three, tmp_path, printed, 
     with RunLock(held.lock):
         shown = printed("clean", "runs", "keep=none", "dry_run=false")
         assert files(tmp_path / "runs").keys() == {*before, held.lock}
-    for reason in ("has not finished", "a process works on it", "a sweep asks for more epochs"):
+    for reason in ("has not finished", "a process is using it", "a sweep asks for more epochs"):
         assert re.search(rf"left as it is: 1 run: [\w ]*{reason}", shown)
     printed("clean", held.path.name, "keep=all", "dry_run=false")
     assert files(tmp_path / "runs").keys() == before.keys() - {litter[1]}
@@ -176,7 +176,7 @@ def test_clean_leaves_what_a_finetuning_goes_on_from(three, tmp_path, printed):
     named_alike.path.mkdir()
     named_alike.config.write_bytes(checked(b"seed: 1\n"))
     shown = printed("clean", "runs", "keep=none", "dry_run=false")
-    assert "left as it is: 1 run: a finetuning that has not finished goes on from" in shown
+    assert "left as it is: 1 run: an unfinished finetuning starts from" in shown
     assert [checkpoints(each) for each in three] == [{"best.ckpt", "last.ckpt"}, set(), set()]
     printed("clean", "runs", "dry_run=false")
     assert checkpoints(start) == {"best.ckpt"}
@@ -219,4 +219,4 @@ def test_clean_refuses_what_it_does_not_know(refused, three):
     assert "keep must be one of all, best, none" in refused("clean", "runs", "keep=last")
     assert "dry_run must be one of true, false" in refused("clean", "runs", "dry_run=no")
     assert "RUNS is missing" in refused("clean", "keep=none")
-    assert "runs=nowhere means no run" in refused("clean", "nowhere")
+    assert "runs=nowhere selects no run" in refused("clean", "nowhere")

@@ -63,7 +63,7 @@ def test_the_first_steps_say_how_long_a_run_will_take(lmkit, run, monkeypatch):
     lmkit("train", *LINE)
     lines = logged(run().log.read_text())
     told = [line for line in lines if "by its first steps" in line]
-    assert told == ["about # s an epoch, # s for the # of its budget, by its first steps"]
+    assert told == ["about # s per epoch, # s for the # of its budget, by its first steps"]
     assert lines.index(told[0]) == 1  # after the line of the start
 
 

@@ -79,7 +79,7 @@ def test_runs_of_several_groups_and_damaged_files_are_named(runs, make_run):
     ("arguments", "error"),
     [
         (("a=runs head:gss", "b=runs"), "both hold penn_small-"),
-        (("a=runs head:gss", "b=nowhere"), "b=nowhere means no run"),
+        (("a=runs head:gss", "b=nowhere"), "b=nowhere selects no run"),
         (("a=runs head:gss", "b=rnus"), "(did you mean runs?)"),
         (
             ("a=runs head:softmaxes", "b=runs"),

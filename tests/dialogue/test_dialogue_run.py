@@ -142,4 +142,4 @@ def test_it_is_no_language_model_of_running_text(finished, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["lmkit", "samples", f"run={finished.path}"])
     with pytest.raises(SystemExit):
         main()
-    assert "it is no language model of running text" in capsys.readouterr().err
+    assert "it is not a language model of running text" in capsys.readouterr().err

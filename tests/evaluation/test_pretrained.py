@@ -447,7 +447,7 @@ def test_the_report_sets_runs_beside_models_that_read_their_test_text(
 
 
 def test_models_that_were_measured_are_no_runs(measured, lmkit):
-    assert lmkit("rank", "run=pretrained").startswith("error: run=pretrained means no run: ")
+    assert lmkit("rank", "run=pretrained").startswith("error: run=pretrained selects no run: ")
     assert lmkit("report", "runs=pretrained head:gss").startswith("error: runs=pretrained head:gss")
     assert lmkit("report", "runs=pretrained/neox").startswith("1 pretrained model: ")
 

@@ -45,7 +45,7 @@ def test_else_a_line_says_how_to_have_them_later_and_it_does(tmp_path, monkeypat
         folder = finished(tmp_path, "conclusion.published_contexts=200")
     assert contexts_of(folder) == 60
     (line,) = [each for each in capsys.readouterr().out.splitlines() if "Later: " in each]
-    assert "need 0.5 GB of memory, and 0.1 GB are free" in line
+    assert "need 0.5 GB of memory, but 0.1 GB are free" in line
     monkeypatch.setattr("sys.argv", shlex.split(line.partition("Later: ")[2]))
     main()
     assert (folder.analysis / "rank_test_log_probs_200.json").is_file()

@@ -34,9 +34,7 @@ def test_the_line_in_the_message_goes_on_from_the_best_epoch(toy_run, tmp_path):
     undisturbed = go_on(copy_of(toy_run, tmp_path / "undisturbed"))
     folder = copy_of(toy_run, tmp_path / "damaged runs")
     change_a_weight(folder.last)
-    with pytest.raises(
-        UserError, match=r"last\.ckpt is damaged .*the best epoch's is whole"
-    ) as said:
+    with pytest.raises(UserError, match=r"last\.ckpt is damaged .*best\.ckpt is intact") as said:
         go_on(folder)
     line = str(said.value).partition(" type ")[2].partition(" and the same command")[0]
     subprocess.run(line, shell=True, check=True)
@@ -48,14 +46,14 @@ def test_where_no_checkpoint_is_whole_the_run_starts_anew(toy_run, tmp_path):
     folder.reopen()
     change_a_weight(folder.last)
     change_a_weight(folder.best)
-    with pytest.raises(UserError, match=r"last\.ckpt is damaged .*; remove it to start anew$"):
+    with pytest.raises(UserError, match=r"last\.ckpt is damaged .*; remove it to start again$"):
         go_on(folder)
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("checkpoints/last.ckpt", r"last\.ckpt is damaged .*; to train the run anew, remove its"),
+        ("checkpoints/last.ckpt", r"last\.ckpt is damaged .*; to train the run again, remove its"),
         ("identity.json", r"identity\.json is damaged"),
     ],
 )
@@ -73,7 +71,7 @@ def test_a_finished_run_that_cannot_go_on_keeps_all_that_it_has(toy_run, tmp_pat
 def test_a_damaged_best_checkpoint_is_not_measured(toy_run, tmp_path):
     folder = copy_of(toy_run, tmp_path)
     change_a_weight(folder.best)
-    with pytest.raises(UserError, match=r"best\.ckpt is damaged .*last\.ckpt is whole.*anew"):
+    with pytest.raises(UserError, match=r"best\.ckpt is damaged .*last\.ckpt is intact.*again"):
         load_checkpoint(folder.best)
 
 
@@ -84,6 +82,6 @@ def test_a_checkpoint_that_cannot_be_read_just_now_is_not_called_damaged(toy_run
     monkeypatch.setattr(checkpoint_files, "verify", out_of_reach)
     with pytest.raises(
         UserError,
-        match=r"^cannot read .*: Input/output error; start the same command again, and if",
+        match=r"^cannot read .*: Input/output error; run the same command again, and if",
     ):
         load_checkpoint(toy_run.last)

@@ -142,7 +142,7 @@ def test_patience_ends_a_run_that_is_never_averaged(train_head):
     ("overrides", "message"),
     [
         (["head.tie_weights=true"], r"head\.tie_weights=false"),
-        (["trunk.of=nowhere"], r"trunk\.of=nowhere means no run"),
+        (["trunk.of=nowhere"], r"trunk\.of=nowhere selects no run"),
         (["trunk.of=hf:nowhere"], "needs a text: data=penn"),
         (["trunk.window=5"], r"is for trunk\.of=hf:FOLDER"),
         (["trunk.dtype=float16"], r"trunk\.dtype must be one of float32, bfloat16"),
@@ -158,7 +158,7 @@ def test_what_cannot_be(head_config, overrides, message):
 
 
 def test_several_runs_are_not_one(head_config, trunk_runs):
-    with pytest.raises(UserError, match=r"means 2 runs \(mos-"):
+    with pytest.raises(UserError, match=r"selects 2 runs \(mos-"):
         head_config(of=trunk_runs)
     assert head_config(of=f"{trunk_runs} name:mos")["data"]["short_title"] == (
         "contexts of mos, seed 141"

@@ -165,7 +165,7 @@ def test_a_short_split_is_measured_whole(folder, lmkit, capsys):
     lmkit("gradient_bottleneck", f"run={folder.path}")  # its default is more than the split has
     shown = capsys.readouterr().out
     available = load_run(folder.path, "best", None, None).data.eval_batches("valid").num_targets
-    assert f"contexts=2000: the valid split has {available}, all of which are taken\n" in shown
+    assert f"contexts=2000: the valid split has only {available}: all are measured\n" in shown
     assert "reaches the contexts: all valid contexts" in " ".join(shown.split())
     content = json.loads((folder.analysis / "gradient_bottleneck.json").read_text())
     assert content["num_contexts"] == available < 2000
@@ -173,7 +173,7 @@ def test_a_short_split_is_measured_whole(folder, lmkit, capsys):
 
 def test_the_command_names_what_is_wrong(folder, lmkit, tmp_path, capsys):
     for words, message in (
-        ((f"run={tmp_path}",), "means no run"),
+        ((f"run={tmp_path}",), "selects no run"),
         ((f"run={folder.path}", "contexts=0"), "contexts must be a whole number"),
     ):
         with pytest.raises(SystemExit):

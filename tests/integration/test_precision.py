@@ -102,11 +102,11 @@ def test_training_uses_tf32_only_where_it_is_asked_for(tmp_path, monkeypatch):
 
 def test_tf32_is_a_gpus_alone():
     config = composed("trainer.precision=tf32")
-    with pytest.raises(UserError, match=r"trainer\.precision=tf32 is a GPU's"):
+    with pytest.raises(UserError, match=r"trainer\.precision=tf32 needs a GPU"):
         define(config, has_gpu=False)
     assert define(config, has_gpu=True).accelerator == "gpu"
     config["trainer"]["accelerator"] = "cpu"
-    with pytest.raises(UserError, match=r"trainer\.precision=tf32 is a GPU's"):
+    with pytest.raises(UserError, match=r"trainer\.precision=tf32 needs a GPU"):
         define(config, has_gpu=True)
 
 

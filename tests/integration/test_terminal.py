@@ -104,7 +104,7 @@ def test_it_shows_where_the_run_stands_and_ctrl_c_saves(terminal, tmp_path):
     assert "tokens/s" not in terminal.shown  # lines that come every epoch are the log's
     os.write(terminal.keyboard, b"\x03")
     assert terminal.end() == INTERRUPTED
-    saved = r"interrupted: saved at step \d+; the same command again goes on from there"
+    saved = r"interrupted: saved at step \d+; the same command resumes from there"
     assert re.search(rf"\r\x1b\[K{saved}\r\n$", terminal.shown)
     assert re.search(rf"stopped at step \d+: {saved}\n$", log(tmp_path))
     assert "tokens/s" in log(tmp_path)

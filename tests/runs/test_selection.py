@@ -88,8 +88,8 @@ def test_a_folder_whose_name_holds_spaces(tmp_path, make_run, name, filters):
 @pytest.mark.parametrize(
     ("value", "error"),
     [
-        ("nowhere", "b=nowhere means no run: it is no folder"),
-        ("tow", r"b=tow means no run: .*did you mean two\?"),
+        ("nowhere", "b=nowhere selects no run: it is no folder"),
+        ("tow", r"b=tow selects no run: .*did you mean two\?"),
         ("", "b must name runs"),
         ("{} seed:77", r"none of the 7 runs of .*: there is seed:1, seed:2, seed:8, seed:9$"),
         ("{} head:softmaxes", "there is head:gss, head:mos_gss, head:softmax$"),
@@ -99,7 +99,7 @@ def test_a_folder_whose_name_holds_spaces(tmp_path, make_run, name, filters):
         ("{} seed:[", "seed:.* is no option and value"),
         ("{}/sweeps", "there is none in"),
         ("{} optimizer.lr:2e1 seed:true", r"there is seed:1, seed:2, seed:8, seed:9 with"),
-        ("{}/" + 300 * "x", "means no run"),
+        ("{}/" + 300 * "x", "selects no run"),
         ("{} seed:9", "means no finished run: penn_softmax-.*: it has not finished$"),
         ("{} seed:8", "means no finished run: penn_softmax-.*: result.json is damaged"),
     ],
@@ -135,7 +135,7 @@ def test_what_is_no_text_is_refused(value):
 
 
 def test_each_entry_of_a_list_must_mean_a_run(runs):
-    with pytest.raises(UserError, match=r"^b=nowhere means no run"):
+    with pytest.raises(UserError, match=r"^b=nowhere selects no run"):
         select_runs("b", [str(runs), "nowhere"])
 
 
@@ -173,7 +173,7 @@ def test_pretrained_models_count_where_they_are_asked_for(models, runs, value, m
 @pytest.mark.parametrize("place", ["{}", "{} head:gss", "{}/empty"])
 def test_pretrained_models_are_no_runs_and_pass_no_filter(models, place):
     value = place.format(models)
-    with pytest.raises(UserError, match="means no run"):
+    with pytest.raises(UserError, match="selects no run"):
         select_runs("runs", value, with_models=place != "{}")
 
 

@@ -193,7 +193,7 @@ def test_workers_share_a_sweep_and_one_is_told_to_leave(sweep, undisturbed):
     sweep.wait_for(lambda: not sweep.slurm("squeue", "-h"))
     assert "stopped by SIGTERM: saved at step" in sweep.log(one.run)
     outputs = [path.read_text() for path in sweep.folder.glob("slurm-*.out")]
-    assert sum("SIGTERM: the same command again goes on" in output for output in outputs) == 1
+    assert sum("SIGTERM: the same command resumes" in output for output in outputs) == 1
     assert sweep.metrics() == undisturbed
 
 

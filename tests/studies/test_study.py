@@ -78,7 +78,7 @@ def test_a_study_killed_and_resumed_ends_as_one_that_was_not(name, run, monkeypa
         patch.setattr(Work, "do", do)
         with pytest.raises(SystemExit, match=str(INTERRUPTED)):
             run(name)
-    assert capsys.readouterr().err == "interrupted: the same command again goes on\n"
+    assert capsys.readouterr().err == "interrupted: the same command resumes\n"
     assert len(pieces.read_text().splitlines()) == 3
     with pieces.open("a") as file:
         file.write('{"name": "half')  # what a kill may leave

@@ -135,7 +135,7 @@ def test_a_sweep_is_found_by_name_or_folder(sweep_of, tmp_path):
     sweep = sweep_of("ok")
     for name in ("mine", str(sweep.path)):
         assert SweepFolder.find(name, str(tmp_path / "runs")).manifest == sweep.manifest
-    with pytest.raises(UserError, match=r"mime is no sweep .*did you mean mine"):
+    with pytest.raises(UserError, match=r"mime is not a sweep .*did you mean mine"):
         SweepFolder.find("mime", str(tmp_path / "runs"))
     (sweep.path / "manifest.json").write_text("{}")
     with pytest.raises(UserError, match=r"manifest\.json is damaged"):

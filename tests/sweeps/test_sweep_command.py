@@ -73,7 +73,7 @@ def test_a_worker_that_is_asked_to_leave_ends_its_run_and_says_so_by_its_status(
         typed(monkeypatch, "work", str(sweep.path))
     asking.join()
     assert end.value.code == status
-    assert capsys.readouterr().err == f"{text}: the same command again goes on\n"
+    assert capsys.readouterr().err == f"{text}: the same command resumes\n"
     state = look_at(lock)
     assert state is None or state.gone  # it has ended
 
@@ -137,7 +137,7 @@ def test_stop_ends_workers_whose_runs_save(sweep_of, monkeypatch, capsys):
     asking.join()
     assert end.value.code == STOPPED
     printed = capsys.readouterr()
-    assert "1 run of mine under way" in printed.out
+    assert "1 run of mine running" in printed.out
     assert "lmkit sweep stop" in printed.err
     state = look_at(sweep.run_folder(sweep.manifest.points[0]).lock)
     assert state is None or state.gone
@@ -163,7 +163,7 @@ def test_stop_ends_jobs_of_slurm(sweep_of, monkeypatch, tmp_path):
     [
         (["statu", "mine"], "there is no command of lmkit sweep statu (did you mean status?)"),
         (["status"], "SWEEP is missing"),
-        (["status", "a", "b"], "'b' is too much: the line is lmkit sweep status SWEEP [option="),
+        (["status", "a", "b"], "'b' is too much; usage: lmkit sweep status SWEEP [option="),
         (["status", "mine", "al=true"], "there is no option al (did you mean all?)"),
         (["status", "mine", "all=yes"], "all must be one of true, false, but is 'yes'"),
         (["status", "mine", "--al"], "there is no flag --al (did you mean all?)"),
@@ -196,7 +196,7 @@ def test_an_unknown_sweep_is_one_line(monkeypatch, tmp_path, capsys):
     with pytest.raises(SystemExit, match=r"^1$"):
         typed(monkeypatch, "status", "mine", f"runs_dir={tmp_path}")
     error = capsys.readouterr().err
-    assert error.startswith("error: mine is no sweep")
+    assert error.startswith("error: mine is not a sweep")
     assert error.count("\n") == 1
 
 

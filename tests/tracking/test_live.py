@@ -175,7 +175,9 @@ def test_a_failure_of_wandb_is_told_once_and_ends_nothing_else(at, finished, mon
     play(run_logger, finished)
     conclude(run_logger, finished)
     reason = "No space left on device" if at == "begin" else "Connection lost"
-    assert capsys.readouterr().out == f"W&B's record ends early ({reason}); metrics.csv is whole\n"
+    assert (
+        capsys.readouterr().out == f"W&B's record ends early ({reason}); metrics.csv is complete\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_a_tracker_that_fails_does_not_end_the_run(tmp_path, capsys):
         logger.log_metrics({"epoch": 0, "valid/ppl": 9.0}, step)
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("MLFlowLogger's record ends early (")
-    assert line.endswith("); metrics.csv is whole")
+    assert line.endswith("); metrics.csv is complete")
 
 
 @pytest.mark.parametrize("name", LOGGERS)

@@ -150,10 +150,10 @@ def test_the_command_writes_into_the_folder_of_the_sweep(sweep, monkeypatch, cap
 @pytest.mark.parametrize(
     ("module", "line", "message"),
     [
-        ("dashboard", "mime", "mime is no sweep"),
+        ("dashboard", "mime", "mime is not a sweep"),
         ("dashboard", "{sweep} project", "ENTITY/PROJECT must be two names"),
-        ("dashboard", "{sweep} online=true", "online=true needs to know where to"),
-        ("sweep", "sync mime", "mime is no sweep"),
+        ("dashboard", "{sweep} online=true", "online=true needs a destination"),
+        ("sweep", "sync mime", "mime is not a sweep"),
     ],
 )
 def test_arguments_are_checked_before_anything_slow_is_imported(sweep, module, line, message):

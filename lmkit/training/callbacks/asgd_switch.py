@@ -28,7 +28,7 @@ STATE_KEY = "AsgdSwitch"
 def load_evaluated_weights(module: nn.Module, checkpoint: Mapping[str, Any]) -> bool:
     """Loads the weights that a checkpoint's valid perplexity belongs to.
 
-    `state_dict` always holds the raw weights; from the switch on the averages count.
+    `state_dict` always holds the raw weights; from the switch on the averages are evaluated.
 
     Returns: whether the loaded weights are averages.
     """
@@ -41,10 +41,10 @@ def load_evaluated_weights(module: nn.Module, checkpoint: Mapping[str, Any]) -> 
 
 
 class AsgdSwitch(pl.Callback):
-    """Averages the weights from the trigger on; validates with the averages from then on.
+    """Averages the weights once the trigger fires, and validates with the averages from then on.
 
-    Training goes on with the raw weights, and `state_dict` holds them; averages, their count and
-    the trigger's history are this callback's state. Logs `valid/ppl`, of the weights that count,
+    Training continues with the raw weights, which `state_dict` holds; averages, their count and the
+    trigger's history are this callback's state. Logs `valid/ppl`, of the averages once they exist,
     beside `valid/ppl_raw`.
     """
 
@@ -83,7 +83,7 @@ class AsgdSwitch(pl.Callback):
 
     @contextmanager
     def averaged(self, module: nn.Module) -> Iterator[None]:
-        """The module with its averages in place of its weights, where there are any."""
+        """The module with its averages, where there are any, in place of its weights."""
         self._swap(module)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Checkpoints from which a killed run goes on exactly: `last.ckpt`, and a link to the best one."""
+"""Checkpoints from which a killed run resumes exactly: `last.ckpt`, and a link to the best one."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from lmkit.training.head_module import HeadModule, data_of, model_of
 class Checkpoints(RunCallback, Checkpoint):
     """Saves `last.ckpt` after each epoch and every `every_minutes`; `best.ckpt` links to the best.
 
-    Lightning runs it after all other callbacks, so that what it saves is complete. It also commits
-    each training batch, which a checkpoint then counts as done.
+    Lightning runs it after all other callbacks, so that what it saves is complete. It also marks
+    each training batch as done, for the next checkpoint.
 
     An epoch ends in validation and measurements, which may take minutes. If a signal ends the run
-    there, `last.ckpt` becomes what stood before them, and the run goes on with the validation.
+    there, `last.ckpt` becomes the state before them, and the run resumes with the validation.
 
     Args:
-        every_minutes: time between two checkpoints within an epoch.
+        every_minutes: minutes between two checkpoints within an epoch.
     """
 
     def __init__(self, every_minutes: float) -> None:
@@ -39,15 +39,15 @@ class Checkpoints(RunCallback, Checkpoint):
         self.best_epoch = 0
         self.train_ppl_at_best = float("nan")
         self.last_is_best = False  # whether the checkpoint being saved is the best epoch's
-        self.batches: dict[str, int] | None = None  # restored, to be handed on
+        self.batches: dict[str, int] | None = None  # restored, to be passed on
         self.held: dict[str, Any] | None = None  # the checkpoint before the epoch's validation
-        self.step = 0  # up to which the rows of metrics.csv stay
-        # metrics.csv as it was at the checkpoint; None: one of an earlier version has no copy
+        self.step = 0  # rows of metrics.csv up to this step stay
+        # metrics.csv as of the checkpoint; None: earlier versions stored no copy
         self.metrics: str | None = ""
 
     @property
     def contents(self) -> dict[str, Any]:
-        """What each checkpoint holds of its run; evaluation needs nothing else."""
+        """What each checkpoint stores of its run; evaluation needs nothing else."""
         return {
             "identity": self.run.identity.digest,
             "config": self.run.config,
@@ -58,7 +58,7 @@ class Checkpoints(RunCallback, Checkpoint):
         # Lightning restores a loader's state within an epoch, but not at the end of one
         if self.batches is not None:
             data_of(trainer).train_batches.load_state_dict(self.batches)
-        # not once training starts: a run whose last epoch is over trains no more, and its
+        # not only once training starts: a run past its last epoch trains no more, but its
         # conclusion reads the file
         if self.metrics is None:
             self.run.metrics.cut_back(self.step)
@@ -75,7 +75,7 @@ class Checkpoints(RunCallback, Checkpoint):
     ) -> None:
         kept = checkpoint["lmkit"]
         self.metrics = kept.get("metrics")
-        # the row of an epoch whose validation begins anew has the checkpoint's step
+        # the row of an epoch whose validation restarts has the checkpoint's step
         self.step = -1 if kept.get("in_validation") else checkpoint["global_step"]
 
     def on_train_batch_end(
@@ -100,7 +100,7 @@ class Checkpoints(RunCallback, Checkpoint):
         self.held = None
         model = model_of(pl_module)
         ppl = model.epoch_metrics["valid/ppl"]
-        # the best so far even where its perplexity is infinite; a finetuning has a best before it
+        # the first epoch is the best even at infinite perplexity; a finetuning has a best before
         is_first = not self.best_epoch and math.isinf(self.best_ppl)
         self.last_is_best = is_first or ppl < self.best_ppl
         if self.last_is_best:
@@ -121,10 +121,10 @@ class Checkpoints(RunCallback, Checkpoint):
             exception.saved_at(trainer.global_step)
 
     def _hold(self, trainer: pl.Trainer, model: HeadModule) -> None:
-        """Keeps what a checkpoint of this moment holds.
+        """Keeps what a checkpoint would hold at this moment.
 
-        Its tensors are the model's own: validation exchanges weights for averages, and writes into
-        neither. A callback of the user's own may.
+        Its tensors are the model's own: validation swaps weights for averages, and writes into
+        neither. A user's callback may.
 
         Raises: UserError for a loss or a weight that is not finite.
         """
@@ -169,10 +169,9 @@ class Checkpoints(RunCallback, Checkpoint):
 
 
 def _in_validation(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Makes a checkpoint of an epoch's last batch say that validation has begun.
+    """Marks a checkpoint of an epoch's last batch as one whose validation has begun.
 
-    From the former, Lightning would go on with the next epoch; from the latter, it begins the
-    validation anew.
+    Otherwise Lightning would resume with the next epoch; so it restarts the validation.
     """
     loops = checkpoint["loops"]["fit_loop"]
     for progress in loops["epoch_loop.batch_progress"].values():

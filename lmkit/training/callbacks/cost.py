@@ -14,7 +14,8 @@ from lmkit.training.head_module import HeadModule, model_of
 
 
 def peak_memory_mb(device: torch.device) -> float:
-    """Peak memory since the process began: the allocator's on a GPU, the process's on a CPU."""
+    """Peak memory in MB since the process began: the allocator's on a GPU, the process's on a
+    CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes there, KiB elsewhere
@@ -24,7 +25,7 @@ def peak_memory_mb(device: torch.device) -> float:
 class Cost(pl.Callback):
     """Reports `seconds_per_epoch` (training alone), `tokens_per_second` and `peak_memory_mb`.
 
-    An epoch that was resumed counts as its part since the restart, scaled to the whole.
+    A resumed epoch counts as its part since the restart, scaled to a whole epoch.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Forward and backward as one CUDA graph for each window length, recorded when it first comes.
+"""Forward and backward as one CUDA graph per window length, recorded when it first occurs.
 
 Clipping, the optimizer and averaging stay outside the graph.
 """

@@ -1,4 +1,4 @@
-"""How much of the loss gradient a head passes on to its context vectors, while it is trained."""
+"""How much of the loss gradient a head passes on to its context vectors, during training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _LOGGED = ("share", "mean_share", "update_rank", "update_cosine")
 
 
 class GradientBottleneck(RunCallback):
-    """Measures the bottleneck of the weights that count, for every `every`-th epoch's row.
+    """Measures the bottleneck of the evaluated weights (averages, if any) for every `every`-th
+    epoch's row.
 
     Args:
         every: epochs between two measurements.

@@ -1,4 +1,4 @@
-"""Lightning logger that appends to the run's `metrics.csv` instead of starting it anew."""
+"""Lightning logger that appends to the run's `metrics.csv` instead of overwriting it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lmkit.runs.metrics import MetricsFile
 
 
 class MetricsLogger(Logger):
-    """Appends a row whenever something is logged; a run that resumes cuts the file back."""
+    """Appends a row whenever something is logged; a resumed run truncates the file."""
 
     def __init__(self, file: MetricsFile) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Progress on a terminal: of the whole run with the time left, and of the epoch."""
+"""Progress bars on a terminal: of the whole run, with the time left, and of the epoch."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from lmkit.training.pace import Pace
 
 
 def epochs_done(trainer: pl.Trainer) -> float:
-    """How many epochs a run has behind it when its training starts, with the part of one."""
+    """Epochs that a run has completed when its training starts, fractions included."""
     batches = data_of(trainer).train_batches
     done = batches.state_dict()
     return done["epoch"] - 1 + done["windows_done"] / batches.num_batches(done["epoch"])
 
 
 def last_epoch(trainer: pl.Trainer) -> int | None:
-    """The epoch with which the budget ends, None without a limit."""
+    """The last epoch of the budget; None: no limit."""
     return None if trainer.max_epochs == -1 else trainer.max_epochs
 
 
 class _Note(ProgressColumn):
-    """A task's `note`; what is under way instead once the run was asked to stop."""
+    """A task's `note`; once the run was asked to stop, what it is doing about that."""
 
     def __init__(self, signals: StopSignals) -> None:
         super().__init__()
@@ -39,12 +39,12 @@ class _Note(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         if self._signals.requested is not None:
-            return Text("saves, then leaves; Ctrl-C again leaves at once")
+            return Text("saves, then stops; Ctrl-C again stops at once")
         return Text(task.fields["note"])
 
 
 class EpochProgress(RunCallback, ProgressBar):
-    """Two bars on a terminal. Nothing elsewhere: the run's log says how far it has come."""
+    """Two bars on a terminal. Nothing elsewhere: the run's log shows its progress."""
 
     def __init__(self) -> None:
         super().__init__()

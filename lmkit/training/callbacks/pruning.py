@@ -15,10 +15,10 @@ from lmkit.training.head_module import model_of
 
 
 class Pruning(Patience):
-    """Patience, and the end of a run that an Optuna pruner gives up, by its valid perplexities.
+    """Patience, plus ending a run that an Optuna pruner gives up by its valid perplexities.
 
-    After each epoch the run tells the sweep's study its valid perplexity. Without the pruner, the
-    run goes on from where it was pruned, to the same bits as one that never was.
+    After each epoch the run reports its valid perplexity to the sweep's study. Resumed without the
+    pruner, a pruned run reaches the same bits as one that was never pruned.
 
     Args:
         epochs: the patience.
@@ -28,16 +28,14 @@ class Pruning(Patience):
     """
 
     search: Search
-    state_key = Patience.__qualname__  # a run goes on without the pruner, as one with patience
+    state_key = Patience.__qualname__  # without the pruner a run resumes as one with patience
 
     def __init__(
         self, epochs: int | None, sweep: str | None, trial: int | None, pruner: Any
     ) -> None:
         super().__init__(epochs)
         if sweep is None or trial is None:
-            raise UserError(
-                "stopping=pruning is for the runs of a search: add --multirun hydra/sweeper=search"
-            )
+            raise UserError("stopping=pruning needs a search: add --multirun hydra/sweeper=search")
         self.sweep, self.trial, self.pruner = sweep, trial, pruner
         self.is_pruned = False
 
@@ -57,7 +55,7 @@ class Pruning(Patience):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         epoch, valid_ppl = trainer.current_epoch + 1, model_of(pl_module).epoch_metrics["valid/ppl"]
         is_worse = self.search.report(self.trial, epoch, valid_ppl, self.pruner)
-        self.is_pruned = is_worse and epoch != trainer.max_epochs  # which has finished
+        self.is_pruned = is_worse and epoch != trainer.max_epochs  # it has finished
         super().on_train_epoch_end(trainer, pl_module)
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Saves and leaves when a signal asks; started again, the run goes on to the same bits."""
+"""Saves and stops on a signal; the same command resumes the run, to the same bits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lmkit.training.head_module import model_of
 class Requeue(RunCallback, Checkpoint):
     """Raises StopRequested after the batch in which a signal asked the process to stop.
 
-    Between an epoch's last batch and its own checkpoint, a signal raises it at once, and
+    Between an epoch's last batch and that epoch's checkpoint, a signal raises it at once, and
     `Checkpoints` saves. It comes after `Checkpoints` in the list of callbacks: Lightning runs
     callbacks that save after all others, in their order.
 
@@ -28,7 +28,7 @@ class Requeue(RunCallback, Checkpoint):
         self.checkpoints = checkpoints
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.run.signals.listen()  # in place of Lightning's handler, which stops without saving
+        self.run.signals.listen()  # replaces Lightning's handler, which stops without saving
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int

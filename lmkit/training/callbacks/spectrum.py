@@ -1,4 +1,4 @@
-"""The spectrum of a model's log P while it is trained."""
+"""The spectrum of a model's log P during training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lmkit.training.head_module import HeadModule, data_of, model_of
 
 
 class SpectrumCallback(RunCallback):
-    """Measures the spectrum every `every` epochs, of the weights that count or of the raw ones.
+    """Measures the spectrum every `every` epochs, of the evaluated or of the raw weights.
 
     The measures go into the epoch's row of metrics, the spectra into the run's folder.
 

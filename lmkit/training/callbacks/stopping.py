@@ -20,8 +20,8 @@ _CALLED_OFF = "called_off"
 class Stopping(RunCallback, Checkpoint):
     """Ends the run once it is `exhausted`, and knows whether another callback has ended it.
 
-    Its state holds what was seen, not that it stopped: a run that is resumed with more patience
-    goes on. One that another callback has called off does not. It comes before `Checkpoints` in the
+    Its state holds what was seen, not that it stopped: a run resumed with more patience
+    trains on. One that another callback has ended does not. It comes before `Checkpoints` in the
     list of callbacks: Lightning runs callbacks that save after all others, in their order.
     """
 
@@ -34,12 +34,12 @@ class Stopping(RunCallback, Checkpoint):
 
     @property
     def reason(self) -> str:
-        """Why the run stops once it is exhausted, as its result says it."""
+        """Why the run stops once it is exhausted, as stored in its result."""
         return "patience"
 
     @abstractmethod
     def see(self, valid_ppl: float) -> None:
-        """Takes in an epoch's valid perplexity, of the weights that count."""
+        """Records an epoch's valid perplexity, of the evaluated weights."""
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.see(model_of(pl_module).epoch_metrics["valid/ppl"])
@@ -47,7 +47,7 @@ class Stopping(RunCallback, Checkpoint):
         trainer.should_stop = trainer.should_stop or self.exhausted
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        # a run that was killed between its last epoch and its result has nothing left to train
+        # a run killed between its last epoch and its result has nothing left to train
         trainer.should_stop = self.called_off or self.exhausted
 
     def on_save_checkpoint(
@@ -64,7 +64,7 @@ class Stopping(RunCallback, Checkpoint):
 class Patience(Stopping):
     """Stops `epochs` epochs after the last best valid perplexity; None: never.
 
-    Epochs before averaging do not count, unless the trigger never starts it.
+    Epochs before averaging do not count, unless the trigger never starts averaging.
     """
 
     def __init__(self, epochs: int | None) -> None:
@@ -93,8 +93,8 @@ class Patience(Stopping):
 class NonMonotoneStop(Stopping):
     """Stops when the valid perplexity exceeds the best of all but the last `n` epochs before.
 
-    Finetuning ends so in the AWD-LSTM authors' code (`finetune.py`, `nonmono`). It compares losses,
-    which have the same order.
+    Finetuning ends like this in the AWD-LSTM authors' code (`finetune.py`, `nonmono`), which
+    compares losses, in the same order.
     """
 
     def __init__(self, n: int) -> None:

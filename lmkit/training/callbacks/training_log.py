@@ -1,4 +1,4 @@
-"""Writes a run's log: a line an epoch, and one for each event."""
+"""Writes a run's log: a line per epoch, and one per event."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lmkit.training.context import RunCallback
 from lmkit.training.head_module import model_of
 from lmkit.training.pace import Pace
 
-TOLD_AFTER_S = 10.0  # of training: how long it will take
+TOLD_AFTER_S = 10.0  # of training, before time is estimated
 _MATRICES = {"log_probs": "log P", "transformed_logits": "transformed logits"}
 _RANKS = {
     "press_rank": "Press rank",
@@ -26,7 +26,7 @@ _RANKS = {
 
 
 class TrainingLog(RunCallback, Checkpoint):
-    """Writes to the run's log; on a terminal with a bar, what comes every epoch is not printed.
+    """Writes to the run's log; with a progress bar, per-epoch lines are not printed.
 
     It comes after `Checkpoints` in the list of callbacks: Lightning runs callbacks that save after
     all others, in their order.
@@ -61,7 +61,7 @@ class TrainingLog(RunCallback, Checkpoint):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         metrics, epoch = model_of(pl_module).epoch_metrics, trainer.current_epoch + 1
-        self.is_untold = False  # the line of each epoch tells
+        self.is_untold = False  # the line of each epoch says so
         self.often(self._epoch_line(trainer, metrics, epoch))
         for line in _spectrum_lines(metrics):
             self.often(line)
@@ -85,7 +85,7 @@ class TrainingLog(RunCallback, Checkpoint):
             self.often(f"saved at step {trainer.global_step}")
 
     def _write_time(self, trainer: pl.Trainer) -> None:
-        """What the first windows say of an epoch, and of all of them."""
+        """Estimates the time of an epoch, and of the whole run, from the first windows."""
         done, limit = epochs_done(trainer), last_epoch(trainer)
         an_epoch = self.pace.seconds_left(done, math.floor(done) + 1)
         if an_epoch is None:
@@ -93,7 +93,7 @@ class TrainingLog(RunCallback, Checkpoint):
         an_epoch /= math.floor(done) + 1 - done
         left = self.pace.seconds_left(done, limit)
         whole = "" if left is None else f", {duration(left)} for the {limit:,} of its budget"
-        self.often(f"about {duration(an_epoch)} an epoch{whole}, by its first steps")
+        self.often(f"about {duration(an_epoch)} per epoch{whole}, by its first steps")
 
     def _epoch_line(self, trainer: pl.Trainer, metrics: Mapping[str, float], epoch: int) -> str:
         limit = last_epoch(trainer)
@@ -112,7 +112,7 @@ class TrainingLog(RunCallback, Checkpoint):
 
 
 def _spectrum_lines(metrics: Mapping[str, float]) -> list[str]:
-    """A line for each matrix whose spectrum the epoch has measured."""
+    """One line per matrix whose spectrum was measured in this epoch."""
     ranks: dict[str, list[str]] = {}
     for name, value in metrics.items():
         kind, _, rest = name.partition("/")

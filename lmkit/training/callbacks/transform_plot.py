@@ -1,4 +1,4 @@
-"""Shows a learned transform, such as the PLIF, as a curve while it is learned."""
+"""Shows a learned transform, such as PLIF, as a curve during training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sample_transform(transform: nn.Module, device: torch.device) -> tuple[Tensor
 
 
 class TransformPlot(pl.Callback):
-    """Hands the curve of a transform that has parameters to the loggers after each epoch."""
+    """Sends the curve of a transform with parameters to the loggers after each epoch."""
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         transform = model_of(pl_module).head.transform

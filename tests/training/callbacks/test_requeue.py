@@ -39,7 +39,7 @@ def test_after_a_window_it_saves_and_leaves_whatever_an_observer_does(failure, c
     events: list[str] = []
     trainer = SimpleNamespace(loggers=[Recorder(events, failure)], global_step=7)
     window, callback = SimpleNamespace(is_last=False), requeue(15, events)
-    saved = "stopped by SIGTERM: saved at step 7; the same command again goes on"
+    saved = "stopped by SIGTERM: saved at step 7; the same command resumes"
     with pytest.raises(StopRequested, match=saved) as ended:
         callback.on_train_batch_end(trainer, None, None, window, 0)
     callback.on_exception(trainer, None, ended.value)

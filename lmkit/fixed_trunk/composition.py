@@ -105,13 +105,13 @@ def _run_source(config: DictConfig) -> _Source:
     if "eval_length" not in trained["windows"] or "out_dim" not in trained["trunk"]:
         raise UserError(f"{folder.path} is not a language model of running text")
     text = dict(trained["data"])
-    title = f"contexts of {trained['name']}, seed {trained['seed']}"
+    of = f"{trained['name']}, seed {trained['seed']}"
     section = {
         "_target_": f"{_CONTEXTS}Run",
         "_recursive_": False,
         "name": folder.path.name,
-        "title": f"the {title}",
-        "short_title": title,
+        "title": f"the contexts of {of}",
+        "short_title": f"the trunk of {of}",
         "folder": str(folder.path.resolve()),
         "weights_sha256": weights_sha256,
         "out_dim": trained["trunk"]["out_dim"],
@@ -148,13 +148,13 @@ def _pretrained_source(config: DictConfig) -> _Source:
     assert isinstance(text, dict)
     text |= {"tokenizer": "hf", "tokenizer_of": folder, "vocab_size": None}
     window = trunk.window or facts.window
-    title = f"contexts of {name} on {text.get('short_title') or text['name']}"
+    of = f"{name} on {text.get('short_title') or text['name']}"
     section = {
         "_target_": f"{_CONTEXTS}Pretrained",
         "_recursive_": False,
         "name": f"{name}-{text['name']}",
-        "title": f"the {title}",
-        "short_title": title,
+        "title": f"the contexts of {of}",
+        "short_title": f"the trunk of {of}",
         "folder": folder,
         "num_words": facts.num_words,
         "beginning": facts.beginning,

@@ -160,6 +160,6 @@ def test_what_cannot_be(head_config, overrides, message):
 def test_several_runs_are_not_one(head_config, trunk_runs):
     with pytest.raises(UserError, match=r"selects 2 runs \(mos-"):
         head_config(of=trunk_runs)
-    assert head_config(of=f"{trunk_runs} name:mos")["data"]["short_title"] == (
-        "contexts of mos, seed 141"
-    )
+    data = head_config(of=f"{trunk_runs} name:mos")["data"]
+    assert data["title"] == "the contexts of mos, seed 141"
+    assert data["short_title"] == "the trunk of mos, seed 141"

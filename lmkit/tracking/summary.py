@@ -41,8 +41,6 @@ def axes_of(sweep: SweepFolder) -> list[Axis]:
     axes: dict[str, Axis] = {}
     lines = [point.overrides for point in sweep.manifest.all_points]
     for option, values in varied_options(lines).items():
-        if option.startswith("sweep."):  # which differ between two lines of one sweep
-            continue
         field = field_name(option)
         axes.setdefault(field, Axis(option, field, all(map(_is_number, values))))
     return list(axes.values())

@@ -33,6 +33,7 @@ PRELOADED = "LMKIT_STAND_IN_DEVICE"
 sys.path[:0] = [str(ROOT), str(HERE)]
 
 TRUNKS = ("awd_lstm", "mogrifier", "qrnn", "transformer")
+WITHOUT_WORD_MAP = ("mogrifier", "qrnn")
 PRECISIONS = ("32-true", "bf16-mixed")
 SIZES = ["data=penn", "trunk.emb_dim=400", "trunk.hidden_dim=1150", "trunk.out_dim=400"]
 SMALL = ["data=penn", "trunk.emb_dim=40", "trunk.hidden_dim=64", "trunk.out_dim=40"]
@@ -87,7 +88,7 @@ def cases(args: argparse.Namespace) -> list[Case]:
             if args.heads and not any(head.startswith(name) for name in args.heads):
                 continue
             extra = ["trunk.embedding_noise=0.15", *layers, f"windows.batch_size={args.batch}"]
-            if head.startswith("spectrum_control") and trunk == "qrnn":  # which has no word map
+            if head.startswith("spectrum_control") and trunk in WITHOUT_WORD_MAP:
                 extra.append("head.tie_weights=false")
             overrides = [*sizes, f"trunk={trunk}", *chosen, *extra]
             found += [Case(head, trunk, p, overrides) for p in args.precisions]

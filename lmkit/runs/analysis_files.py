@@ -1,9 +1,9 @@
 """`analysis/<stem>.json`: what an analysis measured on a run.
 
-Each file says its `kind`, the `schema_version` of that kind, and the weights that were measured:
-`checkpoint`, and whether they are `averaged`. The rest is the analysis's own. The stem is the kind,
-or the kind and what else tells several measurements apart: `rank_test_log_probs_33320`. A checksum
-is verified on reading.
+Each file has its `kind`, the `schema_version` of that kind, and the weights that were measured:
+`checkpoint`, and whether they are `averaged`. The rest belongs to the analysis. The stem is the
+kind, plus whatever tells several measurements apart: `rank_test_log_probs_33320`. Reading verifies
+a checksum.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Content = dict[str, Any]  # plain data, as JSON holds it
 
 
 def analysis_file(run: RunFolder, stem: str) -> Path:
-    """The file with that stem, whether it is there or not."""
+    """The file with that stem, which need not exist."""
     return run.analysis / f"{stem}.json"
 
 
 def analysis_stems(run: RunFolder, kind: str) -> list[str]:
-    """The stems of the files there are of a kind, in alphabetical order."""
+    """The stems of the existing files of a kind, in alphabetical order."""
     stems = sorted(path.stem for path in run.analysis.glob(f"{kind}*.json"))
     return [stem for stem in stems if stem == kind or stem.startswith(f"{kind}_")]
 
@@ -41,7 +41,7 @@ def write_analysis(
     checkpoint: str,
     averaged: bool,
 ) -> Content:
-    """Writes what was measured, in place of what was there; returns what the file holds.
+    """Writes what was measured, replacing any earlier file; returns the file's content.
 
     Raises: UserError naming the file when it cannot be written, or `content` holds a number that is
         not finite.
@@ -70,7 +70,7 @@ def read_analysis(run: RunFolder, stem: str, *, kind: str, schema_version: int) 
     """
     path = analysis_file(run, stem)
     try:
-        content = read_json(path, schema_version, "remove it and measure anew")
+        content = read_json(path, schema_version, "remove it and measure again")
     except FileNotFoundError:
         return None
     if content.get("kind") != kind:

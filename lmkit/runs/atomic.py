@@ -1,13 +1,14 @@
-"""Files that appear whole or not at all, whatever happens to the process, the machine or the disk.
+"""Files that appear complete or not at all, whatever happens to the process, the machine or the
+disk.
 
-A file is written under a temporary name in the folder where it is to lie, synced, and only then
-given its name: by `rename`, which replaces what was there, or by `link`, which refuses to.
+A file is written under a temporary name in its folder, synced, and only then given its name: by
+`rename`, which replaces an existing file, or by `link`, which refuses to.
 
-A process may be suspended at any moment, lose its lock, and go on. It can still hurt nothing:
+A process may be suspended at any moment, lose its lock, and continue. It still does no harm:
 - It checks its lock between making the temporary file and naming it. If it is suspended after that
   check, whoever takes the lock over removes the temporary file first (`remove_leftovers`), and
   there is nothing left to name.
-- It appends through one open descriptor. Whoever takes the lock over makes the file anew.
+- It appends through one open descriptor. Whoever takes the lock over writes a new file.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from lmkit.errors.user_error import UserError
 
-if TYPE_CHECKING:  # of the type checker alone
+if TYPE_CHECKING:  # only for the type checker
     from _typeshed import ReadableBuffer
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -78,7 +79,7 @@ def replace_by_link(
             link_exclusively(source, temporary)
         _rename(temporary, path, before_rename)
     finally:
-        _remove(temporary)  # a rename between two names of one file leaves both
+        _remove(temporary)  # renaming one name of a file to another leaves both
 
 
 def set_aside(path: Path, aside: Path, before_rename: Callable[[], None] | None = None) -> None:
@@ -91,7 +92,7 @@ def set_aside(path: Path, aside: Path, before_rename: Callable[[], None] | None 
 
 
 def publish(path: Path, content: bytes, before_link: Callable[[], None] | None = None) -> None:
-    """Writes `content` to `path` once and for all: of many processes that try, one succeeds.
+    """Writes `content` to `path` once: of many processes that try, one succeeds.
 
     `before_link` runs once the content is on disk; an exception from it cancels the publication.
 
@@ -113,7 +114,7 @@ def publish(path: Path, content: bytes, before_link: Callable[[], None] | None =
 
 
 class Appender:
-    """Appends to one file, whatever has its name by now.
+    """Appends to one file, even if another has taken its name.
 
     Args:
         descriptor: of the file, open for writing; a copy of it is kept until the object is gone.
@@ -140,7 +141,9 @@ class Appender:
                     written += os.write(self._descriptor, content[written:])
                 os.fsync(self._descriptor)
             except OSError:
-                with suppress(OSError):  # where nothing can be written, that error is to be seen
+                with suppress(
+                    OSError
+                ):  # if nothing can be written, the first error is the one to report
                     os.ftruncate(self._descriptor, length)
                 raise
 
@@ -156,7 +159,7 @@ def replace_to_append(
 
     def write(file: BinaryIO) -> None:
         file.write(content)
-        # before the file has its name: afterwards the name may be another's
+        # before the file has its name, which may be another's afterwards
         appenders.append(Appender(file.fileno(), path))
 
     replace_atomically(path, write, before_rename)
@@ -188,7 +191,7 @@ def link_exclusively(source: Path, target: Path) -> bool:
     try:
         os.link(source, target)
     except FileExistsError:
-        # A file server may have made the link, and its answer been lost: the retry finds it there.
+        # A file server may have made the link but lost its reply: the retry then finds it there.
         try:
             return os.path.samefile(source, target)
         except FileNotFoundError:
@@ -199,7 +202,7 @@ def link_exclusively(source: Path, target: Path) -> bool:
         if error.errno in _NO_LINKS:
             raise UserError(
                 f"cannot make {target}: its file system has no hard links, which keep two "
-                f"processes from doing the same run; put the runs on another file system"
+                f"processes from training the same run; put the runs on another file system"
             ) from error
         raise _cannot_write(target, error) from error
     return True
@@ -214,7 +217,7 @@ def remove_leftovers(folder: Path, check_lock: Callable[[], None] | None = None)
     """
     leftovers = list(folder.rglob(".*.tmp"))
     if check_lock is not None:
-        check_lock()  # afterwards, so that no file of who has taken the lock over is among them
+        check_lock()  # checked afterwards, so that no file of a new lock holder is among them
     for temporary in leftovers:
         try:
             temporary.unlink(missing_ok=True)
@@ -223,11 +226,11 @@ def remove_leftovers(folder: Path, check_lock: Callable[[], None] | None = None)
 
 
 def remove_unless_lost(path: Path, check_lock: Callable[[], None]) -> None:
-    """Removes the file `path` where it is there and the lock is held; else it stays.
+    """Removes the file `path` if it exists and the lock is held.
 
-    The file first becomes a temporary one, and is gone for good once the lock has been checked
-    again. So a process that was suspended after the first check puts back what has its name by
-    then, and one that is killed leaves a file for `remove_leftovers`.
+    The file is first renamed to a temporary one, and deleted once the lock has been checked again.
+    So a process that was suspended after the first check puts back whatever has the name by then,
+    and a killed one leaves a file for `remove_leftovers`.
 
     Raises: UserError naming `path` when it cannot be removed; what `check_lock` raises.
     """
@@ -272,13 +275,13 @@ def _rename(temporary: Path, path: Path, before_rename: Callable[[], None] | Non
             os.replace(temporary, path)
         except FileNotFoundError:
             if before_rename is not None:
-                before_rename()  # whoever takes the lock over removes the temporary file
+                before_rename()  # the next holder of the lock removes the temporary file
             raise
         sync_folder(path.parent)
 
 
 def _remove(temporary: Path) -> None:
-    """Removes a temporary file where it can; else `remove_leftovers` does, one day."""
+    """Removes a temporary file if it can; otherwise a later `remove_leftovers` does."""
     with suppress(OSError):
         temporary.unlink(missing_ok=True)
 

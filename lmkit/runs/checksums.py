@@ -1,8 +1,8 @@
-"""Files that show by themselves whether they are whole: each holds the SHA-256 of the rest of it.
+"""Files that show whether they are intact: each holds the SHA-256 of the rest of its content.
 
-A JSON file holds it as its last key. Every other file holds it in a line at its end, which YAML
-takes for a comment and which readers of zip archives (`torch.load`, `np.load`) pass over. A bit
-that a disk or a network changed would otherwise be read as a number: torch checks no CRC.
+A JSON file holds it as its last key. Other files hold it in a last line, which is a comment in YAML
+and ignored by readers of zip archives (`torch.load`, `np.load`). Otherwise a bit flipped by a disk
+or a network would be read as a number: torch checks no CRC.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def checked_json(
 ) -> bytes:
     """A JSON file with its checksum.
 
-    The checksum is that of the values, so that the file may be laid out anew.
+    The checksum is that of the values, so that the file may be reformatted.
 
     Raises: ValueError for a number that is not finite, unless `allow_nan`.
     """
@@ -53,7 +53,7 @@ def read_json(path: Path, schema_version: int, mend: str) -> dict[str, Any]:
     """The content of a JSON file, without its checksum.
 
     Args:
-        mend: what the user is to do where the file is damaged or of an earlier version.
+        mend: what the user should do if the file is damaged or of an earlier version.
 
     Raises: FileNotFoundError; UserError naming `path` when it is not what was written, or of
         another schema version.
@@ -100,7 +100,7 @@ def unchecked(data: bytes) -> bytes:
 
 
 def verify(file: BinaryIO) -> None:
-    """Compares a file with the checksum in its last line, and goes back to its start.
+    """Compares a file with the checksum in its last line, and seeks back to its start.
 
     Raises: ValueError when it is not what was written.
     """
@@ -109,7 +109,7 @@ def verify(file: BinaryIO) -> None:
     line = _LINE.fullmatch(file.read())
     if line is None:
         raise ValueError(
-            "it does not end in its checksum: it is cut short, or an earlier lmkit wrote it"
+            "it does not end in its checksum: it is truncated, or from an earlier lmkit"
         )
     file.seek(0)
     digest = hashlib.sha256()
@@ -122,7 +122,7 @@ def verify(file: BinaryIO) -> None:
 
 
 class _Hashing:
-    """Writes into a file and hashes what it writes; all that `torch.save` asks of a file."""
+    """Writes into a file and hashes what it writes; has all that `torch.save` needs of a file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.digest = file, hashlib.sha256()
@@ -145,7 +145,7 @@ def _mapping(data: bytes) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(content, dict):
-        raise ValueError("it holds no mapping")
+        raise ValueError("it is not a mapping")
     return content
 
 

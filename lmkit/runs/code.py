@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-# a change of what reads, measures, shows or starts finished runs changes no number of theirs
+# changes to what reads, measures, shows or starts runs change none of their numbers
 _ROOMS = (
     "data",
     "dialogue",
@@ -19,7 +19,7 @@ _ROOMS = (
     "training",
     "trunk",
 )
-_MEASURES = "measures"  # of which a run takes some, and analyses the others
+_MEASURES = "measures"  # runs use some of these, analyses the others
 _USED = re.compile(rf"^\s*from lmkit\.{_MEASURES}\.(\w+) import", re.MULTILINE)
 
 
@@ -36,7 +36,7 @@ def code_sha256() -> str:
 def deciding_files(package: Path) -> dict[str, bytes]:
     """The content of each file that decides a run's result, by its path in the package.
 
-    These are whole rooms, and of the measures those that the rooms import, and what these import.
+    These are whole packages, plus the measures that these import, directly or not.
     """
     paths = [path for room in _ROOMS for path in (package / room).rglob("*.py")]
     files: dict[str, bytes] = {}

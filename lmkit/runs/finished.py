@@ -17,10 +17,10 @@ _STATES = {"new": "it has not been started", "unfinished": "it has not finished"
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """A run with a result. Its configuration is read when it is asked for."""
+    """A run with a result. Its configuration is read on demand."""
 
     folder: RunFolder
-    settings: Mapping[str, Any]  # all that decides its numbers: the payload of its identity
+    settings: Mapping[str, Any]  # the payload of its identity: all that decides its numbers
     names: RunNames
     result: Result
 
@@ -40,12 +40,12 @@ class FinishedRun:
 
     @property
     def test_spectrum(self) -> Mapping[str, Any]:
-        """Measures of log P on test at the end of training, {} where there are none."""
+        """Measures of log P on test at the end of training; {} if there are none."""
         measures = self.result.metrics.get("test_spectrum")
         return measures if isinstance(measures, dict) else {}
 
     def config(self) -> dict[str, Any]:
-        """The configuration, read anew. Raises: UserError when it is missing or damaged."""
+        """The configuration, read each time. Raises: UserError when it is missing or damaged."""
         return self.folder.read_config()
 
     def metric(self, name: str) -> float | None:

@@ -1,4 +1,4 @@
-"""A run is a folder, named by its experiment and its identity; its lock lies beside it:
+"""A run is a folder, named after its experiment and its identity; its lock lies beside it:
 
 <root>/<experiment>-<digest>.lock    held while a process works on the run
 <root>/<experiment>-<digest>/
@@ -6,8 +6,8 @@
     checkpoints/{best,last}.ckpt  spectra/*.npz  analysis/*.json
 
 The schema version in `identity.json` is also that of `config.yaml` and `metrics.csv`, which stay
-plain YAML and CSV. Every other file has a version of its own. All that numbers are read from hold a
-checksum (`lmkit.runs.checksums`), and `metrics.csv` one in each row; reading verifies it.
+plain YAML and CSV. Every other file has its own version. All files with results hold a checksum
+(`lmkit.runs.checksums`), `metrics.csv` one per row; reading verifies it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RESTORED = "the run's command restores it from a checkpoint"
 
 State = Literal["new", "unfinished", "finished"]
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as quick, where it was built
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it was built
 
 
 class _IdentityFile(NamedTuple):
@@ -109,7 +109,7 @@ class RunFolder:
         return self.path / "result.json"
 
     def state(self) -> State:
-        """ "finished" with a result, "unfinished" once it is prepared, else "new"."""
+        """ "finished" with a result, "unfinished" once it is prepared, otherwise "new"."""
         if self.result.exists():
             return "finished"
         return "unfinished" if self.config.exists() else "new"
@@ -121,10 +121,10 @@ class RunFolder:
         names: RunNames,
         check_lock: Callable[[], None] | None = None,
     ) -> None:
-        """Makes the folder, or prepares an unfinished one to go on. The caller holds the lock.
+        """Makes the folder, or prepares an unfinished one to resume. The caller holds the lock.
 
-        Writes `identity.json` and `config.yaml`, the latter again when the budget or another
-        option outside the identity has changed. Removes what a killed process left half written.
+        Writes `identity.json` and `config.yaml`, the latter again when the budget or another option
+        outside the identity has changed. Removes half-written files of a killed process.
 
         Raises: UserError when the folder belongs to another identity (naming the options in which
             they differ), or cannot be written; LockLost, by `check_lock`.
@@ -171,9 +171,8 @@ class RunFolder:
         return config
 
     def started_from(self) -> Path | None:
-        """The folder of the run that this one finetunes; None where it finetunes none.
-
-        One that lies beside this run is meant first: both may have been moved since.
+        """The folder of the run that this one finetunes; None if it finetunes none. A folder of
+        that name beside this run comes first: both may have been moved since.
 
         Raises: UserError when `config.yaml` is missing or damaged.
         """
@@ -193,7 +192,7 @@ class RunFolder:
         return Identity(content.settings, content.digest)
 
     def read_names(self) -> RunNames:
-        """What the run's kinds are called.
+        """The display names of the run's kinds.
 
         Raises: UserError naming the file when it is missing or damaged.
         """
@@ -212,21 +211,22 @@ class RunFolder:
         return read_result(self.result)
 
     def finished_within(self, budget: Budget) -> bool:
-        """Whether the run has finished, and `budget` would not have let it go further.
+        """Whether the run has finished, and `budget` would not have let it train further.
 
         Raises: UserError naming `result.json` when it is damaged.
         """
         return self.state() == "finished" and self.read_result().budget.suffices_for(budget)
 
     def reopen(self, check_lock: Callable[[], None] | None = None) -> Path:
-        """Makes a finished run unfinished, to go on under a larger budget.
+        """Makes a finished run unfinished, to resume under a larger budget.
 
         The caller holds the lock. The result is kept as `result-epoch<N>.json`, which is returned,
-        and what analyses measured of its weights in `analysis-epoch<N>`.
+        and what analyses measured in `analysis-epoch<N>`.
         """
         epochs = self.read_result().budget.epochs
         measured = self.path / f"{self.analysis.name}-epoch{epochs}"
-        # before the result: while that is in its place, a killed process's successor comes here too
+        # before the result: as long as that exists, the successor of a killed process comes here
+        # too
         for file in sorted(self.analysis.glob("*")):
             measured.mkdir(exist_ok=True)
             set_aside(file, measured / file.name, check_lock)
@@ -246,7 +246,7 @@ class RunFolder:
         return next(self.path.rglob(".*.tmp"), None) is not None
 
     def _require_identity(self, identity: Identity) -> None:
-        # without defaults: an option that lmkit has gained since makes no other run
+        # without defaults: a new option of lmkit makes no other run
         theirs, ours = map(without_defaults, (self.read_identity().settings, identity.settings))
         lines = differences(theirs, ours)
         if lines:

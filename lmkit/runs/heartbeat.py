@@ -1,7 +1,7 @@
-"""Signs of life through a shared file system: a file's modification time, by the server's clock.
+"""Heartbeats through a shared file system: a file's modification time, by the server's clock.
 
-The clocks of two machines may be minutes apart. So no time here comes from either of them where a
-file can be made: the server stamps the heartbeat, and the server stamps "now".
+The clocks of two machines may be minutes apart. So wherever a file can be made, the server provides
+all times: it stamps the heartbeat, and it stamps "now".
 """
 
 from __future__ import annotations

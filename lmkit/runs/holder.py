@@ -1,4 +1,4 @@
-"""Who holds a lock, and whether that process can still be at work."""
+"""Who holds a lock, and whether that process can still be running."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 
 class Holder(NamedTuple):
-    """The process that wrote a lock file; fields that the system does not tell are empty."""
+    """The process that wrote a lock file; fields that the system does not provide are empty."""
 
-    token: str  # of this one taking of the lock: no two are alike
+    token: str  # unique to each acquisition of the lock
     host: str
-    boot_id: str  # of the kernel since it started
-    pid_namespace: str  # within which `pid` means something
+    boot_id: str  # of the kernel's current boot
+    pid_namespace: str  # PID namespace of `pid`
     pid: int
     started: str  # start time of the process in clock ticks since boot: tells a reused pid
-    job_id: str  # of the scheduler's job, empty outside one
-    job_attempt: int  # how often the scheduler has started that job again
+    job_id: str  # of the scheduler's job; empty outside one
+    job_attempt: int  # how often the scheduler has restarted that job
 
     def to_json(self) -> bytes:
         return (json.dumps(self._asdict(), indent=2) + "\n").encode()
@@ -32,14 +32,14 @@ class Holder(NamedTuple):
         try:
             fields = json.loads(content)
         except RecursionError:
-            raise ValueError("no mapping") from None
+            raise ValueError("not a mapping") from None
         if not isinstance(fields, dict):
-            raise ValueError("no mapping")
+            raise ValueError("not a mapping")
         for name, blank in _BLANK._asdict().items():
             if type(fields.get(name)) is not type(blank):
                 raise ValueError(f"{name} is missing or of the wrong type")
-        if not re.fullmatch("[0-9a-f]{16}", fields["token"]):  # it becomes a part of a file's name
-            raise ValueError("its token is none")
+        if not re.fullmatch("[0-9a-f]{16}", fields["token"]):  # it becomes part of a file name
+            raise ValueError("its token is invalid")
         if fields["pid"] <= 0 or not fields["host"].isprintable():
             raise ValueError("no process")
         return cls(**{name: fields[name] for name in cls._fields})
@@ -66,25 +66,25 @@ class Gone(NamedTuple):
     """Why a holder no longer counts."""
 
     why: str  # in words
-    is_certain: bool  # False: it seems so, by the file server's clock
+    is_certain: bool  # False: presumed, by the file server's clock
 
 
 def why_gone(holder: Holder, me: Holder, age_s: float, stale_after_s: float) -> Gone | None:
-    """Why `holder` can no longer be at work; None while it may be.
+    """Why `holder` can no longer be running; None while it may be.
 
     Args:
         holder: the process that wrote the lock.
         me: the process that asks.
-        age_s: seconds since the holder's last heartbeat, by the file server's clock; below 0 when
-            that clock has gone back since.
-        stale_after_s: seconds without a heartbeat after which a process elsewhere is given up.
+        age_s: seconds since the holder's last heartbeat, by the file server's clock; below 0 if
+            that clock was set back since.
+        stale_after_s: seconds without a heartbeat after which a process elsewhere is presumed dead.
     """
-    # A job's attempts follow each other. Processes of one attempt may well run side by side (many
+    # A job's attempts follow each other, but processes of one attempt may run side by side (many
     # runs packed into one job), so that the job alone says nothing about them.
     if holder.job_id and holder.job_id == me.job_id and holder.job_attempt < me.job_attempt:
         return Gone(f"job {me.job_id} was started again", is_certain=True)
     if holder.host == me.host and holder.boot_id != me.boot_id:
-        # A heartbeat since this boot comes from another machine of the same name.
+        # A heartbeat since this boot comes from another machine with the same name.
         if age_s > _uptime_s():
             return Gone(f"{me.host} was started again", is_certain=False)
     elif holder.host == me.host and holder.pid_namespace == me.pid_namespace:
@@ -92,7 +92,7 @@ def why_gone(holder: Holder, me: Holder, age_s: float, stale_after_s: float) -> 
         if started is None or (holder.started and started and started != holder.started):
             return Gone(f"its process {holder.pid} is gone", is_certain=True)
         if started and started == holder.started:
-            return None  # it lives, even if suspended: no heartbeat is needed to know
+            return None  # it is alive, even if suspended, whatever its heartbeat
     if abs(age_s) > stale_after_s:
         silent = f"process {holder.pid} on {holder.host} gave no heartbeat for {age_s:.0f} s"
         return Gone(silent, is_certain=False)
@@ -100,22 +100,22 @@ def why_gone(holder: Holder, me: Holder, age_s: float, stale_after_s: float) -> 
 
 
 def _started(pid: int) -> str | None:
-    """When the process `pid` started; "" where the system does not tell, None when it is dead."""
+    """When the process `pid` started; "" if the system does not say, None if it is dead."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return None
     except PermissionError:
-        pass  # alive, another user's
+        pass  # alive, but another user's
     # The name is in brackets and may hold anything. After it: the state, 19 fields on the start.
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     if len(fields) < 20:
         return ""
-    return None if fields[0] in "ZX" else fields[19]  # a zombie holds nothing any more
+    return None if fields[0] in "ZX" else fields[19]  # a zombie no longer holds anything
 
 
 def _uptime_s() -> float:
-    """Seconds since this machine started, sleep included; infinite where it does not tell."""
+    """Seconds since this machine booted, sleep included; infinite if unknown."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return float("inf")
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,9 +1,9 @@
-"""What a run is called: a digest of everything that decides its numbers, and of nothing else.
+"""A run's identity: a digest of everything that decides its numbers, and of nothing else.
 
 The identity is an allowlist of sections. An option that does not change the numbers (a path, a
 name, a logger, the budget of epochs and patience) is not in it. An option at its default is left
-out of the digest, so that a new option renames no run. Whoever changes what is in the list, what an
-old value in it means, or a default, raises IDENTITY_VERSION.
+out of the digest, so that a new option renames no run. Whoever changes the list, the meaning of an
+old value in it, or a default, raises IDENTITY_VERSION.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SECTIONS = (
 )
 # Trainer options that change no number
 _HARMLESS_OPTIONS = (
-    "accelerator",  # device_kind says what computes
+    "accelerator",  # device_kind stands for it
     "devices",
     "log_every_n_steps",
     "num_sanity_val_steps",
@@ -43,7 +43,7 @@ _HARMLESS_OPTIONS = (
     "detect_anomaly",
     "model_registry",
 )
-# callbacks that only look on; any other is taken to change numbers
+# callbacks that only observe; any other is assumed to change numbers
 _ONLOOKERS = (
     "lmkit.training.callbacks.checkpoints.Checkpoints",
     "lmkit.training.callbacks.cost.Cost",
@@ -59,12 +59,12 @@ _ONLOOKERS = (
     "pytorch_lightning.callbacks.TQDMProgressBar",
 )
 _OURS = "lmkit."  # IDENTITY_VERSION stands for the source of these classes
-_START = ("identity", "weights_sha256")  # of a run that begins with another's weights
+_START = ("identity", "weights_sha256")  # of a run that starts from another's weights
 _DIGEST_LENGTH = 12
 
 
 class Identity(NamedTuple):
-    """The identity of a run: `settings` says it in full, `digest` in 12 hexadecimal digits."""
+    """The identity of a run: `settings` in full, `digest` in 12 hexadecimal digits."""
 
     settings: dict[str, object]
     digest: str
@@ -78,7 +78,7 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> I
         data_sha256: fingerprint of the corpus, which stands for `config["data"]`.
         device_kind: what computes, such as "cpu" or "cuda": sums differ from one to the other.
 
-    Raises: UserError naming the option that is missing, or is no number, text, list or mapping.
+    Raises: UserError naming the option that is missing, or not a number, text, list or mapping.
     """
     settings: dict[str, object] = {
         "identity_version": IDENTITY_VERSION,
@@ -103,7 +103,7 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> I
     sources = {target: source_sha256(target) for target in sorted(targets)}
     if any(sources.values()):
         settings["sources"] = {target: sha for target, sha in sources.items() if sha is not None}
-    if config.get("compile"):  # new since version 0.1; off is in no identity
+    if config.get("compile"):  # new since version 0.1; hashed only if on
         settings["compile"] = True
     if "finetuned_from" in config:
         settings["finetuned_from"] = {key: config["finetuned_from"][key] for key in _START}
@@ -113,7 +113,7 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> I
 def identity_of(decides: Mapping[str, object]) -> Identity:
     """The identity of something other than a training run, from all that decides its numbers.
 
-    Raises: UserError naming the option that is no number, text, list or mapping.
+    Raises: UserError naming the option that is not a number, text, list or mapping.
     """
     settings = {key: _canonical(value, key) for key, value in decides.items()}
     return Identity(settings, _digest(settings))
@@ -125,12 +125,12 @@ def _digest(settings: object) -> str:
 
 
 def without_defaults(settings: Mapping[str, object]) -> dict[str, object]:
-    """What of an identity's settings is hashed: not the options at the default of their class."""
+    """The settings that are hashed: without options at the default of their class."""
     return {key: _without_defaults(value) for key, value in settings.items()}
 
 
 def _without_defaults(value: object) -> object:
-    """The settings without options that are as their class has them by default."""
+    """The settings without options at the default of their class."""
     if isinstance(value, list):
         return [_without_defaults(inner) for inner in value]
     if not isinstance(value, dict):
@@ -176,7 +176,7 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[st
 
 def _option(config: Mapping[str, Any], key: str) -> object:
     if key not in config:
-        raise UserError(f"{key} is missing from the configuration: a run is not defined without")
+        raise UserError(f"{key} is missing from the configuration, and a run needs it")
     return config[key]
 
 

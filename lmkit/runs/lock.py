@@ -1,24 +1,21 @@
-"""At most one process works on a run: a lock that no dead process keeps.
+"""At most one process trains a run: a lock that no dead process keeps.
 
 The lock is a file that only one process can make. It names its holder (`Holder`), and its
 modification time is the holder's last heartbeat. That time is compared with the time of a file
-stamped just now: the file server sets both, so that no two machines' clocks are ever compared.
+stamped just now: the file server sets both, so that no two machines' clocks are ever compared. The
+server's clock may jump, though. So a holder on another machine that seems silent is watched: it is
+presumed dead if it gives no heartbeat for as long again by the watcher's monotonic clock.
 
-The server's clock may jump, though. So a holder on another machine that seems to be silent is
-watched: it is given up when it has given no heartbeat between two looks, as long apart by the
-monotonic clock of who watches.
+A holder that is gone (`why_gone`) is replaced. Many processes may notice; one of them replaces it:
+the right to replace the holder with token X is itself such a lock, the file `<lock>.X`, which the
+successor creates with its own record. If the lock still has token X then, that file is renamed over
+it. A process that dies between the two steps is a holder of `<lock>.X` that is gone, and is
+replaced in the same way. To release its lock, a holder first takes the right to replace itself. So
+whoever changes or removes a lock file knows whose it is, and nobody can interfere.
 
-A holder that is gone (`why_gone`) is replaced. Many processes may notice, and one of them replaces
-it: the right to replace the holder with token X is itself such a lock, the file `<lock>.X`, which
-the successor makes and which holds its record. If the lock still has token X then, that file is
-renamed over it. A process that dies between the two steps is a holder of `<lock>.X` that is gone,
-and is replaced in the same way. To release its lock, a holder first takes the right to replace
-itself. So whoever changes or removes a lock file has made sure whose it is, and nobody can come
-between.
-
-A holder that was suspended for a long time may find its lock taken. Therefore `check` precedes
-every row of metrics and every rename into the run's folder, and `lmkit.runs.atomic` closes the gap
-that is left after the check.
+A holder that was suspended for long may find its lock taken. So `check` precedes every row of
+metrics and every rename into the run's folder, and `lmkit.runs.atomic` closes the gap that remains
+after the check.
 """
 
 from __future__ import annotations
@@ -41,15 +38,15 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 STALE_AFTER_S = 180.0
-HELD = 69  # exit status of a command whose run another process works on, or has taken over
-_HEARTBEATS = 12  # in the time after which a lock is stale
+HELD = 69  # exit status of a command whose run another process trains or has taken over
+_HEARTBEATS = 12  # per `stale_after_s`
 _DAMAGED = "damaged"
 
 log = logging.getLogger(__name__)
 
 
 class LockHeld(UserError):  # noqa: N818
-    """Another process works on this run."""
+    """Another process is training this run."""
 
     exit_status = HELD
 
@@ -63,15 +60,16 @@ class LockLost(UserError):  # noqa: N818
 class LockState(NamedTuple):
     """A lock at one moment."""
 
-    token: str  # "damaged" when the file cannot be understood
-    holder: Holder | None  # None when the file cannot be understood
+    token: str  # "damaged" if the file cannot be parsed
+    holder: Holder | None  # None if the file cannot be parsed
     stamp_ns: int  # of the last heartbeat, by the file server's clock
-    age_s: float  # since then; below 0 when that clock has gone back
+    age_s: float  # since then; below 0 if that clock was set back
     seems_gone: Gone | None
 
     @property
     def gone(self) -> str | None:
-        """Why the holder no longer counts, as far as one look can tell; None while it does."""
+        """Why the holder no longer counts, as far as a single check can tell; None while it
+        does."""
         return self.seems_gone.why if self.seems_gone else None
 
 
@@ -81,7 +79,7 @@ class RunLock:
     Args:
         path: the lock file; its folder is made when it is missing.
         stale_after_s: seconds without a heartbeat after which a holder on another machine is
-            watched, and given up after as many more. The holder beats 12 times in that time.
+            watched, and presumed dead after as many more. The holder beats 12 times in that time.
     """
 
     def __init__(self, path: Path, stale_after_s: float = STALE_AFTER_S) -> None:
@@ -92,7 +90,7 @@ class RunLock:
 
     @property
     def token(self) -> str | None:
-        """Distinguishes this taking of the lock from all others; None before `acquire`."""
+        """Distinguishes this acquisition of the lock from all others; None before `acquire`."""
         return self._me.token if self._me else None
 
     def acquire(self) -> None:
@@ -104,7 +102,7 @@ class RunLock:
             written.
         """
         if self._heartbeat is not None:
-            raise RuntimeError(f"{self.path} is held by this very RunLock")
+            raise RuntimeError(f"{self.path} is already held by this RunLock")
         me = this_process()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,14 +121,14 @@ class RunLock:
                 except FileNotFoundError:
                     if record.exists():
                         raise
-                    # this process was suspended and given up, and its record removed as litter
+                    # this process was suspended and presumed dead, and its record removed as litter
 
     def release(self) -> None:
-        """Gives up the lock; does nothing when it is lost or was never held."""
-        # A forked child has a copy of this object, but neither the heartbeat nor the right.
+        """Releases the lock; does nothing if it is lost or was never held."""
+        # A forked child has a copy of this object, but neither heartbeat nor lock.
         if self._heartbeat is None or self._me is None or self._me.pid != os.getpid():
             return
-        self._remove_litter()  # what was too young to be sure of when the lock was taken
+        self._remove_litter()  # files too recent to judge when the lock was taken
         self._heartbeat.stop()
         self._heartbeat = None
         right = _right_to_replace(self.path, self._me.token)
@@ -140,8 +138,8 @@ class RunLock:
                     self.path.unlink()
                 right.unlink()
         except (OSError, UserError) as error:
-            # It was removed by hand, or the server is out of reach. Once this process has ended,
-            # its lock is that of a holder who is gone.
+            # It was removed by hand, or the server is unreachable. Once this process has ended, the
+            # lock belongs to a holder that is gone.
             log.warning("could not release %s: %s", self.path, error)
 
     def holds(self) -> bool:
@@ -161,11 +159,11 @@ class RunLock:
             )
 
     def _remove_litter(self) -> None:
-        """Removes what processes left beside the lock that were killed while they took it."""
+        """Removes files beside the lock that processes killed while taking it left."""
         if self._heartbeat is None or self._me is None:
             return
         litter = (f"{self.path.name}.", f".{self.path.name}.")
-        with suppress(OSError):  # gone already, or another user's: it is in nobody's way
+        with suppress(OSError):  # gone already, or another user's: it does no harm
             remove_probes(self.path.parent)
             now_s = self._heartbeat.beat()
             for other in self.path.parent.iterdir():
@@ -194,9 +192,9 @@ def look_at(
 
     Args:
         path: the lock file.
-        now_s: the time by `server_time_s`, to be asked once for many locks in a folder. When None
-            it is asked here, or taken from this machine's clock where no file can be made.
-        stale_after_s: as the holder's.
+        now_s: the time by `server_time_s`, to be read once for many locks in a folder. None: read
+            here, or from this machine's clock where no file can be made.
+        stale_after_s: as set by the holder.
     """
     if now_s is None:
         try:
@@ -208,7 +206,7 @@ def look_at(
 
 def _take_with_heartbeat(path: Path, record: Path, me: Holder, stale_after_s: float) -> Heartbeat:
     heartbeat = Heartbeat(record, stale_after_s / _HEARTBEATS)
-    heartbeat.start()  # already: a process that watches another is not silent itself
+    heartbeat.start()  # already here: a process that watches another is not silent itself
     try:
         _take(path, record, me, stale_after_s)
     except BaseException:
@@ -220,7 +218,7 @@ def _take_with_heartbeat(path: Path, record: Path, me: Holder, stale_after_s: fl
 def _take(path: Path, record: Path, me: Holder, stale_after_s: float) -> None:
     """Makes `record`, which names `me`, the file at `path`. Raises: LockHeld when it cannot.
 
-    In each round the lock is taken, or held by another, or has changed since it was read.
+    In each round the lock is acquired, or held by another, or has changed since it was read.
     """
     while not link_exclusively(record, path):
         state = _look(path, me, stamp(record), stale_after_s)
@@ -238,14 +236,14 @@ def _take(path: Path, record: Path, me: Holder, stale_after_s: float) -> None:
             else:
                 right.unlink()
         except FileNotFoundError:
-            pass  # `me` was suspended meanwhile, and given up: another may have the lock now
+            pass  # `me` was suspended meanwhile and presumed dead: another may have the lock now
         if _token_at(path) == me.token:
             log.info("took over %s: %s", path, state.gone)
             return
 
 
 def _stays_silent(path: Path, me: Holder, state: LockState, stale_after_s: float) -> bool:
-    """Watches the lock; whether it stays as it is in `state`, without a heartbeat."""
+    """Watches the lock. Returns: whether it stays as in `state`, without a heartbeat."""
     start = time.monotonic()
     with _waiting_bar(f"{path.name}: {state.gone}; making sure", stale_after_s) as progress:
         while (passed_s := time.monotonic() - start) < stale_after_s:
@@ -258,7 +256,7 @@ def _stays_silent(path: Path, me: Holder, state: LockState, stale_after_s: float
 
 
 def _waiting_bar(what: str, seconds: float) -> Progress:
-    from rich.console import Console  # slow to import, and hardly ever needed
+    from rich.console import Console  # slow to import, and rarely needed
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn()
@@ -297,7 +295,7 @@ def _token_at(path: Path) -> str | None:
 def _read(path: Path) -> tuple[bytes, int] | None:
     """The content of a lock file and its time of modification in ns, None without the file.
 
-    Raises: UserError where something else has its name, such as a FIFO, which would block.
+    Raises: UserError if something else has its name, such as a FIFO, which would block.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -306,7 +304,7 @@ def _read(path: Path) -> tuple[bytes, int] | None:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise UserError(f"{path} is no file, so that it cannot be a lock: remove it")
+            raise UserError(f"{path} is not a file, so it cannot be a lock: remove it")
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(), status.st_mtime_ns
     finally:

@@ -1,13 +1,14 @@
-"""`metrics.csv`: a row for each time of logging, appended as the run proceeds.
+"""`metrics.csv`: one row per logging, appended as the run proceeds.
 
 The columns are `chained_crc32`, `step`, `epoch`, then the metrics in the order in which they first
 appeared. An empty cell stands for a metric that the row does not have. Numbers read back exactly. A
-line counts once it ends in a newline: whatever follows the last newline was torn by a crash. A run
-that resumes cuts the file back to its checkpoint, or restores it from the copy in the checkpoint.
+line counts once it ends in a newline: whatever follows the last newline was cut off by a crash. A
+run that resumes truncates the file to its checkpoint's step, or restores it from the copy in the
+checkpoint.
 
-`chained_crc32` is the checksum of all lines so far, of the row's own without that cell: what a disk
-has changed is not read as numbers, and a row that is taken out is missed by the next. In files of
-earlier versions `crc32` is that of the header and the row alone, or there is no such column.
+`chained_crc32` is the checksum of all lines so far, of the row's own without that cell: it detects
+corrupted rows, and, in the next row, a missing one. In files of earlier versions `crc32` covers
+only the header and the row, or there is no such column.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ Row = dict[str, int | float]
 class MetricsFile:
     """The metrics of one run in `path`. Only the holder of the run's lock writes.
 
-    A writer makes the file anew when it begins, and appends through the descriptor that it then
-    has. So a process that has lost the run's lock without knowing it appends to a file without a
-    name, and never to that of the process which took the run over.
+    A writer starts by writing a new copy of the file, and appends through its descriptor. So a
+    process that has unknowingly lost the run's lock appends to a deleted file, never to that of the
+    process that took the run over.
 
     Args:
         path: the file.
@@ -54,11 +55,11 @@ class MetricsFile:
     def append(self, step: int, epoch: int, values: Mapping[str, int | float]) -> None:
         """Adds a row, on disk when this returns. A metric not seen before adds a column.
 
-        A row is written before the checkpoint of its step. So a run that resumes there has the
-        row once, and a run that resumes earlier cuts it off and writes it again.
+        A row is written before the checkpoint of its step. So a run resumed there has the row once,
+        and one resumed earlier drops it and writes it again.
 
-        Raises: UserError naming the file when it cannot be written; it is then as it was before.
-            LockLost.
+        Raises: UserError naming the file when it cannot be written, which leaves it unchanged;
+        LockLost.
         """
         for name, value in values.items():
             if isinstance(value, bool) or not isinstance(value, int | float):
@@ -77,16 +78,15 @@ class MetricsFile:
         self._checksum = checksum
 
     def cut_back(self, step: int) -> None:
-        """Drops the rows after `step`, and a torn last line, for a run that resumes there.
+        """Drops the rows after `step`, and an incomplete last line, for a run that resumes there.
 
         Raises: UserError naming the file when it is damaged or cannot be written; LockLost.
         """
         self._keep_until(step)
 
     def restore(self, step: int, copy: str) -> None:
-        """Cuts back to `copy`, as `copy()` gave it, and to the rows up to `step` that follow it.
-
-        A damaged file is replaced by the copy. Of a run that starts, the copy is "".
+        """Truncates to `copy`, as returned by `copy()`, and the rows up to `step` that follow it. A
+        damaged file is replaced by the copy. For a new run the copy is "".
 
         Raises: UserError naming the file when it cannot be written; LockLost.
         """
@@ -106,16 +106,15 @@ class MetricsFile:
         return _whole(self._columns, self._rows)[0].decode()
 
     def read(self) -> list[Row]:
-        """All whole rows, without the empty cells; [] where there is no file.
+        """All complete rows, without empty cells; [] if there is no file.
 
         Raises: UserError naming the file and the line that is damaged.
         """
         return self._parse(self._content())
 
     def latest(self, tail_bytes: int = 65536) -> Row:
-        """The last value of each column in the last `tail_bytes`, which is quick on long files.
-
-        Where these begin within the rows, their first one only shows whether the next is whole.
+        """The last value of each column in the last `tail_bytes`, which is fast for long files. If
+        these begin within the rows, the first one only serves to verify the next.
 
         Raises: UserError naming the file and the line that is damaged.
         """
@@ -125,7 +124,7 @@ class MetricsFile:
                 if not header:
                     return {}
                 start = max(len(header), file.seek(0, os.SEEK_END) - tail_bytes)
-                file.seek(start - 1)  # a newline there makes the first line a whole one
+                file.seek(start - 1)  # a newline there makes the first line complete
                 tail = file.read().partition(b"\n")[2]
         except FileNotFoundError:
             return {}
@@ -138,19 +137,19 @@ class MetricsFile:
         return latest
 
     def read_finished(self) -> list[Row]:
-        """All rows of a finished run, of which the last is that of the test.
+        """All rows of a finished run; the last is the test row.
 
         Raises: UserError naming the file when it is damaged, cut short or missing.
         """
         rows = self.read()
         if not rows or "test/ppl" not in rows[-1]:
             raise UserError(
-                f"{self.path} is damaged: it does not end in the row of the test; {_RESTORED}"
+                f"{self.path} is damaged: it does not end with the test row; {_RESTORED}"
             )
         return rows
 
     def is_finished(self) -> bool:
-        """Whether the file is whole, to the row of the test that a finished run ends with."""
+        """Whether the file is intact up to the test row, the last of a finished run."""
         try:
             self.read_finished()
         except UserError:
@@ -158,7 +157,7 @@ class MetricsFile:
         return True
 
     def _keep_until(self, last_step: float) -> Appender:
-        """Makes the file anew, without the rows after `last_step` and a torn last line."""
+        """Rewrites the file without the rows after `last_step` and an incomplete last line."""
         content = self._content()
         rows = [row for row in self._parse(content) if row["step"] <= last_step]
         return self._rewrite(_columns_of(content), rows)
@@ -212,7 +211,7 @@ class MetricsFile:
         try:
             row = {name: _number(cell) for name, cell in zip(columns, cells, strict=True) if cell}
         except ValueError:
-            raise self._damaged("a cell is no number", line) from None
+            raise self._damaged("a cell is not a number", line) from None
         if not row.keys() >= set(_FIRST_COLUMNS):
             raise self._damaged("no step or no epoch", line)
         return row
@@ -225,7 +224,7 @@ class MetricsFile:
 
 
 def _columns_of(content: str) -> list[str]:
-    """The columns in the first whole line, or those that every file begins with."""
+    """The columns in the first complete line, or those that every file begins with."""
     first, newline, _ = content.partition("\n")
     if not newline:
         return list(_FIRST_COLUMNS)
@@ -246,9 +245,8 @@ def _whole(columns: list[str], rows: Iterable[Mapping[str, object]]) -> tuple[by
 def _lines(
     columns: list[str], rows: Iterable[Mapping[str, object]], checksum: int
 ) -> tuple[bytes, int]:
-    """The lines of rows that follow one of that checksum, and the checksum of the last.
-
-    A float is written by its shortest exact form.
+    """The lines of rows that follow one with that checksum, and the checksum of the last. Floats
+    are written in their shortest exact form.
     """
     lines = []
     for row in rows:

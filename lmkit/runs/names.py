@@ -1,7 +1,7 @@
-"""What a run's kinds are called, stored with it: a reader needs neither torch nor a user's code.
+"""Display names of a run's kinds, stored with it: a reader needs neither torch nor a user's code.
 
-A kind (a mixture, a transform, a head, a trunk, a corpus, a trigger) says its name itself: its
-class is `Named`. One that is not, such as a class of a user's own, is called by its class.
+A kind (mixture, transform, head, trunk, corpus, trigger) defines its name on its class, which is
+`Named`. Any other, such as a user's class, goes by its class name.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from lmkit.errors.user_error import UserError
 
-FIXED_TRUNK = "fixed trunk"  # contexts that do not learn, the same for all heads
-FINETUNE = "_finetune"  # ends the name of the run that `lmkit finetune` makes of another
-UNPLACED = 1000  # behind all kinds that have a place
+FIXED_TRUNK = "fixed trunk"  # contexts that are not trained, the same for all heads
+FINETUNE = "_finetune"  # suffix of the name of the run that finetunes another
+UNPLACED = 1000  # after all kinds that have a place
 
 
 @runtime_checkable
 class Named(Protocol):
-    """A kind with a name for tables and figures; "" where tables need not mention it."""
+    """A kind with a name for tables and figures; "" if tables need not mention it."""
 
     display_name: str
-    place: int  # among kinds of its sort, in tables and colours: the papers' order
+    place: int  # order among similar kinds, in tables and colours: the papers'
 
 
 def name_of(kind: object) -> str:
-    """The name that the kind says itself, or that of its class; a base's name is not its own."""
+    """The kind's own display name (a base's does not count), otherwise that of its class."""
     names_itself = "display_name" in {**vars(type(kind)), **vars(kind)}
     return kind.display_name if names_itself and isinstance(kind, Named) else type(kind).__name__
 
 
 def place_of(kind: object) -> int:
-    """The kind's place among kinds of its sort."""
+    """The kind's place among similar kinds."""
     return kind.place if isinstance(kind, Named) else UNPLACED
 
 
@@ -63,10 +63,10 @@ _UNSAID = ("default", "none", "identity")
 
 
 def name_with_head(name: str, overrides: Sequence[str]) -> str:
-    """`penn_small_gss` from `penn_small` and `head/transform=gss`: a run's name says its head.
+    """`penn_small_gss` from `penn_small` and `head/transform=gss`: a run's name includes its head.
 
     Args:
-        name: of the experiment; it says the experiment's own head already.
+        name: of the experiment, which includes the experiment's own head already.
         overrides: of the command line; one that sets the name leaves it as it is.
 
     Raises: UserError for a list in place of one choice.
@@ -78,11 +78,11 @@ def name_with_head(name: str, overrides: Sequence[str]) -> str:
             return name
         if option in _PARTS and value.startswith("["):
             raise UserError(
-                f"{override} names several of which a head has one; to train each of them: "
+                f"{override} names several, but a head has one; to train each of them: "
                 f"--multirun {option}={value.strip('[]')}"
             )
         if option in _PARTS:
-            chosen[option] = value.replace("/", "_")  # of a file in a folder of its own
+            chosen[option] = value.replace("/", "_")  # of a file in a subfolder
         elif (
             option.endswith("._target_")
             and option.removesuffix("._target_").replace(".", "/") in _PARTS

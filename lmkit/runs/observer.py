@@ -1,4 +1,4 @@
-"""The contract between a training run and loggers that follow more of it than its numbers."""
+"""The contract between a training run and loggers that follow more than its metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lmkit.runs.names import RunNames
 
 @runtime_checkable
 class RunObserver(Protocol):
-    """Hears of a run's events in the order of its methods; a logger with these is an observer."""
+    """Receives a run's events in the order of its methods; a logger with these is an observer."""
 
     def begin(self, run: RunFolder, config: Mapping[str, object], names: RunNames) -> None:
         """The folder is prepared, and the first step follows.
@@ -29,7 +29,7 @@ class RunObserver(Protocol):
     def concluded(self, metrics: Mapping[str, object], cost: Mapping[str, object]) -> None:
         """The run has these final metrics and this cost; its spectra on test are in their files.
 
-        Every row of metrics has been logged, that of the test too. Nothing more follows.
+        Every row of metrics has been logged, including the test row. Nothing follows.
 
         Args:
             metrics: as they will be in `result.json`.
@@ -37,13 +37,13 @@ class RunObserver(Protocol):
         """
 
     def leaving(self) -> None:
-        """The process ends before the run does. What is buffered must be written now."""
+        """The process ends before the run does: buffers must be written now."""
 
 
 def tell(loggers: Iterable[object], event: Callable[[RunObserver], None]) -> None:
     """Tells the observers among `loggers` of an event.
 
-    Whatever an observer raises is reported in one line, and the run goes on.
+    Whatever an observer raises is reported in one line, and the run continues.
     """
     for logger in loggers:
         if isinstance(logger, RunObserver):
@@ -51,4 +51,4 @@ def tell(loggers: Iterable[object], event: Callable[[RunObserver], None]) -> Non
                 event(logger)
             except Exception as error:  # an observer's failure must not end the run
                 reason = " ".join(str(error).split())
-                print(f"{type(logger).__name__} failed, the run goes on: {reason}", flush=True)
+                print(f"{type(logger).__name__} failed, the run continues: {reason}", flush=True)

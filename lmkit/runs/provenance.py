@@ -1,4 +1,4 @@
-"""What made a result: the code, the packages, the machine, the data. Torch is not imported."""
+"""What produced a result: the code, the packages, the machine, the data. Torch is not imported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Revision(NamedTuple):
 
 
 class Hardware(NamedTuple):
-    """The machine; fields that the system does not tell are None."""
+    """The machine; fields that the system does not provide are None."""
 
     cpu: str | None
     cores: int | None
@@ -76,16 +76,15 @@ def provenance(
 def git_revision(folder: Path) -> Revision | None:
     """The revision of the checkout that the package in `folder` is part of.
 
-    Changes, and files that git does not know, count in the package and in what its links lead to:
-    its configurations. What else lies in the checkout, such as a user's own runs and
-    configurations, decides no number, or is in the run's configuration. Ignored files never count.
-
-    None when git does not track `folder` (an installed package may well lie in an environment
-    inside some other project's checkout), or there is no git.
+    Changed and untracked files count in the package and where its links lead: its configurations.
+    Anything else in the checkout, such as a user's runs and configurations, decides no number, or
+    is in the run's configuration. Ignored files never count. None if git does not track `folder`
+    (an installed package may lie in an environment inside another project's checkout), or there is
+    no git.
     """
     tracked = _git(folder, "ls-files", "--error-unmatch", "__init__.py")
     commit = _git(folder, "rev-parse", "--verify", "HEAD")
-    # git follows no links
+    # git does not follow links
     code = [folder, *(each.resolve() for each in folder.iterdir() if each.is_symlink())]
     paths = [str(each) for each in code if each.exists()]
     changes = _git(folder, "--literal-pathspecs", "status", "--porcelain", "--", *paths)
@@ -113,7 +112,7 @@ def hardware(device_names: Sequence[str]) -> Hardware:
 
 def _git(folder: Path, *arguments: str) -> str | None:
     """The output of a git command in `folder`, None when it fails."""
-    # Without what a hook passes on, and without refreshing the index: many runs ask at once.
+    # Without a hook's environment, and without refreshing the index: many runs may call it at once.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     try:

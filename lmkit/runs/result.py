@@ -1,7 +1,7 @@
-"""The schema of `result.json`, the truth that reports read.
+"""The schema of `result.json`, which reports read.
 
 `metrics` can be compared bit for bit between runs of one identity; `cost` (times, memory) and
-`provenance` cannot. `budget` says how far the run was allowed to go and why it stopped.
+`provenance` cannot. `budget` is how long the run was allowed to train, and why it stopped.
 Numbers are written so that they read back exactly; NaN and Infinity as Python's json writes them.
 A checksum of all of them is verified on reading.
 """
@@ -20,20 +20,19 @@ from lmkit.runs.typed import typed_or_damaged
 
 SCHEMA_VERSION = 2
 
-PRUNED = "pruned"  # why a run stopped that did worse than others of its search
+PRUNED = "pruned"  # the reason of a run that was stopped as worse than others of its search
 
 _MEND = "restore it, or remove the run's folder and train the run again"
 
 
 class Budget(NamedTuple):
-    """How far a run may go: no epoch after `max_epochs`, none after `patience` without progress.
-
-    None means without end. The budget is no part of a run's identity: a larger one goes on.
+    """How long a run may train: at most `max_epochs`, and `patience` epochs without progress. None:
+    no limit. The budget is not part of a run's identity: a larger one resumes the run.
     """
 
     max_epochs: int | None
     patience: int | None
-    may_be_pruned: bool = False  # by the search that the run belongs to
+    may_be_pruned: bool = False  # by the run's search
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Budget:
@@ -43,7 +42,7 @@ class Budget(NamedTuple):
         return cls(config["max_epochs"], config["patience"], may_be_pruned)
 
     def suffices_for(self, budget: Budget) -> bool:
-        """Whether a run may go at least as far as within `budget`."""
+        """Whether a run may train at least as long as within `budget`."""
         return self.may_be_pruned <= budget.may_be_pruned and all(
             mine is None or (theirs is not None and mine >= theirs)
             for mine, theirs in zip(self[:2], budget[:2], strict=True)
@@ -52,16 +51,16 @@ class Budget(NamedTuple):
 
 @dataclass(frozen=True)
 class Spent:
-    """How far a run had gone in its budget when it ended."""
+    """How much of its budget a run had used when it ended."""
 
     max_epochs: int | None  # as allowed then
     patience: int | None  # as allowed then, in epochs
     epochs: int  # trained in all
-    # why: "max_epochs", "patience", PRUNED, or "callback", which no budget would have changed
+    # reason: "max_epochs", "patience", PRUNED, or "callback", regardless of the budget
     stopped: str
 
     def suffices_for(self, budget: Budget) -> bool:
-        """Whether `budget` would have let the run go no further than it went."""
+        """Whether the run would have trained no further under `budget`."""
         if budget.max_epochs is not None and self.epochs >= budget.max_epochs:
             return True
         if self.stopped == "max_epochs":
@@ -77,7 +76,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Result:
-    """What a finished run measured, what it cost, and what made it."""
+    """What a finished run measured, what it cost, and what produced it."""
 
     schema_version: int
     experiment: str

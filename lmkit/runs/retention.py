@@ -1,6 +1,5 @@
-"""Which checkpoints stay once a run has finished, and what the user is told where one is gone.
-
-`keep` decides nothing that a run measures, and is no part of its identity.
+"""Which checkpoints stay once a run has finished, and what to tell the user if one is gone. `keep`
+changes nothing that a run measures, and is not part of its identity.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from lmkit.runs.atomic import remove_unless_lost
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 
-# all: a larger budget goes on with the run; best: it can still be measured and finetuned; none:
-# everything that it measured stays
+# all: a larger budget can resume the run; best: it can still be measured and finetuned; none: only
+# what it measured stays
 KEEPS = ("all", "best", "none")
 
 
 def surplus(folder: RunFolder, keep: str) -> list[Path]:
     """The checkpoints of a finished run that `keep`, one of KEEPS, does not keep.
 
-    The last one goes first. It stays where it is the only one and the best is to be kept.
+    The last one goes first. It stays if it is the only one and the best is to be kept.
     """
     there = [path for path in (folder.last, folder.best) if path.exists()]
     if keep == "none":
@@ -35,14 +34,14 @@ def drop_surplus(folder: RunFolder, keep: str, check_lock: Callable[[], None]) -
 
     Returns: what was removed.
 
-    Raises: UserError when `metrics.csv` is damaged, which can be restored from `last.ckpt` alone,
+    Raises: UserError when `metrics.csv` is damaged, which only `last.ckpt` can restore,
         when no checkpoint would be left that restores a damaged `config.yaml`, or when a file
         cannot be removed; LockLost.
     """
     paths = surplus(folder, keep)
     if folder.last in paths and not MetricsFile(folder.metrics).is_finished():
         raise UserError(
-            f"{folder.metrics} is damaged, and {folder.last.name}, from which the line that "
+            f"{folder.metrics} is damaged, and {folder.last.name}, from which the command that "
             f"trained the run restores it, stays until then"
         )
     if paths and keep == "none":
@@ -53,30 +52,29 @@ def drop_surplus(folder: RunFolder, keep: str, check_lock: Callable[[], None]) -
 
 
 def require_last(folder: RunFolder) -> None:
-    """Raises UserError unless a finished run can go on under a larger budget."""
+    """Raises UserError unless a finished run can resume under a larger budget."""
     if not folder.last.exists():
         raise UserError(
-            f"{folder.path} has finished within a smaller budget and cannot go on: "
-            f"{_what_is_kept(folder)}; to train it anew: {_removal(folder)}, then the same command"
+            f"{folder.path} has finished within a smaller budget and cannot resume: "
+            f"{_what_is_kept(folder)}; to train it again: {_removal(folder)}, then the same command"
         )
 
 
 def missing_checkpoint(folder: RunFolder, path: Path) -> UserError:
-    """What to tell of a finished run without the checkpoint `path`, which is needed.
-
-    It ends with the command that trained the run, where its configuration holds one.
+    """The message for a finished run that lacks the needed checkpoint `path`. It ends with the
+    command that trained the run, if its configuration holds one.
     """
     line = folder.read_config().get("command")
     again = "then train it as before" if line is None else f"then {line} keep=all"
     return UserError(
         f"{folder.path} has finished, and its {path.name} is needed here, but "
-        f"{_what_is_kept(folder)}; to train it anew: {_removal(folder)}, {again}"
+        f"{_what_is_kept(folder)}; to train it again: {_removal(folder)}, {again}"
     )
 
 
 def _what_is_kept(folder: RunFolder) -> str:
     if folder.best.exists():
-        return f"the run has kept {folder.best.name} alone (keep=best)"
+        return f"the run has kept only {folder.best.name} (keep=best)"
     if folder.last.exists():
         return "it is missing"
     return "the run has kept no checkpoint (keep=none)"

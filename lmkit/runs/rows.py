@@ -1,4 +1,4 @@
-"""Runs as rows: what decides each, what came out, and whether its code is today's."""
+"""Runs as rows: settings, results, and whether the code has changed since."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Value = str | int | float | bool | None
 def results(
     runs: str | list[str], runs_dir: str = "runs", columns: Sequence[str] | None = None
 ) -> list[dict[str, Value]]:
-    """One row a finished run; `pandas.DataFrame(lmkit.results("runs"))` is a table.
+    """One row per finished run; `pandas.DataFrame(lmkit.results("runs"))` is a table.
 
     Args:
         runs: as commands take them: a folder of runs, a run, a sweep, a pattern, with filters.
         runs_dir: the folder in whose `sweeps` a sweep's name is looked up.
-        columns: names or patterns such as `optimizer.*`, in the order that is wanted; None: all.
+        columns: names or patterns such as `optimizer.*`, in the order wanted; None: all.
 
-    Raises: UserError when no finished run is meant, or a column is none of theirs.
+    Raises: UserError when no finished run is selected, or none has one of the columns.
     """
     return chosen(rows(select_runs("runs", runs, runs_dir).runs), columns)
 
@@ -48,7 +48,7 @@ def chosen(every: list[dict[str, Value]], columns: Sequence[str] | None) -> list
 
 
 def standing(folders: Sequence[RunFolder]) -> tuple[list[dict[str, Value]], dict[str, str]]:
-    """One row a run, finished or not, with its `state`; and why damaged ones have none.
+    """One row per run, finished or not, with its `state`; and why damaged ones have none.
 
     An unfinished run has the latest epoch and valid perplexity of its metrics.
     """
@@ -67,7 +67,7 @@ def standing(folders: Sequence[RunFolder]) -> tuple[list[dict[str, Value]], dict
 
 
 def rows(runs: list[FinishedRun]) -> list[dict[str, Value]]:
-    """The same columns in every row: None where a run has no such value."""
+    """The same columns in every row; None where a run has no value."""
     return _filled([_row(run) for run in runs])
 
 
@@ -77,7 +77,7 @@ def _filled(every: list[dict[str, Value]]) -> list[dict[str, Value]]:
 
 
 def code_has_changed(run: FinishedRun) -> bool | None:
-    """Whether the code that decides numbers has changed since; None where the run does not say."""
+    """Whether the code that decides numbers has changed since; None if the run has no record."""
     recorded = run.result.provenance.get("code_sha256")
     return None if recorded is None else recorded != code_sha256()
 
@@ -91,7 +91,7 @@ def changed_since(runs: list[FinishedRun]) -> str:
 
 
 def _under_way(folder: RunFolder) -> dict[str, Value]:
-    """What is known of an unfinished run. Raises: UserError when it is damaged."""
+    """What is known about an unfinished run. Raises: UserError when it is damaged."""
     names, latest = folder.read_names(), MetricsFile(folder.metrics).latest()
     row: dict[str, Value] = {
         "folder": str(folder.path),
@@ -127,7 +127,7 @@ def _row(run: FinishedRun) -> dict[str, Value]:
 
 
 def _leaves(value: object, name: str) -> Iterator[tuple[str, Value]]:
-    """Every value below `value`, by its dotted name; a list as JSON writes it."""
+    """Every value below `value`, by its dotted name; lists as JSON."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _leaves(inner, f"{name}.{key}" if name else str(key))

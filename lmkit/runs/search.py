@@ -1,9 +1,9 @@
-"""The Optuna study of a sweep that searches; its launcher and its runs write it from any node.
+"""The Optuna study of a search sweep, written by its launcher and its runs on any node.
 
-<runs_dir>/sweeps/<name>/optuna.journal    a line for each change of a trial, as Optuna writes them
+<runs_dir>/sweeps/<name>/optuna.journal    a line per change of a trial, in Optuna's format
 
-The runs' folders hold the truth. A launcher tells the study what its runs came to, and a trial that
-was under way when all was killed goes on as the same trial.
+The runs' folders are authoritative. A launcher reports its runs' outcomes to the study, and a trial
+that was running when everything was killed resumes as the same trial.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Search:
 
     Args:
         sweep: the sweep's folder, which exists.
-        is_new: whether the study is made where there is none.
+        is_new: whether to create the study if there is none.
 
     Raises: UserError without Optuna, or naming the journal when it is missing or damaged.
     """
@@ -38,7 +38,7 @@ class Search:
 
         path = sweep / JOURNAL
         if not is_new and not path.is_file():
-            raise UserError(f"{path} is missing: the line that started the sweep makes it anew")
+            raise UserError(f"{path} is missing: the command that started the sweep restores it")
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         lock = JournalFileOpenLock(str(path))
         try:
@@ -53,18 +53,18 @@ class Search:
                 storage=self._storage, study_name=name, load_if_exists=True
             )
         except (OSError, ValueError, KeyError) as error:
-            raise UserError(f"{path} cannot be read: {error}; remove it to search anew") from None
+            raise UserError(f"{path} cannot be read: {error}; remove it to search again") from None
         self._id = self._storage.get_study_id_from_name(name)
         self._path = path
 
     def num_trials(self) -> int:
-        """The number of trials with an outcome or under way."""
+        """The number of trials with an outcome or running."""
         return sum(trial.state.name != "FAIL" for trial in self.study.trials)
 
     def under_way(self, options: Collection[str]) -> list[Any]:
         """The trials that have no outcome, by number.
 
-        One without a value for some of the `options` is called off: whoever began it was killed.
+        One without a value for some of the `options` is marked failed: its creator was killed.
         """
         found = []
         for trial in self.study.trials:
@@ -82,19 +82,19 @@ class Search:
         return min(done, key=lambda trial: trial.value, default=None)
 
     def report(self, number: int, epoch: int, valid_ppl: float, pruner: Any = None) -> bool:
-        """Tells the study of an epoch of a trial that is under way. Returns: whether to prune it.
+        """Reports an epoch of a running trial to the study. Returns: whether to prune it.
 
         Args:
             number: of the trial, from 0.
-            epoch: from 1. Of an epoch that was told before, nothing changes.
-            pruner: decides; None: the trial goes on.
+            epoch: from 1. One reported before changes nothing.
+            pruner: decides; None: the trial continues.
 
         Raises: UserError for a trial that the study lacks.
         """
         try:
             trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
         except KeyError:
-            raise UserError(f"{self._path} has no trial {number}: search anew") from None
+            raise UserError(f"{self._path} has no trial {number}: search again") from None
         trial = self._storage.get_trial(trial_id)
         if trial.state.is_finished():
             return False
@@ -102,8 +102,8 @@ class Search:
             self._storage.set_trial_intermediate_value(trial_id, epoch, valid_ppl)
         if pruner is None:
             return False
-        # a run that is killed before it has saved repeats the epoch, and a pruner asked twice
-        # may answer otherwise
+        # a run killed before saving repeats the epoch, and a pruner may decide differently the
+        # second time
         if trial.user_attrs.get(_PRUNED_AT) == epoch:
             return True
         if not pruner.prune(self.study, self._storage.get_trial(trial_id)):
@@ -112,11 +112,9 @@ class Search:
         return True
 
     def tell(self, number: int, epochs: Sequence[tuple[int, float]], outcome: float | None) -> None:
-        """Tells the study what became of a trial.
-
-        Args:
-            epochs: each with its valid perplexity.
-            outcome: the best valid perplexity of a finished run; None: it was pruned.
+        """Reports the outcome of a trial to the study. Args:
+        epochs: each with its valid perplexity.
+        outcome: the best valid perplexity of a finished run; None: it was pruned.
         """
         import optuna
 
@@ -130,7 +128,7 @@ class Search:
 
 
 def require_optuna() -> None:
-    """Raises: UserError without an Optuna that keeps a study in a journal."""
+    """Raises UserError without an Optuna that can keep a study in a journal."""
     try:  # it is optional, and takes a second
         import optuna.storages.journal  # noqa: F401
     except ImportError:
@@ -138,7 +136,8 @@ def require_optuna() -> None:
 
 
 def _cut_torn_line(path: Path) -> None:
-    """Removes what a full disk or a power loss left of a line, to which another would be joined."""
+    """Removes an incomplete line left by a full disk or a power loss, to which another would be
+    joined."""
     with path.open("ab+") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(0)

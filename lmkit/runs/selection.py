@@ -1,4 +1,4 @@
-"""Which finished runs a user means: the one grammar of every command that takes runs.
+"""Which finished runs a user selects: one grammar for every command that takes runs.
 
 A place names runs:
 
@@ -14,16 +14,16 @@ Filters may follow it, with a space before each. A run must pass all of them:
     "runs head:gss"                      the head, by its family or by its name in tables
     "runs name:penn_*"                   the experiment's name, or a pattern of it
     "runs head.transform.c:-1.5 seed:1"  any option of the runs' configuration
-    "runs state:unfinished"              how far the run is, where unfinished ones count
+    "runs state:unfinished"              the run's state, where unfinished ones count
 
-A YAML list means the runs of all its entries, each with filters of its own:
+A YAML list selects the runs of all its entries, each with its own filters:
 
     [runs/penn_softmax-*, "gss_grid_penn head.transform.k:2"]
 
-Where a folder with runs and a sweep have the same name, the folder is meant.
+If a folder with runs and a sweep have the same name, the folder is selected.
 
-Where pretrained models count too, a place also names what was measured of them: the folder of a
-model, a folder of such folders, or a pattern. A filter leaves all of them out.
+Where pretrained models count too, a place may also be the folder of a measured model, a folder of
+such folders, or a pattern. Any filter excludes all of them.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from lmkit.runs.sweep_folder import MANIFEST, SweepFolder
 _FILTER = re.compile(r"\s+(?=[A-Za-z_][\w.]*[:=])")  # what stands before one
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # a number that YAML 1.1 may not know
 _ABSENT = object()
-_TEXTS = ("head", "name")  # whose values are no YAML: a pattern may begin with *
+_TEXTS = ("head", "name")  # whose values are not YAML: a pattern may begin with *
 _SHOWN = 8  # values of an option, in a message
 
 
 class Selection(NamedTuple):
-    """The runs that are meant, and why others are left out."""
+    """The selected runs, and why others are left out."""
 
     runs: list[FinishedRun]
     left_out: dict[str, str]  # name -> reason
@@ -63,7 +63,7 @@ class Selection(NamedTuple):
 def select_runs(
     option: str, value: object, runs_dir: str = "runs", *, with_models: bool = False
 ) -> Selection:
-    """The finished runs that `value` means, in the order of their names, each of them once.
+    """The finished runs that `value` selects, in the order of their names, each once.
 
     Unfinished and damaged runs are left out.
 
@@ -74,7 +74,7 @@ def select_runs(
         with_models: whether pretrained models count too.
 
     Raises: UserError when an entry names no run, or no run that it names has finished. Where
-        pretrained models count, one of them is enough.
+    pretrained models count, one of them suffices.
     """
     folders, models, left_out = _meant(option, value, runs_dir, with_models=with_models)
     runs = []
@@ -86,7 +86,7 @@ def select_runs(
     if not runs and not models:
         ((name, reason), *others) = left_out.items()
         more = f" (and {len(others)} more)" if others else ""
-        raise UserError(f"{option}={value} means no finished run: {name}: {reason}{more}")
+        raise UserError(f"{option}={value} selects no finished run: {name}: {reason}{more}")
     by_name = sorted(models.values(), key=lambda folder: folder.path.name)
     return Selection(sorted(runs, key=lambda run: run.name), left_out, by_name)
 
@@ -94,7 +94,7 @@ def select_runs(
 def select_folders(
     option: str, value: object, runs_dir: str = "runs"
 ) -> tuple[list[RunFolder], dict[str, str]]:
-    """The runs that `value` means, finished or not, by their names; why others are left out.
+    """The runs that `value` selects, finished or not, by name; why others are left out.
 
     Raises: UserError when an entry names no run.
     """
@@ -105,7 +105,7 @@ def select_folders(
 def _meant(
     option: str, value: object, runs_dir: str, *, with_models: bool
 ) -> tuple[dict[Path, RunFolder], dict[Path, RunFolder], dict[str, str]]:
-    """Runs in whatever state and pretrained models, and why others are left out."""
+    """Runs in any state and pretrained models, and why others are left out."""
     require_text("runs_dir", runs_dir)
     folders: dict[Path, RunFolder] = {}
     models: dict[Path, RunFolder] = {}
@@ -121,7 +121,7 @@ def _meant(
         if there and not passing and not damaged:
             instead = _others(there, filters)
             raise UserError(
-                f"{option}={text} means none of the {len(there)} runs of {place}: {instead}"
+                f"{option}={text} selects none of the {len(there)} runs of {place}: {instead}"
             )
         folders |= {folder.path.resolve(): folder for folder in passing}
         left_out |= damaged
@@ -129,7 +129,7 @@ def _meant(
 
 
 def _parsed(option: str, text: str) -> tuple[str, dict[str, str]]:
-    """The place, and the filters: from an option's name to the value that is wanted."""
+    """The place, and the filters: the wanted value by option name."""
     if os.path.exists(text):  # its name may hold spaces and colons
         return text, {}
     place, *filters = _FILTER.split(text.strip())
@@ -140,7 +140,7 @@ def _parsed(option: str, text: str) -> tuple[str, dict[str, str]]:
         try:
             _read(value)
         except yaml.YAMLError:
-            raise UserError(f"{option}: {name}:{value} is no option and value") from None
+            raise UserError(f"{option}: {name}:{value} is not option:value") from None
     return place, wanted
 
 
@@ -154,12 +154,12 @@ def _runs_at(place: str, runs_dir: str) -> list[RunFolder]:
 
 
 def _paths_at(place: str) -> list[Path]:
-    """The path itself, or those that match it as a pattern."""
+    """The path itself, or the paths that match it as a pattern."""
     return [Path(place)] if os.path.exists(place) else [Path(p) for p in sorted(glob.glob(place))]
 
 
 def _models_at(place: str) -> list[RunFolder]:
-    """The pretrained models at a place: folders with analyses of no run of ours."""
+    """The pretrained models at a place: folders with analyses that are not runs."""
     inside = [
         each
         for path in _paths_at(place)
@@ -210,7 +210,7 @@ def _passes(folder: RunFolder, name: str, wanted: str) -> bool:
 
 
 def _read(text: str) -> object:
-    """The value that a filter names, in YAML; as in an override, 1e-6 is a number."""
+    """The value that a filter names, parsed as YAML; as in an override, 1e-6 is a number."""
     value: object = yaml.safe_load(text)
     return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
@@ -228,10 +228,10 @@ def _value(folder: RunFolder, name: str) -> object:
 
 
 def _others(folders: Sequence[RunFolder], filters: Mapping[str, str]) -> str:
-    """What there is in place of the value that none of the runs has.
+    """Which values exist instead of the one that none of the runs has.
 
     Args:
-        filters: which no run passes. Of several, each is asked of those that pass the ones before.
+        filters: which no run passes; each applies to the runs that pass those before.
     """
     before = ""
     for name, wanted in filters.items():
@@ -247,7 +247,7 @@ def _others(folders: Sequence[RunFolder], filters: Mapping[str, str]) -> str:
 
 
 def _option(config: Mapping[str, Any], option: str) -> object:
-    """The option's value; something that equals nothing where there is no such option."""
+    """The option's value; something that equals nothing if there is no such option."""
     value: object = config
     for key in option.split("."):
         value = value.get(key, _ABSENT) if isinstance(value, Mapping) else _ABSENT
@@ -263,7 +263,7 @@ def _nothing_at(place: str, runs_dir: str) -> str:
     if around.is_dir():
         names += sorted(str(path) for path in around.iterdir() if path.is_dir())
     return (
-        f"it is no folder, no pattern that matches one, and no sweep in "
+        f"it is not a folder, a pattern that matches one, or a sweep in "
         f"{sweeps}{did_you_mean(place, names)}"
     )
 

@@ -1,4 +1,4 @@
-"""What the source of a class says without an import: its file, and its options' defaults."""
+"""What a class's source shows without an import: its file, and its options' defaults."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-# of this environment; distributions elsewhere on the path are known by what they recorded
+# of this environment; distributions elsewhere on the path are found by their records
 _INSTALLED = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")}
 
 
 class Source(NamedTuple):
-    """Where a class stands."""
+    """Where a class is defined."""
 
     file: Path
     name: str  # of the class or function in that file
 
 
 def find_source(target: str) -> Source | None:
-    """The file of `package.module.Class`; None where it is not on the path, or not Python's.
-
-    No module is imported: packages such as torch take seconds.
+    """The file of `package.module.Class`; None if it is not on the path, or not Python. No module
+    is imported: packages such as torch take seconds.
     """
     top, *rest = target.split(".")
     try:
@@ -49,14 +48,13 @@ def find_source(target: str) -> Source | None:
             file, folders = None, packages
         else:
             return None if file is None else Source(file, ".".join(rest[i:]))
-    return None  # a module, no class
+    return None  # a module, not a class
 
 
 def source_sha256(target: str) -> str | None:
-    """SHA-256 (hex) of the file in which a user's own class stands.
-
-    None for what a distribution installed, wherever it lies: its version is in a result's
-    provenance. None too where the file is not known. An editable installation is the user's own.
+    """SHA-256 (hex) of the file that defines a user's own class. None for what a distribution
+    installed, wherever it lies: its version is in a result's provenance. None too if the file is
+    not known. An editable installation counts as the user's own.
     """
     source = find_source(target)
     if source is None or _is_installed(source.file):
@@ -75,8 +73,8 @@ def _is_installed(file: Path) -> bool:
 def _is_recorded(file: Path, root: Path) -> bool:
     """Whether a distribution installed a file below that entry of the path.
 
-    Installers list their files in RECORD, beside the packages (PEP 376). Those of Linux
-    distributions leave it out, but have folders of their own.
+    Installers list their files in RECORD, beside the packages (PEP 376). Linux distributions omit
+    it, but have their own folders.
     """
     if root.name == "dist-packages":
         return True

@@ -1,4 +1,4 @@
-"""The space that runs take on the disk, and how much of it finished ones could do without."""
+"""The disk space of runs, and how much of it finished ones could free."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import NamedTuple
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.retention import KEEPS, surplus
 
-_BLOCK = 512  # bytes, whatever the file system's own blocks are
+_BLOCK = 512  # bytes, whatever the file system's block size
 
 
 class Space(NamedTuple):
-    """What run folders take, in bytes on the disk."""
+    """The space of run folders, in bytes on the disk."""
 
     total: int
-    freed: dict[str, int]  # by `keep`, one of KEEPS: what goes of the finished ones
+    freed: dict[str, int]  # by `keep`, one of KEEPS: what finished runs would free
 
     @classmethod
     def of(cls, spaces: Iterable[Space]) -> Space:
@@ -29,12 +29,12 @@ class Space(NamedTuple):
 
 
 def space_of(folder: RunFolder, is_finished: bool) -> Space:
-    """What the folder of a run takes, all 0 where there is none.
+    """The space of a run's folder, all 0 if there is none.
 
-    The two checkpoints may be one file under two names, which takes its space until both are gone.
+    The two checkpoints may be one file under two names, which takes up space until both are gone.
 
     Args:
-        is_finished: whether the run has finished and nobody works on it: else all of it stays.
+        is_finished: whether the run has finished and is not in use: otherwise all of it stays.
     """
     files = dict(_files(str(folder.path)))
     total = sum(_by_inode(files.values()).values())
@@ -49,7 +49,7 @@ def space_of(folder: RunFolder, is_finished: bool) -> Space:
 
 
 def _files(folder: str) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files below a folder; those that vanish meanwhile are passed over."""
+    """The files below a folder; those that vanish meanwhile are skipped."""
     try:
         entries = list(os.scandir(folder))
     except FileNotFoundError:

@@ -29,7 +29,7 @@ from lmkit.runs.folder import RunFolder
 
 FORMAT_VERSION = 2
 
-Measures = dict[str, Any]  # as `lmkit.spectra.measures.SpectrumMeasures.to_dict` gives them
+Measures = dict[str, Any]  # as returned by `lmkit.spectra.measures.SpectrumMeasures.to_dict`
 
 
 class StoredSpectrum(NamedTuple):
@@ -46,7 +46,7 @@ class StoredSpectrum(NamedTuple):
 
 
 def measured_stem(split: str, matrix: str, contexts: int | str, checkpoint: str) -> str:
-    """How the names of a later measurement's files end, over so many contexts of a split."""
+    """The stem of the files of a later measurement over so many contexts of a split."""
     return f"{split}_{matrix}_{contexts}{_suffix(checkpoint)}"
 
 
@@ -70,7 +70,7 @@ def final_spectrum(run: RunFolder, matrix: str = "log_probs") -> Path:
 
 
 def epoch_spectra(run: RunFolder) -> dict[tuple[str, str], dict[int, Path]]:
-    """The files there are of epochs: by split and matrix, then by epoch, all in order."""
+    """The existing files of epochs: by split and matrix, then by epoch, in order."""
     files: dict[tuple[str, str], dict[int, Path]] = {}
     for path in sorted(run.spectra.glob("epoch_*.npz")):
         named = re.fullmatch(r"epoch_(\d+)_([a-z]+)_(\w+)\.npz", path.name)
@@ -85,11 +85,11 @@ def write_spectrum(
     measures: Mapping[str, Any],
     before_rename: Callable[[], None] | None = None,
 ) -> None:
-    """Writes a spectrum in place of what was there.
+    """Writes a spectrum, replacing any earlier file.
 
     Args:
         singular_values_S: an array, or a tensor on the CPU.
-        before_rename: called when the content is on disk; what it raises calls the whole off.
+        before_rename: called once the content is on disk; an exception cancels the write.
 
     Raises: UserError naming the file when it cannot be written.
     """

@@ -1,4 +1,4 @@
-"""Signals that ask a process to stop: heard, kept until the run is saved, and handed on."""
+"""Signals that ask a process to stop: caught, held until the run is saved, and passed on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEARD_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 _MAY_BE_IGNORED = (signal.SIGINT, signal.SIGHUP)  # by `nohup`, and by a shell's `&`
 STOPPED = 75  # exit status of a run that a signal stopped once it was saved: it can be resumed
 INTERRUPTED = 130  # after Ctrl-C, as shells have it
-_AGAIN_S = 0.05  # until a request that a destructor swallowed is made again
+_AGAIN_S = 0.05  # before a request that a destructor swallowed is repeated
 
 _Handler = Callable[[int, FrameType | None], object] | int | None  # as signal.signal takes it
 
@@ -29,7 +29,7 @@ class StopRequested(SystemExit):
 
     Args:
         number: of the signal.
-        where: where the same command goes on; "" where the work does not know.
+        where: from where the same command resumes; "" if the work does not know.
     """
 
     def __init__(self, number: int, where: str = "") -> None:
@@ -38,11 +38,11 @@ class StopRequested(SystemExit):
 
     @property
     def heard(self) -> str:
-        """The line of a log that says so."""
+        """The log line that reports it."""
         return f"{signal.Signals(self.number).name} heard: saving, then stopping"
 
     def saved_at(self, step: int) -> None:
-        """Says that the run goes on from this step."""
+        """Records that the run resumes from this step."""
         self.where = f"saved at step {step}; the same command resumes from there"
 
     def __str__(self) -> str:
@@ -54,21 +54,21 @@ class StopRequested(SystemExit):
 class StopSignals:
     """Notes the signals in HEARD_SIGNALS, from `__enter__` to `__exit__`. Only in the main thread.
 
-    Where StopRequested ends the work, `__exit__` hands the signal on to the handler that was there
-    before: submitit's requeues the job. By then everything is saved, and the locks taken within the
-    `with` statement are released.
+    If StopRequested ends the work, `__exit__` passes the signal to the previous handler: submitit's
+    requeues the job. By then everything is saved, and the locks taken within the `with` statement
+    are released.
 
-    With `at_once`, for the time when there is nothing to save, a signal raises StopRequested where
-    it is heard. So does Ctrl-C after another signal. A third one kills the process.
+    With `at_once`, while there is nothing to save, a signal raises StopRequested immediately. So
+    does Ctrl-C after another signal. A third one kills the process.
     """
 
     def __init__(self) -> None:
-        self.requested: int | None = None  # the first signal that was heard
+        self.requested: int | None = None  # the first signal caught
         self.at_once = False
         self._before: dict[int, _Handler] = {}
 
     def listen(self) -> None:
-        """Hears the signals again, whatever handlers have been installed since the last call."""
+        """Catches the signals again, whatever handlers have been installed since the last call."""
         for number, before in _hear_by(self._hear).items():
             self._before.setdefault(number, before)
 
@@ -103,12 +103,11 @@ class StopSignals:
 
 @contextmanager
 def stopping_in_order() -> Iterator[None]:
-    """Has a signal end what runs within by StopRequested, so that it cleans up; not Ctrl-C.
-
-    Ctrl-C goes on to raise KeyboardInterrupt. `StopSignals` within hears all signals itself.
+    """Makes a signal raise StopRequested in the block, so that it cleans up. Ctrl-C still raises
+    KeyboardInterrupt. `StopSignals` within the block catches all signals itself.
 
     Python swallows what is raised within a destructor or the callback of a weak reference. A signal
-    that was heard there is sent again a moment later.
+    caught there is sent again a moment later.
     """
     before = _hear_by(_end, [number for number in HEARD_SIGNALS if number != signal.SIGINT])
     hook_before = sys.unraisablehook
@@ -131,7 +130,7 @@ def stopping_in_order() -> Iterator[None]:
 
 
 def _send_again(number: int) -> None:
-    if callable(signal.getsignal(number)):  # else nothing here hears it, and it would kill
+    if callable(signal.getsignal(number)):  # otherwise nothing here catches it, and it would kill
         signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
@@ -141,7 +140,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _forget_closed_terminal() -> None:
-    """Sends what is still printed to nowhere: an error of writing would keep us from saving."""
+    """Discards further output: a write error would prevent saving."""
     for descriptor in (1, 2):
         try:
             termios.tcgetattr(descriptor)
@@ -151,13 +150,13 @@ def _forget_closed_terminal() -> None:
 
 
 def forget_closed_pipes() -> bool:
-    """Sends what is still printed into pipes that nobody reads to nowhere.
+    """Discards further output to pipes that nobody reads.
 
     Returns: whether standard output or standard error is such a pipe.
     """
     poll = select.poll()
     for descriptor in (1, 2):
-        poll.register(descriptor, 0)  # errors are told unasked
+        poll.register(descriptor, 0)  # errors are reported without being asked for
     closed = [each for each, event in poll.poll(0) if event & (select.POLLERR | select.POLLHUP)]
     for descriptor in closed:
         _send_to_nowhere(descriptor)

@@ -1,4 +1,4 @@
-"""What a finished study leaves: `synthetic.json`, the truth that reports read."""
+"""The record of a finished study: `synthetic.json`, which reports read."""
 
 from __future__ import annotations
 

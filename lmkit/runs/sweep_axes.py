@@ -1,4 +1,4 @@
-"""The axes of a sweep: the options in which its points differ, but for what it tells its runs."""
+"""The axes of a sweep: the options in which its points differ, except its own bookkeeping."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TOLD = "sweep."  # options by which a sweep tells a run its name, its axes and 
 
 
 def labels(lines: Sequence[Sequence[str]]) -> list[str]:
-    """What tells each point from the others: the overrides that not all of them have."""
+    """What distinguishes each point: the overrides that not all of them share."""
     lines = _without_told(lines)
     common = set(lines[0]).intersection(*lines[1:]) if len(lines) > 1 else set()
     return [" ".join(o for o in line if o not in common) or "no overrides" for line in lines]

@@ -4,7 +4,7 @@
     manifest.json              the points, each with its overrides; a checksum is verified
     logs/<run>.log             what the run's process printed, one attempt after another
     failures/<run>.json        the last failure of a point that has not finished since
-    stop                       written anew whenever the sweep is to be stopped
+    stop                       rewritten whenever the sweep is to be stopped
     optuna.journal             the study of a sweep that searches (lmkit.runs.search)
 """
 
@@ -67,31 +67,31 @@ class Failure:
 class Manifest:
     """What a sweep is.
 
-    A line that asks for a sweep of that name again may ask for other points: those that it leaves
-    out become `earlier` ones. They are shown, but not trained, until they are forgotten.
+    A later command for the same sweep may ask for other points: those that it leaves out become
+    `earlier` ones, which are shown, but not trained, until they are forgotten.
     """
 
     name: str
-    runs_dir: str  # as the option says it
+    runs_dir: str  # as given by the option
     started_in: str  # the folder that relative paths start from
-    retries: int  # how often a point that failed is tried again
-    points: list[Point]  # that the last line asked for
+    retries: int  # how often a failed point is retried
+    points: list[Point]  # asked for by the last command
     # before the overrides of every point: where the user's own configs are, in absolute folders
     config_arguments: list[str] = field(default_factory=list)
-    earlier: list[Point] = field(default_factory=list)  # that earlier lines asked for
+    earlier: list[Point] = field(default_factory=list)  # asked for by earlier commands
 
     @property
     def all_points(self) -> list[Point]:
-        """Those that the last line asked for, then the earlier ones."""
+        """Those that the last command asked for, then the earlier ones."""
         return [*self.points, *self.earlier]
 
     @property
     def launched_to(self) -> Path:
-        """Where the line that launched the sweep put its runs."""
+        """Where the command that launched the sweep put its runs."""
         return Path(self.started_in, self.runs_dir)
 
     def arguments(self, point: Point) -> list[str]:
-        """The line after `lmkit train` that trains a point."""
+        """The arguments of `lmkit train` that train a point."""
         return [*self.config_arguments, *point.overrides]
 
 
@@ -133,7 +133,8 @@ class SweepFolder:
         )
 
     def save(self) -> None:
-        """Writes the manifest; the points of the one before that are not asked for stay as earlier.
+        """Writes the manifest; points of the previous one that are no longer asked for become
+        earlier.
 
         A damaged manifest is replaced.
 
@@ -149,7 +150,7 @@ class SweepFolder:
             self._write(lock)
 
     def forget(self, runs: Collection[str]) -> None:
-        """Takes the points with these runs out of the manifest; the runs stay.
+        """Removes the points with these runs from the manifest; the runs stay.
 
         Raises: UserError when the manifest cannot be written.
         """
@@ -166,7 +167,7 @@ class SweepFolder:
                 self.forget_failure(point)
 
     def no_longer_asked_for(self) -> list[Point]:
-        """Points that the line before asked for, and that `save` makes earlier ones."""
+        """Points that the previous command asked for, which `save` turns into earlier ones."""
         try:
             before = _read(self.path / MANIFEST).points
         except UserError:
@@ -175,19 +176,19 @@ class SweepFolder:
         return [point for point in before if point.run not in asked]
 
     def add_before(self) -> None:
-        """Asks for the points of the line before, too."""
+        """Asks for the points of the previous command, too."""
         points = [*self.manifest.points, *self.no_longer_asked_for()]
         self.manifest = replace(self.manifest, points=_relabelled(points))
 
     def ask_to_stop(self) -> None:
-        """Has the launchers and workers that work on the sweep now leave, on whichever node.
+        """Makes the sweep's current launchers and workers stop, on any node.
 
         Raises: UserError when it cannot be written.
         """
         replace_text(self.path / STOP, "")
 
     def asked_to_stop_at(self) -> int | None:
-        """When that was asked last, in ns of the file server's clock; None where it never was."""
+        """When that was last asked, in ns of the file server's clock; None if never."""
         try:
             return (self.path / STOP).stat().st_mtime_ns
         except FileNotFoundError:
@@ -195,9 +196,9 @@ class SweepFolder:
 
     @contextmanager
     def _only_writer(self) -> Iterator[RunLock]:
-        """Two lines that are typed at the same instant write the manifest one after the other.
+        """Two simultaneous commands write the manifest one after the other.
 
-        Raises: LockHeld when another process does not give up its lock in a while.
+        Raises: LockHeld when another process keeps its lock for too long.
         """
         lock = RunLock(self.path / f"{MANIFEST}.lock")
         deadline = time.monotonic() + _WAIT_S
@@ -264,13 +265,13 @@ class SweepFolder:
 
 
 def _relabelled(points: Sequence[Point]) -> list[Point]:
-    """What tells the points of one line apart may not tell them from another's."""
+    """Labels that distinguish one command's points may not distinguish them from another's."""
     texts = labels([point.overrides for point in points])
     return [replace(p, label=label) for p, label in zip(points, texts, strict=True)]
 
 
 def sweeps_by_run(runs_dir: Path) -> dict[str, list[str]]:
-    """The names of the sweeps in `runs_dir` that have each run; damaged ones are passed over."""
+    """The names of the sweeps in `runs_dir` that contain each run; damaged ones are skipped."""
     names: dict[str, list[str]] = {}
     for manifest in _manifests(runs_dir):
         for run in dict.fromkeys(point.run for point in manifest.all_points):
@@ -279,7 +280,7 @@ def sweeps_by_run(runs_dir: Path) -> dict[str, list[str]]:
 
 
 def points_asked_for(runs_dir: Path) -> list[Point]:
-    """Those of all sweeps in `runs_dir`, but for damaged ones; no earlier points."""
+    """The points of all sweeps in `runs_dir`, except earlier points and damaged sweeps."""
     return [point for manifest in _manifests(runs_dir) for point in manifest.points]
 
 
@@ -299,7 +300,7 @@ def require_name(name: str) -> None:
 
 
 def _read(path: Path) -> Manifest:
-    mend = "start the sweep again with its line to write it anew"
+    mend = "run the sweep's command again to restore it"
     try:
         content = read_json(path, SCHEMA_VERSION, mend)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What can go of finished runs: what killed processes left, and checkpoints that are not kept."""
+"""Tidies finished runs: removes leftovers of killed processes, and checkpoints not to be kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def tidy_all(finished: Sequence[tuple[RunFolder, str]]) -> None:
-    """Tidies each run, but for those that another process holds and where nothing may be written.
+    """Tidies each run, except those that another process holds or that are read-only.
 
     Args:
         finished: run folders that lie in one folder, each with its `keep`.
@@ -41,9 +41,8 @@ def tidy_all(finished: Sequence[tuple[RunFolder, str]]) -> None:
 
 
 def tidy(folder: RunFolder, keep: str, beside: Sequence[str]) -> list[Path]:
-    """Removes temporary files and locks of killed processes, and what `keep` does not keep.
-
-    The lock is taken only where there is something to remove. A run that has been opened again
+    """Removes temporary files and locks of killed processes, and checkpoints that `keep` does not
+    keep. The lock is taken only if there is something to remove. A run that has been reopened
     meanwhile is left as it is.
 
     Args:
@@ -53,17 +52,17 @@ def tidy(folder: RunFolder, keep: str, beside: Sequence[str]) -> list[Path]:
 
     Returns: the checkpoints that were removed.
 
-    Raises: LockHeld when another process works on the run; UserError as `drop_surplus`.
+    Raises: LockHeld when another process uses the run; UserError as `drop_surplus`.
     """
     if not surplus(folder, keep) and not folder.has_leftovers(beside):
         return []
     with RunLock(folder.lock) as lock:
-        if folder.state() != "finished":  # it goes on under a larger budget
+        if folder.state() != "finished":  # it resumes under a larger budget
             return []
         remove_leftovers(folder.path, lock.check)
         return drop_surplus(folder, keep, lock.check)
 
 
 def locks_beside(folder: RunFolder) -> list[str]:
-    """The names of the locks in the folder where a run lies: of all files there they are few."""
+    """The names of the locks in the folder of a run: few of the files there."""
     return [name for name in os.listdir(folder.path.parent) if ".lock" in name]

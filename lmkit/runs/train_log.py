@@ -13,7 +13,7 @@ from lmkit.runs.atomic import Appender, replace_to_append
 
 
 class TrainLog:
-    """Writes lines to `path`, and prints them. It only looks on: the run goes on where it cannot.
+    """Writes lines to `path`, and prints them. Its failures do not stop the run.
 
     Args:
         path: appended to.
@@ -38,7 +38,7 @@ class TrainLog:
         return stamped
 
     def _append(self, line: bytes) -> None:
-        """Like metrics, so that a late process writes into no file of who took the run over."""
+        """As for metrics, so that a late process never writes into its successor's file."""
         if self._appender is None:
             before = self._path.read_bytes() if self._path.exists() else b""
             self._appender = replace_to_append(self._path, before, self._check_lock)

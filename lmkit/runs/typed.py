@@ -1,7 +1,7 @@
-"""Plain data, as JSON holds it, as the dataclass or NamedTuple that it was.
+"""Turns plain data, as JSON holds it, back into the dataclass or NamedTuple that it was.
 
-A checksum shows that a file is as it was written, and not that lmkit wrote it: a value of another
-type would go on into figures and tests, and fail there.
+A checksum shows that a file is unchanged, not that lmkit wrote it: a value of the wrong type would
+fail only later, in figures and tests.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def typed_or_damaged(
     """The record that a file holds, as `typed` makes it.
 
     Args:
-        mend: what the user is to do where the file is damaged.
+        mend: what the user should do if the file is damaged.
 
     Raises: UserError naming `path`.
     """

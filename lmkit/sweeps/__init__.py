@@ -1,1 +1,1 @@
-"""Sweeps: many runs from one line, which the same command resumes. No torch."""
+"""Sweeps: many runs from one command, which also resumes them. No torch."""

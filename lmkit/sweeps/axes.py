@@ -1,4 +1,4 @@
-"""From axes to points: what a sweep runs, as the lines that would be typed for each run."""
+"""From axes to points: a sweep's runs, as the overrides that would be typed for each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read(override: str) -> Override:
 
 
 def config_arguments(hydra: HydraConf, config_name: str) -> list[str]:
-    """What a run's line says before its overrides, so that it finds the same configurations.
+    """Arguments that precede a run's overrides, so that it finds the same configurations.
 
     These are the folders that `--config-dir` and `hydra.searchpath` add, made absolute, and what
     `--config-name` names.
@@ -71,10 +71,9 @@ def folder_arguments(hydra: HydraConf) -> list[str]:
 
 
 def for_sweeper(arguments: Sequence[str], folders: Sequence[Path]) -> list[str]:
-    """A command line as it is; of a sweep with its single values as choices, `k=choice(2.5)`.
-
-    Hydra composes the sweep itself with each single value, and refuses an option that only the
-    points have, such as a transform's. Choices it leaves to the sweeper.
+    """A command line unchanged; for a sweep, with single values as choices, `k=choice(2.5)`. Hydra
+    composes the sweep itself with each single value, and refuses an option that only the points
+    have, such as a transform's. It leaves choices to the sweeper.
 
     Args:
         folders: of configurations, where the files of sweeps lie.
@@ -110,7 +109,7 @@ def _as_choice(argument: str) -> str:
     is_of_runs = not option.startswith(("-", "~")) and not (
         section.startswith("hydra") or section in OF_SWEEPS
     )
-    is_quoted = "'" in value or '"' in value  # a choice would lose the quotes, and null is none
+    is_quoted = "'" in value or '"' in value  # a choice would lose the quotes, and null is not one
     if not is_of_runs or is_quoted or value in ("", "null") or read(argument).is_sweep_override():
         return argument
     return f"{option}=choice({value})"
@@ -124,20 +123,19 @@ def run_overrides(typed: Sequence[str]) -> list[str]:
     kept = [override for override in typed if option_of(override).split(".")[0] not in OF_SWEEPS]
     for override in typed:
         if override not in kept and read(override).is_sweep_override():
-            raise UserError(f"{override}: a sweep has one value of it")
+            raise UserError(f"{override}: a sweep takes a single value")
     return kept
 
 
 def expand(
     params: Mapping[str, object], parts: Sequence[Mapping[str, object]], typed: Sequence[str]
 ) -> list[Line]:
-    """Every combination of the axes' values, one line a point, none twice.
+    """Every combination of the axes' values, one line per point, none twice.
 
     Args:
         params: axes common to all parts: an option and its values as on a command line, `a,b,c`,
             `choice(...)` or `range(start,stop,step)`. One value makes a constant.
-        parts: further axes; the sweep is the union of the parts. No parts at all are one part
-            without axes of its own.
+        parts: further axes; the sweep is the union of the parts. None: one part without axes.
         typed: overrides from the command line. Each replaces the axis of its option in the parts
             that have it, or joins all parts when none has.
 
@@ -156,7 +154,7 @@ def expand(
 
 
 def sample(num_points: int, size: int | None, seed: int) -> list[int]:
-    """The indices of so many points drawn at random, in order; equal arguments draw the same.
+    """The indices of so many randomly drawn points, in order; equal arguments draw the same.
 
     A smaller sample is part of every larger one of its seed.
     """
@@ -175,7 +173,7 @@ def as_overrides(section: str, axes: Mapping[str, object]) -> list[str]:
     Args:
         section: of the configuration, in which they stand.
 
-    Raises: UserError for a value that is no text, number or truth value.
+    Raises: UserError for a value that is not a text, number or truth value.
     """
     return [f"{option}={_text(section, option, values)}" for option, values in axes.items()]
 

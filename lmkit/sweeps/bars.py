@@ -1,4 +1,4 @@
-"""Bars on the terminal while a sweep runs: its points, and the epochs of each run under way."""
+"""Progress bars of a sweep: its points, and the epochs of each running run."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps.launcher import Say
 from lmkit.sweeps.status import Standing, standings
 
-_LOOK_S = 2.0  # between two looks at the runs' folders
-_SHARE = 0.02  # of the time that looking may take: folders on a slow disk are looked at less often
-_SHOWN = 8  # runs under way
+_LOOK_S = 2.0  # between two scans of the runs' folders
+_SHARE = 0.02  # of the time that scans may take: folders on a slow disk are scanned less often
+_SHOWN = 8  # bars of running runs
 
 
 @contextmanager
 def bars(console: Console, sweep: SweepFolder, points: Sequence[Point]) -> Iterator[Say]:
     """Shows where the points stand, from their folders, until the block ends.
 
-    Off a terminal there are no bars. Yields: what prints a line, above the bars.
+    Without a terminal there are no bars. Yields: a function that prints a line above the bars.
     """
 
     def say(text: str) -> None:
@@ -65,14 +65,14 @@ class Watched:
     def __init__(self, sweep: SweepFolder, points: Sequence[Point], progress: Progress) -> None:
         self._sweep, self._points, self._progress = sweep, list(points), progress
         self._all = progress.add_task(escape(sweep.manifest.name), total=len(points))
-        self._bars: dict[str, TaskID] = {}  # of the runs under way
+        self._bars: dict[str, TaskID] = {}  # of running runs
 
     def look(self) -> None:
-        """Brings the bars up to date; leaves them as they are where a file cannot be read."""
+        """Updates the bars; leaves them unchanged where a file cannot be read."""
         try:
             every = standings(self._sweep, self._points)
         except (UserError, OSError):
-            return  # what is wrong is said when the point ends
+            return  # the error is reported when the point ends
         ended = sum(each.is_done or each.state == "failed" for each in every)
         self._progress.update(self._all, completed=ended)
         running = {each.point.run: each for each in every if each.state == "running"}

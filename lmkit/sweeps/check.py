@@ -1,7 +1,6 @@
-"""Holds every point of a sweep against what training would say of it, without training.
-
-The check is a program of the command line, `lmkit.cli.check_points`, in a process of its own: a
-sweep may wait for weeks, and holds no torch in memory meanwhile.
+"""Checks every point of a sweep as training would, without training. The check,
+`lmkit.cli.check_points`, runs in its own process: a sweep may wait for weeks, and keeps no torch in
+memory meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ PROGRAM = "lmkit.cli.check_points"
 
 
 class Checked(NamedTuple):
-    """What the check says of a point."""
+    """What the check found about a point."""
 
     run: str  # name of its run folder; empty with an error
     error: str | None  # what is wrong with it, in one line
@@ -29,8 +28,8 @@ def check(configs: Sequence[Config], has_gpu: bool | None = None) -> list[Checke
     """Checks composed configurations, in order; stops after the first bad one.
 
     Args:
-        configs: what is to be trained.
-        has_gpu: whether a GPU is there where it is to be trained; None: as here.
+        configs: the configurations to be trained.
+        has_gpu: whether the machine that trains them has a GPU; None: it is this one.
 
     Raises: UserError when the check itself cannot run.
     """

@@ -36,18 +36,18 @@ class Launcher(ABC):
     that is wrong.
     """
 
-    has_gpu: bool | None = None  # whether the runs see a GPU; None: as this machine does
+    has_gpu: bool | None = None  # whether the runs see a GPU; None: as on this machine
 
     def slots(self) -> int:
         """The number of points that run at a time."""
         return 1
 
     def require(self) -> None:  # noqa: B027  (most launchers need nothing)
-        """Raises: UserError where nothing can be launched. It precedes all that takes time."""
+        """Raises UserError if nothing can be launched. Called before anything slow."""
 
     @abstractmethod
     def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
-        """Runs the points until each has finished or failed; `say` hears of each as it ends.
+        """Runs the points until each has finished or failed; calls `say` with a line as each ends.
 
         Raises: UserError when none can be launched; StopRequested when a signal ends the launcher.
         """
@@ -60,7 +60,7 @@ class Waiting:
     point: Point
     attempt: int = 1  # the number of the next attempt
     not_before: float = 0.0  # time.monotonic()
-    is_held: bool = False  # another process has been seen to train it
+    is_held: bool = False  # whether another process was seen training it
 
 
 class Backlog:
@@ -69,8 +69,8 @@ class Backlog:
     Args:
         sweep: where failures are recorded.
         points: all points of the launch.
-        say: hears what happens to them.
-        look_again_s: seconds between two looks at a lock that another process holds.
+        say: called with a line on what happens to them.
+        look_again_s: seconds between two checks of another process's lock.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Backlog:
         self._total, self._look_again_s = len(points), look_again_s
 
     def take(self) -> Waiting | None:
-        """The next point whose time has come and that nobody trains; None if there is none now.
+        """The next point that is due and that nobody trains; None if there is none now.
 
         A point that has finished meanwhile ends here.
         """
@@ -100,15 +100,16 @@ class Backlog:
         return None
 
     def put_off(self, waiting: Waiting) -> None:
-        """Has a point that another process trains wait, since that process may die."""
+        """Makes a point that another process trains wait, since that process may die."""
         if not waiting.is_held:
-            self._say(f"{waiting.point.label}: another process trains it; looking again later")
+            self._say(f"{waiting.point.label}: another process trains it; checking again later")
         waiting.is_held = True
         waiting.not_before = time.monotonic() + self._look_again_s
         self.waiting.append(waiting)
 
     def retry(self, waiting: Waiting, reason: str, delay_s: float = 0.0) -> bool:
-        """Puts a point whose attempt has failed first in line; False when it has had its retries.
+        """Puts a point whose attempt has failed first in the queue; False if its retries are used
+        up.
 
         Args:
             waiting: the point.
@@ -135,17 +136,17 @@ class Backlog:
 
 
 def is_held(lock: Path) -> bool:
-    """Whether a process holds the lock that is alive, as far as can be told."""
+    """Whether a living process holds the lock, as far as can be told."""
     state = look_at(lock)
     return state is not None and state.gone is None
 
 
 def how_ended(status: int, folder: Path) -> str:
-    """What a process's exit status says of a run that has no result in `folder`."""
+    """What a process's exit status means for a run that has no result in `folder`."""
     if status == 0:
         return (
             f"no result in {folder}: is the kind of device, which is part of a run's identity, "
-            f"another one here than where the sweep was started?"
+            f"different here from where the sweep was started?"
         )
     if status == STOPPED:
         return "stopped by a signal"

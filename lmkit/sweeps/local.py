@@ -21,7 +21,7 @@ class Local(Launcher):
 
 
 class Packed(Launcher):
-    """Several runs at a time; on GPUs each run sees the one that it is given.
+    """Several runs at a time; each run sees only the GPU assigned to it.
 
     A run has as many CPU threads as its option `threads` says, which is part of its identity:
     `runs` times `threads` should be no more than the machine's cores.
@@ -43,7 +43,7 @@ class Packed(Launcher):
         self._devices = visible_devices() if devices is None else [str(name) for name in devices]
         if not self._devices and runs is None:
             raise UserError(
-                "there is no GPU to share out: say how many runs at a time with "
+                "there is no GPU to share out: set the number of runs at a time with "
                 "hydra.launcher.runs=N"
             )
         self._runs = runs or len(self._devices) * per_device

@@ -1,4 +1,4 @@
-"""A line that asks for many runs: its points expanded, composed, checked, and launched."""
+"""A command for many runs: its points are expanded, composed, checked, and launched."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ Axes = Mapping[str, object]
 
 
 class Request(NamedTuple):
-    """What Hydra hands to its sweeper."""
+    """What Hydra passes to its sweeper."""
 
     loader: ConfigLoader
     config: DictConfig  # composed for the sweep itself, with Hydra's own section
-    typed: Sequence[str]  # overrides on the command line but for Hydra's
+    typed: Sequence[str]  # overrides on the command line except Hydra's
     params: Axes  # common to all parts
     parts: Sequence[Axes]  # the sweep is their union
 
@@ -71,8 +71,8 @@ def train_all(request: Request, reader: ConfigReader) -> bool:
     sweep.save()
     if gone:
         console.print(
-            f"{counted(len(gone), 'point')} of the line before will not be trained any more; "
-            f"sweep.add=true keeps them beside the new ones",
+            f"{counted(len(gone), 'point')} of the previous command will no longer be trained; "
+            f"sweep.add=true keeps them too",
             highlight=False,
             soft_wrap=True,
         )
@@ -90,7 +90,7 @@ def train_all(request: Request, reader: ConfigReader) -> bool:
 def make_launcher(config: DictConfig) -> Launcher:
     """The launcher that `hydra/launcher` chooses.
 
-    Raises: UserError for one of Hydra's, and for options that the launcher refuses.
+    Raises: UserError for one of Hydra's launchers, and for options that the launcher refuses.
     """
     section = config.hydra.launcher
     if str(section.get("_target_")).startswith(("hydra.", "hydra_plugins.")):
@@ -116,7 +116,7 @@ def make_launcher(config: DictConfig) -> Launcher:
 
 
 def _option_of_others(config: DictConfig) -> str | None:
-    """The message for an option that the launcher's class does not take; None if it takes all."""
+    """The message for an option that the launcher's class lacks; None if it has all."""
     section, choice = config.hydra.launcher, config.hydra.runtime.choices["hydra/launcher"]
     takes = signature(get_class(section._target_)).parameters
     option = next((str(key) for key in section if key not in ("_target_", *takes)), None)
@@ -137,7 +137,7 @@ def _option_of_others(config: DictConfig) -> str | None:
 def checked(
     request: Request, reader: ConfigReader, has_gpu: bool | None, console: Console
 ) -> Manifest:
-    """The sweep that is asked for, a point a line. Raises: UserError naming the bad point."""
+    """The sweep asked for, with one point per line. Raises: UserError naming the bad point."""
     settings, config_name = request.config.sweep, request.config.hydra.job.config_name
     name = name_of(request.config)
     require_name(name)
@@ -171,9 +171,9 @@ def checked(
 
 
 def _each_run_once(points: Sequence[Point], console: Console) -> list[Point]:
-    """Of the points that are one run, the first with the largest budget.
+    """Of points that are the same run, the first with the largest budget.
 
-    Raises: UserError for points that are one run and ask for what it cannot both have.
+    Raises: UserError for points that are the same run with contradictory options.
     """
     alike: dict[str, list[Point]] = {}
     for point in points:
@@ -189,9 +189,9 @@ def _each_run_once(points: Sequence[Point], console: Console) -> list[Point]:
 
 
 def _largest(alike: Sequence[Point]) -> Point:
-    """The first of the points that are one run whose budget suffices for all of them.
+    """Of points that are the same run, the first whose budget suffices for all.
 
-    Raises: UserError where there is none, or where they keep different checkpoints.
+    Raises: UserError if there is none, or if they keep different checkpoints.
     """
     largest = alike[0]
     for point in alike:
@@ -229,9 +229,9 @@ def _point_error(index: int, label: str, message: str) -> UserError:
 
 
 def _with_bookkeeping(line: Line, config: Config, name: str, varied: Sequence[str]) -> list[str]:
-    """The line with the sweep's name and axes for loggers, and a short log, unless it says so."""
+    """The line plus the sweep's name and axes for loggers, and a short log, unless set already."""
     extra = {"sweep.name": name, "sweep.axes": f"[{','.join(varied)}]"}
-    if "progress_bar" in config["callbacks"]:  # callbacks of the user's own may have none
+    if "progress_bar" in config["callbacks"]:  # the user's callbacks may have none
         extra["callbacks.progress_bar"] = "null"
     given = {option_of(override) for override in line}
     return [*line, *(f"{key}={value}" for key, value in extra.items() if key not in given)]
@@ -243,7 +243,7 @@ def name_of(config: DictConfig) -> str:
 
 
 def _refuse_options_outside_axes(request: Request, common: Sequence[str]) -> None:
-    """A sweep's file must say all of a run in its axes: the runs are started without the file.
+    """A sweep's file must set all options of a run in its axes: runs are started without the file.
 
     Raises: UserError naming an option, or a group's choice, that the file sets elsewhere.
     """

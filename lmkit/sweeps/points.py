@@ -1,7 +1,7 @@
-"""The configuration of every point of a sweep, composed once for each choice of groups.
+"""The configuration of every point of a sweep, composed once per choice of groups.
 
 Hydra takes tenths of a second to compose a configuration, too long for thousands of points. Those
-that choose the same groups differ by values alone, which are put into one composition in turn.
+that choose the same groups differ only in values, which are put into one composition in turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Config = dict[str, Any]  # composed, resolved, as plain data
 
 
 class ConfigReader(NamedTuple):
-    """How `lmkit train` reads what Hydra has composed. The command line supplies it."""
+    """How `lmkit train` reads what Hydra has composed. Supplied by the command line."""
 
     to_plain: Callable[[DictConfig], Config]  # resolves; raises UserError where that fails
     explain: Callable[[Exception, Sequence[str]], str]  # Hydra's error about these overrides
@@ -32,7 +32,7 @@ class Composer:
     Args:
         loader: Hydra's, of the running command.
         config_name: the primary configuration.
-        common: overrides of every point that say where configurations are.
+        common: overrides of every point that name folders of configurations.
         reader: resolves what is composed.
     """
 
@@ -68,7 +68,8 @@ class Composer:
         return own
 
     def _is_hydras(self, override: str) -> bool:
-        """Whether it chooses a group's member, removes something, or merges with what is there."""
+        """Whether the override chooses from a group, removes something, or merges into a
+        section."""
         if override.startswith("~") or isinstance(read(override).value(), dict):
             return True
         option = option_of(override)

@@ -1,8 +1,7 @@
-"""Runs the points of a sweep on this machine, each as a process of its own.
-
-So a point that fails, or is killed, takes no other down. A point that another process trains is
-passed over and looked at again, since that process may die: the launch ends when all its points
-have finished or failed, whoever trained them.
+"""Runs the points of a sweep on this machine, each in its own process. So a point that fails, or is
+killed, takes no other down. A point that another process trains is skipped and checked again later,
+since that process may die: the launch ends when all its points have finished or failed, whoever
+trained them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from lmkit.sweeps.launcher import Backlog, Outcome, Say, Waiting, how_ended, tai
 from lmkit.sweeps.quoting import as_value
 
 POLL_S = 0.1
-LOOK_AGAIN_S = 3.0  # between two looks at a lock that another process holds
+LOOK_AGAIN_S = 3.0  # between two checks of a lock that another process holds
 SAVE_S = 100.0  # for a run that was asked to stop
 INTERRUPT_S = 20.0  # for one that was interrupted
 
@@ -45,10 +44,9 @@ def run_points(
 ) -> list[Outcome]:
     """Runs `points`, one at a time in each slot, until all have finished or failed.
 
-    A point that failed or was killed is tried again `sweep.retries` times, from its checkpoint.
+    A point that failed or was killed is retried `sweep.retries` times, from its checkpoint.
 
-    Raises: StopRequested when a signal or `lmkit sweep stop` asks for it, and the runs have saved
-        and ended.
+    Raises: StopRequested on a signal or `lmkit sweep stop`, once the runs have saved and ended.
     """
     before = sweep.asked_to_stop_at()
     with StopSignals() as signals, _Processes(sweep, points, slots, say) as processes:
@@ -66,7 +64,7 @@ def run_points(
 
 
 def command(sweep: SweepFolder, point: Point) -> list[str]:
-    """What trains a point, goes on with it, or finds it finished."""
+    """The command that trains a point, resumes it, or finds it finished."""
     line = [sys.executable, "-m", "lmkit", "train", *sweep.manifest.arguments(point)]
     if sweep.runs_dir.resolve() != sweep.manifest.launched_to.resolve():
         line.append(f"runs_dir={as_value(str(sweep.runs_dir))}")
@@ -90,7 +88,7 @@ class _Processes:
             self._spawn(waiting)
 
     def collect(self) -> None:
-        """Sees to the processes that have ended."""
+        """Handles the processes that have ended."""
         for run in list(self.running):
             if run.process.poll() is not None:
                 self.running.remove(run)
@@ -109,7 +107,7 @@ class _Processes:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # what is typed at this terminal does not reach it
+                start_new_session=True,  # shields it from this terminal's signals
             )
         self.running.append(_Running(waiting, slot, process, start))
 
@@ -123,11 +121,11 @@ class _Processes:
     def _ended(self, run: _Running) -> None:
         waiting, status = run.waiting, run.process.returncode
         point, folder = waiting.point, self.sweep.run_folder(waiting.point)
-        if folder.finished_within(point.budget):  # perhaps killed at its very end
+        if folder.finished_within(point.budget):  # perhaps killed just after finishing
             self.backlog.end(point, "finished")
             return
         if status == HELD:
-            self.backlog.put_off(waiting)  # another process was quicker, or has taken the run over
+            self.backlog.put_off(waiting)  # another process was faster, or has taken the run over
             return
         lines = tail(self.sweep.log(point), run.log_start)
         reason = how_ended(status, folder.path)
@@ -143,15 +141,15 @@ class _Processes:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Whatever ends the launch early ends its processes; their runs resume from checkpoints."""
+        """Ends the processes if the launch ends early; their runs resume from checkpoints."""
         try:
             if isinstance(error, StopRequested):
                 self._end(signal.SIGTERM, SAVE_S)
-        finally:  # of all else that ends the launch too, such as Ctrl-C while runs save
+        finally:  # on any other end of the launch too, such as Ctrl-C while runs save
             self._end(signal.SIGINT, INTERRUPT_S)
 
     def _end(self, number: int, within_s: float) -> None:
-        """Sends a signal to all processes that are left, and kills them where it takes too long."""
+        """Sends a signal to all remaining processes, and kills them if they take too long."""
         left = [run for run in self.running if run.process.poll() is None]
         for run in left:
             run.process.send_signal(number)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 
 def quoted(text: str) -> str:
-    """Text as Hydra's overrides take it whatever signs it holds."""
+    """Text quoted for Hydra's overrides, whatever characters it holds."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def shell_line(words: Iterable[str]) -> str:
-    """Words as a person types them in a shell: double quotes around Hydra's single ones."""
+    """Words as one types them in a shell: double quotes around Hydra's single ones."""
     return " ".join(
         f'"{word}"' if "'" in word and not re.search(r'["$\\`!]', word) else shlex.quote(word)
         for word in words
@@ -22,7 +22,7 @@ def shell_line(words: Iterable[str]) -> str:
 
 
 def as_value(text: str) -> str:
-    """Text as the value of an override, in quotes where it needs them."""
+    """Text as the value of an override, quoted if needed."""
     is_plain = re.fullmatch(r"[\w./-]*[A-Za-z./][\w./-]*", text, re.ASCII)
     return text if is_plain else quoted(text)
 

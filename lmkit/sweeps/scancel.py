@@ -1,4 +1,4 @@
-"""Ends a sweep's jobs of SLURM from a command that need not have submitted them."""
+"""Ends a sweep's SLURM jobs, from any command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 from lmkit.errors.user_error import UserError
 from lmkit.runs.sweep_folder import SweepFolder
 
-JOBS = "jobs"  # the folder, in the sweep's own, of its jobs' files
+JOBS = "jobs"  # folder of the jobs' files, in the sweep's folder
 _TIMEOUT_S = 60.0
 
 
@@ -18,9 +18,8 @@ def job_name(sweep: SweepFolder) -> str:
 
 
 def cancel(name: str) -> None:
-    """Ends the user's jobs of that name; SLURM sends SIGTERM first, on which runs save.
-
-    Raises: UserError where SLURM does not do it.
+    """Ends the user's jobs of that name; SLURM first sends SIGTERM, on which runs save. Raises:
+    UserError if SLURM refuses.
     """
     command = ["scancel", f"--name={name}", f"--user={os.getuid()}"]
     try:

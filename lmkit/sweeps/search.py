@@ -28,7 +28,7 @@ from lmkit.sweeps.multirun import Request, checked, make_launcher, name_of
 from lmkit.sweeps.points import ConfigReader
 
 TRIAL = "sweep.trial"  # the option that tells a run which trial it is
-_ASKED = "asked"  # attribute of a study: what it searches, once its first points were checked
+_ASKED = "asked"  # attribute of a study: what it searches, set once its first points are checked
 
 
 class _Space(NamedTuple):
@@ -44,7 +44,7 @@ def search(
 ) -> bool:
     """Trains points, as many at a time as the launcher runs, until there are `n_trials`.
 
-    Those of earlier lines count. Trials that were under way or failed go on as the same trials.
+    Trials of earlier commands count. Those that were running or failed resume as the same trials.
 
     Returns: whether none failed.
 
@@ -82,12 +82,12 @@ def search(
 
 
 def _launcher(config: DictConfig) -> Launcher:
-    """The launcher of a search. Raises: UserError for options that do not go with one."""
+    """The launcher of a search. Raises: UserError for options that a search does not support."""
     for option, value in (("dry_run", config.dry_run), ("sweep.sample", config.sweep.sample)):
         if value:
             raise UserError(
                 f"{option}={str(value).lower()} does not go with hydra/sweeper=search, which "
-                f"chooses points as it goes; hydra/sweeper=lmkit knows them beforehand"
+                f"chooses points while it runs; hydra/sweeper=lmkit knows them beforehand"
             )
     launcher = make_launcher(config)
     if isinstance(launcher, Workers):
@@ -101,7 +101,7 @@ def _launcher(config: DictConfig) -> Launcher:
 
 
 def _space(overrides: Sequence[str]) -> _Space:
-    """What is free and what is fixed; of two overrides of one option the later counts.
+    """Free and fixed options; of two overrides of one option the later counts.
 
     Raises: UserError where nothing is free.
     """
@@ -167,14 +167,14 @@ def _opened(folder: Path, space: _Space) -> Search:
     """The sweep's study. Raises: UserError where it searches something else."""
     study = Search(folder, is_new=True)
     asked = study.study.user_attrs.get(_ASKED)
-    if asked is None:  # what it asked for was refused, or never checked
+    if asked is None:  # its earlier request was refused, or never checked
         (folder / JOURNAL).unlink()
         return Search(folder, is_new=True)
     if asked != space.asked:
         differing = sorted({*asked} ^ {*space.asked})
         raise UserError(
-            f"{folder.name} searches something else ({listed(differing, 4)}): give this search a "
-            f"name of its own with sweep.name=NAME"
+            f"{folder.name} searches something else ({listed(differing, 4)}): give this search "
+            f"its own name with sweep.name=NAME"
         )
     return study
 
@@ -187,7 +187,7 @@ def _next(
     n_trials: int,
     slots: int,
 ) -> list[Any]:
-    """The trials to train now: those without an outcome that were not tried yet, then new ones."""
+    """The trials to train now: untried ones without an outcome, then new ones."""
     left = [each for each in study.under_way(space.free) if each.number not in tried]
     found = left[:slots]
     while len(found) < slots and study.num_trials() < n_trials:
@@ -197,7 +197,7 @@ def _next(
 
 
 def _sampler(section: Mapping[str, Any], num_trials: int) -> Any:
-    """The sampler as it chooses after so many trials, whether they were this process's or not."""
+    """The sampler in its state after so many trials, whoever ran them."""
     options = {key: value for key, value in section.items() if (key, value) != ("seed", None)}
     if isinstance(seed := options.get("seed"), int):
         options["seed"] = seed + num_trials
@@ -209,7 +209,7 @@ def _sampler(section: Mapping[str, Any], num_trials: int) -> Any:
 
 
 def _saved(manifest: Manifest, space: _Space) -> SweepFolder:
-    """The sweep with these points and all earlier ones, each once, in the order of the trials."""
+    """The sweep with these points and all earlier ones, each once, in trial order."""
     once = list({point.run: point for point in manifest.points}.values())
     sweep = SweepFolder.of(replace(manifest, points=once))
     sweep.add_before()
@@ -229,7 +229,7 @@ def _trial(point: Point) -> int:
 
 
 def _tell(study: Search, number: int, sweep: SweepFolder, point: Point) -> None:
-    """Tells the study what became of a trial; one that failed stays open, for the next line."""
+    """Reports the outcome of a trial to the study; a failed one stays open for the next command."""
     folder = sweep.run_folder(point)
     if not folder.finished_within(point.budget):
         return

@@ -1,4 +1,4 @@
-"""The launcher for a cluster: each point of a sweep is a job of SLURM, all in one array."""
+"""The launcher for a cluster: each point of a sweep is a SLURM job, all in one array."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from lmkit.sweeps.slurm_queue import Queue, executor_in, max_array_size, require
 
 
 class Slurm(Launcher):
-    """One job for each point, submitted through submitit.
+    """One job per point, submitted through submitit.
 
     Args:
         partition: None: the cluster's default.
-        time_min: of a job; when it is over, the run saves and its job is queued again.
-        gpus: for each job.
-        cpus: for each job; the option `threads` of the runs should be as many.
-        mem_gb: for each job; None: the cluster's default.
+        time_min: time limit of a job; when it is reached, the run saves and its job is requeued.
+        gpus: per job.
+        cpus: per job; the runs' option `threads` should be the same.
+        mem_gb: per job; None: the cluster's default.
         account: None: the cluster's default.
         array_parallelism: jobs that run at a time.
-        max_requeues: how often a job whose time is over is queued again.
-        signal_delay_s: seconds before its end at which a job is told to save.
+        max_requeues: how often a job that reached its time limit is requeued.
+        signal_delay_s: seconds before its time limit at which a job is told to save.
         setup: shell lines that run first, such as `module load cuda`.
         extra: further options of sbatch by their long names.
 
@@ -98,5 +98,5 @@ class Slurm(Launcher):
         try:
             return jobs.gather()
         except (KeyboardInterrupt, StopRequested):
-            say(f"the jobs go on; to end them: lmkit sweep stop {sweep.manifest.name}")
+            say(f"the jobs continue; to end them: lmkit sweep stop {sweep.manifest.name}")
             raise

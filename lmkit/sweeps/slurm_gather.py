@@ -1,8 +1,8 @@
 """From a sweep's points to SLURM's jobs and back: submits them, and gathers each one's outcome.
 
-So a job that dies ends no other, and one that dies without a word is noticed, since SLURM is asked
-which are left. The jobs do not need the process that submitted them: killed and started again, it
-finds those still queued or running.
+A job that dies does not end others, and one that dies silently is noticed, since SLURM is asked
+which are left. The jobs do not need the process that submitted them: restarted, it finds those
+still queued or running.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from lmkit.sweeps.launcher import Backlog, Outcome, Say, Waiting, tail
 from lmkit.sweeps.slurm_job import Ended, TrainPoint
 from lmkit.sweeps.slurm_queue import has_ended
 
-POLL_S = 2.0  # between two looks at the jobs' results
-ASK_S = 10.0  # between two questions to SLURM
+POLL_S = 2.0  # between two checks of the jobs' results
+ASK_S = 10.0  # between two queries of SLURM
 RESULT_WITHIN_S = 10.0  # after a job's end: file servers may be slow to show its result
-LOOK_AGAIN_S = 30.0  # between two looks at a lock that another process holds
+LOOK_AGAIN_S = 30.0  # between two checks of a lock that another process holds
 
 
 class JobQueue(Protocol):
@@ -39,7 +39,7 @@ class JobQueue(Protocol):
 @dataclass
 class _Queued:
     waiting: Waiting
-    log_start: int  # where the job began in the run's log
+    log_start: int  # where the job's part of the run's log begins
     ended_at: float | None = None  # time.monotonic() at which SLURM was first seen to say so
 
 
@@ -49,10 +49,10 @@ class Jobs:
     Args:
         sweep: the sweep.
         points: what is left of it.
-        queue: its jobs, perhaps with some of an earlier launch.
+        queue: its jobs, possibly with some of an earlier launch.
         max_array: the most jobs that an array may have.
         environment: added to the runs'.
-        say: hears what happens.
+        say: called with a line on each event.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class Jobs:
     def gather(self) -> list[Outcome]:
         """Returns when all points have finished or failed.
 
-        Raises: StopRequested when a signal asks for it, and the jobs go on; or `lmkit sweep stop`,
-            which ends them.
+        Raises: StopRequested on a signal, after which the jobs continue, or on `lmkit sweep stop`,
+        which ends them.
         """
         before = self.sweep.asked_to_stop_at()
         with StopSignals() as signals:
@@ -91,13 +91,13 @@ class Jobs:
         return self.backlog.outcomes
 
     def adopt(self) -> None:
-        """Takes on the jobs that an earlier launch has left in the queue.
+        """Adopts the jobs that an earlier launch left in the queue.
 
         Raises: UserError when SLURM does not answer.
         """
         states = self.queue.states()
         if states is None:
-            raise UserError("squeue, which tells the jobs of a sweep, does not answer here")
+            raise UserError("squeue, which lists the jobs of a sweep, does not answer here")
         waiting = {each.point.run: each for each in self.backlog.waiting}
         for job_id, state in states.items():
             point = None if has_ended(state) else self.queue.point(job_id)
@@ -109,7 +109,7 @@ class Jobs:
             self.say(f"{len(self.queued):,} jobs of an earlier launch are queued or running")
 
     def submit(self) -> None:
-        """Submits the points that nobody trains and whose time has come.
+        """Submits the points that are due and that nobody trains.
 
         What does not fit into one array waits until all jobs of the last one have ended.
         """
@@ -127,7 +127,7 @@ class Jobs:
         self._ask_at = time.monotonic() + ASK_S
 
     def collect(self) -> None:
-        """Sees to the jobs that have ended, with a result or without."""
+        """Handles the jobs that have ended, with a result or without."""
         for job_id, result in self.queue.results(list(self.queued)).items():
             self._ended(job_id, self.queued.pop(job_id), result)
         now = time.monotonic()
@@ -136,7 +136,7 @@ class Jobs:
         self._ask_at = now + ASK_S
         states = self.queue.states()
         if states is None:
-            return  # SLURM may come back, and the jobs' results are seen all the same
+            return  # SLURM may come back, and the jobs' results are seen anyway
         for job_id, job in list(self.queued.items()):
             state = states.get(job_id)
             if not has_ended(state):
@@ -160,7 +160,7 @@ class Jobs:
             self.backlog.end(job.waiting.point, result.how, result.failure)
 
     def _ended_silently(self, job_id: str, job: _Queued, state: str | None) -> None:
-        """Sees to a job that has ended, as SLURM says, and has left no result."""
+        """Handles a job that has ended, according to SLURM, without a result."""
         point = job.waiting.point
         if self.sweep.run_folder(point).finished_within(point.budget):
             self.backlog.end(point, "finished")

@@ -32,7 +32,7 @@ _ENDED = (  # states in which a job no longer runs
     "FAILED",
     "NODE_FAIL",
     "OUT_OF_MEMORY",
-    "PREEMPTED",  # and not queued again: that is PENDING
+    "PREEMPTED",  # and not requeued: that is PENDING
     "REVOKED",
     "TIMEOUT",
 )
@@ -89,7 +89,7 @@ class Queue:
         return work.point
 
     def results(self, job_ids: Sequence[str]) -> dict[str, Ended | str]:
-        """What jobs that ended have handed back: how their point ended, or an error's text.
+        """What ended jobs have returned: their point's outcome, or an error's text.
 
         Raises: UserError when others may write in the folder.
         """
@@ -97,7 +97,7 @@ class Queue:
             _require_own(self.executor.folder)
             there = set(os.listdir(self.executor.folder))
         except OSError:
-            return {}  # a file server out of reach may come back
+            return {}  # an unreachable file server may come back
         results: dict[str, Ended | str] = {}
         for job_id in job_ids:
             path = self._paths(job_id).result_pickle
@@ -114,7 +114,7 @@ class Queue:
 
 
 def has_ended(state: str | None) -> bool:
-    """Whether a job in that state runs no more. None: SLURM has forgotten the job."""
+    """Whether a job in that state has ended. None: SLURM has forgotten the job."""
     return state is None or state in _ENDED
 
 
@@ -129,7 +129,7 @@ def max_array_size() -> int:
         return _MAX_ARRAY
     if int(size[1]) == 0:
         raise UserError(
-            "hydra/launcher=slurm submits arrays of jobs, but this cluster takes none "
+            "hydra/launcher=slurm submits job arrays, but this cluster takes none "
             "(MaxArraySize = 0); hydra/launcher=workers needs none"
         )
     return int(size[1])
@@ -150,7 +150,7 @@ def require_answer() -> None:
     """Raises: UserError unless SLURM's commands are there, and its queue answers."""
     require_commands()
     if _answer(["squeue", "--noheader", "--name=lmkit"]) is None:
-        raise UserError("squeue, which tells the jobs of a sweep, does not answer here")
+        raise UserError("squeue, which lists the jobs of a sweep, does not answer here")
 
 
 def executor_in(folder: Path, max_requeues: int) -> AutoExecutor:
@@ -167,7 +167,7 @@ def executor_in(folder: Path, max_requeues: int) -> AutoExecutor:
 
 
 def _take(folder: Path) -> None:
-    """Makes the folder, or closes it to all others. Raises: UserError when it is another's."""
+    """Makes the folder, or closes it to other users. Raises: UserError when it is another's."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
@@ -182,14 +182,14 @@ def _take(folder: Path) -> None:
 def _require_own(folder: Path) -> None:
     """Raises: UserError unless the folder is the user's, and nobody else can write or replace it.
 
-    In a folder that others may write, they may give its name to one of theirs, unless it is sticky.
+    Others who may write its parent folder could replace it by one of theirs, unless that is sticky.
 
     Raises also: OSError when it cannot be looked at.
     """
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise UserError(
-            f"{folder} is no folder of yours, and jobs run whatever is in its files: give the "
+            f"{folder} is not your folder, and jobs run whatever is in its files: give the "
             f"sweep another name (sweep.name=NAME), or share it by hydra/launcher=workers"
         )
     if status.st_mode & _OTHERS_WRITE:
@@ -216,7 +216,7 @@ def _others_may_replace_in(parent: os.stat_result) -> bool:
 
 
 def _is_private(group: int) -> bool:
-    """Whether a group is the user's alone, as where each user has one of his own name."""
+    """Whether a group is private to the user, as where each user has a group of the same name."""
     try:
         return grp.getgrgid(group).gr_name == pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # without a name

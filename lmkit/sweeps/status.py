@@ -1,4 +1,4 @@
-"""Where the points of a sweep stand, read from their run folders at once, without torch."""
+"""The state of a sweep's points, read from their run folders, without torch."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ STATES = ("done", PRUNED, "running", "failed", "unfinished", "new")
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a point stands."""
+    """The state of a point."""
 
     point: Point
     state: str  # one of STATES
-    epoch: int | None = None  # the last of a done point, the present one of another, from 1
-    valid_ppl: float | None = None  # the best of a done point, the latest of another
+    epoch: int | None = None  # the last of a done point, otherwise the current one, from 1
+    valid_ppl: float | None = None  # the best of a done point, otherwise the latest
     test_ppl: float | None = None
     press_rank: int | None = None
     seconds_per_epoch: float | None = None
@@ -45,7 +45,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is left of a sweep, judged by what runs have taken so far."""
+    """What is left of a sweep, estimated from the runs so far."""
 
     seconds: float  # of training, one run after another
     num_points: int  # that `seconds` counts
@@ -54,17 +54,17 @@ class Estimate:
 
 @dataclass(frozen=True)
 class UsualCost:
-    """What runs of an experiment take."""
+    """What runs of an experiment cost."""
 
-    seconds_per_epoch: float  # the median of finished runs, or of those under way
+    seconds_per_epoch: float  # the median of finished, otherwise of running runs
     epochs: float | None  # the median of finished runs of the budget; None where there are none
 
 
 def standings(sweep: SweepFolder, points: Sequence[Point] | None = None) -> list[Standing]:
-    """Where points of the sweep stand, in order.
+    """The states of points of the sweep, in order.
 
     Args:
-        points: of the sweep; None: those that its last line asked for.
+        points: of the sweep; None: those that its last command asked for.
 
     Raises: UserError naming a file that is damaged.
     """
@@ -84,17 +84,16 @@ def counts(standings: Sequence[Standing]) -> dict[str, int]:
 
 
 def space(sweep: SweepFolder, standings: Sequence[Standing]) -> Space:
-    """What the runs of points take on the disk."""
+    """The disk space of the points' runs."""
     return Space.of(
         space_of(sweep.run_folder(each.point), is_finished=each.is_done) for each in standings
     )
 
 
 def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
-    """The training time of all points that are not done, by other runs of their experiments.
-
-    The sweep's own runs count, or where it has none yet, others in the same folder: those that have
-    finished, or else those under way, as if each point used up its budget.
+    """The training time of all points that are not done, estimated from other runs of their
+    experiments. The sweep's own runs count, or if it has none yet, others in the same folder:
+    finished ones, otherwise running ones, as if each point used up its budget.
     """
     seconds, known, unknown = 0.0, 0, 0
     costs: dict[tuple[str, int | None], UsualCost | None] = {}
@@ -138,7 +137,7 @@ def _latest(folder: RunFolder) -> Row:
     try:
         return MetricsFile(folder.metrics).latest()
     except UserError:
-        return {}  # damaged: the run restores it when it goes on
+        return {}  # damaged: the run restores it when it resumes
 
 
 def _done(point: Point, result: Result) -> Standing:
@@ -176,7 +175,7 @@ def _under_way(point: Point, state: str, latest: Row, failure: Failure | None) -
 def _own_cost(
     standings: Sequence[Standing], experiment: str, max_epochs: int | None
 ) -> UsualCost | None:
-    """What the points of an experiment and budget take; None where none has trained an epoch."""
+    """What the points of an experiment and budget cost; None if none has trained an epoch."""
     alike = [
         each
         for each in standings
@@ -190,10 +189,10 @@ def _own_cost(
 
 
 def usual_cost(runs_dir: Path, experiment: str, max_epochs: int | None) -> UsualCost | None:
-    """What runs of the experiment take; None where none has trained an epoch.
+    """What runs of the experiment cost; None if none has trained an epoch.
 
     Args:
-        max_epochs: the budget with which finished runs say how many epochs are usual.
+        max_epochs: the budget of the finished runs that show how many epochs are usual.
     """
     finished, epochs, under_way = [], [], []
     for path in runs_dir.glob(f"{experiment}-{'?' * 12}"):

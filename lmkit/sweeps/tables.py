@@ -1,4 +1,4 @@
-"""A sweep on the terminal: where its points stand, how they ended, what failed and why."""
+"""A sweep on the terminal: its points' states, how they ended, what failed and why."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def console() -> Console:
 
 
 def show_standings(console: Console, name: str, standings: Sequence[Standing]) -> None:
-    """One row a point: its state and what is known of it."""
+    """One row per point: its state and what is known of it."""
     numbers = ("epoch", "valid ppl", "test ppl", "Press rank", "s/epoch", "left at most")
     columns = [
         Column("point", is_text=True),
@@ -55,7 +55,7 @@ def summary(standings: Sequence[Standing]) -> str:
 
 
 def show_outcomes(console: Console, sweep: SweepFolder, outcomes: Sequence[Outcome]) -> None:
-    """The closing table: every point that ran and what came out, then what failed and why."""
+    """The closing table: every point that ran and its result, then what failed and why."""
     numbers = ("valid ppl", "test ppl", "Press rank", "attempts")
     columns = [
         Column("point", is_text=True),
@@ -92,11 +92,11 @@ def show_failures(console: Console, sweep: SweepFolder, standings: Sequence[Stan
 
 
 def estimate_line(estimate: Estimate, slots: int) -> str:
-    """How long the rest will take, judging by the runs so far."""
+    """How long the rest will take, estimated from the runs so far."""
     if not estimate.num_points and not estimate.num_unknown:
         return "nothing is left to train"
     if not estimate.num_points:
-        return "no estimate of the time: no run of these experiments has trained an epoch yet"
+        return "no time estimate: no run of these experiments has trained an epoch yet"
     slots = min(slots, estimate.num_points)
     at_a_time = f", {slots} at a time" if slots > 1 else ""
     line = f"about {duration(estimate.seconds / slots)} of training{at_a_time}, by runs so far"
@@ -107,7 +107,7 @@ def estimate_line(estimate: Estimate, slots: int) -> str:
 
 
 def space_line(name: str, space: Space) -> str:
-    """What the runs of a sweep take, and what of it could go."""
+    """The disk space of a sweep's runs, and how much could be freed."""
     line = f"{data_size(space.total)} on disk"
     if not space.freed["none"]:
         return line

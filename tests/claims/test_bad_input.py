@@ -420,7 +420,7 @@ def test_a_finished_run_without_its_best_checkpoint_is_named(refused, copied):
     (run / "checkpoints" / "best.ckpt").unlink()
     message = refused("evaluate", f"run=runs/{run.name}")
     assert "has finished, and its best.ckpt is needed here, but it is missing" in message
-    assert f"to train it anew: rm -r runs/{run.name}, then lmkit train threads=1" in message
+    assert f"to train it again: rm -r runs/{run.name}, then lmkit train threads=1" in message
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def test_a_run_keeps_the_checkpoints_that_its_line_says(lmkit, run, refused, tra
     lmkit("evaluate", f"run={run().path}", "split=valid")
     before = files(run().path)
     message = refused(*LINE, "max_epochs=3")
-    assert "cannot go on: the run has kept best.ckpt alone (keep=best)" in message
+    assert "cannot resume: the run has kept only best.ckpt (keep=best)" in message
     assert files(run().path) == before
     said = printed(*LINE, "keep=none")
     assert "keep=none: best.ckpt removed" in said
@@ -100,7 +100,7 @@ def test_what_needs_a_checkpoint_says_which_line_trains_the_run_anew(lmkit, refu
         ("finetune", f"run={where}", "logger=csv"),
     ):
         message = refused(*command)
-        assert "the run has kept no checkpoint (keep=none); to train it anew: " in message
+        assert "the run has kept no checkpoint (keep=none); to train it again: " in message
     with pytest.raises(UserError, match=r"best\.ckpt is needed here, .* \(keep=none\); to train"):
         package.load(where)
     remove, line = re.search(r"anew: (rm -r .*), then lmkit (train .*)", message).groups()

@@ -101,7 +101,7 @@ def test_a_point_is_added_to_a_sweep_by_one_value(planned, lmkit, capsys):
     planned("seed=1,2")
     assert "will not be trained" not in said(capsys)
     dropped = planned("seed=3")
-    assert "2 points of the line before will not be trained any more" in said(capsys)
+    assert "2 points of the previous command will no longer be trained" in said(capsys)
     assert len(dropped.manifest.points) == 1
     added = planned("seed=4", "sweep.add=true")
     assert [point.label for point in added.manifest.points] == ["seed=4", "seed=3"]

@@ -83,7 +83,7 @@ def test_runs_of_several_groups_and_damaged_files_are_named(runs, make_run):
         (("a=runs head:gss", "b=rnus"), "(did you mean runs?)"),
         (
             ("a=runs head:softmaxes", "b=runs"),
-            "means none of the 7 runs of runs: there is head:gss, head:softmax\n",
+            "selects none of the 7 runs of runs: there is head:gss, head:softmax\n",
         ),
         (
             ("a=runs", "b=runs", "metric=x"),

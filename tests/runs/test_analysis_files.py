@@ -57,7 +57,7 @@ def test_a_number_that_is_not_finite_is_refused_and_the_file_stays(run):
     ("text", "error"),
     [
         ("{", "is damaged: Expecting"),
-        ("[]", "holds no mapping"),
+        ("[]", "is not a mapping"),
         ('{"kind": "rank"}', "is damaged: its schema_version is missing"),
         (checked_json({"kind": "samples", "schema_version": 3}).decode(), "kind: 'samples', not"),
     ],

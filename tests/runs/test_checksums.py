@@ -154,7 +154,7 @@ def test_a_file_of_an_earlier_version_is_refused_in_a_line(kind: str, tmp_path: 
 def test_a_file_without_its_checksum_is_refused_in_a_line(kind: str, tmp_path: Path) -> None:
     stored = in_a_run(kind, tmp_path)
     stored.path.write_bytes(stored.path.read_bytes().rpartition(b"# sha256")[0])
-    with pytest.raises(UserError, match="it is cut short, or an earlier lmkit wrote it"):
+    with pytest.raises(UserError, match="it is truncated, or from an earlier lmkit"):
         stored.read()
 
 

@@ -76,7 +76,7 @@ def test_held_by_one_and_released(path: Path) -> None:
 def test_something_else_in_its_place_is_named_and_does_not_block(make, path: Path) -> None:
     make(path)
     for act in (RunLock(path).acquire, lambda: look_at(path)):
-        with pytest.raises(UserError, match="is no file, so that it cannot be a lock"):
+        with pytest.raises(UserError, match="is not a file, so it cannot be a lock"):
             act()
 
 

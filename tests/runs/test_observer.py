@@ -27,7 +27,7 @@ def test_one_that_fails_is_reported_in_a_line_and_the_others_are_told(capsys):
     tell([failing, object(), other], lambda o: o.leaving())
     assert failing.events == other.events == [("valid", "log_probs"), ()]
     assert capsys.readouterr().out == 2 * (
-        "Recorder failed, the run goes on: Disk quota exceeded\n"
+        "Recorder failed, the run continues: Disk quota exceeded\n"
     )
 
 

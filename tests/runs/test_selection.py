@@ -96,12 +96,12 @@ def test_a_folder_whose_name_holds_spaces(tmp_path, make_run, name, filters):
         ("{} head:gss seed:3", "there is seed:1, seed:2 with head:gss$"),
         ("{} head.depth:3", r"none has the option head\.depth$"),
         ("{}/../rnus", r"did you mean .*/runs\?"),
-        ("{} seed:[", "seed:.* is no option and value"),
+        ("{} seed:[", "seed:.* is not option:value"),
         ("{}/sweeps", "there is none in"),
         ("{} optimizer.lr:2e1 seed:true", r"there is seed:1, seed:2, seed:8, seed:9 with"),
         ("{}/" + 300 * "x", "selects no run"),
-        ("{} seed:9", "means no finished run: penn_softmax-.*: it has not finished$"),
-        ("{} seed:8", "means no finished run: penn_softmax-.*: result.json is damaged"),
+        ("{} seed:9", "selects no finished run: penn_softmax-.*: it has not finished$"),
+        ("{} seed:8", "selects no finished run: penn_softmax-.*: result.json is damaged"),
     ],
 )
 def test_what_means_no_run_is_one_line_naming_the_option(runs, value, error):

@@ -77,7 +77,7 @@ def test_a_point_that_another_process_trains_is_looked_at_again(
     said = []
     outcomes = run_points(sweep, sweep.manifest.points, [{}], said.append)
     other.join()
-    assert said[0] == "0 ok: another process trains it; looking again later"
+    assert said[0] == "0 ok: another process trains it; checking again later"
     assert [outcome.point.label for outcome in outcomes] == ["1 ok", "0 ok"]
     assert outcomes[1].how == ("finished elsewhere" if finishes else "finished")
     assert [len(each) for each in attempts(sweep)] == [0 if finishes else 1, 1]
@@ -97,7 +97,7 @@ def test_a_refusal_by_the_lock_is_no_failure_whatever_the_log_says(sweep_of, att
 
     monkeypatch.setattr(launcher, "is_held", lambda lock: next(looks, True) and is_held(lock))
     (outcome,) = run_points(sweep, sweep.manifest.points, [{}], hear)
-    assert said[0] == "0 talks: another process trains it; looking again later"
+    assert said[0] == "0 talks: another process trains it; checking again later"
     assert outcome.how == "finished"
     assert [len(each) for each in attempts(sweep)] == [1]
 

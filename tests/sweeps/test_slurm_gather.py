@@ -152,7 +152,7 @@ def test_a_job_that_finds_the_lock_held_comes_back_and_is_submitted_later(sweep_
     sweep, said = sweep_of("ok"), []
     sweep.manifest.points[:] = relabelled(sweep, "0 held ok")
     assert gather(sweep, queue, said)["0 held ok"].how == "finished"
-    assert "0 held ok: another process trains it; looking again later" in said
+    assert "0 held ok: another process trains it; checking again later" in said
     assert queue.arrays == [1, 1]
 
 

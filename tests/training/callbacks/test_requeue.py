@@ -45,7 +45,7 @@ def test_after_a_window_it_saves_and_leaves_whatever_an_observer_does(failure, c
     callback.on_exception(trainer, None, ended.value)
     assert events == ["SIGTERM heard: saving, then stopping", "saved", "told"]
     said = capsys.readouterr().out
-    assert ("failed, the run goes on: Connection lost" in said) == (failure is not None)
+    assert ("failed, the run continues: Connection lost" in said) == (failure is not None)
 
 
 def test_after_the_last_window_of_an_epoch_and_its_own_checkpoint_it_leaves():

@@ -1,4 +1,4 @@
-"""What tables and sentences say about groups."""
+"""Cells and phrases about groups, for tables and sentences."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def spread_cell(of: Spread | None, digits: int = 2, seeds: int | None = None) ->
     """Mean ± standard deviation, for a column with the parts MEAN_SD.
 
     Args:
-        seeds: their number, as the row says it; a cell whose mean is over another number says so.
+        seeds: their number in the row; a cell whose mean is over another number says so.
     """
     if of is None:
         return absent(2)
@@ -48,12 +48,12 @@ def spread_cell(of: Spread | None, digits: int = 2, seeds: int | None = None) ->
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:
-    """How many times `whole` a part is; None where one is not known."""
+    """The ratio of a part to `whole`; None if either is unknown."""
     return part / whole if part is not None and whole else None
 
 
 def partly_measured(what: str, counts: Mapping[G, int], how: str) -> list[str]:
-    """What a section lacks where some runs of a group were measured and others were not.
+    """What a section lacks where only some runs of a group were measured.
 
     Args:
         what: was measured.
@@ -126,15 +126,15 @@ def seeds_in_words(counts: Iterable[int]) -> str:
         return "no seeds"
     low, high = sizes[0], sizes[-1]
     if high == 1:
-        return "one seed each, so that the spread between seeds is unknown"
+        return "one seed each, so the spread between seeds is unknown"
     each = f"{low} seeds each" if low == high else f"{low} to {high} seeds each"
     if low == 1:
-        each += f", {sizes.count(1)} of {len(sizes)} of one alone, whose spread is unknown"
+        each += f", {sizes.count(1)} of {len(sizes)} of a single one, whose spread is unknown"
     return each
 
 
 def listed(names: Iterable[str], limit: int = 8) -> str:
-    """Names in a row; where there are many, the first and how many more there are."""
+    """A list of names; if there are many, the first ones and how many more."""
     every = list(names)
     more = f" and {len(every) - limit} more" if len(every) > limit else ""
     return ", ".join(every[:limit]) + more

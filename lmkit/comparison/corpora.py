@@ -1,4 +1,4 @@
-"""The corpora of runs, and what tells them apart, as the runs' configurations say it."""
+"""The corpora of runs, and what distinguishes them, by the runs' configurations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lmkit.runs.finished import FinishedRun
 
 Data = Mapping[str, object]  # the options of a configuration's section `data`, without `data.`
 
-# What a corpus is called, and where it lies: neither changes a number.
+# A corpus's name and location: neither changes a number.
 _IGNORED = ("_target_", "name", "title", "short_title", "root", "folder", "field")
 _COUNTS = {
     "train_tokens": "training tokens",
@@ -32,8 +32,8 @@ class Corpus(NamedTuple):
     name: str  # in the configuration: "penn", "wikitext-2", ...
     title: str  # "Penn Treebank (first 200,000 training tokens)"
     short: str  # "PTB"
-    train_tokens: int | None  # that were taken from the start of a longer text; None: all of it
-    subwords: str  # what cuts them, in names of files: "bpe_4000", "hf_gpt2"; "" for words
+    train_tokens: int | None  # used, from the start of a longer text; None: all of it
+    subwords: str  # the tokenizer, in file names: "bpe_4000", "hf_gpt2"; "" for words
     num_words: int | None  # of the vocabulary, as the spectra of most runs tell
     test_contexts: int | None  # of most runs: windows.test_batch_size changes it
 
@@ -64,7 +64,7 @@ def data_in_words(data: Data, among: Sequence[Data] = ()) -> str:
 
 
 def told_apart(titles: Sequence[str], data: Sequence[Data], keys: Sequence[str]) -> list[str]:
-    """The titles; equal ones with what their data differ in, or else with their key.
+    """The titles; equal ones with what their data differ in, otherwise with their key.
 
     Args:
         data, keys: of the corpora with these titles, in the same order.
@@ -112,7 +112,7 @@ def corpora(runs_of_each: Iterable[Sequence[FinishedRun]]) -> list[Corpus]:
 def _corpus(runs: Sequence[FinishedRun], data: Data) -> Corpus:
     """The data of runs that have the same."""
     first = runs[0]
-    # A language that is made, not read from files, is as long as its options say: nothing is cut.
+    # A generated language is as long as its options say: nothing is cut.
     train_tokens = _count(data.get("train_tokens")) if "root" in data else None
     cut = f" (first {train_tokens:,} training tokens)" if train_tokens else ""
     return Corpus(
@@ -135,13 +135,13 @@ def _subwords(data: Data) -> str:
 
 
 def most_frequent(counts: Iterable[int | None]) -> int | None:
-    """The count that most have; of equals the larger; None where none has one."""
+    """The most frequent count; of equals the larger; None if there is none."""
     times = Counter(count for count in counts if count is not None)
     return max(times, key=lambda count: (times[count], count), default=None)
 
 
 def disagreements(corpus: Corpus, runs: Sequence[FinishedRun]) -> Iterator[str]:
-    """A sentence for each count that some runs have and most have not."""
+    """A sentence for each count in which some runs differ from most."""
     for what, usual, count in (
         ("words", corpus.num_words, counted_words),
         ("test contexts", corpus.test_contexts, counted_contexts),

@@ -1,6 +1,6 @@
 """Correlation of two quantities over points that are independent of each other.
 
-Runs that differ by their seed alone are one point: their means count, once.
+Runs that differ only in their seed are one point: their means count, once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROUNDING = 1e-9
 
 
 class Correlation(NamedTuple):
-    """Coefficients with 95 % intervals. What takes more values, or values that differ, is None."""
+    """Coefficients with 95 % intervals. What needs more values, or values that differ, is None."""
 
     n: int
     pearson: float | None
@@ -41,7 +41,7 @@ def correlate(x: Sequence[float], y: Sequence[float], seed: int = 0) -> Correlat
 
     Fisher's interval does not exist for points on a line, whose r is 1 or -1.
     Below `FEWEST_FOR_INTERVAL` points the p-value of rho is exact, over all permutations, and there
-    is no interval: resamples of few points say nothing about it, and those of points in perfect
+    is no interval: resamples of few points are uninformative, and those of points in perfect
     order, however many, are in perfect order too. From there on the p-value is that of Student's t,
     and the interval that of a percentile bootstrap over pairs.
 
@@ -70,7 +70,7 @@ def correlate(x: Sequence[float], y: Sequence[float], seed: int = 0) -> Correlat
 
 
 class WithinCorrelation(NamedTuple):
-    """Correlation of what is left of two quantities once each set's mean is subtracted."""
+    """Correlation of two quantities after subtracting each set's mean."""
 
     n: int  # points, in sets with at least two
     sets: int
@@ -85,11 +85,12 @@ def correlate_within(
     """Pearson's r within sets: the partial correlation, given the set that a point belongs to.
 
     Args:
-        x, y: in the same order, the points of each set. Sets of one point say nothing of it.
+        x, y: in the same order, the points of each set. Sets of one point do not count.
 
     Raises: UserError when a value is not finite.
 
-    Returns: None where fewer than three points, or no freedom beside the sets' means, are left.
+    Returns: None if fewer than three points, or no degrees of freedom beside the sets' means, are
+    left.
     """
     require_finite("values to correlate", chain(*x, *y))
     pairs = [
@@ -105,7 +106,7 @@ def correlate_within(
         return None
     r = float(np.clip(x_n @ y_n / np.sqrt((x_n @ x_n) * (y_n @ y_n)), -1, 1))
     low = high = None
-    freedom = n - (sets - 1) - 3  # each set's mean but one's costs a point more
+    freedom = n - (sets - 1) - 3  # each further set's mean costs a degree of freedom
     if freedom > 0 and abs(r) < 1 - _ROUNDING:
         half = float(scipy.stats.norm.ppf(0.975)) / math.sqrt(freedom)
         low, high = math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)

@@ -68,13 +68,13 @@ def gradients(group: Group, files: Files) -> list[Content]:
 
 
 def lost_norm(content: Content) -> float | None:
-    """The part of the gradient's norm that is lost at the decoder: 1 - share."""
+    """The share of the gradient's norm that is lost at the decoder: 1 - share that passes."""
     share = content["share"]
     return None if share is None else 1 - float(share)
 
 
 def check_gradient(content: Content) -> None:
-    """Raises an error of Python's where something is missing that the report reads."""
+    """Raises a Python error where something is missing that the report reads."""
     for name in ("share", "mean_share", "isotropic_share"):
         number(content[name])
     whole(content["decoder_rank"]), word(content["split"]), whole(content["num_contexts"])

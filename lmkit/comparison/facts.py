@@ -1,4 +1,4 @@
-"""What is said of a group of runs, found once: a row of facts for each group of a corpus.
+"""Facts about groups of runs, computed once: one row per group of a corpus.
 
 Tables are columns over these rows; figures, sentences and commands read them too.
 """
@@ -51,7 +51,7 @@ from lmkit.presentation.tables import counted
 from lmkit.runs.analysis_files import Content
 from lmkit.runs.finished import FinishedRun, LeftOut
 
-NUM_RANDOM_SEEDS = 10  # over which the papers' tests are, beside the seed of the reported run
+NUM_RANDOM_SEEDS = 10  # of the papers' tests, without the seed of the reported run
 EPSILONS = {"0.001": "1e−3", "0.0001": "1e−4", "1e-05": "1e−5"}  # of effective ranks, as shown
 PRESS = ("press_rank",)
 
@@ -62,14 +62,14 @@ class Against(NamedTuple):
     baseline: Facts
     unpaired: Comparison  # over all seeds
     paired: PairedComparison | None  # over the seeds that both have
-    ten_seeds: Comparison | None  # over ten seeds each, as published; None where one has not these
-    more_than_the_head: tuple[str, ...]  # options beside the head's in which they differ
+    ten_seeds: Comparison | None  # over ten seeds each, as published; None if either lacks these
+    more_than_the_head: tuple[str, ...]  # options other than the head's in which they differ
     p_holm: float | None = None  # Student's, corrected for the number of groups of the corpus
 
 
 @dataclass(frozen=True, eq=False)
 class Facts(Group):
-    """A group and all that is said of it."""
+    """A group and all facts about it."""
 
     spreads: Mapping[str, Spread]  # over the runs: metrics, costs, epochs, generalisation_gap
     measured: Mapping[int, Mapping[FinishedRun, Measurement]]  # on test, by number of contexts
@@ -166,7 +166,7 @@ class Study:
 
     @property
     def said(self) -> tuple[str, ...]:
-        """In what all groups differ from the experiments that were published of their heads."""
+        """What all groups differ in from the published experiments of their heads."""
         known = [g.published.differences for g in self.groups if g.published is not None]
         if len(known) < 2:
             return ()
@@ -196,10 +196,9 @@ class Study:
     def shown(self, limit: int, among: Sequence[Facts] | None = None) -> tuple[list[Facts], str]:
         """At most `limit` groups for a figure, and a note on which they are.
 
-        They are one of each head, and more of them where there are fewer than three heads. Of one
-        head, the group with the most seeds comes first; among equals, that with the lowest valid
-        perplexity. Where each is of another head, its label is that head's name alone, and the note
-        says more.
+        They are one per head, or more where there are fewer than three heads. Of one head, the
+        group with the most seeds comes first; among equals, that with the lowest valid perplexity.
+        If each has a different head, its label is just the head's name, and the note says more.
 
         Args:
             among: the groups that can be shown; None: all. Those whose training failed never are.
@@ -292,7 +291,7 @@ def perplexity_of_failure(runs: Iterable[FinishedRun]) -> float:
 
 
 def _failed_apart(groups: Sequence[Group], most: float) -> tuple[list[Group], list[Group]]:
-    """The groups without runs above a perplexity, and these runs in groups of their own."""
+    """The groups without runs above a perplexity, and these runs in separate groups."""
     found: tuple[list[Group], list[Group]] = ([], [])
     for group in groups:
         for has_failed, label in enumerate((group.label, f"{group.label}, failed")):
@@ -316,7 +315,7 @@ def _facts(
     *,
     has_failed: int,
 ) -> Facts:
-    """All but what a baseline is needed for."""
+    """All facts that need no baseline."""
     spreads = _spreads(group)
     return Facts(
         **{each.name: getattr(group, each.name) for each in fields(Group)},
@@ -331,7 +330,7 @@ def _facts(
 
 
 def _spreads(group: Group) -> dict[str, Spread]:
-    """Of everything that the results count, by its name there."""
+    """Spreads of everything in the results, by its name there."""
     values: dict[str, list[float]] = {}
     for run in group.runs:
         of_run: dict[str, float | None] = {name: run.metric(name) for name in run.result.metrics}
@@ -381,7 +380,7 @@ def _baselines(groups: Iterable[Facts], family: str) -> list[Facts]:
 
 
 def _nearest(group: Facts, baselines: Sequence[Facts]) -> Facts:
-    """The baseline least different from the group in settings; among equals, the largest."""
+    """The baseline closest to the group in settings; among equals, the largest."""
 
     def distance(other: Facts) -> tuple[int, int]:
         return len(more_than_the_head(group, other)), -len(other.runs)

@@ -1,4 +1,4 @@
-"""Runs that differ by their seed alone."""
+"""Groups of runs that differ only in their seed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Spread(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What the head of a group is called."""
+    """The names of a group's head."""
 
     name: str  # in tables: "Softmax", "GSS", "MoS + SS"
     family: str  # in options: "softmax", "gss", "mos_ss"
@@ -36,7 +36,7 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs of one head and one configuration, one for each seed."""
+    """Runs of one head and one configuration, one per seed."""
 
     label: str
     names: RunNames  # of the first run: what seeds share
@@ -63,7 +63,7 @@ class Group:
 
     @property
     def representative(self) -> FinishedRun:
-        """The run of median test perplexity: what is shown of one run is of this one."""
+        """The run of median test perplexity, which is shown where only one is."""
         return median_run(self.runs)
 
 
@@ -124,7 +124,7 @@ def spread_of(values: Sequence[float]) -> Spread | None:
 
 
 def _natural(group: Group) -> list[tuple[int, float, str]]:
-    """Settings as a person would order them: numbers by size."""
+    """Settings in natural order: numbers by size."""
     values = [group.settings[option] for option in sorted(group.settings)]
     return [
         (0, value, "") if isinstance(value, int | float) else (1, 0.0, str(value))

@@ -1,4 +1,4 @@
-"""The points of a correlation of rank and test perplexity: groups that are independent of another.
+"""The points of a correlation of rank and test perplexity: groups independent of each other.
 
 A point is a group: the means over its runs, which differ by their seed alone. Groups whose training
 failed do not count, of a run that was trained in stages one stage does, and of groups whose runs

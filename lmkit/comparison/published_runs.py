@@ -1,8 +1,8 @@
-"""What was published of a group's head, and in what the group is not as published.
+"""What was published of a group's head, and how the group differs from it.
 
-A published figure stands for its experiment in conf/experiment. A group is the same experiment
-where everything that decides its numbers is as in that configuration: only then does a distance
-between the two figures, in published standard deviations, say something.
+A published value stands for its experiment in conf/experiment. A group is the same experiment if
+everything that decides its numbers is as in that configuration: only then is the distance between
+the two values, in published standard deviations, meaningful.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from lmkit.runs.finished import FinishedRun
 from lmkit.runs.identity import identity, without_defaults
 from lmkit.runs.names import FINETUNE
 
-# From the name of an experiment in conf/ to its configuration, plain and resolved. An entry point
-# hands it down, since entry points alone compose.
+# From an experiment's name in conf/ to its configuration, plain and resolved. Entry points pass it
+# down, since only they compose.
 Experiments = Callable[[str], Mapping[str, Any]]
 SAID = "what all runs here differ in (said at the top)"
-Departures = Mapping[str, tuple[Difference, ...]]  # by experiment: in what a group is not it
+Departures = Mapping[str, tuple[Difference, ...]]  # by experiment: how a group differs from it
 
 # experiments whose settings, not their head alone, were published
 _NAMED = (
@@ -56,11 +56,11 @@ class Published(NamedTuple):
     experiment: str  # their name in published.yaml
     facts: PublishedRun
     reported_seed: int  # of the one run that the authors reported; the other ten are random
-    differences: tuple[str, ...]  # in which the group is not as published
+    differences: tuple[str, ...]  # in which the group differs from the published
 
 
 def nothing_published(run: str) -> Published | None:
-    """What is published of a run where nobody looked."""
+    """The default: nothing published of a run."""
     return None
 
 
@@ -76,7 +76,7 @@ def published_of(
     prefix: str | None,
     experiments: Experiments,
 ) -> Published | None:
-    """None when nobody published this head with these settings of its own."""
+    """None if nothing was published of this head with these settings."""
     trigger = published_section("triggers").get(group.trigger.partition(" ")[0])
     if prefix is None or trigger is None:
         return None
@@ -98,7 +98,7 @@ def published_of(
 
 
 def has_published_settings(group: Group, prefix: str | None) -> bool:
-    """Whether the options that tell published runs of this head from others are theirs."""
+    """Whether the options that distinguish published runs of this head are as published."""
     wanted = published_section("settings").get(group.head.family, {})
     wanted = wanted.get(prefix, wanted)
     return all(group.settings.get(option) == value for option, value in wanted.items())
@@ -111,13 +111,13 @@ def departures_of(
     prefix: str | None,
     experiments: Experiments,
 ) -> Departures:
-    """In what a group is not each of the experiments beside which tables may set it.
+    """How a group differs from each of the experiments beside which tables may show it.
 
     These are that of its name, where published tables have a row of it, that of its head over (c,
     k), and that of mixtures.
 
     Args:
-        among: all groups, of which some may be what this one begins with.
+        among: all groups, some of which this one may start from.
     """
     if prefix is None:
         return {}
@@ -175,7 +175,7 @@ def _differences(group: Group, corpus: Corpus, config: Mapping[str, Any]) -> lis
 
 
 class Departure(NamedTuple):
-    """In what a group is not the published experiment beside which it stands."""
+    """How a group differs from the published experiment beside which it stands."""
 
     label: str
     experiment: str
@@ -185,7 +185,7 @@ class Departure(NamedTuple):
 def not_as_published(
     whose: Iterable[tuple[str, Published | None]], said: Collection[str] = ()
 ) -> list[str]:
-    """Notes on the groups with published figures that are other experiments.
+    """Notes on groups that are not the experiments of their published values.
 
     Args:
         whose: labels of groups, and what was published of them.
@@ -221,7 +221,7 @@ def departures_in_words(departures: Iterable[Departure], said: Collection[str] =
     theirs = dict.fromkeys(each.experiment for each in every)
     are = "is" if len(ours) == 1 else "are"
     note = f"{joined(ours)} {are} not {joined(theirs)} as published"
-    note += ", so that the figures do not compare"
+    note += ", so the figures do not compare"
     notes = [f"{note}: {'; '.join(common)}" if common else note]
     of_some: dict[tuple[str, ...], list[str]] = {}
     for each in every:
@@ -237,9 +237,8 @@ def departures_in_words(departures: Iterable[Departure], said: Collection[str] =
 
 
 def deviation(mine: Spread | None, fact: PublishedNumber | None) -> float | None:
-    """By how many published standard deviations the mean lies above the published one.
-
-    It says something of the same experiment alone.
+    """By how many published standard deviations the mean exceeds the published one. Meaningful only
+    for the same experiment.
     """
     if mine is None or fact is None or not fact.std:
         return None
@@ -253,7 +252,7 @@ def _configured(experiment: str, prefix: str) -> str:
 
 
 def _prefix(run: FinishedRun) -> str | None:
-    """The published corpus that the run is of, whatever number of columns its test split has."""
+    """The run's published corpus, whatever number of columns its test split has."""
     columns = run.settings["windows"].get("test_batch_size", 1)
     for prefix, corpus in published_section("corpora").items():
         contexts = ((corpus["test_contexts"] + 1) // columns - 1) * columns
@@ -294,7 +293,7 @@ def _data(corpus: Corpus) -> list[str]:
 
 
 def _budget(group: Group, config: Mapping[str, Any]) -> list[str]:
-    """The papers train till convergence; a run that ended by the same patience did so."""
+    """The papers train until convergence; so did a run that ended by the same patience."""
     first, *_ = spent = [run.result.budget for run in group.runs]
     differences = []
     if first.patience != config["patience"]:

@@ -1,4 +1,4 @@
-"""What runs hold beside their results: analyses, spectra, curves. What is damaged is named once."""
+"""What runs hold beside their results: analyses, spectra, curves. Damaged files are named once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Owner(Protocol):
 
 
 class Kind(Protocol):
-    """What a file of an analysis says of itself; the class of an analysis is one."""
+    """The name and schema version of an analysis's files; analysis classes have them."""
 
     @property
     def name(self) -> str: ...
@@ -73,7 +73,7 @@ class Files:
         Args:
             kind: the analysis, whose schema version the content must have.
             check: raises UserError, KeyError, IndexError, TypeError or ValueError when the content
-                is not what the analysis writes. A parser will do.
+                is not what the analysis writes. It may be a parser.
         """
         return self._analysis(run, kind.name, kind, check)
 
@@ -101,7 +101,7 @@ class Files:
     def measurements(self, run: FinishedRun) -> list[Measurement]:
         """The ranks from the end of training, and those that `lmkit rank` measured.
 
-        Where both are over the same contexts, the run has the later ones alone.
+        If both are over the same contexts, only the later ones count.
         """
         measured: dict[tuple[str, int], Measurement] = {}
         spectrum = dict(run.test_spectrum)
@@ -180,4 +180,4 @@ def _checked(content: Content, check: Check) -> Content:
 
 def _check_rank(content: Content) -> None:
     if not isinstance(content["spectrum"], dict):
-        raise UserError("it is damaged: spectrum is no mapping")
+        raise UserError("it is damaged: spectrum is not a mapping")

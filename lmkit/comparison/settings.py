@@ -1,4 +1,4 @@
-"""The settings of runs: what tells runs of one head apart, and how tables say it."""
+"""The settings of runs: what distinguishes runs of one head, and how tables show it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lmkit.runs.names import FINETUNE, RunNames
 
 Settings = Mapping[str, object]  # values by dotted option
 
-# They change no number's meaning, must equal the trunk's, or show in the head's name.
+# They change no number's meaning, must equal the trunk's, or are in the head's name.
 _IGNORED = (
     "data_sha256", "identity_version", "device_kind", "threads", "seed",
     "head.in_dim", "head.emb_dim", "head.chunk_mb", "head.loss",
@@ -35,7 +35,7 @@ _MOST_IN_LABEL = 4  # differences
 
 
 def settings_of(run: FinishedRun) -> dict[str, object]:
-    """All that decides the numbers of a run but its seed, by dotted option."""
+    """All that decides the numbers of a run except its seed, by dotted option."""
     return deciding_settings(run.settings) | _beside_the_identity(run)
 
 
@@ -45,9 +45,8 @@ def settings_but_defaults(run: FinishedRun) -> dict[str, object]:
 
 
 def _beside_the_identity(run: FinishedRun) -> dict[str, object]:
-    """How long a run could go on and what ended it; the experiment that it finetunes.
-
-    Seeds finetune a run each.
+    """How long a run could train and what ended it; the experiment that it finetunes. Each seed
+    finetunes another run.
     """
     budget, experiment = run.result.budget, run.result.experiment.removesuffix(FINETUNE)
     return {
@@ -60,9 +59,8 @@ def _beside_the_identity(run: FinishedRun) -> dict[str, object]:
 
 
 def _stopping(run: FinishedRun) -> str:
-    """The class that ends the run before its last epoch, so far as the configuration tells.
-
-    A run that could have been pruned and was not has ended by its patience or its epochs.
+    """The class that ends the run early, as far as the configuration tells. A run that could have
+    been pruned but was not ended by its patience or its epochs.
     """
     try:
         target = str(run.config()["stopping"]["_target_"])
@@ -72,13 +70,13 @@ def _stopping(run: FinishedRun) -> str:
 
 
 def deciding_settings(payload: Mapping[str, object]) -> dict[str, object]:
-    """What of an identity's payload decides a run's numbers but for its seed, by dotted option."""
+    """What in an identity's payload decides a run's numbers, except its seed, by dotted option."""
     settings = {
         option: value
         for option, value in _leaves(payload, "")
         if option not in _IGNORED and not option.startswith("finetuned_from.")
     }
-    settings["finetuned"] = "finetuned_from" in payload  # from another run each seed
+    settings["finetuned"] = "finetuned_from" in payload  # a different run per seed
     return settings
 
 
@@ -86,7 +84,7 @@ def labels(names: Sequence[RunNames], settings: Sequence[Settings]) -> list[str]
     """The name of each head, with the settings in which it differs from others of that name.
 
     Where there are more than a few differences, the trunk's name stands for them if each head has a
-    trunk of another class, whose options come with it; else a number stands for all but the first.
+    trunk of another class, whose options come with it; otherwise all but the first get a number.
 
     Args:
         names: of the runs with these heads.
@@ -127,9 +125,9 @@ def differing_settings(settings: Iterable[Settings]) -> list[str]:
 
 
 class Difference(NamedTuple):
-    """Something that two configurations do not have alike."""
+    """Something in which two configurations differ."""
 
-    option: str  # "" of what is no option
+    option: str  # "" if it is not an option
     text: str  # `optimizer.lr=5 (20)`: what one has and, in brackets, the other
 
 
@@ -138,7 +136,7 @@ def differences_in_words(
 ) -> list[Difference]:
     """Options with their value in one run and, in brackets, in another.
 
-    Of a section whose class is another, the options of one of the classes alone are left out.
+    If a section's classes differ, options of only one of them are left out.
     """
     return [
         Difference(
@@ -154,7 +152,7 @@ def differences_in_words(
 
 
 def _value(option: str, settings: Settings) -> str:
-    """As it would be typed; of a class its name alone, of a source its first digits."""
+    """As it would be typed; of a class only its name, of a source its first digits."""
     value = settings.get(option, "absent")
     if option.endswith("_target_"):
         return str(value).rpartition(".")[2]
@@ -210,7 +208,7 @@ def _is_of_one_class(option: str, peers: Sequence[Settings]) -> bool:
 
 
 def _leaves(value: object, option: str) -> Iterator[tuple[str, object]]:
-    """Every value below `value` that is no mapping, with its dotted option."""
+    """Every value below `value` that is not a mapping, with its dotted option."""
     if isinstance(value, Mapping):
         prefix = f"{option}." if option else ""
         for key, inner in value.items():

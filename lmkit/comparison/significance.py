@@ -1,7 +1,7 @@
 """Whether two groups of runs differ: t-tests, effect size, intervals, Holm's correction.
 
-Intervals of a difference are Welch's below ten values a group: there a BCa bootstrap covers the
-true difference far less often than it claims (tests/comparison/test_coverage.py measures both).
+Intervals of a difference are Welch's below ten values per group: there a BCa bootstrap covers the
+true difference far less often than nominally (tests/comparison/test_coverage.py measures both).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import scipy  # whose modules load when they are first used
 from lmkit.errors.user_error import UserError, require_finite
 
 WELCH, BCA = "Welch's t", "BCa bootstrap"  # methods of intervals
-FEWEST_FOR_BOOTSTRAP = 10  # values a group
+FEWEST_FOR_BOOTSTRAP = 10  # values per group
 
 
 class SummaryComparison(NamedTuple):
@@ -31,7 +31,7 @@ class SummaryComparison(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Two groups of values. What takes more values, or values that differ, is None."""
+    """Two groups of values. What needs more values, or values that differ, is None."""
 
     n_a: int
     n_b: int
@@ -105,7 +105,7 @@ def compare_paired(a: Mapping[int, float], b: Mapping[int, float]) -> PairedComp
     differences = [a[seed] - b[seed] for seed in shared]
     largest = max((abs(a[seed]) for seed in shared), default=0.0)
     if len(shared) < 2 or max(differences) - min(differences) <= 1e-9 * largest:
-        return None  # differences that are equal but for rounding have no spread
+        return None  # differences that are equal up to rounding have no spread
     tested = scipy.stats.ttest_1samp(differences, 0)
     interval = tested.confidence_interval(0.95)
     return PairedComparison(
@@ -152,7 +152,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _hedges_g(mean_a: float, sd_a: float, n_a: int, mean_b: float, sd_b: float, n_b: int) -> float:
-    """The difference in pooled deviations, freed of the bias of small samples (Hedges 1981)."""
+    """The difference in pooled deviations, corrected for small-sample bias (Hedges 1981)."""
     freedom = n_a + n_b - 2
     pooled = math.sqrt(((n_a - 1) * sd_a**2 + (n_b - 1) * sd_b**2) / freedom)
     log_ratio = math.lgamma(freedom / 2) - math.lgamma((freedom - 1) / 2)

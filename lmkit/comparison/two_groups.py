@@ -53,7 +53,7 @@ def compare_groups(
 
 
 def unlike(a: Sequence[Group], b: Sequence[Group]) -> list[str]:
-    """In what two sets of groups differ beside the head; warnings where they do not compare."""
+    """What two sets of groups differ in beside the head; warnings where they do not compare."""
     notes = []
     options = dict.fromkeys(option for group in (*a, *b) for option in group.settings)
     values = {o: (_setting_values(a, o), _setting_values(b, o)) for o in options}
@@ -127,10 +127,10 @@ def _measured(
 def comparison_table(
     comparisons: Mapping[str, Measured], contexts: int | None, differences: Sequence[str] = ()
 ) -> Table:
-    """A column for each measure; a dash where more runs, or values that differ, are needed.
+    """A column per measure; a dash where more runs, or values that differ, are needed.
 
     Args:
-        differences: in what a and b differ beside the head.
+        differences: what a and b differ in beside the head.
     """
     names = PERPLEXITIES | {RANK: f"Press rank, {contexts or 0:,} contexts"}
     columns = [Column("", is_text=True), *(Column(names[measure]) for measure in comparisons)]
@@ -147,9 +147,7 @@ def comparison_table(
         "over the seeds that both have"
     ]
     if all(each.paired is None for each in measured):
-        notes.append(
-            "no paired test: that needs two seeds in both, each of them once in a and in b"
-        )
+        notes.append("no paired test: it needs two seeds in both, each once in a and in b")
     if contexts is None:
         notes.append("no ranks: there is no number of test contexts at which all runs have one")
     return Table("comparison", "a compared with b", "", columns, rows, [*notes, *differences])

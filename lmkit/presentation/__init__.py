@@ -1,1 +1,1 @@
-"""Tables and figures: what a reader sees."""
+"""Tables and figures."""

@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from lmkit.presentation.style import MARKERS, house_style, looks
 
-_WIDE = 50  # times the first step, from which on the axis of steps is logarithmic
+_WIDE = 50  # from this multiple of the first step on, the axis is logarithmic
 _SIZE = (4.4, 3.2)  # inches, of a panel
 
 
@@ -47,7 +47,7 @@ def has_curves(panels: Sequence[Panel]) -> bool:
 
 @house_style()
 def checkpoint_curves(panels: Sequence[Panel], title: str | None = None) -> Figure:
-    """The panels, two a row."""
+    """The panels, two per row."""
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     drawn = Figure(figsize=(columns * _SIZE[0], rows * _SIZE[1]), layout="constrained")
@@ -67,7 +67,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
         steps = sorted(values)
         shown = [values[step] for step in steps]
         axes.plot(steps, shown, label=label, marker=marker, markersize=3.5, **look)
-    axes.set(xlabel="step of training", ylabel=panel.name)
+    axes.set(xlabel="training step", ylabel=panel.name)
     steps = panel.points.steps
     positive = [step for step in steps if step > 0]
     if positive and positive[-1] >= _WIDE * positive[0]:

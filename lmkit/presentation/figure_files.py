@@ -1,4 +1,4 @@
-"""A figure as files hold it, SVG and PDF, and as an element of a page of either theme.
+"""A figure as SVG and PDF files, and as an element of a light or dark page.
 
 Figures are drawn dark on white. For the page every colour of the drawing becomes a variable of its
 style sheet, which has a light and a dark value for each.
@@ -23,7 +23,7 @@ _VARIABLES = {
 
 
 def lay_out(drawn: Figure) -> None:
-    """Settles where everything stands, so that all formats agree."""
+    """Computes the layout, so that all formats agree."""
     as_plain_text(drawn)
     drawn.draw_without_rendering()
     drawn.set_layout_engine(None)

@@ -1,4 +1,4 @@
-"""Bars on the terminal for what takes a while."""
+"""Progress bars on the terminal."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def progress_bar(console: Console | None = None, refresh_per_second: float = 10) -> Progress:
-    """A bar that counts, and vanishes when the work is done.
+    """A progress bar with counts that vanishes when the work is done.
 
     Args:
         console: where it is drawn; None: on standard output.
-        refresh_per_second: how often it is drawn anew.
+        refresh_per_second: how often it is redrawn.
     """
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(

@@ -1,4 +1,4 @@
-"""Durations, perplexities, sizes and options as people write them."""
+"""Durations, perplexities, sizes and options, formatted for people."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the two units that tell most: 3 d 4 h, 5 h 6 min, 7 min 8 s, 9 s."""
+    """Seconds in the two largest units: 3 d 4 h, 5 h 6 min, 7 min 8 s, 9 s."""
     rounded = round(seconds)
     units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
     for (large, size), (small, part) in pairwise(units):
@@ -24,7 +24,7 @@ def rough_duration(seconds: float) -> str:
 
 
 def perplexity_text(perplexity: float) -> str:
-    """Four digits or more: 57.31, 105.9, 1,230; "infinite" where it is."""
+    """At least four digits: 57.31, 105.9, 1,230; "infinite" if it is."""
     if not math.isfinite(perplexity):
         return "infinite"
     decimals = 2 if perplexity < 99.995 else 1 if perplexity < 999.95 else 0
@@ -44,7 +44,7 @@ def data_size(num_bytes: int) -> str:
 
 def option_text(value: object) -> str:
     """The value of an option: true, 2,000, −1.5, adam."""
-    if isinstance(value, bool):  # which is an int too
+    if isinstance(value, bool):  # a bool is an int too
         return str(value).lower()
     if isinstance(value, int | float):
         return f"{value:,}".replace("-", "−")

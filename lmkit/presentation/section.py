@@ -1,4 +1,4 @@
-"""What the report is made of: sections, and the blocks in them."""
+"""The parts of the report: sections, and the blocks in them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Drawing(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A figure that a study has drawn already, in the house's style. `key` names its files."""
+    """A figure that a study has drawn already, in the house style. `key` names its files."""
 
     key: str
     title: str
     caption: str
     svg: str
-    pdf: bytes | None  # None: the study was run when it drew none
+    pdf: bytes | None  # None: the study ran when it drew none
 
 
 class Passage(NamedTuple):

@@ -1,4 +1,4 @@
-"""Runs side by side on the terminal: a column for each, in as many tables as its width asks for."""
+"""Runs side by side on the terminal: one column each, in as many tables as its width needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def side_by_side(
     """Tables that fit the terminal, with at least one column each.
 
     Args:
-        key: as a table's.
+        key: as for a table.
         rows: the names of the rows, which every table begins with.
         columns: the cells of each column, in the order of the rows, by its name.
     """
@@ -30,7 +30,7 @@ def side_by_side(
 
 
 def _fitting(columns: Mapping[str, Sequence[str]], free: int) -> Iterator[dict[str, Sequence[str]]]:
-    """The columns in parts that are at most `free` wide, where that can be."""
+    """The columns in parts that are at most `free` wide, if possible."""
     part: dict[str, Sequence[str]] = {}
     left = free
     for name, cells in columns.items():

@@ -16,7 +16,7 @@ from lmkit.presentation.style import SERIES, figure, legend_below, looks
 
 FIRST_INDICES = 500  # of the normalised spectrum, as in Parthiban et al. 2021, figure 7
 _HIGHEST = 0.2  # of its values, likewise
-_THRESHOLDS = 400  # of the cumulative distribution, that its steps cannot be seen
+_THRESHOLDS = 400  # of the cumulative distribution, so many that its steps are invisible
 
 
 class LabelledSpectrum(NamedTuple):
@@ -76,7 +76,7 @@ def cumulative_figure(spectra: Sequence[LabelledSpectrum]) -> Figure:
 
 
 def draw_values(axes: Axes, spectra: Sequence[LabelledSpectrum]) -> None:
-    """Values over their index, with Press's tolerance; without what drowns in rounding."""
+    """Values over their index, with Press's tolerance; without values below rounding."""
     for spectrum, look in zip(spectra, looks(), strict=False):
         resolution = spectrum.measures.get("resolution", 0.0)
         resolved = spectrum.relative_S[spectrum.relative_S >= max(resolution, 1e-300)]
@@ -90,7 +90,7 @@ def draw_values(axes: Axes, spectra: Sequence[LabelledSpectrum]) -> None:
 def _draw_shares(axes: Axes, spectra: Sequence[LabelledSpectrum]) -> None:
     """As in Yang et al. 2018, figure 1: the share of values at most as large as each threshold.
 
-    Without thresholds that drown in rounding.
+    Without thresholds below rounding.
     """
     for spectrum, look in zip(spectra, looks(), strict=False):
         ascending_S = np.sort(spectrum.relative_S)

@@ -1,4 +1,4 @@
-"""How all figures look, those of one run and those of the report."""
+"""The style of all figures, of single runs and of the report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, MaxNLocator, StrMethodFormatter
 
 INK, GRID, PAPER = "#1b1b1e", "#d9d9de", "#fefefe"
-# Okabe and Ito 2008, without black and yellow, which a dark or a white page would swallow
+# Okabe and Ito 2008, without black and yellow, invisible on a dark or a white page
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8c564b", "#56b4e9", "#7f7f7f")
 DASHES: tuple[str | tuple[int, tuple[float, ...]], ...]
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
@@ -58,7 +58,7 @@ class Look(TypedDict):
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Gives the figures that are made within one look. Also a decorator."""
+    """Applies the house style to figures made within. Also a decorator."""
     with matplotlib.rc_context(_RC):
         yield
 
@@ -79,7 +79,7 @@ def looks() -> Iterator[Look]:
 
 
 def as_plain_text(drawn: Figure) -> None:
-    """A $ in a name is no mathematics; the powers of ten on an axis are."""
+    """Escapes $ in names, which is not mathematics; the powers of ten on an axis are."""
     texts = [text for text in drawn.findobj(Text) if isinstance(text, Text)]
     for axes in drawn.axes:
         for axis in (axes.xaxis, axes.yaxis):
@@ -93,7 +93,7 @@ def as_plain_text(drawn: Figure) -> None:
 def legend_below(axes: Axes) -> None:
     """A legend below the axes, in as many columns as its names leave room for.
 
-    The figure grows by its rows beyond two, so that the axes keep their height.
+    The figure grows by the rows beyond two, so that the axes keep their height.
     """
     handles, names = axes.get_legend_handles_labels()
     if not handles:
@@ -107,7 +107,7 @@ def legend_below(axes: Axes) -> None:
 
 
 def over_epochs(axes: Axes) -> None:
-    """The x axis of all that is drawn over epochs."""
+    """The x axis of everything drawn over epochs."""
     axes.set_xlabel("epoch")
     integer_ticks(axes.xaxis)
 
@@ -133,7 +133,7 @@ def identity_line(axes: Axes, low: float, high: float) -> None:
 def heat_map(
     axes: Axes, values: np.ndarray, rows: Iterable[str], columns: Iterable[str], form: str
 ) -> None:
-    """Draws cells with their values in them; one that is NaN has a dash."""
+    """Draws cells with their values in them; NaN is a dash."""
     rows, columns = list(rows), list(columns)
     shown = np.ma.masked_invalid(values)
     mesh = axes.pcolormesh(shown, cmap=HEAT, edgecolors=PAPER, linewidth=0.8)
@@ -186,7 +186,7 @@ def mark_at_upper_edge(
 def label_points(
     axes: Axes, points: Sequence[tuple[float, float, str]], others: np.ndarray, size: float = 7
 ) -> int:
-    """Writes labels beside points where they cover nothing; returns how many found no place.
+    """Writes labels beside points where they cover nothing; returns how many did not fit.
 
     Args:
         points: x, y and label of each.

@@ -1,4 +1,4 @@
-"""A `Table` as files hold it: HTML, CSV and LaTeX."""
+"""A `Table` as HTML, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from markupsafe import Markup
 from lmkit.presentation.tables import Column, Table, counted
 
 _MOST_ROWS = 12  # of a table that the page does not fold up, and of a table's rest
-_LONG = 30  # characters, beyond which a text is broken into lines in LaTeX
+_LONG = 30  # longer texts are broken into lines in LaTeX
 
 _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -58,7 +58,7 @@ def to_html(table: Table, number: int, stem: str) -> Markup:
 
 
 def to_csv(table: Table) -> str:
-    """All values in full precision; what is absent is an empty cell."""
+    """All values in full precision; absent ones are empty cells."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if table.has_header:
@@ -100,7 +100,7 @@ def to_latex(table: Table, stem: str) -> str:
 
 
 def _latex_columns(table: Table) -> str:
-    """The columns' kinds; those with long texts have a width, the same for all."""
+    """The column specification; columns of long texts share a width."""
     are_long = [
         bool(column.is_text) and any(len(row[i].text) > _LONG for row in table.rows)
         for i, column in enumerate(table.columns)
@@ -121,5 +121,5 @@ def _latex_row(texts: Sequence[str]) -> str:
 
 
 def latex_text(text: str) -> str:
-    """Text with everything that LaTeX would take for its own, and signs it lacks, written out."""
+    """Text with LaTeX's special characters, and symbols that it lacks, escaped."""
     return text.translate(_LATEX)

@@ -43,8 +43,8 @@ class Column:
 
     name: str
     parts: tuple[str, ...] = ("",)
-    is_text: bool | None = None  # set to the left; None: it is, where all values are texts
-    is_optional: bool = False  # left out where no row has a value
+    is_text: bool | None = None  # left-aligned; None: if all values are texts
+    is_optional: bool = False  # left out if no row has a value
 
 
 Heading = Column | str  # a text stands for a column of that name
@@ -55,13 +55,13 @@ class Table:
 
     Args:
         key: names the table's files and its label in LaTeX; "" where it has none.
-        caption: what the report says of it.
+        caption: its caption in the report.
         columns: where all names are "", the table has no header.
-        rows: as many entries each as there are columns.
+        rows: each with one entry per column.
         notes: lines that follow.
         rules: indices of rows above which a line is drawn.
         is_main: the page shows all of its rows, however many they are.
-        rest_from: index of the row from which on the page folds them up; None: of none.
+        rest_from: index of the first row that the page folds up; None: none.
     """
 
     def __init__(
@@ -102,10 +102,10 @@ def table_over(
     notes: Sequence[str] = (),
     **how: Any,
 ) -> Table:
-    """A table with a row for each item.
+    """A table with one row per item.
 
     Args:
-        columns: each with what it says of an item.
+        columns: each with a function from an item to its cell.
         how: further arguments of `Table`.
     """
     rows = [[entry(item) for entry in columns.values()] for item in items]
@@ -143,7 +143,7 @@ def _settled(column: Heading, cells: Sequence[Cell]) -> Column | None:
 
 
 def as_cell(entry: Entry) -> Cell:
-    """The usual cell: integers with commas, other numbers with two digits, a dash for None."""
+    """The default cell: integers with commas, other numbers with two digits, a dash for None."""
     if isinstance(entry, Cell):
         return entry
     if isinstance(entry, str):
@@ -172,12 +172,12 @@ def whole(value: float | None) -> Cell:
 
 
 def millions(value: float | None) -> Cell:
-    """Millions with two digits; less than one with four, which tell small models apart."""
+    """Millions with two digits; below one with four, to distinguish small models."""
     return number(value, 2 if value is None or value >= 1 else 4)
 
 
 def spread(mean: float | None, sd: float | None, digits: int = 2) -> Cell:
-    """Mean ± standard deviation; of a single value the mean alone."""
+    """Mean ± standard deviation; of a single value only the mean."""
     if mean is None:
         return absent(2)
     text = decimal(mean, digits)
@@ -201,7 +201,7 @@ def p_value(value: float | None) -> Cell:
 
 
 def counted(count: int, one: str, several: str = "") -> str:
-    """`1 run`, `1,204 runs`. `several` is the plural where it does not just end in s."""
+    """`1 run`, `1,204 runs`. `several` is an irregular plural."""
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 

@@ -1,4 +1,4 @@
-"""A `Table` for the terminal, however narrow it is."""
+"""A `Table` for the terminal, however narrow."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _NARROW = 12  # characters to which texts and headers can be folded, numbers can
 def to_terminal(table: Table) -> RenderableType:
     """The table as rich prints it.
 
-    Where the terminal is too narrow, texts are folded. Columns that find no room even then follow
-    below in another table, which begins with the first column again.
+    If the terminal is too narrow, texts are folded. Columns that still do not fit follow below in
+    another table, which repeats the first column.
     """
     return _FittedTable(table)
 
@@ -75,7 +75,7 @@ def _least_widths(table: Table) -> list[int]:
 
 
 def _parts(least: Sequence[int], room: int) -> list[list[int]]:
-    """Columns that fit beside each other, each time after the first, and one at least."""
+    """Groups of columns that fit beside each other and the first one, at least one each."""
     parts = [[0]]
     for i in range(1, len(least)):
         needed = sum(least[j] + _FRAME for j in (*parts[-1], i)) + 1
@@ -86,7 +86,7 @@ def _parts(least: Sequence[int], room: int) -> list[list[int]]:
 
 
 def _fitted(natural: Sequence[int], least: Sequence[int], room: int) -> Iterable[int]:
-    """The natural widths; where they find no room, the widest are cut to one length."""
+    """The natural widths; if they do not fit, the widest are cut to one width."""
     for limit in range(max(natural), 0, -1):
         widths = [max(low, min(high, limit)) for low, high in zip(least, natural, strict=True)]
         if sum(widths) <= room:

@@ -1,4 +1,4 @@
-"""What a chapter begins with: does rank go with perplexity, and which heads beat the baseline?"""
+"""The start of a chapter: does rank go with perplexity, and which heads beat the baseline?"""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class Answer(NamedTuple):
 
 
 def answer(study: Study) -> Answer:
-    """Says no more than the runs do."""
+    """Claims no more than the runs show."""
     found = {each.name: each for each in correlations(study, study.contexts)}
     heads = found.get(BETWEEN_HEADS) or found.get(POOLED)
     headline, sentences = _in_words(heads, [*found.values()])
     if all(group.names.trunk == FIXED_TRUNK for group in study.groups):
         sentences.append(
-            "All heads learn on the same contexts, of a trunk that does not learn: no other "
-            "comparison is as free of what else a head changes."
+            "All heads train on the same contexts, of a fixed trunk: no other "
+            "comparison isolates the head as well."
         )
     verdicts = _verdicts(study)
     drawings = [*_rank_figure(study), *_forest(study, verdicts)]
@@ -98,9 +98,9 @@ def _in_words(heads: Correlated | None, every: Sequence[Correlated]) -> tuple[st
         headline = f"These {found.n} {what} cannot tell whether a higher rank does better."
         assert found.spearman is not None
         tends = "falls" if found.pearson < 0 else "rises"
-        so = f"Perplexity {tends} with rank, but so it might by chance."
+        so = f"Perplexity {tends} with rank, but that might be chance."
         if found.pearson * found.spearman < 0:
-            so = "Their signs differ, so that not even a tendency is to be seen."
+            so = "Their signs differ, so not even a tendency is visible."
         elif excludes:
             so = "The interval of r leaves 0 out, but the order of the heads might be chance."
     sentence = (
@@ -123,7 +123,7 @@ def _are_heads(heads: Correlated) -> bool:
 
 
 class _Verdict(NamedTuple):
-    """How the test perplexity of a group stands to the baseline's."""
+    """How the test perplexity of a group compares with the baseline's."""
 
     group: Facts
     word: str  # lower, higher or undecided
@@ -181,8 +181,8 @@ def _without_baseline(study: Study) -> list[str]:
     failed = any(group.head.family == study.baseline_family for group in study.failed)
     which = "whose training succeeded" if failed else "here"
     return [
-        f"No run {which} has the baseline's head, {study.baseline_family}, so that no difference "
-        f"from it, test against it or cost beside its is told; baseline= takes "
+        f"No run {which} has the baseline's head, {study.baseline_family}, so no difference "
+        f"from it, test against it or relative cost is shown; baseline= takes "
         f"{', '.join(families)}."
     ]
 
@@ -192,15 +192,14 @@ def _unlike_all_published(study: Study) -> list[str]:
     if not study.said:
         return []
     return [
-        f"No group of a published head is that experiment, so that no figure compares with a "
+        f"No group of a published head is that experiment, so no figure compares with a "
         f"published one. What all runs here differ in: {'; '.join(study.said)}."
     ]
 
 
 def _best_at_the_end(study: Study) -> list[str]:
-    """How many runs had not ended improving when their epochs were up.
-
-    Those whose schedule ends with these epochs are best there as a rule.
+    """How many runs were still improving when their epochs ended. Those whose schedule ends with
+    these epochs are usually best there.
     """
     count = sum(
         run.metric("best_epoch") == run.result.budget.max_epochs != group.settings.get(_SCHEDULED)
@@ -225,7 +224,7 @@ def _failures(study: Study) -> list[str]:
     names = listed(f"{group.label.removesuffix(', failed')} ({run.name})" for run, group in found)
     return [
         f"{counted(len(found), 'run')} {has} more than twice the median test perplexity: training "
-        f"failed. Tables have such runs in rows of their own, at the end; no test, correlation or "
+        f"failed. Tables have such runs in separate rows, at the end; no test, correlation or "
         f"mean over other runs counts them: {names}."
     ]
 
@@ -307,7 +306,7 @@ def _draw_group(
 
 
 def _scale(axes: Axes, ranks: Sequence[float]) -> None:
-    """A logarithmic axis where ranks span more than a factor of eight."""
+    """A logarithmic axis if ranks span more than a factor of eight."""
     positive = [rank for rank in ranks if rank > 0]
     if len(positive) == len(ranks) and max(positive) > 8 * min(positive):
         axes.set_xscale("log")
@@ -315,7 +314,8 @@ def _scale(axes: Axes, ranks: Sequence[float]) -> None:
 
 
 def _softmax_bound(axes: Axes, groups: Sequence[Facts]) -> str:
-    """Draws the highest rank that a softmax can have, where it is one for all; says so."""
+    """Draws the highest rank that a softmax can have, if it is the same for all. Returns: a
+    caption."""
     sizes = {_context_size(group) for group in groups}
     if len(sizes) != 1 or not isinstance(size := sizes.pop(), int):
         return ""
@@ -331,7 +331,7 @@ def _context_size(group: Facts) -> object:
 
 
 def _forest(study: Study, verdicts: Sequence[_Verdict]) -> list[Drawing]:
-    """A row a group: difference from the baseline, its interval, and the verdict."""
+    """One row per group: difference from the baseline, its interval, and the verdict."""
     if not verdicts:
         return []
     shown = list(verdicts)

@@ -1,4 +1,4 @@
-"""Our figures beside the published ones, by head and row by row of the papers' tables.
+"""Our values beside the published ones, by head and row by row of the papers' tables.
 
 Parthiban et al. 2021, tables 1 to 3; Yang et al. 2018, tables 1, 2, 4, 7 and 8; Ganea et al. 2019,
 table of results; the AWD-LSTM authors' program; Takase et al. 2018. Which experiment stands beside
@@ -51,7 +51,7 @@ _MOST_IN_ROW = 2  # differences
 
 
 def beside_published(study: Study) -> list[Table]:
-    """Ours beside the published figures, a row for each."""
+    """Ours beside the published values, one row each."""
     rows = [
         row
         for group in study.groups
@@ -62,8 +62,8 @@ def beside_published(study: Study) -> list[Table]:
         return []
     caption = (
         f"Ours beside what was published of the same heads on {study.short}. Deviation: ours minus "
-        "published, in published standard deviations, of the same experiment alone. Ranks compare "
-        "at equal numbers of contexts alone: without one there, ours is missing. Published means "
+        "published, in published standard deviations, for the same experiment only. Ranks compare "
+        "only at equal numbers of contexts: otherwise ours is missing. Published means "
         "are over eleven seeds where they have a deviation, ours over all there are; rows of "
         f"{_TEN} are without the seed of the reported run, on both sides, as the published p are."
     )
@@ -112,7 +112,7 @@ def _figures(study: Study, group: Facts, published: Published) -> Iterator[Row]:
 
 
 def rank_and_difference(study: Study) -> list[Table]:
-    """Parthiban et al. 2021, table 1, and the baseline's rank; what nobody published is a dash."""
+    """Parthiban et al. 2021, table 1, and the baseline's rank; unpublished values are a dash."""
     printed = published_section("rank_and_difference").get(study.prefix or "", {})
     at_published = study.published_contexts
     in_paper = [group for group in study.groups if group.head.family in printed]
@@ -178,7 +178,7 @@ def _about_rank_and_difference(
 
 
 class _Beside(NamedTuple):
-    """A published row, and a group that stands beside it with its perplexities by its method."""
+    """A published row, and the group beside it with its perplexities by the row's method."""
 
     row: PublishedRow
     group: Facts | None = None
@@ -186,18 +186,18 @@ class _Beside(NamedTuple):
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """In what the group is not the row's experiment, so far as that was printed."""
+        """How the group differs from the row's experiment, as far as that was printed."""
         if self.group is None:
             return ()
         remark = [] if self.row.remark is None else [self.row.remark]
         parameters = parameters_in_print(self.group.parameters_m, self.row.params_m)
-        # under another name nothing is different
+        # under another name there are no differences
         known = self.group.departures.get(_experiment(self.row), ())
         return (*remark, *parameters, *(each.text for each in known))
 
 
 def published_perplexities(study: Study) -> Section:
-    """A table for each published one of which a run of this corpus covers a row."""
+    """A table for each published one of which a run on this corpus covers a row."""
     blocks: list[Block] = []
     missing = []
     for table in published_tables(study.prefix) if study.prefix else []:
@@ -231,9 +231,8 @@ def _beside(row: PublishedRow, study: Study) -> list[_Beside]:
 
 
 def _by_method(row: PublishedRow, group: Facts) -> list[Evaluated]:
-    """A group's perplexities by the row's method; none of a group that is not its experiment.
-
-    It is by the name of the runs, or under another name where nothing at all is different.
+    """A group's perplexities by the row's method; none unless it is the row's experiment, by the
+    name of its runs, or, under another name, without any difference.
     """
     published, wanted = group.published, _experiment(row)
     is_named = all(run.result.experiment == wanted for run in group.runs)
@@ -299,7 +298,7 @@ def _table(study: Study, table: PublishedTable, beside: Sequence[_Beside]) -> Ta
         f"{table.title} on {study.short}: ours beside {sources}. Ours are means ± one standard "
         "deviation over seeds of the experiment named; a dash: no such run. Perplexities with a "
         "cache or with dynamic evaluation count where the method's values are the published ones. "
-        "Of several configurations of one name the nearest to the published one stands here."
+        "Of several configurations of one name, the nearest to the published one is shown."
     )
     departures = [
         Departure(each.group.label, _experiment(each.row), each.differences)
@@ -318,7 +317,7 @@ def _differences_cell(differences: Sequence[str]) -> Cell:
 
 
 def _left_out(study: Study, table: PublishedTable) -> list[str]:
-    """Evaluations by a row's method that are not beside it, since their values are others."""
+    """Evaluations by a row's method that are not shown, since their values differ."""
     notes = []
     for row in table.rows:
         for ours in (each for group in study.groups for each in _by_method(row, group)):
@@ -422,7 +421,7 @@ def _value(value: object) -> Entry:
 
 
 def _remark(ours: object, meant: object) -> str:
-    """Where ours is not the value that was meant, that value."""
+    """The value that was meant, where ours differs."""
     if ours == meant:
         return ""
     return f"not {meant:g}" if isinstance(meant, int | float) else f"not {meant}"

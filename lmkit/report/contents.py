@@ -1,4 +1,4 @@
-"""What stands in the report, and in which order."""
+"""The contents of the report, in order."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def make_report(
         experiments: composes a published experiment, which runs are compared with.
         baseline: family of the head that others are compared with.
         window: lowest and highest test perplexity; runs outside are outliers. None: as published.
-        left_out: what was left out already.
+        left_out: what has been left out so far.
         models: folders of what was measured of pretrained models.
         studies_in: patterns of the folders whose synthetic studies belong to the report.
-        keys: of the sections that it has; None: all.
+        keys: of the sections to include; None: all.
         title: its heading.
-        about: what it begins with.
+        about: its introduction.
 
     Raises: UserError when no run, model or study counts, the baseline is no head, or `out` cannot
         be written.
@@ -93,7 +93,7 @@ def make_report(
 
 
 def _files_of(runs: Sequence[FinishedRun]) -> Files:
-    """The runs' files; a damaged configuration is named, although the identity says all."""
+    """The runs' files; a damaged configuration is named, although the identity has all of it."""
     files = Files()
     for run in runs:
         files.config(run)
@@ -101,7 +101,7 @@ def _files_of(runs: Sequence[FinishedRun]) -> Files:
 
 
 def _only(keys: Sequence[str], chapters: Sequence[Chapter]) -> tuple[list[Chapter], list[LeftOut]]:
-    """The chapters that have sections of these keys, with them alone; keys that no section has."""
+    """The chapters that have sections of these keys, with only those; keys that no section has."""
     there = {section.key: None for chapter in chapters for section in chapter.sections}
     absent = [
         LeftOut(key, f"there is no such section; there are {', '.join(there)}")
@@ -166,6 +166,6 @@ def _overview(per_corpus: Sequence[Study], num_models: int) -> str:
     return (
         f"{counted(num_runs, 'finished run')} of {counted(len(groups), 'group')} on "
         f"{counted(len(per_corpus), 'corpus', 'corpora')}. A group is one head with "
-        "one configuration; its runs differ by their seed alone. What these runs do not cover is "
-        f"named in each section and under Not measured, and guessed nowhere. {models}"
+        "one configuration; its runs differ only in their seed. What these runs do not cover is "
+        f"named in each section and under Not measured, and never guessed. {models}"
     )

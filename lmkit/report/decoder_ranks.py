@@ -27,7 +27,7 @@ _MOST_SPECTRA = len(SERIES)  # in one panel
 
 
 def decoder_ranks(study: Study, files: Files) -> list[Section]:
-    """The section; none where no two runs differ in the rank of the decoder alone."""
+    """The section; none where no two runs differ only in the rank of the decoder."""
     limited = [g for g in study.groups if g.settings.get(OPTION) is not None and not g.has_failed]
     sets = [sorted(s, key=_rank) for s in sets_but_for(limited, OPTION.__eq__) if len(s) > 1]
     if not sets:
@@ -36,8 +36,8 @@ def decoder_ranks(study: Study, files: Files) -> list[Section]:
     if spectra := _spectra(study, sets, files):
         blocks.insert(1, spectra)
     intro = (
-        "From which rank of the decoder on does a head stop gaining, and does one that breaks the "
-        "softmax bound need less of it?"
+        "At which rank of the decoder does a head stop gaining, and does one that breaks the "
+        "softmax bound need a lower one?"
     )
     return [Section("decoder_ranks", "Decoders of limited rank", intro, blocks)]
 
@@ -47,7 +47,7 @@ def _rank(group: Facts) -> float:
 
 
 def _names(sets: Sequence[Sequence[Facts]]) -> list[str]:
-    """Each set's head, with what else tells it from others."""
+    """Each set's head, with what else distinguishes it."""
     firsts = [groups[0] for groups in sets]
     rest = [{o: value for o, value in g.settings.items() if o != OPTION} for g in firsts]
     return labels([group.names for group in firsts], rest)

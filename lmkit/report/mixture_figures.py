@@ -2,7 +2,7 @@
 
 Parthiban et al. 2021: figure 5, rank against perplexity over the number of components and over the
 dropout of the latents; figure 6, parameters, perplexity and generalisation gap over the number of
-components. Points are means over seeds: seeds of one configuration are no independent points.
+components. Points are means over seeds: seeds of one configuration are not independent points.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lmkit.report.rank_figures import at_upper_edge_in_words
 
 
 class _Point(NamedTuple):
-    """A configuration; a published one is of one run."""
+    """A configuration; a published one is a single run."""
 
     value: float  # of the option
     of: dict[str, Spread | None]  # by quantity: parameters_m, train_ppl, test_ppl, gap, rank
@@ -51,7 +51,7 @@ class _Point(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """Points that differ in the option alone."""
+    """Points that differ only in the option."""
 
     name: str  # "MoS, NT 5"
     points: list[_Point]
@@ -61,7 +61,7 @@ class _Line(NamedTuple):
 
     @property
     def ranked(self) -> list[_Point]:
-        """Those with a rank, but no failed training."""
+        """Those with a rank, without failed runs."""
         good = [p for p in self.points if not (p.group and p.group.has_failed)]
         return [point for point in good if point.rank_and_ppl is not None]
 
@@ -177,7 +177,7 @@ def _look(i: int) -> tuple[str, str]:
 
 
 def _told_apart(group: Facts, among: Sequence[Facts], axis: Axis) -> str:
-    """The head, with what else tells a set from others of its head and trigger."""
+    """The head, with what else distinguishes a set from others of its head and trigger."""
     alike = same_head_and_trigger(group, among)
     settings = [
         {option: value for option, value in each.settings.items() if option != axis.option}
@@ -221,7 +221,7 @@ def _correlations(study: Study, over: Sequence[_Lines], contexts: int | None) ->
     caption = (
         f"Pearson's r of Press rank{f' over {contexts:,} test contexts' if contexts else ''} and "
         f"test perplexity of MoS on {study.short}, over the means of configurations, from "
-        f"{FEWEST_POINTS} of them on. So few points bear no interval."
+        f"{FEWEST_POINTS} of them on. So few points allow no interval."
     )
     if sources:
         caption += f" Published: computed here from the printed values ({sources})."
@@ -261,8 +261,8 @@ def _rank_drawing(study: Study, over: Sequence[_Lines], contexts: int | None) ->
     caption = (
         f"MoS trained on {study.short}: rank of log P"
         f"{f' over {contexts:,} test contexts' if contexts else ''} against test perplexity, a "
-        f"point a configuration (means over seeds, {sum(runs.values())} runs in all; bars are one "
-        f"standard deviation to either side). Published points stand where their ranks are over as "
+        f"point per configuration ({sum(runs.values())} runs in all; means over seeds, bars are one "
+        f"standard deviation to either side). Published points are shown where ranks are over as "
         f"many contexts.{warning}"
     )
     return Drawing("mixture_rank", "Rank and perplexity of MoS", caption, drawn, len(over) > 1)

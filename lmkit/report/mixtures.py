@@ -35,7 +35,7 @@ _PRINTED = {
     "rank": "press_rank",
 }
 
-Sets = Sequence[Sequence[Facts]]  # the groups of a set differ in one option alone
+Sets = Sequence[Sequence[Facts]]  # the groups of a set differ in only one option
 
 
 class Axis(NamedTuple):
@@ -65,7 +65,7 @@ DROPOUT = Axis(
 
 
 def mixtures(study: Study) -> Section:
-    """For each option the runs that differ in it alone."""
+    """For each option, the runs that differ only in it."""
     blocks: list[Block] = []
     missing = []
     for axis in (EXPERTS, DROPOUT):
@@ -85,7 +85,7 @@ def mixtures(study: Study) -> Section:
 
 
 def sets_over(study: Study, axis: Axis) -> Sets:
-    """Groups that differ in the option alone, by its value."""
+    """Groups that differ only in the option, by its value."""
     having = [group for group in study.groups if axis.option in group.settings]
     return [
         sorted(groups, key=lambda group: (group.has_failed, number_of(group, axis.option)))
@@ -116,7 +116,7 @@ def is_published(group: Facts) -> bool:
 
 
 def departure(study: Study, group: Facts, axis: Axis) -> Departure:
-    """In what more than the option a mixture differs from the published ones."""
+    """What else than the option a mixture differs in from the published ones."""
     experiment = f"{study.prefix}_{_FAMILY}_nt"
     differences = group.departures[experiment]
     texts = tuple(each.text for each in differences if each.option != axis.option)

@@ -1,4 +1,4 @@
-"""The page of HTML, and beside it every table as CSV and LaTeX and every figure as SVG and PDF."""
+"""The HTML page, and beside it every table as CSV and LaTeX and every figure as SVG and PDF."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Chapter:
 
     key: str
     title: str
-    answer: Answer | None  # what it begins with
+    answer: Answer | None  # its introduction
     sections: Sequence[Section]
 
 
@@ -53,7 +53,7 @@ def write_report(
         except OSError as error:
             raise UserError(f"out={out} cannot be made: {error.strerror}") from None
     with RunLock(out / f"{PAGE}.lock"):
-        for temporary in out.glob(f".{PAGE}.*.tmp"):  # of a process that was killed
+        for temporary in out.glob(f".{PAGE}.*.tmp"):  # left by a killed process
             temporary.unlink(missing_ok=True)
         remove_leftovers(out / "tables")
         remove_leftovers(out / "figures")
@@ -105,7 +105,7 @@ def _chapter(chapter: Chapter, files: _BlockFiles) -> Fields:
 
 
 def _groups(section: Section, chapter: Chapter, files: _BlockFiles) -> list[Fields]:
-    """Blocks of one kind that follow each other: figures of a group stand side by side."""
+    """Consecutive blocks of one kind: figures of a group stand side by side."""
     blocks = [files.write(block, chapter.key) for block in section.blocks]
     return [
         {"kind": kind, "blocks": list(members)}

@@ -1,4 +1,4 @@
-"""Perplexity, rank and cost of every head, and tests against the baseline and of every two groups.
+"""Perplexity, rank and cost of every head, and tests against the baseline and between all groups.
 
 Parthiban et al. 2021, tables 2 to 5; what was published stands beside ours in beside_published.
 """
@@ -47,7 +47,7 @@ _WithBaseline = tuple[Facts, Facts]
 
 
 def metric(name: str, digits: int = 2) -> Callable[[Facts], Cell]:
-    """What a column says of a group's metric or cost: mean and deviation over its runs."""
+    """A column's cell for a group's metric or cost: mean and deviation over its runs."""
     return lambda facts: spread_cell(facts.spread(name), digits)
 
 
@@ -69,14 +69,14 @@ def performance(study: Study) -> Section:
     missing = []
     single = [group.label for group in study.groups if len(group.runs) < 2]
     if single:
-        missing.append(f"no second seed, so no deviation and no test: {listed(single)}")
+        missing.append(f"only one seed, so no deviation and no test: {listed(single)}")
     if not study.baselines:
         missing.append(f"no run of the baseline, {study.baseline_family}")
     return Section(
         "performance",
         "Performance",
         "Does a head do better than the baseline, and is its rank higher? Perplexities are of the "
-        "weights that count (averages from the switch on), of the whole split; training "
+        "evaluated weights (averages from the switch on), over the whole split; training "
         "perplexity is with dropout, at the epoch of the best valid perplexity.",
         [
             _performance_table(study),
@@ -91,7 +91,7 @@ def performance(study: Study) -> Section:
 
 def _performance_table(study: Study) -> Table:
     def of_subwords(name: str, digits: int = 2) -> Callable[[Facts], Cell]:
-        """What models of words need not say beside their own perplexity."""
+        """Columns that only subword models need beside their own perplexity."""
         return lambda f: absent(2) if tokens_a_word(f) in (None, 1) else metric(name, digits)(f)
 
     columns: Columns = {
@@ -161,7 +161,7 @@ def _significance_table(study: Study) -> list[Table]:
 
 
 def from_baseline_in_more_than_the_head(groups: Sequence[Facts]) -> list[str]:
-    """Sentences on the comparisons that are not of heads alone: in which options they differ."""
+    """Sentences on comparisons of more than heads: in which options they differ."""
     labels: dict[tuple[str, ...], list[str]] = {}
     for group in groups:
         if group.against is not None and group.against.more_than_the_head:
@@ -178,7 +178,7 @@ def _cost(study: Study) -> list[Table]:
 
     Parthiban et al. 2021, table 2; Ganea et al. 2019, table of results, and remarks on the slides.
     """
-    # the papers compare with softmax alone
+    # the papers compare only with softmax
     remarks = published_section("cost_remarks") if study.baseline_family == "softmax" else {}
     compared = [(f, f.against.baseline) for f in study.groups if f.against is not None]
     if not compared:
@@ -224,7 +224,7 @@ def _cost(study: Study) -> list[Table]:
 def _cost_caption(study: Study, remarks_of: str | None) -> str:
     """Names the source of remarks, where there are some."""
     caption = (
-        f"Seconds an epoch and peak memory on {study.short}, as multiples of the baseline's "
+        f"Seconds per epoch and peak memory on {study.short}, as multiples of the baseline's "
         f"({study.baseline_family}). Ours are of runs on whatever hardware is named under Runs: "
         "they compare where it is the same. Peak memory is the allocator's on a GPU, the whole "
         "process's on a CPU."
@@ -334,7 +334,7 @@ def _published_pairs(study: Study) -> tuple[list[Table], list[str]]:
 
 
 def _all_pairs(study: Study, groups: Sequence[Facts], num_left: int) -> list[Table]:
-    """Each of the groups with each other; so many more are left out."""
+    """All pairs of the groups; notes how many further groups are left out."""
     pairs = [Pair(a, b, against(a, b)) for a, b in combinations(groups, 2)]
     if not pairs:
         return []

@@ -1,6 +1,6 @@
 """Pretrained models of transformers on one text, beside lmkit's own runs whose test text it is.
 
-Perplexities of a token do not compare between tokenizers. Bits per byte do, and so do the decoder's
+Perplexities per token do not compare between tokenizers. Bits per byte do, and so do the decoder's
 spectrum, the contexts' directions and the share of the gradient that passes.
 """
 
@@ -52,7 +52,7 @@ _COLUMNS: tuple[Heading, ...] = (
 
 
 class _Folder(NamedTuple):
-    """A model's folder, as `Files` reads it."""
+    """A model's folder, for `Files`."""
 
     folder: RunFolder
 
@@ -65,12 +65,12 @@ class _Model(NamedTuple):
     """A pretrained model, and what was measured of it as it read one text."""
 
     place: _Folder
-    about: Content  # what every analysis says of the model
+    about: Content  # the facts that every analysis stores of the model
     ranks: dict[int, Content]  # of log P, by the number of contexts
     gradient: Content | None
 
     def rank(self, contexts: int | None) -> Content | None:
-        """Over so many contexts, or else over the most; None where there are none."""
+        """Over so many contexts, otherwise over the most; None if there are none."""
         most = max(self.ranks, default=0)
         return self.ranks.get(contexts or most, self.ranks.get(most))
 
@@ -148,7 +148,7 @@ def _texts(folders: Sequence[RunFolder], studies: Sequence[Study], files: Files)
 
 
 def _contents(place: _Folder, files: Files) -> list[Content]:
-    """All that was measured of a model, without what is damaged."""
+    """All that was measured of a model, except damaged files."""
     others = [
         files.analysis(place, GradientBottleneck, _check_gradient),
         files.analysis(place, Predictions, _check_model),
@@ -168,10 +168,10 @@ def _model(place: _Folder, contents: Sequence[Content]) -> _Model:
 
 
 def _check_model(content: Content) -> None:
-    """Raises an error of Python's where something is missing that this section reads."""
+    """Raises a Python error where something is missing that this section reads."""
     model = content["pretrained"]
     if model.get("reader_version") != READER_VERSION:
-        raise UserError("an earlier lmkit measured it, which read texts otherwise; measure again")
+        raise UserError("it is from an earlier lmkit, which read texts differently; measure again")
     str(content["split"]), model["text_sha256"], model["family"], model["step"]
     whole(model.get("parameters")), whole(model["step"])
 

@@ -48,12 +48,12 @@ _MEASURES = {
 }
 _BY_OUTCOME = ", by outcome"  # how the row of a window is marked
 _OF_ALL_ROWS = (
-    "a point is a group: the means over its runs, which differ by their seed alone; seeds are "
+    "a point is a group: the means over its runs, which differ only in their seed; seeds are "
     "not independent points",
     f"p of ρ: below {FEWEST_FOR_INTERVAL} points exact, over all permutations, else of "
     "Student's t; ρ has an interval from "
     f"{FEWEST_FOR_INTERVAL} points on, unless they are in perfect order: resamples of fewer "
-    "say nothing of it",
+    "are uninformative",
 )
 
 
@@ -86,11 +86,13 @@ def rank_and_perplexity(study: Study, window: Window | None) -> Section:
     num_gss, num_all = (len(points_of(groups, contexts)) for groups in (gss, study.groups))
     missing = []
     if num_gss < FEWEST_POINTS:
-        missing.append("no three points (c, k) of GSS with a Press rank; seeds are no points")
+        missing.append(
+            "fewer than three points (c, k) of GSS with a Press rank; seeds are not points"
+        )
     if window is None:
         missing.append("no window that leaves outliers out: window=[low,high] sets one")
     if num_all < FEWEST_POINTS:
-        missing.append("fewer than three groups with a Press rank; seeds are no points")
+        missing.append("fewer than three groups with a Press rank; seeds are not points")
     return Section(
         "rank",
         "Rank against perplexity",
@@ -193,11 +195,11 @@ def _within_window(each: Correlated, window: Window | None) -> Correlated | None
 
 
 def _window_notes(rows: Sequence[tuple[Correlated, str]], window: Window | None) -> list[str]:
-    """What a window does to a correlation, or why its row is not there."""
+    """What a window does to a correlation, or why its row is missing."""
     if any(span.endswith(_BY_OUTCOME) for _, span in rows):
         return [
-            "a window leaves points out by test perplexity itself, the outcome: what is left tells "
-            "of itself alone, so neither interval nor p is given"
+            "a window leaves points out by test perplexity itself, the outcome: the rest shows "
+            "only itself, so neither interval nor p is given"
         ]
     if window is None:
         return []
@@ -210,7 +212,7 @@ def _window_notes(rows: Sequence[tuple[Correlated, str]], window: Window | None)
 def _grid_differences(
     study: Study, groups: Sequence[Facts], published: Mapping[str, Any]
 ) -> list[str]:
-    """In what the runs over (c, k) are not the published grid; [] where they are all of it."""
+    """How the runs over (c, k) differ from the published grid; [] if they do not."""
     wanted = {(c, k) for c in published["c"] for k in published["k"]}
     points = {c_and_k(group) for group in groups}
     differences = []

@@ -1,4 +1,4 @@
-"""GSS over its two parameters as figures, and how heads look in all figures of points."""
+"""Figures of GSS over its two parameters, and the look of heads in all scatter plots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lmkit.presentation.tables import counted
 
 
 class HeadOnTrunk(NamedTuple):
-    """The groups of one head on one trunk, which look alike."""
+    """The groups of one head on one trunk, which share a look."""
 
     name: str  # "Softmax", or "Softmax (Transformer)" where there are several trunks
     color: str
@@ -39,7 +39,7 @@ class HeadOnTrunk(NamedTuple):
 def heads_on_trunks(groups: Sequence[Facts]) -> list[HeadOnTrunk]:
     """In the order of the groups: a colour for each head, a marker for each trunk.
 
-    Where all groups are of one trunk, each head has a marker of its own.
+    If all groups have one trunk, each head has its own marker.
     """
     heads = list(dict.fromkeys(group.head.name for group in groups))
     trunks = list(dict.fromkeys(group.names.trunk for group in groups))
@@ -56,7 +56,7 @@ def heads_on_trunks(groups: Sequence[Facts]) -> list[HeadOnTrunk]:
 
 
 def at_upper_edge_in_words(count: int, what: str) -> str:
-    """What a caption says of such points: " At the upper edge, with its perplexity: 1 run …"."""
+    """The caption on such points: " At the upper edge, with its perplexity: 1 run …"."""
     if not count:
         return ""
     whose = "its" if count == 1 else "their"
@@ -192,12 +192,12 @@ def _heat_map(study: Study, of: _Map, all_c: Sequence[float], all_k: Sequence[fl
 
 
 def _size(columns: int, rows: int, widest: int) -> tuple[float, float]:
-    """Inches, such that a cell holds its number, of at most so many letters of 7 points."""
+    """Size in inches, so that a cell holds its number, of at most so many 7-point characters."""
     cell = 0.07 * widest + 0.12
     return max(COLUMN[0], 0.8 + cell * columns), max(COLUMN[1], 1.0 + 0.3 * rows)
 
 
 def _form(values: np.ndarray) -> str:
-    """As many digits as tell the cells apart."""
+    """As many digits as distinguish the cells."""
     span = np.nanmax(values) - np.nanmin(values)
     return "{:.1f}" if span >= 2 else "{:.2f}" if span >= 0.1 else "{:.3f}"

@@ -1,4 +1,4 @@
-"""Rank of log P, gradient that is lost at the decoder, and perplexity of all groups, side by side.
+"""Rank of log P, gradient lost at the decoder, and perplexity of all groups, side by side.
 
 The two halves of the bottleneck: what a head can express (Yang et al. 2018) and what of the loss
 gradient it passes on (Godey and Artzi 2026).

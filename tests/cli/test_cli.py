@@ -387,7 +387,7 @@ def test_a_group_of_another_command_is_no_option(refused):
     ("arguments", "expected"),
     [
         ("", "run is not set: give it as run=VALUE"),
-        ("run=nowhere", "run=nowhere selects no run: it is no folder"),
+        ("run=nowhere", "run=nowhere selects no run: it is not a folder"),
         ("run=nowhere lr=0", "lr must be greater than 0, but is 0"),
         ("run=nowhere n=0", "n must be a whole number of at least 1, but is 0"),
         ("run=nowhere max_epochs=x", "max_epochs must be a whole number, but is x"),
@@ -401,7 +401,10 @@ def test_finetune_refuses_bad_input(arguments, expected, refused):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ("run=nowhere", "run=nowhere selects no run: it is no folder, no pattern that matches one"),
+        (
+            "run=nowhere",
+            "run=nowhere selects no run: it is not a folder, a pattern that matches one",
+        ),
         ("run=nowhere method=cach", "method=cach does not exist (did you mean cache?); there are"),
         ("run=nowhere method.window=3", "there is no option method.window"),
         ("run=nowhere method=cache method.thetta=3", "(did you mean method.theta?)"),

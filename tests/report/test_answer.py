@@ -129,9 +129,7 @@ def test_coefficients_of_different_signs_show_no_tendency(tmp_path, make_run):
     for head, ppl, rank in zip(heads, (57.0, 56.0, 55.0, 56.5), (400, 500, 600, 9000), strict=True):
         make_run(tmp_path / "others", 1, ppl, rank, **head)
     said = answer_of(tmp_path / "others")
-    assert said.sentences[0].endswith(
-        "Their signs differ, so that not even a tendency is to be seen."
-    )
+    assert said.sentences[0].endswith("Their signs differ, so not even a tendency is visible.")
 
 
 @pytest.mark.parametrize(
@@ -338,8 +336,8 @@ def test_runs_without_the_baselines_head_are_shown_and_one_sentence_says_what_is
     make_report(runs, baseline="softmax", out=tmp_path / "report", **how)
     said = [note for note in answer_of(tmp_path / "runs").notes if "baseline" in note]
     assert said == [
-        "No run here has the baseline's head, softmax, so that no difference from it, test against "
-        "it or cost beside its is told; baseline= takes gss, mos."
+        "No run here has the baseline's head, softmax, so no difference from it, test against "
+        "it or relative cost is shown; baseline= takes gss, mos."
     ]
     page = (tmp_path / "report" / "index.html").read_text()
     assert escape(said[0]) in page

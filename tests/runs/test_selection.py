@@ -88,7 +88,7 @@ def test_a_folder_whose_name_holds_spaces(tmp_path, make_run, name, filters):
 @pytest.mark.parametrize(
     ("value", "error"),
     [
-        ("nowhere", "b=nowhere selects no run: it is no folder"),
+        ("nowhere", "b=nowhere selects no run: it is not a folder"),
         ("tow", r"b=tow selects no run: .*did you mean two\?"),
         ("", "b must name runs"),
         ("{} seed:77", r"none of the 7 runs of .*: there is seed:1, seed:2, seed:8, seed:9$"),

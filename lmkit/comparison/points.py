@@ -1,6 +1,6 @@
 """The points of a correlation of rank and test perplexity: groups independent of each other.
 
-A point is a group: the means over its runs, which differ by their seed alone. Groups whose training
+A point is a group: the means over its runs, which differ only in their seed. Groups whose training
 failed do not count, of a run that was trained in stages one stage does, and of groups whose runs
 have the same digits one does.
 """

@@ -261,7 +261,7 @@ def _rank_drawing(study: Study, over: Sequence[_Lines], contexts: int | None) ->
     caption = (
         f"MoS trained on {study.short}: rank of log P"
         f"{f' over {contexts:,} test contexts' if contexts else ''} against test perplexity, a "
-        f"point per configuration ({sum(runs.values())} runs in all; means over seeds, bars are one "
+        f"point per configuration ({sum(runs.values())} runs; means over seeds, bars are one "
         f"standard deviation to either side). Published points are shown where ranks are over as "
         f"many contexts.{warning}"
     )

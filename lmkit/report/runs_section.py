@@ -36,7 +36,7 @@ def runs_section(study: Study) -> Section:
         "runs",
         "Runs",
         f"{counted(len(study.runs), 'run')} of "
-        f"{counted(len(study.groups), 'group')}; a group is runs that differ by their seed alone. "
+        f"{counted(len(study.groups), 'group')}; a group is runs that differ only in their seed. "
         f"{_of_a_made_up_language(study)} {_changed(study)}".rstrip(),
         [_settings_table(study), _runs_table(study), _origins_table(study)],
     )

@@ -70,7 +70,7 @@ def test_what_all_groups_differ_in_is_told_once(tmp_path, make_run, study_of):
     assert notes(study_of(tmp_path, "cube")[0]) == []
     make_run(tmp_path, 1, options={"optimizer.lr": 5})
     assert notes(study_of(tmp_path)[0]) == [
-        "Softmax is not penn_softmax as published, so that the figures do not compare: "
+        "Softmax is not penn_softmax as published, so the figures do not compare: "
         "optimizer.lr=5 (20)"
     ]
     make_run(tmp_path, 1, transform="gss", options={"optimizer.lr": 5, "trunk.input_dropout": 0})
@@ -89,7 +89,7 @@ def test_groups_that_share_no_difference_are_told_apart(tmp_path, make_run, stud
     make_run(tmp_path, 1, mixture="softmaxes", trigger="nt")  # as published
     assert notes(study_of(tmp_path)[0]) == [
         "Softmax, GSS and MoS (input dropout 0, ET 200) are not penn_softmax, penn_gss and "
-        "penn_mos as published, so that the figures do not compare",
+        "penn_mos as published, so the figures do not compare",
         "Softmax and GSS: optimizer.lr=5 (20)",
         "MoS (input dropout 0, ET 200): trunk.input_dropout=0 (0.4)",
     ]
@@ -233,7 +233,7 @@ def test_p_values_are_corrected_over_the_groups(tmp_path, make_run, study_of):
 def test_a_group_beside_two_experiments_is_named_once():
     beside = [Departure("A", each, ("lr=5 (20)", f"n=2 ({each})")) for each in ("x", "y", "x")]
     assert departures_in_words(beside) == [
-        "A is not x and y as published, so that the figures do not compare: lr=5 (20)",
+        "A is not x and y as published, so the figures do not compare: lr=5 (20)",
         "A also: n=2 (x)",
         "A also: n=2 (y)",
     ]

@@ -218,7 +218,7 @@ def test_what_is_missing_or_damaged_is_named(report):
     text = (report / "index.html").read_text()
     assert "no embeddings.json: Cube" in text
     assert "no logits of Cube: lmkit logits" in text
-    assert "no second seed" in text
+    assert "only one seed" in text
     assert "samples.json" in text
     assert "1 left out" in text
 

@@ -1,4 +1,4 @@
-"""Contexts in an order of their own in each epoch.
+"""Contexts, reshuffled in each epoch.
 
 Shapes: S steps of a column, C columns, N contexts, n contexts of a batch, D size of a context.
 """
@@ -20,9 +20,8 @@ from lmkit.fixed_trunk.corpus import ContextSplits
 
 
 class ShuffledContexts(EpochBatches):
-    """Every context once an epoch, `batch_size` at a time; each batch is a window of T = 1.
-
-    The order is a function of seed and epoch alone.
+    """Every context once per epoch, `batch_size` at a time; each batch is a window of T = 1. The
+    order is a function of only seed and epoch.
     """
 
     def __init__(self, columns_SC: Columns, batch_size: int, seed: int) -> None:
@@ -53,7 +52,7 @@ class ShuffledContexts(EpochBatches):
             yield Window(inputs_1n, targets_1n, 1, index, epoch, index == count - 1, share)
 
     def _order_of(self, epoch: int) -> torch.Tensor:
-        # RandomState's stream is fixed for good
+        # RandomState's stream never changes
         seeds = np.random.SeedSequence([self.seed, epoch])
         random = np.random.RandomState(np.random.MT19937(seeds))
         return torch.from_numpy(random.permutation(self._num_contexts))
@@ -63,9 +62,9 @@ class ContextsDataModule(WindowsDataModule):
     """Shuffled contexts to train on; windows of contexts in order to evaluate on.
 
     Args:
-        corpus: with contexts.
+        corpus: its splits are contexts.
         batch_size: contexts of a training batch.
-        columns: that the training text is read in, where the trunk carries a state.
+        columns: in which the trunk reads the training text, if it carries a state.
         valid_batch_size, test_batch_size, eval_length, seed: as of `WindowsDataModule`.
         bptt: length of a batch for schedule=window_length, which leaves the lr as it is.
     """

@@ -17,7 +17,7 @@ FILE = "contexts.bin"
 
 
 def cache_folder() -> Path:
-    """Where contexts are kept: a folder for those of each trunk, split and layout."""
+    """Where contexts are kept: a folder per trunk, split and layout."""
     return user_cache_path("lmkit") / "contexts"
 
 
@@ -29,7 +29,8 @@ def lock_of(path: Path) -> Path:
 def clean(dry_run: bool, console: Console) -> None:
     """Shows the contexts that are kept, and removes them unless `dry_run`.
 
-    Those that a process computes stay. One that reads them goes on: the disk is free once it ends.
+    Contexts that a process is computing stay. A process that reads them continues: the disk space
+    is free once it ends.
     """
     folders = sorted(path for path in cache_folder().glob("*") if path.is_dir())
     sizes = [sum(file.stat().st_size for file in folder.glob("*")) for folder in folders]
@@ -53,6 +54,6 @@ def clean(dry_run: bool, console: Console) -> None:
             with RunLock(lock_of(folder / FILE)):
                 shutil.rmtree(folder)
         except LockHeld:
-            console.print(f"left as it is: {folder.name}: a process computes it", markup=False)
+            console.print(f"left as it is: {folder.name}: a process is computing it", markup=False)
     left = sum(file.stat().st_size for file in cache_folder().glob("*/*"))
     console.print(f"{data_size(sum(sizes) - left)} freed", highlight=False)

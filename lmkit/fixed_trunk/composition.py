@@ -1,7 +1,7 @@
 """What `trunk=fixed trunk.of=TRUNK` means: the configuration of a head alone.
 
-The contexts of the trunk take the place of the section `data`, and the trunk's sizes that of what
-finds it. So a run's configuration says all that training and evaluation need.
+The trunk's contexts replace the section `data`, and its sizes replace the options that find it. So
+a run's configuration holds all that training and evaluation need.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Source(NamedTuple):
 
 
 def implied(arguments: list[str]) -> list[str]:
-    """The line with the experiment that trunk=fixed needs, where the line chooses none."""
+    """The overrides plus the experiment that trunk=fixed needs, unless they choose one."""
     chosen = {argument.partition("=")[0].lstrip("+") for argument in arguments}
     if "trunk=fixed" in arguments and not {"experiment", "multirun_sweeps"} & chosen:
         return ["experiment=fixed_trunk", *(each for each in arguments if each != "trunk=fixed")]
@@ -44,7 +44,7 @@ def implied(arguments: list[str]) -> list[str]:
 
 
 def filled_in(config: DictConfig) -> DictConfig:
-    """A composed configuration with the contexts of `trunk.of` in it; unchanged without one.
+    """A composed configuration with the contexts of `trunk.of` filled in; unchanged without one.
 
     Raises: UserError naming the option that is wrong.
     """
@@ -52,9 +52,9 @@ def filled_in(config: DictConfig) -> DictConfig:
     is_fixed = isinstance(trunk, DictConfig) and trunk.get("_target_") == TRUNK
     if not is_fixed:
         if start == "trunk":
-            raise UserError("head.start=trunk needs trunk=fixed, which says whose decoder it is")
+            raise UserError("head.start=trunk needs trunk=fixed, which provides the decoder")
         return config
-    config = deepcopy(config)  # a sweep composes further points in it
+    config = deepcopy(config)  # a sweep composes further points in this process
     OmegaConf.set_struct(config, False)
     if OmegaConf.is_missing(trunk, "of"):
         raise UserError("trunk.of is missing: give a run, such as runs/NAME-ID, or hf:FOLDER")
@@ -87,8 +87,8 @@ def _run_source(config: DictConfig) -> _Source:
     trunk, data = config.trunk, config.data
     if "_target_" in data:
         raise UserError(
-            f"trunk.of={trunk.of} is a run, whose text it has: leave data= out (data.root=FOLDER "
-            f"says where the corpora lie)"
+            f"trunk.of={trunk.of} is a run with its own text: leave out data= (data.root=FOLDER "
+            f"gives the folder of the corpora)"
         )
     for option in ("window", "stride"):
         if trunk[option] is not None:
@@ -140,7 +140,7 @@ def _pretrained_source(config: DictConfig) -> _Source:
     if data.get("_target_") != _TEXT:
         raise UserError(
             f"trunk.of={trunk.of} needs a text: data=penn, data=wikitext-2, or data=text "
-            f"data.root=FOLDER; the model's own tokenizer cuts it"
+            f"data.root=FOLDER; the model's own tokenizer is used"
         )
     folder, facts, weights_sha256 = _read_pretrained(place)
     name = Path(folder).name if Path(place).is_dir() else place.replace("/", "--")

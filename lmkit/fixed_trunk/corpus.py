@@ -1,8 +1,8 @@
-"""A text as the contexts of a trunk that does not learn, and the words that follow them.
+"""A text as the contexts of a fixed trunk, and the words that follow them.
 
-The contexts are those of evaluation: no dropout, the weights that count, state carried as windows
-carry it; of a pretrained model those of overlapping windows, without a state. They are what the
-trunk's own decoder multiplies.
+The contexts are those of evaluation: no dropout, averaged weights if there are any, state carried
+across windows; for a pretrained model those of overlapping windows, without a state. They are the
+input of the trunk's own decoder.
 
 Shapes: S steps of a column, C columns, N contexts, T window length, D size of a context.
 """
@@ -25,7 +25,7 @@ from lmkit.errors.user_error import UserError, require_choice
 from lmkit.experiment.make import make
 from lmkit.runs.folder import RunFolder
 
-if TYPE_CHECKING:  # they bring torch, which a finished run is told without
+if TYPE_CHECKING:  # they import torch, which reporting a finished run does without
     from torch import Tensor
 
     from lmkit.data.windows import ContextColumns
@@ -38,7 +38,7 @@ VERSION = 1  # raised whenever the same trunk and text would give other contexts
 
 
 class ContextSplits(TextSplits):
-    """A text whose windows hold contexts in the place of its words."""
+    """A text whose windows hold contexts instead of words."""
 
     _contexts: Callable[[str, int], ContextColumns]
 
@@ -50,7 +50,7 @@ class ContextSplits(TextSplits):
         return splits
 
     def columns(self, split: str, num_columns: int) -> ContextColumns:
-        self.tokens(split)  # refuses what is no split
+        self.tokens(split)  # refuses unknown splits
         return self._contexts(split, num_columns)
 
 
@@ -89,7 +89,7 @@ class TrunkContexts(Corpus):
         self.unit = self.text.unit
 
     def fingerprint(self) -> str:
-        """Of the text and of all that decides its contexts: these are the data of the run."""
+        """Fingerprint of the text and of all that decides its contexts: the data of the run."""
         decides = self._decides() | {"text": self.text.fingerprint(), "dtype": self.dtype}
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
@@ -114,11 +114,11 @@ class TrunkContexts(Corpus):
 
     @abstractmethod
     def head(self) -> Head:
-        """The trunk's own head. Raises: UserError where the trunk is not what it was."""
+        """The trunk's own head. Raises: UserError if the trunk has changed."""
 
     @abstractmethod
     def _columns(self, text: TextSplits, split: str, num_columns: int) -> ContextColumns:
-        """The contexts of a split, computed where they are not stored yet."""
+        """The contexts of a split, computed if not stored yet."""
 
     def _contents(self, tokens: np.ndarray, split: str, steps: int, columns: int) -> Contents:
         from lmkit.fixed_trunk.store import Contents
@@ -164,8 +164,8 @@ class ContextsOfRun(TrunkContexts):
         content = load_checkpoint(self.folder.best)
         if evaluated_sha256(content) != self.weights_sha256:
             raise UserError(
-                f"{self.folder.best} has other weights than those whose contexts these are: "
-                f"type the line with trunk.of={self.folder.path} again, which is another run"
+                f"{self.folder.best} has other weights than those of these contexts: "
+                f"run the command with trunk.of={self.folder.path} again, which is another run"
             )
         num_words = len(content["lmkit"]["vocabulary"])
         model = make_model(content["lmkit"]["config"], torch.zeros(num_words, dtype=torch.long))
@@ -184,7 +184,7 @@ class ContextsOfRun(TrunkContexts):
         return ContextColumns(contexts_SCD, columns_SC[1:])
 
     def _computed(self, columns_SC: Tensor) -> Iterator[Tensor]:
-        """The contexts (T, C, D), window by window, with a bar."""
+        """The contexts (T, C, D), window by window, with a progress bar."""
         from lmkit.data.windows import EvalWindows
         from lmkit.heads.predictor import exact_evaluation
         from lmkit.measures.contexts import with_bar
@@ -204,7 +204,7 @@ class ContextsOfPretrained(TrunkContexts):
     Args:
         folder: of the model.
         num_words: V, of its output layer.
-        beginning: the token that it puts before every text; None for none.
+        beginning: the token that it puts before every text, if any.
         window, stride: as of `lmkit rank hf=`.
         contexts: the arguments of `TrunkContexts`.
     """
@@ -230,14 +230,14 @@ class ContextsOfPretrained(TrunkContexts):
         size = self.text.text_size(split, self._text_vocabulary(vocabulary))
         if size is None or self.beginning is None:
             return size
-        # all tokens of the first word are predicted then, and none of them counts
+        # then all tokens of the first word are predicted, and none of them counts
         return size._replace(first_word_tokens=size.first_word_tokens + 1)
 
     def tokenizer_by(self, vocabulary: Sequence[str]) -> Tokenizer:
         return self.text.tokenizer_by(self._text_vocabulary(vocabulary))
 
     def _text_vocabulary(self, vocabulary: Sequence[str]) -> Sequence[str]:
-        """Without the rows of the output layer that stand for no token, which are the last."""
+        """Without the output layer's last rows, which stand for no token."""
         count = len(vocabulary)
         while count and vocabulary[count - 1] == f"<{count - 1}>":
             count -= 1
@@ -262,8 +262,8 @@ class ContextsOfPretrained(TrunkContexts):
 
         if files_sha256(self.folder) != self.weights_sha256:
             raise UserError(
-                f"the model in {self.folder} is not the one whose contexts these are: type the "
-                f"line with trunk.of=hf:{self.folder} again, which is another run"
+                f"the model in {self.folder} is not the one of these contexts: run the "
+                f"command with trunk.of=hf:{self.folder} again, which is another run"
             )
         checkpoint = Checkpoint(self.folder, None, self.name, None)
         text = " ".join(["the of and to in a is that for it"] * 8)  # on which its head is checked
@@ -287,7 +287,7 @@ class ContextsOfPretrained(TrunkContexts):
         return ContextColumns(contexts_CSD.transpose(0, 1), targets_CS.T)
 
     def _computed(self, tokens: np.ndarray) -> Iterator[Tensor]:
-        """The contexts (n, 1, D) that each window adds, with a bar."""
+        """The contexts (n, 1, D) that each window adds, with a progress bar."""
         loaded = self._loaded
         windows = loaded.windows_of(tokens)
         shown = loaded.with_bar(windows, windows.num_targets, "writing")

@@ -1,4 +1,4 @@
-"""`head.start=trunk`: a head that starts as the trunk's own, as far as they are alike."""
+"""`head.start=trunk`: a head that starts as the trunk's own, as far as they match."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from lmkit.training.head_module import data_of, model_of
 
 
 class AfterSoftCap(Transform):
-    """A transform of logits that the trunk's own head has bounded, as Gemma 2's does.
+    """A transform of soft-capped logits, as of Gemma 2.
 
     Args:
         cap: of `SoftCap`.
-        transform: of what it returns.
+        transform: applied to its result.
     """
 
     def __init__(self, cap: float, transform: nn.Module) -> None:
@@ -48,11 +48,13 @@ class HeadStart(RunCallback):
     def check(self, module: pl.LightningModule) -> None:
         head = model_of(module).head
         if isinstance(head, SpectrumControl):
-            raise UserError("head.start=trunk cannot be done with head=spectrum_control: W is none")
+            raise UserError(
+                "head.start=trunk does not work with head=spectrum_control, which has no weight W"
+            )
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.ckpt_path is not None:
-            return  # the run goes on
+            return  # the run resumes
         source = make(self.run.config["data"], "data", Corpus)
         assert isinstance(source, TrunkContexts)
         model = model_of(pl_module)
@@ -65,13 +67,10 @@ class HeadStart(RunCallback):
 
 @torch.no_grad()
 def start_as(head: Head, own: Head) -> None:
-    """Copies weight and bias of the trunk's `own` decoder; its mixture and transform, if alike.
-
-    They are alike where they are of one class and their parameters have the same sizes. A decoder
-    of limited rank starts as the nearest weight of that rank.
-
-    Raises: UserError where the decoders differ in size, or the trunk's logits have another soft cap
-        than the head's.
+    """Copies weight and bias of the trunk's `own` decoder; its mixture and transform too, if they
+    have the same class and parameter sizes. A decoder of limited rank starts as the best
+    approximation of that rank. Raises: UserError if the decoders differ in size, or the trunk's
+    logits have another soft cap than the head's.
     """
     weight_VE = own.word_weight()
     weight_VE = own.decoder_weight if weight_VE is None else weight_VE

@@ -1,8 +1,8 @@
 """Contexts on the disk: computed once, checked, memory-mapped, shared by all who need them.
 
-A file holds the contexts of a split in the order of its windows, row-major, and then the line with
-their SHA-256. It stands in a folder that a digest of all that decides them names. It appears whole
-or not at all, and a lock sees to it that one process computes it while others wait.
+A file holds the contexts of a split in the order of its windows, row-major, then a line with their
+SHA-256. Its folder is named by a digest of all that decides them. It appears complete or not at
+all, and a lock ensures that one process computes it while others wait.
 
 Shapes: S steps of a column, C columns, T window length, D size of a context.
 """
@@ -31,8 +31,8 @@ from lmkit.runs.lock import LockHeld, RunLock
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _STORED_AS = {"float32": np.float32, "bfloat16": np.int16}  # numpy has no bfloat16
-_NOTICED = 2**29  # bytes whose checksum takes long enough to be told of
-_POLL_S = 0.5  # between two looks at a file that another process computes
+_NOTICED = 2**29  # bytes whose checksum takes long enough for a message
+_POLL_S = 0.5  # between two checks of a file that another process computes
 
 
 class Contents(NamedTuple):
@@ -55,15 +55,15 @@ class Contents(NamedTuple):
         return cache.cache_folder() / f"{self.label}-{digest[:16]}" / cache.FILE
 
 
-Compute = Callable[[], Iterable[Tensor]]  # makes the contexts (T, C, D), window by window
+Compute = Callable[[], Iterable[Tensor]]  # computes the contexts (T, C, D), window by window
 
 
 def stored_contexts(contents: Contents, compute: Compute) -> Tensor:
-    """The contexts (S, C, D), mapped from the disk; computed where they are not there, or damaged.
+    """The contexts (S, C, D), mapped from the disk; computed if missing or damaged.
 
     Of several processes that need them, one computes them.
 
-    Raises: UserError where the disk is too small, or what `compute` raises.
+    Raises: UserError if the disk is too small; what `compute` raises.
     """
     while True:
         found = _mapped(contents)
@@ -71,10 +71,12 @@ def stored_contexts(contents: Contents, compute: Compute) -> Tensor:
             return found
         try:
             with RunLock(cache.lock_of(contents.path)) as lock:
-                if _mapped(contents) is None:  # not from another process, just now
+                if _mapped(contents) is None:  # unless another process just computed them
                     _write(contents, compute, lock.check)
         except LockHeld:
-            with Console(stderr=True).status(f"{contents.label}: another process computes them"):
+            with Console(stderr=True).status(
+                f"{contents.label}: another process is computing them"
+            ):
                 time.sleep(_POLL_S)
 
 
@@ -113,7 +115,7 @@ def _write(contents: Contents, compute: Compute, check_lock: Callable[[], None])
 
 
 def _mapped(contents: Contents) -> Tensor | None:
-    """None where there is no file, or it is damaged: which is told, and mended by `_write`."""
+    """None if there is no file, or it is damaged, which is reported, and repaired by `_write`."""
     path, stored = contents.path, _STORED_AS[contents.dtype]
     try:
         with path.open("rb") as file:
@@ -122,12 +124,12 @@ def _mapped(contents: Contents) -> Tensor | None:
             else:
                 with Console(stderr=True).status(f"{contents.label}: checking the contexts"):
                     verify(file)
-            # copy on write: torch takes no array that cannot be written
+            # copy on write: torch does not accept read-only arrays
             mapped = np.memmap(file, stored, mode="c", shape=contents.shape)
     except FileNotFoundError:
         return None
     except ValueError as error:
-        print(f"{path} is damaged: {error}; its contexts are computed anew", flush=True)
+        print(f"{path} is damaged: {error}; its contexts are recomputed", flush=True)
         return None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""The trunk of a head alone: stored contexts in, the same contexts out.
+"""The fixed trunk: stored contexts in, the same contexts out.
 
 Shapes: T window length, B batch, D size of a context.
 """
@@ -23,10 +23,10 @@ class FixedTrunk(Trunk):
     """The identity on contexts (T, B, D), with dropout in training.
 
     Args:
-        num_words: V, of which it has no vectors.
+        num_words: V, though it has no word vectors.
         emb_dim: E of the trunk whose contexts these are.
         out_dim: D.
-        output_dropout: locked dropout on the contexts; of single contexts, a mask for each.
+        output_dropout: locked dropout on the contexts; one mask each for single contexts.
     """
 
     display_name, place = FIXED_TRUNK, 9
@@ -45,7 +45,7 @@ class FixedTrunk(Trunk):
     def embedding_weight(self) -> nn.Parameter:  # type: ignore[override]
         """Raises: UserError, since there is none."""
         raise UserError(
-            "trunk=fixed has contexts and no embedding: say head.tie_weights=false, and "
+            "trunk=fixed has contexts and no embedding: set head.tie_weights=false, and "
             "head.start=trunk to start with the trunk's own decoder"
         )
 
@@ -58,7 +58,7 @@ class FixedTrunk(Trunk):
         if not contexts_TBD.is_floating_point():
             raise UserError(ALONE)
         raw_TBD = contexts_TBD
-        if raw_TBD.dtype == torch.bfloat16:  # as they are stored, not as they are computed with
+        if raw_TBD.dtype == torch.bfloat16:  # the stored dtype, not that of computation
             raw_TBD = raw_TBD.float()
         dropped_TBD = locked_dropout(raw_TBD, self.output_dropout, self.training)
         return TrunkOutput(dropped_TBD, raw_TBD, [], [dropped_TBD])

@@ -1,6 +1,5 @@
-"""Runs and sweeps in W&B. The run folders hold the truth, and W&B can be rebuilt from them.
-
-Its modules import wandb, so each of them loads when it is first used.
+"""Runs and sweeps in W&B. The run folders are authoritative, and W&B can be rebuilt from them. Its
+modules import wandb, so each loads when it is first used.
 """
 
 from typing import TYPE_CHECKING

@@ -18,7 +18,7 @@ from lmkit.runs.spectrum_files import epoch_spectra, final_spectrum, read_spectr
 from lmkit.tracking.summary import rank_fields
 
 PLOTTED_POINTS = 100
-PLOTTED_EPOCHS = 8  # all of them, logged anew after each, would grow with their square
+PLOTTED_EPOCHS = 8  # logging all of them again after each epoch would take quadratic space
 FINAL = "spectrum/test_log_probs"  # the chart of the finished run; its table is FINAL_table
 INDEX, RELATIVE = "index", "log10 of singular value / largest"  # its columns
 
@@ -26,7 +26,7 @@ Charts = dict[str, CustomChart | wandb.Table]  # by the key that they are logged
 
 
 def epoch_charts(run: RunFolder, split: str, matrix: str) -> Charts:
-    """The spectra of the epochs so far over each other, on a log scale and a linear one.
+    """The spectra of the epochs so far in one chart, on a log scale and a linear one.
 
     Raises: UserError naming a file that is missing or damaged.
     """
@@ -57,7 +57,7 @@ def epoch_charts(run: RunFolder, split: str, matrix: str) -> Charts:
 
 
 def all_epoch_charts(run: RunFolder) -> Charts:
-    """`epoch_charts` of every split and matrix that the run has spectra of.
+    """`epoch_charts` of every split and matrix for which the run has spectra.
 
     Raises: UserError naming a file that is damaged.
     """
@@ -68,7 +68,7 @@ def all_epoch_charts(run: RunFolder) -> Charts:
 
 
 def final_charts(run: RunFolder) -> Charts:
-    """The spectrum of log P on test, as one line, so that a panel can lay runs over each other.
+    """The spectrum of log P on test, as one line, so that a panel can overlay runs.
 
     Raises: UserError naming the file when it is missing or damaged.
     """
@@ -87,7 +87,7 @@ def transform_charts(logits: Sequence[float], transformed: Sequence[float]) -> C
 
 
 def _epochs_shown(run: RunFolder, split: str, matrix: str) -> dict[int, Path]:
-    """The files of a few of the epochs so far, evenly spaced, the last among them."""
+    """The files of a few of the epochs so far, evenly spaced, including the last."""
     paths = epoch_spectra(run)[split, matrix]
     epochs = list(paths)
     shown = np.unique(np.linspace(0, len(epochs) - 1, PLOTTED_EPOCHS).round().astype(int))

@@ -1,4 +1,4 @@
-"""A heat map over two axes of a sweep, as a Vega-Lite chart: W&B has no panel of that kind."""
+"""A heat map over two axes of a sweep, as a Vega-Lite chart, since W&B has no such panel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 
 DISPLAY_NAME = "lmkit heat map"
-# W&B puts a panel's fields and texts in place of ${...}. Runs that share a cell are averaged.
+# W&B substitutes a panel's fields and texts for ${...}. Runs that share a cell are averaged.
 SPEC = {
     "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
     "title": "${string:title}",
@@ -47,6 +47,6 @@ SPEC = {
 
 
 def chart_name() -> str:
-    """The chart's name in W&B, which changes with SPEC alone: one chart serves all sweeps."""
+    """The chart's name in W&B, which changes only with SPEC: one chart serves all sweeps."""
     digest = hashlib.sha256(json.dumps(SPEC, sort_keys=True).encode()).hexdigest()
     return f"lmkit-heat-map-{digest[:8]}"

@@ -16,18 +16,18 @@ from lmkit.runs.sweep_folder import sweeps_by_run
 from lmkit.tracking.charts import Charts, epoch_charts, final_charts, transform_charts
 from lmkit.tracking.record import Filing, RunRecord
 
-INIT_S = 20.0  # for W&B's server to answer, after which a run is recorded offline
-FINISH_S = 120.0  # for the upload of what is left at a run's end
+INIT_S = 20.0  # timeout of W&B's server, after which a run is recorded offline
+FINISH_S = 120.0  # for uploading the rest at a run's end
 
 
 class WandbLogger(Logger):
-    """A `RunObserver` that records a run in W&B; nothing is opened before the run begins.
+    """A `RunObserver` that records a run in W&B, opened when the run begins.
 
     A failure of W&B does not end the run: the first is reported in one line, and nothing more is
     recorded.
 
-    Charts of which W&B shows the latest alone are sent as they come online. Offline, where nobody
-    looks before the end, the latest ones are recorded there: each of them is a file.
+    W&B shows only the latest of some charts. Online, each is sent; offline, only the last ones are
+    recorded, at the end: each is a file.
 
     Args:
         mode: "offline" records in the run's folder; "online" uploads as well, with an account.
@@ -81,7 +81,7 @@ class WandbLogger(Logger):
     def log_hyperparams(
         self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any
     ) -> None:
-        """Does nothing: `begin` hands W&B the whole configuration."""
+        """Does nothing: `begin` passes W&B the whole configuration."""
 
     def begin(self, run: RunFolder, config: Mapping[str, object], names: RunNames) -> None:
         def record_in(mode: Literal["offline", "online"], filing: Filing) -> RunRecord:
@@ -107,8 +107,8 @@ class WandbLogger(Logger):
                     raise
                 reason = _said(error).splitlines()[0]
                 sync = f"wandb sync {run.path}/wandb/offline-run-*"
-                print(f"W&B is out of reach ({reason}); {sync} uploads the run later", flush=True)
-                wandb.teardown()  # else the run's id is still in use
+                print(f"W&B is unreachable ({reason}); {sync} uploads the run later", flush=True)
+                wandb.teardown()  # otherwise the run's id is still in use
                 self._mode = "offline"
                 self._record = record_in(self._mode, filing)
         except Exception as error:
@@ -130,7 +130,7 @@ class WandbLogger(Logger):
         self._record = None
 
     def finalize(self, status: str) -> None:
-        """Writes all that is buffered when an exception ends the training."""
+        """Flushes buffers when an exception ends the training."""
         if status == "failed":
             self.leaving()
 
@@ -151,7 +151,7 @@ class WandbLogger(Logger):
         if self._record is not None:
             try:
                 event(self._record)
-            except Exception as error:  # SIGTERM, sent to a whole job, ends W&B's process too
+            except Exception as error:  # SIGTERM to a whole job ends W&B's process too
                 self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
@@ -161,5 +161,5 @@ class WandbLogger(Logger):
 
 
 def _said(error: Exception) -> str:
-    """The error's text; the name of its type where it has none, as TimeoutError()."""
+    """The error's text, or the name of its type if it has none, as TimeoutError()."""
     return str(error).strip() or type(error).__name__

@@ -1,7 +1,7 @@
 """Runs that TensorBoard or MLflow record, with Lightning's loggers.
 
-Their records are copies of `metrics.csv`, made anew by each process that goes on with a run: what a
-killed one wrote after its last checkpoint is in none of them.
+Their records are copies of `metrics.csv`, rewritten by each process that resumes a run: they lack
+what a killed one wrote after its last checkpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lmkit.runs.names import RunNames
 Params = dict[str, Any]
 _MLFLOW = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",  # seconds: a server that is down must not hold a run
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",  # seconds: a server that is down must not block a run
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
 }
 _BATCH = 1000  # metrics that MLflow takes at once
@@ -48,7 +48,7 @@ class CopyOfMetrics(Logger):
 
     @abstractmethod
     def open(self, run: RunFolder, names: RunNames) -> Logger:
-        """An empty record in place of the run's last one."""
+        """Opens an empty record that replaces the run's last one."""
 
     @property
     def name(self) -> str | None:
@@ -66,7 +66,8 @@ class CopyOfMetrics(Logger):
             self._give_up(error)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Copies a row, and at first all before it: the file, which has it, is cut back by now."""
+        """Copies a row, and at first all rows before it: the file has them, and is truncated by
+        now."""
         if self._copy is None:
             return
         try:
@@ -93,10 +94,10 @@ class CopyOfMetrics(Logger):
         """Does nothing: the record begins with the whole configuration."""
 
     def epoch_spectrum(self, split: str, matrix: str) -> None:
-        """Nothing: the measures of rank are in the epoch's row."""
+        """Does nothing: the measures of rank are in the epoch's row."""
 
     def transform(self, logits: Sequence[float], transformed: Sequence[float]) -> None:
-        """Nothing: the curve is a figure in the run's folder."""
+        """Does nothing: the curve is a figure in the run's folder."""
 
     def concluded(self, metrics: Mapping[str, object], cost: Mapping[str, object]) -> None:
         self._close("success")
@@ -105,7 +106,8 @@ class CopyOfMetrics(Logger):
         self._close("failed")
 
     def finalize(self, status: str) -> None:
-        """Closes the record when an exception ends the training; the test's row follows a fit."""
+        """Closes the record when an exception ends the training; after a fit the test row
+        follows."""
         if status == "failed":
             self._close(status)
 
@@ -135,8 +137,8 @@ class MLFlowLogger(CopyOfMetrics):
 
     Args:
         experiment: name of the experiment in MLflow.
-        tracking_uri: of a server or a database; None: MLFLOW_TRACKING_URI, or else `mlflow.db`
-            beside the runs.
+        tracking_uri: of a server or a database; None: MLFLOW_TRACKING_URI, otherwise
+            `mlflow.db` beside the runs.
         sweep: the name of the run's sweep.
 
     Raises: UserError where MLflow is not installed.
@@ -157,7 +159,7 @@ class MLFlowLogger(CopyOfMetrics):
         name = run.path.name
         uri = self._uri or f"sqlite:///{run.path.resolve().parent / 'mlflow.db'}"
         self._mlflow.set_tracking_uri(uri)
-        # another process may make it at this moment, which MLflow knows
+        # another process may create it at this moment, which MLflow handles
         of = self._mlflow.set_experiment(self._experiment).experiment_id
         client = self._mlflow.MlflowClient(uri)
         for last in client.search_runs([of], f"attributes.run_name = {json.dumps(name)}"):

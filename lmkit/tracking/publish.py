@@ -1,7 +1,7 @@
-"""A workspace as a file, which needs no account, and its way to W&B.
+"""Writes a workspace to a file, which needs no account, and uploads it to W&B.
 
-wandb_workspaces reads and writes workspaces on W&B's servers alone. A file, and ids that are the
-same each time, need private attributes of its classes. So pyproject.toml holds its minor version.
+wandb_workspaces reads and writes workspaces only on W&B's servers. A file, and stable ids, need
+private attributes of its classes. So pyproject.toml pins its minor version.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SCHEMA_VERSION = 1
 def write_workspace(path: Path, workspace: ws.Workspace) -> None:
     """Writes the workspace and the chart that it needs.
 
-    The name that W&B gave the workspace in the file is kept: what is sent again is changed there,
-    not doubled.
+    The name that W&B gave the workspace in the file is kept: sending again changes it rather than
+    duplicating it.
 
     Raises: UserError when the file cannot be written, or holds something else.
     """
@@ -50,13 +50,13 @@ def read_workspace(path: Path) -> ws.Workspace:
         return ws.Workspace._from_model(View.model_validate(content["workspace"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"{path} holds no workspace of a sweep: {reason}") from None
+        raise UserError(f"{path} is not a sweep's workspace: {reason}") from None
 
 
 def send(path: Path, workspace: ws.Workspace) -> str:
     """Sends the chart and the workspace, and writes the file; returns the address in W&B.
 
-    Raises: UserError when W&B does not take them.
+    Raises: UserError when W&B rejects them.
     """
     _take_name(workspace, path)
     try:
@@ -65,7 +65,7 @@ def send(path: Path, workspace: ws.Workspace) -> str:
     except (wandb.Error, ValueError, OSError) as error:
         reason = " ".join(str(error).split())
         raise UserError(
-            f"W&B has not taken the workspace: {reason}; it needs an account: type python "
+            f"W&B has rejected the workspace: {reason}; it needs an account: type python "
             f"-m wandb login"
         ) from None
     write_workspace(path, workspace)
@@ -92,5 +92,5 @@ def _send_chart(api: wandb.Api, entity: str) -> None:
             access="private",
             spec=heat_map.SPEC,
         )
-    except wandb.Error as error:  # W&B may have the chart already: its name says its content
-        print(f"the chart {heat_map.chart_name()} has not been made anew: {error}")
+    except wandb.Error as error:  # W&B may have the chart already: its name identifies its content
+        print(f"the chart {heat_map.chart_name()} has not been made again: {error}")

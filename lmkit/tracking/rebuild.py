@@ -1,8 +1,7 @@
 """Rebuilds the W&B runs of a sweep from its run folders.
 
-What is recorded while a run trains comes in a piece for each attempt, and lacks what a killed
-process had buffered. From its folder each run is recorded whole, in one piece, under the same id
-each time:
+What is recorded while a run trains is one piece per attempt, and lacks what a killed process had
+buffered. From its folder each run is recorded in one piece, under the same id each time:
 
 <sweep's folder>/wandb/offline-run-<time>-<id>/    what `wandb sync` uploads
 """
@@ -31,7 +30,7 @@ from lmkit.tracking.summary import axes_of, filed_as
 
 @dataclass
 class Rebuilt:
-    """What became of each point of a sweep."""
+    """The outcome for each point of a sweep."""
 
     records: list[Path] = field(default_factory=list)
     unfinished: list[Point] = field(default_factory=list)  # recorded as far as they are
@@ -52,9 +51,9 @@ class _Run(NamedTuple):
 
 
 def rebuild(sweep: SweepFolder, progress: Callable[[], None]) -> Rebuilt:
-    """Records every run of the sweep anew; `progress` is called after each.
+    """Records every run of the sweep again; `progress` is called after each.
 
-    A damaged run is left out and keeps the record that it had.
+    A damaged run is left out and keeps its record.
 
     Raises: UserError when the records cannot be written.
     """
@@ -103,10 +102,10 @@ def _read(folder: RunFolder) -> _Run:
 
 
 def _write(run: _Run, sweep: SweepFolder, axes: list[str], sweeps: list[str]) -> Path:
-    """Records one run beside the others, then removes what was recorded of it before.
+    """Records one run beside the others, then removes its earlier records.
 
     Args:
-        sweeps: names of all that have the run; whichever is rebuilt, the tags are the same.
+        sweeps: names of all sweeps with the run, so that tags do not depend on which is rebuilt.
     """
     name = run.folder.path.name
     records = sweep.path / "wandb"
@@ -117,7 +116,7 @@ def _write(run: _Run, sweep: SweepFolder, axes: list[str], sweeps: list[str]) ->
         with tempfile.TemporaryDirectory(dir=sweep.path, prefix=".wandb-") as partial:
             _tell(run, filing, partial)
             (written,) = Path(partial, "wandb").glob("offline-run-*")
-            # once, a folder of tables lay beside each record
+            # earlier versions put a folder of tables beside each record
             of_run = re.compile(rf"(offline-run|tables)-\w+-{re.escape(name)}")
             for old in records.iterdir():
                 if of_run.fullmatch(old.name):
@@ -133,7 +132,7 @@ def _tell(run: _Run, filing: Filing, folder: str) -> None:
         mode="offline",
         root_dir=folder,
         console="off",
-        # of this process and machine, which are not those that trained
+        # of this process and machine, not those that trained
         disable_code=True,
         disable_git=True,
         x_disable_meta=True,

@@ -1,7 +1,6 @@
 """One run as W&B records it, whether it trains or is rebuilt from its folder. No torch.
 
-Everything that belongs to the record lies in its folder, and is named there by its place in it: a
-run that is moved takes all of it along.
+Everything in the record is in its folder, with relative paths: a run that is moved takes it along.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from lmkit.tracking.summary import result_fields, run_fields
 
 
 class Filing(NamedTuple):
-    """Where W&B keeps a run, and what it is found by."""
+    """Where W&B keeps a run, and how it is found."""
 
     project: str
     group: str | None  # name of the sweep
     tags: Sequence[str]  # besides the head's name and the sweeps
     axes: Sequence[str]  # options whose values become summary fields
-    sweeps: Sequence[str] = ()  # all that have the run, which W&B's group alone cannot tell
+    sweeps: Sequence[str] = ()  # all sweeps with the run, which W&B's group alone cannot show
 
 
 class RunRecord:
-    """A run in W&B: opened here, then given rows and charts, and finally concluded or left.
+    """A run in W&B: opened here, given rows and charts, and finally concluded or left.
 
     Its id is the name of the run's folder, the same each time. Its head is a tag, and its seed the
-    job type. Its summary says what the run is from the start.
+    job type. Its summary describes the run from the start.
 
     Args:
         config: the run's, as plain data.
@@ -63,7 +62,7 @@ class RunRecord:
                 job_type=f"seed {config['seed']}",
                 config=dict(config),
                 settings=settings,
-                reinit="create_new",  # else a run that this process left open is recorded on
+                reinit="create_new",  # not a run that this process left open
             )
         self._wandb.summary.update({**fields, "finished": False})
 
@@ -76,20 +75,20 @@ class RunRecord:
         self._wandb.log(self._in_folder(charts), commit=False)
 
     def conclude(self, metrics: Mapping[str, Any], cost: Mapping[str, Any], charts: Charts) -> None:
-        """Logs the last charts and the result, and writes all that is buffered."""
+        """Logs the last charts and the result, and flushes buffers."""
         self._wandb.log(self._in_folder(charts))
         self._wandb.summary.update({**result_fields(metrics, cost), "finished": True})
         self._wandb.finish(exit_code=0)
 
     def leave(self) -> None:
-        """Writes all that is buffered of a run that has not finished."""
+        """Flushes the buffers of a run that has not finished."""
         self._wandb.finish(exit_code=1)
 
     def _in_folder(self, charts: Charts) -> Charts:
         """The charts, with their tables written into the record's folder.
 
-        Else W&B copies each table into the user's home as well, as an artifact of its own that the
-        record names by its absolute path.
+        Otherwise W&B also copies each table into the user's home, as an artifact that the record
+        refers to by its absolute path.
         """
         for name, chart in charts.items():
             key, table = name, chart
@@ -102,7 +101,7 @@ class RunRecord:
 
 @contextmanager
 def _service_logs_in(folder: str) -> Iterator[None]:
-    """Has W&B's own process, if it starts here, log into this folder's wandb/, not into the home.
+    """Makes W&B's own process, if it starts here, log into this folder's wandb/, not the home.
 
     The user's WANDB_CACHE_DIR counts where it is set.
     """

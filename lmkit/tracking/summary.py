@@ -13,7 +13,7 @@ from lmkit.runs.sweep_folder import SweepFolder
 Value = str | int | float | bool
 
 DEFAULT_PROJECT = "lmkit"  # of a run that was trained without W&B
-_NAMED = ("head", "trunk", "trigger", "data")  # sections whose kinds a run has names for
+_NAMED = ("head", "trunk", "trigger", "data")  # sections whose kinds have names
 _RESULTS = (
     "train_ppl",
     "valid_ppl",
@@ -37,7 +37,7 @@ class Axis(NamedTuple):
 
 
 def axes_of(sweep: SweepFolder) -> list[Axis]:
-    """The options that the sweep varies, one for each field, in order."""
+    """The options that the sweep varies, one per field, in order."""
     axes: dict[str, Axis] = {}
     lines = [point.overrides for point in sweep.manifest.all_points]
     for option, values in varied_options(lines).items():
@@ -76,7 +76,7 @@ def field_name(option: str) -> str:
 
 
 def run_fields(config: Mapping[str, Any], names: RunNames, axes: Sequence[str]) -> dict[str, Value]:
-    """What a run is: its experiment, seed and kinds, and its values on the axes of its sweep."""
+    """A run's experiment, seed and kinds, and its values on the axes of its sweep."""
     fields: dict[str, Value] = {
         "experiment": config["name"],
         "seed": config["seed"],
@@ -93,7 +93,7 @@ def run_fields(config: Mapping[str, Any], names: RunNames, axes: Sequence[str]) 
 
 
 def result_fields(metrics: Mapping[str, Any], cost: Mapping[str, Any]) -> dict[str, float]:
-    """What came out: perplexities, ranks and their contexts, parameters and seconds.
+    """A run's results: perplexities, ranks and their contexts, parameters and seconds.
 
     Args:
         metrics: of a run's result.
@@ -107,7 +107,7 @@ def result_fields(metrics: Mapping[str, Any], cost: Mapping[str, Any]) -> dict[s
 
 
 def rank_fields(measures: Mapping[str, Any]) -> dict[str, float]:
-    """The ranks among a spectrum's measures; one that is unresolved has no field."""
+    """The ranks among a spectrum's measures; unresolved ones have no field."""
     fields = {name: measures.get(name) for name in _RANKS}
     for epsilon, rank in measures.get("effective_rank", {}).items():
         fields[effective_rank_field(epsilon)] = rank

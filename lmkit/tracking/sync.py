@@ -1,4 +1,4 @@
-"""Brings the W&B runs of a sweep in line with its run folders, and uploads them when asked."""
+"""Synchronises the W&B runs of a sweep with its run folders, and uploads them when asked."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def sync(sweep: SweepFolder, online: bool, console: Console) -> bool:
 def upload(records: Sequence[Path]) -> None:
     """Uploads recorded runs. A run that W&B has already is replaced.
 
-    Raises: UserError unless W&B has taken all of them.
+    Raises: UserError unless W&B has accepted all of them.
     """
     command = [sys.executable, "-m", "wandb", "sync", "--include-synced"]
     subprocess.run([*command, *map(str, records)], check=False)
     missing = [record for record in records if not list(record.glob("*.wandb.synced"))]
     if missing:
         raise UserError(
-            f"W&B has not taken {len(missing)} of {len(records)} runs, such as {missing[0]}; an "
+            f"W&B has rejected {len(missing)} of {len(records)} runs, such as {missing[0]}; an "
             f"upload needs an account: type python -m wandb login, then the same command again"
         )
 

@@ -23,7 +23,7 @@ AVERAGED = ("seed",)  # axes that heat maps average over
 
 
 def workspace(name: str, axes: Sequence[Axis], entity: str, project: str) -> ws.Workspace:
-    """The workspace of the sweep `name`. Nothing is sent."""
+    """The workspace of the sweep `name`, not uploaded."""
     sections = [
         ws.Section("Curves", _curves(), is_open=True),
         ws.Section("Rank and perplexity", _rank_scatters(), is_open=True),
@@ -52,7 +52,7 @@ def workspace(name: str, axes: Sequence[Axis], entity: str, project: str) -> ws.
 
 def _curves() -> list[wr.LinePlot]:
     return [
-        _curve("valid/ppl", "valid, of the weights that count", "perplexity", log=True),
+        _curve("valid/ppl", "valid, evaluated weights", "perplexity", log=True),
         _curve("train/ppl", "train", "perplexity", log=True),
         _curve("spectrum/valid_log_probs/press_rank", "on a sample of valid", "Press rank"),
     ]
@@ -83,7 +83,7 @@ def _rank_scatters() -> list[wr.ScatterPlot]:
 
 
 def _spectra() -> list[wr.CustomChart]:
-    """The final spectra of all runs over each other."""
+    """The final spectra of all runs in one chart."""
     return [
         wr.CustomChart(
             query={"summaryTable": {"tableKey": f"{FINAL}_table"}},

@@ -439,6 +439,6 @@ def test_w_and_b_out_of_reach_does_not_stop_a_run(run, tmp_path):
         cwd=tmp_path, env=os.environ | nowhere, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "W&B is out of reach" in done.stdout
+    assert "W&B is unreachable" in done.stdout
     assert run().state() == "finished"
     assert list(run().path.glob("wandb/offline-run-*/*.wandb"))

@@ -146,7 +146,7 @@ def test_patience_ends_a_run_that_is_never_averaged(train_head):
         (["trunk.of=hf:nowhere"], "needs a text: data=penn"),
         (["trunk.window=5"], r"is for trunk\.of=hf:FOLDER"),
         (["trunk.dtype=float16"], r"trunk\.dtype must be one of float32, bfloat16"),
-        (["data=toy"], r"leave data= out"),
+        (["data=toy"], r"leave out data="),
         (["head.start=warm"], r"head\.start must be one of fresh, trunk"),
         (["head=mixtape", "head.emb_dim=4", "head.start=trunk"], r"choose its emb_dim=8"),
         (["head/mixture=doc"], "head/mixture=doc"),

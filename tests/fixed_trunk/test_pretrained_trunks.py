@@ -115,5 +115,5 @@ def test_the_columns_of_a_pretrained_trunk_are_cut_from_one_stream(config_of):
 def test_another_model_in_the_folder_is_another_run_and_refused_by_this_one(made, config_of):
     config = config_of("gpt2", "trunk.stride=7")
     config["data"]["weights_sha256"] = "0" * 64
-    with pytest.raises(UserError, match="is not the one whose contexts these are"):
+    with pytest.raises(UserError, match="is not the one of these contexts"):
         run(config)

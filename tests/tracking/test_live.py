@@ -200,7 +200,7 @@ def test_a_run_is_recorded_offline_when_the_server_is_out_of_reach(
     monkeypatch.setattr(live.wandb, "teardown", lambda: None)
     logger("online").begin(finished, CONFIG, NAMES)
     assert recorded == ["offline"]
-    assert f"W&B is out of reach ({reason}); wandb sync" in capsys.readouterr().out
+    assert f"W&B is unreachable ({reason}); wandb sync" in capsys.readouterr().out
 
 
 PROGRAM = """

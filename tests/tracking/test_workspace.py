@@ -87,7 +87,7 @@ def test_what_is_read_back_is_what_was_written_each_time_the_same(made, tmp_path
         "gss_grid",
     )
     first.write_text("{}")
-    with pytest.raises(UserError, match=r"first\.json holds no workspace"):
+    with pytest.raises(UserError, match=r"first\.json is not a sweep's workspace"):
         read_workspace(first)
 
 

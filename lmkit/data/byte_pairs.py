@@ -3,11 +3,11 @@
 The tokens are the 256 bytes, then what the most frequent pair of tokens in the training text joins
 to, again and again. They are written as GPT-2 writes them: `Ġthe` is a blank and `the`, `Ċ` ends a
 line. No token reaches over the border of a word, which is what GPT-2's pattern cuts out of a word
-with the blanks before it; the blanks before a line's end belong to that end. So any text is a row
-of tokens, from which it can be decoded exactly, and each token belongs to one word.
+with the blanks before it; the blanks before a line's end belong to that end. So any text is a
+sequence of tokens, from which it can be decoded exactly, and each token belongs to one word.
 
-The vocabulary is all that there is to a tokenizer: a token was joined from the two that the joins
-before it leave of it.
+The vocabulary defines the tokenizer: a token was joined from the two tokens that the earlier joins
+leave of it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def trained(text: str, size: int) -> tuple[str, ...]:
             f"data.vocab_size={size} is more than the {len(vocabulary):,} tokens that the training "
             f"text gives: choose that many or fewer"
         )
-    with suppress(OSError, UserError):  # without a cache it is trained anew each time
+    with suppress(OSError, UserError):  # without a cache it is trained again each time
         file.parent.mkdir(parents=True, exist_ok=True)
         content = {"schema_version": VERSION, "vocabulary": vocabulary}
         replace_bytes(file, checked_json(content))

@@ -1,4 +1,4 @@
-"""What a corpus is; and text corpora, of one sentence or paragraph a line.
+"""Corpora, and text corpora with one sentence or paragraph per line.
 
 Text is read as in the papers (Merity et al. 2018, Yang et al. 2018): white space separates words,
 `<eos>` follows every line, and the vocabulary is that of all three splits. Or it is read as
@@ -36,7 +36,7 @@ FEWEST_BYTE_PAIRS = 257  # tokens: the bytes and one pair
 
 
 class Splits(Protocol):
-    """A corpus in memory, whatever its splits are made of."""
+    """A corpus in memory."""
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ class TextSplits(NamedTuple):
 
 
 class Corpus(ABC):
-    """Where splits come from, and what they are called.
+    """The source of splits, and its names.
 
     Args:
         name: of the corpus in options and messages.
@@ -128,11 +128,11 @@ class Corpus(ABC):
         """
 
     def tokenizer_by(self, vocabulary: Sequence[str]) -> Tokenizer:
-        """What reads and writes further text as this corpus, by the vocabulary of its splits."""
+        """The tokenizer for further text, with the vocabulary of this corpus's splits."""
         return Words(vocabulary)
 
     def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize | None:
-        """The size of valid or test, by the vocabulary of the splits; None where it is no text.
+        """The size of valid or test, by the vocabulary of the splits; None if it is not text.
 
         Raises: UserError as `load`.
         """
@@ -162,8 +162,8 @@ class TextCorpus(Corpus):
         tokenizer_of: folder of the tokenizer; for "hf" alone.
 
     Raises:
-        UserError: `train_tokens` is no positive number; `tokenizer` is not known, or does not go
-            together with `vocab_size` or `tokenizer_of`.
+        UserError: `train_tokens` is not a positive number; `tokenizer` is unknown, or conflicts
+        with `vocab_size` or `tokenizer_of`.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Fetches a corpus from its public address.
 
 A file must have the SHA-256 of the one that the project's numbers were made with, and appears under
-its name only when it is complete. Files that are there already are kept. A download that broke off
-goes on where it stopped.
+its name only when it is complete. Files that are there already are kept. An interrupted download
+resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _content(part: Path, wanted: Wanted, url: str) -> bytes:
 
 
 def _fetch(url: str, part: Path, progress: Progress) -> None:
-    """Brings `part` to its full size, going on from the bytes it has."""
+    """Brings `part` to its full size, resuming from the bytes it has."""
     task = progress.add_task(part.name.removesuffix(".part"), total=None)
     failures = 0
     while True:
@@ -154,12 +154,12 @@ def _fetch(url: str, part: Path, progress: Progress) -> None:
         if failures == MAX_FAILURES:
             raise UserError(
                 f"{url} cannot be fetched: {problem}; {_size(part):,} bytes of it are kept, the "
-                f"same command goes on from there"
+                f"same command resumes from there"
             )
 
 
 def _fetch_rest(url: str, part: Path, progress: Progress, task: TaskID) -> bool:
-    """Asks once for what `part` lacks. Returns whether it is then complete."""
+    """Requests once what `part` lacks. Returns: whether it is then complete."""
     have = _size(part)
     headers = {**HEADERS, "Range": f"bytes={have}-"} if have else HEADERS
     try:

@@ -1,4 +1,4 @@
-"""What batches are: of training, with an exact record of how far it has come, and of evaluation."""
+"""Batches: for training, with an exact record of progress, and for evaluation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Batch(Protocol):
-    """What training asks of a batch, a named tuple, whatever else is in it."""
+    """What training needs of a batch, a named tuple."""
 
     @property
     def targets_TB(self) -> Tensor:  # noqa: N802
@@ -64,7 +64,7 @@ class EpochBatches(ABC):
     committed.
     """
 
-    limit: int | None = None  # batches of an epoch, at most
+    limit: int | None = None  # maximum batches per epoch
 
     def __init__(self) -> None:
         self._epoch = 1
@@ -97,7 +97,7 @@ class EpochBatches(ABC):
         return {"epoch": self._epoch, "windows_done": self._batches_done}  # as in old checkpoints
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Goes on after the last batch committed when `state` was taken."""
+        """Resumes after the last batch that was committed when `state` was taken."""
         self._epoch, self._batches_done = state["epoch"], state["windows_done"]
 
     def __iter__(self) -> Iterator[Batch]:

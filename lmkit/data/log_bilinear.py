@@ -48,7 +48,7 @@ class LogBilinear(NamedTuple):
         """Independent sentences one after the other, each with its `<eos>`: int64 (tokens,)."""
         words: list[np.ndarray] = []
         sentences: list[np.ndarray] = []
-        # all sentences grow in step; `going_on` are those that have not ended yet
+        # all sentences grow in parallel; `going_on` are those that have not ended yet
         going_on = np.arange(num_sentences)
         contexts = np.full((num_sentences, 2), EOS_ID)
         while len(going_on):

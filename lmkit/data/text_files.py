@@ -1,6 +1,6 @@
-"""The text of a corpus, in whichever form it lies: plain, JSON Lines, compressed, or a data set.
+"""The text of a corpus, in whichever form: plain, JSON Lines, compressed, or a data set.
 
-The bytes of a split are those of its text: the same text is the same data, whatever holds it.
+The bytes of a split are those of its text: the same text is the same data in any form.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Between text and token ids: what reads a prompt, and writes what a model drew, as its corpus is.
+"""Between text and token ids: reads prompts and writes samples in the form of a corpus.
 
 Text is read as in the papers (Merity et al. 2018, Yang et al. 2018): white space separates words,
 and `<eos>` follows every line.
@@ -90,7 +90,7 @@ class Words(Tokenizer):
 
 
 class Subwords(Tokenizer):
-    """Pieces of words, of which any text is a row."""
+    """Pieces of words; any text is a sequence of them."""
 
     has_words = False
 

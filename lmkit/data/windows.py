@@ -117,7 +117,7 @@ _cached_lengths = lru_cache(maxsize=4)(sample_lengths)
 
 
 class TrainWindows(EpochBatches):
-    """The training windows, cut anew in each epoch."""
+    """The training windows, cut differently in each epoch."""
 
     def __init__(self, columns_SB: Columns, bptt: int, max_length_delta: int, seed: int) -> None:
         require_count("windows.bptt", bptt, MIN_LENGTH)

@@ -144,7 +144,7 @@ _cached_batches = lru_cache(maxsize=2)(sample_batches)
 
 
 class TrainPairs(EpochBatches):
-    """Training batches of like length, drawn anew for each epoch."""
+    """Training batches of similar length, redrawn for each epoch."""
 
     def __init__(self, pairs: Pairs, batch_size: int, seed: int) -> None:
         super().__init__()

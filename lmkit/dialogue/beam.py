@@ -111,7 +111,7 @@ class BeamSearch:
         num_contexts, size = scores_BK.shape
         log_probs_NV[:, self.excluded] = -torch.inf
         log_probs_BKV = log_probs_NV.view(num_contexts, size, -1)
-        # what has ended goes on with nothing but one more <eos>, which costs nothing
+        # a finished hypothesis only continues with another <eos>, at no cost
         log_probs_BKV.masked_fill_(ended_BK.unsqueeze(2), -torch.inf)
         log_probs_BKV[..., EOS_ID].masked_fill_(ended_BK, 0.0)
         joint_BN = (scores_BK.unsqueeze(2) + log_probs_BKV).flatten(1)

@@ -144,7 +144,7 @@ class Responses(Analysis):
         return {
             "experiment": result.experiment,
             "head": folder.read_names().family,
-            # a run that went on has another best epoch, and its responses are no longer these
+            # a run that was extended has another best epoch, and other responses
             "best_epoch": result.metrics["best_epoch"],
             "smoothing": self.smoothing,
             "nltk": nltk_version(self.smoothing),  # its scores are not those of every version

@@ -70,7 +70,7 @@ def _restore(folder: RunFolder, path: Path, restore: _Restore) -> None:
                 restore(folder, lock.check)
                 print(f"restored: {path}")
     except LockHeld:
-        pass  # it goes on under a larger budget
+        pass  # it resumes under a larger budget
     except UserError as error:
         print(f"{path} is damaged and cannot be restored: {error}")
 
@@ -80,7 +80,7 @@ def _tidy(folder: RunFolder, keep: str) -> None:
     try:
         say_removed(folder, keep, tidy(folder, keep, locks_beside(folder)))
     except LockHeld:
-        pass  # it goes on under a larger budget
+        pass  # it resumes under a larger budget
     except (OSError, UserError) as error:
         print(f"left as it is: {error}")
 

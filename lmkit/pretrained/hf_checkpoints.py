@@ -1,4 +1,4 @@
-"""Which pretrained models a user means: folders, patterns of folders, names on the hub.
+"""Which pretrained models a user selects: folders, patterns of folders, names on the hub.
 
     models/gpt2                    a folder with a model, as `save_pretrained` writes it
     models/gpt2-ptb                a folder with checkpoints of one model, such as checkpoint-500
@@ -41,7 +41,7 @@ class Checkpoint(NamedTuple):
 
 
 def find_checkpoints(places: object, revisions: object) -> list[Checkpoint]:
-    """The checkpoints that the options hf and revision mean, by model, then by step.
+    """The checkpoints that the options hf and revision select, by model, then by step.
 
     Raises: UserError for a place that is none, or two checkpoints of one name.
     """

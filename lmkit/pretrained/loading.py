@@ -31,8 +31,8 @@ MOST = 1024  # tokens per window, unless the user asks for more
 _SHOWN = str.maketrans({" ": "▁", "\n": "↵", "\t": "⇥"})  # in a table a bare space is not seen
 
 
-# Special tokens that stand in a text, such as `<unk>`, are text, and no tokens of control: so every
-# model reads the same text.
+# Special tokens in a text, such as `<unk>`, are text, not control tokens, so that every model reads
+# the same text.
 READING = {"add_special_tokens": False, "split_special_tokens": True}
 
 
@@ -71,7 +71,7 @@ class TokenizedText:
         return bos if begun[:1] == [bos] and bare[:1] != [bos] else None
 
     def tokenizer_by(self, vocabulary: tuple[str, ...]) -> Tokenizer:
-        """What cuts and quotes other texts.
+        """The tokenizer for other texts.
 
         Args:
             vocabulary: every token as tables show it.
@@ -143,7 +143,7 @@ class LoadedPretrained(NamedTuple):
         return StrideWindows(tokens, windows.window, windows.stride, windows.beginning)
 
     def with_bar(self, windows: Iterable[AnyBatch], contexts: int, then: str) -> Iterator[AnyBatch]:
-        """The windows, with a bar over their contexts; `then` follows the last of them."""
+        """The windows, with a progress bar over their contexts; `then` names what follows."""
         return with_bar(self.checkpoint.name, windows, contexts, then)
 
 
@@ -180,12 +180,11 @@ def load_pretrained(
 
     Args:
         text: that it reads.
-        window: tokens that it reads at a time; None: as many as it was made for, at most `MOST`.
+        window: tokens that it reads at a time; None: the model's maximum, at most `MOST`.
         stride: tokens that the window moves; None: half the window.
         threads: of the CPU; None: as many as PyTorch takes.
 
-    Raises: UserError when there is no such model, it is none that can be measured, or the text is
-        too short.
+    Raises: UserError when there is no such model, it cannot be measured, or the text is too short.
     """
     transformers = _transformers()
     if threads is not None:
@@ -286,12 +285,12 @@ def _from(kind: Any, where: dict[str, Any]) -> Any:
     except Exception as error:  # whatever the library and those below it raise
         text = str(error)
         if "trust_remote_code" in text:
-            raise UserError("it needs code of its own, and lmkit runs none") from None
+            raise UserError("it needs custom code, which lmkit does not run") from None
         if "Unrecognized configuration class" in text:
-            raise UserError("it is no causal language model of transformers") from None
+            raise UserError("it is not a causal language model of transformers") from None
         if "couldn't connect" in text or "offline mode" in text:
             raise UserError(
-                "it is no folder, and Hugging Face's hub cannot be reached; give a folder that "
+                "it is not a folder, and Hugging Face's hub cannot be reached; give a folder that "
                 "save_pretrained wrote"
             ) from None
         lines = [line.strip() for line in text.splitlines() if line.strip()]

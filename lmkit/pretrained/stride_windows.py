@@ -40,8 +40,8 @@ class StrideWindows:
     """Windows of at most `window` tokens that end `stride` tokens apart.
 
     Every token but the first is predicted once, in order: those of the first window from all that
-    stands before them, all others from at least window - stride + 1 tokens. How many they are
-    depends on the token's place alone, and not on what follows it.
+    stands before them, all others from at least window - stride + 1 tokens. How many depends only
+    on the token's position, not on what follows it.
 
     Args:
         tokens: of the text, after its beginning token where there is one.

@@ -154,14 +154,14 @@ def _signed(value: float) -> str:
 
 
 def heat_maps(study: Study, groups: Sequence[Facts]) -> list[Drawing]:
-    """Test perplexity and rank over c and k, where each has two values; failed runs are holes."""
+    """Test perplexity and rank over c and k, if each has two values; failed runs are holes."""
     points = {c_and_k(group): group for group in groups if not group.has_failed}
     all_c, all_k = (sorted({c_and_k(group)[i] for group in groups}) for i in (0, 1))
     if len(all_c) < 2 or len(all_k) < 2:
         return []
 
     def means(of: Callable[[Facts], Spread | None]) -> np.ndarray:
-        """In rows of one k each; NaN where nothing is known."""
+        """In rows of one k each; NaN where unknown."""
         known = {point: spread.mean for point, g in points.items() if (spread := of(g)) is not None}
         return np.array([[known.get((c, k), np.nan) for c in all_c] for k in all_k])
 

@@ -1,7 +1,7 @@
 """Rank of log P, gradient lost at the decoder, and perplexity of all groups, side by side.
 
-The two halves of the bottleneck: what a head can express (Yang et al. 2018) and what of the loss
-gradient it passes on (Godey and Artzi 2026).
+The two halves of the bottleneck: what a head can express (Yang et al. 2018) and how much of the
+loss gradient it passes on (Godey and Artzi 2026).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FILE = "gradient_bottleneck.json"
 
 
 class Place(NamedTuple):
-    """Over which contexts a gradient was measured: the first so many of a split."""
+    """The contexts over which a gradient was measured: the first so many of a split."""
 
     contexts: int
     split: str
@@ -76,7 +76,7 @@ class _Measured:
 
 
 def rank_gradient_perplexity(study: Study) -> Section:
-    """A row for each group, and a point where both of two quantities are there."""
+    """One row per group, and a point where both quantities are known."""
     measured = _Measured(study)
     missing = unmeasured(FILE, {group: len(group.gradients) for group in study.groups}, COMMAND)
     if measured.elsewhere:
@@ -90,7 +90,7 @@ def rank_gradient_perplexity(study: Study) -> Section:
     return Section(
         "rank_and_gradient",
         "Rank, gradient and perplexity",
-        "Is a head better for what it can express, or for what of the gradient it passes on?",
+        "Is a head better for what it can express, or for how much of the gradient it passes on?",
         blocks,
         missing,
     )
@@ -134,7 +134,7 @@ def _table(study: Study, measured: _Measured) -> Table:
 
 
 def _correlations(study: Study, measured: _Measured) -> list[str]:
-    """How perplexity goes with the rank and with the norm that is lost; groups are the points."""
+    """How perplexity correlates with the rank and with the norm lost; the points are groups."""
     notes = []
     for name, of in (
         ("the rank of log P", measured.rank),
@@ -184,6 +184,6 @@ def _drawing(study: Study, measured: _Measured) -> Drawing:
     legend_below(panels[1])
     caption = (
         f"Rank of log P, norm of the gradient that is lost at the decoder, and test perplexity on "
-        f"{study.short}, each two of them, a point a group (the mean over its seeds)."
+        f"{study.short}, in pairs, one point per group (the mean over its seeds)."
     )
     return Drawing("rank_gradient_ppl", "Rank, gradient and perplexity", caption, drawn, True)

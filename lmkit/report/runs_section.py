@@ -1,4 +1,4 @@
-"""Which runs the report is about: their groups, where they were trained, and by which code."""
+"""The runs of the report: their groups, where they were trained, and by which code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OfGroup = tuple[Facts, FinishedRun]
 
 
 def runs_section(study: Study) -> Section:
-    """Every run in full precision, and what made them."""
+    """Every run in full precision, and what produced them."""
     return Section(
         "runs",
         "Runs",
@@ -49,7 +49,7 @@ def _changed(study: Study) -> str:
 
 
 def _of_a_made_up_language(study: Study) -> str:
-    """A warning where the data were drawn by a program; nothing where they were read from files."""
+    """A warning if the data were generated; nothing if they were read from files."""
     if _reads_files(study):
         return ""
     return (
@@ -59,7 +59,7 @@ def _of_a_made_up_language(study: Study) -> str:
 
 
 def _reads_files(study: Study) -> bool:
-    """Whether the corpus lies in files, so far as a run's configuration still tells."""
+    """Whether the corpus is in files, as far as a run's configuration tells."""
     data = _data(study)
     return not data or "root" in data
 
@@ -104,7 +104,7 @@ def _settings_table(study: Study) -> Table:
 
 
 def _further_differences(study: Study) -> Iterator[str]:
-    """Of each head the options that its groups differ in and that the table does not show."""
+    """Per head, the options in which its groups differ and that the table does not show."""
     by_head: dict[str, list[Mapping[str, object]]] = {}
     for group in study.groups:
         by_head.setdefault(group.head.name, []).append(group.settings)
@@ -148,7 +148,7 @@ _SHOWN = {
 
 
 def _head_options(options: Mapping[str, object]) -> dict[str, str]:
-    """The names in words of the head's options that have no column of their own."""
+    """The names in words of the head's options without a column."""
     return {
         option: option.rpartition(".")[2].replace("_", " ")
         for option in options
@@ -177,7 +177,7 @@ def _optimizer(options: Mapping[str, object]) -> str:
 
 
 def _budget(options: Mapping[str, object]) -> str:
-    """`500`, or with the patience that ends it sooner: `500, patience 10`."""
+    """`500`, or with a patience: `500, patience 10`."""
     most, patience = options.get("max_epochs"), options.get("patience")
     text = "any number" if most is None else option_text(most)
     return text if patience is None else f"{text}, patience {option_text(patience)}"

@@ -18,7 +18,7 @@ from lmkit.runs.study_record import RECORD, read_record_of_any_version
 
 
 def synthetic_studies(patterns: Iterable[str]) -> tuple[list[Section], list[LeftOut]]:
-    """A section for each finished study in the matching folders, and those that cannot be read."""
+    """A section per finished study in the matching folders, and those that cannot be read."""
     sections, left_out = [], []
     for pattern in patterns:
         for path in map(Path, sorted(glob.glob(f"{pattern}/{RECORD}"))):
@@ -63,7 +63,7 @@ def _checked(figure: Path, sha256: Mapping[str, str]) -> bytes:
     Args:
         sha256: by the figure's name; {} in records of earlier versions.
 
-    Raises: UserError when it is not what was written.
+    Raises: UserError when it is damaged.
     """
     content = figure.read_bytes()
     if sha256 and hashlib.sha256(content).hexdigest() != sha256.get(figure.name):

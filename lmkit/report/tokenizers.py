@@ -1,7 +1,7 @@
-"""Runs that read one text as different tokens, in figures that compare all the same.
+"""Runs that read one text as different tokens, in measures that still compare.
 
-A perplexity is one a token. Over the same words and over the same bytes, models of words and of
-subwords compare (lmkit/measures/perplexity.py has the formulas).
+A perplexity is per token. Per word and per byte, word and subword models compare
+(lmkit/measures/perplexity.py has the formulas).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _OfText(NamedTuple):
 
 
 def tokenizers(studies: Sequence[Study]) -> list[Section]:
-    """A section with a table for each test text that runs read as different tokens; else []."""
+    """A section with a table per test text that runs read as different tokens, otherwise []."""
     by_text: dict[str, list[_OfText]] = {}
     for study in studies:
         for group in study.groups:
@@ -49,14 +49,14 @@ def tokenizers(studies: Sequence[Study]) -> list[Section]:
 
 
 def tokens_a_word(group: Group) -> float | None:
-    """Tokens of test for each word of it, 1 of words; None where test is no text."""
+    """Tokens per word of test, 1 for words; None if test is not text."""
     text = test_text(group.runs[0])
     tokens, words = text.get("tokens"), text.get("words")
     return tokens / words if isinstance(tokens, int) and isinstance(words, int) else None
 
 
 def test_text(run: FinishedRun) -> Mapping[str, object]:
-    """What the run's result says of the test text; {} where it says nothing."""
+    """The size of the test text in the run's result; {} if absent."""
     text = run.result.metrics.get("test_text")
     return text if isinstance(text, dict) else {}
 

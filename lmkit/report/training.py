@@ -1,4 +1,4 @@
-"""Over training: when averaging starts, curves over the epochs, and when the order was settled.
+"""Over training: when averaging starts, curves over the epochs, and when the order settled.
 
 Parthiban et al. 2021, supplement, tables 10 and 11 (NT-ASGD and ET-ASGD).
 """
@@ -46,16 +46,16 @@ from lmkit.report.mixtures import same_head_and_trigger
 from lmkit.report.performance import perplexities, press_rank
 from lmkit.runs.metrics import Row
 
-_BUDGET = ("max_epochs", "patience")  # a trigger needs a budget of its own
+_BUDGET = ("max_epochs", "patience")  # a trigger needs its own budget
 _SHOWN = 8
 _RANK = "spectrum/valid_log_probs/press_rank"
 _SHARE = "gradient_bottleneck/valid_share"
 _UPDATE = "gradient_bottleneck/valid_update_rank"
-_PERCENT = (50, 80, 90, 100)  # of a run's epochs, after which the order is looked at
+_PERCENT = (50, 80, 90, 100)  # of a run's epochs, after which the order is shown
 
 
 def averaging(study: Study) -> Section:
-    """A row for each trigger of each head that was trained with several."""
+    """One row per trigger of each head that was trained with several."""
     sets = sets_but_for(study.groups, lambda o: o.startswith("trigger.") or o in _BUDGET)
     several = [groups for groups in sets if len({group.trigger for group in groups}) > 1]
     missing = [] if several else ["no head was trained with two triggers (trigger=...)"]
@@ -91,7 +91,7 @@ def _averaging_table(study: Study, every: Sequence[Facts]) -> Table:
     }
     caption = (
         f"The same head with averaging from different epochs on, on {study.short}: mean ± one "
-        "standard deviation over seeds. Published ranks stand here when they are of as many "
+        "standard deviation over seeds. Published ranks appear if they are over as many "
         "contexts."
     )
     notes = study.not_as_published(every)
@@ -99,7 +99,7 @@ def _averaging_table(study: Study, every: Sequence[Facts]) -> Table:
 
 
 def _switch_cell(group: Facts) -> Cell:
-    """The mean over the runs that switched, and their number where others did not."""
+    """The mean over the runs that switched, and their number if others did not."""
     after, seeds = group.spread("switched_after"), len(group.runs)
     cell = number(after.mean if after else None, 0)
     if after is None or after.n == seeds:
@@ -144,7 +144,7 @@ def curves(study: Study, files: Files) -> Section:
     return Section(
         "curves",
         "Over the epochs",
-        "Of each head the run of median test perplexity. A ring marks the last epoch before "
+        "Per head, the run of median test perplexity. A ring marks the last epoch before "
         "averaging starts; valid perplexity is of the averages from then on.",
         [*drawings, *order_over_epochs(study, files)],
         missing,
@@ -188,7 +188,7 @@ def _drawing(
 def _told_apart(
     shown: Sequence[Curve], points: Sequence[dict[float, float]]
 ) -> tuple[list[dict[float, float]], str, int]:
-    """Perplexities where the fall of the first epochs does not hide the heads' differences.
+    """Perplexities without the steep first epochs, which hide the heads' differences.
 
     Args:
         points: values by epochs, of each curve.
@@ -236,7 +236,7 @@ def order_over_epochs(study: Study, files: Files) -> list[Table]:
     ]
     pairs = list(combinations(good, 2))
     at_end = len(_PERCENT) - 1
-    discordant = [  # pairs whose order is not that at the end
+    discordant = [  # pairs whose order differs from the final one
         sum((a[i] < b[i]) != (a[at_end] < b[at_end]) for a, b in pairs) for i in range(at_end)
     ]
     caption = (

@@ -1,7 +1,7 @@
 """Runs the steps of a reproduction, by the commands that a user would type.
 
-Each command skips what is finished and goes on where it stopped. So nothing is remembered here: a
-reproduction that is started again types the same commands.
+Each command skips what is finished and resumes where it stopped. So nothing is remembered here: a
+restarted reproduction runs the same commands.
 """
 
 from __future__ import annotations
@@ -151,13 +151,13 @@ class Reproducing:
         num_done = sum(each.is_done for each in every)
         if status != 0 and not num_done:
             raise UserError(
-                f"lmkit train {sweep.overrides[0]} has failed, as it says above; mend that, and "
-                f"the same command goes on"
+                f"lmkit train {sweep.overrides[0]} has failed, as shown above; correct that, and "
+                f"the same command resumes"
             )
         if status == 0 and num_done < len(every):
             raise UserError(
                 f"{len(every) - num_done} of {len(every)} runs of {sweep.name} have not finished; "
-                f"once they have, the same command goes on"
+                f"once they have, the same command resumes"
             )
 
     def _finetune(self) -> None:

@@ -1,8 +1,8 @@
 """Fits heads with free context embeddings to true distributions, many problems at once.
 
-Each problem of one shape (a seed, a concentration, a language) has a head of its own. All are
-stacked into one computation while what autograd must keep is small. Else they are fitted one after
-the other through the chunked cross-entropy, with the same outcome.
+Each problem of one shape (a seed, a concentration, a language) has its own head. All are stacked
+into one computation as long as autograd keeps little. Otherwise they are fitted one after the other
+through the chunked cross-entropy, with the same outcome.
 
 Shapes: P problems, N contexts, D context embedding, K components, V words.
 """
@@ -26,7 +26,7 @@ from lmkit.studies.soft_nll import chunked_cross_entropy
 
 # With more numbers than this kept for the backward pass, problems are fitted one after the other.
 STACKED_ELEMENTS = 2**22
-FINAL_LR = 0.01  # the learning rate falls to this part of its start, along a half cosine
+FINAL_LR = 0.01  # the learning rate falls to this share of its initial value, along a half cosine
 # Learning rates of parts of a head, relative to that of word and context embeddings. A mixture's
 # weights move the latents of all contexts at once, whose tanh would be driven into saturation.
 PART_LR = {"mixture": 0.05, "transform": 0.3}
@@ -34,7 +34,7 @@ PART_LR = {"mixture": 0.05, "transform": 0.3}
 
 @dataclass(frozen=True)
 class Descent:
-    """How long a fit goes on, and how fast."""
+    """The length and learning rate of a fit."""
 
     steps: int
     lr: float
@@ -95,7 +95,7 @@ def _fit_stacked(
     log_probs = vmap(lambda stacked, hidden: functional_call(modules[0], stacked, (hidden,)))
 
     def loss() -> Tensor:
-        # a sum over problems: each has the gradient that it would have alone
+        # a sum over problems: each has the same gradient as alone
         log_probs_PNV: Tensor = log_probs(parameters, hidden_PND)
         return -(targets_PNV * log_probs_PNV).sum() / targets_PNV.shape[1]
 

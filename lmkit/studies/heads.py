@@ -22,13 +22,13 @@ from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import Mixture
 from lmkit.runs.names import head_name, name_of, place_of
 
-# the heads that the sources' claims are about, as options name them
+# the heads of the sources' claims, by option
 SOFTMAX, MOC, MOS = "none+identity", "contexts+identity", "softmaxes+identity"
 PLIF, MONOTONE_MLP = "none+plif", "none+monotone_mlp"
 
 
 class FreeHead:
-    """A kind of head: makes heads of any size, and says what they are called.
+    """A kind of head: makes heads of any size, and has their display names.
 
     Args:
         option: its name in options and tables, mixture+transform.
@@ -56,7 +56,7 @@ class FreeHead:
         self.name = head_name([name_of(part) for part in parts])
         self.place = tuple(place_of(part) for part in parts)
         self.has_factors = head.has_factors  # rank of log P at most E + 2
-        self.components = head.decoder_uses  # of log P: K of a mixture of softmaxes, else 1
+        self.components = head.decoder_uses  # of log P: K for a mixture of softmaxes, otherwise 1
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -74,7 +74,7 @@ class FreeHead:
         )
 
     def context_dim(self, emb_dim: int) -> int:
-        """D of context embeddings that limit nothing."""
+        """D of unrestricted context embeddings."""
         num_experts: int | None = self._mixture.keywords.get("num_experts")
         return emb_dim if num_experts is None else num_experts * (emb_dim + 1)
 

@@ -44,7 +44,7 @@ class StudyRun:
         options: its section, composed and plain, with the sections of its heads.
         runs_dir: the study's folder is <runs_dir>/<name>-<identity>.
         seed: of every random draw.
-        threads: of the CPU, which decide the order of sums.
+        threads: CPU threads, which decide the order of summation.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class StudyRun:
         self.path = RunFolder.of(runs_dir, name, identity_of(decides)).path
 
     def finish(self, *, progress_bar: bool) -> None:
-        """Runs the study: from its start, from where it stopped, or not at all if it is finished.
+        """Runs the study: from scratch, from where it stopped, or not at all if it has finished.
 
-        Raises: UserError for a folder that the user can mend.
+        Raises: UserError for a folder problem that the user can correct.
         """
         record = self.path / RECORD
         lock = RunLock(self.path.with_name(f"{self.path.name}.lock"))
@@ -88,7 +88,7 @@ class StudyRun:
                 self._finish(progress_bar, lock)
 
     def _tidy(self, lock: RunLock) -> None:
-        """Removes what a process left that was killed once it had published the record."""
+        """Removes what a process killed after publishing the record left."""
         locks = self.path.parent.glob(f"*{self.path.name}.lock*")
         if any(locks) or any(self.path.rglob(".*.tmp")):
             with suppress(UserError), lock:  # another process's, or nothing may be written here
@@ -133,7 +133,7 @@ class StudyRun:
 
 
 def show(path: Path) -> None:
-    """Prints what a finished study says of each claim, and where its figures are."""
+    """Prints a finished study's verdict on each claim, and where its figures are."""
     record = read_record(path / RECORD)
     console = Console(highlight=False)
     for claim in record.claims:
@@ -148,7 +148,7 @@ def show(path: Path) -> None:
 
 
 def _without_defaults(options: Mapping[str, object]) -> dict[str, object]:
-    """The options but those at their class's default, so that a new option renames no study."""
+    """The options except those at their class's default, so that a new option renames no study."""
     defaults = option_defaults(str(options["_target_"])) if "_target_" in options else {}
     return {k: v for k, v in options.items() if k not in defaults or defaults[k] != v}
 

@@ -1,6 +1,6 @@
 """The contract of a study: an experiment that isolates the bottleneck, in one class.
 
-A study is a class: its options, what it measures, what that says of the sources' claims, and its
+A study is a class: its options, its measurements, what they imply for the sources' claims, and its
 figures. `conf/studies/<name>.yaml` names the class and holds the options with their defaults. The
 command line finds it there; nothing lists it.
 """
@@ -37,12 +37,12 @@ class Study(ABC):
     """
 
     version: ClassVar[int] = 1  # raised when the same options would give other numbers
-    # options that say heads, `all` or a list; the constructor gets a `FreeHead` for each head
+    # options that name heads, `all` or a list; the constructor gets a `FreeHead` per head
     head_options: ClassVar[Sequence[str]] = ()
 
     @abstractmethod
     def run(self, seed: int, work: Work) -> Tables:
-        """Measures, piece by piece, so that a killed study goes on where it stopped.
+        """Measures, piece by piece, so that a killed study resumes where it stopped.
 
         The seed decides every random draw.
         """
@@ -53,4 +53,4 @@ class Study(ABC):
 
     @abstractmethod
     def figures(self, tables: Tables) -> dict[str, Figure]:
-        """What the tables of `run` look like, by the figures' names."""
+        """Figures of the tables of `run`, by name."""

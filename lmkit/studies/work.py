@@ -1,4 +1,4 @@
-"""The pieces of a study's work, under a progress bar, kept so that a killed study goes on."""
+"""The pieces of a study's work, under a progress bar, kept so that a killed study can resume."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Work:
     """Pieces of work by name, each done once. Those that an earlier start did are read from `path`.
 
     Args:
-        path: a file with one JSON object a line; None keeps nothing.
+        path: a file with one JSON object per line; None keeps nothing.
         show: whether to show a progress bar.
-        check_lock: raises LockLost; called before each write. The file is made anew by the first
-            one, so that a process that has lost the lock writes into no file of its successor.
+        check_lock: raises LockLost; called before each write. The first write replaces the file, so
+            that a process that has lost the lock never writes into its successor's file.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class Work:
         self._progress.advance(self._task, size)
 
     def do(self, name: str, compute: Callable[[], Piece], size: float = 1) -> Piece:
-        """The piece of that name: what `compute` returns, or returned when it was done before.
+        """The piece of that name: what `compute` returns, or returned earlier.
 
         Args:
-            name: tells the piece from all others of the study.
+            name: unique among the study's pieces.
             compute: returns plain data.
             size: how far the bar moves, with what `compute` has it advance.
         """
@@ -125,7 +125,7 @@ def _timed(compute: Callable[[], Piece]) -> _Done:
 
 
 def _whole_lines(path: Path) -> bytes:
-    """What is in the file, but for a line that a kill left unfinished at its end."""
+    """The file's content without an incomplete last line."""
     content = path.read_bytes() if path.exists() else b""
     return content[: content.rfind(b"\n") + 1]
 
@@ -136,4 +136,4 @@ def _parsed(path: Path, content: bytes) -> dict[str, _Done]:
         lines = [parse_json(line) for line in content.splitlines()]
         return {line["name"]: _Done(*(line[field] for field in _Done._fields)) for line in lines}
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({error}); remove it to do the work anew") from error
+        raise UserError(f"{path} is damaged ({error}); remove it to repeat the work") from error

@@ -107,7 +107,7 @@ def test_runs_that_are_drawn_count_once(tmp_path, make_run):
                               "mixture.latent_dropout": dropout})  # fmt: skip
     drawing = next(block for block in section_of(tmp_path).blocks if block.key == "mixture_rank")
     assert len(drawing.figure.axes) == 2
-    assert ", 6 runs in all;" in drawing.caption
+    assert "(6 runs;" in drawing.caption
 
 
 def test_lines_of_one_name_and_trigger_say_what_else_they_differ_in(tmp_path, make_run):

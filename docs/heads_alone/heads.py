@@ -6,10 +6,11 @@
                                                   trunks with their best.ckpt
     python docs/heads_alone/heads.py restore RUNS copies all of it back, so that only the rest is
                                                   trained, with runs_dir=runs
-    python docs/heads_alone/heads.py write        writes the report's tables and figures
+    python docs/heads_alone/heads.py write        writes the report's tables and figures, and
+                                                  README.md from its template
 
 The rule is in docs/fixed_trunk.md: `multirun_sweeps=heads_alone` trains each head at two learning
-rates, and `next` follows it from there. `write` takes each head's runs at the chosen rate.
+rates, and `next` follows it from there. `write` takes each head's runs at the best rate so far.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple
 
+from lmkit.runs.atomic import replace_text
 from lmkit.runs.folder import RunFolder
 from lmkit.sweeps.quoting import quoted
 from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
@@ -30,10 +34,12 @@ from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent / "study"))
 
-from study import copy_finished, without_folders  # noqa: E402  (docs/study/study.py)
+from study import copy_finished, without_folders  # noqa: E402  (docs/study)
 
 KEPT = FOLDER / "runs"
+TEMPLATE, README = FOLDER / "README.template.md", FOLDER / "README.md"
 TRUNKS, HEADS = "penn_subwords*", "head_on_*"
+SPLITS = ("valid", "test")
 FIRST, MORE = 141, (142, 143)
 RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 TITLE = "Heads on fixed trunks"
@@ -74,11 +80,14 @@ class Tried(NamedTuple):
         return [rate for rate in RATES[max(at - 1, 0) : at + 2] if rate not in tried]
 
     @property
+    def at_best(self) -> list[Alone]:
+        """The runs at the best rate so far, of all seeds."""
+        return [run for run in self.runs if run.rate == self.best.rate]
+
+    @property
     def counted(self) -> list[Alone]:
         """The runs at the chosen rate; none while it is not known."""
-        if self.missing_rates:
-            return []
-        return [run for run in self.runs if run.rate == self.best.rate]
+        return [] if self.missing_rates else self.at_best
 
     def commands(self) -> list[str]:
         """What the rule asks for next."""
@@ -132,11 +141,12 @@ def _with(command: str, option: str, value: float) -> str:
 
 
 def write() -> None:
-    """The report over the runs at the chosen rates, and over the trunks."""
-    counted = [run.path for tried in tried_in(KEPT) for run in tried.counted]
+    """The report over the runs at the best rates tried and over the trunks; the text, last."""
+    every = tried_in(KEPT)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "report"
-        paths = ",".join(quoted(str(path)) for path in (*counted, *KEPT.glob(TRUNKS)))
+        runs = [*(run.path for tried in every for run in tried.at_best), *KEPT.glob(TRUNKS)]
+        paths = ",".join(quoted(str(path)) for path in runs)
         options = [f"runs=[{paths}]", f"out={out}", f"title={quoted(TITLE)}"]
         command = [sys.executable, "-m", "lmkit", "report", *options, f"about={quoted(ABOUT)}"]
         subprocess.run(command, check=True)
@@ -145,6 +155,33 @@ def write() -> None:
             (FOLDER / kind).mkdir()
             for file in (out / kind).glob(f"*.{ending}"):
                 shutil.copy2(file, FOLDER / kind)
+    replace_text(README, text(every))
+
+
+def text(every: Sequence[Tried]) -> str:
+    """README.md: the template with a table of the heads on each trunk, by the trunk's own head."""
+    tables = {}
+    for trunk in KEPT.glob(TRUNKS):
+        on_it = [tried for tried in every if tried.best.trunk == trunk.name]
+        tables[RunFolder(trunk).read_names().family] = table(on_it)
+    return TEMPLATE.read_text("utf-8").format(**tables)
+
+
+def table(every: Sequence[Tried]) -> str:
+    """In Markdown, by valid perplexity at the best rate: means over its seeds."""
+    lines = [
+        "| head | rate | to be tried | seeds | valid perplexity | test perplexity | Press rank |",
+        "|---" * 7 + "|",
+    ]
+    for tried in sorted(every, key=lambda tried: tried.best.valid_ppl):
+        results = [RunFolder(run.path).read_result().metrics for run in tried.at_best]
+        valid, test = (mean(result[f"{split}_ppl"] for result in results) for split in SPLITS)
+        rank = mean(result["test_spectrum"]["press_rank"] for result in results)
+        rates = ", ".join(f"{rate:g}" for rate in tried.missing_rates)
+        head, rate = tried.best.head[0], f"{tried.best.rate:g}"
+        cells = (head, rate, rates, len(results), f"{valid:.2f}", f"{test:.2f}", f"{rank:,.0f}")
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
 
 
 def main() -> None:

@@ -8,6 +8,8 @@ from types import ModuleType
 
 import pytest
 
+SOFTMAX_TRUNK = "penn_subwords-b511f1da1004"
+MOS_TRUNK = "penn_subwords_softmaxes-ce85e3b663c7"
 SCRIPT = Path(__file__).parents[2] / "docs/heads_alone/heads.py"
 
 
@@ -56,3 +58,30 @@ def test_the_next_commands_are_rates_then_seeds(tried):
     assert tried(*runs).commands() == ["lmkit train runs_dir=runs optimizer.lr=0.1"]
     runs += [(0.1, 141, 25.5), (0.03, 143, 25.1)]
     assert tried(*runs).commands() == ["lmkit train optimizer.lr=0.03 runs_dir=runs seed=142"]
+
+
+@pytest.fixture(scope="module")
+def kept(heads) -> dict[str, dict[str, float]]:
+    """Valid perplexities at the best rates, by trunk and head."""
+    found: dict[str, dict[str, float]] = {}
+    for tried in heads.tried_in(heads.KEPT):
+        found.setdefault(tried.best.trunk, {})[tried.best.head[0]] = tried.best.valid_ppl
+    return found
+
+
+def test_its_page_is_its_template_with_the_kept_runs(heads, kept):
+    assert sorted(map(len, kept.values())) == [8, 8]
+    assert heads.README.read_text("utf-8") == heads.text(heads.tried_in(heads.KEPT))
+
+
+def test_what_its_page_says_can_be_seen_in_its_tables(kept):
+    on_softmax, on_mos = kept[SOFTMAX_TRUNK], kept[MOS_TRUNK]
+    for ppl in (on_softmax, on_mos):
+        assert ppl["MoC"] == pytest.approx(ppl["MoS"], abs=0.1)
+        assert max(ppl["MoC"], ppl["MoS"]) < ppl["Softmax"] - 0.5
+        assert min(ppl, key=ppl.__getitem__) == "Mixtape"
+    for head in ("SS", "GSS"):
+        assert on_softmax[head] == pytest.approx(on_softmax["Softmax"], abs=0.1)
+    with_latents = {"Mixtape", "MoC", "MoS", "MoS + GSS"}
+    worst = max(on_mos[head] for head in with_latents)
+    assert all(on_mos[head] > worst + 10 for head in on_mos.keys() - with_latents)

@@ -243,6 +243,7 @@ def _rank_figure(study: Study) -> list[Drawing]:
     taken: list[tuple[float, float]] = []
     heads = heads_on_trunks(ranked)
     for alike in heads:
+        faint = any(len(group.runs) > 1 and not group.has_failed for group in alike.groups)
         for group in alike.groups:
             single = _ranks_and_perplexities(group, contexts)
             if group.has_failed:
@@ -250,7 +251,7 @@ def _rank_figure(study: Study) -> list[Drawing]:
                     mark_at_upper_edge(axes, *at, alike.color, alike.marker)
                 continue
             taken += single
-            if (drawn_at := _draw_group(axes, group, single, alike, bool(several))) is not None:
+            if (drawn_at := _draw_group(axes, group, single, alike, faint)) is not None:
                 mean, bars = drawn_at
                 taken += bars
                 if alike.name not in {name for *_, name in labelled}:
@@ -264,11 +265,11 @@ def _rank_figure(study: Study) -> list[Drawing]:
     num_failed = sum(len(group.ranks(contexts)) for group in ranked if group.has_failed)
     means = (
         f"; large points are the means of the {counted(several, 'group')} with several seeds, bars "
-        "one standard deviation to either side"
+        "one standard deviation to either side; the runs of their heads are faint"
     )
     runs = counted(sum(len(group.ranks(contexts)) for group in good), "run")
     caption = (
-        f"{runs}{' (faint)' if several else ''} of {counted(len(good), 'group')} on {study.short}"
+        f"{runs} of {counted(len(good), 'group')} on {study.short}"
         f"{means if several else ''}.{bound}{at_upper_edge_in_words(num_failed, 'run')}"
     )
     return [Drawing("rank_heads", "Perplexity against rank", caption, drawn)]

@@ -145,6 +145,18 @@ def test_the_softmax_bound_is_that_of_the_decoder(tmp_path, make_run, options, b
     assert f"Dotted: the softmax bound, {bound}." in answer_of(tmp_path).drawings[0].caption
 
 
+def test_a_run_is_faint_only_where_its_head_has_a_mean(tmp_path, make_run):
+    for seed in (1, 2):
+        make_run(tmp_path, seed, 57.0 + seed)
+    make_run(tmp_path, 1, 56.0, transform="gss")
+    drawing = answer_of(tmp_path).drawings[0]
+    (axes,) = drawing.figure.axes
+    drawn = [points.get_alpha() for points in axes.collections if len(points.get_offsets())]
+    assert drawn.count(0.35) == 1  # Softmax's two runs
+    assert drawn.count(1) == 1  # GSS's only run
+    assert "the runs of their heads are faint" in drawing.caption
+
+
 def test_the_answer_is_yes_only_where_interval_and_p_agree(tmp_path, make_run):
     heads = ({}, {"transform": "gss"}, {"transform": "outside"}, {"mixture": "softmaxes"})
     for i, head in enumerate(heads):

@@ -238,7 +238,7 @@ def test_seeds_of_one_point_are_no_correlation(tmp_path, make_run):
     grid_runs(make_run, tmp_path, [(-1.5, 2.5)], seeds=(1, 2, 3))
     section = rank_and_perplexity(study_of(tmp_path), None)
     assert section.blocks == []
-    assert any(line.startswith("no three points (c, k)") for line in section.missing)
+    assert any(line.startswith("fewer than three points (c, k)") for line in section.missing)
 
 
 def test_correlations_count_points_and_runs_and_stand_within_heads(tmp_path, make_run):
@@ -322,7 +322,7 @@ def test_captions_of_means_say_from_how_many_seeds(tmp_path, make_run):
     section = rank_and_perplexity(study_of(tmp_path), None)
     captions = [block.caption for block in section.blocks if not isinstance(block, Table)]
     assert len(captions) == 3
-    assert all("1 to 2 seeds each, 3 of 4 of one alone" in caption for caption in captions[1:])
+    assert all("1 to 2 seeds each, 3 of 4 of a single one" in caption for caption in captions[1:])
 
 
 @pytest.mark.parametrize("ranked", [0, 2, 3])

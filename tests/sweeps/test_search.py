@@ -17,8 +17,6 @@ from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.status import standings
 from tests.forked import Line
 
-pytest.importorskip("optuna.storages.journal", reason="needs Optuna 4")
-
 RUN = [
     "threads=1",
     "data.train_tokens=4000",

@@ -205,6 +205,14 @@ def _unknown_option(option: str, arguments: Sequence[str], config_name: str, con
     own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     launcher = _options(config.hydra.launcher, "hydra.launcher.")
     names = groups if "/" in option else [*_options(own, ""), *launcher, *groups]
+    parent, _, name = option.rpartition("/")
+    choosing = re.compile(rf"^ *- (override )?{re.escape(name)}:", re.MULTILINE)
+    files = sorted((configs / parent).glob("*.yaml")) if parent else []
+    if having := [file.stem for file in files if choosing.search(file.read_text("utf-8"))]:
+        choice = config.hydra.runtime.choices.get(parent)
+        return f"{option} is not chosen with {parent}={choice}, but with {parent}=" + (
+            ", ".join(having)
+        )
     section, dot, name = option.rpartition(".")
     group = section.replace(".", "/")
     choice = config.hydra.runtime.choices.get(group)

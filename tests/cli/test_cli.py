@@ -185,6 +185,7 @@ def test_help_says_what_each_option_means(command, arguments, tmp_path, monkeypa
         # choices
         ("head/mixture=nonee", "(did you mean none?); there are contexts, doc, none, softmaxes"),
         ("head/mixtures=none", "there is no option head/mixtures (did you mean head/mixture?)"),
+        ("stopping/pruner=median", "stopping/pruner is not chosen with stopping=patience, but with st"),
         ("head.mixture=none", "but is none; choose one with head/mixture=NAME"),
         ("~head/mixture", "but is None; choose one with head/mixture=NAME"),
         ("callbacks=[default,spectrums]", "callbacks=spectrums does not exist; there are cuda"),

@@ -309,7 +309,7 @@ def test_slurm_that_is_not_there_is_told_before_the_points_are_checked(
     for name in ("sbatch", "srun", "squeue", "scontrol"):
         (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
         (tmp_path / name).chmod(0o755)
-    assert "squeue, which tells the jobs of a sweep, does not answer" in refused(*line)
+    assert "squeue, which lists the jobs of a sweep, does not answer" in refused(*line)
     assert "checking" not in capsys.readouterr().out
     assert not (tmp_path / "runs").exists()
 

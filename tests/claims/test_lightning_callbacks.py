@@ -86,7 +86,7 @@ def test_a_callback_without_its_package_is_refused(refused):
         ("BatchSizeFinder", [], "windows.batch_size is part of a run's identity"),
         ("LearningRateFinder", [], "optimizer.lr is part of a run's identity; try values with"),
         ("BackboneFinetuning", [], "averaging needs the same parameters throughout; trunk"),
-        ("ModelPruning", ["pruning_fn=l1_unstructured"], "it replaces weights that the decoder"),
+        ("ModelPruning", ["pruning_fn=l1_unstructured"], "it replaces weights that are shared"),
         ("WeightAveraging", [], "the trigger averages the weights"),
         ("EMAWeightAveraging", [], "the trigger averages the weights"),
     ],

@@ -210,7 +210,7 @@ def test_sweepers_and_launchers_that_do_not_go_together_are_one_line(refused, pa
         ("threads=1,two", r"point 2 \(threads=two\): threads must be a whole number"),
         ("head/transform=gss,gsss", r"point 2 \(head/transform=gsss\): .*did you mean gss"),
         ("trunk.input_dropot=0.1,0.2", r"point 1 \(.*\): there is no option trunk.input_dropot"),
-        ("sweep.sample=1,2", "sweep.sample=1,2: a sweep has one value"),
+        ("sweep.sample=1,2", "sweep.sample=1,2: a sweep takes a single value"),
         ("sweep.name=../x", "sweep.name must be a letter"),
     ],
 )

@@ -185,7 +185,7 @@ def test_help_says_what_each_option_means(command, arguments, tmp_path, monkeypa
         # choices
         ("head/mixture=nonee", "(did you mean none?); there are contexts, doc, none, softmaxes"),
         ("head/mixtures=none", "there is no option head/mixtures (did you mean head/mixture?)"),
-        ("stopping/pruner=median", "stopping/pruner is not chosen with stopping=patience, but with st"),
+        ("stopping/pruner=median", "stopping/pruner is not chosen with stopping=patience, but"),
         ("head.mixture=none", "but is none; choose one with head/mixture=NAME"),
         ("~head/mixture", "but is None; choose one with head/mixture=NAME"),
         ("callbacks=[default,spectrums]", "callbacks=spectrums does not exist; there are cuda"),
@@ -213,7 +213,7 @@ def test_help_says_what_each_option_means(command, arguments, tmp_path, monkeypa
         ("optimizer._target_=torch.optim.Adm", "has no Adm (did you mean torch.optim.Adam?)"),
         (
             "head/transform=[gss,plif]",
-            "head/transform=[gss,plif] names several of which a head has one; to train each of "
+            "head/transform=[gss,plif] names several, but a head has one; to train each of "
             "them: --multirun head/transform=gss,plif",
         ),
         (

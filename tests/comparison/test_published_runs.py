@@ -76,7 +76,7 @@ def test_what_all_groups_differ_in_is_told_once(tmp_path, make_run, study_of):
     make_run(tmp_path, 1, transform="gss", options={"optimizer.lr": 5, "trunk.input_dropout": 0})
     make_run(tmp_path, 1, mixture="softmaxes", options={"optimizer.lr": 5})
     assert notes(study_of(tmp_path)[0]) == [
-        "Softmax, GSS and MoS are not penn_softmax, penn_gss and penn_mos as published, so that "
+        "Softmax, GSS and MoS are not penn_softmax, penn_gss and penn_mos as published, so "
         "the figures do not compare: optimizer.lr=5 (20)",
         "GSS also: trunk.input_dropout=0 (0.4)",
     ]

@@ -408,7 +408,7 @@ def test_the_report_refuses_what_an_earlier_reader_measured(measured, lmkit):
     content["pretrained"]["reader_version"] -= 1
     file.write_bytes(checked_json(content))
     shown = lmkit("report", "runs=pretrained")
-    assert f"left out: neox/analysis/{file.name}: an earlier lmkit measured it" in shown
+    assert f"left out: neox/analysis/{file.name}: it is from an earlier lmkit" in shown
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -211,7 +211,7 @@ def test_embeddings_of_runs(lmkit, tiny_runs, tiny_run, tmp_path):
 
 def test_without_benchmarks_the_components_are_left(lmkit, tiny_run):
     printed = lmkit("embeddings", f"run={tiny_run}")  # the toy language lies in no folder
-    assert "no word similarity: benchmarks=FOLDER says where" in printed
+    assert "no word similarity: give the benchmarks as benchmarks=FOLDER" in printed
     content = written(tiny_run, "embeddings")
     assert content["word_similarity"] == {}
     assert "components for 95%" in printed

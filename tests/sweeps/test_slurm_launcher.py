@@ -70,7 +70,7 @@ def test_nobody_else_can_touch_the_files_that_jobs_run(commands, tmp_path, monke
         executor_in(jobs, 5)
     jobs.chmod(0o700)
     monkeypatch.setattr(slurm_queue.os, "getuid", lambda: -1)
-    with pytest.raises(UserError, match="is no folder of yours"):
+    with pytest.raises(UserError, match="is not your folder"):
         executor_in(jobs, 5)
 
 

@@ -59,7 +59,7 @@ def test_the_estimate_goes_by_finished_runs_of_the_experiment(sweep_of):
     sweep = sweep_of("ok", "ok", "ok")
     before = estimate(sweep, standings(sweep))
     assert (before.num_points, before.num_unknown) == (0, 3)
-    assert estimate_line(before, 1).startswith("no estimate")
+    assert estimate_line(before, 1).startswith("no time estimate")
     run_points(sweep, sweep.manifest.points[:1], [{}], lambda text: None)
     after = estimate(sweep, standings(sweep))
     assert (after.seconds, after.num_points, after.num_unknown) == (80.0, 2, 0)

@@ -81,7 +81,7 @@ def test_an_upload_that_wandb_does_not_take_says_so(tmp_path, monkeypatch):
     for record in records:
         record.mkdir()
     monkeypatch.setattr(sync.subprocess, "run", take_one)
-    with pytest.raises(UserError, match=r"not taken 1 of 2 runs, such as \S+run-1-b.*wandb login"):
+    with pytest.raises(UserError, match=r"rejected 1 of 2 runs, such as \S+run-1-b.*wandb login"):
         sync.upload(records)
     (records[1] / "run-b.wandb.synced").touch()
     sync.upload(records)

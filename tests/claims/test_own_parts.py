@@ -259,7 +259,7 @@ def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, capsy
     (tmp_path / "own_analyses.py").write_text("1 / 0\n")
     capsys.readouterr()
     lmkit("report", *OWN, "runs=runs")
-    assert "left out: analyses/longest: no analysis can be made of it" in capsys.readouterr().out
+    assert "left out: analyses/longest: its analysis cannot be loaded" in capsys.readouterr().out
     assert "How long the words are" not in (tmp_path / "report" / "index.html").read_text("utf-8")
 
 

@@ -34,7 +34,7 @@ from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent / "study"))
 
-from study import copy_finished, without_folders  # noqa: E402  (docs/study)
+from study import copy_finished, rows_of, without_folders  # noqa: E402  (docs/study)
 
 KEPT = FOLDER / "runs"
 TEMPLATE, README = FOLDER / "README.template.md", FOLDER / "README.md"
@@ -159,12 +159,27 @@ def write() -> None:
 
 
 def text(every: Sequence[Tried]) -> str:
-    """README.md: the template with a table of the heads on each trunk, by the trunk's own head."""
-    tables = {}
+    """README.md: the template with a table of the heads on each trunk, by the trunk's own head.
+
+    And with the differences from Softmax, `{softmax_minus[MoC]}`, as the report's table has them.
+    """
+    tables: dict[str, object] = {}
     for trunk in KEPT.glob(TRUNKS):
         on_it = [tried for tried in every if tried.best.trunk == trunk.name]
-        tables[RunFolder(trunk).read_names().family] = table(on_it)
+        family = RunFolder(trunk).read_names().family
+        tables[family] = table(on_it)
+        tables[f"{family}_minus"] = differences(trunk.name.replace("-", "_"))
     return TEMPLATE.read_text("utf-8").format(**tables)
+
+
+def differences(prefix: str) -> dict[str, str]:
+    """Test perplexity minus Softmax's, with the 95 % interval, of each head with several seeds."""
+    found = {}
+    for head, row in rows_of(FOLDER / "tables" / f"{prefix}_significance.csv").items():
+        low, high = (row[f"95 % interval, method {end}"] for end in ("low", "high"))
+        if low != "":
+            found[head] = f"{row['difference']:.2f} ({low:.2f} … {high:.2f})"
+    return found
 
 
 def table(every: Sequence[Tried]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -85,3 +86,18 @@ def test_what_its_page_says_can_be_seen_in_its_tables(kept):
     with_latents = {"Mixtape", "MoC", "MoS", "MoS + GSS"}
     worst = max(on_mos[head] for head in with_latents)
     assert all(on_mos[head] > worst + 10 for head in on_mos.keys() - with_latents)
+
+
+def test_what_has_an_interval_there_has_all_that_the_rule_asks_for(heads):
+    page = heads.TEMPLATE.read_text("utf-8")
+    settled = {
+        tried.best.head[0]
+        for tried in heads.tried_in(heads.KEPT)
+        if tried.best.trunk == SOFTMAX_TRUNK and not tried.commands()
+    }
+    quoted = set(re.findall(r"\{softmax_minus\[(.*?)\]\}", page))
+    assert quoted == {"MoC", "LMS-PLIF"}
+    assert quoted | {"Softmax"} <= settled
+    differences = heads.differences(SOFTMAX_TRUNK.replace("-", "_"))
+    for head in quoted:
+        assert all(word.strip("()").startswith("−") for word in differences[head].split(" … "))

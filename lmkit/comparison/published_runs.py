@@ -298,6 +298,8 @@ def _budget(group: Group, config: Mapping[str, Any]) -> list[str]:
     differences = []
     if first.patience != config["patience"]:
         differences.append(f"patience={_null(first.patience)} ({_null(config['patience'])})")
+    if first.patience is not None and first.min_delta:
+        differences.append(f"stopping.min_delta={first.min_delta:g} (0)")
     ran_out = any(each.stopped == "max_epochs" for each in spent)
     ran_longer = max(each.epochs for each in spent) > config["max_epochs"]
     if first.max_epochs != config["max_epochs"] and (ran_out or ran_longer):

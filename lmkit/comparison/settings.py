@@ -52,6 +52,7 @@ def _beside_the_identity(run: FinishedRun) -> dict[str, object]:
     return {
         "max_epochs": budget.max_epochs,
         "patience": budget.patience,
+        "stopping.min_delta": budget.min_delta,
         "finetuned": experiment if "finetuned_from" in run.settings else False,
         "stopping._target_": _stopping(run),
         "by_callback": budget.stopped == _CALLBACK,

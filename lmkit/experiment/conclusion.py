@@ -109,7 +109,12 @@ class Conclusion:
             metrics,
             cost,
             _origin(defined, trained.model),
-            Spent(*defined.budget[:2], epochs=trained.epochs, stopped=trained.stopped),
+            Spent(
+                *defined.budget[:2],
+                epochs=trained.epochs,
+                stopped=trained.stopped,
+                min_delta=defined.budget.min_delta,
+            ),
         )
 
     def _contexts(self, model: HeadModule, folder: RunFolder, available: int) -> int:

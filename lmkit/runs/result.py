@@ -26,26 +26,33 @@ _MEND = "restore it, or remove the run's folder and train the run again"
 
 
 class Budget(NamedTuple):
-    """How long a run may train: at most `max_epochs`, and `patience` epochs without progress. None:
-    no limit. The budget is not part of a run's identity: a larger one resumes the run.
+    """How long a run may train: at most `max_epochs`, and `patience` epochs without a valid
+    perplexity that is better by more than `min_delta`. None: no limit. The budget is not part of a
+    run's identity: a larger one resumes the run.
     """
 
     max_epochs: int | None
     patience: int | None
     may_be_pruned: bool = False  # by the run's search
+    min_delta: float = 0.0
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Budget:
         """That of a composed configuration."""
-        stopping = config["stopping"]
-        may_be_pruned = isinstance(stopping, Mapping) and "pruner" in stopping
-        return cls(config["max_epochs"], config["patience"], may_be_pruned)
+        stopping = config["stopping"] if isinstance(config["stopping"], Mapping) else {}
+        may_be_pruned, min_delta = "pruner" in stopping, stopping.get("min_delta", 0.0)
+        return cls(config["max_epochs"], config["patience"], may_be_pruned, min_delta)
 
     def suffices_for(self, budget: Budget) -> bool:
         """Whether a run may train at least as long as within `budget`."""
-        return self.may_be_pruned <= budget.may_be_pruned and all(
-            mine is None or (theirs is not None and mine >= theirs)
-            for mine, theirs in zip(self[:2], budget[:2], strict=True)
+        is_as_patient = self.patience is None or self.min_delta <= budget.min_delta
+        return (
+            is_as_patient
+            and self.may_be_pruned <= budget.may_be_pruned
+            and all(
+                mine is None or (theirs is not None and mine >= theirs)
+                for mine, theirs in zip(self[:2], budget[:2], strict=True)
+            )
         )
 
 
@@ -58,6 +65,7 @@ class Spent:
     epochs: int  # trained in all
     # reason: "max_epochs", "patience", PRUNED, or "callback", regardless of the budget
     stopped: str
+    min_delta: float = 0.0  # as allowed then, of the valid perplexity
 
     def suffices_for(self, budget: Budget) -> bool:
         """Whether the run would have trained no further under `budget`."""
@@ -70,7 +78,7 @@ class Spent:
         if self.stopped == "patience":
             if self.patience is None or budget.patience is None:
                 return self.patience is None
-            return budget.patience <= self.patience
+            return budget.patience <= self.patience and self.min_delta <= budget.min_delta
         return True
 
 

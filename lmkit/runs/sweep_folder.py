@@ -47,11 +47,12 @@ class Point:
     patience: int | None
     keep: str = "all"  # the checkpoints that stay once it has finished
     may_be_pruned: bool = False  # by the sweep's search
+    min_delta: float = 0.0  # of the valid perplexity, for `patience`
 
     @property
     def budget(self) -> Budget:
         """How far the run may go."""
-        return Budget(self.max_epochs, self.patience, self.may_be_pruned)
+        return Budget(self.max_epochs, self.patience, self.may_be_pruned, self.min_delta)
 
 
 @dataclass(frozen=True)

@@ -163,8 +163,8 @@ def checked(
         if each.error is not None:
             raise _point_error(i, labels[i], each.error)
         config, line = configs[i], _with_bookkeeping(lines[i], configs[i], name, varied)
-        most, patience, may_be_pruned = Budget.of(config)
-        ends = most, patience, config["keep"], may_be_pruned
+        most, patience, may_be_pruned, min_delta = Budget.of(config)
+        ends = most, patience, config["keep"], may_be_pruned, min_delta
         points.append(Point(labels[i], line, each.run, config["name"], *ends))
     runs_dir, here = configs[0]["runs_dir"], os.getcwd()
     return Manifest(name, runs_dir, here, settings.retries, points, arguments)

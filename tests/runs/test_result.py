@@ -129,6 +129,15 @@ def test_what_a_budget_would_change(
     assert had.suffices_for(Budget(max_epochs, patience)) is suffices
 
 
+def test_a_smaller_min_delta_is_a_larger_budget() -> None:
+    had = Spent(max_epochs=50, patience=3, epochs=20, stopped="patience", min_delta=0.1)
+    for min_delta, suffices in ((0.0, False), (0.05, False), (0.1, True), (0.2, True)):
+        asked = Budget(50, 3, min_delta=min_delta)
+        assert had.suffices_for(asked) is suffices
+        assert Budget(50, 3, min_delta=0.1).suffices_for(asked) is suffices
+    assert Budget(50, None, min_delta=0.1).suffices_for(Budget(50, None))
+
+
 def test_a_pruned_run_is_finished_for_a_search_alone() -> None:
     had = Spent(max_epochs=50, patience=10, epochs=3, stopped="pruned")
     assert not had.suffices_for(Budget(50, 10))

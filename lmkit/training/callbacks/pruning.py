@@ -25,15 +25,21 @@ class Pruning(Patience):
         sweep: the name of the sweep that searches.
         trial: number of the run's trial in the sweep's study.
         pruner: an `optuna.pruners.BasePruner`; its steps are epochs.
+        min_delta: as for patience.
     """
 
     search: Search
     state_key = Patience.__qualname__  # without the pruner a run resumes as one with patience
 
     def __init__(
-        self, epochs: int | None, sweep: str | None, trial: int | None, pruner: Any
+        self,
+        epochs: int | None,
+        sweep: str | None,
+        trial: int | None,
+        pruner: Any,
+        min_delta: float = 0.0,
     ) -> None:
-        super().__init__(epochs)
+        super().__init__(epochs, min_delta)
         if sweep is None or trial is None:
             raise UserError("stopping=pruning needs a search: add --multirun hydra/sweeper=search")
         self.sweep, self.trial, self.pruner = sweep, trial, pruner

@@ -9,7 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
-from lmkit.errors.user_error import require_count
+from lmkit.errors.user_error import require_at_least, require_count
 from lmkit.training.context import RunCallback
 from lmkit.training.head_module import model_of
 from lmkit.training.triggers import is_non_monotone
@@ -62,32 +62,49 @@ class Stopping(RunCallback, Checkpoint):
 
 
 class Patience(Stopping):
-    """Stops `epochs` epochs after the last best valid perplexity; None: never.
+    """Stops `epochs` epochs after the last better valid perplexity; None: never.
 
     Epochs before averaging do not count, unless the trigger never starts averaging.
+
+    Args:
+        epochs: the patience.
+        min_delta: how far below the last better one a valid perplexity must be to be better.
+
+    Raises: UserError naming the option.
     """
 
-    def __init__(self, epochs: int | None) -> None:
+    def __init__(self, epochs: int | None, min_delta: float = 0.0) -> None:
         if epochs is not None:
             require_count("patience", epochs)
-        self.epochs = epochs
-        self.best, self.waited = math.inf, 0
+        require_at_least("stopping.min_delta", min_delta, 0)
+        self.epochs, self.min_delta = epochs, min_delta
+        self.history: list[float] = []
 
     @property
     def exhausted(self) -> bool:
-        return self.epochs is not None and self.waited >= self.epochs
+        return self.epochs is not None and self._waited() >= self.epochs
+
+    def _waited(self) -> int:
+        """Epochs since the last better valid perplexity."""
+        best, waited = math.inf, 0
+        for valid_ppl in self.history:
+            is_better = valid_ppl < best - self.min_delta
+            best, waited = (valid_ppl, 0) if is_better else (best, waited + 1)
+        return waited
 
     def see(self, valid_ppl: float) -> None:
-        if not (self.run.switch.averages or self.run.switch.trigger.is_never):
-            return
-        self.waited = 0 if valid_ppl < self.best else self.waited + 1
-        self.best = min(self.best, valid_ppl)
+        if self.run.switch.averages or self.run.switch.trigger.is_never:
+            self.history.append(valid_ppl)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "waited": self.waited}
+        return {"history": list(self.history)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best, self.waited = state["best"], state["waited"]
+        if "history" in state:
+            self.history = list(state["history"])
+        else:  # of an earlier version: the same but for what is no better
+            seen = 1 + state["waited"] if math.isfinite(state["best"]) else state["waited"]
+            self.history = [state["best"]] * seen
 
 
 class NonMonotoneStop(Stopping):

@@ -16,8 +16,8 @@ from lmkit.training.triggers import AtEpoch, FromStart, Never
 class Script(Patience):
     """Patience that takes valid perplexities from a list instead of measuring them."""
 
-    def __init__(self, epochs: int | None, ppls: list[float]) -> None:
-        super().__init__(epochs)
+    def __init__(self, epochs: int | None, ppls: list[float], min_delta: float = 0.0) -> None:
+        super().__init__(epochs, min_delta)
         self.ppls = ppls
 
     def on_train_epoch_end(self, trainer, pl_module) -> None:
@@ -25,9 +25,9 @@ class Script(Patience):
         super().on_train_epoch_end(trainer, pl_module)
 
 
-def epochs_run(patience: int | None, ppls: list[float]) -> int:
+def epochs_run(patience: int | None, ppls: list[float], min_delta: float = 0.0) -> int:
     """Epochs until a switched run stops, without training."""
-    callback = Patience(patience)
+    callback = Patience(patience, min_delta)
     callback.attach(SimpleNamespace(switch=SimpleNamespace(averages={"w": 0})))
     trainer = SimpleNamespace(should_stop=False)
     for epoch, ppl in enumerate(ppls, start=1):
@@ -46,6 +46,20 @@ def test_stops_after_as_many_epochs_without_a_better_perplexity():
     assert epochs_run(2, [9, 9, 9, 1]) == 3
     assert epochs_run(2, [9, math.nan, math.nan, 1]) == 3
     assert epochs_run(2, [9, math.inf, 8, math.inf, math.inf, 1]) == 5
+
+
+def test_better_is_by_more_than_min_delta_below_the_last_better_one():
+    ppls = [9, 8.5, 8, 7.75, 7.5, 7.25, 7.0]
+    assert epochs_run(2, ppls) == len(ppls)
+    assert epochs_run(2, ppls, min_delta=0.25) == len(ppls)  # 7.5 is, after 8
+    assert epochs_run(2, ppls, min_delta=0.5) == 5
+    assert epochs_run(1, ppls, min_delta=0.25) == 4
+
+
+@pytest.mark.parametrize("value", [-0.1, math.nan, "little", None])
+def test_impossible_min_delta_names_the_option(value):
+    with pytest.raises(UserError, match="stopping.min_delta must be"):
+        Patience(2, value)
 
 
 def test_without_a_number_it_never_stops():
@@ -90,6 +104,34 @@ def test_stopped_it_trains_no_more_but_goes_on_with_more_patience(fit):
     assert max(patient.records.epochs) == 6
     unending = fit(AtEpoch(1), 7, Script(None, ppls), resume=path)
     assert max(unending.records.epochs) == 7
+
+
+def test_with_a_smaller_min_delta_it_goes_on_too(fit):
+    ppls = [9, 8, 7.9, 7.8, 7.7, 7.6, 7.5]
+    stopped = fit(AtEpoch(1), 7, Script(2, ppls, min_delta=0.5))
+    assert max(stopped.records.epochs) == 4
+    again = fit(AtEpoch(1), 7, Script(2, ppls), resume=stopped.checkpoint)
+    assert sorted(set(again.records.epochs)) == [5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("seen", "state"),
+    [
+        ([], {"best": math.inf, "waited": 0}),
+        ([math.inf, math.nan], {"best": math.inf, "waited": 2}),
+        ([9, 8, 8.5, 8.5], {"best": 8, "waited": 2}),
+    ],
+)
+def test_an_earlier_versions_state_waits_for_as_long(seen, state):
+    now, earlier = Patience(3), Patience(3)
+    now.load_state_dict({"history": seen})
+    earlier.load_state_dict(state)
+    for callback in (now, earlier):
+        callback.attach(SimpleNamespace(switch=SimpleNamespace(averages={"w": 0})))
+    for ppl in (8.2, 8.1, 8.3, 8.4):
+        assert now.exhausted == earlier.exhausted
+        now.see(ppl)
+        earlier.see(ppl)
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, True])

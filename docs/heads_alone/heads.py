@@ -1,16 +1,17 @@
-"""Keeps runs of heads on fixed trunks in the repository, and makes their tables and figures.
+"""Keeps runs of heads, trained whole and on fixed trunks, and makes their tables and figures.
 
     python docs/heads_alone/heads.py next RUNS    prints the commands that the rule asks for next,
                                                   by what has finished in RUNS
-    python docs/heads_alone/heads.py keep RUNS    copies what has finished into runs/: heads, and
-                                                  trunks with their best.ckpt
+    python docs/heads_alone/heads.py keep RUNS    copies what has finished into runs/: heads, whole
+                                                  models, and trunks with their best.ckpt
     python docs/heads_alone/heads.py restore RUNS copies all of it back, so that only the rest is
                                                   trained, with runs_dir=runs
     python docs/heads_alone/heads.py write        writes the report's tables and figures, and
                                                   README.md from its template
 
-The rule is in docs/fixed_trunk.md: `multirun_sweeps=heads_alone` trains each head at two learning
-rates, and `next` follows it from there. `write` takes each head's runs at the best rate so far.
+The rule is in docs/fixed_trunk.md: `multirun_sweeps=heads_alone` and `multirun_sweeps=whole_heads`
+train each head at two learning rates, and `next` follows it from there. `write` takes each head's
+runs at the best rate so far.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
+from lmkit.comparison.settings import labels, settings_but_defaults
 from lmkit.runs.atomic import replace_text
+from lmkit.runs.finished import read_finished
 from lmkit.runs.folder import RunFolder
 from lmkit.sweeps.quoting import quoted
 from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
@@ -38,10 +41,12 @@ from study import copy_finished, rows_of, without_folders  # noqa: E402  (docs/s
 
 KEPT = FOLDER / "runs"
 TEMPLATE, README = FOLDER / "README.template.md", FOLDER / "README.md"
-TRUNKS, HEADS = "penn_subwords*", "head_on_*"
+WHOLE = "penn_subwords_nt"  # experiment of the whole models
+TRUNKS, HEADS, WHOLES = "penn_subwords[_-][!n]*", "head_on_*", f"{WHOLE}*"
 SPLITS = ("valid", "test")
-FIRST, MORE = 141, (142, 143)
+FIRST, MORE = 141, (142, 143, 144, 145)
 RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+WHOLE_RATES = (0.625, 1.25, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0)
 TITLE = "Heads on fixed trunks"
 ABOUT = (
     "Each head learns on the contexts of a finished run, which does not learn; at the rate that "
@@ -50,10 +55,10 @@ ABOUT = (
 
 
 class Alone(NamedTuple):
-    """A finished run of a head alone."""
+    """A finished run of a head alone, or of a whole model."""
 
     path: Path
-    trunk: str  # name of the trunk's folder
+    trunk: str  # name of the trunk's folder; WHOLE: of no fixed trunk
     head: tuple[str, str]  # its display name, and the options that decide it
     rate: float
     seed: int
@@ -76,8 +81,9 @@ class Tried(NamedTuple):
     def missing_rates(self) -> list[float]:
         """The neighbours of the best rate that were not tried: none once it is no edge."""
         tried = {run.rate for run in self.runs if run.seed == FIRST}
-        at = RATES.index(self.best.rate)
-        return [rate for rate in RATES[max(at - 1, 0) : at + 2] if rate not in tried]
+        rates = WHOLE_RATES if self.best.trunk == WHOLE else RATES
+        at = rates.index(self.best.rate)
+        return [rate for rate in rates[max(at - 1, 0) : at + 2] if rate not in tried]
 
     @property
     def at_best(self) -> list[Alone]:
@@ -98,7 +104,7 @@ class Tried(NamedTuple):
 
 
 def keep(runs: Path) -> None:
-    count = copy_finished(runs, KEPT, TRUNKS) + copy_finished(runs, KEPT, HEADS)
+    count = sum(copy_finished(runs, KEPT, names) for names in (TRUNKS, HEADS, WHOLES))
     for log in KEPT.glob("*/train.log"):  # without the folder that they were trained in
         log.write_text(log.read_text("utf-8").replace(f"{runs.resolve()}/", "runs/"), "utf-8")
     for trunk in KEPT.glob(TRUNKS):
@@ -112,9 +118,10 @@ def keep(runs: Path) -> None:
 
 
 def tried_in(folder: Path) -> list[Tried]:
-    """Each head on each trunk that has a run with the first seed."""
+    """Each head, on each trunk and whole, that has a run with the first seed."""
     found: dict[object, list[Alone]] = {}
-    for result in sorted(folder.glob(f"{HEADS}/result.json")):
+    results = (each for names in (HEADS, WHOLES) for each in folder.glob(f"{names}/result.json"))
+    for result in sorted(results):
         run = _alone(result.parent)
         found.setdefault((run.trunk, run.head), []).append(run)
     return [Tried(runs) for runs in found.values() if any(run.seed == FIRST for run in runs)]
@@ -125,7 +132,7 @@ def _alone(path: Path) -> Alone:
     config: dict[str, Any] = run.read_config()
     return Alone(
         path,
-        Path(config["data"]["folder"]).name,
+        Path(config["data"]["folder"]).name if config["name"].startswith("head_on") else WHOLE,
         (run.read_names().head, repr(config["head"])),
         config["optimizer"]["lr"],
         config["seed"],
@@ -164,6 +171,7 @@ def text(every: Sequence[Tried]) -> str:
     And with the differences from Softmax, `{softmax_minus[MoC]}`, as the report's table has them.
     """
     tables: dict[str, object] = {}
+    tables[WHOLE] = table([tried for tried in every if tried.best.trunk == WHOLE])
     for trunk in KEPT.glob(TRUNKS):
         on_it = [tried for tried in every if tried.best.trunk == trunk.name]
         family = RunFolder(trunk).read_names().family
@@ -184,23 +192,29 @@ def differences(prefix: str) -> dict[str, str]:
 
 def table(every: Sequence[Tried]) -> str:
     """In Markdown, by valid perplexity at the best rate: means over its seeds."""
+    ordered = sorted(every, key=lambda tried: tried.best.valid_ppl)
+    firsts = [read_finished(RunFolder(tried.best.path)) for tried in ordered]
+    settings = [
+        {option: value for option, value in settings_but_defaults(run).items() if "head." in option}
+        for run in firsts
+    ]
+    heads = labels([run.folder.read_names() for run in firsts], settings)
     lines = [
         "| head | rate | to be tried | seeds | valid perplexity | test perplexity | Press rank |",
         "|---" * 7 + "|",
     ]
-    for tried in sorted(every, key=lambda tried: tried.best.valid_ppl):
+    for tried, head in zip(ordered, heads, strict=True):
         results = [RunFolder(run.path).read_result().metrics for run in tried.at_best]
         valid, test = (mean(result[f"{split}_ppl"] for result in results) for split in SPLITS)
-        rank = mean(result["test_spectrum"]["press_rank"] for result in results)
-        rates = ", ".join(f"{rate:g}" for rate in tried.missing_rates)
-        head, rate = tried.best.head[0], f"{tried.best.rate:g}"
-        cells = (head, rate, rates, len(results), f"{valid:.2f}", f"{test:.2f}", f"{rank:,.0f}")
+        press = mean(result["test_spectrum"]["press_rank"] for result in results)
+        rate, rates = f"{tried.best.rate:g}", ", ".join(f"{r:g}" for r in tried.missing_rates)
+        cells = (head, rate, rates, len(results), f"{valid:.2f}", f"{test:.2f}", f"{press:,.0f}")
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Keeps heads on fixed trunks, and compares them.")
+    parser = argparse.ArgumentParser(description="Keeps runs of heads, and compares them.")
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("next", "keep", "restore"):
         commands.add_parser(name).add_argument("runs", type=Path)

@@ -34,6 +34,7 @@ UNPUBLISHED = [
     "penn_small",
     "penn_study",
     "penn_subwords",
+    "penn_subwords_nt",
     *OTHER_TRUNKS,
     *OTHER_VALUES,
     *OTHER_HEADS,

@@ -49,6 +49,7 @@ NUM_RUNS = {
     "trunks_and_words": 12,
     "decoder_rank": 20,
     "heads_alone": 16,
+    "whole_heads": 16,
 }
 SAME = {"own_study": 1}  # lines about a run that another line has
 TEN_SEEDS = {6623, 8915, 4534, 4053, 568, 7266, 7763, 9410, 1045, 5127}

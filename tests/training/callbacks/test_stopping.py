@@ -58,7 +58,7 @@ def test_better_is_by_more_than_min_delta_below_the_last_better_one():
 
 @pytest.mark.parametrize("value", [-0.1, math.nan, "little", None])
 def test_impossible_min_delta_names_the_option(value):
-    with pytest.raises(UserError, match="stopping.min_delta must be"):
+    with pytest.raises(UserError, match=r"stopping\.min_delta must be"):
         Patience(2, value)
 
 

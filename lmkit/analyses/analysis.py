@@ -47,6 +47,8 @@ class Analysis(ABC):
 
     name: ClassVar[str]  # of the command, of conf/analyses/<name>.yaml and analysis/<name>.json
     schema_version: ClassVar[int] = 1  # raised when what `measure` returns changes
+    # A NamedTuple or dataclass of what its section reads, whose types a stored file must have
+    form: ClassVar[type | None] = None
     order: ClassVar[int] = 1000  # order of its section on the page
     takes_dialogue: ClassVar[bool] = False  # whether dialogue models can be measured too
     checkpoint: str = "best"  # which of a run's checkpoints is loaded

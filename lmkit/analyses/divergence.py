@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from lmkit import experiment, measures
 from lmkit.analyses.analysis import Analysis, Content
@@ -23,6 +24,13 @@ from lmkit.presentation.tables import Column, Table, number, spread, whole, word
 _NAME = "pairwise KL, nats"
 
 
+class _Stored(NamedTuple):
+    split: str
+    num_contexts: int
+    all_contexts: int
+    exact: float
+
+
 class Divergence(Analysis):
     """The expected Kullback-Leibler divergence between the rows of log P of two contexts.
 
@@ -31,7 +39,7 @@ class Divergence(Analysis):
         contexts: first contexts of the split; None or "all": all of them.
     """
 
-    name = "divergence"
+    name, form = "divergence", _Stored
     order = 65
     takes_dialogue = True
 
@@ -103,12 +111,6 @@ def _fact(content: Content, published: Published | None) -> PublishedNumber | No
     return published.facts.divergence.get(content["split"])
 
 
-def _check(content: Content) -> None:
-    """Raises a Python error where something is missing that the report reads."""
-    word(content["split"]), number(content["exact"])
-    whole(content["num_contexts"]), whole(content["all_contexts"])
-
-
 def _table(study: Study, files: Files) -> Table | None:
     """A row per group, split and number of contexts; None where nothing was measured."""
     rows = []
@@ -116,7 +118,7 @@ def _table(study: Study, files: Files) -> Table | None:
     for group in study.groups:
         divergences: dict[tuple[str, int, bool], list[float]] = {}
         for run in group.runs:
-            for content in files.analyses(run, Divergence, check=_check):
+            for content in files.analyses(run, Divergence):
                 contexts, available = content["num_contexts"], content["all_contexts"]
                 where = content["split"], contexts, contexts == available
                 divergences.setdefault(where, []).append(content["exact"])

@@ -32,7 +32,7 @@ class Evaluate(Analysis):
         search_tokens: predicted tokens of valid used by the search, from the first; None: all.
     """
 
-    name, schema_version = EVALUATE
+    name, schema_version, form = EVALUATE
     order = 20
     takes_dialogue = True
 

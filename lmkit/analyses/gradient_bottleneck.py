@@ -54,7 +54,7 @@ class GradientBottleneck(Analysis):
         contexts: how many contexts, from the split's start, at most; None: all.
     """
 
-    name, schema_version = GRADIENT
+    name, schema_version, form = GRADIENT
     order = 140
     takes_dialogue = True
 

@@ -6,6 +6,7 @@ As in Parthiban et al. 2021, figure 1, for any transform.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,31 @@ _BINS_SHOWN = 40
 _IDENTITY = "lmkit.heads.transforms.Identity"
 
 
+@dataclass(frozen=True)
+class _StoredCurve:
+    logit: list[float]
+    transformed: list[float]
+
+    def __post_init__(self) -> None:
+        if not self.logit or len(self.logit) != len(self.transformed):
+            raise ValueError("logit and transformed must be of one length, and not empty")
+
+
+@dataclass(frozen=True)
+class _StoredHistogram:
+    edges: list[float]
+    density: list[float]
+
+    def __post_init__(self) -> None:
+        if len(self.edges) != len(self.density) + 1:
+            raise ValueError("edges must have one number more than density")
+
+
+class _Stored(NamedTuple):
+    curve: _StoredCurve
+    histogram: _StoredHistogram
+
+
 class Logits(Analysis):
     """Histogram of the logits of all words and components before the transform, and its curve.
 
@@ -34,7 +60,7 @@ class Logits(Analysis):
         bins: of the histogram.
     """
 
-    name = "logits"
+    name, form = "logits", _Stored
     order = 90
 
     def __init__(self, *, split: str, contexts: int, bins: int) -> None:
@@ -72,7 +98,7 @@ class Logits(Analysis):
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
-        contents, note, heads_without = one_a_head(study, files, cls, _check)
+        contents, note, heads_without = one_a_head(study, files, cls)
         transforming = {group.head.name for group in study.groups if _has_transform(group)}
         without = [name for name in heads_without if name in transforming]
         curves = [_curve(label, content) for label, content in contents.items()]
@@ -111,11 +137,6 @@ def _curve(label: str, content: Content) -> _Curve:
     shifted = transformed - np.interp(0.0, logits, transformed)
     edges, density = (np.array(histogram[name], float) for name in ("edges", "density"))
     return _Curve(label, logits, shifted, edges, density)
-
-
-def _check(content: Content) -> None:
-    """Raises an error of Python's where something is missing that the report reads."""
-    _curve("", content)
 
 
 def _curves_drawing(study: Study, curves: list[_Curve]) -> Drawing:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from lmkit.comparison.facts import Facts, Study
-from lmkit.comparison.run_files import Check, Files, Kind
+from lmkit.comparison.run_files import Files, Kind
 from lmkit.runs.analysis_files import Content, analysis_file
 
 SHOWN = 8  # heads
@@ -33,9 +33,7 @@ def having(study: Study, kind: Kind) -> tuple[list[Facts], list[str]]:
     return groups, [name for name in names if name not in there]
 
 
-def one_a_head(
-    study: Study, files: Files, kind: Kind, check: Check, choose: Choose | None = None
-) -> OneAHead:
+def one_a_head(study: Study, files: Files, kind: Kind, choose: Choose | None = None) -> OneAHead:
     """Of each head one group, and of each group one run.
 
     Args:
@@ -43,6 +41,6 @@ def one_a_head(
     """
     groups, without = having(study, kind)
     shown, note = choose(groups) if choose is not None else study.shown(SHOWN, groups)
-    found = {group.label: files.representative(group.runs, kind, check=check) for group in shown}
+    found = {group.label: files.representative(group.runs, kind) for group in shown}
     contents = {label: content for label, content in found.items() if content is not None}
     return OneAHead(contents, note, without)

@@ -88,19 +88,6 @@ def told_apart_by_split(contents: dict[str, Content]) -> dict[str, Content]:
     }
 
 
-def check(content: Content) -> None:
-    """Raises a Python error where something is missing that the report reads."""
-    word(content["split"])
-    for context in content["contexts"]:
-        _top_row(absent(), context)
-    content["hits"].get("positions")
-    other = content.get("compared_with")
-    if other is not None:
-        word(other["run"])
-        for context in [*other["better"], *other["worse"]]:
-            _words(context)
-
-
 def _top_row(head: Cell, context: Content) -> list[Cell]:
     top = [f"{each['word']} {100 * each['prob']:.1f}" for each in context["top"][:TOP]]
     return [
@@ -228,7 +215,7 @@ def margins_table(study: Study, contents: Mapping[str, Content]) -> list[Table]:
     """Contexts where one run beats another by far."""
     rows = []
     for label, content in contents.items():
-        other = content.get("compared_with", {"better": [], "worse": []})
+        other = content.get("compared_with") or {"better": [], "worse": []}
         for context in [*other["better"], *other["worse"]]:
             probs = (_percent(context.get(name), 3) for name in ("target_prob", "other_prob"))
             margin = number(context.get("margin_nats"), 2)

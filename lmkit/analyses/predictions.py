@@ -7,7 +7,8 @@ is the index in a split of the word to be predicted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +27,6 @@ from lmkit.analyses.prediction_contexts import (
 )
 from lmkit.analyses.prediction_tables import (
     TOP,
-    check,
     hit_matrix,
     hit_shares,
     margins_table,
@@ -47,6 +47,49 @@ from lmkit.runs.selection import select_runs
 _COMMAND = "lmkit predictions run=FOLDER"
 
 
+class _Word(NamedTuple):
+    word: str
+    prob: float
+
+
+class _Context(NamedTuple):
+    name: str
+    top: list[_Word]
+    source: str | None = None
+    context: str | None = None
+    target: str | None = None
+    target_rank: int | None = None
+    target_prob: float | None = None
+
+
+class _Margin(NamedTuple):
+    context: str | None = None
+    target: str | None = None
+    target_prob: float | None = None
+    other_prob: float | None = None
+    margin_nats: float | None = None
+
+
+class _Compared(NamedTuple):
+    run: str
+    better: list[_Margin]
+    worse: list[_Margin]
+
+
+@dataclass(frozen=True)
+class _Hits:
+    positions: list[int] = field(default_factory=list)
+    top1: list[int] = field(default_factory=list)
+    top5: list[int] = field(default_factory=list)
+
+
+class _Stored(NamedTuple):
+    split: str
+    contexts: list[_Context]
+    hits: _Hits
+    compared_with: _Compared | None = None
+
+
 class Predictions(Analysis):
     """The likeliest next words at contexts, hits at random, and the largest margins to a run.
 
@@ -62,7 +105,7 @@ class Predictions(Analysis):
         seed: of all that is random.
     """
 
-    name = "predictions"
+    name, form = "predictions", _Stored
     order = 70
 
     def __init__(
@@ -186,7 +229,7 @@ class Predictions(Analysis):
     def sections(cls, study: Study, files: Files) -> list[Section]:
         """Top-5 predictions, hits and largest margins of one run per head."""
         contents, note, without = one_a_head(
-            study, files, cls, check, lambda having: _shown(study, having)
+            study, files, cls, lambda having: _shown(study, having)
         )
         missing = [f"no predictions.json: {listed(without)}: {_COMMAND}"] if without else []
         blocks: list[Block] = []

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -32,6 +34,21 @@ _MEASURED, _PUBLISHED, _EFFECTIVE = SERIES[:3]  # colours
 _PREDICTED = "#000000"
 
 
+@dataclass(frozen=True)
+class _Noisy:
+    c: float
+    press_rank: int | None
+    predicted_rank: float | None = None
+    effective_rank: dict[str, int | None] = field(default_factory=dict)
+
+
+class _Stored(NamedTuple):
+    num_contexts: int | None = None
+    num_words: int | None = None
+    true_rank: int | None = None
+    noise: list[_Noisy] | None = None
+
+
 class PressRobustness(Analysis):
     """Press's rank of log P reduced to rank ten, after round trips and with noise.
 
@@ -45,7 +62,7 @@ class PressRobustness(Analysis):
         checkpoint: best or last.
     """
 
-    name = "press_robustness"
+    name, form = "press_robustness", _Stored
     order = 130
     takes_dialogue = True
 
@@ -260,15 +277,8 @@ def _draw_predicted(axes: Axes, content: Content) -> None:
 
 def _noisy(study: Study, files: Files) -> tuple[dict[str, Content], str]:
     """What is stored of one run per group shown, by label, and a note on which run."""
-    contents, note, _ = one_a_head(study, files, PressRobustness, _check)
+    contents, note, _ = one_a_head(study, files, PressRobustness)
     return {label: each for label, each in contents.items() if each.get("noise")}, note
-
-
-def _check(content: Content) -> None:
-    """Raises a Python error where something is missing that the report reads."""
-    _comparable(content)
-    for noisy in content.get("noise") or []:
-        number(noisy["c"]), whole(noisy["press_rank"])
 
 
 def _report_table(study: Study, noisy: Mapping[str, Content], note: str) -> Table:

@@ -62,7 +62,7 @@ class Rank(Analysis):
         checkpoint: best or last.
     """
 
-    name, schema_version = RANK
+    name, schema_version, form = RANK
     order = 60
     takes_dialogue = True
 

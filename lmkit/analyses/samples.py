@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from lmkit import evaluation, experiment
 from lmkit.analyses.analysis import Analysis, Content
@@ -18,6 +19,13 @@ from lmkit.presentation.tables import Table
 _TEXTS = 2  # of each head there
 
 
+class _Stored(NamedTuple):
+    texts: list[str]
+    temperature: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+
+
 class Samples(Analysis):
     """Texts that continue a prompt.
 
@@ -30,7 +38,7 @@ class Samples(Analysis):
         seed: of the draws.
     """
 
-    name = "samples"
+    name, form = "samples", _Stored
     order = 100
 
     def __init__(
@@ -96,7 +104,7 @@ class Samples(Analysis):
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
         """The first texts of one run per head."""
-        contents, note, without = one_a_head(study, files, cls, _check)
+        contents, note, without = one_a_head(study, files, cls)
         passages = [
             Passage(f"{label}: {_how(content)}", str(text))
             for label, content in contents.items()
@@ -105,12 +113,6 @@ class Samples(Analysis):
         how = "lmkit samples run=FOLDER"
         missing = [f"no samples.json: {listed(without)}: {how}"] if without else []
         return [Section("samples", "Generated text", f"One run per head.{note}", passages, missing)]
-
-
-def _check(content: Content) -> None:
-    """Raises a Python error where something is missing that the report reads."""
-    if not isinstance(content["texts"], list):
-        raise TypeError("texts")
 
 
 def _how(content: Content) -> str:

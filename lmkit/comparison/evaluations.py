@@ -7,11 +7,34 @@ from typing import NamedTuple
 
 from lmkit.comparison.groups import Group, Spread, spread_of
 from lmkit.comparison.run_files import Files, StoredKind
-from lmkit.presentation.tables import number, whole, word
 from lmkit.runs.analysis_files import Content
 
-EVALUATE = StoredKind("evaluate", 1)  # what `lmkit evaluate` stores
-GRADIENT = StoredKind("gradient_bottleneck", 2)  # what `lmkit gradient_bottleneck` stores
+
+class _StoredEvaluation(NamedTuple):
+    checkpoint: str
+    split: str
+    method: str
+    options: dict[str, object]
+    ppl: float
+
+
+class StoredGradient(NamedTuple):
+    """Of the shares of the gradient that pass the decoder, what is read here and in the report."""
+
+    split: str
+    num_contexts: int
+    decoder_rank: int | None
+    share: float | None
+    mean_share: float | None
+    isotropic_share: float | None
+    update_rank: int | None
+    update_bound: int | None
+    update_cosine: float | None
+
+
+EVALUATE = StoredKind("evaluate", 1, _StoredEvaluation)  # what `lmkit evaluate` stores
+# what `lmkit gradient_bottleneck` stores
+GRADIENT = StoredKind("gradient_bottleneck", 2, StoredGradient)
 STATIC = "static"
 _SPLITS = ("valid", "test")
 
@@ -39,7 +62,7 @@ def evaluations(group: Group, files: Files) -> list[Evaluated]:
     perplexities: dict[tuple[str, str], dict[str, list[float]]] = {}
     options: dict[tuple[str, str], dict[str, object]] = {}
     for run in group.runs:
-        for content in files.analyses(run, EVALUATE, check=_check_evaluation):
+        for content in files.analyses(run, EVALUATE):
             counts = content["checkpoint"] == "best" and content["split"] in _SPLITS
             if not counts or content["method"] == STATIC:
                 continue
@@ -64,24 +87,10 @@ def options_text(options: dict[str, object]) -> str:
 
 def gradients(group: Group, files: Files) -> list[Content]:
     """The shares of the gradient that pass the decoder, of each run in which they were measured."""
-    return [*files.of_runs(group.runs, GRADIENT, check=check_gradient).values()]
+    return [*files.of_runs(group.runs, GRADIENT).values()]
 
 
 def lost_norm(content: Content) -> float | None:
     """The share of the gradient's norm that is lost at the decoder: 1 - share that passes."""
     share = content["share"]
     return None if share is None else 1 - float(share)
-
-
-def check_gradient(content: Content) -> None:
-    """Raises a Python error where something is missing that the report reads."""
-    for name in ("share", "mean_share", "isotropic_share"):
-        number(content[name])
-    whole(content["decoder_rank"]), word(content["split"]), whole(content["num_contexts"])
-
-
-def _check_evaluation(content: Content) -> None:
-    """As above."""
-    if not isinstance(content["options"], dict) or not isinstance(content["ppl"], int | float):
-        raise TypeError("options or ppl")
-    str(content["method"]), str(content["split"]), str(content["checkpoint"])

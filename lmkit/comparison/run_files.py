@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from lmkit.comparison.groups import median_run
 from lmkit.errors.user_error import UserError
-from lmkit.runs.analysis_files import Content, analysis_file, analysis_stems, read_analysis
+from lmkit.runs.analysis_files import (
+    MEASURE_AGAIN,
+    Content,
+    analysis_file,
+    analysis_stems,
+    read_analysis,
+)
 from lmkit.runs.finished import FinishedRun, LeftOut
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile, Row
 from lmkit.runs.spectrum_files import Measures, StoredSpectrum, final_spectrum, read_spectrum
+from lmkit.runs.typed import typed_or_damaged
 
 T = TypeVar("T")
-Check = Callable[[Content], object]
 
 
 class Owner(Protocol):
@@ -30,7 +37,9 @@ class Owner(Protocol):
 
 
 class Kind(Protocol):
-    """The name and schema version of an analysis's files; analysis classes have them."""
+    """The name and schema version of an analysis's files, and their form; analysis classes have
+    them.
+    """
 
     @property
     def name(self) -> str: ...
@@ -38,15 +47,37 @@ class Kind(Protocol):
     @property
     def schema_version(self) -> int: ...
 
+    @property
+    def form(self) -> type | None: ...
+
 
 class StoredKind(NamedTuple):
     """A kind whose files are read here, apart from its analysis."""
 
     name: str
     schema_version: int
+    form: type | None = None
 
 
-RANK = StoredKind("rank", 1)  # what `lmkit rank` stores
+@dataclass(frozen=True)
+class _Spectrum:
+    """Of `Measures`, what tables show."""
+
+    press_rank: int | None = None
+    effective_rank: dict[str, int | None] = field(default_factory=dict)
+    entropy_rank: float | None = None
+    stable_rank: float | None = None
+    num_contexts: int | None = None
+    num_columns: int | None = None
+
+
+class _StoredRank(NamedTuple):
+    spectrum: _Spectrum
+    weight_spectrum: _Spectrum | None = None
+    mean_cosine: float | None = None
+
+
+RANK = StoredKind("rank", 1, _StoredRank)  # what `lmkit rank` stores
 
 
 class Measurement(NamedTuple):
@@ -67,20 +98,16 @@ class Files:
         self.damaged: list[LeftOut] = []
         self._known: dict[Hashable, object] = {}
 
-    def analysis(self, run: Owner, kind: Kind, check: Check | None = None) -> Content | None:
-        """The content of analysis/<kind>.json, None where it is missing or damaged.
-
-        Args:
-            kind: the analysis, whose schema version the content must have.
-            check: raises UserError, KeyError, IndexError, TypeError or ValueError when the content
-                is not what the analysis writes. It may be a parser.
+    def analysis(self, run: Owner, kind: Kind) -> Content | None:
+        """The content of analysis/<kind>.json; None where it is missing, or damaged: not of the
+        kind's schema version or form.
         """
-        return self._analysis(run, kind.name, kind, check)
+        return self._analysis(run, kind.name, kind)
 
-    def analyses(self, run: Owner, kind: Kind, check: Check | None = None) -> list[Content]:
+    def analyses(self, run: Owner, kind: Kind) -> list[Content]:
         """The contents of all analysis/<kind>_*.json, without those that are damaged."""
         stems = analysis_stems(run.folder, kind.name)
-        contents = [self._analysis(run, stem, kind, check) for stem in stems]
+        contents = [self._analysis(run, stem, kind) for stem in stems]
         return [content for content in contents if content is not None]
 
     def spectrum(self, run: Owner, file: str) -> StoredSpectrum | None:
@@ -110,7 +137,7 @@ class Files:
             measured["test", count] = Measurement("test", count, spectrum, file)
         for stem in analysis_stems(run.folder, RANK.name):
             named = re.fullmatch(rf"{RANK.name}_((train|valid|test)_log_probs_(\d+))", stem)
-            content = named and self._analysis(run, stem, RANK, _check_rank)
+            content = named and self._analysis(run, stem, RANK)
             if named and content:
                 split, count = named[2], int(named[3])
                 file = f"{named[1]}.npz"
@@ -124,37 +151,26 @@ class Files:
                 )
         return list(measured.values())
 
-    def of_runs(
-        self,
-        runs: Iterable[FinishedRun],
-        kind: Kind,
-        check: Check | None = None,
-    ) -> dict[FinishedRun, Content]:
+    def of_runs(self, runs: Iterable[FinishedRun], kind: Kind) -> dict[FinishedRun, Content]:
         """The analysis of each of the runs that have it; see `analysis`."""
-        contents = {run: self.analysis(run, kind, check) for run in runs}
+        contents = {run: self.analysis(run, kind) for run in runs}
         return {run: content for run, content in contents.items() if content is not None}
 
-    def representative(
-        self,
-        runs: Iterable[FinishedRun],
-        kind: Kind,
-        check: Check | None = None,
-    ) -> Content | None:
+    def representative(self, runs: Iterable[FinishedRun], kind: Kind) -> Content | None:
         """The analysis of the run of median test perplexity, of the runs that have it."""
-        contents = self.of_runs(runs, kind, check)
+        contents = self.of_runs(runs, kind)
         return contents[median_run(list(contents))] if contents else None
 
-    def _analysis(self, run: Owner, stem: str, kind: Kind, check: Check | None) -> Content | None:
-        path, version = analysis_file(run.folder, stem), kind.schema_version
-        content = self._once(
-            run,
-            path,
-            lambda: read_analysis(run.folder, stem, kind=kind.name, schema_version=version),
-            version,
-        )
-        if content is None or check is None:
+    def _analysis(self, run: Owner, stem: str, kind: Kind) -> Content | None:
+        path, version, form = analysis_file(run.folder, stem), kind.schema_version, kind.form
+
+        def read() -> Content | None:
+            content = read_analysis(run.folder, stem, kind=kind.name, schema_version=version)
+            if content is not None and form is not None:
+                typed_or_damaged(form, content, path, MEASURE_AGAIN)
             return content
-        return self._once(run, path, lambda: _checked(content, check), version, check)
+
+        return self._once(run, path, read, version, form)
 
     def _once(self, run: Owner, path: Path, read: Callable[[], T], *how: Hashable) -> T | None:
         """What `read` returned when it was first called for the file, None where it is damaged."""
@@ -168,16 +184,3 @@ class Files:
                 self.damaged.append(LeftOut(str(name), reason))
                 self._known[key] = None
         return cast(T | None, self._known[key])
-
-
-def _checked(content: Content, check: Check) -> Content:
-    try:
-        check(content)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"it is damaged: {error} is missing or wrong") from None
-    return content
-
-
-def _check_rank(content: Content) -> None:
-    if not isinstance(content["spectrum"], dict):
-        raise UserError("it is damaged: spectrum is not a mapping")

@@ -6,6 +6,7 @@ Yang et al. 2018, section 3.1 and table 3; Zhao et al. 2017, section 5.2.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -49,6 +50,39 @@ _NOTE = (
 Key = TypeVar("Key", bound=Hashable)  # an experiment, or a group of runs
 
 
+@dataclass(frozen=True)
+class _Answer:
+    context: list[str]
+    reference: list[str]
+    responses: list[list[str]]  # the best first
+
+    def __post_init__(self) -> None:
+        if not self.responses:
+            raise ValueError("responses must not be empty")
+
+
+class _Options(NamedTuple):
+    n_best: int
+
+
+class _Stored(NamedTuple):
+    answered_pairs: int
+    options: _Options
+    responses: list[_Answer]
+    perplexity: float | None
+    bleu1_precision: float | None
+    bleu2_precision: float | None
+    bleu3_precision: float | None
+    bleu4_precision: float | None
+    bleu1_recall: float | None
+    bleu2_recall: float | None
+    bleu3_recall: float | None
+    bleu4_recall: float | None
+    distinct1: float | None
+    distinct2: float | None
+    response_words: float | None
+
+
 class Responses(Analysis):
     """What models answer to contexts, and how good that is.
 
@@ -67,7 +101,7 @@ class Responses(Analysis):
         smoothing: of BLEU, "exp" or "program" (`dialogue.scores`).
     """
 
-    name = "dialogue"
+    name, form = "dialogue", _Stored
     order = 110
     takes_dialogue = True
 
@@ -242,16 +276,7 @@ class Responses(Analysis):
 
 
 def _contents(group: Group, files: Files) -> list[Content]:
-    return [*files.of_runs(group.runs, Responses, check=_check).values()]
-
-
-def _check(content: Content) -> None:
-    """Raises an error of Python's where something is missing that the report reads."""
-    for measure, _, decimals in MEASURES:
-        number(content[measure], decimals)
-    whole(content["options"]["n_best"]), whole(content["answered_pairs"])
-    for each in content["responses"]:
-        " ".join([*each["context"], *each["reference"], *each["responses"][0]])
+    return [*files.of_runs(group.runs, Responses).values()]
 
 
 class _Tested(NamedTuple):

@@ -7,24 +7,24 @@ spectrum, the contexts' directions and the share of the gradient that passes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from lmkit.analyses.analysis import Content, MeasuredRun
+from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.decoder_rank import ENTROPY_RANK, MEAN_COSINE, entropy_ranks, mean_cosines
 from lmkit.analyses.gradient_bottleneck import GradientBottleneck, panel
 from lmkit.analyses.predictions import Predictions
 from lmkit.analyses.pretrained_rank import panels
+from lmkit.analyses.rank import Rank
 from lmkit.comparison.cells import listed
 from lmkit.comparison.corpora import most_frequent
-from lmkit.comparison.evaluations import check_gradient
 from lmkit.comparison.facts import Facts, Study
 from lmkit.comparison.groups import median_run, spread_of
-from lmkit.comparison.run_files import RANK, Files, Measurement
-from lmkit.errors.user_error import UserError
+from lmkit.comparison.run_files import RANK, Files, Measurement, StoredKind
 from lmkit.presentation.checkpoint_curves import checkpoint_curves, has_curves
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.spectrum_figures import LabelledSpectrum, log_figure, normalised_figure
-from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, millions, number, whole
+from lmkit.presentation.tables import Cell, Column, Heading, Row, Table, millions, number
 from lmkit.pretrained.hf_source import READER_VERSION
 from lmkit.report.tokenizers import test_text
 from lmkit.runs.finished import FinishedRun
@@ -150,10 +150,10 @@ def _texts(folders: Sequence[RunFolder], studies: Sequence[Study], files: Files)
 def _contents(place: _Folder, files: Files) -> list[Content]:
     """All that was measured of a model, except damaged files."""
     others = [
-        files.analysis(place, GradientBottleneck, _check_gradient),
-        files.analysis(place, Predictions, _check_model),
+        files.analysis(place, kind)
+        for kind in (_kind(GradientBottleneck, _Gradient), _kind(Predictions, _OfModel))
     ]
-    ranks = files.analyses(place, RANK, _check_rank)
+    ranks = files.analyses(place, _kind(Rank, _Rank))
     return [*ranks, *(content for content in others if content is not None)]
 
 
@@ -167,30 +167,62 @@ def _model(place: _Folder, contents: Sequence[Content]) -> _Model:
     return _Model(place, contents[0]["pretrained"], ranks, gradients[0] if gradients else None)
 
 
-def _check_model(content: Content) -> None:
-    """Raises a Python error where something is missing that this section reads."""
-    model = content["pretrained"]
-    if model.get("reader_version") != READER_VERSION:
-        raise UserError("it is from an earlier lmkit, which read texts differently; measure again")
-    str(content["split"]), model["text_sha256"], model["family"], model["step"]
-    whole(model.get("parameters")), whole(model["step"])
+def _kind(analysis: type[Analysis], form: type) -> StoredKind:
+    """The analysis, with what this section reads of a pretrained model's file."""
+    return StoredKind(analysis.name, analysis.schema_version, form)
 
 
-def _check_gradient(content: Content) -> None:
-    _check_model(content)
-    check_gradient(content)
-    whole(content["num_words"])
+@dataclass(frozen=True)
+class _About:
+    text_sha256: str
+    family: str
+    step: int | None
+    parameters: int | None = None
+    reader_version: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.reader_version != READER_VERSION:
+            raise ValueError("it is from an earlier lmkit, which read texts differently")
 
 
-def _check_rank(content: Content) -> None:
-    _check_model(content)
-    spectrum, weight = content["spectrum"], content["weight_spectrum"]
-    number(content["perplexity"]), number(content["bits_per_byte"]), number(content["mean_cosine"])
-    for count in (spectrum["press_rank"], spectrum["effective_rank"][_EPSILON]):
-        whole(count)
-    for count in (spectrum["num_contexts"], spectrum["num_columns"], weight["num_columns"]):
-        int(count)
-    number(weight["entropy_rank"]), content["matrix"]
+@dataclass(frozen=True)
+class _OfModel:
+    split: str
+    pretrained: _About
+
+
+@dataclass(frozen=True)
+class _Gradient(_OfModel):
+    num_contexts: int
+    num_words: int
+    decoder_rank: int | None
+    share: float | None
+    mean_share: float | None
+    isotropic_share: float | None
+
+
+@dataclass(frozen=True)
+class _Spectrum:
+    num_contexts: int
+    num_columns: int
+    press_rank: int | None
+    effective_rank: dict[str, int | None]
+
+
+@dataclass(frozen=True)
+class _Weight:
+    num_columns: int
+    entropy_rank: float | None
+
+
+@dataclass(frozen=True)
+class _Rank(_OfModel):
+    matrix: str
+    spectrum: _Spectrum
+    weight_spectrum: _Weight
+    perplexity: float | None
+    bits_per_byte: float | None
+    mean_cosine: float | None
 
 
 def _table(index: int, text: _OfText) -> Table:

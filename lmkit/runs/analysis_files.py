@@ -18,6 +18,7 @@ from lmkit.runs.checksums import checked_json, read_json
 from lmkit.runs.folder import RunFolder
 
 Content = dict[str, Any]  # plain data, as JSON holds it
+MEASURE_AGAIN = "remove it and measure again"  # where a file is damaged
 
 
 def analysis_file(run: RunFolder, stem: str) -> Path:
@@ -70,7 +71,7 @@ def read_analysis(run: RunFolder, stem: str, *, kind: str, schema_version: int) 
     """
     path = analysis_file(run, stem)
     try:
-        content = read_json(path, schema_version, "remove it and measure again")
+        content = read_json(path, schema_version, MEASURE_AGAIN)
     except FileNotFoundError:
         return None
     if content.get("kind") != kind:

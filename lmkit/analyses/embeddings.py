@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from lmkit import experiment, measures
+from lmkit import experiment
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.analyses.one_a_head import SHOWN, having
 from lmkit.comparison.cells import listed, partly_measured, spread_cell
@@ -55,7 +55,7 @@ _INTRO = "Are the word vectors of a head of higher rank better by any measure of
 Rho = Mapping[str, Mapping[str, float]]  # by run or group, and by benchmark
 
 
-class Pair(NamedTuple):
+class WordPair(NamedTuple):
     """Two words, in lower case, and how similar people find them."""
 
     first: str
@@ -103,7 +103,7 @@ class Embeddings(Analysis):
     def measure(self, run: experiment.load.LoadedRun) -> Content:
         model, data = experiment.load.as_language_model(run)
         words = data.corpus.vocabulary
-        vectors_VE = measures.word_vectors.word_vectors(model.trunk)
+        vectors_VE = model.trunk.word_vectors()
         vocabulary = {word: index for index, word in enumerate(words)}
         has_words = run.source.tokenizer_by(words).has_words
         folder = self.benchmarks or _beside_the_corpus(run.config)
@@ -170,7 +170,7 @@ class Embeddings(Analysis):
         return [Section("embeddings", "Embeddings", _INTRO + note, blocks, missing)]
 
 
-def read_benchmarks(folder: Path) -> dict[str, list[Pair]]:
+def read_benchmarks(folder: Path) -> dict[str, list[WordPair]]:
     """The benchmarks in a folder, by the paper's names.
 
     Raises: UserError naming the file that is missing or damaged.
@@ -179,7 +179,7 @@ def read_benchmarks(folder: Path) -> dict[str, list[Pair]]:
 
 
 def similarity(
-    pairs: Sequence[Pair], vocabulary: Mapping[str, int], vectors_VE: np.ndarray
+    pairs: Sequence[WordPair], vocabulary: Mapping[str, int], vectors_VE: np.ndarray
 ) -> Similarity:
     """Spearman's rho of scores and cosines, over the pairs with both words in the vocabulary.
 
@@ -225,7 +225,7 @@ def win_matrix(rho: Rho) -> np.ndarray:
     return wins
 
 
-def _read(path: Path) -> list[Pair]:
+def _read(path: Path) -> list[WordPair]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except FileNotFoundError:
@@ -241,7 +241,7 @@ def _read(path: Path) -> list[Pair]:
             continue
         try:
             first, second, score = line.split()
-            pairs.append(Pair(first.lower(), second.lower(), float(score)))
+            pairs.append(WordPair(first.lower(), second.lower(), float(score)))
         except ValueError:
             raise UserError(f"{path}, line {position}: {line!r} is not `word word score`") from None
     return pairs

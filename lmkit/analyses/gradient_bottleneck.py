@@ -2,7 +2,7 @@
 
 Godey and Artzi 2026 (arXiv 2603.10145). The share of the gradient's norm that passes is theirs, and
 so is the rank of a step's change, which lmkit measures on log P, so that it is defined for every
-head: see `lmkit.measures.logit_update`.
+head: see `lmkit.measures.gradient_share`.
 """
 
 from __future__ import annotations

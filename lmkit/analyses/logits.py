@@ -121,7 +121,7 @@ def _has_transform(group: Group) -> bool:
     return isinstance(transform, Mapping) and transform.get("_target_") != _IDENTITY
 
 
-class _Curve(NamedTuple):
+class _ShiftedCurve(NamedTuple):
     """A transform at the logits of one run."""
 
     label: str
@@ -131,15 +131,15 @@ class _Curve(NamedTuple):
     density: np.ndarray
 
 
-def _curve(label: str, content: Content) -> _Curve:
+def _curve(label: str, content: Content) -> _ShiftedCurve:
     curve, histogram = content["curve"], content["histogram"]
     logits, transformed = (np.array(curve[name], float) for name in ("logit", "transformed"))
     shifted = transformed - np.interp(0.0, logits, transformed)
     edges, density = (np.array(histogram[name], float) for name in ("edges", "density"))
-    return _Curve(label, logits, shifted, edges, density)
+    return _ShiftedCurve(label, logits, shifted, edges, density)
 
 
-def _curves_drawing(study: Study, curves: list[_Curve]) -> Drawing:
+def _curves_drawing(study: Study, curves: list[_ShiftedCurve]) -> Drawing:
     drawn, axes = figure((COLUMN[0], COLUMN[1] + 0.3))
     low = min(curve.logits[0] for curve in curves)
     high = max(curve.logits[-1] for curve in curves)
@@ -152,7 +152,7 @@ def _curves_drawing(study: Study, curves: list[_Curve]) -> Drawing:
     return Drawing("transforms", "Transforms", caption, drawn)
 
 
-def _coarser(curve: _Curve) -> tuple[np.ndarray, np.ndarray]:
+def _coarser(curve: _ShiftedCurve) -> tuple[np.ndarray, np.ndarray]:
     """Middles and densities of wider bins: in the tails, narrow ones hold a logit or none."""
     starts = np.arange(0, len(curve.density), -(-len(curve.density) // _BINS_SHOWN))
     shares = np.add.reduceat(curve.density * np.diff(curve.edges), starts)
@@ -160,7 +160,7 @@ def _coarser(curve: _Curve) -> tuple[np.ndarray, np.ndarray]:
     return (edges[1:] + edges[:-1]) / 2, shares / np.diff(edges)
 
 
-def _histogram(study: Study, curves: list[_Curve]) -> Drawing:
+def _histogram(study: Study, curves: list[_ShiftedCurve]) -> Drawing:
     """On a logarithmic axis: the tails, which decide the probabilities, hold few of the logits."""
     drawn, axes = figure((COLUMN[0], COLUMN[1] + 0.3))
     for curve, look in zip(curves, looks(), strict=False):

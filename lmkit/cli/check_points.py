@@ -1,4 +1,4 @@
-"""Checks the points of a sweep for `lmkit.sweeps.check`: `python -m lmkit.cli.check_points`.
+"""Checks the points of a sweep for `lmkit.sweeps.multirun`: `python -m lmkit.cli.check_points`.
 
 It reads JSON from stdin (whether there is a GPU, and the configurations) and writes the outcome of
 each as JSON to stdout. What points share is checked once. A model is made on the meta device, which

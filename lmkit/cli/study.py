@@ -45,8 +45,8 @@ def _run(name: str) -> None:
         progress_bar = options.pop("progress_bar")
         named = create({"_target_": options["_target_"], "_partial_": True}, name)
         kind = named.func if isinstance(named, partial) else None
-        if not (isinstance(kind, type) and issubclass(kind, studies.study.Study)):
-            raise UserError(f"{options['_target_']} is not derived from Study")
+        if not (isinstance(kind, type) and issubclass(kind, studies.study.SyntheticStudy)):
+            raise UserError(f"{options['_target_']} is not derived from SyntheticStudy")
         overrides = HydraConfig.get().overrides.hydra
         search_path = [each for each in overrides if each.startswith("hydra.searchpath=")]
         for option in kind.head_options:
@@ -54,7 +54,7 @@ def _run(name: str) -> None:
                 option, options[option], search_path
             )
         study = create({**options, "_convert_": "all"}, name)
-        assert isinstance(study, studies.study.Study)
+        assert isinstance(study, studies.study.SyntheticStudy)
         started = studies.running.StudyRun(study, name=name, options=options, **shared)
         started.finish(progress_bar=progress_bar)
         studies.running.show(started.path)

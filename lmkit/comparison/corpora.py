@@ -25,7 +25,7 @@ _COUNTS = {
 }
 
 
-class Corpus(NamedTuple):
+class CorpusFacts(NamedTuple):
     """The data of some runs."""
 
     sha256: str
@@ -96,7 +96,7 @@ def counted_contexts(run: FinishedRun) -> int | None:
     return _count(run.result.metrics.get("test_tokens"))
 
 
-def corpora(runs_of_each: Iterable[Sequence[FinishedRun]]) -> list[Corpus]:
+def corpora(runs_of_each: Iterable[Sequence[FinishedRun]]) -> list[CorpusFacts]:
     """The corpus of the runs that have the same data; no two have the same title."""
     every, data = [], []
     for runs in runs_of_each:
@@ -109,13 +109,13 @@ def corpora(runs_of_each: Iterable[Sequence[FinishedRun]]) -> list[Corpus]:
     return [corpus._replace(title=title) for corpus, title in zip(every, titles, strict=True)]
 
 
-def _corpus(runs: Sequence[FinishedRun], data: Data) -> Corpus:
+def _corpus(runs: Sequence[FinishedRun], data: Data) -> CorpusFacts:
     """The data of runs that have the same."""
     first = runs[0]
     # A generated language is as long as its options say: nothing is cut.
     train_tokens = _count(data.get("train_tokens")) if "root" in data else None
     cut = f" (first {train_tokens:,} training tokens)" if train_tokens else ""
-    return Corpus(
+    return CorpusFacts(
         first.data_sha256,
         str(data.get("name", first.data_sha256[:8])),
         first.names.corpus + cut,
@@ -140,7 +140,7 @@ def most_frequent(counts: Iterable[int | None]) -> int | None:
     return max(times, key=lambda count: (times[count], count), default=None)
 
 
-def disagreements(corpus: Corpus, runs: Sequence[FinishedRun]) -> Iterator[str]:
+def disagreements(corpus: CorpusFacts, runs: Sequence[FinishedRun]) -> Iterator[str]:
     """A sentence for each count in which some runs differ from most."""
     for what, usual, count in (
         ("words", corpus.num_words, counted_words),
@@ -159,13 +159,13 @@ def disagreements(corpus: Corpus, runs: Sequence[FinishedRun]) -> Iterator[str]:
             )
 
 
-def larger_first(corpus: Corpus) -> tuple[str, int, str, float, str]:
+def larger_first(corpus: CorpusFacts) -> tuple[str, int, str, float, str]:
     """Within a name words before subwords, and the corpus with the larger training text."""
     size = -(corpus.train_tokens or math.inf)
     return corpus.name, len(corpus.subwords), corpus.subwords, size, corpus.sha256
 
 
-def file_key(corpus: Corpus, taken: set[str]) -> str:
+def file_key(corpus: CorpusFacts, taken: set[str]) -> str:
     full = f"{corpus.name}_{corpus.subwords}" if corpus.subwords else corpus.name
     name = "".join(c if c.isalnum() else "_" for c in full)
     candidates = (name, f"{name}_{corpus.train_tokens or 'all'}", f"{name}_{corpus.sha256[:8]}")

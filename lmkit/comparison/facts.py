@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 from lmkit.comparison.corpora import (
-    Corpus,
+    CorpusFacts,
     corpora,
     disagreements,
     file_key,
@@ -133,7 +133,7 @@ class Facts(Group):
 class Study:
     """The groups of one corpus."""
 
-    corpus: Corpus
+    corpus: CorpusFacts
     key: str  # begins the names of files
     groups: tuple[
         Facts, ...
@@ -308,7 +308,7 @@ def _is_above(run: FinishedRun, most: float) -> bool:
 def _facts(
     group: Group,
     among: Sequence[Group],
-    corpus: Corpus,
+    corpus: CorpusFacts,
     prefix: str | None,
     experiments: Experiments,
     files: Files,

@@ -26,7 +26,7 @@ class Spread(NamedTuple):
     n: int
 
 
-class Head(NamedTuple):
+class GroupHead(NamedTuple):
     """The names of a group's head."""
 
     name: str  # in tables: "Softmax", "GSS", "MoS + SS"
@@ -44,8 +44,8 @@ class Group:
     runs: tuple[FinishedRun, ...]  # by seed
 
     @property
-    def head(self) -> Head:
-        return Head(self.names.head, self.names.family, self.names.place)
+    def head(self) -> GroupHead:
+        return GroupHead(self.names.head, self.names.family, self.names.place)
 
     @property
     def trigger(self) -> str:

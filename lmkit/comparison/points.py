@@ -21,7 +21,7 @@ from lmkit.comparison.correlation import (
     correlate_within,
 )
 from lmkit.comparison.facts import PRESS, Facts, Study
-from lmkit.comparison.groups import Head
+from lmkit.comparison.groups import GroupHead
 from lmkit.presentation.tables import counted
 from lmkit.runs.finished import FinishedRun
 
@@ -35,7 +35,7 @@ ONE_A_HEAD = (
 )
 
 
-class Point(NamedTuple):
+class RankPoint(NamedTuple):
     """A group at the means of its runs that have a rank."""
 
     group: Facts
@@ -58,13 +58,13 @@ class Point(NamedTuple):
 class Counted(NamedTuple):
     """Points that are independent of each other, and what was left out to make them so."""
 
-    points: list[Point]
+    points: list[RankPoint]
     left_out: list[str]  # sentences
 
 
 def points_of(
     groups: Iterable[Facts], contexts: int | None, measure: Sequence[str] = PRESS
-) -> list[Point]:
+) -> list[RankPoint]:
     """A point for each group with a measure of log P over so many test contexts."""
     points = []
     for group in groups:
@@ -75,11 +75,11 @@ def points_of(
         ]
         if pairs:
             rank, test_ppl = (float(mean) for mean in np.mean(pairs, axis=0))
-            points.append(Point(group, rank, test_ppl, len(pairs)))
+            points.append(RankPoint(group, rank, test_ppl, len(pairs)))
     return points
 
 
-def independent(points: Sequence[Point]) -> Counted:
+def independent(points: Sequence[RankPoint]) -> Counted:
     """The points without those that a correlation would count twice, or that failed."""
     left_out = []
     kept = [point for point in points if not point.group.has_failed]
@@ -96,7 +96,7 @@ def independent(points: Sequence[Point]) -> Counted:
             "left out"
         )
     known: set[tuple[object, ...]] = set()
-    once: dict[Facts, Point] = {}
+    once: dict[Facts, RankPoint] = {}
     for point in sorted(kept, key=lambda point: -len(point.group.runs)):
         digits = {_digits(run) for run in point.group.runs}
         if not digits <= known:
@@ -113,7 +113,7 @@ def _digits(run: FinishedRun) -> tuple[object, ...]:
     return (*perplexities, run.test_spectrum.get("press_rank"))
 
 
-def one_a_head(points: Sequence[Point]) -> list[Point]:
+def one_a_head(points: Sequence[RankPoint]) -> list[RankPoint]:
     """One configuration of each head, as `ONE_A_HEAD` says which.
 
     Returns: [] where there are fewer than three heads, or as few on each of several trunks.
@@ -131,17 +131,17 @@ def one_a_head(points: Sequence[Point]) -> list[Point]:
     return chosen if len(chosen) >= FEWEST_POINTS else []
 
 
-def _heads(points: Iterable[Point]) -> set[Head]:
+def _heads(points: Iterable[RankPoint]) -> set[GroupHead]:
     return {point.group.head for point in points}
 
 
-def within_heads(points: Sequence[Point]) -> list[list[Point]]:
+def within_heads(points: Sequence[RankPoint]) -> list[list[RankPoint]]:
     """Sets of points of one head that differ in options of the head alone."""
     sets = _alike(points, lambda point: (point.group.head, point.training))
     return [alike for alike in sets if len(alike) > 1]
 
 
-def by_trunk(points: Sequence[Point]) -> dict[str, list[Point]]:
+def by_trunk(points: Sequence[RankPoint]) -> dict[str, list[RankPoint]]:
     """The points of each trunk that has enough; none where all are of one trunk."""
     found = {alike[0].trunk: alike for alike in _alike(points, lambda point: point.trunk)}
     several = len(found) > 1
@@ -175,13 +175,13 @@ class Correlated(NamedTuple):
     """Rank and test perplexity over one kind of points."""
 
     name: str
-    points: list[Point]
+    points: list[RankPoint]
     found: Correlation | None  # None within heads
     within: WithinCorrelation | None = None
     note: str = ""  # what a point is, and what does not count
 
 
-def correlated(name: str, points: Sequence[Point], note: str = "") -> Correlated:
+def correlated(name: str, points: Sequence[RankPoint], note: str = "") -> Correlated:
     """Both coefficients over the points."""
     found = correlate([each.rank for each in points], [each.test_ppl for each in points])
     return Correlated(name, list(points), found, None, note)
@@ -217,12 +217,12 @@ def correlations(study: Study, contexts: int | None) -> list[Correlated]:
     return found
 
 
-def _counts_within(point: Point, every: Counted) -> bool:
+def _counts_within(point: RankPoint, every: Counted) -> bool:
     stages = {bool(each.group.settings["finetuned"]) for each in every.points}
     return not point.group.has_failed and bool(point.group.settings["finetuned"]) in stages
 
 
-def _what_heads_share(heads: Sequence[Point]) -> str:
+def _what_heads_share(heads: Sequence[RankPoint]) -> str:
     alike = len({point.training for point in heads}) == 1
     return (
         f"{ONE_A_HEAD}{'; all trained alike' if alike else '; heads differ in more than the head'}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lmkit.comparison.corpora import Corpus, counted_contexts, counted_words
+from lmkit.comparison.corpora import CorpusFacts, counted_contexts, counted_words
 from lmkit.comparison.groups import Group, Spread
 from lmkit.comparison.published import (
     PublishedNumber,
@@ -72,7 +72,7 @@ def corpus_prefix(runs: Iterable[FinishedRun]) -> str | None:
 def published_of(
     group: Group,
     spreads: Mapping[str, Spread],
-    corpus: Corpus,
+    corpus: CorpusFacts,
     prefix: str | None,
     experiments: Experiments,
 ) -> Published | None:
@@ -107,7 +107,7 @@ def has_published_settings(group: Group, prefix: str | None) -> bool:
 def departures_of(
     group: Group,
     among: Sequence[Group],
-    corpus: Corpus,
+    corpus: CorpusFacts,
     prefix: str | None,
     experiments: Experiments,
 ) -> Departures:
@@ -136,7 +136,11 @@ def departures_of(
 
 
 def _from_experiment(
-    group: Group, among: Sequence[Group], corpus: Corpus, experiment: str, experiments: Experiments
+    group: Group,
+    among: Sequence[Group],
+    corpus: CorpusFacts,
+    experiment: str,
+    experiments: Experiments,
 ) -> list[Difference]:
     """Those from an experiment, `NAME` or `NAME_finetune`.
 
@@ -158,7 +162,7 @@ def _from_experiment(
     ]
 
 
-def _differences(group: Group, corpus: Corpus, config: Mapping[str, Any]) -> list[Difference]:
+def _differences(group: Group, corpus: CorpusFacts, config: Mapping[str, Any]) -> list[Difference]:
     """`lr=5 (20)`: what is so here, and in brackets what a published experiment has.
 
     Seeds, threads and the kind of device do not count: they are not what an experiment is.
@@ -285,7 +289,7 @@ def _parameters(parameters: Spread | None, facts: PublishedRun) -> list[str]:
     return [f"{millions:.2f}M parameters ({facts.params_m.value:.2f}M)"]
 
 
-def _data(corpus: Corpus) -> list[str]:
+def _data(corpus: CorpusFacts) -> list[str]:
     if corpus.train_tokens is not None:
         return [f"first {corpus.train_tokens:,} tokens of the training text (all)"]
     published = {each["sha256"] for each in published_section("corpora").values()}

@@ -22,7 +22,7 @@ PERPLEXITIES = {"valid_ppl": "valid perplexity", "test_ppl": "test perplexity"}
 RANK = "press_rank"
 
 
-class Measured(NamedTuple):
+class TwoGroups(NamedTuple):
     """Two groups compared in one measure."""
 
     unpaired: Comparison
@@ -31,7 +31,7 @@ class Measured(NamedTuple):
 
 def compare_groups(
     a: Sequence[FinishedRun], b: Sequence[FinishedRun], files: Files, seed: int
-) -> tuple[dict[str, Measured], int | None]:
+) -> tuple[dict[str, TwoGroups], int | None]:
     """Comparisons by measure, and the number of test contexts at which ranks are compared.
 
     That is the largest at which all runs have a rank; ranks are left out where there is none.
@@ -117,15 +117,15 @@ def _ranks(
 
 def _measured(
     a: Sequence[tuple[int, float]], b: Sequence[tuple[int, float]], seed: int
-) -> Measured:
+) -> TwoGroups:
     unpaired = compare([value for _, value in a], [value for _, value in b], seed)
     by_seed_a, by_seed_b = dict(a), dict(b)
     is_once = len(by_seed_a) == len(a) and len(by_seed_b) == len(b)
-    return Measured(unpaired, compare_paired(by_seed_a, by_seed_b) if is_once else None)
+    return TwoGroups(unpaired, compare_paired(by_seed_a, by_seed_b) if is_once else None)
 
 
 def comparison_table(
-    comparisons: Mapping[str, Measured], contexts: int | None, differences: Sequence[str] = ()
+    comparisons: Mapping[str, TwoGroups], contexts: int | None, differences: Sequence[str] = ()
 ) -> Table:
     """A column per measure; a dash where more runs, or values that differ, are needed.
 

@@ -18,7 +18,7 @@ from lmkit.errors.user_error import (
 )
 from lmkit.experiment.make import make
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.identity import Identity, identity
+from lmkit.runs.identity import RunIdentity, identity
 from lmkit.runs.result import Budget
 from lmkit.runs.retention import KEEPS
 
@@ -35,7 +35,7 @@ class RunDefinition:
     config: dict[str, Any]
     source: Corpus  # not yet read
     data_sha256: str
-    identity: Identity
+    identity: RunIdentity
     folder: RunFolder
     budget: Budget
     accelerator: str

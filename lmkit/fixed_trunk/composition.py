@@ -26,7 +26,7 @@ _HF = "hf:"
 _FINDS = ("of", "dtype", "window", "stride")  # options of the section that find the contexts
 
 
-class _Source(NamedTuple):
+class _TrunkSource(NamedTuple):
     """Where contexts come from."""
 
     data: dict[str, Any]  # the section that makes them
@@ -83,7 +83,7 @@ def filled_in(config: DictConfig) -> DictConfig:
     return config
 
 
-def _run_source(config: DictConfig) -> _Source:
+def _run_source(config: DictConfig) -> _TrunkSource:
     trunk, data = config.trunk, config.data
     if "_target_" in data:
         raise UserError(
@@ -121,7 +121,7 @@ def _run_source(config: DictConfig) -> _Source:
     }
     if "root" in text:
         section["root"] = data.root or text["root"] or os.environ.get("LMKIT_DATA")
-    return _Source(section, trained["trunk"]["emb_dim"], trained["trunk"]["out_dim"])
+    return _TrunkSource(section, trained["trunk"]["emb_dim"], trained["trunk"]["out_dim"])
 
 
 @lru_cache
@@ -134,7 +134,7 @@ def _read_run(folder: str, _stamp: int) -> tuple[str, dict[str, Any]]:
     return evaluated_sha256(content), content["lmkit"]["config"]
 
 
-def _pretrained_source(config: DictConfig) -> _Source:
+def _pretrained_source(config: DictConfig) -> _TrunkSource:
     trunk, data = config.trunk, config.data
     place = trunk.of.removeprefix(_HF)
     if data.get("_target_") != _TEXT:
@@ -166,7 +166,7 @@ def _pretrained_source(config: DictConfig) -> _Source:
         "text": text,
         "root": text["root"],
     }
-    return _Source(section, facts.dim, facts.dim, facts.cap)
+    return _TrunkSource(section, facts.dim, facts.dim, facts.cap)
 
 
 @lru_cache

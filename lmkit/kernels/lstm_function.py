@@ -45,13 +45,13 @@ def lstm_layer(
     with torch.autocast("cpu", enabled=False):
         bias = bias_ih + bias_hh
         inputs = [x.to(dtype) for x in (x_TBI, h_BH, c_BH)]
-        outputs: tuple[Tensor, Tensor, Tensor] = _LSTMLayer.apply(  # type: ignore[no-untyped-call]
+        outputs: tuple[Tensor, Tensor, Tensor] = _LSTMFunction.apply(  # type: ignore[no-untyped-call]
             *inputs, weight_ih, weight_hh, bias, product_dtype
         )
     return outputs
 
 
-class _LSTMLayer(torch.autograd.Function):
+class _LSTMFunction(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,

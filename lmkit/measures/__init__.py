@@ -13,6 +13,5 @@ if TYPE_CHECKING:  # what analyses use, for mypy
     from lmkit.measures import next_words as next_words
     from lmkit.measures import perplexity as perplexity
     from lmkit.measures import rank_robustness as rank_robustness
-    from lmkit.measures import word_vectors as word_vectors
 else:
     __getattr__ = modules_on_use(__name__)

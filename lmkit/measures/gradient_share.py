@@ -1,17 +1,31 @@
 """How much of the loss gradient a head passes on to its contexts, and what a step does with it.
 
-Shapes: N contexts, D trunk output, E embedding, K components, R rank of the decoder's weight,
-V vocabulary.
+Godey and Artzi 2026 (arXiv 2603.10145): with logits L = H W', the loss falls fastest along -G, G =
+dloss/dL, whose rank is as high as the data's. A step of gradient descent on H and W changes L, to
+first order, by -(G W W' + H H' G), of rank 2 E at most, and nearly orthogonal to -G.
+
+lmkit measures the same for every head on log P, which equals the logits up to a constant per row. U
+is the first-order change of log P over N contexts when each of the head's inputs and parameters
+moves against its gradient of the mean nll, all at one rate. For a linear head the normaliser adds
+one to the rank, and a trained bias another: 2 E + 2. G = P - onehot(target).
+
+Rows of G sum to zero, so for the cosine with -G each row of U is centred first, which removes the
+normaliser's constants. A step that moves the logits along -G has cosine 1, whatever V and P.
+
+Shapes: N contexts, n of a block, D trunk output, E embedding, K components, R rank of the decoder's
+weight, V vocabulary.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from lmkit.data.epochs import Batch
@@ -19,8 +33,121 @@ from lmkit.errors.user_error import UserError
 from lmkit.heads.head import Head
 from lmkit.heads.predictor import Predictor, exact_evaluation
 from lmkit.measures.contexts import ContextBlock, context_blocks
-from lmkit.measures.logit_update import logit_update
 from lmkit.spectra.bottleneck import GradientShares, orthonormal_basis
+from lmkit.spectra.measures import measure
+
+PANEL = 4096  # columns converted to float64 at a time
+
+
+class LogitUpdate(NamedTuple):
+    """The change of log P by a step of gradient descent."""
+
+    update_contexts: int  # N
+    update_rank: int | None  # Press rank of U; None where it is not resolved
+    update_bound: int | None  # upper bound of the rank; None: not known for this head
+    update_cosine: float  # between U, each row centred, and -G, as vectors of N V numbers
+
+
+class _LogProbs(nn.Module):
+    """A head as a module whose forward is log P, for `functional_call`."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, hidden_1nD: Tensor) -> Tensor:
+        return self.head.log_probs(hidden_1nD)
+
+
+def logit_update(head: Head, blocks: Sequence[ContextBlock]) -> LogitUpdate:
+    """The change of log P over all contexts of the blocks, at least one.
+
+    The head is in evaluation mode, and autocast is off. The parameters' gradients stay unchanged.
+    """
+    num_contexts = sum(block.targets_1N.numel() for block in blocks)
+    moves, of_parameters = _descent(head, blocks, num_contexts)
+    rows, inner, of_update, of_gradient = [], 0.0, 0.0, 0.0
+    for (hidden_1nD, targets_1n), move_1nD in zip(blocks, moves, strict=True):
+        log_p_nV, update_nV = _moved(head, hidden_1nD, move_1nD, of_parameters)
+        gradient_nV = log_p_nV.exp_()
+        targets_n1 = targets_1n.reshape(-1, 1)
+        gradient_nV.scatter_add_(1, targets_n1, gradient_nV.new_full(targets_n1.shape, -1))
+        rows.append(update_nV)
+        centred_nV = update_nV - update_nV.double().mean(dim=1, keepdim=True)
+        inner -= float((centred_nV * gradient_nV).sum())
+        of_update += float(centred_nV.square_().sum())
+        of_gradient += float(gradient_nV.double().square().sum())
+    update_NV = torch.cat(rows)
+    norms = (of_update * of_gradient) ** 0.5
+    return LogitUpdate(
+        num_contexts,
+        _rank(update_NV),
+        min(_factors(head), *update_NV.shape) if head.has_factors else None,
+        inner / norms if norms else float("nan"),
+    )
+
+
+def _descent(
+    head: Head, blocks: Sequence[ContextBlock], num_contexts: int
+) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Minus the gradients of the mean nll: of each block's inputs, and of the parameters."""
+    parameters = _trainable(head)
+    total = {name: torch.zeros_like(p) for name, p in parameters.items()}
+    moves = []
+    for hidden_1nD, targets_1n in blocks:
+        inputs = hidden_1nD.detach().requires_grad_()
+        with torch.enable_grad():
+            nll = head.nll(inputs, targets_1n) * (targets_1n.numel() / num_contexts)
+            of_inputs, *others = torch.autograd.grad(
+                nll, [inputs, *parameters.values()], materialize_grads=True
+            )
+        moves.append(-of_inputs)
+        for name, gradient in zip(total, others, strict=True):
+            total[name] -= gradient
+    return moves, total
+
+
+def _moved(
+    head: Head, hidden_1nD: Tensor, move_1nD: Tensor, moves: dict[str, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """log P (n, V), and its derivative along the moves of the inputs and of the parameters."""
+    parameters = _trainable(head)
+    # no gradient is needed, but with gradients enabled a head uses products that PyTorch can
+    # differentiate in forward mode
+    with forward_ad.dual_level(), torch.enable_grad():
+        moved = {
+            f"head.{name}": forward_ad.make_dual(p.detach(), moves[name])  # type: ignore[no-untyped-call]
+            for name, p in parameters.items()
+        }
+        inputs = forward_ad.make_dual(hidden_1nD.detach(), move_1nD)  # type: ignore[no-untyped-call]
+        rows_nV = functional_call(_LogProbs(head), moved, (inputs,))
+        log_p_nV, update_nV = forward_ad.unpack_dual(rows_nV)  # type: ignore[no-untyped-call]
+    return log_p_nV.detach().clone(), update_nV.detach().clone()
+
+
+def _trainable(head: Head) -> dict[str, nn.Parameter]:
+    return {name: p for name, p in head.named_parameters() if p.requires_grad}
+
+
+def _factors(head: Head) -> int:
+    """The rank's bound: E from the contexts, E from the weight and 1 from the bias if they train, 1
+    from the normaliser. E is r where the decoder's rank is limited.
+    """
+    weight, bias = (p.requires_grad for p in (head.decoder_weight, head.decoder_bias))
+    return head.decoder_weight.shape[1] * (1 + weight) + bias + 1
+
+
+def _rank(update_NV: Tensor) -> int | None:
+    """Press rank, from the Gram matrix of the smaller side in float64."""
+    dtype, (num_rows, num_columns) = update_NV.dtype, update_NV.shape
+    wide = update_NV if num_rows <= num_columns else update_NV.T
+    gram = wide.new_zeros(len(wide), len(wide), dtype=torch.float64)
+    for panel in torch.split(wide, PANEL, dim=1):
+        columns = panel.double()
+        gram.addmm_(columns, columns.T)
+    values = torch.linalg.eigvalsh(gram).clamp_(min=0).sqrt_().flip(0)
+    return measure(values, num_rows, num_columns, dtype, "gram").press_rank
+
 
 UPDATE_CONTEXTS = 2000  # at most, whose change by a step is measured
 

@@ -18,15 +18,13 @@ from lmkit.measures.memory import require_memory
 from lmkit.spectra.measures import EPSILONS
 from lmkit.spectra.ranks import press_tolerance
 from lmkit.spectra.robustness import (
+    Separated,
     add_noise,
+    count_above,
     keep_top,
     noise_deviation,
     predicted_rank,
     round_trip,
-)
-from lmkit.spectra.separated import (
-    Separated,
-    count_above,
     separated_effective_rank,
     split_off,
 )

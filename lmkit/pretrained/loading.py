@@ -147,7 +147,7 @@ class LoadedPretrained(NamedTuple):
         return with_bar(self.checkpoint.name, windows, contexts, then)
 
 
-class Facts(NamedTuple):
+class ModelFacts(NamedTuple):
     """What is known of a model before its weights are read."""
 
     num_words: int  # rows of its output layer
@@ -157,7 +157,7 @@ class Facts(NamedTuple):
     cap: float | None  # the soft cap on its logits that its configuration declares
 
 
-def facts_of(checkpoint: Checkpoint) -> Facts:
+def facts_of(checkpoint: Checkpoint) -> ModelFacts:
     """Raises: UserError when there is no such model, or it comes without a tokenizer."""
     transformers, where = _transformers(), _where(checkpoint)
     config = _from(transformers.AutoConfig, where).get_text_config()
@@ -165,7 +165,7 @@ def facts_of(checkpoint: Checkpoint) -> Facts:
     longest = getattr(config, "max_position_embeddings", None)
     cap = config.to_dict().get("final_logit_softcapping")
     window = min(longest or MOST, MOST)
-    return Facts(config.vocab_size, config.hidden_size, text.beginning, window, cap)
+    return ModelFacts(config.vocab_size, config.hidden_size, text.beginning, window, cap)
 
 
 def load_pretrained(

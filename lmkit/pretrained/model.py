@@ -4,7 +4,7 @@ What enters the model's output layer is the context, the layer's weight and bias
 Whatever the model does to the logits after that layer is found by comparing them with h W' + b: a
 factor goes into the contexts, a soft cap is a transform, anything else is refused.
 
-The head trains what the model has, for `lmkit.measures.logit_update`: no bias where the layer has
+The head trains what the model has, for `lmkit.measures.gradient_share`: no bias where the layer has
 none, and a step moves h itself, not h times the factor.
 
 Shapes: T tokens, n contexts that are measured, N contexts, D hidden size, V vocabulary.

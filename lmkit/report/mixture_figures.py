@@ -37,7 +37,7 @@ from lmkit.report.mixtures import (
 from lmkit.report.rank_figures import at_upper_edge_in_words
 
 
-class _Point(NamedTuple):
+class _CurvePoint(NamedTuple):
     """A configuration; a published one is a single run."""
 
     value: float  # of the option
@@ -54,13 +54,13 @@ class _Line(NamedTuple):
     """Points that differ only in the option."""
 
     name: str  # "MoS, NT 5"
-    points: list[_Point]
+    points: list[_CurvePoint]
     color: str
     marker: str
     is_published: bool = False
 
     @property
-    def ranked(self) -> list[_Point]:
+    def ranked(self) -> list[_CurvePoint]:
         """Those with a rank, without failed runs."""
         good = [p for p in self.points if not (p.group and p.group.has_failed)]
         return [point for point in good if point.rank_and_ppl is not None]
@@ -186,21 +186,21 @@ def _told_apart(group: Facts, among: Sequence[Facts], axis: Axis) -> str:
     return labels([each.names for each in alike], settings)[alike.index(group)]
 
 
-def _point(group: Facts, axis: Axis, contexts: int | None) -> _Point:
+def _point(group: Facts, axis: Axis, contexts: int | None) -> _CurvePoint:
     names = {"train_ppl": "train_ppl", "test_ppl": "test_ppl", "gap": "generalisation_gap"}
     of = {name: group.spread(metric) for name, metric in names.items()}
     of |= {"rank": group.rank(contexts)}
     if group.parameters_m is not None:
         of["parameters_m"] = Spread(group.parameters_m, None, len(group.runs))
-    return _Point(number_of(group, axis.option), of, group)
+    return _CurvePoint(number_of(group, axis.option), of, group)
 
 
-def _published_point(value: float, row: Mapping[str, float]) -> _Point:
+def _published_point(value: float, row: Mapping[str, float]) -> _CurvePoint:
     known = {"gap": row["test_ppl"] - row["train_ppl"], **row}
     known |= {"rank": row["press_rank"]} if "press_rank" in row else {}
     names = ("params_m", "train_ppl", "test_ppl", "gap", "rank")
     of = {name: Spread(known[name], None, 1) if name in known else None for name in names}
-    return _Point(value, of | {"parameters_m": of["params_m"]}, None)
+    return _CurvePoint(value, of | {"parameters_m": of["params_m"]}, None)
 
 
 def _correlations(study: Study, over: Sequence[_Lines], contexts: int | None) -> Table:

@@ -249,7 +249,7 @@ def _printed_seconds(study: Study) -> dict[str, float]:
     }
 
 
-class Pair(NamedTuple):
+class HeadPair(NamedTuple):
     """Two groups compared."""
 
     a: Facts
@@ -257,11 +257,11 @@ class Pair(NamedTuple):
     tested: Against
 
 
-def _paired_cell(i: int) -> Callable[[Pair], Entry]:
+def _paired_cell(i: int) -> Callable[[HeadPair], Entry]:
     return lambda pair: paired_cells(pair.tested.paired)[i]
 
 
-PAIR_COLUMNS: Mapping[Heading, Callable[[Pair], Entry]] = {
+PAIR_COLUMNS: Mapping[Heading, Callable[[HeadPair], Entry]] = {
     "A": lambda pair: pair.a.label,
     "B": lambda pair: pair.b.label,
     "seeds": lambda pair: f"{pair.tested.unpaired.n_a} / {pair.tested.unpaired.n_b}",
@@ -301,7 +301,7 @@ def _published_pairs(study: Study) -> tuple[list[Table], list[str]]:
     for group in study.groups:
         if group.published is not None and not group.has_failed:
             named.setdefault(group.published.experiment, group)
-    printed: dict[Pair, Mapping[str, Any]] = {}
+    printed: dict[HeadPair, Mapping[str, Any]] = {}
     missing: list[str] = []
     for each in wanted:
         names = (each["a"], each["b"])
@@ -310,11 +310,11 @@ def _published_pairs(study: Study) -> tuple[list[Table], list[str]]:
             missing.append(f"{source(each['source'])}: no two seeds of {' and '.join(absent)}")
         else:
             a, b = (named[name] for name in names)
-            printed[Pair(a, b, against(a, b))] = each
+            printed[HeadPair(a, b, against(a, b))] = each
     if not printed:
         return [], missing
     ten = f"{NUM_RANDOM_SEEDS} random seeds"
-    columns: Mapping[Heading, Callable[[Pair], Entry]] = {
+    columns: Mapping[Heading, Callable[[HeadPair], Entry]] = {
         **PAIR_COLUMNS,
         f"p, Student, {ten}": lambda p: p_value(
             p.tested.ten_seeds and p.tested.ten_seeds.p_student
@@ -335,12 +335,12 @@ def _published_pairs(study: Study) -> tuple[list[Table], list[str]]:
 
 def _all_pairs(study: Study, groups: Sequence[Facts], num_left: int) -> list[Table]:
     """All pairs of the groups; notes how many further groups are left out."""
-    pairs = [Pair(a, b, against(a, b)) for a, b in combinations(groups, 2)]
+    pairs = [HeadPair(a, b, against(a, b)) for a, b in combinations(groups, 2)]
     if not pairs:
         return []
     known = {pair: p for pair in pairs if (p := pair.tested.unpaired.p_student) is not None}
     corrected = dict(zip(known, holm(list(known.values())), strict=True))
-    columns: Mapping[Heading, Callable[[Pair], Entry]] = {
+    columns: Mapping[Heading, Callable[[HeadPair], Entry]] = {
         **PAIR_COLUMNS,
         "p, Student, Holm": lambda pair: p_value(corrected.get(pair)),
     }

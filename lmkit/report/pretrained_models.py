@@ -88,7 +88,7 @@ class _OwnRuns(NamedTuple):
         return f"{self.group.label}, {self.study.short}"
 
 
-class _OfText(NamedTuple):
+class _TextModels(NamedTuple):
     """All that read one text."""
 
     name: str
@@ -126,14 +126,16 @@ def pretrained_models(
     return [Section("pretrained", "Pretrained models", intro, blocks, missing)]
 
 
-def _texts(folders: Sequence[RunFolder], studies: Sequence[Study], files: Files) -> list[_OfText]:
-    by_text: dict[str, _OfText] = {}
+def _texts(
+    folders: Sequence[RunFolder], studies: Sequence[Study], files: Files
+) -> list[_TextModels]:
+    by_text: dict[str, _TextModels] = {}
     for place in map(_Folder, folders):
         of_model: dict[str, list[Content]] = {}
         for content in _contents(place, files):
             of_model.setdefault(content["pretrained"]["text_sha256"], []).append(content)
         for sha256, contents in of_model.items():
-            text = by_text.setdefault(sha256, _OfText(contents[0]["split"], [], []))
+            text = by_text.setdefault(sha256, _TextModels(contents[0]["split"], [], []))
             text.models.append(_model(place, contents))
     for text in by_text.values():
         text.models.sort(key=lambda model: (model.about["family"], model.about["step"] or 0))
@@ -225,7 +227,7 @@ class _Rank(_OfModel):
     mean_cosine: float | None
 
 
-def _table(index: int, text: _OfText) -> Table:
+def _table(index: int, text: _TextModels) -> Table:
     models = [
         _row(model, rank) for model in text.models for rank in (model.ranks.values() or [None])
     ]
@@ -312,7 +314,7 @@ def _percent(share: float | None) -> Cell:
     return number(None if share is None else 100 * share)
 
 
-def _spectra(index: int, text: _OfText, files: Files) -> list[Drawing]:
+def _spectra(index: int, text: _TextModels, files: Files) -> list[Drawing]:
     """Of each model and each group of runs, where they are stored."""
     stored = []
     one_family = len({model.about["family"] for model in text.models}) == 1 and not text.own
@@ -355,7 +357,7 @@ def _spectra(index: int, text: _OfText, files: Files) -> list[Drawing]:
     ]
 
 
-def _curves(index: int, text: _OfText) -> list[Drawing]:
+def _curves(index: int, text: _TextModels) -> list[Drawing]:
     """Over the steps of training, where models have several checkpoints."""
     ranks = [(model, model.rank(text.contexts)) for model in text.models]
     measured = [MeasuredRun(model.place.folder, rank) for model, rank in ranks if rank is not None]
@@ -369,7 +371,7 @@ def _curves(index: int, text: _OfText) -> list[Drawing]:
     return [Drawing(f"training_{index}", f"Over training, {text.name}", caption, drawn, True)]
 
 
-def _missing(text: _OfText) -> list[str]:
+def _missing(text: _TextModels) -> list[str]:
     """The models that lack an analysis of this text, with the command that adds it."""
     without = {
         "rank": [model.place.name for model in text.models if not model.ranks],

@@ -64,7 +64,7 @@ def at_upper_edge_in_words(count: int, what: str) -> str:
     return f" At the upper edge, with {whose} perplexity: {points}."
 
 
-class _Run(NamedTuple):
+class _RunMark(NamedTuple):
     rank: float
     test_ppl: float
     label: str
@@ -74,9 +74,9 @@ def _ranked_runs(
     groups: Sequence[Facts],
     contexts: int | None,
     label: Callable[[Facts], str] = lambda group: group.label,
-) -> list[_Run]:
+) -> list[_RunMark]:
     return [
-        _Run(rank, test_ppl, label(group))
+        _RunMark(rank, test_ppl, label(group))
         for group in groups
         for run, rank in group.ranks(contexts).items()
         if (test_ppl := run.metric("test_ppl")) is not None
@@ -98,7 +98,7 @@ def gss_scatter(study: Study, groups: Sequence[Facts]) -> Drawing:
     """Every run; each (c, k) is written once."""
     points = _ranked_runs([g for g in groups if not g.has_failed], study.contexts, _c_and_k_label)
     beyond = _ranked_runs([g for g in groups if g.has_failed], study.contexts, _c_and_k_label)
-    by_label: dict[str, list[_Run]] = {}
+    by_label: dict[str, list[_RunMark]] = {}
     for point in points:
         by_label.setdefault(point.label, []).append(point)
     middle = [sorted(same)[len(same) // 2] for same in by_label.values()]

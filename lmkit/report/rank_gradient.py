@@ -23,7 +23,7 @@ from lmkit.comparison.correlation import FEWEST_POINTS, correlate
 from lmkit.comparison.evaluations import lost_norm
 from lmkit.comparison.facts import Facts, Study
 from lmkit.comparison.groups import Spread, spread_of
-from lmkit.comparison.points import Point, independent
+from lmkit.comparison.points import RankPoint, independent
 from lmkit.presentation.section import Drawing, Section
 from lmkit.presentation.style import INK, WIDE, figure, legend_below
 from lmkit.presentation.tables import Cell, Column, Heading, Table, table_over
@@ -44,7 +44,7 @@ class Place(NamedTuple):
         return f"{self.contexts:,} contexts of {self.split}"
 
 
-class _Measured:
+class _RanksAndShares:
     """What was measured of the groups' gradients over the contexts of most runs."""
 
     def __init__(self, study: Study) -> None:
@@ -77,7 +77,7 @@ class _Measured:
 
 def rank_gradient_perplexity(study: Study) -> Section:
     """One row per group, and a point where both quantities are known."""
-    measured = _Measured(study)
+    measured = _RanksAndShares(study)
     missing = unmeasured(FILE, {group: len(group.gradients) for group in study.groups}, COMMAND)
     if measured.elsewhere:
         names = listed(measured.elsewhere)
@@ -105,7 +105,7 @@ def _percent_lost(content: Content) -> float | None:
     return None if lost is None else 100 * lost
 
 
-def _table(study: Study, measured: _Measured) -> Table:
+def _table(study: Study, measured: _RanksAndShares) -> Table:
     def cell(of: Callable[[Facts], Spread | None], digits: int) -> Callable[[Facts], Cell]:
         return lambda f: spread_cell(of(f), digits, len(f.runs))
 
@@ -133,7 +133,7 @@ def _table(study: Study, measured: _Measured) -> Table:
     return table_over(study.groups, key, title, caption, columns, notes, rest_from=rest)
 
 
-def _correlations(study: Study, measured: _Measured) -> list[str]:
+def _correlations(study: Study, measured: _RanksAndShares) -> list[str]:
     """How perplexity correlates with the rank and with the norm lost; the points are groups."""
     notes = []
     for name, of in (
@@ -141,7 +141,7 @@ def _correlations(study: Study, measured: _Measured) -> list[str]:
         ("the norm that is lost", measured.lost),
     ):
         points = [
-            Point(group, x.mean, ppl.mean, len(group.runs))
+            RankPoint(group, x.mean, ppl.mean, len(group.runs))
             for group in study.groups
             if (x := of(group)) and (ppl := group.spread("test_ppl"))
         ]
@@ -158,7 +158,7 @@ def _correlations(study: Study, measured: _Measured) -> list[str]:
     return notes
 
 
-def _drawing(study: Study, measured: _Measured) -> Drawing:
+def _drawing(study: Study, measured: _RanksAndShares) -> Drawing:
     drawn, axes = figure(WIDE)
     axes.remove()
     panels = drawn.subplots(1, 3)

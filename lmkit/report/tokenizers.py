@@ -17,7 +17,7 @@ from lmkit.presentation.tables import Column, Heading, Table, millions, number, 
 from lmkit.runs.finished import FinishedRun
 
 
-class _OfText(NamedTuple):
+class _TextRuns(NamedTuple):
     """A group, and the study whose tokens it has."""
 
     study: Study
@@ -26,12 +26,12 @@ class _OfText(NamedTuple):
 
 def tokenizers(studies: Sequence[Study]) -> list[Section]:
     """A section with a table per test text that runs read as different tokens, otherwise []."""
-    by_text: dict[str, list[_OfText]] = {}
+    by_text: dict[str, list[_TextRuns]] = {}
     for study in studies:
         for group in study.groups:
             text = test_text(group.runs[0]).get("sha256")
             if text is not None:
-                by_text.setdefault(str(text), []).append(_OfText(study, group))
+                by_text.setdefault(str(text), []).append(_TextRuns(study, group))
     of_several = [
         groups for groups in by_text.values() if len({tokens_a_word(g.group) for g in groups}) > 1
     ]
@@ -61,7 +61,7 @@ def test_text(run: FinishedRun) -> Mapping[str, object]:
     return text if isinstance(text, dict) else {}
 
 
-def _table(index: int, groups: Sequence[_OfText]) -> Table:
+def _table(index: int, groups: Sequence[_TextRuns]) -> Table:
     size = test_text(groups[0].group.runs[0])
     caption = (
         f"One test text, {size.get('words'):,} words and {size.get('bytes'):,} bytes, as different "

@@ -22,7 +22,7 @@ import yaml
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import remove_leftovers, replace_bytes, set_aside
 from lmkit.runs.checksums import checked, checked_json, read_json, unchecked
-from lmkit.runs.identity import Identity, differences, without_defaults
+from lmkit.runs.identity import RunIdentity, differences, without_defaults
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import Budget, Result, read_result
 from lmkit.runs.typed import typed_or_damaged
@@ -52,7 +52,7 @@ class RunFolder:
         self.path = path if has_name else path.resolve()  # its name is the run's
 
     @classmethod
-    def of(cls, root: Path | str, experiment: str, identity: Identity) -> RunFolder:
+    def of(cls, root: Path | str, experiment: str, identity: RunIdentity) -> RunFolder:
         """The folder below `root` of the run with that experiment and identity.
 
         Raises: UserError when `experiment` cannot be the name of a folder.
@@ -117,7 +117,7 @@ class RunFolder:
     def prepare(
         self,
         config_yaml: str,
-        identity: Identity,
+        identity: RunIdentity,
         names: RunNames,
         check_lock: Callable[[], None] | None = None,
     ) -> None:
@@ -183,13 +183,13 @@ class RunFolder:
         beside = self.path.resolve().parent / folder.name
         return beside if beside.is_dir() else folder
 
-    def read_identity(self) -> Identity:
+    def read_identity(self) -> RunIdentity:
         """The identity for which the folder was made.
 
         Raises: UserError naming the file when it is missing or damaged.
         """
         content = self._read_identity_file()
-        return Identity(content.settings, content.digest)
+        return RunIdentity(content.settings, content.digest)
 
     def read_names(self) -> RunNames:
         """The display names of the run's kinds.
@@ -245,7 +245,7 @@ class RunFolder:
             return True
         return next(self.path.rglob(".*.tmp"), None) is not None
 
-    def _require_identity(self, identity: Identity) -> None:
+    def _require_identity(self, identity: RunIdentity) -> None:
         # without defaults: a new option of lmkit makes no other run
         theirs, ours = map(without_defaults, (self.read_identity().settings, identity.settings))
         lines = differences(theirs, ours)

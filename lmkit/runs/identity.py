@@ -63,14 +63,14 @@ _START = ("identity", "weights_sha256")  # of a run that starts from another's w
 _DIGEST_LENGTH = 12
 
 
-class Identity(NamedTuple):
+class RunIdentity(NamedTuple):
     """The identity of a run: `settings` in full, `digest` in 12 hexadecimal digits."""
 
     settings: dict[str, object]
     digest: str
 
 
-def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> Identity:
+def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> RunIdentity:
     """The identity of the run that `config` describes.
 
     Args:
@@ -107,16 +107,16 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> I
         settings["compile"] = True
     if "finetuned_from" in config:
         settings["finetuned_from"] = {key: config["finetuned_from"][key] for key in _START}
-    return Identity(settings, _digest(without_defaults(settings)))
+    return RunIdentity(settings, _digest(without_defaults(settings)))
 
 
-def identity_of(decides: Mapping[str, object]) -> Identity:
+def identity_of(decides: Mapping[str, object]) -> RunIdentity:
     """The identity of something other than a training run, from all that decides its numbers.
 
     Raises: UserError naming the option that is not a number, text, list or mapping.
     """
     settings = {key: _canonical(value, key) for key, value in decides.items()}
-    return Identity(settings, _digest(settings))
+    return RunIdentity(settings, _digest(settings))
 
 
 def _digest(settings: object) -> str:

@@ -30,7 +30,7 @@ from lmkit.errors.user_error import UserError, require_count, require_list, requ
 from lmkit.heads.head import Head
 from lmkit.studies.drawing import legend_under, line_look, panels
 from lmkit.studies.heads import MONOTONE_MLP, MOS, PLIF, SOFTMAX, FreeHead, sized
-from lmkit.studies.study import Claim, Row, Study, Tables
+from lmkit.studies.study import Claim, Row, SyntheticStudy, Tables
 from lmkit.studies.work import Work
 
 GANEA = "Ganea et al. 2019, slides"
@@ -42,7 +42,7 @@ MEASURES = {"seconds": "CPU seconds per step", "peak_mib": "peak memory, MiB"}
 
 
 @dataclass(kw_only=True)
-class Cost(Study):
+class Cost(SyntheticStudy):
     """Time and peak memory of one loss with its gradients, over M and over K."""
 
     heads: Sequence[FreeHead]  # kinds that are measured at each of `words`

@@ -22,7 +22,7 @@ from lmkit.errors.user_error import require_count, require_list, require_number,
 from lmkit.heads.transforms import GeneralizedSigSoftmax, SigSoftmax
 from lmkit.presentation.style import SERIES
 from lmkit.studies.drawing import panels, shared_legend
-from lmkit.studies.study import Claim, Row, Study, Tables
+from lmkit.studies.study import Claim, Row, SyntheticStudy, Tables
 from lmkit.studies.work import Work
 
 PAPER = "Parthiban et al. 2021"
@@ -36,7 +36,7 @@ def pieces(x_X: Tensor, c: float, k: float) -> Tensor:
 
 
 @dataclass(kw_only=True)
-class GssPieces(Study):
+class GssPieces(SyntheticStudy):
     """How near PL~ is to PL, and which heads are members of the family."""
 
     c: Sequence[float]  # knees, a panel each

@@ -23,7 +23,7 @@ Section = dict[str, Any]
 _DIMS = ("in_dim", "emb_dim")
 
 
-class _Group(NamedTuple):
+class _HeadGroup(NamedTuple):
     """The options of head/mixture or of head/transform."""
 
     sections: dict[str, Section | None]  # by option; None for one that asks more of a trunk
@@ -63,7 +63,7 @@ def head_sections(option: str, heads: object, search_path: Sequence[str] = ()) -
     ]
 
 
-def _kinds(group: _Group) -> list[str]:
+def _kinds(group: _HeadGroup) -> list[str]:
     return [
         name
         for name, section in group.sections.items()
@@ -71,7 +71,7 @@ def _kinds(group: _Group) -> list[str]:
     ]
 
 
-def _parts(option: str, head: str, mixtures: _Group, transforms: _Group) -> tuple[str, str]:
+def _parts(option: str, head: str, mixtures: _HeadGroup, transforms: _HeadGroup) -> tuple[str, str]:
     mixture, _, transform = head.partition("+")
     if mixture not in mixtures.sections or transform not in transforms.sections:
         pairs = itertools.product(mixtures.sections, transforms.sections)
@@ -89,7 +89,7 @@ def _parts(option: str, head: str, mixtures: _Group, transforms: _Group) -> tupl
     return mixture, transform
 
 
-def _compose_groups(names: Sequence[str], search_path: Sequence[str]) -> list[_Group]:
+def _compose_groups(names: Sequence[str], search_path: Sequence[str]) -> list[_HeadGroup]:
     """All options of the groups head/<name>, each in a package of its own, composed at once."""
     loader = GlobalHydra.instance().config_loader()
     overrides = list(search_path)
@@ -99,7 +99,7 @@ def _compose_groups(names: Sequence[str], search_path: Sequence[str]) -> list[_G
     composed = hydra.compose(overrides=overrides)
     included = loader.compute_defaults_list(None, overrides, RunMode.RUN).defaults
     return [
-        _Group(
+        _HeadGroup(
             {str(option): _part(section) for option, section in composed[group].items()},
             {
                 str(option): [name for name in _DIMS if name in section]

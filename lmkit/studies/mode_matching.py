@@ -28,7 +28,7 @@ from lmkit.presentation.tables import counted
 from lmkit.studies.drawing import GRAY, line_with_range, log_x, log_y, panels, shared_legend
 from lmkit.studies.fit import Descent, fit
 from lmkit.studies.heads import MONOTONE_MLP, MOS, PLIF, SOFTMAX, FreeHead, sized
-from lmkit.studies.study import Claim, Row, Study, Tables
+from lmkit.studies.study import Claim, Row, SyntheticStudy, Tables
 from lmkit.studies.targets import dirichlet_log_probs, score
 from lmkit.studies.work import Work
 
@@ -42,7 +42,7 @@ NOTHING_TO_COMPARE = (
 
 
 @dataclass(kw_only=True)
-class ModeMatching(Study):
+class ModeMatching(SyntheticStudy):
     """How well each head fits distributions of each concentration, and with which rank."""
 
     heads: Sequence[FreeHead]  # kinds that are fitted

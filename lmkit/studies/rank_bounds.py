@@ -31,7 +31,7 @@ from lmkit.studies.drawing import (
     shared_legend,
 )
 from lmkit.studies.heads import MOS, FreeHead, sized
-from lmkit.studies.study import Claim, Row, Study, Tables
+from lmkit.studies.study import Claim, Row, SyntheticStudy, Tables
 from lmkit.studies.work import Work
 
 YANG = "Yang et al. 2018"
@@ -74,7 +74,7 @@ class Case(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class RankBounds(Study):
+class RankBounds(SyntheticStudy):
     """Ranks of heads and functions with random parameters, and exact fits of constructed P*."""
 
     heads: Sequence[FreeHead]  # kinds whose ranks are taken

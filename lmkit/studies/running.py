@@ -31,7 +31,7 @@ from lmkit.runs.study_record import (
     publish_record,
     read_record,
 )
-from lmkit.studies.study import Study
+from lmkit.studies.study import SyntheticStudy
 from lmkit.studies.work import Work
 
 
@@ -49,7 +49,7 @@ class StudyRun:
 
     def __init__(
         self,
-        study: Study,
+        study: SyntheticStudy,
         *,
         name: str,
         options: Mapping[str, object],

@@ -29,7 +29,7 @@ from lmkit.presentation.quantities import duration
 from lmkit.studies.drawing import GRAY, line_look, log_x, panels, shared_legend
 from lmkit.studies.heads import SOFTMAX, FreeHead, sized
 from lmkit.studies.repetition import Training, learn
-from lmkit.studies.study import Claim, Row, Study, Tables
+from lmkit.studies.study import Claim, Row, SyntheticStudy, Tables
 from lmkit.studies.work import Work
 
 GODEY = "Godey and Artzi 2026"
@@ -42,7 +42,7 @@ Point = tuple[str, int, int]  # head, words, dim
 
 
 @dataclass(kw_only=True)
-class SpamLang(Study):
+class SpamLang(SyntheticStudy):
     """Trains every head at every V and d on sequences of one symbol."""
 
     heads: Sequence[FreeHead]  # kinds that are trained

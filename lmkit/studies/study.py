@@ -29,7 +29,7 @@ class Claim(NamedTuple):
     figure: str  # name of the figure that shows it
 
 
-class Study(ABC):
+class SyntheticStudy(ABC):
     """An experiment with its options; making one checks them.
 
     The constructor takes the options of its YAML file by their names, and raises UserError for a

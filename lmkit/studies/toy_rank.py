@@ -27,7 +27,7 @@ from lmkit.studies.drawing import GRAY, line_look, line_with_range, panels, shar
 from lmkit.studies.fit import Descent, fit
 from lmkit.studies.heads import SOFTMAX, FreeHead, sized
 from lmkit.studies.row_shifts import numerical_rank, smallest_rank
-from lmkit.studies.study import Claim, Row, Study, Tables
+from lmkit.studies.study import Claim, Row, SyntheticStudy, Tables
 from lmkit.studies.targets import score
 from lmkit.studies.work import Work
 
@@ -38,7 +38,7 @@ Reached = Mapping[tuple[str, int], int | None]
 
 
 @dataclass(kw_only=True)
-class ToyRank(Study):
+class ToyRank(SyntheticStudy):
     """How near to a language's entropy each head comes at each dimension."""
 
     heads: Sequence[FreeHead]  # kinds that are fitted

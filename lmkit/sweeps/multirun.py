@@ -1,8 +1,15 @@
-"""A command for many runs: its points are expanded, composed, checked, and launched."""
+"""A command for many runs: its points are expanded, composed, checked, and launched.
+
+Every point is checked as training would, without training, by `lmkit.cli.check_points` in a process
+of its own: a sweep may wait for weeks, and keeps no torch in memory meanwhile.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
@@ -28,10 +35,40 @@ from lmkit.runs.tidy import tidy_all
 from lmkit.sweeps import axes, tables
 from lmkit.sweeps.axes import GROUP, Line, config_arguments, option_of
 from lmkit.sweeps.bars import bars
-from lmkit.sweeps.check import check
 from lmkit.sweeps.launcher import Launcher
 from lmkit.sweeps.points import Composer, Config, ConfigReader
 from lmkit.sweeps.status import estimate, space, standings
+
+PROGRAM = "lmkit.cli.check_points"
+
+
+class Checked(NamedTuple):
+    """What the check found about a point."""
+
+    run: str  # name of its run folder; empty with an error
+    error: str | None  # what is wrong with it, in one line
+
+
+def check(configs: Sequence[Config], has_gpu: bool | None = None) -> list[Checked]:
+    """Checks composed configurations, in order; stops after the first bad one.
+
+    Args:
+        configs: the configurations to be trained.
+        has_gpu: whether the machine that trains them has a GPU; None: it is this one.
+
+    Raises: UserError when the check itself cannot run.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", PROGRAM],
+        input=json.dumps({"has_gpu": has_gpu, "configs": configs}),
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        last_line = " ".join(done.stderr.strip().splitlines()[-1:])
+        raise UserError(f"the points cannot be checked: {last_line}")
+    return [Checked(*each) for each in json.loads(done.stdout.splitlines()[-1])]
+
 
 Axes = Mapping[str, object]
 

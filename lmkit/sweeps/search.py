@@ -31,7 +31,7 @@ TRIAL = "sweep.trial"  # the option that tells a run which trial it is
 _ASKED = "asked"  # attribute of a study: what it searches, set once its first points are checked
 
 
-class _Space(NamedTuple):
+class _SearchSpace(NamedTuple):
     """What is searched."""
 
     asked: list[str]  # all overrides with their values, as typed
@@ -100,7 +100,7 @@ def _launcher(config: DictConfig) -> Launcher:
     return launcher
 
 
-def _space(overrides: Sequence[str]) -> _Space:
+def _space(overrides: Sequence[str]) -> _SearchSpace:
     """Free and fixed options; of two overrides of one option the later counts.
 
     Raises: UserError where nothing is free.
@@ -118,7 +118,7 @@ def _space(overrides: Sequence[str]) -> _Space:
             "hydra/sweeper=search needs an option to search, such as "
             "'optimizer.lr=tag(log,interval(1,30))' or head/transform=gss,plif"
         )
-    return _Space(sorted(last.values()), fixed, free)
+    return _SearchSpace(sorted(last.values()), fixed, free)
 
 
 def _distribution(override: str) -> Any:
@@ -144,7 +144,7 @@ def _distribution(override: str) -> Any:
         raise UserError(f"{override}: {error}") from None
 
 
-def _values(space: _Space, name: str, trial: Any) -> dict[str, object]:
+def _values(space: _SearchSpace, name: str, trial: Any) -> dict[str, object]:
     """What a trial says of its point, by option."""
     return {option: trial.params[option] for option in space.free} | {
         "sweep.name": name,
@@ -152,7 +152,7 @@ def _values(space: _Space, name: str, trial: Any) -> dict[str, object]:
     }
 
 
-def _folder(config: DictConfig, space: _Space, name: str) -> Path:
+def _folder(config: DictConfig, space: _SearchSpace, name: str) -> Path:
     """The sweep's folder, which is made. Raises: UserError."""
     fixed = {option_of(override): read(override).value() for override in space.fixed}
     path = Path(str(fixed.get("runs_dir", config.runs_dir)), "sweeps", name)
@@ -163,7 +163,7 @@ def _folder(config: DictConfig, space: _Space, name: str) -> Path:
     return path
 
 
-def _opened(folder: Path, space: _Space) -> Search:
+def _opened(folder: Path, space: _SearchSpace) -> Search:
     """The sweep's study. Raises: UserError where it searches something else."""
     study = Search(folder, is_new=True)
     asked = study.study.user_attrs.get(_ASKED)
@@ -181,7 +181,7 @@ def _opened(folder: Path, space: _Space) -> Search:
 
 def _next(
     study: Search,
-    space: _Space,
+    space: _SearchSpace,
     sampler: Mapping[str, Any],
     tried: set[int],
     n_trials: int,
@@ -208,7 +208,7 @@ def _sampler(section: Mapping[str, Any], num_trials: int) -> Any:
         raise UserError(f"hydra.sweeper.sampler: {reason}") from None
 
 
-def _saved(manifest: Manifest, space: _Space) -> SweepFolder:
+def _saved(manifest: Manifest, space: _SearchSpace) -> SweepFolder:
     """The sweep with these points and all earlier ones, each once, in trial order."""
     once = list({point.run: point for point in manifest.points}.values())
     sweep = SweepFolder.of(replace(manifest, points=once))

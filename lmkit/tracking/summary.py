@@ -28,7 +28,7 @@ _COSTS = ("parameters", "seconds_per_epoch")
 _RANKS = ("press_rank", "stable_rank", "participation_ratio", "entropy_rank")
 
 
-class Axis(NamedTuple):
+class PlotAxis(NamedTuple):
     """An axis of a sweep."""
 
     option: str  # or group, as it is overridden
@@ -36,13 +36,13 @@ class Axis(NamedTuple):
     is_number: bool
 
 
-def axes_of(sweep: SweepFolder) -> list[Axis]:
+def axes_of(sweep: SweepFolder) -> list[PlotAxis]:
     """The options that the sweep varies, one per field, in order."""
-    axes: dict[str, Axis] = {}
+    axes: dict[str, PlotAxis] = {}
     lines = [point.overrides for point in sweep.manifest.all_points]
     for option, values in varied_options(lines).items():
         field = field_name(option)
-        axes.setdefault(field, Axis(option, field, all(map(_is_number, values))))
+        axes.setdefault(field, PlotAxis(option, field, all(map(_is_number, values))))
     return list(axes.values())
 
 

@@ -13,7 +13,7 @@ from wandb_workspaces import expr
 from lmkit.spectra.measures import EPSILONS
 from lmkit.tracking import heat_map
 from lmkit.tracking.charts import FINAL, INDEX, RELATIVE
-from lmkit.tracking.summary import Axis, effective_rank_field
+from lmkit.tracking.summary import PlotAxis, effective_rank_field
 
 EFFECTIVE_RANKS = {effective_rank_field(f"{e:g}"): f"{e:g}-effective rank" for e in EPSILONS}
 RANKS = {"press_rank": "Press rank", **EFFECTIVE_RANKS}
@@ -22,7 +22,7 @@ MAX_SHOWN = 100  # runs in a panel of curves
 AVERAGED = ("seed",)  # axes that heat maps average over
 
 
-def workspace(name: str, axes: Sequence[Axis], entity: str, project: str) -> ws.Workspace:
+def workspace(name: str, axes: Sequence[PlotAxis], entity: str, project: str) -> ws.Workspace:
     """The workspace of the sweep `name`, not uploaded."""
     sections = [
         ws.Section("Curves", _curves(), is_open=True),
@@ -94,7 +94,7 @@ def _spectra() -> list[wr.CustomChart]:
     ]
 
 
-def _heat_maps(axes: Sequence[Axis], entity: str) -> list[wr.CustomChart]:
+def _heat_maps(axes: Sequence[PlotAxis], entity: str) -> list[wr.CustomChart]:
     """Test perplexity and Press rank, each over every two axes that are numbers."""
     values = {"test_ppl": PERPLEXITIES["test_ppl"], "press_rank": RANKS["press_rank"]}
     numbers = [axis for axis in axes if axis.is_number and axis.option not in AVERAGED]
@@ -115,7 +115,7 @@ def _heat_maps(axes: Sequence[Axis], entity: str) -> list[wr.CustomChart]:
     ]
 
 
-def _parallel(axes: Sequence[Axis]) -> wr.ParallelCoordinatesPlot:
+def _parallel(axes: Sequence[PlotAxis]) -> wr.ParallelCoordinatesPlot:
     """The head and the axes on the left, then ranks, then perplexities."""
     of_axes = {axis.field: axis.option for axis in axes if axis.field != "head"}
     labels = {"head": "head", **of_axes, **RANKS, **PERPLEXITIES}

@@ -9,7 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.identity import Identity
+from lmkit.runs.identity import RunIdentity
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames
 from lmkit.runs.stop_signals import StopSignals
@@ -22,7 +22,7 @@ class RunContext:
     """What a callback needs to know about its run."""
 
     folder: RunFolder
-    identity: Identity
+    identity: RunIdentity
     names: RunNames
     config: Mapping[str, Any]  # composed, as plain data
     vocabulary: Sequence[str]  # words by index

@@ -5,19 +5,67 @@ Shapes: T window length, B batch, D trunk output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.data.windows import Window
+from lmkit.errors.user_error import UserError
 from lmkit.heads.predictor import HeadInput
-from lmkit.training.compiled import Encode, compiled
 from lmkit.training.head_module import HeadModule, data_of
 from lmkit.training.recorded_step import Step
 from lmkit.trunk.trunk import LayerState, State, Trunk, TrunkOutput
+
+Encode = Callable[..., tuple[Tensor, ...]]
+
+STANCE = "eager_on_recompile"  # of what runs once the code is compiled
+
+
+def compiled(
+    encode: Encode, tokens_TB: Tensor, state: Sequence[Tensor], parameters: Sequence[nn.Parameter]
+) -> Encode:
+    """`encode`, compiled for windows of any length, with the same bits whatever ran before.
+
+    PyTorch recompiles for new shapes, so the code for a window would depend on the windows before
+    it, of which a resumed run has fewer. So the code is compiled once, for the usual window length
+    and with dynamic lengths; a window that it does not fit (a QRNN's code loops by powers of two)
+    runs eagerly. Code that other runs left in PyTorch's cache is not used. Compiling happens here,
+    takes a minute and draws no random numbers.
+
+    Args:
+        encode: takes (T, B) token ids and the states; its first result has a gradient.
+        tokens_TB: a window of the usual length.
+        state: the states before that window.
+        parameters: those that have gradients.
+
+    Raises: UserError where PyTorch cannot compile it.
+    """
+    torch.compiler.reset()  # otherwise another run of this process may have left code that fits
+    made = torch.compile(encode, fullgraph=True, options={"fx_graph_cache": False})
+    torch._dynamo.maybe_mark_dynamic(tokens_TB, 0)
+    device = tokens_TB.device
+    try:
+        with (
+            torch.random.fork_rng([device] if device.type == "cuda" else []),
+            warnings.catch_warnings(action="ignore"),  # of unfused complex numbers
+        ):
+            first, *_ = made(tokens_TB, *state)
+            torch.autograd.grad(first.sum(), parameters, allow_unused=True)
+    except Exception as error:  # whatever the compiler and those below it raise
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"compile=true: PyTorch cannot compile the trunk: {reason}") from error
+
+    def encode_any(*inputs: Tensor) -> tuple[Tensor, ...]:
+        # the code expects the strides of new tensors; states are views, or were loaded
+        dense = [x.clone(memory_format=torch.contiguous_format) for x in inputs]
+        with torch.compiler.set_stance(STANCE):
+            return made(*dense)
+
+    return encode_any
 
 
 class LanguageModel(HeadModule):

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -58,6 +59,12 @@ class Trunk(nn.Module, ABC):
         self.emb_dim, self.out_dim = emb_dim, out_dim
         self.embedding_weight = nn.Parameter(torch.empty(num_words, emb_dim).uniform_(-0.1, 0.1))
         self.word_map: nn.Module = nn.Identity()
+
+    def word_vectors(self) -> np.ndarray:
+        """The input embedding (V, E), which is the decoder too where weights are tied."""
+        # the map is that of a head that shares the weight
+        vectors_VE: np.ndarray = self.word_map(self.embedding_weight).detach().cpu().numpy()
+        return vectors_VE
 
     @property
     def attention_flops(self) -> int:

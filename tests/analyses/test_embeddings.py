@@ -11,7 +11,7 @@ from scipy import stats
 from lmkit.analyses.embeddings import (
     BENCHMARKS,
     Embeddings,
-    Pair,
+    WordPair,
     principal_components,
     read_benchmarks,
     similarity,
@@ -45,7 +45,12 @@ PUBLISHED = {
     "SimVerb-3500": (3500, 1746, 1080),
     "SimLex-999": (999, 424, 106),
 }
-PAIRS = [Pair("a", "b", 3.0), Pair("a", "c", 1.0), Pair("b", "c", 2.0), Pair("a", "x", 9.0)]
+PAIRS = [
+    WordPair("a", "b", 3.0),
+    WordPair("a", "c", 1.0),
+    WordPair("b", "c", 2.0),
+    WordPair("a", "x", 9.0),
+]
 VECTORS = np.array([[1.0, 0.0], [1.0, 1.0], [-1.0, 3.0]], dtype=np.float32)
 
 
@@ -97,7 +102,7 @@ def test_files_are_named_when_missing_or_damaged(tmp_path: Path):
         read_benchmarks(tmp_path)
     for file in BENCHMARKS.values():
         (tmp_path / file).write_text("Tiger\tcat 7.35\n\n")
-    assert read_benchmarks(tmp_path)["MEN"] == [Pair("tiger", "cat", 7.35)]
+    assert read_benchmarks(tmp_path)["MEN"] == [WordPair("tiger", "cat", 7.35)]
     (tmp_path / "EN-MC-30.txt").write_text("tiger cat 7.35\ntiger cat\n")
     with pytest.raises(UserError, match=r"EN-MC-30\.txt, line 2: 'tiger cat'"):
         read_benchmarks(tmp_path)

@@ -23,8 +23,7 @@ from torch import nn
 
 from lmkit.cli.entry import compose, plain_config
 from lmkit.experiment.objects import make_model
-from lmkit.training.compiled import compiled
-from lmkit.training.language_model import LanguageModel
+from lmkit.training.language_model import LanguageModel, compiled
 
 NUM_WORDS, LENGTHS, ROUNDS = 10_000, (70, 66, 75, 71), 10
 

@@ -123,7 +123,7 @@ def plugins() -> None:
 @pytest.fixture
 def trunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever trunk.of names is there: a trunk of size 8."""
-    source = composition._Source({"name": "trunk"}, 8, 8)
+    source = composition._TrunkSource({"name": "trunk"}, 8, 8)
     for kind in ("_run_source", "_pretrained_source"):
         monkeypatch.setattr(composition, kind, lambda _: source)
 

@@ -10,8 +10,7 @@ import torch
 import yaml
 
 from lmkit.cli.entry import CONFIGS, compose, create, plain_config
-from lmkit.evaluation.dynamic import Rates
-from lmkit.evaluation.gradient_statistics import GradientStatistics, trainable
+from lmkit.evaluation.dynamic import GradientStatistics, Rates, trainable
 from lmkit.evaluation.method import Method
 from lmkit.experiment.objects import make_model
 

@@ -10,8 +10,7 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from lmkit.data.log_bilinear import zipfian_frequencies
-from lmkit.data.toy import ToyLanguage
+from lmkit.data.toy import ToyLanguage, zipfian_frequencies
 from lmkit.errors.user_error import UserError
 
 CONFIG = Path(__file__).parents[2] / "conf" / "data" / "toy.yaml"

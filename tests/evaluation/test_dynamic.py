@@ -9,8 +9,14 @@ import torch
 
 from lmkit.data.windows import EvalWindows
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.dynamic import Adaptation, Dynamic, Rates, segment_nlls
-from lmkit.evaluation.gradient_statistics import gradient_statistics, trainable
+from lmkit.evaluation.dynamic import (
+    Adaptation,
+    Dynamic,
+    Rates,
+    gradient_statistics,
+    segment_nlls,
+    trainable,
+)
 
 LENGTH = 5
 TRAIN_BATCH = 4

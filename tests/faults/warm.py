@@ -30,7 +30,7 @@ from lmkit.cli import check_points, entry
 from lmkit.cli.main import main as lmkit_command
 from lmkit.experiment import run as full_run
 from lmkit.runs.stop_signals import HEARD_SIGNALS
-from lmkit.sweeps import check, processes
+from lmkit.sweeps import multirun, processes
 
 _run = full_run.run
 
@@ -173,7 +173,7 @@ def type_sweep(line: Sequence[str]) -> None:
     names = ("DEVNULL", "STDOUT", "TimeoutExpired")
     known = {name: getattr(subprocess, name) for name in names}
     processes.subprocess = SimpleNamespace(Popen=_point, **known)  # type: ignore[assignment]
-    check.subprocess = SimpleNamespace(run=_check_points)  # type: ignore[assignment]
+    multirun.subprocess = SimpleNamespace(run=_check_points)  # type: ignore[assignment]
     _type(line)
 
 

@@ -24,7 +24,6 @@ from lmkit.evaluation.generate import generate
 from lmkit.evaluation.split_reader import SplitReader
 from lmkit.experiment.load import load_run
 from lmkit.experiment.run import run as train
-from lmkit.measures.word_vectors import word_vectors
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 from tests.integration.conftest import TINY
@@ -236,7 +235,7 @@ def test_so_they_are_with_a_transformer_under_spectrum_control(tmp_path):
     tokens_TB = torch.tensor([[3], [5]])
     with torch.no_grad():
         read_TBE = loaded.model.trunk.eval().embedded(tokens_TB)
-    vectors_VE = word_vectors(loaded.model.trunk)
+    vectors_VE = loaded.model.trunk.word_vectors()
     np.testing.assert_allclose(vectors_VE[[3, 5]], read_TBE[:, 0].numpy(), rtol=1e-5, atol=1e-7)
 
 

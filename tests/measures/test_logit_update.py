@@ -15,7 +15,7 @@ from lmkit.heads.mixtures import Mixture, MixtureOfContexts, MixtureOfSoftmaxes,
 from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, MonotoneMLP, PiecewiseLinear
 from lmkit.measures.contexts import ContextBlock
-from lmkit.measures.logit_update import logit_update
+from lmkit.measures.gradient_share import logit_update
 
 N, D, V = 30, 4, 23
 

@@ -16,14 +16,14 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.analysis_files import analysis_file, read_analysis, write_analysis
 from lmkit.runs.checksums import KEY
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.identity import Identity
+from lmkit.runs.identity import RunIdentity
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result, read_result
 from lmkit.runs.spectrum_files import final_spectrum, read_spectrum, write_spectrum
 from lmkit.training.checkpoint_files import AtomicCheckpointIO, load_checkpoint
 
 NAMES = RunNames("Softmax", "softmax", (0, 0, 0), "AWD-LSTM", "ET 200", "Penn Treebank", "PTB")
-IDENTITY = Identity({"seed": 1, "lr": 0.1}, "0123456789ab")
+IDENTITY = RunIdentity({"seed": 1, "lr": 0.1}, "0123456789ab")
 SPENT = Spent(max_epochs=3, patience=None, epochs=3, stopped="max_epochs")
 PAGE = 64  # as a page of 4096 in a file of a usual size
 

@@ -8,11 +8,11 @@ import pytest
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.identity import Identity
+from lmkit.runs.identity import RunIdentity
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import SCHEMA_VERSION, Budget, Result, Spent, publish_result
 
-IDENTITY = Identity({"identity_version": 1, "seed": 1, "head": {"k": 0.5}}, "0123456789ab")
+IDENTITY = RunIdentity({"identity_version": 1, "seed": 1, "head": {"k": 0.5}}, "0123456789ab")
 NAMES = RunNames("Softmax", "softmax", (0, 0, 0), "AWD-LSTM", "ET 200", "Penn Treebank", "PTB")
 
 
@@ -105,7 +105,7 @@ def test_same_config_is_not_written_again(tmp_path: Path) -> None:
 def test_folder_of_another_identity_is_refused(tmp_path: Path) -> None:
     run = RunFolder.of(tmp_path, "smoke", IDENTITY)
     run.prepare("k: 0.5\n", IDENTITY, NAMES)
-    other = Identity({**IDENTITY.settings, "head": {"k": 0.7}}, IDENTITY.digest)
+    other = RunIdentity({**IDENTITY.settings, "head": {"k": 0.7}}, IDENTITY.digest)
     with pytest.raises(UserError, match=r"another run \(head\.k: 0\.5, now 0\.7\)"):
         run.prepare("k: 0.7\n", other, NAMES)
     assert run.read_config() == {"k": 0.5}
@@ -114,13 +114,13 @@ def test_folder_of_another_identity_is_refused(tmp_path: Path) -> None:
 def test_an_option_gained_since_with_its_default_makes_no_other_run(tmp_path: Path) -> None:
     run = RunFolder.of(tmp_path, "smoke", IDENTITY)
     head = {"_target_": "lmkit.heads.head.Head"}
-    before = Identity({**IDENTITY.settings, "head": head}, IDENTITY.digest)
+    before = RunIdentity({**IDENTITY.settings, "head": head}, IDENTITY.digest)
     run.prepare("k: 0.5\n", before, NAMES)
-    gained = Identity({**before.settings, "head": head | {"decoder_rank": None}}, before.digest)
+    gained = RunIdentity({**before.settings, "head": head | {"decoder_rank": None}}, before.digest)
     run.prepare("k: 0.5\n", gained, NAMES)
     set_by_the_user = {**before.settings, "head": head | {"decoder_rank": 3}}
     with pytest.raises(UserError, match=r"another run \(head\.decoder_rank: absent, now 3\)"):
-        run.prepare("k: 0.5\n", Identity(set_by_the_user, before.digest), NAMES)
+        run.prepare("k: 0.5\n", RunIdentity(set_by_the_user, before.digest), NAMES)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]"])

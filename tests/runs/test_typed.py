@@ -12,7 +12,7 @@ import pytest
 from lmkit.errors.user_error import UserError
 from lmkit.runs.checksums import checked_json, parse_json
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.identity import Identity
+from lmkit.runs.identity import RunIdentity
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, read_result
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
@@ -70,7 +70,7 @@ def test_a_result_of_other_types_is_damaged_whatever_its_checksum(field, tmp_pat
 def test_names_an_identity_and_a_manifest_of_other_types_are_damaged(tmp_path: Path):
     run = RunFolder(tmp_path / "toy-0")
     names = RunNames("GSS", "gss", (0, 0, 3), "AWD-LSTM", "ET 2", "Toy language", "Toy")
-    run.prepare("name: toy\n", Identity({"seed": 1}, "0"), names)
+    run.prepare("name: toy\n", RunIdentity({"seed": 1}, "0"), names)
     content = parse_json(run.identity.read_bytes())
     for field, value, read in (
         ("names", names._asdict() | {"place": "no"}, run.read_names),

@@ -7,7 +7,7 @@ import torch
 
 from lmkit.errors.user_error import UserError
 from lmkit.spectra.ranks import effective_rank
-from lmkit.spectra.separated import (
+from lmkit.spectra.robustness import (
     Separated,
     count_above,
     separated_effective_rank,

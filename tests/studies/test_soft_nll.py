@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from lmkit.heads.head import Head
+from lmkit.studies.fit import chunked_cross_entropy
 from lmkit.studies.heads import FreeHead
-from lmkit.studies.soft_nll import chunked_cross_entropy
 
 N, V, E = 11, 13, 3
 SIZES = {"num_experts": 2, "knots": 9, "units": 4}

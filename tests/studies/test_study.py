@@ -184,10 +184,10 @@ def test_a_transform_of_ones_own_takes_part_and_decides_the_folder(run, tmp_path
 OWN_STUDY = """
 from dataclasses import dataclass
 from lmkit.presentation.style import figure
-from lmkit.studies.study import Claim, Study
+from lmkit.studies.study import Claim, SyntheticStudy
 
 @dataclass(kw_only=True)
-class Doubling(Study):
+class Doubling(SyntheticStudy):
     count: int
 
     def run(self, seed, work):

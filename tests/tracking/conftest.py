@@ -15,7 +15,7 @@ import torch
 import yaml
 
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.identity import Identity
+from lmkit.runs.identity import RunIdentity
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
@@ -59,7 +59,7 @@ def write_toy_spectrum(path: Path) -> SpectrumMeasures:
 def template(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A finished run of three epochs, with a spectrum after each and one on test."""
     run = RunFolder(tmp_path_factory.mktemp("runs") / "toy-0123456789ab")
-    run.prepare(yaml.safe_dump(CONFIG), Identity({"seed": 141}, "0123456789ab"), NAMES)
+    run.prepare(yaml.safe_dump(CONFIG), RunIdentity({"seed": 141}, "0123456789ab"), NAMES)
     metrics = MetricsFile(run.metrics)
     for epoch in (1, 2, 3):
         metrics.append(10 * epoch - 5, epoch, {"train/nll": 5 - epoch / 10})

@@ -22,7 +22,7 @@ from lmkit.runs.observer import RunObserver
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.tracking import live
 from lmkit.tracking.live import WandbLogger
-from lmkit.tracking.rebuild import rebuild
+from lmkit.tracking.sync import rebuild
 from tests.tracking.conftest import AXES, CONFIG, NAMES, inspect, offline
 
 

@@ -10,7 +10,7 @@ from lmkit.cli import sweep as command
 from lmkit.errors.user_error import UserError
 from lmkit.runs.sweep_folder import Manifest, SweepFolder
 from lmkit.tracking import sync
-from lmkit.tracking.rebuild import rebuild
+from lmkit.tracking.sync import rebuild
 from tests.tracking.conftest import inspect, offline
 
 

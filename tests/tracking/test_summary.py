@@ -7,7 +7,7 @@ import re
 import pytest
 
 from lmkit.tracking.summary import (
-    Axis,
+    PlotAxis,
     axes_of,
     field_name,
     filed_as,
@@ -20,8 +20,8 @@ from tests.tracking.conftest import CONFIG, NAMES
 
 def test_axes_are_the_options_that_the_points_vary(sweep):
     assert axes_of(sweep) == [
-        Axis("head.transform.c", "head_transform_c", True),
-        Axis("head.transform.k", "head_transform_k", True),
+        PlotAxis("head.transform.c", "head_transform_c", True),
+        PlotAxis("head.transform.k", "head_transform_k", True),
     ]
 
 
@@ -29,8 +29,8 @@ def test_the_groups_of_the_head_are_one_axis(sweep):
     for i, point in enumerate(sweep.manifest.points):
         point.overrides[:] = [f"head/mixture=m{i}", f"head/transform=t{i}", f"optimizer=o{i}"]
     assert axes_of(sweep) == [
-        Axis("head/mixture", "head", False),
-        Axis("optimizer", "optimizer", False),
+        PlotAxis("head/mixture", "head", False),
+        PlotAxis("optimizer", "optimizer", False),
     ]
 
 

@@ -18,13 +18,13 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.tracking import heat_map, publish
 from lmkit.tracking.publish import read_workspace, send, write_workspace
-from lmkit.tracking.summary import Axis, result_fields, run_fields
+from lmkit.tracking.summary import PlotAxis, result_fields, run_fields
 from lmkit.tracking.workspace import workspace
 from tests.tracking.conftest import CONFIG, NAMES
 
-C = Axis("head.transform.c", "head_transform_c", True)
-K = Axis("head.transform.k", "head_transform_k", True)
-SEED, TRANSFORM = Axis("seed", "seed", True), Axis("head/transform", "head", False)
+C = PlotAxis("head.transform.c", "head_transform_c", True)
+K = PlotAxis("head.transform.k", "head_transform_k", True)
+SEED, TRANSFORM = PlotAxis("seed", "seed", True), PlotAxis("head/transform", "head", False)
 AXES = [C, K, SEED, TRANSFORM]
 
 

@@ -16,8 +16,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.experiment.objects import check_model
 from lmkit.heads.mixtures import SingleContext
 from lmkit.heads.transforms import Identity
-from lmkit.training.compiled import compiled
-from lmkit.training.language_model import LanguageModel
+from lmkit.training.language_model import LanguageModel, compiled
 from lmkit.trunk.qrnn import AWDQRNN
 from lmkit.trunk.transformer import Transformer
 from lmkit.trunk.trunk import Trunk
@@ -85,7 +84,7 @@ def test_windows_of_usual_lengths_are_all_taken_by_the_compiled_code(kind: str, 
     model = model_of(kind, input_dropout=0.2, hidden_dropout=0.2, weight_dropout=0.2)
     compile_for(model)
 
-    monkeypatch.setattr("lmkit.training.compiled.STANCE", "fail_on_recompile")
+    monkeypatch.setattr("lmkit.training.language_model.STANCE", "fail_on_recompile")
     losses(model, [10, 12, 11, 16, 10])
     with pytest.raises(Exception, match="recompile"):
         losses(model, [1])

@@ -32,7 +32,7 @@ from lmkit.studies.degenerate.experts import GATES, GATES_AS, ConvExperts, Dense
 from lmkit.studies.degenerate.gate_task import STUDENTS, TASKS, train
 from lmkit.studies.degenerate.jacobians import average, jacobian_spectrum
 from lmkit.studies.drawing import GRAY, legend_under, line_look, log_x, panels
-from lmkit.studies.study import Claim, Row, Study, Tables
+from lmkit.studies.study import Claim, Row, SyntheticStudy, Tables
 from lmkit.studies.work import Work
 
 ORHAN = "Orhan 2018"
@@ -47,7 +47,7 @@ MakeLayer = Callable[[], nn.Module]
 
 
 @dataclass(kw_only=True)
-class Degenerate(Study):
+class Degenerate(SyntheticStudy):
     """Spectra of Jacobians at initialisation, and the test errors of trained layers."""
 
     width: int  # inputs and outputs of dense layers; of non-local ones positions x channels

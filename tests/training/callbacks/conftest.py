@@ -22,7 +22,7 @@ from lmkit.data.datamodule import WindowsDataModule
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
 from lmkit.heads.transforms import PiecewiseLinear
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.identity import Identity
+from lmkit.runs.identity import RunIdentity
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames
 from lmkit.runs.stop_signals import StopSignals
@@ -88,7 +88,7 @@ def corpus() -> TextSplits:
 def run_context(folder: RunFolder, switch: AsgdSwitch) -> RunContext:
     return RunContext(
         folder=folder,
-        identity=Identity({}, ""),
+        identity=RunIdentity({}, ""),
         names=RunNames("Softmax", "Softmax", (0, 0, 0), "AWD-LSTM", "SGD", "walk", "walk"),
         config={},
         vocabulary=[],

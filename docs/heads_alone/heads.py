@@ -37,7 +37,7 @@ from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent / "study"))
 
-from study import copy_finished, rows_of, without_folders  # noqa: E402  (docs/study)
+from study import Number, copy_finished, rows_of, without_folders  # noqa: E402  (docs/study)
 
 KEPT = FOLDER / "runs"
 TEMPLATE, README = FOLDER / "README.template.md", FOLDER / "README.md"
@@ -152,7 +152,7 @@ def write() -> None:
     every = tried_in(KEPT)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "report"
-        runs = [*(run.path for tried in every for run in tried.at_best), *KEPT.glob(TRUNKS)]
+        runs = [run.path for tried in every for run in tried.at_best]
         paths = ",".join(quoted(str(path)) for path in runs)
         options = [f"runs=[{paths}]", f"out={out}", f"title={quoted(TITLE)}"]
         command = [sys.executable, "-m", "lmkit", "report", *options, f"about={quoted(ABOUT)}"]
@@ -168,7 +168,8 @@ def write() -> None:
 def text(every: Sequence[Tried]) -> str:
     """README.md: the template with a table of the heads on each trunk, by the trunk's own head.
 
-    And with the differences from Softmax, `{softmax_minus[MoC]}`, as the report's table has them.
+    And with differences between heads, `{softmax_minus[MoC − Softmax]}`, as the report's table of
+    pairs has them.
     """
     tables: dict[str, object] = {}
     tables[WHOLE] = table([tried for tried in every if tried.best.trunk == WHOLE])
@@ -181,12 +182,18 @@ def text(every: Sequence[Tried]) -> str:
 
 
 def differences(prefix: str) -> dict[str, str]:
-    """Test perplexity minus Softmax's, with the 95 % interval, of each head with several seeds."""
+    """Test perplexity of a head minus another's, with the 95 % interval: of all with several seeds.
+
+    By `MoC − Softmax`.
+    """
     found = {}
-    for head, row in rows_of(FOLDER / "tables" / f"{prefix}_significance.csv").items():
-        low, high = (row[f"95 % interval, method {end}"] for end in ("low", "high"))
-        if low != "":
-            found[head] = f"{row['difference']:.2f} ({low:.2f} … {high:.2f})"
+    for row in rows_of(FOLDER / "tables" / f"{prefix}_pairs.csv").values():
+        ends = ("A − B", "95 % interval, method low", "95 % interval, method high")
+        mean, low, high = (row[end] for end in ends)
+        if isinstance(mean, Number) and isinstance(low, Number) and isinstance(high, Number):
+            a, b = row["A"], row["B"]
+            found[f"{a} − {b}"] = f"{mean:.2f} ({low:.2f} … {high:.2f})"
+            found[f"{b} − {a}"] = f"{Number(-mean):.2f} ({Number(-high):.2f} … {Number(-low):.2f})"
     return found
 
 

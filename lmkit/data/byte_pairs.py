@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import tokenizers
 from platformdirs import user_cache_path
 from rich.console import Console
@@ -30,6 +30,9 @@ from lmkit.data.tokenizer import Subwords, words_of
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_bytes
 from lmkit.runs.checksums import checked_json, read_json
+
+if TYPE_CHECKING:  # a finished run is reported without NumPy
+    import numpy as np
 
 # Its threads would count beside those of the option `threads`, and warn in every forked process.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -49,6 +52,8 @@ class BytePairs(Subwords):
         self._tokenizer.decoder = decoders.ByteLevel()
 
     def encode(self, text: str) -> np.ndarray:
+        import numpy as np
+
         words = words_of(text)
         different = list(dict.fromkeys(words))  # each is encoded once
         encoded = self._tokenizer.encode_batch(different)

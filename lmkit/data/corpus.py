@@ -19,14 +19,14 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import numpy as np
-
 from lmkit.data.split_files import SPLITS
 from lmkit.data.text_files import TextFiles
 from lmkit.data.tokenizer import EOS, Subwords, Tokenizer, Words, words_of
 from lmkit.errors.user_error import UserError, require_choice, require_count
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a finished run is reported without NumPy
+    import numpy as np
+
     from lmkit.data.hf_tokens import HFTokens
     from lmkit.data.windows import Columns
 
@@ -80,6 +80,8 @@ class TextSplits(NamedTuple):
     test: np.ndarray  # int64, (tokens,)
 
     def train_word_counts(self) -> np.ndarray:
+        import numpy as np
+
         return np.bincount(self.train, minlength=len(self.vocabulary))
 
     def tokens(self, split: str) -> np.ndarray:
@@ -310,6 +312,8 @@ class TextCorpus(Corpus):
             )
 
     def _token_ids(self, split: str, index: Mapping[str, int]) -> np.ndarray:
+        import numpy as np
+
         lines = self._lines(split)
         tokens = chain.from_iterable(map(_tokens, lines))
         try:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from lmkit.errors.user_error import UserError, did_you_mean
+
+if TYPE_CHECKING:  # a finished run is reported without NumPy
+    import numpy as np
 
 EOS = "<eos>"
 # A word or a line's end, with the blanks before it. `\s` is white space as str.split knows it.

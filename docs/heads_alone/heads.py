@@ -168,7 +168,7 @@ def write() -> None:
 def text(every: Sequence[Tried]) -> str:
     """README.md: the template with a table of the heads on each trunk, by the trunk's own head.
 
-    And with differences between heads, `{softmax_minus[MoC − Softmax]}`, as the report's table of
+    And with differences between heads, `{softmax_pairs[MoC − Softmax]}`, as the report's table of
     pairs has them.
     """
     tables: dict[str, object] = {}
@@ -177,7 +177,7 @@ def text(every: Sequence[Tried]) -> str:
         on_it = [tried for tried in every if tried.best.trunk == trunk.name]
         family = RunFolder(trunk).read_names().family
         tables[family] = table(on_it)
-        tables[f"{family}_minus"] = differences(trunk.name.replace("-", "_"))
+        tables[f"{family}_pairs"] = differences(trunk.name.replace("-", "_"))
     return TEMPLATE.read_text("utf-8").format(**tables)
 
 

@@ -16,8 +16,9 @@ What is kept of a run is what its numbers are read from: no checkpoints, no spec
 and not the folder in which its corpus lay. Every result in the texts comes from a table: a template
 says `{table[row][column]:format}`, in Python's format language, where `table` is a file in
 tables/ without `penn_` and `.csv`, or one in tables/heads, `heads/pairs`: those are of the six
-heads with three seeds alone. A row is named by its first cell, or by as many as tell all rows of
-the table apart: `MoS / ET 7 / 5`. `{finished}` is the number of runs.
+heads with three seeds alone; or `alone`, the pairs of heads on a fixed trunk. A row is named by its
+first cell, or by as many as tell all rows of the table apart: `MoS / ET 7 / 5`. `{finished}` is the
+number of runs.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ ABOUT = (
     "meanwhile, so that seconds an epoch compare no heads."
 )
 PREFIX = "penn_"  # of the report's files
+# pairs of heads on a fixed trunk, for the first screen
+ALONE = FOLDER.parent / "heads_alone/tables/penn_subwords_b511f1da1004_pairs.csv"
 SIX_HEADS = (  # with three seeds each: their runs, as filters
     "head:softmax trigger.epoch:7",
     "head:ss",
@@ -182,12 +185,13 @@ def make_report(out: Path, filters: Sequence[str] = ("",)) -> None:
 
 
 def tables(folder: Path = FOLDER / "tables") -> dict[str, Rows]:
-    """The tables in a folder and those of the six heads in it: `pairs`, `heads/pairs`."""
+    """The tables in a folder and those of the six heads in it, `pairs`, `heads/pairs`; `alone`."""
     paths = {path.relative_to(folder): path for path in folder.rglob("*.csv")}
-    return {
+    known = {
         (name.parent / name.stem.removeprefix(PREFIX)).as_posix(): rows_of(path)
         for name, path in paths.items()
     }
+    return known | {"alone": rows_of(ALONE)}
 
 
 def rows_of(path: Path) -> Rows:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from statistics import mean
 from types import ModuleType
+from typing import Any
 
 import pytest
+
+from lmkit.runs.folder import RunFolder
 
 SOFTMAX_TRUNK = "penn_subwords-b511f1da1004"
 MOS_TRUNK = "penn_subwords_softmaxes-ce85e3b663c7"
@@ -64,42 +70,76 @@ def test_the_next_commands_are_rates_then_seeds(tried):
 
 
 @pytest.fixture(scope="module")
-def kept(heads) -> dict[str, dict[str, float]]:
-    """Valid perplexities at the best rates, by trunk and head."""
-    found: dict[str, dict[str, float]] = {}
-    for tried in heads.tried_in(heads.KEPT):
-        found.setdefault(tried.best.trunk, {})[tried.best.head[0]] = tried.best.valid_ppl
-    return found
+def kept(heads) -> dict[tuple[str, str], Any]:
+    """Each head that counts, by its trunk and name."""
+    every = heads.tried_in(heads.KEPT)
+    return {(each.best.trunk, each.best.head[0]): each for each in every if each.counted}
+
+
+@pytest.fixture(scope="module")
+def intervals(heads) -> Callable[[str, str], tuple[float, float]]:
+    """The ends of a difference between two heads on a trunk."""
+
+    def ends(trunk: str, pair: str) -> tuple[float, float]:
+        text = heads.differences(trunk.replace("-", "_"))[pair]
+        low, high = re.fullmatch(r".* \((.*) … (.*)\)", text).groups()  # type: ignore[union-attr]
+        return float(low.replace("−", "-")), float(high.replace("−", "-"))
+
+    return ends
+
+
+def press_rank(tried: Any) -> float:
+    results = [RunFolder(run.path).read_result().metrics for run in tried.counted]
+    return mean(result["test_spectrum"]["press_rank"] for result in results)
 
 
 def test_its_page_is_its_template_with_the_kept_runs(heads, kept):
-    assert sorted(map(len, kept.values())) == [8, 8]
+    assert sorted(Counter(trunk for trunk, _ in kept if "-" in trunk).values()) == [8, 8]
     assert heads.README.read_text("utf-8") == heads.text(heads.tried_in(heads.KEPT))
 
 
-def test_what_its_page_says_can_be_seen_in_its_tables(kept):
-    on_softmax, on_mos = kept[SOFTMAX_TRUNK], kept[MOS_TRUNK]
-    for ppl in (on_softmax, on_mos):
-        assert ppl["MoC"] == pytest.approx(ppl["MoS"], abs=0.1)
-        assert max(ppl["MoC"], ppl["MoS"]) < ppl["Softmax"] - 0.5
-        assert min(ppl, key=ppl.__getitem__) == "Mixtape"
+def test_rank_alone_brings_nothing(kept, intervals):
     for head in ("SS", "GSS"):
-        assert on_softmax[head] == pytest.approx(on_softmax["Softmax"], abs=0.1)
-    with_latents = {"Mixtape", "MoC", "MoS", "MoS + GSS"}
-    worst = max(on_mos[head] for head in with_latents)
-    assert all(on_mos[head] > worst + 10 for head in on_mos.keys() - with_latents)
+        low, high = intervals(SOFTMAX_TRUNK, f"{head} − Softmax")
+        assert -0.1 < low < 0 < high < 0.1
+        assert press_rank(kept[SOFTMAX_TRUNK, head]) == pytest.approx(800, rel=0.01)
+    assert press_rank(kept[SOFTMAX_TRUNK, "Softmax"]) == 34
 
 
-def test_what_has_an_interval_there_has_its_rate_and_several_seeds(heads):
+def test_nor_does_the_rank_of_a_mixture(kept, intervals):
+    for trunk in (SOFTMAX_TRUNK, MOS_TRUNK):
+        low, high = intervals(trunk, "MoS − MoC")
+        assert low < 0 < high
+        assert press_rank(kept[trunk, "MoC"]) == 34
+        assert press_rank(kept[trunk, "MoS"]) > 780
+    cost = [kept[SOFTMAX_TRUNK, head].best.path for head in ("MoC", "MoS")]
+    first, second = (RunFolder(path).read_result().cost["parameters"] for path in cost)
+    assert first == second
+
+
+def test_a_head_can_gain_without_any_rank(intervals):
+    assert all(intervals(trunk, "MoC − Softmax")[1] < 0 for trunk in (SOFTMAX_TRUNK, MOS_TRUNK))
+
+
+def test_the_largest_gain_is_at_a_middling_rank(kept, intervals):
+    for trunk in (SOFTMAX_TRUNK, MOS_TRUNK):
+        assert intervals(trunk, "Mixtape − MoS")[1] < 0
+        on_it = (at for at in kept if at[0] == trunk)
+        best = min(on_it, key=lambda at: kept[at].best.valid_ppl)
+        assert best[1] == "Mixtape"
+        assert round(press_rank(kept[best])) == 134
+
+
+def test_plif_gains_a_little_at_the_highest_rank(kept, intervals):
+    assert intervals(SOFTMAX_TRUNK, "LMS-PLIF − Softmax")[1] < 0
+    ranks = {at[1]: press_rank(kept[at]) for at in kept if at[0] == SOFTMAX_TRUNK}
+    assert max(ranks, key=ranks.__getitem__) == "LMS-PLIF"
+
+
+def test_what_has_an_interval_there_has_its_rate_and_three_seeds(heads, kept):
     page = heads.TEMPLATE.read_text("utf-8")
-    settled = {
-        tried.best.head[0]
-        for tried in heads.tried_in(heads.KEPT)
-        if tried.best.trunk == SOFTMAX_TRUNK and len(tried.counted) >= 3
-    }
-    quoted = set(re.findall(r"\{softmax_minus\[(.*?)\]\}", page))
-    assert quoted == {"MoC", "LMS-PLIF"}
-    assert quoted | {"Softmax"} <= settled
-    differences = heads.differences(SOFTMAX_TRUNK.replace("-", "_"))
-    for head in quoted:
-        assert all(word.strip("()").startswith("−") for word in differences[head].split(" … "))
+    for trunk, name in ((SOFTMAX_TRUNK, "softmax"), (MOS_TRUNK, "mos")):
+        pairs = re.findall(rf"\{{{name}_pairs\[(.*?) − (.*?)\]\}}", page)
+        assert pairs
+        for head in {head for pair in pairs for head in pair}:
+            assert len(kept[trunk, head].counted) >= 3

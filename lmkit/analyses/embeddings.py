@@ -25,7 +25,7 @@ from lmkit.comparison.facts import Facts, Study
 from lmkit.comparison.groups import Group, spread_of
 from lmkit.comparison.published import published_section
 from lmkit.comparison.run_files import Files
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, require_folder
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import figure, heat_map
 from lmkit.presentation.tables import Column, Table, absent, number, whole, word
@@ -96,8 +96,8 @@ class Embeddings(Analysis):
     order = 80
 
     def __init__(self, *, benchmarks: str | None) -> None:
-        if not isinstance(benchmarks, str | None):
-            raise UserError(f"benchmarks must be a folder, but is {benchmarks!r}")
+        if benchmarks is not None:
+            require_folder("benchmarks", benchmarks)
         self.benchmarks = None if benchmarks is None else Path(benchmarks).expanduser()
 
     def measure(self, run: experiment.load.LoadedRun) -> Content:

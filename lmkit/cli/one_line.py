@@ -101,7 +101,7 @@ def first_line(error: Exception) -> str:
     for pattern, kind in _OF_TYPES.items():
         unfit = re.match(pattern, line)
         if option and unfit:
-            return f"{where}{option} must be {kind}, but is {unfit[1]}"
+            return f"{where}{option} must be {kind}, but is {unfit[1] or repr('')}"
     return f"{where}{option}: {line}" if option and option not in line else f"{where}{line}"
 
 

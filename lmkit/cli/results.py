@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from lmkit.cli.interruption import ends_in_one_line
-from lmkit.cli.words import RUNS_DIR, Command, Option
+from lmkit.cli.words import RUNS_DIR, Command, Option, list_of
 from lmkit.presentation.tables import counted
 from lmkit.runs.atomic import replace_text
 from lmkit.runs.rows import changed_since, chosen, rows
@@ -40,7 +40,7 @@ def main() -> None:
 
 def _write(places: list[str], given: dict[str, str]) -> None:
     selected, out = select_runs("runs", places, given["runs_dir"]), given["out"]
-    every = chosen(rows(selected.runs), given["columns"].split(",") if given["columns"] else None)
+    every = chosen(rows(selected.runs), list_of(given["columns"]) if given["columns"] else None)
     text = io.StringIO()
     writer = csv.DictWriter(text, list(every[0]), lineterminator="\n")
     writer.writeheader()

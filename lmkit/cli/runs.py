@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from lmkit.cli.interruption import ends_in_one_line
-from lmkit.cli.words import RUNS_DIR, Command, Option
+from lmkit.cli.words import RUNS_DIR, Command, Option, list_of
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.presentation.tables import Cell, Column, absent, counted, plain_table, word
 from lmkit.presentation.terminal import to_terminal
@@ -42,7 +42,7 @@ def main() -> None:
         every, damaged = standing([each for each in folders if each.state() != "new"])
         for name, reason in (left_out | damaged).items():
             print(f"left out: {name}: {reason}", file=sys.stderr)
-        show(every, given["columns"].split(","), given["sort"])
+        show(every, list_of(given["columns"]), given["sort"])
 
 
 def show(every: list[dict[str, Value]], columns: list[str], sort: str) -> None:

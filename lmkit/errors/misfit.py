@@ -41,10 +41,15 @@ def misfit(
     if missing:
         name = missing[1]
         return UserError(f"{option}.{name} is missing: set it with +{option}.{name}=VALUE")
-    texts = [f"{option}.{name}={value!r}" for name, value in options.items() if type(value) is str]
     if any(name in text for name in options):
-        texts = []  # it says itself which; else one of these stands where a number belongs
-    return UserError(f"{', '.join(texts) or option}: {text}")
+        return UserError(f"{option}: {text}")  # it says itself which
+    named = set(re.findall(r"'(str|list|dict|NoneType)'", text)) or {"str"}
+    given_so = [
+        f"{option}.{name}={value!r}"
+        for name, value in options.items()
+        if type(value).__name__ in named
+    ]
+    return UserError(f"{', '.join(given_so) or option}: {text}")
 
 
 def _takes(made: Callable[..., Any], given: Collection[str]) -> list[str]:

@@ -113,7 +113,7 @@ def test_results_have_the_columns_that_are_asked_for(trained: Path, lmkit, capsy
     assert next(iter(rows[0])) == "test_ppl"
     assert list(rows[0])[-1] == "seed"
     assert "optimizer.lr" in rows[0]
-    lmkit("results", str(trained), "columns=seed,head_name")
+    lmkit("results", str(trained), "columns=[seed, head_name]")
     written = capsys.readouterr().out.splitlines()
     assert written[0] == "seed,head_name"
     assert sorted(written[1:]) == ["1,GSS", "1,Softmax", "2,Softmax"]

@@ -86,7 +86,7 @@ def select_runs(
     if not runs and not models:
         ((name, reason), *others) = left_out.items()
         more = f" (and {len(others)} more)" if others else ""
-        shown = value if isinstance(value, str) else ", ".join(value)
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
         raise UserError(f"{option}={shown} selects no finished run: {name}: {reason}{more}")
     by_name = sorted(models.values(), key=lambda folder: folder.path.name)
     return Selection(sorted(runs, key=lambda run: run.name), left_out, by_name)

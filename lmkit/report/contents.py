@@ -81,7 +81,7 @@ def make_report(
     per_corpus, repeated = studies(runs, baseline, experiments, files) if runs else ([], [])
     with house_style():
         chapters = [_chapter(study, files, analyses, window) for study in per_corpus]
-        chapters += _of_several(per_corpus, models, files)
+        chapters += _joint_chapters(per_corpus, models, files)
         if keys is not None:
             chapters, absent = _only(keys, chapters)
             unread += absent
@@ -129,14 +129,14 @@ def _chapter(
         averaging(study),
         published_perplexities(study),
         published_hyperparameters(study),
-        *_of_analyses(study, files, analyses),
+        *_analysis_sections(study, files, analyses),
         curves(study, files),
         runs_section(study),
     ]
     return Chapter(study.key, study.title, answer(study), sections)
 
 
-def _of_several(
+def _joint_chapters(
     per_corpus: Sequence[Study], models: Sequence[RunFolder], files: Files
 ) -> list[Chapter]:
     """Chapters over several corpora, and over models that are no runs."""
@@ -144,7 +144,9 @@ def _of_several(
     return [Chapter(each.key, each.title, None, [each]) for each in sections]
 
 
-def _of_analyses(study: Study, files: Files, analyses: Sequence[type[Analysis]]) -> list[Section]:
+def _analysis_sections(
+    study: Study, files: Files, analyses: Sequence[type[Analysis]]
+) -> list[Section]:
     return [section for each in analyses for section in each.sections(study, files)]
 
 

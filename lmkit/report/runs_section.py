@@ -37,7 +37,7 @@ def runs_section(study: Study) -> Section:
         "Runs",
         f"{counted(len(study.runs), 'run')} of "
         f"{counted(len(study.groups), 'group')}; a group is runs that differ only in their seed. "
-        f"{_of_a_made_up_language(study)} {_changed(study)}".rstrip(),
+        f"{_language_made_up(study)} {_changed(study)}".rstrip(),
         [_settings_table(study), _runs_table(study), _origins_table(study)],
     )
 
@@ -48,7 +48,7 @@ def _changed(study: Study) -> str:
     return changed and f"{changed}."
 
 
-def _of_a_made_up_language(study: Study) -> str:
+def _language_made_up(study: Study) -> str:
     """A warning if the data were generated; nothing if they were read from files."""
     if _reads_files(study):
         return ""

@@ -71,8 +71,8 @@ def make_report(
         title: its heading.
         about: its introduction.
 
-    Raises: UserError when no run, model or study counts, the baseline is no head, or `out` cannot
-        be written.
+    Raises: UserError when no run, model or study counts, no key is a section's, the baseline is no
+        head, or `out` cannot be written.
     """
     sections, unread = synthetic_studies(studies_in)
     if not (runs or models or sections):
@@ -85,6 +85,8 @@ def make_report(
         if keys is not None:
             chapters, absent = _only(keys, chapters)
             unread += absent
+            if not chapters and not sections:
+                raise UserError(f"sections={','.join(keys)}: {absent[0].reason}")
         if sections:
             chapters.append(Chapter("isolation", "The bottleneck in isolation", None, sections))
         unused = [*left_out, *repeated, *files.damaged, *unread]

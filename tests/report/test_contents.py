@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lmkit.cli.entry import experiment_config
+from lmkit.errors.user_error import UserError
 from lmkit.report.contents import make_report
 from lmkit.runs.selection import select_runs
 
 
-def test_a_chapter_without_any_of_the_wanted_sections_is_left_out(tmp_path, make_run):
+def test_sections_that_are_not_there_are_refused(tmp_path, make_run):
     make_run(tmp_path / "runs", 1)
 
-    def page(key: str) -> str:
+    def page(*keys: str) -> str:
         report = make_report(
             select_runs("runs", str(tmp_path / "runs")).runs,
             analyses=[],
@@ -18,9 +21,11 @@ def test_a_chapter_without_any_of_the_wanted_sections_is_left_out(tmp_path, make
             baseline="softmax",
             window=None,
             out=tmp_path / "out",
-            keys=[key],
+            keys=keys,
         )
         return report.page.read_text()
 
     assert "Penn Treebank</h2>" in page("performance")
-    assert "Penn Treebank</h2>" not in page("pretrained")
+    assert "pretrained</b>: there is no such section" in page("performance", "pretrained")
+    with pytest.raises(UserError, match="sections=pretrained: there is no such section; there are"):
+        page("pretrained")

@@ -121,8 +121,11 @@ def tried_in(folder: Path) -> list[Tried]:
     """Each head, on each trunk and whole, that has a run with the first seed."""
     found: dict[object, list[Alone]] = {}
     results = (each for names in (HEADS, WHOLES) for each in folder.glob(f"{names}/result.json"))
-    for result in sorted(results):
-        run = _alone(result.parent)
+    limited = limited_in(folder)
+    for path in sorted(result.parent for result in results):
+        if path in limited:
+            continue
+        run = _alone(path)
         found.setdefault((run.trunk, run.head), []).append(run)
     return [Tried(runs) for runs in found.values() if any(run.seed == FIRST for run in runs)]
 
@@ -148,21 +151,34 @@ def _with(command: str, option: str, value: float) -> str:
 
 
 def write() -> None:
-    """The report over the runs at the best rates tried and over the trunks; the text, last."""
+    """The reports, over the runs at the best rates tried and over decoders of limited rank; the
+    text, last.
+    """
     every = tried_in(KEPT)
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "report"
-        runs = [run.path for tried in every for run in tried.at_best]
-        paths = ",".join(quoted(str(path)) for path in runs)
-        options = [f"runs=[{paths}]", f"out={out}", f"title={quoted(TITLE)}"]
-        command = [sys.executable, "-m", "lmkit", "report", *options, f"about={quoted(ABOUT)}"]
-        subprocess.run(command, check=True)
+        out, limited = Path(folder) / "report", Path(folder) / "limited"
+        _report(out, [run.path for tried in every for run in tried.at_best])
+        if runs := limited_in(KEPT):
+            _report(limited, runs, "sections=[decoder_ranks]")
         for kind, ending in (("tables", "csv"), ("figures", "svg")):
             shutil.rmtree(FOLDER / kind, ignore_errors=True)
             (FOLDER / kind).mkdir()
-            for file in (out / kind).glob(f"*.{ending}"):
+            for file in (*(out / kind).glob(f"*.{ending}"), *(limited / kind).glob(f"*.{ending}")):
                 shutil.copy2(file, FOLDER / kind)
     replace_text(README, text(every))
+
+
+def _report(out: Path, runs: Sequence[Path], *options: str) -> None:
+    paths = ",".join(quoted(str(path)) for path in runs)
+    texts = (f"title={quoted(TITLE)}", f"about={quoted(ABOUT)}")
+    command = [sys.executable, "-m", "lmkit", "report", f"runs=[{paths}]", f"out={out}"]
+    subprocess.run([*command, *texts, *options], check=True)
+
+
+def limited_in(folder: Path) -> list[Path]:
+    """The runs with a decoder of limited rank, which have one rate."""
+    runs = (result.parent for result in sorted(folder.glob(f"{HEADS}/result.json")))
+    return [run for run in runs if RunFolder(run).read_config()["head"].get("decoder_rank")]
 
 
 def text(every: Sequence[Tried]) -> str:

@@ -21,6 +21,7 @@ from lmkit.comparison.corpora import most_frequent
 from lmkit.comparison.facts import Facts, Study
 from lmkit.comparison.groups import median_run, spread_of
 from lmkit.comparison.run_files import RANK, Files, Measurement, StoredKind
+from lmkit.errors.user_error import UserError
 from lmkit.presentation.checkpoint_curves import checkpoint_curves, has_curves
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.spectrum_figures import LabelledSpectrum, log_figure, normalised_figure
@@ -184,7 +185,7 @@ class _About:
 
     def __post_init__(self) -> None:
         if self.reader_version != READER_VERSION:
-            raise ValueError("it is from an earlier lmkit, which read texts differently")
+            raise UserError("it is from an earlier lmkit, which read texts differently")
 
 
 @dataclass(frozen=True)

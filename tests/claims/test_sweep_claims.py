@@ -130,7 +130,7 @@ def test_of_points_that_are_one_run_the_largest_budget_is_trained(
     planned, capsys, axes, budget, told
 ):
     (point,) = planned(*axes).manifest.points
-    assert point.budget == (*budget, False)  # nothing prunes it
+    assert point.budget == (*budget, False, 0.0)  # nothing prunes it
     assert f"max_epochs={budget[0] or 'null'}" in point.overrides
     printed = said(capsys)
     assert f"{told} the same as another of them but for a smaller budget, and left out" in printed

@@ -128,7 +128,7 @@ def test_a_wide_layer_trains_by_it_and_evaluates_by_torch(hidden, onednn, monkey
     state = torch.randn(1, 2, hidden), torch.randn(1, 2, hidden)
     output, after = layer(x_TBI, state)
     wide = hidden >= FUNCTION_FROM_UNITS
-    assert ("_LSTMLayer" in str(output.grad_fn)) == (wide and not onednn)
+    assert ("_LSTMFunction" in str(output.grad_fn)) == (wide and not onednn)
     with torch.no_grad():
         expected, expected_after = layer(x_TBI, state)
     torch.testing.assert_close(output, expected)
@@ -143,5 +143,5 @@ def test_in_bf16_a_layer_of_many_weights_trains_by_it(in_dim):
     with torch.autocast("cpu", torch.bfloat16):
         output, _ = layer(x_TBI, state)
     many = 4 * 400 * (in_dim + 400) >= FUNCTION_FROM_WEIGHTS
-    assert ("_LSTMLayer" in str(output.grad_fn)) == many == (in_dim == 538)
+    assert ("_LSTMFunction" in str(output.grad_fn)) == many == (in_dim == 538)
     torch.testing.assert_close(output.float(), expected, rtol=0, atol=0.02)

@@ -108,7 +108,7 @@ def warm_up(line: Sequence[str]) -> None:
     entry.set_up_hydra()
     torch.set_num_threads(1)
     with _silent():
-        _type(line)
+        type_line(line)
     _hear_signals()
 
 
@@ -151,7 +151,7 @@ def typed(line: Sequence[str], use: Callable[[Start], None]) -> None:
 
     full_run.run = paused  # type: ignore[assignment]
     try:
-        _type(line)
+        type_line(line)
     except _Used:
         full_run.run = _run
     except BaseException as error:
@@ -163,7 +163,7 @@ def typed(line: Sequence[str], use: Callable[[Start], None]) -> None:
     return None
 
 
-def _type(line: Sequence[str]) -> None:
+def type_line(line: Sequence[str]) -> None:
     sys.argv = ["lmkit", *line]
     lmkit_command()
 
@@ -174,7 +174,7 @@ def type_sweep(line: Sequence[str]) -> None:
     known = {name: getattr(subprocess, name) for name in names}
     processes.subprocess = SimpleNamespace(Popen=_point, **known)  # type: ignore[assignment]
     multirun.subprocess = SimpleNamespace(run=_check_points)  # type: ignore[assignment]
-    _type(line)
+    type_line(line)
 
 
 def _point(command: Sequence[str], *, stdout: io.IOBase, cwd: str, env: Any, **_: object) -> Forked:
@@ -184,7 +184,7 @@ def _point(command: Sequence[str], *, stdout: io.IOBase, cwd: str, env: Any, **_
         os.environ.update(env)
         _hear_signals()
         GlobalHydra.instance().clear()
-        _type(command[3:])  # after python -m lmkit
+        type_line(command[3:])  # after python -m lmkit
 
     return Forked(stdout.fileno(), work=work)
 

@@ -1,0 +1,52 @@
+"""Commands that are no runs leave nothing of a killed process behind."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.evaluation.test_pretrained import sample_text
+from tests.faults import interposer
+from tests.pretrained_models import make_gpt2, make_tokenizer
+
+REPOSITORY = Path(__file__).parents[2]
+KEPT = REPOSITORY / "docs" / "study" / "runs"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not interposer.has_compiler(), reason="there is no gcc"),
+]
+
+
+def dies_and_repeats(folder: Path, *line: str) -> str:
+    """What `tests.faults.litter` says of the command, typed beside `folder`/inputs."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.faults.litter", str(folder), *line]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
+    return ended.stdout.splitlines()[-1] + ended.stderr
+
+
+def test_a_report_leaves_no_litter(tmp_path):
+    for run in sorted(KEPT.iterdir())[:2]:
+        shutil.copytree(run, tmp_path / "inputs" / "runs" / run.name)
+    assert dies_and_repeats(tmp_path, "report", "runs=runs").endswith("0 problems")
+
+
+def test_a_study_leaves_no_litter(tmp_path):
+    (tmp_path / "inputs").mkdir()
+    sizes = ("num_contexts=12", "num_words=8", "rank=3", "dims=[2]", "steps=20", "threads=1")
+    line = ("study", "rank_bounds", "heads=[softmaxes+identity]", *sizes, "progress_bar=false")
+    assert dies_and_repeats(tmp_path, *line).endswith("0 problems")
+
+
+def test_what_measures_a_pretrained_model_leaves_no_litter(tmp_path):
+    pytest.importorskip("transformers")
+    folder, text = tmp_path / "inputs" / "gpt2", sample_text()
+    make_gpt2(num_words=400).save_pretrained(folder)
+    make_tokenizer(text, begins=False).save_pretrained(folder)
+    (folder.parent / "text.txt").write_text(text, "utf-8")
+    line = ("rank", "hf=gpt2", "text=text.txt", "window=24", "stride=10", "contexts=60")
+    assert dies_and_repeats(tmp_path, *line).endswith("0 problems")

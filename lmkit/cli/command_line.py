@@ -100,6 +100,8 @@ def run_named(
     name = arguments[0]
     if name not in names:
         near = did_you_mean(name, list(names))
+        if len(arguments) > 1 and arguments[1] in names:
+            near = f" (did you mean {arguments[1]} {name}?)"
         sys.exit(f"error: there is no {kind} {name}{near}; there are {', '.join(names)}")
     sys.argv = [f"{sys.argv[0]} {name}", *arguments[1:]]
     run(name)

@@ -35,6 +35,7 @@ forward and backward. Gates, dropout, transforms and softmax are left out."""
 def main(config: DictConfig) -> None:
     """Builds the model on the meta device and prints two tables."""
     plain = plain_config(config)
+    experiment.definition.check_plain_options(plain)
     make = experiment.make.make
     make(plain["trigger"], "trigger")
     source: Corpus = make(plain["data"], "data", Corpus)

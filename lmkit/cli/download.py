@@ -17,6 +17,7 @@ from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import Command, Option
 from lmkit.data.download import download
 from lmkit.data.sources import SOURCES
+from lmkit.errors.user_error import require_folder
 
 COMMAND = Command(
     "lmkit download",
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     with ends_in_one_line():
         (corpus,), given = COMMAND.read(sys.argv[1:] if arguments is None else arguments)
+        require_folder("root", given["root"] or os.environ.get("LMKIT_DATA") or "data")
     root = Path(given["root"] or os.environ.get("LMKIT_DATA") or "data").expanduser()
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())

@@ -43,7 +43,7 @@ def in_one_line(
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override)
     if isinstance(error, MissingConfigException):
-        return _missing_choice(error, configs)
+        return _missing_choice(error, arguments, configs)
     if isinstance(error, InstantiationException):
         return _instantiation(error, config_name)
     if isinstance(error, yaml.YAMLError):
@@ -144,6 +144,8 @@ def _group_given_a_number(arguments: Sequence[str], configs: Path) -> str | None
 
 
 def _unreadable(argument: str) -> str:
+    if Path(argument).exists():
+        return f"{argument!r} must follow the option that takes it, as in run={argument}"
     return (
         f"{argument!r} cannot be read as option=value; write for example optimizer.lr=20, and "
         f"quote values with special characters: 'name=\"a, b\"'"
@@ -169,12 +171,26 @@ def _not_utf8(error: UnicodeDecodeError, arguments: Sequence[str]) -> str | None
     return None
 
 
-def _missing_choice(error: MissingConfigException, configs: Path) -> str:
+def _missing_choice(error: MissingConfigException, arguments: Sequence[str], configs: Path) -> str:
     group, _, name = str(error.missing_cfg_file or "").rpartition("/")
     if not group:
         return first_line(error)
     # for a list of choices Hydra does not name the others
-    return _no_choice(group, name, sorted(error.options or _choices(group, configs)))
+    message = _no_choice(group, name, sorted(error.options or _choices(group, configs)))
+    return _file_that_sets(name, arguments) + message
+
+
+def _file_that_sets(name: str, arguments: Sequence[str]) -> str:
+    """Heads a message about an option or choice with the user's file that has it; "" if the command
+    itself has it, or no file.
+    """
+    word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+    if any(word.search(argument) for argument in arguments):
+        return ""
+    chosen = {argument.partition("=")[2] for argument in arguments}
+    files = [file for each in searched_folders(arguments) for file in each.rglob("*.yaml")]
+    files.sort(key=lambda file: (file.stem not in chosen, file))
+    return next((f"{file}: " for file in files if word.search(file.read_text("utf-8"))), "")
 
 
 def _choices(group: str, configs: Path) -> list[str]:
@@ -226,7 +242,8 @@ def _unknown_option(option: str, arguments: Sequence[str], config_name: str, con
     add = "" if near or "." not in option else f" (a new one is written +{option}=VALUE)"
     all_of_it = [str(key) for key in own if not str(key).startswith("_")]
     few = f"there are {', '.join(all_of_it)}" if len(all_of_it) <= _FEW else ""
-    return f"there is no option {option}{near}{add}; {few or '--help lists all options'}"
+    where = _file_that_sets(option.partition(".")[0], arguments)
+    return f"{where}there is no option {option}{near}{add}; {few or '--help lists all options'}"
 
 
 def _composed(

@@ -48,6 +48,17 @@ def define(config: dict[str, Any], has_gpu: bool | None = None) -> RunDefinition
         config: the composed configuration as plain data.
         has_gpu: whether the machine that trains the run has a GPU; None: it is this one.
     """
+    check_plain_options(config)
+    source = make(config["data"], "data", Corpus)
+    sha256 = source.fingerprint()
+    accelerator = _accelerator(config["trainer"], has_gpu)
+    named = identity(config, sha256, "cuda" if accelerator == "gpu" else "cpu")
+    folder = RunFolder.of(config["runs_dir"], config["name"], named)
+    return RunDefinition(config, source, sha256, named, folder, Budget.of(config), accelerator)
+
+
+def check_plain_options(config: Mapping[str, Any]) -> None:
+    """Raises UserError for an option of no object that has a wrong value."""
     require_folder("runs_dir", config["runs_dir"])
     require_threads(config["threads"])
     require_count("seed", config["seed"], 0)
@@ -57,12 +68,6 @@ def define(config: dict[str, Any], has_gpu: bool | None = None) -> RunDefinition
     for option in ("max_epochs", "patience"):
         if config[option] is not None:
             require_count(option, config[option])
-    source = make(config["data"], "data", Corpus)
-    sha256 = source.fingerprint()
-    accelerator = _accelerator(config["trainer"], has_gpu)
-    named = identity(config, sha256, "cuda" if accelerator == "gpu" else "cpu")
-    folder = RunFolder.of(config["runs_dir"], config["name"], named)
-    return RunDefinition(config, source, sha256, named, folder, Budget.of(config), accelerator)
 
 
 def _accelerator(trainer: Mapping[str, Any], has_gpu: bool | None) -> str:

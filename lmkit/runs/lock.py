@@ -104,8 +104,12 @@ class RunLock:
         if self._heartbeat is not None:
             raise RuntimeError(f"{self.path} is already held by this RunLock")
         me = this_process()
+        folder = self.path.parent
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"the folder {folder} cannot be made: {error.strerror}") from error
+        try:
             heartbeat = self._taken(me)
         except OSError as error:
             raise UserError(f"cannot take the lock {self.path}: {error.strerror}") from error

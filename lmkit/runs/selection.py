@@ -256,6 +256,8 @@ def _option(config: Mapping[str, Any], option: str) -> object:
 
 
 def _nothing_at(place: str, runs_dir: str) -> str:
+    if os.path.isfile(place):
+        return f"{place} is a file; a run is named by its folder"
     if os.path.exists(place):
         return f"there is none in {place}"
     sweeps = Path(runs_dir, "sweeps")

@@ -130,7 +130,7 @@ class SweepFolder:
         names = "there are " + ", ".join(there) if there else "there are none"
         raise UserError(
             f"{name_or_folder} is not a sweep in {sweeps} and no sweep's folder{near}; {names}; "
-            f"runs_dir=FOLDER says where the runs are"
+            f"runs_dir=FOLDER says where the runs are, and lmkit train --multirun begins a sweep"
         )
 
     def save(self) -> None:

@@ -300,6 +300,31 @@ def test_a_flag_that_takes_another_value_is_one_line(refused, arguments, expecte
     assert expected in refused("train", *arguments.split())
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("evaluate there", "'there' must follow the option that takes it, as in run=there"),
+        ("evaluate run=there/a.yaml", "there/a.yaml is a file; a run is named by its folder"),
+        ("describe max_epochs=0", "max_epochs must be a whole number of at least 1, but is 0"),
+        ("download penn root=there/a.yaml", "must be a folder, but there/a.yaml is a file"),
+        ("train runs_dir=/proc/x", "the folder /proc/x cannot be made: "),
+        ("train optimizer=adam optimizer.lr=1e", "optimizer.lr must be a number, but is '1e'"),
+        ("train --config-dir there experiment=own", "there/experiment/own.yaml: experiment=penn_"),
+        (
+            "train --config-dir there experiment=far",
+            "there/experiment/far.yaml: there is no option",
+        ),
+    ],
+)
+def test_what_newcomers_typed_is_answered(refused, tmp_path, line, expected):
+    (tmp_path / "there" / "experiment").mkdir(parents=True)
+    (tmp_path / "there" / "a.yaml").write_text("far: 1\n")
+    head = "# @package _global_\n"
+    (tmp_path / "there/experiment/own.yaml").write_text(f"{head}defaults: [penn_smal]\n")
+    (tmp_path / "there/experiment/far.yaml").write_text(f"{head}elsewhere: 1\n")
+    assert expected in refused(*line.split())
+
+
 def test_slurm_that_is_not_there_is_told_before_the_points_are_checked(
     refused, tmp_path, monkeypatch, capsys
 ):

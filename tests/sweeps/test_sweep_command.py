@@ -162,6 +162,7 @@ def test_stop_ends_jobs_of_slurm(sweep_of, monkeypatch, tmp_path):
     ("line", "expected"),
     [
         (["statu", "mine"], "there is no command of lmkit sweep statu (did you mean status?)"),
+        (["mine", "status"], "no command of lmkit sweep mine (did you mean status mine?)"),
         (["status"], "SWEEP is missing"),
         (["status", "a", "b"], "'b' is too much; usage: lmkit sweep status SWEEP [option="),
         (["status", "mine", "al=true"], "there is no option al (did you mean all?)"),

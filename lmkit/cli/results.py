@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import RUNS_DIR, Command, Option, list_of
+from lmkit.errors.user_error import UserError
 from lmkit.presentation.tables import counted
 from lmkit.runs.atomic import replace_text
 from lmkit.runs.rows import changed_since, chosen, rows
@@ -39,7 +40,10 @@ def main() -> None:
 
 
 def _write(places: list[str], given: dict[str, str]) -> None:
-    selected, out = select_runs("runs", places, given["runs_dir"]), given["out"]
+    out = given["out"]
+    if out and not out.endswith(".csv"):
+        raise UserError(f"out={out} must end in .csv: the rows are written as CSV")
+    selected = select_runs("runs", places, given["runs_dir"])
     every = chosen(rows(selected.runs), list_of(given["columns"]) if given["columns"] else None)
     text = io.StringIO()
     writer = csv.DictWriter(text, list(every[0]), lineterminator="\n")

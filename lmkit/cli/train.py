@@ -21,7 +21,7 @@ from lmkit.cli.entry import (
 )
 from lmkit.cli.interruption import AGAIN
 from lmkit.cli.one_line import in_one_line
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, require_list
 from lmkit.runs.names import name_with_head
 from lmkit.sweeps.axes import GROUP, option_of
 
@@ -39,6 +39,7 @@ def train(overrides: Sequence[str] = ()) -> TrainedRun:
 
     Raises: UserError for whatever the user can correct, and for a sweep.
     """
+    require_list("overrides", overrides, "['max_epochs=1', 'seed=1']", may_be_empty=True)
     for override in overrides:
         if option_of(override) in (GROUP, "dry_run") or override.startswith("-"):
             raise UserError(

@@ -49,7 +49,7 @@ def misfit(
         for name, value in options.items()
         if type(value).__name__ in named
     ]
-    if len(given_so) == 1 and "str" in named and "not supported between" in text:
+    if len(given_so) == 1 and "not supported between" in text:
         return UserError(given_so[0].replace("=", " must be a number, but is ", 1))
     return UserError(f"{', '.join(given_so) or option}: {text}")
 

@@ -155,9 +155,12 @@ def load(run: Path | str, device: str = "cpu") -> TrainedRun:
 
     Raises: UserError when there is no such run, it has not finished, or its checkpoint is gone.
     """
-    folder = RunFolder(Path(run))
-    if not folder.path.is_dir():
+    if not isinstance(run, Path | str) or not Path(run).is_dir():
         raise UserError(f"{run} is no folder; give the folder of a run, such as runs/NAME-ID")
+    folder = RunFolder(Path(run))
+    if folder.state() != "finished":
+        why = "there is no run in it" if folder.state() == "new" else "it has not finished"
+        raise UserError(f"{run}: {why}; give the folder of a finished run, such as runs/NAME-ID")
     result = read_finished(folder).result
     content = load_checkpoint(folder.best)
     config, vocabulary = content["lmkit"]["config"], tuple(content["lmkit"]["vocabulary"])

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.errors.user_error import UserError, did_you_mean, require_list
 from lmkit.runs.code import code_sha256
 from lmkit.runs.finished import FinishedRun, read_finished
 from lmkit.runs.folder import RunFolder
@@ -29,6 +29,8 @@ def results(
 
     Raises: UserError when no finished run is selected, or none has one of the columns.
     """
+    if columns is not None:
+        require_list("columns", columns, "['run', 'seed']")
     return chosen(rows(select_runs("runs", runs, runs_dir).runs), columns)
 
 

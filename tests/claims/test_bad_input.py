@@ -307,6 +307,7 @@ def test_a_flag_that_takes_another_value_is_one_line(refused, arguments, expecte
         ("evaluate run=there/a.yaml", "there/a.yaml is a file; a run is named by its folder"),
         ("describe max_epochs=0", "max_epochs must be a whole number of at least 1, but is 0"),
         ("download penn root=there/a.yaml", "must be a folder, but there/a.yaml is a file"),
+        ("results there out=a.xlsx", "out=a.xlsx must end in .csv: the rows are written as CSV"),
         ("train runs_dir=/proc/x", "the folder /proc/x cannot be made: "),
         ("train optimizer=adam optimizer.lr=1e", "optimizer.lr must be a number, but is '1e'"),
         ("train --config-dir there experiment=own", "there/experiment/own.yaml: experiment=penn_"),

@@ -63,6 +63,8 @@ def test_training_in_python_returns_the_finished_run(lmkit, tmp_path, capsys, mo
         (["multirun_sweeps=smoke"], "trains one run"),
         (["--multirun", "seed=1,2"], "trains one run"),
         (["seed=1,2"], "seed=1,2 has several values"),
+        ("seed=1", r"overrides must be a list such as \['max_epochs=1', 'seed=1'\]"),
+        ({"seed": 1}, "overrides must be a list such as"),
     ):
         with pytest.raises(UserError, match=message):
             package.train(wrong)
@@ -80,8 +82,15 @@ def test_log_probs_do_not_see_what_follows(trained: Path):
     assert not torch.allclose(long[2], long[1])
     with pytest.raises(UserError, match="does not know the word 'w99'"):
         run.log_probs("w1 w99")
-    with pytest.raises(UserError, match="is no folder"):
-        package.load("nowhere")
+    for wrong, message in (
+        ("nowhere", "is no folder"),
+        (None, "None is no folder"),
+        (trained, "there is no run in it; give the folder of a finished run, such as runs/NAME-ID"),
+    ):
+        with pytest.raises(UserError, match=message):
+            package.load(wrong)
+    with pytest.raises(UserError, match="columns must be a list such as"):
+        package.results(str(trained), columns="seed")
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -195,8 +195,8 @@ def test_help_says_what_each_option_means(command, arguments, tmp_path, monkeypa
         # values
         ("optimizer.lr=0", "optimizer.lr must be greater than 0, but is 0"),
         ("optimizer.lr=-1", "optimizer: Invalid learning rate: -1"),
-        ("optimizer.lr=abc", "optimizer.lr='abc': '<' not supported between"),
-        ("optimizer.lr=[1,2]", "optimizer.lr=[1, 2]: '<' not supported between"),
+        ("optimizer.lr=abc", "optimizer.lr must be a number, but is 'abc'"),
+        ("optimizer.lr=[1,2]", "optimizer.lr must be a number, but is [1, 2]"),
         ("+optimizer.momentumm=1", "(did you mean optimizer.momentum?); it takes lr, "),
         ("objective.sum=1", "there is no option objective.sum (a new one is written +objective."),
         ("optimizer.lr=nan", "optimizer.lr must be a finite number, but is nan"),

@@ -15,7 +15,7 @@ from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
 from lmkit.errors.user_error import UserError
 from lmkit.fixed_trunk import cache
-from lmkit.presentation.progress import progress_bar
+from lmkit.presentation.progress import tracked
 from lmkit.presentation.quantities import data_size
 from lmkit.presentation.tables import Column, absent, counted, plain_table, word
 from lmkit.presentation.terminal import to_terminal
@@ -114,12 +114,11 @@ def _found(runs: Sequence[FinishedRun], keep: str, console: Console) -> list[_Fo
     needed = dict.fromkeys(_starts_of_finetunings(runs) if keep == "none" else (), STARTED)
     needed |= dict.fromkeys(_to_go_further(runs), FURTHER)
     found = []
-    with progress_bar(console) as progress:
-        for run in progress.track(runs, description="measuring"):
-            lock = look_at(run.folder.lock)
-            in_use = lock is not None and lock.gone is None
-            stays = IN_USE if in_use else needed.get(run.folder.path.resolve(), "")
-            found.append(_Found(run, space_of(run.folder, is_finished=not stays), stays))
+    for run in tracked(runs, "measuring", console):
+        lock = look_at(run.folder.lock)
+        in_use = lock is not None and lock.gone is None
+        stays = IN_USE if in_use else needed.get(run.folder.path.resolve(), "")
+        found.append(_Found(run, space_of(run.folder, is_finished=not stays), stays))
     return found
 
 
@@ -175,12 +174,11 @@ def _remove(runs: Sequence[FinishedRun], keep: str, console: Console) -> dict[st
     """Removes what can go. Returns: why something could not, by the run's name."""
     failures = {}
     beside = {run.folder.path.parent: locks_beside(run.folder) for run in runs}
-    with progress_bar(console) as progress:
-        for run in progress.track(runs, description="removing"):
-            try:
-                tidy(run.folder, keep, beside[run.folder.path.parent])
-            except LockHeld:
-                console.print(f"left as it is: {run.name}: {IN_USE}", markup=False)
-            except (OSError, UserError) as error:
-                failures[run.name] = str(error)
+    for run in tracked(runs, "removing", console):
+        try:
+            tidy(run.folder, keep, beside[run.folder.path.parent])
+        except LockHeld:
+            console.print(f"left as it is: {run.name}: {IN_USE}", markup=False)
+        except (OSError, UserError) as error:
+            failures[run.name] = str(error)
     return failures

@@ -139,7 +139,7 @@ def _group_given_a_number(arguments: Sequence[str], configs: Path) -> str | None
             return _unreadable(argument)
         choices = _choices(group, configs)
         if choices and not isinstance(read(argument).value(), str | list):
-            return _no_choice(group, name, choices)
+            return _no_choice(group, name, choices, configs)
     return None
 
 
@@ -176,7 +176,8 @@ def _missing_choice(error: MissingConfigException, arguments: Sequence[str], con
     if not group:
         return first_line(error)
     # for a list of choices Hydra does not name the others
-    message = _no_choice(group, name, sorted(error.options or _choices(group, configs)))
+    choices = sorted(error.options or _choices(group, configs))
+    message = _no_choice(group, name, choices, configs)
     return _file_that_sets(name, arguments) + message
 
 
@@ -197,9 +198,13 @@ def _choices(group: str, configs: Path) -> list[str]:
     return sorted(path.stem for path in (configs / group).glob("*.yaml"))
 
 
-def _no_choice(group: str, name: str, choices: list[str]) -> str:
+def _no_choice(group: str, name: str, choices: list[str], configs: Path) -> str:
     there_are = "there are " + ", ".join(choices) if choices else "there are none"
-    return f"{group}={name} does not exist{did_you_mean(name, choices)}; {there_are}"
+    of_a_part = next((configs / group).glob(f"*/{name}.yaml"), None) if name else None
+    near = did_you_mean(name, choices)
+    if of_a_part is not None:
+        near = f" (did you mean {group}/{of_a_part.parent.name}={name}?)"
+    return f"{group}={name} does not exist{near}; {there_are}"
 
 
 def _unknown_option(option: str, arguments: Sequence[str], config_name: str, configs: Path) -> str:
@@ -230,15 +235,19 @@ def _unknown_option(option: str, arguments: Sequence[str], config_name: str, con
             ", ".join(having)
         )
     section, dot, name = option.rpartition(".")
+    inside = (each.removeprefix(section + dot) for each in names if each.startswith(section + dot))
+    beside = [each for each in inside if not each.startswith("_")]
     group = section.replace(".", "/")
     choice = config.hydra.runtime.choices.get(group)
     having = _choices_with(name, group, configs) if choice else []
     if having:
-        return f"there is no option {option} with {group}={choice}; it is one of {group}=" + (
+        near = did_you_mean(name, beside, section + dot)
+        return f"there is no option {option} with {group}={choice}{near}; it is one of {group}=" + (
             ", ".join(having)
         )
-    beside = [each.removeprefix(section + dot) for each in names if each.startswith(section + dot)]
     near = did_you_mean(name, beside, section + dot) if beside else did_you_mean(option, names)
+    if beside and not near and len(beside) <= _FEW:
+        return f"there is no option {option}; there are {', '.join(beside)}"
     add = "" if near or "." not in option else f" (a new one is written +{option}=VALUE)"
     all_of_it = [str(key) for key in own if not str(key).startswith("_")]
     few = f"there are {', '.join(all_of_it)}" if len(all_of_it) <= _FEW else ""

@@ -12,7 +12,6 @@ from pathlib import Path
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
-from rich.progress import track
 
 from lmkit.cli.command_line import config_folders, run_named, searched_folders
 from lmkit.cli.entry import (
@@ -25,6 +24,7 @@ from lmkit.cli.entry import (
 )
 from lmkit.cli.interruption import ends_in_one_line
 from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.presentation.progress import tracked
 from lmkit.presentation.quantities import rough_duration
 from lmkit.presentation.tables import Row, plain_table, whole
 from lmkit.presentation.terminal import to_terminal
@@ -162,7 +162,7 @@ def _print_all(files: dict[str, Path], overrides: list[str]) -> None:
     console = tables.console()
     rows: list[Row] = []
     every: dict[str, Reproduction] = {}
-    for name, file in track(files.items(), "reading", console=console, transient=True):
+    for name, file in tracked(files.items(), "reading", console):
         wanted = None if chosen is None else listing.reproduction(file, chosen)
         if wanted is None:
             with hydra.initialize_config_dir(str(file.resolve().parents[1]), version_base="1.3"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError
@@ -30,9 +31,16 @@ class SplitFiles:
         try:
             return path.read_bytes()
         except FileNotFoundError:
+            is_environments = self.in_environment and self.root == os.environ.get("LMKIT_DATA")
+            root = f"data.root={self.root}{' (LMKIT_DATA)' * is_environments}"
             raise UserError(
-                f"{path} does not exist: data.root={self.root} must be a folder "
-                f"with {self._relative(split)} in it{self._download_hint()}"
+                f"{path} does not exist: {root} must be a folder with {self._relative(split)} in "
+                f"it{self._download_hint()}"
+            ) from None
+        except NotADirectoryError:
+            raise UserError(
+                f"data.root={self.root} must be a folder with {self._relative(split)} in it, but "
+                f"is a file"
             ) from None
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror}") from None

@@ -29,7 +29,7 @@ def end_with(error: UserError) -> NoReturn:
 def require_number(option: str, value: object) -> float:
     """The value. Raises UserError unless it is a finite int or float."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UserError(f"{option} must be a number, but is {value!r}")
+        raise UserError(f"{option} must be a finite number, but is {value!r}")
     return value
 
 

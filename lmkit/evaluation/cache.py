@@ -21,7 +21,6 @@ from itertools import product
 from typing import NamedTuple
 
 import torch
-from rich.progress import track
 from torch import Tensor
 
 from lmkit.data.epochs import Batch
@@ -31,6 +30,7 @@ from lmkit.evaluation.method import Method, SearchPoint, one_column
 from lmkit.experiment.load import LoadedRun
 from lmkit.heads.predictor import exact_evaluation
 from lmkit.measures.perplexity import Perplexity, as_perplexity
+from lmkit.presentation.progress import tracked
 from lmkit.training.head_module import HeadModule
 
 BLOCK = 70  # contexts predicted at once; changes only the order of summation
@@ -122,7 +122,7 @@ def mean_nlls(
     """Mean negative log-likelihood of all targets in each setting, nats; one pass, with a progress
     bar."""
     total = torch.zeros(len(settings), dtype=torch.float64)
-    for nll_Sn in token_nlls(model, track(windows, name, transient=True), settings):
+    for nll_Sn in token_nlls(model, tracked(windows, name), settings):
         total += nll_Sn.double().sum(1).cpu()
     means: list[float] = (total / windows.num_targets).tolist()
     return means

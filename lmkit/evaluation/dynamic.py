@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from rich.progress import Progress, TaskID, track
+from rich.progress import Progress, TaskID
 from torch import Tensor, nn
 
 from lmkit.data.windows import EvalWindows, Window
@@ -42,6 +42,7 @@ from lmkit.evaluation.method import Method, SearchPoint, one_column
 from lmkit.experiment.load import LoadedRun, as_language_model
 from lmkit.heads.predictor import exact_evaluation, to_device
 from lmkit.measures.perplexity import Perplexity, as_perplexity
+from lmkit.presentation.progress import progress_bar, tracked
 from lmkit.training.checkpoint_files import read_tensors, weights_sha256, write_tensors
 from lmkit.training.language_model import LanguageModel
 from lmkit.trunk.trunk import LayerState
@@ -90,7 +91,7 @@ def gradient_statistics(model: LanguageModel, windows: EvalWindows) -> GradientS
     parameters = trainable(model)
     squares = [torch.zeros_like(p) for p in parameters.values()]
     state = None
-    for window in track(windows, "gradients on the training text", transient=True):
+    for window in tracked(windows, "gradients on the training text"):
         _, grads, state = gradient_step(model, window, state, list(parameters.values()))
         torch._foreach_addcmul_(squares, grads, grads)
     rms = {n: (s / len(windows)).sqrt_() for n, s in zip(parameters, squares, strict=True)}
@@ -239,7 +240,7 @@ class Dynamic(Method):
         windows = one_column(run, split, self.length)
         statistics = stored_statistics(run, self.length, self.batch_size)
         adaptation = self._adaptation(model, statistics, self.rates)
-        shown = track(windows, f"{split} perplexity", transient=True)
+        shown = tracked(windows, f"{split} perplexity")
         nll = float(segment_nlls(model, shown, adaptation).sum())
         return as_perplexity(nll / windows.num_targets, windows.num_targets)
 
@@ -248,7 +249,7 @@ class Dynamic(Method):
         statistics = stored_statistics(run, self.length, self.batch_size)
         points = []
         grid = list(product(self.lr_grid, self.decay_grid))
-        with Progress(transient=True) as progress:
+        with progress_bar() as progress:
             task = progress.add_task("search on valid", total=len(grid) * len(windows))
             for lr, decay in grid:
                 rates = self.rates._replace(lr=lr, decay=decay)

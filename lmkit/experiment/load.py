@@ -79,6 +79,8 @@ def load_run(
     config, vocabulary = content["lmkit"]["config"], content["lmkit"]["vocabulary"]
     torch.set_num_threads(threads or config["threads"])
     if data_root is not None:
+        if "root" not in config["data"]:
+            raise UserError(f"data={config['data']['name']} has no folder: leave out data_root")
         config = config | {"data": config["data"] | {"root": data_root}}
     source = make(config["data"], "data", Corpus)
     corpus = source.load(vocabulary)

@@ -154,7 +154,7 @@ def _analysis_sections(
 
 def _no_run(left_out: Sequence[LeftOut]) -> str:
     if not left_out:
-        return "there is no run to report on"
+        return "there is no run and no study to report on: give runs=RUNS, or make a study first"
     first, *others = left_out
     more = f" (and {len(others)} more)" if others else ""
     return f"no run can be reported on: {first.name}: {first.reason}{more}"

@@ -67,7 +67,9 @@ def read_json(path: Path, schema_version: int, mend: str) -> dict[str, Any]:
             _require_checksum(content)
     except FileNotFoundError:
         raise
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
         raise UserError(f"{path} is damaged: {error}; {mend}") from None
     if version != schema_version:
         newer = isinstance(version, int) and version > schema_version
@@ -140,6 +142,8 @@ def _line(sha256: str) -> bytes:
 
 
 def _mapping(data: bytes) -> dict[str, Any]:
+    if not data.strip():
+        raise ValueError("it is empty")
     try:
         content = json.loads(data)
     except RecursionError:

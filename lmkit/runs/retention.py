@@ -64,8 +64,11 @@ def missing_checkpoint(folder: RunFolder, path: Path) -> UserError:
     """The message for a finished run that lacks the needed checkpoint `path`. It ends with the
     command that trained the run, if its configuration holds one.
     """
-    line = folder.read_config().get("command")
-    again = "then train it as before" if line is None else f"then {line} keep=all"
+    config = folder.read_config()
+    line, runs_dir = config.get("command"), str(folder.path.parent)
+    moved = [] if config.get("runs_dir") == runs_dir else [f"runs_dir={runs_dir}"]
+    options = shlex.join(["keep=all", *moved])
+    again = "then train it as before" if line is None else f"then {line} {options}"
     return UserError(
         f"{folder.path} has finished, and its {path.name} is needed here, but "
         f"{_what_is_kept(folder)}; to train it again: {_removal(folder)}, {again}"
@@ -77,7 +80,7 @@ def _what_is_kept(folder: RunFolder) -> str:
         return f"the run has kept only {folder.best.name} (keep=best)"
     if folder.last.exists():
         return "it is missing"
-    return "the run has kept no checkpoint (keep=none)"
+    return "the run has no checkpoint, as after keep=none"
 
 
 def _removal(folder: RunFolder) -> str:

@@ -58,7 +58,7 @@ def standing(folders: Sequence[RunFolder]) -> tuple[list[dict[str, Value]], dict
     for folder in folders:
         try:
             row = _row(read_finished(folder)) if folder.result.exists() else _under_way(folder)
-        except UserError as error:
+        except (UserError, PermissionError) as error:
             left_out[folder.path.name] = str(error)
             continue
         lock = look_at(folder.lock)

@@ -81,7 +81,7 @@ def select_runs(
     for folder in folders.values():
         try:
             runs.append(read_finished(folder))
-        except UserError as error:
+        except (UserError, PermissionError) as error:
             left_out[folder.path.name] = _reason(error, folder)
     if not runs and not models:
         ((name, reason), *others) = left_out.items()
@@ -177,10 +177,17 @@ def _runs_in(path: Path) -> list[RunFolder]:
     if (path / MANIFEST).is_file():
         sweep = SweepFolder.find(str(path), ".")
         return [sweep.run_folder(point) for point in sweep.manifest.all_points]
-    if RunFolder(path).state() != "new":
+    if _may_be_run(RunFolder(path)):
         return [RunFolder(path)]
     inside = map(RunFolder, sorted(path.iterdir())) if path.is_dir() else ()
-    return [folder for folder in inside if folder.state() != "new"]
+    return [folder for folder in inside if _may_be_run(folder)]
+
+
+def _may_be_run(folder: RunFolder) -> bool:
+    try:
+        return folder.state() != "new"
+    except PermissionError:
+        return True  # which is said where it is read
 
 
 def _filtered(
@@ -192,7 +199,7 @@ def _filtered(
         try:
             if all(_passes(folder, name, wanted) for name, wanted in filters.items()):
                 passing.append(folder)
-        except UserError as error:
+        except (UserError, PermissionError) as error:
             damaged[folder.path.name] = _reason(error, folder)
     return passing, damaged
 
@@ -271,5 +278,7 @@ def _nothing_at(place: str, runs_dir: str) -> str:
     )
 
 
-def _reason(error: UserError, folder: RunFolder) -> str:
+def _reason(error: UserError | PermissionError, folder: RunFolder) -> str:
+    if isinstance(error, PermissionError):
+        return f"its folder cannot be read: {error.strerror}"
     return str(error).replace(f"{folder.path}/", "")

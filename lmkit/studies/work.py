@@ -8,16 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import TimeRemainingColumn
 
 from lmkit.errors.user_error import UserError
+from lmkit.presentation.progress import progress_bar
 from lmkit.runs.atomic import Appender, replace_to_append
 from lmkit.runs.checksums import checked_json, parse_json
 
@@ -51,10 +45,7 @@ class Work:
         self._before = _whole_lines(path) if path is not None else b""
         self._done = _parsed(path, self._before) if path is not None else {}
         self._used: set[str] = set()
-        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        self._progress = Progress(
-            TextColumn("{task.description}"), *columns, transient=True, disable=not show
-        )
+        self._progress = progress_bar(more=[TimeRemainingColumn()], show=show)
 
     def __enter__(self) -> Work:
         self._progress.start()

@@ -309,6 +309,24 @@ def test_a_flag_that_takes_another_value_is_one_line(refused, arguments, expecte
         ("download penn root=there/a.yaml", "must be a folder, but there/a.yaml is a file"),
         ("results there out=a.xlsx", "out=a.xlsx must end in .csv: the rows are written as CSV"),
         ("train runs_dir=/proc/x", "the folder /proc/x cannot be made: "),
+        ("train head=gss", "head=gss does not exist (did you mean head/transform=gss?); there are"),
+        (
+            "train head/transform=gss head.transform.slope=2",
+            "there is no option head.transform.slope; there are c, k",
+        ),
+        (
+            "train head/mixture=softmaxes head.mixture.experts=5",
+            "(did you mean head.mixture.num_experts?); it is one of head/mixture=doc",
+        ),
+        (
+            "train data=penn data.root=there/a.yaml",
+            "data.root=there/a.yaml must be a folder with",
+        ),
+        ("report runs=null", "there is no run and no study to report on: "),
+        (
+            "train head.transform._target_=torch.nn.Flatten +head.transform.start_dim=0",
+            "head.transform=torch.nn.Flatten makes (300,) of logits of shape (3, 100)",
+        ),
         ("train optimizer=adam optimizer.lr=1e", "optimizer.lr must be a number, but is '1e'"),
         ("train --config-dir there experiment=own", "there/experiment/own.yaml: experiment=penn_"),
         (

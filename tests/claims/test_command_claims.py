@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.claims.conftest import TINY
 from tests.conftest import REPOSITORY
 
 STUDY = REPOSITORY / "docs" / "study" / "runs"
@@ -144,6 +145,13 @@ def test_a_command_whose_output_nobody_reads_ends_quietly(unread, arguments):
     command = [sys.executable, "-m", "lmkit", *arguments]
     ended = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, text=True)
     assert (ended.returncode, ended.stderr) == (1, "")
+
+
+def test_a_training_whose_output_nobody_reads_ends_with_its_result(unread, tmp_path):
+    command = [sys.executable, "-m", "lmkit", "train", *TINY]
+    ended = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert ended.stderr == ""
+    assert len(list(tmp_path.glob("runs/*/result.json"))) == 1
 
 
 def test_a_mistake_is_told_where_the_output_is_not_read(unread):

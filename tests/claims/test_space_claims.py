@@ -100,8 +100,8 @@ def test_what_needs_a_checkpoint_says_which_line_trains_the_run_anew(lmkit, refu
         ("finetune", f"run={where}", "logger=csv"),
     ):
         message = refused(*command)
-        assert "the run has kept no checkpoint (keep=none); to train it again: " in message
-    with pytest.raises(UserError, match=r"best\.ckpt is needed here, .* \(keep=none\); to train"):
+        assert "the run has no checkpoint, as after keep=none; to train it again: " in message
+    with pytest.raises(UserError, match=r"best\.ckpt is needed here, .* keep=none; to train"):
         package.load(where)
     remove, line = re.search(r"again: (rm -r .*), then lmkit (train .*)", message).groups()
     assert remove == f"rm -r {where}"

@@ -198,7 +198,7 @@ def test_help_says_what_each_option_means(command, arguments, tmp_path, monkeypa
         ("optimizer.lr=abc", "optimizer.lr must be a number, but is 'abc'"),
         ("optimizer.lr=[1,2]", "optimizer.lr must be a number, but is [1, 2]"),
         ("+optimizer.momentumm=1", "(did you mean optimizer.momentum?); it takes lr, "),
-        ("objective.sum=1", "there is no option objective.sum (a new one is written +objective."),
+        ("objective.sum=1", "there is no option objective.sum; there are ar_weight, tar_weight"),
         ("optimizer.lr=nan", "optimizer.lr must be a finite number, but is nan"),
         ("optimizer.lr=${seeed}", "optimizer.lr: Interpolation key 'seeed' not found"),
         ("seed=abc", "seed must be a whole number, but is abc"),

@@ -108,6 +108,12 @@ def test_downloadable_corpus_missing_from_root_says_how_to_download(tmp_path):
         TextCorpus("wikitext-2", str(tmp_path), "wikitext-2").load()
 
 
+def test_the_environment_is_named_where_it_gave_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("LMKIT_DATA", str(tmp_path))
+    with pytest.raises(UserError, match=rf"data\.root={tmp_path} \(LMKIT_DATA\) must be a folder"):
+        TextCorpus("penn", str(tmp_path), "penn").load()
+
+
 def test_folder_in_place_of_a_file_is_one_line(tmp_path):
     corpus = write_texts(tmp_path)
     (tmp_path / "test.txt").unlink()

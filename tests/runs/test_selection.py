@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmkit.errors.user_error import UserError
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import Selection, select_runs
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 
@@ -77,6 +78,20 @@ def test_what_does_not_count_is_left_out_with_the_reason(runs):
     assert list(select_runs("run", "two", str(runs)).left_out.items()) == [
         ("penn_softmax-000000000000", "it has not been started")
     ]
+
+
+def test_a_run_whose_folder_is_closed_is_left_out(runs, monkeypatch):
+    state = RunFolder.state
+
+    def closed(self: RunFolder) -> str:
+        if self.path.name.startswith("wt2"):
+            raise PermissionError(13, "Permission denied", str(self.result))
+        return state(self)
+
+    monkeypatch.setattr(RunFolder, "state", closed)
+    selection = select_runs("run", str(runs))
+    assert labels(selection) == ["gss 1", "gss 2", "softmax 1", "softmax 2"]
+    assert "its folder cannot be read: Permission denied" in selection.left_out.values()
 
 
 @pytest.mark.parametrize(("name", "filters"), [("my runs seed:2", ""), ("my runs", " seed:1")])

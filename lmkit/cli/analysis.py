@@ -40,6 +40,8 @@ def run_analysis(name: str) -> None:
         has_models = pretrained.get("hf") is not None
         if pretrained:
             _require_one_source(runs, has_models=has_models)
+        if not has_models:
+            selected = select_runs("run", runs)  # before torch is imported, which takes seconds
         analysis = create(options, name)
         if not isinstance(analysis, Analysis):
             raise UserError(f"{options['_target_']} is not derived from Analysis")
@@ -49,7 +51,6 @@ def run_analysis(name: str) -> None:
             show(analysis, measured, "model")
             draw(analysis, measured, folders, source.out)
             return
-        selected = select_runs("run", runs)
         analysis.published_of_run = published_of_runs(selected.runs, published_config)
         folders = [each.folder for each in selected.runs]
         measured = measure_runs(analysis, folders, data_root=data_root, threads=threads)

@@ -19,6 +19,7 @@ from lmkit.cli import main as lmkit
 from lmkit.cli.analysis import run_analysis
 from lmkit.cli.entry import CONFIGS, compose, plain_config
 
+KEPT = Path(__file__).parents[2] / "docs" / "study" / "runs"
 QUIET = ("hydra/job_logging=none", "hydra/hydra_logging=none")
 SMALL = ("data.train_tokens=5000", "data.valid_tokens=1000", "data.test_tokens=1000")
 
@@ -411,15 +412,16 @@ def test_finetune_refuses_bad_input(arguments, expected, refused):
         ("run=nowhere method=cach", "method=cach does not exist (did you mean cache?); there are"),
         ("run=nowhere method.window=3", "there is no option method.window"),
         ("run=nowhere method=cache method.thetta=3", "(did you mean method.theta?)"),
-        ("run=nowhere method=cache method.weight=1", "method.weight must be at least 0 and less"),
-        ("run=nowhere method=cache method.theta_grid=[0]", "method.theta must be greater than 0"),
-        ("run=nowhere method=dynamic method.epsilon=0", "method.epsilon must be greater than 0"),
-        ("run=nowhere search=true", "search=true: method=static has nothing to search; choose"),
-        ("run=nowhere search_tokens=0", "search_tokens must be a whole number of at least 1"),
-        ("run=nowhere split=dev", "split must be one of train, valid, test, but is 'dev'"),
+        ("run=KEPT method=cache method.weight=1", "method.weight must be at least 0 and less"),
+        ("run=KEPT method=cache method.theta_grid=[0]", "method.theta must be greater than 0"),
+        ("run=KEPT method=dynamic method.epsilon=0", "method.epsilon must be greater than 0"),
+        ("run=KEPT search=true", "search=true: method=static has nothing to search; choose"),
+        ("run=KEPT search_tokens=0", "search_tokens must be a whole number of at least 1"),
+        ("run=KEPT split=dev", "split must be one of train, valid, test, but is 'dev'"),
     ],
 )
 def test_evaluate_refuses_bad_input(arguments, expected, refused):
+    arguments = arguments.replace("KEPT", str(KEPT))
     assert expected in refused(*arguments.split(), command=evaluate)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -146,6 +147,10 @@ def _group_given_a_number(arguments: Sequence[str], configs: Path) -> str | None
 def _unreadable(argument: str) -> str:
     if Path(argument).exists():
         return f"{argument!r} must follow the option that takes it, as in run={argument}"
+    plain = re.fullmatch(r"([\w./]+)=([^\[\]{}'\"\\]+)", argument)
+    if plain:
+        quoted = f"'{plain[1]}=\"{plain[2]}\"'"
+        return f"{argument!r} cannot be read as option=value; quote the value: {quoted}"
     return (
         f"{argument!r} cannot be read as option=value; write for example optimizer.lr=20, and "
         f"quote values with special characters: 'name=\"a, b\"'"
@@ -178,6 +183,9 @@ def _missing_choice(error: MissingConfigException, arguments: Sequence[str], con
     # for a list of choices Hydra does not name the others
     choices = sorted(error.options or _choices(group, configs))
     message = _no_choice(group, name, choices, configs)
+    for folder in searched_folders(arguments):
+        if (folder.resolve().parent / group / f"{name}.yaml").exists():
+            message += f"; --config-dir={os.path.relpath(folder.resolve().parent)} has it"
     return _file_that_sets(name, arguments) + message
 
 

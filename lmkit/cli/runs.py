@@ -39,10 +39,10 @@ def main() -> None:
     with ends_in_one_line():
         places, given = COMMAND.read(sys.argv[1:])
         folders, left_out = select_folders("runs", places, given["runs_dir"])
-        every, damaged = standing([each for each in folders if each.state() != "new"])
+        every, damaged = standing(folders)
         for name, reason in (left_out | damaged).items():
             print(f"left out: {name}: {reason}", file=sys.stderr)
-        show(every, list_of(given["columns"]), given["sort"])
+        show(every, list_of(given["columns"] or SHOWN), given["sort"])
 
 
 def show(every: list[dict[str, Value]], columns: list[str], sort: str) -> None:

@@ -50,20 +50,22 @@ def chosen(every: list[dict[str, Value]], columns: Sequence[str] | None) -> list
 
 
 def standing(folders: Sequence[RunFolder]) -> tuple[list[dict[str, Value]], dict[str, str]]:
-    """One row per run, finished or not, with its `state`; and why damaged ones have none.
+    """One row per run that was begun, with its `state`; and why damaged ones have none.
 
     An unfinished run has the latest epoch and valid perplexity of its metrics.
     """
     every, left_out = [], {}
     for folder in folders:
         try:
-            row = _row(read_finished(folder)) if folder.result.exists() else _under_way(folder)
+            if (state := folder.state()) == "new":
+                continue
+            row = _row(read_finished(folder)) if state == "finished" else _under_way(folder)
         except (UserError, PermissionError) as error:
             left_out[folder.path.name] = str(error)
             continue
         lock = look_at(folder.lock)
-        state = "running" if lock is not None and lock.gone is None else folder.state()
-        begin: dict[str, Value] = {"run": folder.path.name, "state": state}
+        shown = "running" if lock is not None and lock.gone is None else state
+        begin: dict[str, Value] = {"run": folder.path.name, "state": shown}
         every.append(begin | row)
     return _filled(every), left_out
 

@@ -203,6 +203,15 @@ def test_packages_hold_documentation_alone_or_load_their_modules_on_use(path):
 MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 450, 50
 
 
+def test_no_two_public_classes_share_a_name():
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module_name(path))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
 def too_long(source: str) -> list[str]:
     """The names of functions over their limit, and "file" where the file is over its own."""
     functions = [

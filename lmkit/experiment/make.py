@@ -20,7 +20,11 @@ from lmkit.errors.user_error import UserError, did_you_mean
 Section = Mapping[str, Any]
 
 # classes that have moved, by their names in configurations of finished runs
-MOVED = {"lmkit.evaluation.conclusion.Conclusion": "lmkit.experiment.conclusion.Conclusion"}
+_CALLBACK = "lmkit.training.callbacks.gradient_bottleneck.GradientBottleneck"
+MOVED = {
+    "lmkit.evaluation.conclusion.Conclusion": "lmkit.experiment.conclusion.Conclusion",
+    _CALLBACK: f"{_CALLBACK}Callback",
+}
 
 
 def make(section: object, option: str, kind: type = object, /, **parts: object) -> Any:

@@ -47,7 +47,7 @@ _HARMLESS_OPTIONS = (
 _ONLOOKERS = (
     "lmkit.training.callbacks.checkpoints.Checkpoints",
     "lmkit.training.callbacks.cost.Cost",
-    "lmkit.training.callbacks.gradient_bottleneck.GradientBottleneck",
+    "lmkit.training.callbacks.gradient_bottleneck.GradientBottleneckCallback",
     "lmkit.training.callbacks.progress.EpochProgress",
     "lmkit.training.callbacks.spectrum.SpectrumCallback",
     "lmkit.training.callbacks.transform_plot.TransformPlot",

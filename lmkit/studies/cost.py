@@ -42,7 +42,7 @@ MEASURES = {"seconds": "CPU seconds per step", "peak_mib": "peak memory, MiB"}
 
 
 @dataclass(kw_only=True)
-class Cost(SyntheticStudy):
+class HeadCost(SyntheticStudy):
     """Time and peak memory of one loss with its gradients, over M and over K."""
 
     heads: Sequence[FreeHead]  # kinds that are measured at each of `words`

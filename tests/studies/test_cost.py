@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lmkit.studies.cost import Cost, LiveBytes
+from lmkit.studies.cost import HeadCost, LiveBytes
 from lmkit.studies.heads import MONOTONE_MLP, MOS, FreeHead
 
 N, WORDS = 16, 2000
@@ -23,8 +23,8 @@ def test_the_peak_is_what_was_alive_at_a_time():
 
 
 @pytest.fixture(scope="module")
-def cost(free_heads) -> Cost:
-    return Cost(
+def cost(free_heads) -> HeadCost:
+    return HeadCost(
         heads=[free_heads[MOS]],
         growing_heads=[free_heads[MOS], free_heads[MONOTONE_MLP]],
         words=[20],

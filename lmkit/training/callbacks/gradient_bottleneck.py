@@ -13,7 +13,7 @@ from lmkit.training.head_module import data_of, model_of
 _LOGGED = ("share", "mean_share", "update_rank", "update_cosine")
 
 
-class GradientBottleneck(RunCallback):
+class GradientBottleneckCallback(RunCallback):
     """Measures the bottleneck of the evaluated weights (averages, if any) for every `every`-th
     epoch's row.
 

@@ -1,1 +1,1 @@
-"""Responses to what was said: a house of its own, with a sequence-to-sequence model of any head."""
+"""Models of dialogue: sequence to sequence, with any head."""

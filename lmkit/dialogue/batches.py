@@ -207,7 +207,7 @@ class PairsDataModule(DataModule):
         response_words: see `Pairs`; for training alone, evaluation has responses whole.
         batch_size: pairs in a training batch.
         eval_batch_size: pairs in an evaluation batch.
-        bptt: usual length of a response, at which the lr is the one it is given; see
+        bptt: usual length of a response, at which the learning rate is `optimizer.lr`; see
             `WindowLength`.
 
     Raises: UserError naming the option.
@@ -242,7 +242,7 @@ class PairsDataModule(DataModule):
 
     @cached_property
     def train_batches(self) -> TrainPairs:
-        """The training batches: one object for good, since it knows how far training has come."""
+        """The training batches: always the same object, which knows how far training has come."""
         pairs = Pairs(self.corpus.train, self.turns, self.context_words, self.response_words)
         return TrainPairs(pairs, self.batch_size, self.seed)
 

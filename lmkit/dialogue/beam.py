@@ -42,7 +42,7 @@ class Replies(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What a model makes of a split."""
+    """A model's perplexity on a split, and its responses."""
 
     nll: float  # nats a word, of all its responses
     perplexity: float
@@ -136,7 +136,7 @@ def answer(run: LoadedRun, split: str, num_pairs: int | None, search: BeamSearch
     Args:
         num_pairs: how many contexts are answered, evenly spaced; None: all.
 
-    Raises: UserError when the run is of no dialogue model, or the split has fewer pairs.
+    Raises: UserError when the run is not of a dialogue model, or the split has fewer pairs.
     """
     model, data = run.model, run.data
     if not isinstance(model, DialogueModel) or not isinstance(data, PairsDataModule):

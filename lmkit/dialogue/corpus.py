@@ -1,6 +1,6 @@
 """Dialogues as token ids, and the pairs of a response and what was said before it.
 
-A corpus is a folder with train.tsv, valid.tsv and test.tsv in UTF-8: an utterance a line,
+A corpus is a folder with train.tsv, valid.tsv and test.tsv in UTF-8: one utterance per line,
 
     dialogue <tab> speaker <tab> utterance
 

@@ -109,7 +109,7 @@ class Seq2Seq(nn.Module):
         return memory, (outputs, cells)
 
     def decode(self, inputs_TB: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
-        """Outputs (T, B, D) after each of the words, and the decoder's state after the last."""
+        """Outputs (T, B, D) after each word, and the decoder's state after the last."""
         words_TBE = self.word_map(F.embedding(inputs_TB, self.embedding_weight))
         words_TBE = F.dropout(words_TBE, self.embed_dropout, self.training)
         hidden_TBH, state = self.decoder(words_TBE, state)

@@ -1,4 +1,4 @@
-"""About how long a reproduction takes, and on what that rests.
+"""An estimate of the time of a reproduction, and what it is based on.
 
 The seconds per epoch of an experiment's runs count first. Where none has trained an epoch, the time
 is the FLOPs of the matrix products over the speed of one that is timed at once, at a share that
@@ -64,7 +64,7 @@ class Flops(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """What the machine and the models take."""
+    """How fast the machine multiplies, and how many FLOPs each model takes."""
 
     flops: dict[str, Flops | None]  # by model
     reasons: dict[str, str]  # why it is not known, by model
@@ -205,7 +205,7 @@ def named(wanted: Reproduction, sweeps: Sequence[PlannedSweep]) -> list[tuple[st
 
 
 def basis(time: Time, speed: Speed) -> list[str]:
-    """On what the estimate rests, in sentences."""
+    """What the estimate is based on, in sentences."""
     sentences = []
     if time.measured:
         sentences.append(

@@ -1,4 +1,4 @@
-"""What reproductions and sweeps say in their files, without a composition for each.
+"""What reproductions and sweeps say in their files, without composing each.
 
 Hydra takes tenths of a second to compose a file, too long for a list of all. A file that chooses
 nothing but what every such file chooses says itself what Hydra would make of it.

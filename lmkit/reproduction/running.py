@@ -1,4 +1,4 @@
-"""Runs the steps of a reproduction, by the commands that a user would type.
+"""Runs the steps of a reproduction: the commands that a user would type.
 
 Each command skips what is finished and resumes where it stopped. So nothing is remembered here: a
 restarted reproduction runs the same commands.
@@ -49,7 +49,7 @@ class Reproducing:
         wanted: what is reproduced.
         sweeps: its sweeps, planned.
         launcher: overrides that choose where the sweeps' runs run.
-        config_arguments: what tells every command of a user's own configurations.
+        config_arguments: flags that give every command the user's own configurations.
         run: runs a command.
     """
 
@@ -67,7 +67,7 @@ class Reproducing:
         self.failed: list[str] = []  # commands that ended with an error
 
     def commands(self, out: str, title: str, about: str) -> Commands:
-        """What `finish` runs, as one could type it: runs are told by their sweeps and names."""
+        """What `finish` runs, as one could type it: runs by their sweeps and names."""
         given = finetuning_options(self.wanted)
         finetuned = dict.fromkeys(
             f"{config['name']}{FINETUNE}"
@@ -126,7 +126,7 @@ class Reproducing:
             title: its heading.
             about: what it begins with.
 
-        Raises: UserError when a step leaves nothing for the next to go on with.
+        Raises: UserError when a step leaves nothing that the next step can use.
         """
         for sweep in self.sweeps:
             self._train(sweep)
@@ -216,7 +216,7 @@ class Reproducing:
         return select_runs("runs", places).runs if places else []
 
     def _finetuned(self, starts: Sequence[FinishedRun]) -> list[FinishedRun]:
-        """The finished runs that finetune those which a step says."""
+        """The finished finetunings of the runs that a step names."""
         steps = self.steps.finetunings
         wanted = {
             run.folder.path.resolve() for step in steps for run in _matching(starts, step.runs)
@@ -247,7 +247,7 @@ def _matching(runs: Sequence[FinishedRun], pattern: str) -> list[FinishedRun]:
 
 
 def _typed(places: Sequence[str]) -> str:
-    """Runs as a person types them: one place without quotes of Hydra's, where it needs none."""
+    """Runs as a person types them: a single place without Hydra's quotes where it needs none."""
     is_plain = len(places) == 1 and re.fullmatch(r"[\w./*][\w./*: =-]*", places[0], re.ASCII)
     return places[0] if is_plain else _listed(places)
 

@@ -1,4 +1,4 @@
-"""The bottleneck in isolation: experiments that need no language model; a house of its own.
+"""The bottleneck in isolation: experiments that need no language model.
 
 Its modules import torch, so each of them loads when it is first used.
 """

@@ -16,7 +16,7 @@ from lmkit.analyses.analysis import Analysis, Content
 from lmkit.errors.user_error import UserError
 from lmkit.pretrained.hf_source import READER_VERSION, PretrainedSource
 from lmkit.runs import analysis_files
-from lmkit.runs.atomic import remove_leftovers
+from lmkit.runs.atomic import make_folder, remove_leftovers
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
 
@@ -139,10 +139,7 @@ def _measure_model(
         threads=threads,
     )
     for place in (folder.analysis, folder.spectra):
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"out: cannot make the folder {place}: {error.strerror}") from error
+        make_folder(place)
     with RunLock(folder.lock) as lock:
         remove_leftovers(folder.path, lock.check)
         content = analysis.measure_pretrained(loaded, source.text_name, folder)

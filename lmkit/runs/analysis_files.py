@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import replace_bytes
+from lmkit.runs.atomic import make_folder, replace_bytes
 from lmkit.runs.checksums import checked_json, read_json
 from lmkit.runs.folder import RunFolder
 
@@ -59,7 +59,7 @@ def write_analysis(
         data = checked_json(whole, indent=1, allow_nan=False)
     except ValueError:
         raise UserError(f"{path} is not written: a number in it is not finite") from None
-    path.parent.mkdir(exist_ok=True)
+    make_folder(path.parent)
     replace_bytes(path, data)
     return whole
 

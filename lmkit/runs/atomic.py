@@ -82,6 +82,14 @@ def replace_by_link(
         _remove(temporary)  # renaming one name of a file to another leaves both
 
 
+def make_folder(folder: Path) -> None:
+    """Makes the folder and those above it. Raises: UserError naming it when it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {folder}: {error.strerror}") from error
+
+
 def set_aside(path: Path, aside: Path, before_rename: Callable[[], None] | None = None) -> None:
     """Renames `path` to `aside`. Raises: UserError naming `path`; what `before_rename` raises."""
     if before_rename is not None:

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import remove_leftovers, replace_bytes, set_aside
+from lmkit.runs.atomic import make_folder, remove_leftovers, replace_bytes, set_aside
 from lmkit.runs.checksums import checked, checked_json, read_json, unchecked
 from lmkit.runs.identity import RunIdentity, differences, without_defaults
 from lmkit.runs.names import RunNames
@@ -130,10 +130,7 @@ class RunFolder:
             they differ), or cannot be written; LockLost, by `check_lock`.
         """
         for folder in (self.checkpoints, self.spectra, self.analysis):
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise UserError(f"cannot make the folder {folder}: {error.strerror}") from error
+            make_folder(folder)
         remove_leftovers(self.path, check_lock)
         if self.identity.exists():
             self._require_identity(identity)
@@ -228,7 +225,7 @@ class RunFolder:
         # before the result: as long as that exists, the successor of a killed process comes here
         # too
         for file in sorted(self.analysis.glob("*")):
-            measured.mkdir(exist_ok=True)
+            make_folder(measured)
             set_aside(file, measured / file.name, check_lock)
         aside = self.path / f"result-epoch{epochs}.json"
         set_aside(self.result, aside, check_lock)

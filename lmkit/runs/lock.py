@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import link_exclusively, written_beside
+from lmkit.runs.atomic import link_exclusively, make_folder, written_beside
 from lmkit.runs.heartbeat import Heartbeat, remove_probes, server_time_s, stamp
 from lmkit.runs.holder import Gone, Holder, this_process, why_gone
 
@@ -104,11 +104,7 @@ class RunLock:
         if self._heartbeat is not None:
             raise RuntimeError(f"{self.path} is already held by this RunLock")
         me = this_process()
-        folder = self.path.parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"the folder {folder} cannot be made: {error.strerror}") from error
+        make_folder(self.path.parent)
         try:
             heartbeat = self._taken(me)
         except OSError as error:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import replace_bytes
+from lmkit.runs.atomic import make_folder, replace_bytes
 from lmkit.runs.checksums import checked, unchecked
 from lmkit.runs.folder import RunFolder
 
@@ -101,7 +101,7 @@ def write_spectrum(
         measures=np.array(json.dumps(measures, allow_nan=False)),
     )
     content = checked(archive.getvalue())
-    path.parent.mkdir(exist_ok=True)
+    make_folder(path.parent)
     replace_bytes(path, content, before_rename)
 
 

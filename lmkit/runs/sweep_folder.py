@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lmkit.errors.user_error import UserError, did_you_mean
-from lmkit.runs.atomic import replace_bytes, replace_text
+from lmkit.runs.atomic import make_folder, replace_bytes, replace_text
 from lmkit.runs.checksums import checked_json, read_json
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import LockHeld, RunLock
@@ -142,10 +142,7 @@ class SweepFolder:
         Raises: UserError when it cannot be written.
         """
         for folder in (self.path / "logs", self.path / "failures"):
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise UserError(f"cannot make the folder {folder}: {error.strerror}") from error
+            make_folder(folder)
         with self._only_writer() as lock:
             self.manifest = self._with_earlier()
             self._write(lock)

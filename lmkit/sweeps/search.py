@@ -15,6 +15,7 @@ from rich.console import Console
 
 from lmkit.comparison.cells import listed
 from lmkit.errors.user_error import UserError, require_count
+from lmkit.runs.atomic import make_folder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.result import PRUNED
 from lmkit.runs.search import JOURNAL, Search, require_optuna
@@ -156,10 +157,7 @@ def _folder(config: DictConfig, space: _SearchSpace, name: str) -> Path:
     """The sweep's folder, which is made. Raises: UserError."""
     fixed = {option_of(override): read(override).value() for override in space.fixed}
     path = Path(str(fixed.get("runs_dir", config.runs_dir)), "sweeps", name)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make the folder {path}: {error.strerror}") from error
+    make_folder(path)
     return path
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import logging
+import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import ProgressBar
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins import environments
@@ -103,9 +105,16 @@ class Trainer(pl.Trainer):
         self.windows_per_epoch = limit_train_batches
 
     def fit(self, *arguments: Any, **options: Any) -> None:
-        """As Lightning's. Raises: UserError where a callback of Lightning's lacks a package."""
+        """As Lightning's. Raises: UserError where a callback of Lightning's lacks a package, or
+        refuses an option only now, such as a metric that no run has.
+        """
         try:
             super().fit(*arguments, **options)
+        except (RuntimeError, MisconfigurationException) as error:
+            raiser = traceback.extract_tb(error.__traceback__)[-1].filename
+            if "pytorch_lightning/callbacks" not in raiser:
+                raise
+            raise UserError(" ".join(str(error).split())) from error
         except ModuleNotFoundError as error:
             if error.name is not None:  # instead of Lightning's message
                 raise

@@ -308,7 +308,7 @@ def test_a_flag_that_takes_another_value_is_one_line(refused, arguments, expecte
         ("describe max_epochs=0", "max_epochs must be a whole number of at least 1, but is 0"),
         ("download penn root=there/a.yaml", "must be a folder, but there/a.yaml is a file"),
         ("results there out=a.xlsx", "out=a.xlsx must end in .csv: the rows are written as CSV"),
-        ("train runs_dir=/proc/x", "the folder /proc/x cannot be made: "),
+        ("train runs_dir=/proc/x", "cannot make the folder /proc/x: "),
         ("train head=gss", "head=gss does not exist (did you mean head/transform=gss?); there are"),
         (
             "train head/transform=gss head.transform.slope=2",

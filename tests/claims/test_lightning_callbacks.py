@@ -73,6 +73,12 @@ def test_a_run_takes_a_callback_of_lightnings(lmkit, run, name, options):
     assert not list(Path.cwd().glob("*.ckpt"))
 
 
+def test_a_metric_that_no_run_has_is_refused_with_those_that_there_are(refused):
+    message = refused(*line("EarlyStopping", "monitor=val_loss"))
+    assert "`val_loss` which is not available" in message
+    assert "`valid/ppl`" in message
+
+
 @pytest.mark.skipif(find_spec("psutil") is not None, reason="the package is there")
 def test_a_callback_without_its_package_is_refused(refused):
     assert "`psutil` is not installed" in refused(*line("DeviceStatsMonitor"))

@@ -20,6 +20,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import (
     AlreadyPublished,
     link_exclusively,
+    make_folder,
     publish,
     remove_leftovers,
     remove_unless_lost,
@@ -274,6 +275,14 @@ def test_killed_while_replacing(tmp_path: Path) -> None:
         assert len(set(content)) == 1
     remove_leftovers(tmp_path)
     assert only_file(tmp_path) == path
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot make the folder .*/file: File exists"):
+        make_folder(tmp_path / "file")
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
 
 
 def test_leftovers_go_and_nothing_else(tmp_path: Path) -> None:

@@ -533,5 +533,5 @@ def test_who_was_given_up_before_the_lock_was_its_begins_anew(
 
 def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
-    with pytest.raises(UserError, match=r"the folder .*/runs cannot be made: File exists"):
+    with pytest.raises(UserError, match=r"cannot make the folder .*/runs: File exists"):
         RunLock(tmp_path / "runs" / "smoke.lock").acquire()

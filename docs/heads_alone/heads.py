@@ -47,6 +47,7 @@ SPLITS = ("valid", "test")
 FIRST, MORE = 141, (142, 143, 144, 145)
 RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 WHOLE_RATES = (0.625, 1.25, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0)
+PRESS = "Press rank (10,000 contexts) mean"
 TITLE = "Heads on fixed trunks"
 ABOUT = (
     "Each head learns on the contexts of a finished run, which does not learn; at the rate that "
@@ -158,12 +159,12 @@ def write() -> None:
     with tempfile.TemporaryDirectory() as folder:
         out, limited = Path(folder) / "report", Path(folder) / "limited"
         _report(out, [run.path for tried in every for run in tried.at_best])
-        if runs := limited_in(KEPT):
-            _report(limited, runs, "sections=[decoder_ranks]")
+        _report(limited, limited_in(KEPT), "sections=[decoder_ranks]")
         for kind, ending in (("tables", "csv"), ("figures", "svg")):
             shutil.rmtree(FOLDER / kind, ignore_errors=True)
             (FOLDER / kind).mkdir()
-            for file in (*(out / kind).glob(f"*.{ending}"), *(limited / kind).glob(f"*.{ending}")):
+            of_ranks = (limited / kind).glob(f"*_decoder_rank*.{ending}")
+            for file in (*(out / kind).glob(f"*.{ending}"), *of_ranks):
                 shutil.copy2(file, FOLDER / kind)
     replace_text(README, text(every))
 
@@ -184,8 +185,9 @@ def limited_in(folder: Path) -> list[Path]:
 def text(every: Sequence[Tried]) -> str:
     """README.md: the template with a table of the heads on each trunk, by the trunk's own head.
 
-    And with differences between heads, `{softmax_pairs[MoC − Softmax]}`, as the report's table of
-    pairs has them.
+    And with differences between heads, `{softmax_pairs[MoC − Softmax]}`, and test perplexities and
+    Press ranks of decoders of limited rank, `{ppl[GSS / 4]}` and `{press[GSS / 4]}`, as the reports'
+    tables have them.
     """
     tables: dict[str, object] = {}
     tables[WHOLE] = table([tried for tried in every if tried.best.trunk == WHOLE])
@@ -194,6 +196,10 @@ def text(every: Sequence[Tried]) -> str:
         family = RunFolder(trunk).read_names().family
         tables[family] = table(on_it)
         tables[f"{family}_pairs"] = differences(trunk.name.replace("-", "_"))
+    (limited,) = (FOLDER / "tables").glob("*_decoder_ranks.csv")
+    rows = rows_of(limited)
+    for name, column in (("ppl", "test perplexity mean"), ("press", PRESS)):
+        tables[name] = {head_and_rank: row[column] for head_and_rank, row in rows.items()}
     return TEMPLATE.read_text("utf-8").format(**tables)
 
 

@@ -254,6 +254,10 @@ def _unknown_option(option: str, arguments: Sequence[str], config_name: str, con
             ", ".join(having)
         )
     near = did_you_mean(name, beside, section + dot) if beside else did_you_mean(option, names)
+    if dot and not beside and section in own:
+        near = ""  # what it holds is the user's to say
+    elif dot and name in names:
+        near = f" (did you mean {name}?)"
     if beside and not near and len(beside) <= _FEW:
         return f"there is no option {option}; there are {', '.join(beside)}"
     add = "" if near or "." not in option else f" (a new one is written +{option}=VALUE)"

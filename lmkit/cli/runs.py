@@ -49,7 +49,8 @@ def show(every: list[dict[str, Value]], columns: list[str], sort: str) -> None:
     """Prints the table. Raises: UserError for a column that no run has."""
     key = sort.removeprefix("-")
     if every and key not in every[0]:
-        raise UserError(f"sort: no run has {key!r}{did_you_mean(key, list(every[0]))}")
+        near = did_you_mean(key, list(every[0]))
+        raise UserError(f"sort: no run has {key!r}{near}; lmkit results shows all columns")
     known = [row for row in every if row[key] is not None]
     by_value = sorted(known, key=lambda row: _order(row[key]), reverse=sort.startswith("-"))
     ordered = by_value + [row for row in every if row[key] is None]

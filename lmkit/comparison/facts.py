@@ -5,9 +5,8 @@ Tables are columns over these rows; figures, sentences and commands read them to
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
@@ -77,7 +76,7 @@ class Facts(Group):
     gradients: tuple[Content, ...]  # what `lmkit gradient_bottleneck` stored of the runs
     published: Published | None  # of its head, trained so
     departures: Departures  # by the experiments that it may stand beside
-    has_failed: bool  # the runs' training: above `perplexity_of_failure`
+    has_failed: bool  # the runs' training
     against: Against | None = None  # the baseline; None of the baseline itself
 
     def spread(self, name: str) -> Spread | None:
@@ -245,13 +244,13 @@ def studies(
         same = by_data[corpus.sha256]
         together, repeated = group_runs(same, baseline)
         left_out += repeated
-        most = perplexity_of_failure(same)
+        failed = _failed(same)
         key = file_key(corpus, keys)
         keys.add(key)
         prefix = corpus_prefix(same)
         facts = [
             _facts(group, together, corpus, prefix, experiments, files, has_failed=has_failed)
-            for has_failed, groups in enumerate(_failed_apart(together, most))
+            for has_failed, groups in enumerate(_failed_apart(together, failed))
             for group in sorted(
                 groups, key=lambda g: g.head.family != baseline and len(g.runs) == 1
             )
@@ -284,25 +283,34 @@ def published_of_runs(
     return look_up
 
 
-def perplexity_of_failure(runs: Iterable[FinishedRun]) -> float:
-    """Twice the median test perplexity of the runs: above it, training failed."""
-    known = [ppl for run in runs if (ppl := run.metric("test_ppl")) is not None]
-    return 2 * statistics.median(known) if known else math.inf
+def _failed(runs: Iterable[FinishedRun]) -> set[str]:
+    """The names of the runs whose training failed: with more than twice the median test perplexity
+    of the runs whose decoders have the same rank, if it is limited.
+    """
+    by_rank: dict[object, dict[str, float]] = {}
+    for run in runs:
+        ppl, rank = run.metric("test_ppl"), run.settings["head"].get("decoder_rank")
+        if ppl is not None:
+            by_rank.setdefault(rank, {})[run.name] = ppl
+    return {
+        name
+        for known in by_rank.values()
+        for name, ppl in known.items()
+        if ppl > 2 * statistics.median(known.values())
+    }
 
 
-def _failed_apart(groups: Sequence[Group], most: float) -> tuple[list[Group], list[Group]]:
-    """The groups without runs above a perplexity, and these runs in separate groups."""
+def _failed_apart(
+    groups: Sequence[Group], failed: Container[str]
+) -> tuple[list[Group], list[Group]]:
+    """The groups without the runs that failed, and these runs in separate groups."""
     found: tuple[list[Group], list[Group]] = ([], [])
     for group in groups:
         for has_failed, label in enumerate((group.label, f"{group.label}, failed")):
-            runs = [run for run in group.runs if _is_above(run, most) == has_failed]
+            runs = [run for run in group.runs if (run.name in failed) == has_failed]
             if runs:
                 found[has_failed].append(replace(group, label=label, runs=tuple(runs)))
     return found
-
-
-def _is_above(run: FinishedRun, most: float) -> bool:
-    return (run.metric("test_ppl") or 0.0) > most
 
 
 def _facts(

@@ -15,6 +15,7 @@ from lmkit.data.split_files import DOWNLOADABLE, SPLITS, SplitFiles
 from lmkit.errors.user_error import UserError
 
 FORMS = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz")
+_ENDINGS = f"{', '.join(FORMS[:-1])} or {FORMS[-1]}"
 _OF_SPLITS, _OF_ROWS = "dataset_dict.json", "state.json"  # what `save_to_disk` writes
 _NAMES = {"valid": ("validation", "valid", "dev")}  # of a split in a data set
 
@@ -44,6 +45,8 @@ class TextFiles(SplitFiles):
         path = self.path(split)
         if path.is_dir():
             return self._read_data_set(path, split)
+        if self._place().is_file() and not path.name.endswith(FORMS):
+            raise UserError(f"data.root={self.root} is a file whose name must end in {_ENDINGS}")
         raw = super().read(split)
         if path.suffix == ".gz":
             raw, path = _decompressed(raw, path), path.with_suffix("")
@@ -71,16 +74,18 @@ class TextFiles(SplitFiles):
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
-            raise UserError(f"{path}, line {number}: it is not JSON") from None
+            raise UserError(
+                f"{path}, line {number}: it is not JSON, as each line must be"
+            ) from None
         return self._text_of(record, f"{path}, line {number}")
 
     def _text_of(self, record: Any, where: str) -> bytes:
         text = record.get(self.field) if isinstance(record, dict) else None
         if not isinstance(text, str):
             fields = ", ".join(record) if isinstance(record, dict) else "no fields"
-            raise UserError(
-                f"{where}: it has no text in data.field={self.field}; there are: {fields}"
-            )
+            is_there = isinstance(record, dict) and self.field in record
+            told = f"it is {text!r}" if is_there else f"there are: {fields}"
+            raise UserError(f"{where}: it has no text in data.field={self.field}; {told}")
         return text.encode() + b"\n" * (not text.endswith("\n"))
 
     def _read_data_set(self, folder: Path, split: str) -> bytes:

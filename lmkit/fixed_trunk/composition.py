@@ -85,6 +85,8 @@ def filled_in(config: DictConfig) -> DictConfig:
 
 def _run_source(config: DictConfig) -> _TrunkSource:
     trunk, data = config.trunk, config.data
+    if (Path(str(trunk.of)) / "config.json").is_file():
+        raise UserError(f"trunk.of={trunk.of} is no run: is it a model? trunk.of=hf:{trunk.of}")
     if "_target_" in data:
         raise UserError(
             f"trunk.of={trunk.of} is a run with its own text: leave out data= (data.root=FOLDER "

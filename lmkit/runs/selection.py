@@ -82,7 +82,8 @@ def select_runs(
         try:
             runs.append(read_finished(folder))
         except (UserError, PermissionError) as error:
-            left_out[folder.path.name] = _reason(error, folder)
+            name = folder.path.name  # copies of a run have the same
+            left_out[str(folder.path) if name in left_out else name] = _reason(error, folder)
     if not runs and not models:
         ((name, reason), *others) = left_out.items()
         more = f" (and {len(others)} more)" if others else ""

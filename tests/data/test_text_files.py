@@ -93,7 +93,7 @@ def test_a_record_of_several_lines_ends_each(tmp_path):
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (b'{"text": "a"}\n{"text"\n', r"train\.jsonl, line 2: it is not JSON"),
+        (b'{"text": "a"}\n{"text"\n', r"train\.jsonl, line 2: it is not JSON, as each"),
         (b"[" * 100_000, r"line 1: it is not JSON"),
         (b'{"body": "a", "id": 3}\n', r"no text in data\.field=text; there are: body, id"),
         (b'{"text": 3}\n', r"line 1: it has no text in data\.field=text"),

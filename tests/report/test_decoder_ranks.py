@@ -57,3 +57,15 @@ def test_a_line_for_each_head_over_its_ranks(make_limited):
 
 def test_one_rank_is_no_comparison(make_limited):
     assert sections_of(make_limited((4,))) == []
+
+
+def test_a_low_rank_is_no_failure_and_a_failure_at_a_rank_stands_apart(tmp_path, make_run):
+    ppl_of = {1: 400.0, 4: 70.0, 8: 65.0, 16: 63.0}
+    for rank, ppl in ppl_of.items():
+        for seed in (1, 2, 3):
+            diverged = (rank, seed) == (4, 3)
+            make_run(tmp_path, seed, 900.0 if diverged else ppl, rank,
+                     changes={"tie_weights": False, "decoder_rank": rank})  # fmt: skip
+    (section,) = sections_of(tmp_path)
+    (line,) = section.blocks[0].figure.axes[0].containers
+    assert line.lines[0].get_xydata().tolist() == [pytest.approx(at) for at in ppl_of.items()]

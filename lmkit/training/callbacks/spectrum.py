@@ -32,7 +32,7 @@ class SpectrumCallback(RunCallback):
         require_count("callbacks.spectrum.every", every)
         require_count("callbacks.spectrum.contexts", contexts, 2)
         require_choice("callbacks.spectrum.weights", weights, ("evaluated", "raw"))
-        require_list("callbacks.spectrum.splits", splits)
+        require_list("callbacks.spectrum.splits", splits, "[valid,test]")
         for split in splits:
             require_choice("callbacks.spectrum.splits", split, ("valid", "test"))
         self.every, self.contexts = every, contexts

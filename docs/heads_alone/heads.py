@@ -185,9 +185,9 @@ def limited_in(folder: Path) -> list[Path]:
 def text(every: Sequence[Tried]) -> str:
     """README.md: the template with a table of the heads on each trunk, by the trunk's own head.
 
-    And with differences between heads, `{softmax_pairs[MoC − Softmax]}`, and test perplexities and
-    Press ranks of decoders of limited rank, `{ppl[GSS / 4]}` and `{press[GSS / 4]}`, as the reports'
-    tables have them.
+    And with what the reports' tables have: differences between heads, `{softmax_pairs[MoC −
+    Softmax]}`, and of decoders of limited rank test perplexities and Press ranks, `{ppl[GSS / 4]}`
+    and `{press[GSS / 4]}`.
     """
     tables: dict[str, object] = {}
     tables[WHOLE] = table([tried for tried in every if tried.best.trunk == WHOLE])

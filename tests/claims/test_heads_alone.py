@@ -136,6 +136,23 @@ def test_plif_gains_a_little_at_the_highest_rank(kept, intervals):
     assert max(ranks, key=ranks.__getitem__) == "LMS-PLIF"
 
 
+def test_perplexity_follows_the_rank_of_the_decoder_and_not_that_of_log_p(heads):
+    (table,) = (heads.FOLDER / "tables").glob("*_decoder_ranks.csv")
+    rows = heads.rows_of(table)
+
+    def ppl(head: str, rank: int) -> float:
+        return rows[f"{head} / {rank}"]["test perplexity mean"]
+
+    for rank in (2, 4, 8, 16, 32):
+        assert ppl("GSS", rank) == pytest.approx(ppl("Softmax", rank), rel=0.01)
+        gss, softmax = (rows[f"{head} / {rank}"][heads.PRESS] for head in ("GSS", "Softmax"))
+        assert gss > 20 * softmax
+        assert softmax == rank + 2
+        assert ppl("LMS-PLIF", rank) < ppl("Softmax", rank)
+        assert ppl("MoS", rank) < ppl("LMS-PLIF", rank)
+    assert ppl("Softmax", 4) > 2 * ppl("Softmax", 16)
+
+
 def test_what_has_an_interval_there_has_its_rate_and_three_seeds(heads, kept):
     page = heads.TEMPLATE.read_text("utf-8")
     for trunk, name in ((SOFTMAX_TRUNK, "softmax"), (MOS_TRUNK, "mos")):

@@ -214,8 +214,12 @@ def differences(prefix: str) -> dict[str, str]:
         mean, low, high = (row[end] for end in ends)
         if isinstance(mean, Number) and isinstance(low, Number) and isinstance(high, Number):
             a, b = row["A"], row["B"]
-            found[f"{a} − {b}"] = f"{mean:.2f} ({low:.2f} … {high:.2f})"
-            found[f"{b} − {a}"] = f"{Number(-mean):.2f} ({Number(-high):.2f} … {Number(-low):.2f})"
+            for pair, each in (
+                (f"{a} − {b}", (mean, low, high)),
+                (f"{b} − {a}", (Number(-mean), Number(-high), Number(-low))),
+            ):
+                places = 2 if abs(mean) > 0.1 else 3
+                found[pair] = "{0:.{3}f} ({1:.{3}f} … {2:.{3}f})".format(*each, places)
     return found
 
 

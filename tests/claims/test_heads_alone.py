@@ -146,7 +146,7 @@ def test_perplexity_follows_the_rank_of_the_decoder_and_not_that_of_log_p(heads)
     for rank in (2, 4, 8, 16, 32):
         assert ppl("GSS", rank) == pytest.approx(ppl("Softmax", rank), rel=0.01)
         gss, softmax = (rows[f"{head} / {rank}"][heads.PRESS] for head in ("GSS", "Softmax"))
-        assert gss > 20 * softmax
+        assert gss >= 20 * softmax
         assert softmax == rank + 2
         assert ppl("LMS-PLIF", rank) < ppl("Softmax", rank)
         assert ppl("MoS", rank) < ppl("LMS-PLIF", rank)

@@ -21,7 +21,7 @@ from lmkit.cli.command_line import complete, config_folders, first_sentence
 from lmkit.cli.interruption import end, quiet_when_unread
 from lmkit.cli.words import folders, word_begun
 from lmkit.errors.user_error import did_you_mean
-from lmkit.runs.stop_signals import StopRequested, stopping_in_order
+from lmkit.runs.stop_signals import StopRequested, forget_closed_pipes, stopping_in_order
 
 FOLDER = Path(__file__).parent
 ANALYSES = FOLDER.parent / "conf" / "analyses"
@@ -45,6 +45,7 @@ def main() -> None:
             except (KeyboardInterrupt, StopRequested) as cut_short:
                 end(cut_short)
     finally:
+        forget_closed_pipes()  # Python's own last line would end it with another status
         # first, before libraries' exit handlers, where Ctrl-C would print their traceback
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
 

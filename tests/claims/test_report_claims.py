@@ -71,7 +71,7 @@ def test_sections_without_anything_measured_stand_in_one_list(page):
 
 def test_studies_without_runs_are_those_that_are_named(page, refused):
     assert "Made-up distributions" in page("runs=null", "synthetic='runs/synthetic/rank*'")
-    assert "there is no run to report on" in refused("report", "runs=null")
+    assert "there is no run and no study to report on" in refused("report", "runs=null")
 
 
 def test_options_that_are_true_or_false_are_shown_so(page, tmp_path, make_run):

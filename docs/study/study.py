@@ -1,229 +1,238 @@
-"""Keeps the runs of lmkit's own study in the repository, and makes its tables and figures of them.
+"""Keeps runs of heads, trained whole and on fixed trunks, and makes their tables and figures.
 
-    python docs/study/study.py keep RUNS       copies what has finished in RUNS into docs/study/runs
-    python docs/study/study.py restore RUNS    copies it back, so that only the rest is trained
-    python docs/study/study.py compare RUNS    says whether runs trained anew in RUNS have the same
-                                               digits as those kept
-    python docs/study/study.py write           writes the report's tables, figures and page, and
-                                               the texts from their templates
-    python docs/study/study.py picture         draws the top of the page with Chromium:
-                                               docs/pictures/report.png
+    python docs/study/study.py next RUNS      prints the commands that the rule asks for next, by
+                                              what has finished in RUNS
+    python docs/study/study.py keep RUNS      copies what has finished into runs/: heads, whole
+                                              models, and trunks with their best.ckpt
+    python docs/study/study.py restore RUNS   copies all of it back, so that only the rest is
+                                              trained, with runs_dir=runs
+    python docs/study/study.py compare RUNS   says whether runs trained anew in RUNS have the same
+                                              digits as those kept
+    python docs/study/study.py write          writes the report's tables, figures and page, and the
+                                              texts from their templates
+    python docs/study/study.py picture        draws the top of the page with Chromium:
+                                              docs/pictures/report.png
 
-The texts are README.md beside this script and, between two comments, the first screen of the
-project's README.md. Where one names a row that no table has, `write` changes nothing.
-
-What is kept of a run is what its numbers are read from: no checkpoints, no spectra of inner epochs,
-and not the folder in which its corpus lay. Every result in the texts comes from a table: a template
-says `{table[row][column]:format}`, in Python's format language, where `table` is a file in
-tables/ without `penn_` and `.csv`, or one in tables/heads, `heads/pairs`: those are of the six
-heads with three seeds alone; or `alone`, the pairs of heads on a fixed trunk. A row is named by its
-first cell, or by as many as tell all rows of the table apart: `MoS / ET 7 / 5`. `{finished}` is the
-number of runs.
+The rule is in docs/fixed_trunk.md: `multirun_sweeps=heads_alone` and `multirun_sweeps=whole_heads`
+train each head at two learning rates, and `next` follows it from there. `write` takes each head's
+runs at the best rate so far. The texts are README.md beside this script and, between two comments,
+the first screen of the project's README.md, which also has tables of the first study, `first/...`.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from statistics import mean
+from typing import Any, NamedTuple
 
-import numpy as np
-import yaml
 from PIL import Image
 
+from lmkit.comparison.settings import labels, settings_but_defaults
 from lmkit.runs.atomic import replace_text
-from lmkit.runs.checksums import checked
+from lmkit.runs.finished import read_finished
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.spectrum_files import read_spectrum
 from lmkit.sweeps.quoting import quoted
+from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 
 FOLDER = Path(__file__).resolve().parent
+sys.path[:0] = [str(FOLDER), str(FOLDER / "first")]
+
+import first_study  # noqa: E402
+from keeping import (  # noqa: E402
+    Number,
+    compare,
+    copy_finished,
+    filled,
+    rows_of,
+    without_folders,
+)
+
 KEPT = FOLDER / "runs"
-FILES = ("identity.json", "metrics.csv", "result.json", "train.log")
 TEMPLATE, README = FOLDER / "README.template.md", FOLDER / "README.md"
 FIRST_SCREEN, PROJECT = FOLDER / "first_screen.template", FOLDER.parents[1] / "README.md"
 BEGINS, ENDS = "<!-- docs/study/first_screen.template -->\n", "<!-- end -->\n"
-TITLE = "Does a head's rank predict its perplexity?"
+WHOLE = "penn_subwords_nt"  # experiment of the whole models
+TRUNKS, HEADS, WHOLES = "penn_subwords[_-][!n]*", "head_on_*", f"{WHOLE}*"
+SPLITS = ("valid", "test")
+FIRST, MORE = 141, (142, 143, 144, 145)
+RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+WHOLE_RATES = (0.625, 1.25, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0)
+PRESS = "Press rank (10,000 contexts) mean"
+TITLE = "Does a head do better because of its rank?"
 ABOUT = (
-    "lmkit's own study, at a size that two CPU cores train in a night. The machine did other work "
-    "meanwhile, so that seconds an epoch compare no heads."
+    "Each head learns on the contexts of a finished run, which does not learn, or with a trunk of "
+    "its own; at the rate that is best on valid with the first seed."
 )
-PREFIX = "penn_"  # of the report's files
-# pairs of heads on a fixed trunk, for the first screen
-ALONE = FOLDER.parent / "heads_alone/tables/penn_subwords_b511f1da1004_pairs.csv"
-SIX_HEADS = (  # with three seeds each: their runs, as filters
-    "head:softmax trigger.epoch:7",
-    "head:ss",
-    "head:gss head.transform.c:-1.5 head.transform.k:2.5 trigger.epoch:7",
-    "head:lms-plif",
-    "head:moc",
-    "head:mos head.mixture.num_experts:5 trigger.epoch:7",
-)
-PAGE_BYTES = 2_000_000  # a larger page is left out
 PICTURE = FOLDER.parent / "pictures" / "report.png"
 WINDOW = "1100,1040"  # pixels of the picture
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-class Number(float):
-    """Formats with a true minus sign."""
+class Alone(NamedTuple):
+    """A finished run of a head alone, or of a whole model."""
 
-    def __format__(self, form: str) -> str:
-        return super().__format__(form).replace("-", "−")
+    path: Path
+    trunk: str  # name of the trunk's folder; WHOLE: of no fixed trunk
+    head: tuple[str, str]  # its display name, and the options that decide it
+    rate: float
+    seed: int
+    valid_ppl: float
+    command: str  # that trained it
 
 
-Rows = dict[str, dict[str, Number | str]]
+class Tried(NamedTuple):
+    """A head on a trunk: what has been tried, and what the rule says of it."""
+
+    runs: list[Alone]
+
+    @property
+    def best(self) -> Alone:
+        """Of the first seed, the run with the lowest valid perplexity."""
+        firsts = (run for run in self.runs if run.seed == FIRST)
+        return min(firsts, key=lambda run: run.valid_ppl)
+
+    @property
+    def missing_rates(self) -> list[float]:
+        """The neighbours of the best rate that were not tried: none once it is no edge."""
+        tried = {run.rate for run in self.runs if run.seed == FIRST}
+        rates = WHOLE_RATES if self.best.trunk == WHOLE else RATES
+        at = rates.index(self.best.rate)
+        return [rate for rate in rates[max(at - 1, 0) : at + 2] if rate not in tried]
+
+    @property
+    def at_best(self) -> list[Alone]:
+        """The runs at the best rate so far, of all seeds."""
+        return [run for run in self.runs if run.rate == self.best.rate]
+
+    @property
+    def counted(self) -> list[Alone]:
+        """The runs at the chosen rate; none while it is not known."""
+        return [] if self.missing_rates else self.at_best
+
+    def commands(self) -> list[str]:
+        """What the rule asks for next."""
+        if self.missing_rates:
+            return [_with(self.best.command, "optimizer.lr", r) for r in self.missing_rates]
+        seeds = {run.seed for run in self.counted}
+        return [_with(self.best.command, "seed", seed) for seed in MORE if seed not in seeds]
 
 
-def copy_finished(source: Path, target: Path, names: str = "penn_study*") -> int:
-    """Copies the finished runs of such names that are not there yet. Returns: how many."""
-    count = 0
-    for result in sorted(source.glob(f"{names}/result.json")):
-        run, copy = result.parent, target / result.parent.name
-        if copy.exists():
+def keep(runs: Path) -> None:
+    count = sum(copy_finished(runs, KEPT, names) for names in (TRUNKS, HEADS, WHOLES))
+    for log in KEPT.glob("*/train.log"):  # without the folder that they were trained in
+        log.write_text(log.read_text("utf-8").replace(f"{runs.resolve()}/", "runs/"), "utf-8")
+    for trunk in KEPT.glob(TRUNKS):
+        best, copy = RunFolder(runs / trunk.name).best, RunFolder(trunk).best
+        if best.exists() and not copy.exists():
+            content = load_checkpoint(best)
+            content["lmkit"]["config"] = without_folders(content["lmkit"]["config"])
+            copy.parent.mkdir()
+            write_tensors(copy, content)
+    print(f"kept: {count} more runs")
+
+
+def tried_in(folder: Path) -> list[Tried]:
+    """Each head, on each trunk and whole, that has a run with the first seed."""
+    found: dict[object, list[Alone]] = {}
+    results = (each for names in (HEADS, WHOLES) for each in folder.glob(f"{names}/result.json"))
+    limited = limited_in(folder)
+    for path in sorted(result.parent for result in results):
+        if path in limited:
             continue
-        target.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target) as partial:
-            whole = Path(partial) / run.name
-            (whole / "spectra").mkdir(parents=True)
-            (whole / "config.yaml").write_bytes(config_of(run))
-            for name in FILES:
-                if (run / name).exists():
-                    shutil.copy2(run / name, whole)
-            for spectrum in run.glob("spectra/test_*.npz"):
-                shutil.copy2(spectrum, whole / "spectra")
-            whole.rename(copy)
-        count += 1
-    return count
+        run = _alone(path)
+        found.setdefault((run.trunk, run.head), []).append(run)
+    return [Tried(runs) for runs in found.values() if any(run.seed == FIRST for run in runs)]
 
 
-def differing(kept: Path, anew: Path) -> list[str]:
-    """What is not the same bits in two runs: metrics of the result, spectra of test."""
-    of_kept, of_anew = (RunFolder(run).read_result().metrics for run in (kept, anew))
-    names = {name for name in of_kept | of_anew if of_kept.get(name) != of_anew.get(name)}
-    for file in kept.glob("spectra/test_*.npz"):
-        one, other = (read_spectrum(run / "spectra" / file.name) for run in (kept, anew))
-        if not np.array_equal(one.singular_values_S, other.singular_values_S):
-            names.add(file.name)
-    return sorted(names)
+def _alone(path: Path) -> Alone:
+    run = RunFolder(path)
+    config: dict[str, Any] = run.read_config()
+    return Alone(
+        path,
+        Path(config["data"]["folder"]).name if config["name"].startswith("head_on") else WHOLE,
+        (run.read_names().head, repr(config["head"])),
+        config["optimizer"]["lr"],
+        config["seed"],
+        run.read_result().metrics["valid_ppl"],
+        config["command"],
+    )
 
 
-def compare(runs: Path) -> None:
-    """Prints whether finished runs have the digits of those kept; exits 1 if one has not."""
-    both = [result.parent for result in sorted(runs.glob("penn_study*/result.json"))
-            if (KEPT / result.parent.name).exists()]  # fmt: skip
-    if not both:
-        sys.exit(f"error: {runs} has no finished run that is kept here")
-    others = 0
-    for run in both:
-        names = differing(KEPT / run.name, run)
-        others += bool(names)
-        print(f"{run.name}: {'other ' + ', '.join(names) if names else 'the same digits'}")
-    if others:
-        sys.exit(1)
-
-
-def config_of(run: Path) -> bytes:
-    """A run's config.yaml without the folders of this machine."""
-    config = without_folders(RunFolder(run).read_config())
-    return checked(yaml.safe_dump(config, sort_keys=False).encode())
-
-
-def without_folders(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration as where the corpus has no folder and runs lie in `runs`."""
-    kept = config | {"runs_dir": "runs", "data": config["data"] | {"root": None}}
-    data = kept["data"]
-    if "text" in data:  # of a head alone: its trunk's run, and the corpus of that
-        data |= {"folder": f"runs/{Path(data['folder']).name}"}
-        data |= {"text": data["text"] | {"root": None}}
-    if "command" in config:
-        words = re.sub(r"runs_dir=\S+", "runs_dir=runs", config["command"])
-        kept["command"] = re.sub(r"trunk\.of=\S*/", "trunk.of=runs/", words)
-    return kept
+def _with(command: str, option: str, value: float) -> str:
+    others = (f"{option}=", "sweep.")
+    words = [word for word in shlex.split(command) if not word.startswith(others)]
+    return shlex.join([*words, f"{option}={value:g}"])
 
 
 def write() -> None:
-    """The report over the kept runs: its tables as CSV, its figures as SVG, its page; the texts."""
+    """The reports, over the runs at the best rates tried and over decoders of limited rank; the
+    texts, last.
+    """
+    every = tried_in(KEPT)
     with tempfile.TemporaryDirectory() as folder:
-        report, heads = Path(folder) / "report", Path(folder) / "heads"
-        make_report(report)
-        make_report(heads, SIX_HEADS)
-        shutil.copytree(heads / "tables", report / "tables/heads")
-        known = tables(report / "tables")
-        texts = {
-            README: filled(TEMPLATE, known),
-            PROJECT: with_first_screen(PROJECT.read_text("utf-8"), known),
-        }
+        out, limited = Path(folder) / "report", Path(folder) / "limited"
+        _report(out, [run.path for tried in every for run in tried.at_best])
+        _report(limited, limited_in(KEPT), "sections=[decoder_ranks]")
+        for file in (*limited.glob("tables/*_decoder_rank*"), *limited.glob("figures/*.svg")):
+            shutil.copy2(file, out / file.relative_to(limited))
+        known = numbers(every, out / "tables")
+        page = filled(TEMPLATE, known)
+        project = with_first_screen(PROJECT.read_text("utf-8"), known)
         for kind, ending in (("tables", "csv"), ("figures", "svg")):
             shutil.rmtree(FOLDER / kind, ignore_errors=True)
-            for file in (report / kind).rglob(f"*.{ending}"):
-                copy = FOLDER / kind / file.relative_to(report / kind)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(file, copy)
-        page = report / "index.html"
-        if page.stat().st_size <= PAGE_BYTES:
-            shutil.copy2(page, FOLDER)
-        else:
-            (FOLDER / page.name).unlink(missing_ok=True)
-    for path, text in texts.items():
-        replace_text(path, text)
+            (FOLDER / kind).mkdir()
+            for file in (out / kind).glob(f"*.{ending}"):
+                shutil.copy2(file, FOLDER / kind)
+        shutil.copy2(out / "index.html", FOLDER)
+    replace_text(README, page)
+    replace_text(PROJECT, project)
 
 
-def make_report(out: Path, filters: Sequence[str] = ("",)) -> None:
-    """The report over the kept runs, or over those that one of the filters takes."""
-    runs = ",".join(quoted(f"{KEPT} {each}".strip()) for each in filters)
+def _report(out: Path, runs: Sequence[Path], *options: str) -> None:
+    paths = ",".join(quoted(str(path)) for path in runs)
     texts = (f"title={quoted(TITLE)}", f"about={quoted(ABOUT)}")
-    options = (f"runs=[{runs}]", f"out={out}", *texts)
-    subprocess.run([sys.executable, "-m", "lmkit", "report", *options], check=True)
+    command = [sys.executable, "-m", "lmkit", "report", f"runs=[{paths}]", f"out={out}"]
+    subprocess.run([*command, *texts, *options], check=True)
 
 
-def tables(folder: Path = FOLDER / "tables") -> dict[str, Rows]:
-    """The tables in a folder and those of the six heads in it, `pairs`, `heads/pairs`; `alone`."""
-    paths = {path.relative_to(folder): path for path in folder.rglob("*.csv")}
-    known = {
-        (name.parent / name.stem.removeprefix(PREFIX)).as_posix(): rows_of(path)
-        for name, path in paths.items()
+def limited_in(folder: Path) -> list[Path]:
+    """The runs with a decoder of limited rank, which have one rate."""
+    runs = (result.parent for result in sorted(folder.glob(f"{HEADS}/result.json")))
+    return [run for run in runs if RunFolder(run).read_config()["head"].get("decoder_rank")]
+
+
+def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[str, object]:
+    """What the texts name: a table of the heads on each trunk, by the trunk's own head, and whole.
+
+    And what the reports' tables have: differences between heads, `{softmax_pairs[MoC − Softmax]}`,
+    and of decoders of limited rank test perplexities and Press ranks, `{ppl[GSS / 4]}` and
+    `{press[GSS / 4]}`. Of the first study, all tables.
+    """
+    known: dict[str, object] = {
+        f"first/{name}": rows for name, rows in first_study.numbers().items()
     }
-    return known | {"alone": rows_of(ALONE)}
+    known[WHOLE] = table([tried for tried in every if tried.best.trunk == WHOLE])
+    for trunk in KEPT.glob(TRUNKS):
+        on_it = [tried for tried in every if tried.best.trunk == trunk.name]
+        family = RunFolder(trunk).read_names().family
+        known[family] = table(on_it)
+        known[f"{family}_pairs"] = differences(tables / f"{trunk.name.replace('-', '_')}_pairs.csv")
+    (limited,) = tables.glob("*_decoder_ranks.csv")
+    rows = rows_of(limited)
+    for name, column in (("ppl", "test perplexity mean"), ("press", PRESS)):
+        known[name] = {head_and_rank: row[column] for head_and_rank, row in rows.items()}
+    return known
 
 
-def rows_of(path: Path) -> Rows:
-    """The rows of a table by their names, each a cell by its column."""
-    with path.open(newline="", encoding="utf-8") as file:
-        columns, *rows = csv.reader(file)
-    cells_each = range(1, len(columns) + 1)
-    count = next(n for n in cells_each if len({tuple(row[:n]) for row in rows}) == len(rows))
-    names = [" / ".join(row[:count]) for row in rows]
-    cells = [dict(zip(columns, map(number_or_text, row), strict=True)) for row in rows]
-    return dict(zip(names, cells, strict=True))
-
-
-def number_or_text(cell: str) -> Number | str:
-    try:
-        return Number(cell)
-    except ValueError:
-        return cell
-
-
-def filled(template: Path, known: dict[str, Rows]) -> str:
-    """A template with numbers in place of what names them; ends where one is unknown."""
-    try:
-        return template.read_text("utf-8").format(finished=len(known["runs"]), **known)
-    except KeyError as error:
-        sys.exit(f"error: {template} names a table, a row or a column that is not there: {error}")
-    except ValueError as error:
-        sys.exit(f"error: {template}: {error}")
-
-
-def with_first_screen(readme: str, known: dict[str, Rows]) -> str:
-    """The project's README with what the study found between its two comments."""
+def with_first_screen(readme: str, known: dict[str, object]) -> str:
+    """The project's README with what the studies found between its two comments."""
     before, begins, rest = readme.partition(BEGINS)
     _, ends, after = rest.partition(ENDS)
     if not ends:
@@ -231,43 +240,83 @@ def with_first_screen(readme: str, known: dict[str, Rows]) -> str:
     return f"{before}{begins}{filled(FIRST_SCREEN, known)}{ends}{after}"
 
 
+def differences(pairs: Path) -> dict[str, str]:
+    """Test perplexity of a head minus another's, with the 95 % interval: of all with several seeds.
+
+    By `MoC − Softmax`.
+    """
+    found = {}
+    for row in rows_of(pairs).values():
+        ends = ("A − B", "95 % interval, method low", "95 % interval, method high")
+        mean, low, high = (row[end] for end in ends)
+        if isinstance(mean, Number) and isinstance(low, Number) and isinstance(high, Number):
+            a, b = row["A"], row["B"]
+            for pair, each in (
+                (f"{a} − {b}", (mean, low, high)),
+                (f"{b} − {a}", (Number(-mean), Number(-high), Number(-low))),
+            ):
+                places = 2 if abs(mean) > 0.1 else 3
+                found[pair] = "{0:.{3}f} ({1:.{3}f} … {2:.{3}f})".format(*each, places)
+    return found
+
+
+def table(every: Sequence[Tried]) -> str:
+    """In Markdown, by valid perplexity at the best rate: means over its seeds."""
+    ordered = sorted(every, key=lambda tried: tried.best.valid_ppl)
+    firsts = [read_finished(RunFolder(tried.best.path)) for tried in ordered]
+    settings = [
+        {option: value for option, value in settings_but_defaults(run).items() if "head." in option}
+        for run in firsts
+    ]
+    heads = labels([run.folder.read_names() for run in firsts], settings)
+    lines = [
+        "| head | rate | to be tried | seeds | valid perplexity | test perplexity | Press rank |",
+        "|---" * 7 + "|",
+    ]
+    for tried, head in zip(ordered, heads, strict=True):
+        results = [RunFolder(run.path).read_result().metrics for run in tried.at_best]
+        valid, test = (mean(result[f"{split}_ppl"] for result in results) for split in SPLITS)
+        press = mean(result["test_spectrum"]["press_rank"] for result in results)
+        rate, rates = f"{tried.best.rate:g}", ", ".join(f"{r:g}" for r in tried.missing_rates)
+        cells = (head, rate, rates, len(results), f"{valid:.2f}", f"{test:.2f}", f"{press:,.0f}")
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
 def draw_picture() -> None:
     """The top of the page as a browser shows it; ends where there is no browser."""
     browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if browser is None:
         sys.exit(f"error: none of {', '.join(BROWSERS)} is installed")
-    page = FOLDER / "index.html"
-    if not page.is_file():
-        sys.exit(f"error: {page} is not there: write it first")
     options = ("--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={WINDOW}")
-    shot = f"--screenshot={PICTURE}"
+    page, shot = FOLDER / "index.html", f"--screenshot={PICTURE}"
     subprocess.run([browser, *options, shot, page.as_uri()], check=True, stderr=subprocess.DEVNULL)
     image = Image.open(PICTURE).convert("RGB")
     image.quantize(256, Image.Quantize.MAXCOVERAGE).save(PICTURE, optimize=True)
 
 
 def main() -> None:
-    """Reads the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("keep", "restore", "compare", "write", "picture"))
-    parser.add_argument(
-        "runs", nargs="?", type=Path, help="folder of runs, for all but write and picture"
-    )
-    arguments = parser.parse_args()
-    if arguments.what == "write":
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("next", "keep", "restore", "compare"):
+        commands.add_parser(name).add_argument("runs", type=Path)
+    for name in ("write", "picture"):
+        commands.add_parser(name)
+    args = parser.parse_args()
+    if args.command == "keep":
+        keep(args.runs)
+    elif args.command == "restore":
+        shutil.copytree(KEPT, args.runs, dirs_exist_ok=True)
+    elif args.command == "compare":
+        compare(KEPT, args.runs)
+    elif args.command == "write":
         write()
-    elif arguments.what == "picture":
+    elif args.command == "picture":
         draw_picture()
-    elif arguments.runs is None:
-        parser.error(f"{arguments.what} needs the folder of runs")
-    elif arguments.what == "keep":
-        print(f"{copy_finished(arguments.runs, KEPT)} runs kept in {KEPT}")
-    elif arguments.what == "compare":
-        compare(arguments.runs)
     else:
-        print(f"{copy_finished(KEPT, arguments.runs)} runs restored in {arguments.runs}")
+        print("\n".join(line for tried in tried_in(args.runs) for line in tried.commands()))
 
 
 if __name__ == "__main__":

@@ -30,11 +30,17 @@ def lay_out(drawn: Figure) -> None:
 
 
 def to_svg(drawn: Figure, key: str) -> str:
-    """The text of an SVG file; `key` makes its ids, so that the same figure gives the same text."""
+    """The text of an SVG file; `key` makes its ids, so that the same figure gives the same text.
+
+    Its words are text, in the viewer's own font: as outlines they take most of a file. Without ids
+    to which nothing refers.
+    """
     file = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": key}):
+    with matplotlib.rc_context({"svg.hashsalt": key, "svg.fonttype": "none"}):
         drawn.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-    return file.getvalue()
+    svg = file.getvalue()
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+    return re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", svg)
 
 
 def to_pdf(drawn: Figure) -> bytes:

@@ -108,5 +108,5 @@ def test_a_dollar_in_a_name_is_no_mathematics():
     legend_below(axes)
     lay_out(drawn)
     svg = to_svg(drawn, "key")
-    assert "<!-- a $x^$ of 5 -->" in svg
-    assert "<!-- $b_$ and c -->" in svg
+    assert ">a $x^$ of 5</text>" in svg
+    assert ">$b_$ and c</text>" in svg

@@ -1,0 +1,155 @@
+"""The rule by which heads on fixed trunks are compared, as docs/fixed_trunk.md states it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pytest
+import study
+from keeping import filled, rows_of
+
+from lmkit.runs.folder import RunFolder
+
+SOFTMAX_TRUNK = "penn_subwords-b511f1da1004"
+MOS_TRUNK = "penn_subwords_softmaxes-ce85e3b663c7"
+
+
+@pytest.fixture
+def tried():
+    """A head's runs: rate, seed, valid perplexity of each."""
+
+    def make(*runs: tuple[float, int, float]):
+        command = "lmkit train optimizer.lr={} 'sweep.axes=[a,b]' runs_dir=runs"
+        alone = [
+            study.Alone(Path(str(i)), "trunk", ("GSS", ""), rate, seed, ppl, command.format(rate))
+            for i, (rate, seed, ppl) in enumerate(runs)
+        ]
+        return study.Tried(alone)
+
+    return make
+
+
+def test_rates_are_added_while_the_best_is_an_edge(tried):
+    assert tried((0.01, 141, 26.0), (0.03, 141, 25.0)).missing_rates == [0.1]
+    assert tried((0.01, 141, 25.0), (0.03, 141, 26.0)).missing_rates == [0.003]
+    inner = tried((0.01, 141, 26.0), (0.03, 141, 25.0), (0.1, 141, 25.5))
+    assert inner.missing_rates == []
+    assert tried((0.01, 141, 26.0), (0.03, 141, 25.0)).counted == []
+
+
+def test_the_runs_at_the_chosen_rate_count_whatever_their_seeds_give(tried):
+    runs = [(0.01, 141, 26.0), (0.03, 141, 25.0), (0.1, 141, 25.5)]
+    seeds = [(0.03, 142, 99.0), (0.1, 143, 1.0)]
+    counted = tried(*runs, *seeds).counted
+    assert [(run.rate, run.seed) for run in counted] == [(0.03, 141), (0.03, 142)]
+
+
+def test_the_next_commands_are_rates_then_seeds(tried):
+    runs = [(0.01, 141, 26.0), (0.03, 141, 25.0)]
+    assert tried(*runs).commands() == ["lmkit train runs_dir=runs optimizer.lr=0.1"]
+    runs += [(0.1, 141, 25.5), (0.03, 143, 25.1)]
+    assert tried(*runs).commands() == [
+        f"lmkit train optimizer.lr=0.03 runs_dir=runs seed={seed}" for seed in (142, 144, 145)
+    ]
+
+
+@pytest.fixture(scope="module")
+def kept() -> dict[tuple[str, str], Any]:
+    """Each head that counts, by its trunk and name."""
+    every = study.tried_in(study.KEPT)
+    return {(each.best.trunk, each.best.head[0]): each for each in every if each.counted}
+
+
+@pytest.fixture(scope="module")
+def intervals() -> Callable[[str, str], tuple[float, float]]:
+    """The ends of a difference between two heads on a trunk."""
+
+    def ends(trunk: str, pair: str) -> tuple[float, float]:
+        pairs = study.FOLDER / f"tables/{trunk.replace('-', '_')}_pairs.csv"
+        text = study.differences(pairs)[pair]
+        low, high = re.fullmatch(r".* \((.*) … (.*)\)", text).groups()  # type: ignore[union-attr]
+        return float(low.replace("−", "-")), float(high.replace("−", "-"))
+
+    return ends
+
+
+def press_rank(tried: Any) -> float:
+    results = [RunFolder(run.path).read_result().metrics for run in tried.counted]
+    return mean(result["test_spectrum"]["press_rank"] for result in results)
+
+
+def test_its_texts_are_their_templates_with_the_kept_runs(kept):
+    assert sorted(Counter(trunk for trunk, _ in kept if "-" in trunk).values()) == [8, 8]
+    known = study.numbers(study.tried_in(study.KEPT))
+    assert study.README.read_text("utf-8") == filled(study.TEMPLATE, known)
+    readme = study.PROJECT.read_text("utf-8")
+    assert readme == study.with_first_screen(readme, known)
+
+
+def test_rank_alone_brings_nothing(kept, intervals):
+    for head in ("SS", "GSS"):
+        low, high = intervals(SOFTMAX_TRUNK, f"{head} − Softmax")
+        assert -0.1 < low < 0 < high < 0.1
+        assert press_rank(kept[SOFTMAX_TRUNK, head]) == pytest.approx(800, rel=0.01)
+    assert press_rank(kept[SOFTMAX_TRUNK, "Softmax"]) == 34
+
+
+def test_nor_does_the_rank_of_a_mixture(kept, intervals):
+    for trunk in (SOFTMAX_TRUNK, MOS_TRUNK):
+        low, high = intervals(trunk, "MoS − MoC")
+        assert low < 0 < high
+        assert press_rank(kept[trunk, "MoC"]) == 34
+        assert press_rank(kept[trunk, "MoS"]) > 780
+    cost = [kept[SOFTMAX_TRUNK, head].best.path for head in ("MoC", "MoS")]
+    first, second = (RunFolder(path).read_result().cost["parameters"] for path in cost)
+    assert first == second
+
+
+def test_a_head_can_gain_without_any_rank(intervals):
+    assert all(intervals(trunk, "MoC − Softmax")[1] < 0 for trunk in (SOFTMAX_TRUNK, MOS_TRUNK))
+
+
+def test_the_largest_gain_is_at_a_middling_rank(kept, intervals):
+    for trunk in (SOFTMAX_TRUNK, MOS_TRUNK):
+        assert intervals(trunk, "Mixtape − MoS")[1] < 0
+        on_it = (at for at in kept if at[0] == trunk)
+        best = min(on_it, key=lambda at: kept[at].best.valid_ppl)
+        assert best[1] == "Mixtape"
+        assert round(press_rank(kept[best])) == 134
+
+
+def test_plif_gains_a_little_at_the_highest_rank(kept, intervals):
+    assert intervals(SOFTMAX_TRUNK, "LMS-PLIF − Softmax")[1] < 0
+    ranks = {at[1]: press_rank(kept[at]) for at in kept if at[0] == SOFTMAX_TRUNK}
+    assert max(ranks, key=ranks.__getitem__) == "LMS-PLIF"
+
+
+def test_perplexity_follows_the_rank_of_the_decoder_and_not_that_of_log_p():
+    (table,) = (study.FOLDER / "tables").glob("*_decoder_ranks.csv")
+    rows = rows_of(table)
+
+    def ppl(head: str, rank: int) -> float:
+        return rows[f"{head} / {rank}"]["test perplexity mean"]
+
+    for rank in (2, 4, 8, 16, 32):
+        assert ppl("GSS", rank) == pytest.approx(ppl("Softmax", rank), rel=0.01)
+        gss, softmax = (rows[f"{head} / {rank}"][study.PRESS] for head in ("GSS", "Softmax"))
+        assert gss >= 20 * softmax
+        assert softmax == rank + 2
+        assert ppl("LMS-PLIF", rank) < ppl("Softmax", rank)
+        assert ppl("MoS", rank) < ppl("LMS-PLIF", rank)
+    assert ppl("Softmax", 4) > 2 * ppl("Softmax", 16)
+
+
+def test_what_has_an_interval_there_has_its_rate_and_three_seeds(kept):
+    page = study.TEMPLATE.read_text("utf-8")
+    for trunk, name in ((SOFTMAX_TRUNK, "softmax"), (MOS_TRUNK, "mos")):
+        pairs = re.findall(rf"\{{{name}_pairs\[(.*?) − (.*?)\]\}}", page)
+        assert pairs
+        for head in {head for pair in pairs for head in pair}:
+            assert len(kept[trunk, head].counted) >= 3

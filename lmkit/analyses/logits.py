@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,11 +18,12 @@ from lmkit.comparison.facts import Study
 from lmkit.comparison.groups import Group
 from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import require_choice, require_count
-from lmkit.presentation.section import Drawing, Section
+from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import COLUMN, figure, identity_line, legend_below, looks
-from lmkit.presentation.tables import Column, Table, number, whole, word
+from lmkit.presentation.tables import Column, Heading, Table, number, table_over, whole, word
 
 _BINS_SHOWN = 40
+SLOPE = "mean slope"
 _IDENTITY = "lmkit.heads.transforms.Identity"
 
 
@@ -86,14 +87,14 @@ class Logits(Analysis):
         columns = [
             Column("run", is_text=True),
             Column("transform", is_text=True),
-            *map(Column, ("contexts", "smallest", "largest", "transformed to", "and to")),
+            *map(Column, ("contexts", "smallest", "largest", "transformed to", "and to", SLOPE)),
         ]
         rows = []
         for name, content in contents.items():
             logit, transformed = content["curve"]["logit"], content["curve"]["transformed"]
             ends = (logit[0], logit[-1], transformed[0], transformed[-1])
             start = [word(name), word(content["transform"]), whole(content["num_contexts"])]
-            rows.append([*start, *map(number, ends)])
+            rows.append([*start, *map(number, ends), number(mean_slope(content), 3)])
         return [Table("logits", "Logits, and what the transform makes of them", "", columns, rows)]
 
     @classmethod
@@ -106,12 +107,37 @@ class Logits(Analysis):
         if without or not curves:
             whose = ", ".join(without) or "any head"
             missing.append(f"no logits of {whose}: lmkit logits run=FOLDER")
-        blocks = [_curves_drawing(study, curves), _histogram(study, curves)] if curves else []
+        blocks: list[Block] = []
+        if curves:
+            blocks = [_curves_drawing(study, curves), _histogram(study, curves)]
+            blocks.append(_slopes(study, contents))
         intro = (
             "What a head does to a logit. A constant added to all logits changes no probability, "
             f"so every curve is shifted to be 0 at logit 0.{note}"
         )
         return [Section("transforms", "Transforms", intro, blocks, missing)]
+
+
+def mean_slope(content: Content) -> float:
+    """The transform's slope, averaged over the logits of the histogram: 1 for a softmax.
+
+    It scales the gradient that reaches the decoder, as a learning rate does.
+    """
+    curve, histogram = content["curve"], content["histogram"]
+    at_edges = np.interp(histogram["edges"], curve["logit"], curve["transformed"])
+    return float(np.diff(at_edges) @ np.array(histogram["density"]))
+
+
+def _slopes(study: Study, contents: Mapping[str, Content]) -> Table:
+    columns: dict[Heading, Any] = {
+        "head": lambda named: named[0],
+        SLOPE: lambda named: number(mean_slope(named[1]), 3),
+    }
+    caption = (
+        f"Slope of the transform on {study.short}, averaged over the logits that it meets, one run "
+        "a head. It scales a step as the learning rate does."
+    )
+    return table_over(contents.items(), "slopes", "Slopes of the transforms", caption, columns)
 
 
 def _has_transform(group: Group) -> bool:

@@ -16,7 +16,7 @@ import torch
 from scipy import stats
 
 from lmkit.analyses.embeddings import BENCHMARKS, Embeddings
-from lmkit.analyses.logits import Logits
+from lmkit.analyses.logits import Logits, mean_slope
 from lmkit.analyses.measuring import measure_runs
 from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
@@ -184,6 +184,9 @@ def test_histogram_of_all_logits_and_curve_of_the_transform(tiny_run):
     plain, _ = np.histogram(logits.double().numpy(), edges, density=True)
     np.testing.assert_allclose(found["histogram"]["density"], plain, rtol=0.01, atol=1e-3)
     torch.testing.assert_close(torch.tensor(found["curve"]["transformed"]), transformed)
+    logits.requires_grad_()
+    model.head.transform(logits).sum().backward()
+    assert mean_slope(found) == pytest.approx(float(logits.grad.mean()), rel=0.01)
 
 
 def test_embeddings_of_runs(lmkit, tiny_runs, tiny_run, tmp_path):

@@ -48,16 +48,24 @@ def copy_finished(source: Path, target: Path, names: str = "*") -> int:
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target) as partial:
             whole = Path(partial) / run.name
-            (whole / "spectra").mkdir(parents=True)
+            whole.mkdir()
             (whole / "config.yaml").write_bytes(config_of(run))
             for name in _FILES:
                 if (run / name).exists():
                     shutil.copy2(run / name, whole)
-            for spectrum in run.glob("spectra/test_*.npz"):
-                shutil.copy2(spectrum, whole / "spectra")
+            copy_measured(run, whole)
             whole.rename(copy)
         count += 1
     return count
+
+
+def copy_measured(run: Path, copy: Path) -> None:
+    """Spectra of test and the analyses, where they are not there yet."""
+    for file in (*run.glob("spectra/test_*.npz"), *run.glob("analysis/*.json")):
+        target = copy / file.relative_to(run)
+        if not target.exists():
+            target.parent.mkdir(exist_ok=True)
+            shutil.copy2(file, target)
 
 
 def differing(kept: Path, anew: Path) -> list[str]:

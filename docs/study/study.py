@@ -32,7 +32,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
+import numpy as np
 from PIL import Image
+from scipy.stats import norm
 
 from lmkit.comparison.settings import labels, settings_but_defaults
 from lmkit.runs.atomic import replace_text
@@ -49,6 +51,7 @@ from keeping import (  # noqa: E402
     Number,
     compare,
     copy_finished,
+    copy_measured,
     filled,
     rows_of,
     without_folders,
@@ -64,6 +67,15 @@ SPLITS = ("valid", "test")
 FIRST, MORE = 141, (142, 143, 144, 145)
 RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 WHOLE_RATES = (0.625, 1.25, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0)
+WITH_LATENTS = ("MoC", "MoS", "MoS + GSS", "Mixtape")  # a tanh layer before the decoder
+MEASURES = (
+    "Press rank",
+    "1e−3-effective rank",
+    "1e−4-effective rank",
+    "1e−5-effective rank",
+    "entropy rank",
+    "stable rank",
+)
 PRESS = "Press rank (10,000 contexts) mean"
 TITLE = "Does a head do better because of its rank?"
 ABOUT = (
@@ -128,6 +140,8 @@ def keep(runs: Path) -> None:
     count = sum(copy_finished(runs, KEPT, names) for names in (TRUNKS, HEADS, WHOLES))
     for log in KEPT.glob("*/train.log"):  # without the folder that they were trained in
         log.write_text(log.read_text("utf-8").replace(f"{runs.resolve()}/", "runs/"), "utf-8")
+    for run in KEPT.iterdir():  # what was measured since
+        copy_measured(runs / run.name, run)
     for trunk in KEPT.glob(TRUNKS):
         best, copy = RunFolder(runs / trunk.name).best, RunFolder(trunk).best
         if best.exists() and not copy.exists():
@@ -223,6 +237,7 @@ def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[st
         on_it = [tried for tried in every if tried.best.trunk == trunk.name]
         family = RunFolder(trunk).read_names().family
         known[family] = table(on_it)
+        known[f"{family}_factors"] = factors(tables, trunk.name.replace("-", "_"))
         known[f"{family}_pairs"] = differences(tables / f"{trunk.name.replace('-', '_')}_pairs.csv")
     (limited,) = tables.glob("*_decoder_ranks.csv")
     rows = rows_of(limited)
@@ -238,6 +253,44 @@ def with_first_screen(readme: str, known: dict[str, object]) -> str:
     if not ends:
         sys.exit(f"error: {PROJECT} lacks the line {BEGINS.strip()} or, after it, {ENDS.strip()}")
     return f"{before}{begins}{filled(FIRST_SCREEN, known)}{ends}{after}"
+
+
+def factors(tables: Path, prefix: str) -> str:
+    """In Markdown: what goes with test perplexity over the heads of a trunk, alone and with the
+    latent layer held, or, for that itself, the number of parameters.
+    """
+    performance, ranks, slopes = (
+        rows_of(tables / f"{prefix}_{name}.csv")
+        for name in ("performance", "ranks_10000", "slopes")
+    )
+    heads = list(performance)
+    ppl = [performance[head]["test perplexity mean"] for head in heads]
+    latent = [float(head in WITH_LATENTS) for head in heads]
+    parameters = np.log([performance[head]["parameters, M"] for head in heads])
+    lines = ["| | r with test perplexity | and held | r, given that |", "|---" * 4 + "|"]
+
+    def add(name: str, values: Sequence[float], held_name: str, held: Sequence[float]) -> None:
+        alone, given = (correlation(values, ppl, *of) for of in ((), (held,)))
+        lines.append(f"| {name} | {alone} | {held_name} | {given} |")
+
+    add("latent layer, yes or no", latent, "parameters", parameters)
+    add("parameters (log)", parameters, "latent layer", latent)
+    slope = [slopes[head]["mean slope"] for head in heads]
+    add("mean slope of the transform", slope, "latent layer", latent)
+    for measure in MEASURES:
+        rank = np.log([ranks[head][f"{measure} mean"] for head in heads])
+        add(f"{measure} (log)", rank, "latent layer", latent)
+    return "\n".join(lines)
+
+
+def correlation(x: Sequence[float], y: Sequence[float], *held: Sequence[float]) -> str:
+    """Pearson's partial r, given what is held, with Fisher's 95 % interval."""
+    given = np.column_stack([np.ones(len(x)), *held])
+    a, b = (np.array(v) - given @ np.linalg.lstsq(given, v, rcond=None)[0] for v in (x, y))
+    r = a @ b / np.sqrt((a @ a) * (b @ b))
+    half = norm.ppf(0.975) / np.sqrt(len(x) - len(held) - 3)
+    low, high = (Number(np.tanh(np.arctanh(r) + side * half)) for side in (-1, 1))
+    return f"{Number(r):.2f} ({low:.2f} … {high:.2f})"
 
 
 def differences(pairs: Path) -> dict[str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import numpy as np
 import pytest
 import study
 from keeping import filled, rows_of
@@ -144,6 +145,41 @@ def test_perplexity_follows_the_rank_of_the_decoder_and_not_that_of_log_p():
         assert ppl("LMS-PLIF", rank) < ppl("Softmax", rank)
         assert ppl("MoS", rank) < ppl("LMS-PLIF", rank)
     assert ppl("Softmax", 4) > 2 * ppl("Softmax", 16)
+
+
+def test_what_pairs_of_heads_differ_in_is_as_its_table_says(kept):
+    slopes = rows_of(study.FOLDER / "tables" / f"{SOFTMAX_TRUNK.replace('-', '_')}_slopes.csv")
+    page = study.TEMPLATE.read_text("utf-8")
+    told = re.findall(
+        r"^\| (.+) − (.+) \| .*rank (\d+) → (\d+)(?:, slope 1 → ([\d.]+))?", page, re.M
+    )
+    assert len(told) == 5
+    for first, second, low, high, slope in told:
+        for head, rank in ((second, low), (first, high)):
+            assert round(press_rank(kept[SOFTMAX_TRUNK, head])) == int(rank)
+        if slope:
+            assert round(slopes[first]["mean slope"], 1) == float(slope)
+            assert slopes[second]["mean slope"] == pytest.approx(1)
+
+
+def test_only_the_latent_layer_goes_with_perplexity():
+    for trunk in (SOFTMAX_TRUNK, MOS_TRUNK):
+        table = study.factors(study.FOLDER / "tables", trunk.replace("-", "_"))
+        for row in table.splitlines()[2:]:
+            ends = re.findall(r"\((\S+) … (\S+)\)", row.replace("−", "-"))
+            assert len(ends) == 2
+            excludes_0 = [float(low) > 0 or float(high) < 0 for low, high in ends]
+            assert excludes_0 == [row.startswith("| latent layer")] * 2, row
+
+
+def test_a_partial_correlation_is_that_of_its_formula():
+    x, y, z = np.random.default_rng(0).normal(size=(3, 8))
+    (xy, xz), (_, yz) = np.corrcoef([x, y, z])[:2, 1:]
+    plain = (xy - xz * yz) / np.sqrt((1 - xz**2) * (1 - yz**2))  # Fisher 1924
+    half = 1.959964 / 2  # of 8 points, 3 and what is held cost a degree of freedom each
+    low, high = np.tanh(np.arctanh(plain) - half), np.tanh(np.arctanh(plain) + half)
+    told = f"{plain:.2f} ({low:.2f} … {high:.2f})".replace("-", "−")
+    assert study.correlation(x, y, z) == told
 
 
 def test_what_has_an_interval_there_has_its_rate_and_three_seeds(kept):

@@ -112,6 +112,11 @@ def test_each_corpus_has_its_study_the_whole_one_first(tmp_path, make_run):
         ("Penn Treebank", "PTB", "penn"),
         ("Penn Treebank (first 200,000 training tokens)", "PTB", "penn_200000"),
     ]
+    make_run(tmp_path, 2, train_tokens=200000)
+    per_corpus, _ = studies(
+        select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config, Files()
+    )
+    assert [study.key for study in per_corpus] == ["penn_200000", "penn"]  # several seeds first
 
 
 def test_corpora_of_one_title_are_told_apart_by_what_differs(tmp_path, make_run):

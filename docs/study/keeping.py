@@ -101,15 +101,20 @@ def config_of(run: Path) -> bytes:
 
 
 def without_folders(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration as where the corpus has no folder and runs lie in `runs`."""
+    """A configuration as where the corpus has no folder, runs lie in `runs`, and the commands are
+    those of the repository's root.
+    """
     kept = config | {"runs_dir": "runs", "data": config["data"] | {"root": None}}
     data = kept["data"]
-    if "text" in data:  # of a head alone: its trunk's run, and the corpus of that
-        data |= {"folder": f"runs/{Path(data['folder']).name}"}
-        data |= {"text": data["text"] | {"root": None}}
+    if "text" in data:  # of a head alone: its trunk, and the corpus of that
+        is_pretrained = data["_target_"].endswith(".ContextsOfPretrained")
+        folder = f"{'docs/study' if is_pretrained else 'runs'}/{Path(data['folder']).name}"
+        text = data["text"] | {"root": None}
+        data |= {"folder": folder}
+        data |= {"text": text | {"tokenizer_of": folder} if is_pretrained else text}
     if "command" in config:
         words = re.sub(r"runs_dir=\S+", "runs_dir=runs", config["command"])
-        kept["command"] = re.sub(r"trunk\.of=\S*/", "trunk.of=runs/", words)
+        kept["command"] = re.sub(r"trunk\.of=(?!hf:)\S*/", "trunk.of=runs/", words)
     return kept
 
 

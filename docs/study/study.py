@@ -227,7 +227,7 @@ def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[st
 
     And what the reports' tables have: differences between heads, `{softmax_pairs[MoC − Softmax]}`,
     and of decoders of limited rank test perplexities and Press ranks, `{ppl[GSS / 4]}` and
-    `{press[GSS / 4]}`. Of the first study, all tables.
+    `{press[GSS / 4]}`, on GPT-2 `{gpt2_ppl[GSS / 4]}`. Of the first study, all tables.
     """
     known: dict[str, object] = {
         f"first/{name}": rows for name, rows in first_study.numbers().items()
@@ -235,14 +235,18 @@ def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[st
     known[WHOLE] = table([tried for tried in every if tried.best.trunk == WHOLE])
     for trunk in KEPT.glob(TRUNKS):
         on_it = [tried for tried in every if tried.best.trunk == trunk.name]
-        family = RunFolder(trunk).read_names().family
+        names = RunFolder(trunk).read_names()
+        family = "transformer" if names.trunk == "Transformer" else names.family
         known[family] = table(on_it)
         known[f"{family}_factors"] = factors(tables, trunk.name.replace("-", "_"))
         known[f"{family}_pairs"] = differences(tables / f"{trunk.name.replace('-', '_')}_pairs.csv")
-    (limited,) = tables.glob("*_decoder_ranks.csv")
-    rows = rows_of(limited)
-    for name, column in (("ppl", "test perplexity mean"), ("press", PRESS)):
-        known[name] = {head_and_rank: row[column] for head_and_rank, row in rows.items()}
+    for limited in tables.glob("*_decoder_ranks.csv"):
+        trunk = "gpt2_" if limited.name.startswith("gpt2") else ""
+        rows = rows_of(limited)
+        for name, column in (("ppl", "test perplexity mean"), ("press", PRESS)):
+            known[trunk + name] = {
+                head_and_rank: row[column] for head_and_rank, row in rows.items()
+            }
     return known
 
 

@@ -131,8 +131,7 @@ def test_plif_gains_a_little_at_the_highest_rank(kept, intervals):
 
 
 def test_perplexity_follows_the_rank_of_the_decoder_and_not_that_of_log_p():
-    (table,) = (study.FOLDER / "tables").glob("*_decoder_ranks.csv")
-    rows = rows_of(table)
+    rows = rows_of(study.FOLDER / "tables" / f"{SOFTMAX_TRUNK.replace('-', '_')}_decoder_ranks.csv")
 
     def ppl(head: str, rank: int) -> float:
         return rows[f"{head} / {rank}"]["test perplexity mean"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,14 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
+import pretrained_trunks
 import pytest
 import study
+import torch
 from keeping import filled, rows_of
 
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.spectrum_files import read_spectrum
 
 SOFTMAX_TRUNK = "penn_subwords-b511f1da1004"
 MOS_TRUNK = "penn_subwords_softmaxes-ce85e3b663c7"
@@ -188,3 +192,17 @@ def test_what_has_an_interval_there_has_its_rate_and_three_seeds(kept):
         assert pairs
         for head in {head for pair in pairs for head in pair}:
             assert len(kept[trunk, head].counted) >= 3
+
+
+@pytest.mark.parametrize("family", pretrained_trunks.FAMILIES)
+def test_a_pretrained_trunk_is_one_that_lmkit_reads(family, tmp_path, monkeypatch, lmkit):
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.txt").write_text("the cat sat on the mat , and slept\n" * 150)
+    monkeypatch.setattr(pretrained_trunks, "VOCABULARY", 270)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    monkeypatch.setattr(sys, "argv", ["", family, str(tmp_path), str(tmp_path / family)])
+    pretrained_trunks.main()
+    monkeypatch.chdir(tmp_path)
+    lmkit("rank", f"hf={family}", "text=valid.txt", "contexts=90")
+    (spectrum,) = Path("pretrained", family, "spectra").glob("valid*.npz")
+    assert read_spectrum(spectrum).measures["num_contexts"] == 90

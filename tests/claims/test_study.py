@@ -11,7 +11,6 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-import pretrained_trunks
 import pytest
 import study
 import torch
@@ -194,8 +193,11 @@ def test_what_has_an_interval_there_has_its_rate_and_three_seeds(kept):
             assert len(kept[trunk, head].counted) >= 3
 
 
-@pytest.mark.parametrize("family", pretrained_trunks.FAMILIES)
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_a_pretrained_trunk_is_one_that_lmkit_reads(family, tmp_path, monkeypatch, lmkit):
+    pytest.importorskip("transformers")
+    import pretrained_trunks
+
     for split in ("train", "valid"):
         (tmp_path / f"{split}.txt").write_text("the cat sat on the mat , and slept\n" * 150)
     monkeypatch.setattr(pretrained_trunks, "VOCABULARY", 270)

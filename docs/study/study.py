@@ -63,6 +63,7 @@ FIRST_SCREEN, PROJECT = FOLDER / "first_screen.template", FOLDER.parents[1] / "R
 BEGINS, ENDS = "<!-- docs/study/first_screen.template -->\n", "<!-- end -->\n"
 WHOLE = "penn_subwords_nt"  # experiment of the whole models
 TRUNKS, HEADS, WHOLES = "penn_subwords[_-][!n]*", "head_on_*", f"{WHOLE}*"
+PRETRAINED = ("gpt2", "llama")  # folders of models beside this script
 SPLITS = ("valid", "test")
 FIRST, MORE = 141, (142, 143, 144, 145)
 RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -223,7 +224,8 @@ def limited_in(folder: Path) -> list[Path]:
 
 
 def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[str, object]:
-    """What the texts name: a table of the heads on each trunk, by the trunk's own head, and whole.
+    """What the texts name: a table of the heads on each trunk, by the trunk's own head or the
+    pretrained model's folder, and whole.
 
     And what the reports' tables have: differences between heads, `{softmax_pairs[MoC − Softmax]}`,
     and of decoders of limited rank test perplexities and Press ranks, `{ppl[GSS / 4]}` and
@@ -240,6 +242,8 @@ def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[st
         known[family] = table(on_it)
         known[f"{family}_factors"] = factors(tables, trunk.name.replace("-", "_"))
         known[f"{family}_pairs"] = differences(tables / f"{trunk.name.replace('-', '_')}_pairs.csv")
+    for family in PRETRAINED:
+        known[family] = table([tried for tried in every if tried.best.trunk == family])
     for limited in tables.glob("*_decoder_ranks.csv"):
         trunk = "gpt2_" if limited.name.startswith("gpt2") else ""
         rows = rows_of(limited)

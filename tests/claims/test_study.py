@@ -133,8 +133,11 @@ def test_plif_gains_a_little_at_the_highest_rank(kept, intervals):
     assert max(ranks, key=ranks.__getitem__) == "LMS-PLIF"
 
 
-def test_perplexity_follows_the_rank_of_the_decoder_and_not_that_of_log_p():
-    rows = rows_of(study.FOLDER / "tables" / f"{SOFTMAX_TRUNK.replace('-', '_')}_decoder_ranks.csv")
+@pytest.mark.parametrize(
+    ("table", "plif_gains_from"), [(SOFTMAX_TRUNK.replace("-", "_"), 2), ("gpt2_penn", 4)]
+)
+def test_perplexity_follows_the_rank_of_the_decoder_and_not_that_of_log_p(table, plif_gains_from):
+    rows = rows_of(study.FOLDER / "tables" / f"{table}_decoder_ranks.csv")
 
     def ppl(head: str, rank: int) -> float:
         return rows[f"{head} / {rank}"]["test perplexity mean"]
@@ -142,9 +145,9 @@ def test_perplexity_follows_the_rank_of_the_decoder_and_not_that_of_log_p():
     for rank in (2, 4, 8, 16, 32):
         assert ppl("GSS", rank) == pytest.approx(ppl("Softmax", rank), rel=0.01)
         gss, softmax = (rows[f"{head} / {rank}"][study.PRESS] for head in ("GSS", "Softmax"))
-        assert gss >= 20 * softmax
+        assert gss >= 17 * softmax
         assert softmax == rank + 2
-        assert ppl("LMS-PLIF", rank) < ppl("Softmax", rank)
+        assert (ppl("LMS-PLIF", rank) < ppl("Softmax", rank)) == (rank >= plif_gains_from)
         assert ppl("MoS", rank) < ppl("LMS-PLIF", rank)
     assert ppl("Softmax", 4) > 2 * ppl("Softmax", 16)
 

@@ -240,8 +240,10 @@ def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[st
         names = RunFolder(trunk).read_names()
         family = "transformer" if names.trunk == "Transformer" else names.family
         known[family] = table(on_it)
-        known[f"{family}_factors"] = factors(tables, trunk.name.replace("-", "_"))
-        known[f"{family}_pairs"] = differences(tables / f"{trunk.name.replace('-', '_')}_pairs.csv")
+        prefix = trunk.name.replace("-", "_")
+        if (pairs := tables / f"{prefix}_pairs.csv").exists():  # once there are several seeds
+            known[f"{family}_factors"] = factors(tables, prefix)
+            known[f"{family}_pairs"] = differences(pairs)
     for family in PRETRAINED:
         known[family] = table([tried for tried in every if tried.best.trunk == family])
     for limited in tables.glob("*_decoder_ranks.csv"):

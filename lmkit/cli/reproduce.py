@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from itertools import chain
 from pathlib import Path
 
 import hydra
@@ -114,27 +115,26 @@ def _plan_in_words(
     """The commands that will run, about how long they take, and the basis of that estimate."""
     speed = estimate.speed_of(config for sweep in sweeps for config in sweep.configs)
     times = estimate.times(wanted, sweeps, speed)
-    of_runs = f", size={wanted.size.name}: {wanted.size.about}" if sweeps else ""
-    lines = [f"{wanted.paper}, {wanted.table}{of_runs}."]
-    steps: list[tuple[list[list[str]], str]] = [
-        *(([words], str(time)) for words, time in zip(commands.train, times.sweeps, strict=True)),
-        *zip(commands.finetune, map(str, times.finetunings), strict=True),
-    ]
-    for words, seconds in zip(commands.measure, times.measures, strict=True):
-        steps.append(([words], f"about {rough_duration(seconds)}" if seconds else ""))
-    steps += [([words], "no time estimate") for words in commands.study]
-    for every, time in [*steps, ([commands.report], "")]:
+    size = f", size={wanted.size.name}: {wanted.size.about}" if sweeps else ""
+    lines = [f"{wanted.paper}, {wanted.table}{size}."]
+    of_runs = [*times.sweeps, *times.finetunings]
+    seconds = [f"about {rough_duration(each)}" if each else "" for each in times.measures]
+    steps = [*([words] for words in commands.train), *commands.finetune]
+    steps += [[words] for words in (*commands.measure, *commands.study, commands.report)]
+    said = [*map(estimate.in_words, of_runs), *seconds]
+    said += ["no time estimate"] * len(commands.study)
+    for every, time in zip(steps, [*said, ""], strict=True):
         lines += [f"  lmkit {shell_line(words)}" for words in every]
         lines += [f"      {time}"] if time else []
-    total = times.training()
-    if total.seconds:
+    training = list(chain(*of_runs))
+    left_s = sum(each.seconds for each in training if each)
+    if left_s:
         at_a_time = f"; sweeps {slots} runs at a time" if slots > 1 else ""
-        seconds = total.seconds + sum(times.measures)
         lines.append(
-            f"About {rough_duration(seconds)} in all, one run after another{at_a_time}; less "
-            "where runs stop early."
+            f"About {rough_duration(left_s + sum(times.measures))} in all, one run after "
+            f"another{at_a_time}; less where runs stop early."
         )
-    return lines + [f"{each[0].upper()}{each[1:]}." for each in estimate.basis(total, speed)]
+    return lines + [f"{each[0].upper()}{each[1:]}." for each in estimate.basis(training, speed)]
 
 
 def _about(wanted: Reproduction, sweeps: list[PlannedSweep]) -> str:

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from functools import cache, partial, reduce
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +23,7 @@ import hydra
 from lmkit.comparison.published import published_run
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.quantities import rough_duration
+from lmkit.presentation.tables import counted
 from lmkit.reproduction.points import PlannedSweep, finetuning_options, flattened, is_idle
 from lmkit.reproduction.running import finished_finetunings
 from lmkit.reproduction.steps import MeasureStep, Reproduction
@@ -75,47 +76,31 @@ class Speed(NamedTuple):
         return flops / (SHARE * self.flops_per_second)
 
 
-class Time(NamedTuple):
-    """Time of some runs, one after another."""
+class RunTime(NamedTuple):
+    """The time of a run that is not done."""
 
-    runs: int
-    done: int
-    seconds: float  # at most, of those that are not done
-    measured: int = 0  # runs whose time rests on other runs
-    counted: int = 0  # ... on FLOPs
-    unknown: tuple[str, ...] = ()  # why, for each run whose time is not known
-    published_s: float = 0.0  # on the paper's GPU, of the runs below
-    published: int = 0  # runs that are not done whose seconds per epoch were printed
-
-    def plus(self, other: Time) -> Time:
-        """Of both."""
-        return Time(
-            self.runs + other.runs,
-            self.done + other.done,
-            self.seconds + other.seconds,
-            self.measured + other.measured,
-            self.counted + other.counted,
-            self.unknown + other.unknown,
-            self.published_s + other.published_s,
-            self.published + other.published,
-        )
-
-    def __str__(self) -> str:
-        """`66 runs, 12 of them done; about 3 d`."""
-        runs = f"{self.runs:,} run{'s' * (self.runs != 1)}"
-        if self.done:
-            runs += f", {self.done:,} of them done"
-        if self.done == self.runs:
-            return runs
-        unknown = len(self.unknown)
-        if unknown == self.runs - self.done:
-            return f"{runs}; no estimate of the time"
-        more = f" and {unknown:,} of unknown time" if unknown else ""
-        return f"{runs}; about {rough_duration(self.seconds)}{more}"
+    seconds: float = 0.0  # at most
+    is_measured: bool = False  # it rests on other runs, otherwise on FLOPs
+    unknown: str = ""  # why it is not known
+    published_s: float | None = None  # on the paper's GPU, by the seconds per epoch in print
 
 
-NONE = Time(0, 0, 0.0)
-DONE = Time(1, 1, 0.0)
+RunTimes = list[RunTime | None]  # None for a run that is done
+
+
+def in_words(times: RunTimes) -> str:
+    """`66 runs, 12 of them done; about 3 d`."""
+    left = [each for each in times if each]
+    runs = counted(len(times), "run")
+    if len(left) < len(times):
+        runs += f", {len(times) - len(left):,} of them done"
+    if not left:
+        return runs
+    unknown = sum(bool(each.unknown) for each in left)
+    if unknown == len(left):
+        return f"{runs}; no estimate of the time"
+    more = f" and {unknown:,} of unknown time" if unknown else ""
+    return f"{runs}; about {rough_duration(sum(each.seconds for each in left))}{more}"
 
 
 def speed_of(configs: Iterable[Config]) -> Speed:
@@ -133,13 +118,11 @@ def speed_of(configs: Iterable[Config]) -> Speed:
     if done.returncode != 0:
         last_line = " ".join(done.stderr.strip().splitlines()[-1:])
         raise UserError(f"the time cannot be estimated: {last_line}")
-    counted = json.loads(done.stdout.splitlines()[-1])
-    flops: dict[str, Flops | None] = {}
-    reasons: dict[str, str] = {}
-    for key, (numbers, reason) in zip(models, counted["flops"], strict=True):
-        flops[key] = None if numbers is None else Flops(*numbers)
-        reasons[key] = reason
-    return Speed(flops, reasons, counted["flops_per_second"])
+    said = json.loads(done.stdout.splitlines()[-1])
+    of_models = dict(zip(models, said["flops"], strict=True))
+    flops = {key: numbers and Flops(*numbers) for key, (numbers, _) in of_models.items()}
+    reasons = {key: reason for key, (_, reason) in of_models.items()}
+    return Speed(flops, reasons, said["flops_per_second"])
 
 
 def model_key(config: Config) -> str:
@@ -151,114 +134,96 @@ def model_key(config: Config) -> str:
 class Times(NamedTuple):
     """The time of each sweep, finetuning and measurement, in the order of the steps."""
 
-    sweeps: list[Time]
-    finetunings: list[Time]
+    sweeps: list[RunTimes]
+    finetunings: list[RunTimes]
     measures: list[float]  # seconds, of the runs whose FLOPs are known
-
-    def training(self) -> Time:
-        return _total([*self.sweeps, *self.finetunings])
 
 
 def times(wanted: Reproduction, sweeps: Sequence[PlannedSweep], speed: Speed) -> Times:
     """About how long the steps of a reproduction take."""
-    runs_dir, given = wanted.runs_dir, finetuning_options(wanted)
-    usual = cache(partial(usual_cost, Path(runs_dir)))
-    is_published = not wanted.at_its_size().training  # else of a size that nobody published
-    trained = [_done(sweep, runs_dir) for sweep in sweeps]
+    steps, runs_dir = wanted.at_its_size(), wanted.runs_dir
+    estimated = partial(_time, cache(partial(usual_cost, Path(runs_dir))), speed)
+    is_published = not steps.training  # else of a size that nobody published
+    trained = [list(zip(sweep.configs, _done(sweep, runs_dir), strict=True)) for sweep in sweeps]
     of_sweeps = [
-        _total(
-            DONE
-            if run
-            else _time(config, config["max_epochs"], config["name"], usual, speed, is_published)
-            for config, run in zip(sweep.configs, runs, strict=True)
-        )
-        for sweep, runs in zip(sweeps, trained, strict=True)
+        [
+            None if run else estimated(config, config["name"], config["max_epochs"], is_published)
+            for config, run in sweep
+        ]
+        for sweep in trained
     ]
-    configs = [config for sweep in sweeps for config in sweep.configs]
     finetuned = {start for start, _ in finished_finetunings(runs_dir)}
-    finetunings = []
-    for step in wanted.at_its_size().finetunings:
-        epochs = hydra.compose("finetune", ["run=none", *step.options, *given]).max_epochs
-        finetunings.append(
-            _total(
-                DONE
-                if run in finetuned
-                else _time(config, epochs, f"{config['name']}{FINETUNE}", usual, speed)
-                for config, run in zip(configs, chain(*trained), strict=True)
+    of_finetunings = []
+    for step in steps.finetunings:
+        line = ["run=none", *step.options, *finetuning_options(wanted)]
+        epochs = hydra.compose("finetune", line).max_epochs
+        of_finetunings.append(
+            [
+                None if run in finetuned else estimated(config, config["name"] + FINETUNE, epochs)
+                for config, run in chain(*trained)
                 if fnmatchcase(config["name"], step.runs)
-            )
+            ]
         )
-    models = [(name, speed.flops[model_key(config)]) for name, config in named(wanted, sweeps)]
-    measures = [_measuring(each, wanted, models, speed) for each in wanted.at_its_size().measures]
-    return Times(of_sweeps, finetunings, measures)
+    models = [(config["name"], speed.flops[model_key(config)]) for config, _ in chain(*trained)]
+    models += [(name + FINETUNE, flops) for name, flops in models if steps.finetunes(name)]
+    measures = [_measuring(each, wanted, models, speed) for each in steps.measures]
+    return Times(of_sweeps, of_finetunings, measures)
 
 
-def named(wanted: Reproduction, sweeps: Sequence[PlannedSweep]) -> list[tuple[str, Config]]:
-    """The experiment's name and the configuration of each run: trained, then finetuned."""
-    trained = [(config["name"], config) for sweep in sweeps for config in sweep.configs]
-    starts = [step.runs for step in wanted.at_its_size().finetunings]
-    return trained + [
-        (f"{name}{FINETUNE}", config)
-        for name, config in trained
-        if any(fnmatchcase(name, pattern) for pattern in starts)
-    ]
-
-
-def basis(time: Time, speed: Speed) -> list[str]:
+def basis(times: RunTimes, speed: Speed) -> list[str]:
     """What the estimate is based on, in sentences."""
+    left = [each for each in times if each]
     sentences = []
-    if time.measured:
-        sentences.append(
-            f"the time of {time.measured:,} runs rests on runs of their experiments so far"
-        )
-    if time.counted:
+    measured = sum(each.is_measured for each in left)
+    if measured:
+        sentences.append(f"the time of {measured:,} runs rests on runs of their experiments so far")
+    why = Counter(each.unknown for each in left if each.unknown)
+    by_flops = len(left) - measured - why.total()
+    if by_flops:
         gigaflops = speed.flops_per_second / 1e9
         sentences.append(
-            f"the time of {time.counted:,} runs rests on the FLOPs of their matrix products, at "
+            f"the time of {by_flops:,} runs rests on the FLOPs of their matrix products, at "
             f"{SHARE:.0%} of the {float(f'{gigaflops:.2g}'):,g} GFLOP/s that one reaches here"
         )
-    if time.published:
-        of_runs = "" if time.published == time.runs else f" for {time.published:,} of the runs"
+    published = [each.published_s for each in left if each.published_s is not None]
+    if published:
+        of_runs = "" if len(published) == len(times) else f" for {len(published):,} of the runs"
         sentences.append(
             f"by the seconds per epoch that the papers print, a V100 takes "
-            f"{rough_duration(time.published_s)}{of_runs}"
+            f"{rough_duration(sum(published))}{of_runs}"
         )
-    why = Counter(time.unknown)
     if why:
         reasons = [f"{count:,}: {reason}" for reason, count in why.items()]
         only = next(iter(why)) if len(why) == 1 else "; ".join(reasons)
-        sentences.append(f"no estimate of {len(time.unknown):,} runs: {only}")
+        sentences.append(f"no estimate of {why.total():,} runs: {only}")
     return sentences
 
 
 def _time(
-    config: Config,
-    max_epochs: int | None,
-    experiment: str,
     costs: Costs,
     speed: Speed,
+    config: Config,
+    experiment: str,
+    max_epochs: int | None,
     is_published: bool = False,
-) -> Time:
+) -> RunTime:
     flops = speed.flops[model_key(config)]
     usual = costs(experiment, max_epochs)
     epochs = max_epochs if usual is None or usual.epochs is None else usual.epochs
-    conclusion = 0.0
+    around_s = START_S
     if flops is not None:
         asked = config["conclusion"]
         contexts = asked.get("published_contexts") or asked.get("contexts")
-        conclusion = flops.test + flops.spectrum(contexts)
-    around_s = START_S + speed.seconds(conclusion)
+        around_s += speed.seconds(flops.test + flops.spectrum(contexts))
     if usual is not None and epochs is not None:
-        return Time(1, 0, around_s + usual.seconds_per_epoch * epochs, measured=1)
+        return RunTime(around_s + usual.seconds_per_epoch * epochs, is_measured=True)
     if flops is None or max_epochs is None:
-        reason = speed.reasons[model_key(config)] or "max_epochs is null"
-        return Time(1, 0, 0.0, unknown=(reason,))
+        return RunTime(unknown=speed.reasons[model_key(config)] or "max_epochs is null")
     seconds = around_s + speed.seconds((flops.train + flops.valid) * max_epochs)
     there = published_run(experiment, flops.num_words) if is_published else None
     if there is None or there.seconds_per_epoch is None:
-        return Time(1, 0, seconds, counted=1)
-    published_s = there.seconds_per_epoch.value * max_epochs
-    return Time(1, 0, seconds, counted=1, published_s=published_s, published=1)
+        return RunTime(seconds)
+    return RunTime(seconds, published_s=there.seconds_per_epoch.value * max_epochs)
 
 
 def _measuring(
@@ -286,10 +251,6 @@ def _measuring(
             work = flops.train + 3 * (flops.test + searched)
         seconds += START_S + speed.seconds(work)
     return seconds
-
-
-def _total(each: Iterable[Time]) -> Time:
-    return reduce(Time.plus, each, NONE)
 
 
 def _done(sweep: PlannedSweep, runs_dir: str) -> list[Path | None]:

@@ -21,31 +21,18 @@ from lmkit.sweeps.points import Composer, Config, ConfigReader
 from lmkit.sweeps.quoting import as_value
 
 
-class Expanded(NamedTuple):
-    """A sweep of a reproduction, whose runs are not composed."""
+class PlannedSweep(NamedTuple):
+    """A sweep of a reproduction."""
 
     name: str  # of its folder
     overrides: list[str]  # of `lmkit train`
     changed: list[str]  # of these, what the sweep's file does not say
     lines: list[Line]  # one a run
+    configs: Sequence[Config] = ()  # in the same order; idle options may be those of another run
 
 
-class PlannedSweep(NamedTuple):
-    """A sweep of a reproduction, as `Expanded`, and its runs."""
-
-    name: str
-    overrides: list[str]
-    changed: list[str]
-    lines: list[Line]
-    configs: list[Config]  # in the same order; idle options may be those of another run
-
-
-class Axes(NamedTuple):
-    """What a sweep varies, as its file says it."""
-
-    params: Mapping[str, object]  # common to all parts
-    parts: list[Mapping[str, object]]
-
+# What a sweep's file varies: what is common to all parts, and the parts.
+Axes = tuple[Mapping[str, object], list[Mapping[str, object]]]
 
 # Options of a run that change neither its name nor its epochs, nor the matrix products of an epoch:
 # transforms are pointwise, and dropout, noise and the optimizer have no products of their own.
@@ -79,9 +66,9 @@ class Planner:
         self._configs: dict[Line, Config] = {}  # by what is not idle of a line
 
     def plan(self, step: SweepStep, wanted: Reproduction) -> PlannedSweep:
-        """The sweep at the size that is chosen, as `expand` gives it, and its runs."""
+        """The sweep at the size that is chosen, as `expand` gives it, with its configurations."""
         expanded = self.expand(step, wanted)
-        return PlannedSweep(*expanded, [self._compose(line) for line in expanded.lines])
+        return expanded._replace(configs=[self._compose(line) for line in expanded.lines])
 
     def num_runs(self, wanted: Reproduction) -> int:
         """How many runs are trained and finetuned, by the experiments that the sweeps name."""
@@ -96,8 +83,8 @@ class Planner:
         finetuned = [n for n in names for s in steps.finetunings if fnmatchcase(n, s.runs)]
         return len(names) + len(finetuned)
 
-    def expand(self, step: SweepStep, wanted: Reproduction) -> Expanded:
-        """The sweep at the size that is chosen.
+    def expand(self, step: SweepStep, wanted: Reproduction) -> PlannedSweep:
+        """The sweep at the size that is chosen, without the configurations of its runs.
 
         Raises: UserError, or what Hydra and OmegaConf raise, for an option or a name that is wrong.
         """
@@ -110,14 +97,12 @@ class Planner:
         changed = axes.as_overrides("training", options)
         settings = [*changed, f"runs_dir={as_value(wanted.runs_dir)}"]
         every = axes.expand(params, parts, axes.run_overrides(settings))
-        drawn = axes.sample(
-            len(every), options.get("sweep.sample"), options.get("sweep.sample_seed", 1)
-        )
-        return Expanded(
+        size, seed = options.get("sweep.sample"), options.get("sweep.sample_seed", 1)
+        return PlannedSweep(
             str(options.get("sweep.name", step.sweep)),
             [f"{axes.GROUP}={step.sweep}", *settings],
             changed,
-            [every[i] for i in drawn],
+            [every[i] for i in axes.sample(len(every), size, seed)],
         )
 
     def _read(self, sweep: str) -> Axes:
@@ -128,7 +113,7 @@ class Planner:
             plain = hydra.compose(f"{axes.GROUP}/{sweep}", overrides, return_hydra_config=True)
             plain = OmegaConf.to_container(plain)
         sweeper = plain["hydra"].get("sweeper", {})
-        return Axes(sweeper.get("params") or {}, sweeper.get("parts") or [])
+        return sweeper.get("params") or {}, sweeper.get("parts") or []
 
     def _compose(self, line: Line) -> Config:
         # a transform's class is part of the run's name

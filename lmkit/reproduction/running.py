@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -69,13 +69,12 @@ class Reproducing:
     def commands(self, out: str, title: str, about: str) -> Commands:
         """What `finish` runs, as one could type it: runs by their sweeps and names."""
         given = finetuning_options(self.wanted)
-        finetuned = dict.fromkeys(
-            f"{config['name']}{FINETUNE}"
-            for sweep in self.sweeps
-            for config in sweep.configs
-            if any(fnmatchcase(config["name"], step.runs) for step in self.steps.finetunings)
-        )
-        of_finetuned = {name: f"{self.wanted.runs_dir}/{name}-*" for name in finetuned}
+        names = [config["name"] for sweep in self.sweeps for config in sweep.configs]
+        of_finetuned = {
+            f"{name}{FINETUNE}": f"{self.wanted.runs_dir}/{name}{FINETUNE}-*"
+            for name in names
+            if self.steps.finetunes(name)
+        }
         places = [*map(self._typed_sweep, self.sweeps), *of_finetuned.values()]
         typed = Commands(
             train=[self._train_words(sweep) for sweep in self.sweeps],
@@ -84,9 +83,8 @@ class Reproducing:
                 for step in self.steps.finetunings
             ],
             measure=[
-                self._measure_words(step, _typed([*self._measured(step), *matching]))
+                self._measure_words(step, _typed(self._measured(step, of_finetuned)))
                 for step in self.steps.measures
-                for matching in [[of_finetuned[n] for n in finetuned if fnmatchcase(n, step.runs)]]
             ],
             study=[self._study_words(step) for step in self.steps.studies],
             report=self._report_words(out, title, about, places),
@@ -108,15 +106,19 @@ class Reproducing:
                     filters = [f"name:{name}", *(seeds if names.count(name) > 1 else [])]
                     yield _typed([" ".join([self._typed_sweep(sweep), *filters])])
 
-    def _measured(self, step: MeasureStep) -> list[str]:
-        """The trained runs that a step measures, by their sweeps, and a pattern of their names."""
+    def _measured(self, step: MeasureStep, finetuned: Mapping[str, str]) -> list[str]:
+        """The runs that a step measures: by their sweeps and a pattern of their names, or by the
+        pattern of their folders.
+        """
         places = []
         for sweep in self.sweeps:
             fits = [fnmatchcase(config["name"], step.runs) for config in sweep.configs]
             place = self._typed_sweep(sweep)
             if any(fits):
                 places.append(place if all(fits) else f"{place} name:{step.runs}")
-        return places
+        return places + [
+            folders for name, folders in finetuned.items() if fnmatchcase(name, step.runs)
+        ]
 
     def finish(self, out: str, title: str, about: str) -> None:
         """Runs all steps and writes the page.
@@ -134,7 +136,9 @@ class Reproducing:
         self._measure()
         for step in self.steps.studies:
             self._do(self._study_words(step))
-        self._do(self._report_words(out, title, about, self._reported()))
+        finetuned = [str(run.folder.path) for run in self._finetuned(self._trained())]
+        places = [*self._sweep_folders(), *finetuned]
+        self._do(self._report_words(out, title, about, places))
 
     def _do(self, words: Sequence[str]) -> int:
         status = self._run([*words, *self._config_arguments])
@@ -164,9 +168,10 @@ class Reproducing:
         runs = self._trained()
         given = finetuning_options(self.wanted)
         for step in self.steps.finetunings:
-            for run in _matching(runs, step.runs):
-                where = as_value(str(run.folder.path))
-                self._do(["finetune", f"run={where}", *step.options, *given])
+            for run in runs:
+                if fnmatchcase(_name(run), step.runs):
+                    where = as_value(str(run.folder.path))
+                    self._do(["finetune", f"run={where}", *step.options, *given])
 
     def _measure(self) -> None:
         if not self.steps.measures:
@@ -174,10 +179,9 @@ class Reproducing:
         trained = self._trained()
         runs = [*trained, *self._finetuned(trained)]
         for step in self.steps.measures:
-            matching = _matching(runs, step.runs)
+            matching = [str(run.folder.path) for run in runs if fnmatchcase(_name(run), step.runs)]
             if matching:
-                where = _listed([str(run.folder.path) for run in matching])
-                self._do(self._measure_words(step, where))
+                self._do(self._measure_words(step, _listed(matching)))
             else:
                 print(f"lmkit {step.command}: no finished run is called {step.runs}")
 
@@ -203,30 +207,19 @@ class Reproducing:
         words.append(f"synthetic={_listed(studies)}")
         return [*words, f"runs={_listed(places) if places else 'null'}"]
 
-    def _reported(self) -> list[str]:
-        places = [str(self._sweep_folder(sweep)) for sweep in self.sweeps]
-        return places + [str(run.folder.path) for run in self._finetuned(self._trained())]
-
-    def _sweep_folder(self, sweep: PlannedSweep) -> Path:
-        return SweepFolder.find(sweep.name, self.wanted.runs_dir).path
+    def _sweep_folders(self) -> list[str]:
+        found = (SweepFolder.find(sweep.name, self.wanted.runs_dir) for sweep in self.sweeps)
+        return [str(folder.path) for folder in found]
 
     def _trained(self) -> list[FinishedRun]:
         """The finished runs of all sweeps, each once."""
-        places = [str(self._sweep_folder(sweep)) for sweep in self.sweeps]
-        return select_runs("runs", places).runs if places else []
+        return _selected(self._sweep_folders())
 
     def _finetuned(self, starts: Sequence[FinishedRun]) -> list[FinishedRun]:
         """The finished finetunings of the runs that a step names."""
-        steps = self.steps.finetunings
-        wanted = {
-            run.folder.path.resolve() for step in steps for run in _matching(starts, step.runs)
-        }
-        places = [
-            str(folder.path)
-            for start, folder in finished_finetunings(self.wanted.runs_dir)
-            if start in wanted
-        ]
-        return select_runs("runs", places).runs if places else []
+        wanted = {run.folder.path.resolve() for run in starts if self.steps.finetunes(_name(run))}
+        every = finished_finetunings(self.wanted.runs_dir)
+        return _selected([str(folder.path) for start, folder in every if start in wanted])
 
 
 def finished_finetunings(runs_dir: str) -> list[tuple[Path, RunFolder]]:
@@ -242,8 +235,12 @@ def finished_finetunings(runs_dir: str) -> list[tuple[Path, RunFolder]]:
     return found
 
 
-def _matching(runs: Sequence[FinishedRun], pattern: str) -> list[FinishedRun]:
-    return [run for run in runs if fnmatchcase(run.name.rpartition("-")[0], pattern)]
+def _selected(places: list[str]) -> list[FinishedRun]:
+    return select_runs("runs", places).runs if places else []
+
+
+def _name(run: FinishedRun) -> str:
+    return run.name.rpartition("-")[0]
 
 
 def _typed(places: Sequence[str]) -> str:

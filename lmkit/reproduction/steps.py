@@ -6,6 +6,7 @@ These are Hydra's forms too: it checks names and types.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any, Dict, List, Optional  # noqa: UP035  (OmegaConf reads these)
 
 from omegaconf import MISSING
@@ -130,3 +131,7 @@ class Steps:
     measures: List[MeasureStep]  # noqa: UP006
     studies: List[StudyStep]  # noqa: UP006
     training: Dict[str, Any]  # noqa: UP006  (options of the size)
+
+    def finetunes(self, name: str) -> bool:
+        """Whether runs of that name are finetuned."""
+        return any(fnmatchcase(name, step.runs) for step in self.finetunings)

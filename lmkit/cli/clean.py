@@ -17,7 +17,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.fixed_trunk import cache
 from lmkit.presentation.progress import tracked
 from lmkit.presentation.quantities import data_size
-from lmkit.presentation.tables import Column, absent, counted, plain_table, word
+from lmkit.presentation.tables import Column, counted, plain_table
 from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.folder import RunFolder
@@ -73,16 +73,14 @@ class _Found(NamedTuple):
     stays: str  # why nothing of it is removed; "" where something may be
 
 
+@ends_in_one_line("the same command resumes")
 def main() -> None:
     """Reads the command line; ends with status 1 when something could not be removed."""
-    with ends_in_one_line("the same command resumes"):
-        places, given = COMMAND.read(sys.argv[1:])
-        if places == [CONTEXTS]:
-            cache.clean(given["dry_run"] == "true", tables.console())
-            return
-        selected = select_runs("runs", places, given["runs_dir"])
-        is_well = clean(selected, given["keep"], given["dry_run"] == "true", tables.console())
-    if not is_well:
+    places, given = COMMAND.read(sys.argv[1:])
+    console, dry_run = tables.console(), given["dry_run"] == "true"
+    if places == [CONTEXTS]:
+        cache.clean(dry_run, console)
+    elif not clean(select_runs("runs", places, given["runs_dir"]), given["keep"], dry_run, console):
         sys.exit(1)
 
 
@@ -111,8 +109,8 @@ def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bo
 
 
 def _found(runs: Sequence[FinishedRun], keep: str, console: Console) -> list[_Found]:
-    needed = dict.fromkeys(_starts_of_finetunings(runs) if keep == "none" else (), STARTED)
-    needed |= dict.fromkeys(_to_go_further(runs), FURTHER)
+    starts = _starts_of_finetunings(runs) if keep == "none" else ()
+    needed = dict.fromkeys(starts, STARTED) | dict.fromkeys(_to_go_further(runs), FURTHER)
     found = []
     for run in tracked(runs, "measuring", console):
         lock = look_at(run.folder.lock)
@@ -141,8 +139,7 @@ def _starts_of_finetunings(runs: Iterable[FinishedRun]) -> set[Path]:
         for folder in map(RunFolder, runs_dir.glob(f"*{FINETUNE}-*")):
             if folder.state() == "unfinished":
                 with suppress(UserError):  # a damaged one cannot resume
-                    start = folder.started_from()
-                    if start is not None:
+                    if (start := folder.started_from()) is not None:
                         starts.add(start)
     return starts
 
@@ -158,8 +155,8 @@ def _show(found: Sequence[_Found], keep: str, dry_run: bool, console: Console) -
         space = Space.of(each.space for each in those)
         stays = ", ".join(dict.fromkeys(each.stays for each in those if each.stays))
         runs = len(those) if len(found) > SHOWN else None
-        sizes = [word(data_size(size)) for size in (space.total, space.freed[keep])]
-        cells.append([name, runs, *sizes, word(stays) if stays else absent()])
+        sizes = data_size(space.total), data_size(space.freed[keep])
+        cells.append([name, runs, *sizes, stays or None])
     columns = [
         Column("run", is_text=True),
         Column("runs", is_optional=True),

@@ -1,16 +1,17 @@
-"""The command line before Hydra reads it: its flags, and the user's own configurations."""
+"""The command line before Hydra reads it: its flags and names, and where configurations lie."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError, did_you_mean, require_choice
 
+CONFIGS = (Path(__file__).parents[1] / "conf").resolve()  # lmkit's own
 FLAGS = (
     "--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m",
     "--shell-completion", "-sc", "--info", "-i",
@@ -81,6 +82,18 @@ def searched_folders(arguments: Sequence[str]) -> list[Path]:
     return [*config_folders(arguments), *(Path(path) for path in paths if "://" not in path)]
 
 
+def all_folders(arguments: Sequence[str]) -> list[Path]:
+    """lmkit's folder of configurations, then the user's, in the order in which Hydra searches."""
+    return [CONFIGS, *(folder.resolve() for folder in searched_folders(arguments))]
+
+
+def files_of(group: str, arguments: Sequence[str]) -> dict[str, Path]:
+    """The files of a group, by name: the user's own in `config_folders`, and lmkit's."""
+    folders = [*config_folders(arguments), CONFIGS]
+    files = {file.stem: file for folder in folders for file in folder.glob(f"{group}/*.yaml")}
+    return dict(sorted(files.items()))
+
+
 def run_named(
     kind: str, names: Collection[str], run: Callable[[str], None], show_all: Callable[[], None]
 ) -> None:
@@ -136,3 +149,9 @@ def first_sentence(file: Path) -> str:
     """The first comment of a YAML file, without its lines about Hydra."""
     lines = [line.lstrip("# ") for line in file.read_text("utf-8").splitlines()]
     return next((line for line in lines if line and not line.startswith("@package")), "")
+
+
+def listed(lines: Mapping[str, str]) -> str:
+    """Names, and beside each what it does."""
+    width = max(map(len, lines))
+    return "\n".join(f"  {name:{width}}  {line}" for name, line in lines.items())

@@ -11,6 +11,7 @@ import json
 import math
 import sys
 import time
+from functools import cache
 from typing import Any
 
 import torch
@@ -25,36 +26,30 @@ _SIDE = 1024  # of the timed matrices
 _TIMED_S = 0.5
 
 
-class Counter:
-    """Counts FLOPs, reading each corpus once."""
+def flops_of(config: dict[str, Any]) -> Flops:
+    """FLOPs of the matrix products of training and of measuring perplexity.
 
-    def __init__(self) -> None:
-        self._corpora: dict[str, object] = {}
+    Raises: UserError where the corpus is missing, or is not running text.
+    """
+    corpus = _corpus(json.dumps(config["data"], sort_keys=True))
+    if not isinstance(corpus, TextSplits):
+        raise UserError("FLOPs are counted for running text only")
+    model = model_without_weights(config, len(corpus.vocabulary))
+    each = total(parts(model))
+    return Flops(
+        train=float(each.training_flops * len(corpus.train)),
+        valid=float(each.forward_flops * len(corpus.valid)),
+        test=float(each.forward_flops * len(corpus.test)),
+        test_tokens=len(corpus.test),
+        num_words=len(corpus.vocabulary),
+        has_factors=model.head.has_factors,
+    )
 
-    def flops(self, config: dict[str, Any]) -> Flops:
-        """FLOPs of the matrix products of training and of measuring perplexity.
 
-        Raises: UserError where the corpus is missing, or is not running text.
-        """
-        corpus = self._corpus(config["data"])
-        if not isinstance(corpus, TextSplits):
-            raise UserError("FLOPs are counted for running text only")
-        model = model_without_weights(config, len(corpus.vocabulary))
-        each = total(parts(model))
-        return Flops(
-            train=float(each.training_flops * len(corpus.train)),
-            valid=float(each.forward_flops * len(corpus.valid)),
-            test=float(each.forward_flops * len(corpus.test)),
-            test_tokens=len(corpus.test),
-            num_words=len(corpus.vocabulary),
-            has_factors=model.head.has_factors,
-        )
-
-    def _corpus(self, section: dict[str, Any]) -> object:
-        key = json.dumps(section, sort_keys=True)
-        if key not in self._corpora:
-            self._corpora[key] = make(section, "data").load()
-        return self._corpora[key]
+@cache
+def _corpus(section: str) -> object:
+    """The corpus of a section, given as JSON."""
+    return make(json.loads(section), "data").load()
 
 
 def flops_per_second(threads: int, on_gpu: bool) -> float:
@@ -77,11 +72,10 @@ def flops_per_second(threads: int, on_gpu: bool) -> float:
 def main() -> None:
     """Reads from stdin, prints one JSON object."""
     configs = json.load(sys.stdin)
-    counter = Counter()
     counted: list[tuple[Flops | None, str]] = []
     for config in configs:
         try:
-            counted.append((counter.flops(config), ""))
+            counted.append((flops_of(config), ""))
         except UserError as error:
             counted.append((None, str(error)))
     on_gpu = torch.cuda.is_available() and all(

@@ -19,24 +19,21 @@ from lmkit.runs.sweep_folder import SweepFolder
 UNKNOWN = "ENTITY"  # until the workspace is sent
 
 
-def dashboard(sweep: SweepFolder, target: str | None, out: Path | None, online: bool) -> None:
+def dashboard(sweep: SweepFolder, target: str | None, out: str, online: bool) -> None:
     """Writes the workspace of a sweep, and uploads it if `online`.
 
     Args:
         target: ENTITY/PROJECT in W&B.
-        out: the file; None: workspace.json in the sweep's folder.
-
-    Raises: UserError.
+        out: the file; "": workspace.json in the sweep's folder.
     """
     if target is None and online:
         raise UserError("online=true needs a destination: add ENTITY/PROJECT after the sweep")
     if target is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", target):
         raise UserError(f"ENTITY/PROJECT must be two names with a / between, but is {target!r}")
-    project = tracking.summary.project_of(sweep)
-    entity, project = (target or f"{UNKNOWN}/{project}").split("/")
-    path = out or sweep.path / "workspace.json"
+    target = target or f"{UNKNOWN}/{tracking.summary.project_of(sweep)}"
+    path = Path(out) if out else sweep.path / "workspace.json"
     axes = tracking.summary.axes_of(sweep)
-    content = tracking.workspace.workspace(sweep.manifest.name, axes, entity, project)
+    content = tracking.workspace.workspace(sweep.manifest.name, axes, *target.split("/"))
     if online:
         print(f"workspace: {tracking.publish.send(path, content)}")
     else:
@@ -57,10 +54,9 @@ COMMAND = Command(
 )
 
 
+@ends_in_one_line()
 def main() -> None:
     """Reads the command line."""
-    with ends_in_one_line():
-        (name, *target), given = COMMAND.read(sys.argv[1:])
-        sweep = SweepFolder.find(name, given["runs_dir"])
-        out = Path(given["out"]) if given["out"] else None
-        dashboard(sweep, target[0] if target else None, out, given["online"] == "true")
+    (name, *target), given = COMMAND.read(sys.argv[1:])
+    sweep = SweepFolder.find(name, given["runs_dir"])
+    dashboard(sweep, target[0] if target else None, given["out"], given["online"] == "true")

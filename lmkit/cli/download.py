@@ -35,17 +35,14 @@ COMMAND = Command(
 )
 
 
+@ends_in_one_line("the same command resumes")
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
-    with ends_in_one_line():
-        (corpus,), given = COMMAND.read(sys.argv[1:] if arguments is None else arguments)
-        require_folder("root", given["root"] or os.environ.get("LMKIT_DATA") or "data")
-    root = Path(given["root"] or os.environ.get("LMKIT_DATA") or "data").expanduser()
-    console = Console(stderr=True)
+    (corpus,), given = COMMAND.read(sys.argv[1:] if arguments is None else arguments)
+    place = given["root"] or os.environ.get("LMKIT_DATA") or "data"
+    require_folder("root", place)
+    root = Path(place).expanduser()
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with (
-        ends_in_one_line("the same command resumes"),
-        Progress(*columns, TransferSpeedColumn(), console=console) as progress,
-    ):
+    with Progress(*columns, TransferSpeedColumn(), console=Console(stderr=True)) as progress:
         folder = download(corpus, root, progress, SOURCES)
     print(f"{folder} is complete. To use it: export LMKIT_DATA={root.resolve()}")

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
-from pathlib import Path
 from typing import Any
 
 import hydra
@@ -31,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from lmkit.cli import options
-from lmkit.cli.command_line import options_first, searched_folders
+from lmkit.cli.command_line import CONFIGS, all_folders, options_first, searched_folders
 from lmkit.cli.help_text import help_text
 from lmkit.cli.interruption import ends_in_one_line, quiet_when_unread, stderr_file
 from lmkit.cli.one_line import first_line, in_one_line
@@ -39,8 +38,6 @@ from lmkit.errors.user_error import UserError, did_you_mean, end_with
 from lmkit.fixed_trunk.composition import filled_in, implied
 from lmkit.sweeps.axes import GROUP, OF_SWEEPS, config_arguments, for_sweeper, option_of
 from lmkit.sweeps.points import ConfigReader
-
-CONFIGS = (Path(__file__).parents[1] / "conf").resolve()
 
 # what may be the user's mistake
 EXPLAINED = (HydraException, OmegaConfBaseException, RuntimeError, ValueError, yaml.YAMLError)
@@ -75,13 +72,12 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
             with ends_in_one_line(again), explained(config_name):
                 sys.argv[1:] = options_first(sys.argv[1:])
                 if {"--help", "-h"} & set(sys.argv[1:]):
-                    print(help_text(config_name, sys.argv[1:], CONFIGS))
+                    print(help_text(config_name, sys.argv[1:]))
                     return
                 if config_name in ("train", "describe"):
                     sys.argv[1:] = implied(sys.argv[1:])
                 if config_name == "train":
-                    folders = [CONFIGS, *searched_folders(sys.argv[1:])]
-                    sys.argv[1:] = for_sweeper(sys.argv[1:], folders)
+                    sys.argv[1:] = for_sweeper(sys.argv[1:], all_folders(sys.argv[1:]))
                 if not _run_by_compose_alone(config_name, reporting):
                     hydra.main(str(CONFIGS), config_name, version_base="1.3")(reporting)()
 
@@ -129,7 +125,7 @@ def explained(config_name: str) -> Iterator[None]:
     try:
         yield
     except EXPLAINED as error:
-        line = in_one_line(error, sys.argv[1:], config_name, CONFIGS)
+        line = in_one_line(error, sys.argv[1:], config_name)
         if line is None:
             raise
         sys.exit(f"error: {line}")
@@ -140,7 +136,7 @@ def config_reader(config_name: str) -> ConfigReader:
     own = [f"--config-dir={folder}" for folder in searched_folders(sys.argv[1:])]
 
     def explain(error: Exception, line: Sequence[str]) -> str:
-        return in_one_line(error, [*own, *line], config_name, CONFIGS) or str(error)
+        return in_one_line(error, [*own, *line], config_name) or str(error)
 
     return ConfigReader(to_plain=plain_config, explain=explain)
 
@@ -219,7 +215,7 @@ def create(section: Mapping[str, Any], option: str) -> object:
     try:
         return instantiate(dict(section), _convert_="all")
     except InstantiationException as error:
-        raise UserError(in_one_line(error, (), option, CONFIGS) or str(error)) from error
+        raise UserError(in_one_line(error, (), option) or str(error)) from error
 
 
 def set_up_hydra() -> None:

@@ -46,17 +46,12 @@ def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:
     if plain["lr"] is not None:
         require_positive("lr", plain["lr"])
     require_count("n", plain["n"])
-    if plain["seed"] is not None:
-        require_count("seed", plain["seed"], 0)
-    if plain["max_epochs"] is not None:
-        require_count("max_epochs", plain["max_epochs"])
+    for option, least in (("seed", 0), ("max_epochs", 1)):
+        if plain[option] is not None:
+            require_count(option, plain[option], least)
     start = _finished(plain["run"])
-    changes = _stage(plain) | {
-        "runs_dir": plain["runs_dir"] or str(start.path.parent),
-        "callbacks": plain["callbacks"],
-        "logger": plain["logger"],
-        "keep": plain["keep"],
-    }
+    changes = _stage(plain) | {key: plain[key] for key in ("callbacks", "logger", "keep")}
+    changes["runs_dir"] = plain["runs_dir"] or str(start.path.parent)
     if plain["seed"] is not None:
         changes["seed"] = plain["seed"]
     config: dict[str, Any] = experiment.finetuning.finetuning_config(

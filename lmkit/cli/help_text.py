@@ -16,7 +16,7 @@ import hydra
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from lmkit.cli.command_line import searched_folders
+from lmkit.cli.command_line import all_folders
 from lmkit.sweeps.axes import GROUP, read
 from lmkit.sweeps.quoting import search_path
 
@@ -32,15 +32,15 @@ class Meaning(NamedTuple):
     beside: str
 
 
-def help_text(config_name: str, arguments: Sequence[str], configs: Path) -> str:
+def help_text(config_name: str, arguments: Sequence[str]) -> str:
     """The help of a command: its template with the groups and options that its arguments compose.
 
     Args:
         config_name: its primary configuration.
         arguments: of the line, flags among them.
-        configs: the folder of lmkit's configurations.
     """
-    folders = [*(folder.resolve() for folder in searched_folders(arguments)), configs]
+    ours, *own_folders = all_folders(arguments)
+    folders = [*own_folders, ours]
     primary = _found(config_name, folders)[0].parents[config_name.count("/")]
     overrides = [a for a in arguments if "=" in a and not a.startswith("-")]
     single = [each for each in overrides if not read(each).is_sweep_override()]
@@ -110,10 +110,9 @@ def _comments(file: Path, section: str) -> Iterator[tuple[str, Meaning]]:
     Args:
         section: where the file's options stand; "" for a command's own file.
     """
-    path: list[tuple[int, str]] = [(-1, section)] if section else []
     above: list[str] = []
     is_first = True
-    for line in file.read_text("utf-8").splitlines():
+    for line, key, option in _options(file.read_text("utf-8").splitlines(), section):
         text = line.strip()
         if text.startswith("#"):
             above.append(text.lstrip("# "))
@@ -123,28 +122,20 @@ def _comments(file: Path, section: str) -> Iterator[tuple[str, Meaning]]:
             if section:
                 yield section, Meaning(lines, "")
             is_first, above = False, []
-        key = _KEY.fullmatch(line)
         if key:
-            indent = len(key[1])
-            path = [each for each in path if each[0] < indent] + [(indent, key[2])]
             beside = re.search(r"(?:^|\s)#\s*(.*)", key[3])
             if above or beside:
-                option = ".".join(name for _, name in path)
                 yield option, Meaning(tuple(above), beside[1] if beside else "")
         above = []
 
 
 def _annotated(config: DictConfig, meanings: dict[str, Meaning]) -> Iterator[str]:
     """The configuration as YAML, with the comments on its options."""
-    path: list[tuple[int, str]] = []
-    for line in OmegaConf.to_yaml(config).splitlines():
-        key = _KEY.fullmatch(line)
+    for line, key, option in _options(OmegaConf.to_yaml(config).splitlines()):
         if not key:
             yield line
             continue
-        indent = len(key[1])
-        path = [each for each in path if each[0] < indent] + [(indent, key[2])]
-        above, beside = meanings.get(".".join(name for _, name in path), Meaning((), ""))
+        above, beside = meanings.get(option, Meaning((), ""))
         commented = f"{line} # {beside}" if beside else line
         if len(commented) > WIDTH:
             above, commented = (*above, beside), line
@@ -153,3 +144,16 @@ def _annotated(config: DictConfig, meanings: dict[str, Meaning]) -> Iterator[str
             " ".join(above), WIDTH, initial_indent=before, subsequent_indent=before
         )
         yield commented
+
+
+def _options(
+    lines: Iterable[str], section: str = ""
+) -> Iterator[tuple[str, re.Match[str] | None, str]]:
+    """Each line of YAML, with the match of _KEY and the whole name of the option that it sets."""
+    path: list[tuple[int, str]] = [(-1, section)] if section else []
+    for line in lines:
+        key = _KEY.fullmatch(line)
+        if key:
+            indent = len(key[1])
+            path = [each for each in path if each[0] < indent] + [(indent, key[2])]
+        yield line, key, ".".join(name for _, name in path)

@@ -17,14 +17,13 @@ from contextlib import redirect_stderr, suppress
 from io import StringIO
 from pathlib import Path
 
-from lmkit.cli.command_line import complete, config_folders, first_sentence
+from lmkit.cli.command_line import complete, files_of, first_sentence, listed
 from lmkit.cli.interruption import end, quiet_when_unread
 from lmkit.cli.words import folders, word_begun
 from lmkit.errors.user_error import did_you_mean
 from lmkit.runs.stop_signals import StopRequested, forget_closed_pipes, stopping_in_order
 
 FOLDER = Path(__file__).parent
-ANALYSES = FOLDER.parent / "conf" / "analyses"
 NOT_COMMANDS = ("main", "check_points", "count_flops")  # programs of their own
 # options of commands with Hydra whose values are folders
 PATHS = ("run", "runs", "a", "b", "out", "runs_dir", "data.root", "data_root", "hf")
@@ -61,7 +60,7 @@ def _main() -> None:
             return _run("train", arguments)
         return complete(_commands(), lambda name: _complete(name, arguments))
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(USAGE + _listed(_commands()))
+        print(USAGE + listed(_commands()))
         return
     name = arguments[0]
     if name not in _commands(name):
@@ -93,32 +92,14 @@ def _run(name: str, arguments: Sequence[str]) -> None:
 
 def _commands(only: str | None = None) -> dict[str, str]:
     """What each subcommand (or the named one) does, by name; none is imported."""
-    modules = {
-        file.stem: ast.parse(file.read_bytes())
-        for file in FOLDER.glob("*.py")
-        if file.stem not in NOT_COMMANDS and only in (None, file.stem)
-    }
-    commands = {name: _first_line(module) for name, module in modules.items() if _has_main(module)}
-    commands |= {
-        file.stem: first_sentence(file) for file in _analyses() if only in (None, file.stem)
-    }
+    commands = {}
+    for file in FOLDER.glob("*.py"):
+        if file.stem not in NOT_COMMANDS and only in (None, file.stem):
+            module = ast.parse(file.read_bytes())
+            functions = (each.name for each in module.body if isinstance(each, ast.FunctionDef))
+            if "main" in functions:
+                commands[file.stem] = (ast.get_docstring(module) or "").partition("\n")[0]
+    for name, file in files_of("analyses", sys.argv[1:]).items():
+        if only in (None, name):
+            commands[name] = first_sentence(file)
     return dict(sorted(commands.items()))
-
-
-def _analyses() -> list[Path]:
-    """The files of lmkit's analyses, and of those in the user's own folder of configs."""
-    own = [folder / "analyses" for folder in config_folders(sys.argv[1:])]
-    return [file for folder in [ANALYSES, *own] for file in folder.glob("*.yaml")]
-
-
-def _has_main(module: ast.Module) -> bool:
-    return any(isinstance(each, ast.FunctionDef) and each.name == "main" for each in module.body)
-
-
-def _first_line(module: ast.Module) -> str:
-    return (ast.get_docstring(module) or "").partition("\n")[0]
-
-
-def _listed(commands: dict[str, str]) -> str:
-    width = max(map(len, commands))
-    return "\n".join(f"  {name:{width}}  {line}" for name, line in commands.items())

@@ -22,7 +22,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from lmkit.cli.command_line import searched_folders
+from lmkit.cli.command_line import CONFIGS, all_folders, searched_folders
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.sweeps.axes import option_of, read
 from lmkit.sweeps.quoting import search_path
@@ -37,14 +37,12 @@ _FEW = 8  # options, which a message lists
 WHOLE = ("experiment", "multirun_sweeps")  # groups whose files set options of any section
 
 
-def in_one_line(
-    error: Exception, arguments: Sequence[str], config_name: str, configs: Path
-) -> str | None:
+def in_one_line(error: Exception, arguments: Sequence[str], config_name: str) -> str | None:
     """The message for an error of Hydra, OmegaConf, YAML or a value; None for a bug in lmkit."""
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override)
     if isinstance(error, MissingConfigException):
-        return _missing_choice(error, arguments, configs)
+        return _missing_choice(error, arguments)
     if isinstance(error, InstantiationException):
         return _instantiation(error, config_name)
     if isinstance(error, yaml.YAMLError):
@@ -57,14 +55,14 @@ def in_one_line(
         return f"{there[1]} is an option already: set it with {there[1]}=VALUE, without a +"
     unknown = re.search(r"Could not (?:override|append to config[^']*) '([^']+)'", text)
     if unknown:
-        return _unknown_option(unknown[1], arguments, config_name, configs)
+        return _unknown_option(unknown[1], arguments, config_name)
     not_in_form = re.search(r"Key '([^']+)' (?:is )?not in '(\w+)'", text)
     if not_in_form:
         option = _full_key(text) or not_in_form[1]
         if option in WHOLE:
             chosen = next((a for a in arguments if a.startswith(f"{option}=")), option)
             return f"the file of {chosen} must begin with the line # @package _global_"
-        return _unknown_option(option, arguments, config_name, configs)
+        return _unknown_option(option, arguments, config_name)
     several = re.search(r"Ambiguous value for argument '([^']+)'", text)
     if several:
         option, _, values = several[1].partition("=")
@@ -84,7 +82,7 @@ def in_one_line(
     if text.startswith("Only one of --"):
         return text
     if "Config group override must be a string or a list" in text:
-        return _group_given_a_number(arguments, configs)
+        return _group_given_a_number(arguments)
     return None
 
 
@@ -132,15 +130,15 @@ def _near(name: str, text: str) -> str:
     return did_you_mean(name, [*signature(get_object(target[1])).parameters]) if target else ""
 
 
-def _group_given_a_number(arguments: Sequence[str], configs: Path) -> str | None:
+def _group_given_a_number(arguments: Sequence[str]) -> str | None:
     """Finds the argument group=NUMBER (or true, null), which Hydra's ValueError does not name."""
     for argument in arguments:
         group, name = option_of(argument), argument.partition("=")[2]
         if not group:
             return _unreadable(argument)
-        choices = _choices(group, configs)
+        choices = _choices(group)
         if choices and not isinstance(read(argument).value(), str | list):
-            return _no_choice(group, name, choices, configs)
+            return _no_choice(group, name, choices)
     return None
 
 
@@ -176,13 +174,13 @@ def _not_utf8(error: UnicodeDecodeError, arguments: Sequence[str]) -> str | None
     return None
 
 
-def _missing_choice(error: MissingConfigException, arguments: Sequence[str], configs: Path) -> str:
+def _missing_choice(error: MissingConfigException, arguments: Sequence[str]) -> str:
     group, _, name = str(error.missing_cfg_file or "").rpartition("/")
     if not group:
         return first_line(error)
     # for a list of choices Hydra does not name the others
-    choices = sorted(error.options or _choices(group, configs))
-    message = _no_choice(group, name, choices, configs)
+    choices = sorted(error.options or _choices(group))
+    message = _no_choice(group, name, choices)
     for folder in searched_folders(arguments):
         if (folder.resolve().parent / group / f"{name}.yaml").exists():
             message += f"; --config-dir={os.path.relpath(folder.resolve().parent)} has it"
@@ -202,23 +200,22 @@ def _file_that_sets(name: str, arguments: Sequence[str]) -> str:
     return next((f"{file}: " for file in files if word.search(file.read_text("utf-8"))), "")
 
 
-def _choices(group: str, configs: Path) -> list[str]:
-    return sorted(path.stem for path in (configs / group).glob("*.yaml"))
+def _choices(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
 
 
-def _no_choice(group: str, name: str, choices: list[str], configs: Path) -> str:
+def _no_choice(group: str, name: str, choices: list[str]) -> str:
     there_are = "there are " + ", ".join(choices) if choices else "there are none"
-    of_a_part = next((configs / group).glob(f"*/{name}.yaml"), None) if name else None
+    of_a_part = next((CONFIGS / group).glob(f"*/{name}.yaml"), None) if name else None
     near = did_you_mean(name, choices)
     if of_a_part is not None:
         near = f" (did you mean {group}/{of_a_part.parent.name}={name}?)"
     return f"{group}={name} does not exist{near}; {there_are}"
 
 
-def _unknown_option(option: str, arguments: Sequence[str], config_name: str, configs: Path) -> str:
-    folders = [configs, *(folder.resolve() for folder in searched_folders(arguments))]
+def _unknown_option(option: str, arguments: Sequence[str], config_name: str) -> str:
+    folders = all_folders(arguments)
     primary = next(each for each in folders if (each / f"{config_name}.yaml").is_file())
-    search = [search_path(folders)]
     others = [
         a for a in arguments if re.match("[^-].*=", a) and a.split("=")[0].lstrip("+~") != option
     ]
@@ -228,15 +225,15 @@ def _unknown_option(option: str, arguments: Sequence[str], config_name: str, con
         if has_hydra
         else hydra.initialize_config_dir(str(primary), version_base="1.3")
     ):
-        config = _composed(config_name, search, others, configs)
-    every = [str(path.relative_to(configs)) for path in configs.rglob("*") if path.is_dir()]
+        config = _composed(config_name, search_path(folders), others)
+    every = [str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*") if path.is_dir()]
     groups = [group for group in every if group != option]  # otherwise another command's
     own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     launcher = _options(config.hydra.launcher, "hydra.launcher.")
     names = groups if "/" in option else [*_options(own, ""), *launcher, *groups]
     parent, _, name = option.rpartition("/")
     choosing = re.compile(rf"^ *- (override )?{re.escape(name)}:", re.MULTILINE)
-    files = sorted((configs / parent).glob("*.yaml")) if parent else []
+    files = sorted((CONFIGS / parent).glob("*.yaml")) if parent else []
     if having := [file.stem for file in files if choosing.search(file.read_text("utf-8"))]:
         choice = config.hydra.runtime.choices.get(parent)
         return f"{option} is not chosen with {parent}={choice}, but with {parent}=" + (
@@ -247,7 +244,7 @@ def _unknown_option(option: str, arguments: Sequence[str], config_name: str, con
     beside = [each for each in inside if not each.startswith("_")]
     group = section.replace(".", "/")
     choice = config.hydra.runtime.choices.get(group)
-    having = _choices_with(name, group, configs) if choice else []
+    having = _choices_with(name, group) if choice else []
     if having:
         near = did_you_mean(name, beside, section + dot)
         return f"there is no option {option} with {group}={choice}{near}; it is one of {group}=" + (
@@ -267,25 +264,24 @@ def _unknown_option(option: str, arguments: Sequence[str], config_name: str, con
     return f"{where}there is no option {option}{near}{add}; {few or '--help lists all options'}"
 
 
-def _composed(
-    config_name: str, search: Sequence[str], others: Sequence[str], configs: Path
-) -> DictConfig:
+def _composed(config_name: str, search: str, others: Sequence[str]) -> DictConfig:
     """What the other overrides compose; those that are wrong too are dropped."""
-    choices = [each for each in others if _choices(each.partition("=")[0], configs)]
+    choices = [each for each in others if _choices(each.partition("=")[0])]
     for overrides in (others, choices):
         try:
-            return hydra.compose(config_name, [*search, *overrides], return_hydra_config=True)
+            return hydra.compose(config_name, [search, *overrides], return_hydra_config=True)
         except (HydraException, OmegaConfBaseException):  # the next mistake
             continue
-    return hydra.compose(config_name, list(search), return_hydra_config=True)
+    return hydra.compose(config_name, [search], return_hydra_config=True)
 
 
-def _choices_with(option: str, group: str, configs: Path) -> list[str]:
+def _choices_with(option: str, group: str) -> list[str]:
     """The choices of a group that have an option."""
-    files = {
-        name: OmegaConf.load(configs / group / f"{name}.yaml") for name in _choices(group, configs)
-    }
-    return [name for name, file in files.items() if option in file]
+    return [
+        name
+        for name in _choices(group)
+        if option in OmegaConf.load(CONFIGS / group / f"{name}.yaml")
+    ]
 
 
 def _options(section: DictConfig, prefix: str) -> Iterator[str]:

@@ -6,33 +6,33 @@ Sections that name a class (`_target_`) are not typed here: the class checks its
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional  # noqa: UP035  (OmegaConf reads these)
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
 from lmkit.reproduction.steps import Reproduction
 
-Section = Dict[str, Any]  # noqa: UP006
+Section = dict[str, Any]
 
 
 @dataclass
 class ToldOfSweep:
     """What a run's loggers are told about its sweep."""
 
-    name: Optional[str] = None  # noqa: UP045
-    axes: List[str] = field(default_factory=list)  # noqa: UP006
+    name: str | None = None
+    axes: list[str] = field(default_factory=list)
 
 
 @dataclass
 class SweepOptions(ToldOfSweep):
     """Options of a sweep, not of the runs in it."""
 
-    sample: Optional[int] = None  # noqa: UP045
+    sample: int | None = None
     sample_seed: int = 1
     retries: int = 2
     add: bool = False
-    trial: Optional[int] = None  # noqa: UP045
+    trial: int | None = None
 
 
 @dataclass
@@ -45,8 +45,8 @@ class TrainOptions:
     threads: int = MISSING
     compile: bool = MISSING
     switch_epoch: int = MISSING
-    max_epochs: Optional[int] = MISSING  # noqa: UP045
-    patience: Optional[int] = MISSING  # noqa: UP045
+    max_epochs: int | None = MISSING
+    patience: int | None = MISSING
     keep: str = MISSING
     data: Section = MISSING
     windows: Section = MISSING
@@ -71,12 +71,12 @@ class FinetuneOptions:
     """Options of `lmkit finetune`."""
 
     run: str = MISSING
-    lr: Optional[float] = None  # noqa: UP045
-    seed: Optional[int] = None  # noqa: UP045
+    lr: float | None = None
+    seed: int | None = None
     n: int = MISSING
-    max_epochs: Optional[int] = MISSING  # noqa: UP045
-    runs_dir: Optional[str] = None  # noqa: UP045
-    data_root: Optional[str] = None  # noqa: UP045
+    max_epochs: int | None = MISSING
+    runs_dir: str | None = None
+    data_root: str | None = None
     keep: str = MISSING
     callbacks: Section = MISSING
     logger: Section = MISSING

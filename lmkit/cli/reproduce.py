@@ -14,9 +14,8 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from lmkit.cli.command_line import config_folders, run_named, searched_folders
+from lmkit.cli.command_line import CONFIGS, all_folders, files_of, run_named
 from lmkit.cli.entry import (
-    CONFIGS,
     config_reader,
     entry_point,
     explained,
@@ -52,7 +51,7 @@ GROUP = "reproduce"
 def main() -> None:
     """Makes the reproduction that the first argument names."""
     arguments = sys.argv[1:]
-    files = _files(arguments)
+    files = files_of(GROUP, arguments)
     run_named("reproduction", files, _run, lambda: _list(files, arguments))
 
 
@@ -71,8 +70,8 @@ def _run(name: str) -> None:
         launcher += [each for each in of_hydra if option_of(each).startswith("hydra.launcher")]
         console = tables.console()
         with console.status("estimating the time"):
-            folders = [CONFIGS, *(each.resolve() for each in searched_folders(sys.argv[1:]))]
-            sweeps = _planned(wanted, Planner(config_reader("train"), common, folders))
+            planner = Planner(config_reader("train"), common, all_folders(sys.argv[1:]))
+            sweeps = _planned(wanted, planner)
             reproducing = Reproducing(
                 wanted, sweeps, launcher=launcher, config_arguments=arguments, run=run_command
             )
@@ -89,13 +88,6 @@ def _run(name: str) -> None:
             raise UserError(f"failed, as shown above: {failed}; the same command retries")
 
     run()
-
-
-def _files(arguments: list[str]) -> dict[str, Path]:
-    """The file of each reproduction, by its name: ours and the user's own."""
-    folders = [CONFIGS, *config_folders(arguments)]
-    files = {file.stem: file for folder in folders for file in folder.glob(f"{GROUP}/*.yaml")}
-    return dict(sorted(files.items()))
 
 
 def _read(config: DictConfig) -> Reproduction:
@@ -155,7 +147,7 @@ def _list(files: dict[str, Path], overrides: list[str]) -> None:
 
 
 def _print_all(files: dict[str, Path], overrides: list[str]) -> None:
-    folders = [CONFIGS, *(folder.resolve() for folder in searched_folders(overrides))]
+    folders = all_folders(overrides)
     search = [search_path(folders)]
     size = _typed_size(overrides)
     chosen = listing.group_content("size", size, folders)

@@ -32,14 +32,10 @@ COMMAND = Command(
 )
 
 
+@ends_in_one_line()
 def main() -> None:
     """Reads the command line."""
-    with ends_in_one_line():
-        places, given = COMMAND.read(sys.argv[1:])
-        _write(places, given)
-
-
-def _write(places: list[str], given: dict[str, str]) -> None:
+    places, given = COMMAND.read(sys.argv[1:])
     out = given["out"]
     if out and not out.endswith(".csv"):
         raise UserError(f"out={out} must end in .csv: the rows are written as CSV")

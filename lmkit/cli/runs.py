@@ -7,7 +7,7 @@ import sys
 from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import RUNS_DIR, Command, Option, list_of
 from lmkit.errors.user_error import UserError, did_you_mean
-from lmkit.presentation.tables import Cell, Column, absent, counted, plain_table, word
+from lmkit.presentation.tables import Column, counted, plain_table
 from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.rows import Value, chosen, standing
 from lmkit.runs.selection import select_folders
@@ -34,15 +34,15 @@ COMMAND = Command(
 )
 
 
+@ends_in_one_line()
 def main() -> None:
     """Reads the command line."""
-    with ends_in_one_line():
-        places, given = COMMAND.read(sys.argv[1:])
-        folders, left_out = select_folders("runs", places, given["runs_dir"])
-        every, damaged = standing(folders)
-        for name, reason in (left_out | damaged).items():
-            print(f"left out: {name}: {reason}", file=sys.stderr)
-        show(every, list_of(given["columns"] or SHOWN), given["sort"])
+    places, given = COMMAND.read(sys.argv[1:])
+    folders, left_out = select_folders("runs", places, given["runs_dir"])
+    every, damaged = standing(folders)
+    for name, reason in (left_out | damaged).items():
+        print(f"left out: {name}: {reason}", file=sys.stderr)
+    show(every, list_of(given["columns"] or SHOWN), given["sort"])
 
 
 def show(every: list[dict[str, Value]], columns: list[str], sort: str) -> None:
@@ -54,18 +54,14 @@ def show(every: list[dict[str, Value]], columns: list[str], sort: str) -> None:
     known = [row for row in every if row[key] is not None]
     by_value = sorted(known, key=lambda row: _order(row[key]), reverse=sort.startswith("-"))
     ordered = by_value + [row for row in every if row[key] is None]
-    wanted = columns if columns != SHOWN.split(",") or not every else _there(columns, every[0])
-    shown = chosen(ordered, wanted)
+    if every and columns == SHOWN.split(","):
+        columns = [name for name in columns if name in every[0]]  # others are of finished runs
+    shown = chosen(ordered, columns)
     headings = list(shown[0]) if shown else []
     is_text = {name: any(isinstance(row[name], str) for row in shown) for name in headings}
     table = [Column(name, is_text=is_text[name]) for name in headings]
-    rows = [[_cell(value) for value in row.values()] for row in shown]
+    rows = [[_entry(value) for value in row.values()] for row in shown]
     tables.console().print(to_terminal(plain_table(counted(len(shown), "run"), table, rows)))
-
-
-def _there(columns: list[str], row: dict[str, Value]) -> list[str]:
-    """Unfinished runs alone have no test perplexity."""
-    return [name for name in columns if name in row]
 
 
 def _order(value: Value) -> tuple[bool, float, str]:
@@ -75,7 +71,7 @@ def _order(value: Value) -> tuple[bool, float, str]:
     return True, 0.0, str(value)
 
 
-def _cell(value: Value) -> Cell:
+def _entry(value: Value) -> str | None:
     if value is None:
-        return absent()
-    return word(f"{value:.5g}" if isinstance(value, float) else str(value))
+        return None
+    return f"{value:.5g}" if isinstance(value, float) else str(value)

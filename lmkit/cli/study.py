@@ -6,17 +6,17 @@ Each file in conf/studies/, or in the same folder of the user's own configs, nam
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from functools import partial
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from lmkit import studies
-from lmkit.cli.command_line import config_folders, first_sentence, run_named
-from lmkit.cli.entry import CONFIGS, create, entry_point, plain_config
+from lmkit.cli.command_line import files_of, first_sentence, listed, run_named
+from lmkit.cli.entry import create, entry_point, plain_config
 from lmkit.errors.user_error import UserError
 
+GROUP = "studies"
 USAGE = """\
 lmkit study runs an experiment that needs no language model, and says of each claim of its sources
 whether it holds.
@@ -28,17 +28,13 @@ usage: lmkit study STUDY [option=value ...]      lmkit study STUDY --help lists 
 
 def main() -> None:
     """Runs the study that the first argument names."""
-    sentences = _sentences(sys.argv[1:])
-    run_named("study", sentences, _run, lambda: _list(sentences))
-
-
-def _list(sentences: Mapping[str, str]) -> None:
-    width = max(map(len, sentences))
-    print(USAGE + "\n".join(f"  {name:{width}}  {line}" for name, line in sentences.items()))
+    files = files_of(GROUP, sys.argv[1:])
+    sentences = {name: first_sentence(file) for name, file in files.items()}
+    run_named("study", sentences, _run, lambda: print(USAGE + listed(sentences)))
 
 
 def _run(name: str) -> None:
-    @entry_point(f"studies/{name}", "the same command resumes")
+    @entry_point(f"{GROUP}/{name}", "the same command resumes")
     def run(config: DictConfig) -> None:
         options = plain_config(config)
         shared = {key: options.pop(key) for key in ("runs_dir", "seed", "threads")}
@@ -48,11 +44,9 @@ def _run(name: str) -> None:
         if not (isinstance(kind, type) and issubclass(kind, studies.study.SyntheticStudy)):
             raise UserError(f"{options['_target_']} is not derived from SyntheticStudy")
         overrides = HydraConfig.get().overrides.hydra
-        search_path = [each for each in overrides if each.startswith("hydra.searchpath=")]
+        search = [each for each in overrides if each.startswith("hydra.searchpath=")]
         for option in kind.head_options:
-            options[option] = studies.head_options.head_sections(
-                option, options[option], search_path
-            )
+            options[option] = studies.head_options.head_sections(option, options[option], search)
         study = create({**options, "_convert_": "all"}, name)
         assert isinstance(study, studies.study.SyntheticStudy)
         started = studies.running.StudyRun(study, name=name, options=options, **shared)
@@ -60,10 +54,3 @@ def _run(name: str) -> None:
         studies.running.show(started.path)
 
     run()
-
-
-def _sentences(arguments: list[str]) -> dict[str, str]:
-    """The first sentence of each study's file, by name: ours and the user's own."""
-    folders = [*config_folders(arguments), CONFIGS]
-    files = [file for folder in folders for file in folder.glob("studies/*.yaml")]
-    return {file.stem: first_sentence(file) for file in sorted(files, key=lambda file: file.stem)}

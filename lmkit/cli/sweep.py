@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from rich.console import Console
 
 from lmkit import tracking
-from lmkit.cli.command_line import run_named
+from lmkit.cli.command_line import listed, run_named
 from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
 from lmkit.errors.user_error import UserError, did_you_mean
@@ -26,9 +26,7 @@ def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
     """Prints the state of the points. Returns: whether none has failed."""
     every = standings(sweep)
     is_short = shows_all or len(every) <= 40
-    shown = (
-        every if is_short else [each for each in every if not each.is_done and each.state != "new"]
-    )
+    shown = [each for each in every if is_short or not (each.is_done or each.state == "new")]
     if shown:
         tables.show_standings(console, sweep.manifest.name, shown)
     tables.show_failures(console, sweep, every)
@@ -38,11 +36,6 @@ def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
         console.print(f"{changed:,} come from code that has changed since", highlight=False)
     console.print(tables.estimate_line(estimate(sweep, every), 1), highlight=False)
     console.print(tables.space_line(sweep.manifest.name, space(sweep, every)), highlight=False)
-    _show_earlier(sweep, console)
-    return all(each.state != "failed" for each in every)
-
-
-def _show_earlier(sweep: SweepFolder, console: Console) -> None:
     earlier, name = standings(sweep, sweep.manifest.earlier), sweep.manifest.name
     if earlier:
         tables.show_standings(console, f"{name}: no longer asked for", earlier)
@@ -52,6 +45,7 @@ def _show_earlier(sweep: SweepFolder, console: Console) -> None:
             highlight=False,
             soft_wrap=True,
         )
+    return all(each.state != "failed" for each in every)
 
 
 def work(sweep: SweepFolder, console: Console) -> bool:
@@ -66,13 +60,8 @@ def work(sweep: SweepFolder, console: Console) -> bool:
     return all(outcome.failure is None for outcome in outcomes)
 
 
-def sync(sweep: SweepFolder, console: Console, online: bool) -> bool:
-    """Rebuilds the sweep's W&B runs from its run folders. Returns: whether none is damaged."""
-    return tracking.sync.sync(sweep, online, console)
-
-
-def forget(sweep: SweepFolder, console: Console, pattern: str, dry_run: bool) -> bool:
-    """Takes points out of the sweep, or shows which. Returns: True.
+def forget(sweep: SweepFolder, console: Console, pattern: str, dry_run: bool) -> None:
+    """Takes points out of the sweep, or shows which.
 
     Args:
         pattern: of labels or names of runs; empty: the points that the last command did not ask
@@ -89,7 +78,6 @@ def forget(sweep: SweepFolder, console: Console, pattern: str, dry_run: bool) ->
         console.print(f"{what}: {point.label}", markup=False, highlight=False, soft_wrap=True)
     line = f"{counted(len(gone), 'point')} {what}, {left:,} left; no run is removed"
     console.print(f"{line}; dry_run=false forgets" if dry_run and gone else line, highlight=False)
-    return True
 
 
 def _matching(sweep: SweepFolder, pattern: str) -> list[Point]:
@@ -105,8 +93,8 @@ def _matching(sweep: SweepFolder, pattern: str) -> list[Point]:
     return found
 
 
-def stop(sweep: SweepFolder, console: Console) -> bool:
-    """Has the sweep's launchers, workers and jobs save and end. Returns: True."""
+def stop(sweep: SweepFolder, console: Console) -> None:
+    """Has the sweep's launchers, workers and jobs save and end."""
     running = [each for each in standings(sweep) if each.state == "running"]
     sweep.ask_to_stop()
     if (sweep.path / JOBS).is_dir():
@@ -117,7 +105,6 @@ def stop(sweep: SweepFolder, console: Console) -> bool:
         highlight=False,
         soft_wrap=True,
     )
-    return True
 
 
 def _command(name: str, meaning: str, **options: Option) -> Command:
@@ -155,28 +142,25 @@ USAGE = "usage: lmkit sweep COMMAND SWEEP [option=value ...]; --help after COMMA
 
 def main() -> None:
     """Reads the command line; ends with status 1 when a point has failed."""
-    run_named("command of lmkit sweep", COMMANDS, _run, _list)
+    lines = {name: each.description.split(".")[0] for name, each in COMMANDS.items()}
+    run_named("command of lmkit sweep", COMMANDS, _run, lambda: print(f"{USAGE}\n{listed(lines)}"))
 
 
-def _list() -> None:
-    lines = (f"  {name:7} {each.description.split('.')[0]}" for name, each in COMMANDS.items())
-    print("\n".join([USAGE, *lines]))
-
-
+@ends_in_one_line("the same command resumes")
 def _run(name: str) -> None:
     console = tables.console()
-    with ends_in_one_line("the same command resumes"):
-        (place,), given = COMMANDS[name].read(sys.argv[1:])
-        sweep = SweepFolder.find(place, given["runs_dir"])
-        if name == "status":
-            is_well = status(sweep, console, given["all"] == "true")
-        elif name == "sync":
-            is_well = sync(sweep, console, given["online"] == "true")
-        elif name == "forget":
-            is_well = forget(sweep, console, given["points"], given["dry_run"] == "true")
-        elif name == "stop":
-            is_well = stop(sweep, console)
-        else:
-            is_well = work(sweep, console)
+    (place,), given = COMMANDS[name].read(sys.argv[1:])
+    sweep = SweepFolder.find(place, given["runs_dir"])
+    is_well = True
+    if name == "status":
+        is_well = status(sweep, console, given["all"] == "true")
+    elif name == "work":
+        is_well = work(sweep, console)
+    elif name == "sync":
+        is_well = tracking.sync.sync(sweep, given["online"] == "true", console)
+    elif name == "forget":
+        forget(sweep, console, given["points"], given["dry_run"] == "true")
+    else:
+        stop(sweep, console)
     if not is_well:
         sys.exit(1)

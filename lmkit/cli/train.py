@@ -11,14 +11,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from lmkit import experiment
-from lmkit.cli.entry import (
-    CONFIGS,
-    EXPLAINED,
-    command_line,
-    compose,
-    entry_point,
-    plain_config,
-)
+from lmkit.cli.entry import EXPLAINED, command_line, compose, entry_point, plain_config
 from lmkit.cli.interruption import AGAIN
 from lmkit.cli.one_line import in_one_line
 from lmkit.errors.user_error import UserError, require_list
@@ -49,7 +42,7 @@ def train(overrides: Sequence[str] = ()) -> TrainedRun:
     try:
         plain = plain_config(compose("train", overrides))
     except EXPLAINED as error:
-        line = in_one_line(error, overrides, "train", CONFIGS)
+        line = in_one_line(error, overrides, "train")
         if line is None:
             raise
         raise UserError(line) from None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Dict, List, Optional  # noqa: UP035  (OmegaConf reads these)
+from typing import Any
 
 from omegaconf import MISSING
 
@@ -19,14 +19,14 @@ class SweepStep:
     """A file in multirun_sweeps/, with options of its runs."""
 
     sweep: str = MISSING
-    training: Dict[str, Any] = field(default_factory=dict)  # noqa: UP006
+    training: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class RunsStep:
     """A command for finished runs, with its options."""
 
-    options: List[str] = field(default_factory=list)  # noqa: UP006
+    options: list[str] = field(default_factory=list)
     runs: str = "*"  # whose name matches this pattern; a finetuned run's is NAME_finetune
 
 
@@ -42,18 +42,18 @@ class StudyStep:
     """A study that needs no language model."""
 
     study: str = MISSING
-    options: List[str] = field(default_factory=list)  # noqa: UP006
+    options: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Changes:
     """What a size has in place of the steps, and of the size's training; None: the same."""
 
-    sweeps: Optional[List[SweepStep]] = None  # noqa: UP006, UP045
-    finetunings: Optional[List[RunsStep]] = None  # noqa: UP006, UP045
-    measures: Optional[List[MeasureStep]] = None  # noqa: UP006, UP045
-    studies: Optional[List[StudyStep]] = None  # noqa: UP006, UP045
-    training: Optional[Dict[str, Any]] = None  # noqa: UP006, UP045
+    sweeps: list[SweepStep] | None = None
+    finetunings: list[RunsStep] | None = None
+    measures: list[MeasureStep] | None = None
+    studies: list[StudyStep] | None = None
+    training: dict[str, Any] | None = None
 
 
 @dataclass
@@ -63,9 +63,9 @@ class Size:
     name: str = MISSING
     about: str = MISSING
     runs_dir: str = MISSING
-    training: Dict[str, Any] = field(default_factory=dict)  # noqa: UP006
-    finetuning: Dict[str, Any] = field(default_factory=dict)  # noqa: UP006
-    measures: Dict[str, List[str]] = field(default_factory=dict)  # noqa: UP006
+    training: dict[str, Any] = field(default_factory=dict)
+    finetuning: dict[str, Any] = field(default_factory=dict)
+    measures: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass
@@ -74,17 +74,17 @@ class Reproduction:
 
     paper: str = MISSING
     table: str = MISSING
-    sweeps: List[SweepStep] = field(default_factory=list)  # noqa: UP006
-    finetunings: List[RunsStep] = field(default_factory=list)  # noqa: UP006
-    measures: List[MeasureStep] = field(default_factory=list)  # noqa: UP006
-    studies: List[StudyStep] = field(default_factory=list)  # noqa: UP006
-    report: List[str] = field(default_factory=list)  # noqa: UP006
-    at: Dict[str, Changes] = field(default_factory=dict)  # noqa: UP006
+    sweeps: list[SweepStep] = field(default_factory=list)
+    finetunings: list[RunsStep] = field(default_factory=list)
+    measures: list[MeasureStep] = field(default_factory=list)
+    studies: list[StudyStep] = field(default_factory=list)
+    report: list[str] = field(default_factory=list)
+    at: dict[str, Changes] = field(default_factory=dict)
     size: Size = field(default_factory=Size)
     runs_dir: str = MISSING
-    out: Optional[str] = None  # noqa: UP045
-    training: Dict[str, Any] = field(default_factory=dict)  # noqa: UP006
-    finetuning: Dict[str, Any] = field(default_factory=dict)  # noqa: UP006
+    out: str | None = None
+    training: dict[str, Any] = field(default_factory=dict)
+    finetuning: dict[str, Any] = field(default_factory=dict)
     dry_run: bool = False
 
     def is_possible(self) -> bool:
@@ -126,11 +126,11 @@ class Reproduction:
 class Steps:
     """What is run, in this order."""
 
-    sweeps: List[SweepStep]  # noqa: UP006
-    finetunings: List[RunsStep]  # noqa: UP006
-    measures: List[MeasureStep]  # noqa: UP006
-    studies: List[StudyStep]  # noqa: UP006
-    training: Dict[str, Any]  # noqa: UP006  (options of the size)
+    sweeps: list[SweepStep]
+    finetunings: list[RunsStep]
+    measures: list[MeasureStep]
+    studies: list[StudyStep]
+    training: dict[str, Any]  # options of the size
 
     def finetunes(self, name: str) -> bool:
         """Whether runs of that name are finetuned."""

@@ -6,7 +6,6 @@ Shapes: S singular values, descending.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import wandb
@@ -26,32 +25,28 @@ Charts = dict[str, CustomChart | wandb.Table]  # by the key that they are logged
 
 
 def epoch_charts(run: RunFolder, split: str, matrix: str) -> Charts:
-    """The spectra of the epochs so far in one chart, on a log scale and a linear one.
+    """The spectra of a few of the epochs so far, evenly spaced, the last among them, in one chart
+    on a log scale and in one on a linear scale.
 
     Raises: UserError naming a file that is missing or damaged.
     """
-    shown = _epochs_shown(run, split, matrix)
-    spectra = {epoch: read_spectrum(path) for epoch, path in shown.items()}
-    columns = list(dict.fromkeys(n for s in spectra.values() for n in rank_fields(s.measures)))
-    rows = []
-    for epoch, spectrum in spectra.items():
-        ranks = rank_fields(spectrum.measures)
-        rows.append([epoch, *(ranks.get(name) for name in columns)])
-    lines = [_sampled(spectrum.relative_S) for spectrum in spectra.values()]
-    indices = [x for x, _ in lines]
-    labels = [f"epoch {epoch}" for epoch in spectra]
+    paths = epoch_spectra(run)[split, matrix]
+    epochs = list(paths)
+    shown = np.unique(np.linspace(0, len(epochs) - 1, PLOTTED_EPOCHS).round().astype(int))
+    spectra = {epochs[i]: read_spectrum(paths[epochs[i]]) for i in shown}
+    ranks = {epoch: rank_fields(spectrum.measures) for epoch, spectrum in spectra.items()}
+    columns = list(dict.fromkeys(name for each in ranks.values() for name in each))
+    rows = [[epoch, *map(each.get, columns)] for epoch, each in ranks.items()]
+    indices, lines = zip(*(_sampled(each.relative_S) for each in spectra.values()), strict=True)
+
+    def chart(title: str, values: list[list[float]]) -> CustomChart:
+        labels = [f"epoch {epoch}" for epoch in spectra]
+        return wandb.plot.line_series(list(indices), values, labels, title=title, xname=INDEX)
+
     name = f"spectrum/{split}_{matrix}"
     return {
-        f"{name}/log": wandb.plot.line_series(
-            indices, [_log10(y) for _, y in lines], labels, title=RELATIVE, xname=INDEX
-        ),
-        f"{name}/normalised": wandb.plot.line_series(
-            indices,
-            [y.tolist() for _, y in lines],
-            labels,
-            title="singular value / largest",
-            xname=INDEX,
-        ),
+        f"{name}/log": chart(RELATIVE, [_log10(y) for y in lines]),
+        f"{name}/normalised": chart("singular value / largest", [y.tolist() for y in lines]),
         f"{name}/table": wandb.Table(columns=["epoch", *columns], data=rows),
     }
 
@@ -86,14 +81,6 @@ def transform_charts(logits: Sequence[float], transformed: Sequence[float]) -> C
     return {"transform": wandb.plot.line(table, *columns, title="transform")}
 
 
-def _epochs_shown(run: RunFolder, split: str, matrix: str) -> dict[int, Path]:
-    """The files of a few of the epochs so far, evenly spaced, including the last."""
-    paths = epoch_spectra(run)[split, matrix]
-    epochs = list(paths)
-    shown = np.unique(np.linspace(0, len(epochs) - 1, PLOTTED_EPOCHS).round().astype(int))
-    return {epochs[i]: paths[epochs[i]] for i in shown}
-
-
 def _sampled(relative_S: NDArray[np.float64]) -> tuple[list[int], NDArray[np.float64]]:
     """At most 100 indices (from 1, denser at the start) and the values there."""
     indices = np.unique(np.geomspace(1, len(relative_S), PLOTTED_POINTS).astype(int))
@@ -101,4 +88,5 @@ def _sampled(relative_S: NDArray[np.float64]) -> tuple[list[int], NDArray[np.flo
 
 
 def _log10(relative: NDArray[np.float64]) -> list[float]:
-    return [float(value) for value in np.log10(np.maximum(relative, 1e-12))]
+    logs: list[float] = np.log10(np.maximum(relative, 1e-12)).tolist()
+    return logs

@@ -6,6 +6,17 @@ import hashlib
 import json
 
 DISPLAY_NAME = "lmkit heat map"
+_X, _Y = (
+    {"field": f"${{field:{axis}}}", "type": "ordinal", "title": f"${{string:{axis}}}"}
+    for axis in ("x", "y")
+)
+_VALUE = {
+    "field": "${field:value}",
+    "aggregate": "mean",
+    "type": "quantitative",
+    "title": "${string:value}",
+}
+_COUNT = {"aggregate": "count", "type": "quantitative", "title": "runs"}
 # W&B substitutes a panel's fields and texts for ${...}. Runs that share a cell are averaged.
 SPEC = {
     "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
@@ -17,31 +28,10 @@ SPEC = {
     ],
     "mark": {"type": "rect"},
     "encoding": {
-        "x": {"field": "${field:x}", "type": "ordinal", "title": "${string:x}"},
-        "y": {
-            "field": "${field:y}",
-            "type": "ordinal",
-            "title": "${string:y}",
-            "sort": "descending",
-        },
-        "color": {
-            "field": "${field:value}",
-            "aggregate": "mean",
-            "type": "quantitative",
-            "title": "${string:value}",
-            "scale": {"scheme": "viridis", "zero": False},
-        },
-        "tooltip": [
-            {"field": "${field:x}", "type": "ordinal", "title": "${string:x}"},
-            {"field": "${field:y}", "type": "ordinal", "title": "${string:y}"},
-            {
-                "field": "${field:value}",
-                "aggregate": "mean",
-                "type": "quantitative",
-                "title": "${string:value}",
-            },
-            {"aggregate": "count", "type": "quantitative", "title": "runs"},
-        ],
+        "x": _X,
+        "y": {**_Y, "sort": "descending"},
+        "color": {**_VALUE, "scale": {"scheme": "viridis", "zero": False}},
+        "tooltip": [_X, _Y, _VALUE, _COUNT],
     },
 }
 

@@ -18,6 +18,11 @@ from lmkit.runs.atomic import replace_text
 from lmkit.tracking import heat_map
 
 SCHEMA_VERSION = 1
+_CHART = {
+    "name": heat_map.chart_name(),
+    "display_name": heat_map.DISPLAY_NAME,
+    "spec": heat_map.SPEC,
+}
 
 
 def write_workspace(path: Path, workspace: ws.Workspace) -> None:
@@ -31,11 +36,7 @@ def write_workspace(path: Path, workspace: ws.Workspace) -> None:
     _take_name(workspace, path)
     content = {
         "schema_version": SCHEMA_VERSION,
-        "chart": {
-            "name": heat_map.chart_name(),
-            "display_name": heat_map.DISPLAY_NAME,
-            "spec": heat_map.SPEC,
-        },
+        "chart": _CHART,
         "workspace": workspace._to_model().model_dump(
             mode="json", by_alias=True, exclude_none=True
         ),
@@ -84,13 +85,6 @@ def _take_name(workspace: ws.Workspace, path: Path) -> None:
 
 def _send_chart(api: wandb.Api, entity: str) -> None:
     try:
-        api.create_custom_chart(
-            entity=entity,
-            name=heat_map.chart_name(),
-            display_name=heat_map.DISPLAY_NAME,
-            spec_type="vega2",
-            access="private",
-            spec=heat_map.SPEC,
-        )
+        api.create_custom_chart(entity=entity, spec_type="vega2", access="private", **_CHART)
     except wandb.Error as error:  # W&B may have the chart already: its name identifies its content
-        print(f"the chart {heat_map.chart_name()} has not been made again: {error}")
+        print(f"the chart {_CHART['name']} has not been made again: {error}")

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from lmkit.errors.user_error import UserError
-from lmkit.presentation.progress import progress_bar
+from lmkit.presentation.progress import tracked
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile, Row
 from lmkit.runs.names import RunNames
@@ -55,31 +55,28 @@ class _OfflineRun(NamedTuple):
     result: tuple[Mapping[str, Any], Mapping[str, Any], Charts] | None
 
 
-def rebuild(sweep: SweepFolder, progress: Callable[[], None]) -> Rebuilt:
-    """Records every run of the sweep again; `progress` is called after each.
-
-    A damaged run is left out and keeps its record.
+def rebuild(sweep: SweepFolder) -> Rebuilt:
+    """Records every run of the sweep again. A damaged run is left out and keeps its record.
 
     Raises: UserError when the records cannot be written.
     """
     rebuilt = Rebuilt()
     axes = [axis.option for axis in axes_of(sweep)]
     sweeps_of = sweeps_by_run(sweep.runs_dir)
-    for point in sweep.manifest.all_points:
+    for point in tracked(sweep.manifest.all_points, "W&B runs"):
         folder = sweep.run_folder(point)
         if folder.state() == "new":
             rebuilt.new.append(point)
-        else:
-            try:
-                run = _read(folder)
-            except UserError as error:
-                rebuilt.damaged[point.label] = str(error)
-            else:
-                names = sorted({sweep.manifest.name, *sweeps_of.get(point.run, ())})
-                rebuilt.records.append(_write(run, sweep, axes, names))
-                if run.result is None:
-                    rebuilt.unfinished.append(point)
-        progress()
+            continue
+        try:
+            run = _read(folder)
+        except UserError as error:
+            rebuilt.damaged[point.label] = str(error)
+            continue
+        names = sorted({sweep.manifest.name, *sweeps_of.get(point.run, ())})
+        rebuilt.records.append(_write(run, sweep, axes, names))
+        if run.result is None:
+            rebuilt.unfinished.append(point)
     return rebuilt
 
 
@@ -96,14 +93,8 @@ def _read(folder: RunFolder) -> _OfflineRun:
     for option in ("name", "seed"):
         if option not in config:
             raise UserError(f"{folder.config} is damaged: {option} is missing")
-    return _OfflineRun(
-        folder,
-        config,
-        folder.read_names(),
-        rows,
-        all_epoch_charts(folder),
-        result,
-    )
+    names = folder.read_names()
+    return _OfflineRun(folder, config, names, rows, all_epoch_charts(folder), result)
 
 
 def _write(run: _OfflineRun, sweep: SweepFolder, axes: list[str], sweeps: list[str]) -> Path:
@@ -161,9 +152,7 @@ def sync(sweep: SweepFolder, online: bool, console: Console) -> bool:
 
     Raises: UserError when the records cannot be written or uploaded.
     """
-    with progress_bar() as bar:
-        task = bar.add_task("W&B runs", total=len(sweep.manifest.all_points))
-        rebuilt = rebuild(sweep, lambda: bar.advance(task))
+    rebuilt = rebuild(sweep)
     _show(sweep, rebuilt, console)
     if online and rebuilt.records:
         upload(rebuilt.records)

@@ -236,7 +236,7 @@ def test_the_folder_of_runs_may_have_any_letters(lmkit, capsys):
 
 def test_a_mistake_in_the_lists_line_is_one_line(refused, monkeypatch):
     table = {"yang_table1": entry.CONFIGS / "reproduce" / "yang_table1.yaml"}
-    monkeypatch.setattr(reproduce, "_files", lambda _: table)
+    monkeypatch.setattr(reproduce, "files_of", lambda *_: table)
     assert "size=tiny does not exist; there are full, small, toy" in refused(
         "reproduce", "size=tiny"
     )
@@ -373,14 +373,13 @@ def test_runs_that_take_the_same_time_are_composed_once_and_estimated_as_if_each
         plain = [each for s in reproduce._planned(wanted, planner) for each in s.configs]
     assert len(set(map(id, fast))) < len(set(map(id, plain))) == len(plain) == len(fast)
     monkeypatch.undo()
-    counter = count_flops.Counter()
-    by_key = {estimate.model_key(each): counter.flops(each) for each in fast}
+    by_key = {estimate.model_key(each): count_flops.flops_of(each) for each in fast}
     for ours, theirs in zip(fast, plain, strict=True):
         for option in ("name", "max_epochs", "runs_dir", "threads", "trainer"):
             assert ours[option] == theirs[option]
     apart = {json.dumps([each[part] for part in ("trunk", "head")]): each for each in plain}
     for each in list(apart.values())[::4]:
-        assert by_key[estimate.model_key(each)] == counter.flops(each)
+        assert by_key[estimate.model_key(each)] == count_flops.flops_of(each)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -55,7 +55,7 @@ def test_a_run_is_recorded_as_it_is_rebuilt_from_its_folder(finished, tmp_path):
     points.append(Point("b", lines[1], "toy-of-another-seed", "toy", 3, None))
     sweep = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 1, points))
     sweep.save()
-    recorded, rebuilt = inspect(record), inspect(rebuild(sweep, lambda: None).records[0])
+    recorded, rebuilt = inspect(record), inspect(rebuild(sweep).records[0])
     assert recorded == rebuilt
     assert recorded["config"] == CONFIG
     assert (recorded["run_id"], recorded["project"]) == (finished.path.name, "theirs")

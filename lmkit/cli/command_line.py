@@ -101,8 +101,6 @@ def run_named(
 
     Args:
         kind: what the names are of, for messages.
-        names: those that there are.
-        run: runs what has that name.
         show_all: prints what there is, where the line begins with no name.
     """
     arguments = sys.argv[1:]

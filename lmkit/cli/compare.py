@@ -47,8 +47,7 @@ def main(config: DictConfig) -> None:
         "differences": differences,
         "comparisons": {name: each.unpaired._asdict() for name, each in comparisons.items()},
         "paired": {
-            name: each.paired._asdict() if each.paired else None
-            for name, each in comparisons.items()
+            name: each.paired and each.paired._asdict() for name, each in comparisons.items()
         },
     }
     text = to_csv(table) if out.suffix == ".csv" else json.dumps(content, indent=2) + "\n"

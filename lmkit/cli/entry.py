@@ -116,19 +116,20 @@ def _run_by_compose_alone(config_name: str, task: Task) -> bool:
 
 
 @contextmanager
-def explained(config_name: str) -> Iterator[None]:
-    """Ends a command with one line about a mistake that Hydra, OmegaConf or YAML finds.
+def explained(config_name: str, arguments: Sequence[str] | None = None) -> Iterator[None]:
+    """Raises UserError for a mistake that Hydra, OmegaConf or YAML finds.
 
     Args:
         config_name: as of `entry_point`.
+        arguments: None: those of the line, as they are by then.
     """
     try:
         yield
     except EXPLAINED as error:
-        line = in_one_line(error, sys.argv[1:], config_name)
+        line = in_one_line(error, sys.argv[1:] if arguments is None else arguments, config_name)
         if line is None:
             raise
-        sys.exit(f"error: {line}")
+        raise UserError(line) from None
 
 
 def config_reader(config_name: str) -> ConfigReader:

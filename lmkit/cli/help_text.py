@@ -33,12 +33,7 @@ class Meaning(NamedTuple):
 
 
 def help_text(config_name: str, arguments: Sequence[str]) -> str:
-    """The help of a command: its template with the groups and options that its arguments compose.
-
-    Args:
-        config_name: its primary configuration.
-        arguments: of the line, flags among them.
-    """
+    """A command's help: its template with the groups and options that its arguments compose."""
     ours, *own_folders = all_folders(arguments)
     folders = [*own_folders, ours]
     primary = _found(config_name, folders)[0].parents[config_name.count("/")]
@@ -105,10 +100,8 @@ def _found(name: str, folders: Sequence[Path]) -> list[Path]:
 
 
 def _comments(file: Path, section: str) -> Iterator[tuple[str, Meaning]]:
-    """The options of a file that have a comment; the first comment is that of its section.
-
-    Args:
-        section: where the file's options stand; "" for a command's own file.
+    """The options of a file that have a comment; the first comment is that of its section, which is
+    "" for a command's own file.
     """
     above: list[str] = []
     is_first = True

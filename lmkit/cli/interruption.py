@@ -36,7 +36,8 @@ def ends_in_one_line(again: str = "") -> Iterator[None]:
     """Ends a command that was interrupted, or failed for a reason outside lmkit, with one line.
 
     Args:
-        again: as of `end`.
+        again: what the same command does next time, for commands that resume; printed unless what
+            interrupted the command says more.
     """
     try:
         yield
@@ -45,8 +46,10 @@ def ends_in_one_line(again: str = "") -> Iterator[None]:
         if error.printed_on == stderr_file():
             sys.exit(error.exit_status)
         end_with(error)
-    except (KeyboardInterrupt, StopRequested) as cut_short:
-        end(cut_short, again)
+    except KeyboardInterrupt:
+        _end("interrupted", again, INTERRUPTED)
+    except StopRequested as asked:
+        _end(str(asked), "" if asked.where else again, asked.code)
     except OSError as error:
         if error.errno not in _OF_THE_MACHINE:
             raise
@@ -74,19 +77,9 @@ def quiet_when_unread() -> Iterator[None]:
         raise (ended if isinstance(ended, SystemExit) else SystemExit(BROKEN_PIPE_STATUS)) from None
 
 
-def end(cut_short: KeyboardInterrupt | StopRequested, again: str = "") -> NoReturn:
-    """Says why the command ends, and ends it.
-
-    Args:
-        cut_short: what ended the command.
-        again: what the same command does next time, for commands that resume; printed unless
-            `cut_short` says more.
-    """
-    asked = cut_short if isinstance(cut_short, StopRequested) else None
-    line = str(asked) if asked else "interrupted"
-    if again and not (asked and asked.where):
-        line += f": {again}"
+def _end(why: str, again: str, status: int | str | None) -> NoReturn:
+    line = f"{why}: {again}" if again else why
     if sys.stderr.isatty():
         line = f"\r\033[K{line}"  # over the ^C that the terminal shows
     print(line, file=sys.stderr, flush=True)
-    sys.exit(INTERRUPTED if asked is None else asked.code)
+    sys.exit(status)

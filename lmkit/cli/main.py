@@ -18,10 +18,10 @@ from io import StringIO
 from pathlib import Path
 
 from lmkit.cli.command_line import complete, files_of, first_sentence, listed
-from lmkit.cli.interruption import end, quiet_when_unread
+from lmkit.cli.interruption import ends_in_one_line, quiet_when_unread
 from lmkit.cli.words import folders, word_begun
 from lmkit.errors.user_error import did_you_mean
-from lmkit.runs.stop_signals import StopRequested, forget_closed_pipes, stopping_in_order
+from lmkit.runs.stop_signals import forget_closed_pipes, stopping_in_order
 
 FOLDER = Path(__file__).parent
 NOT_COMMANDS = ("main", "check_points", "count_flops")  # programs of their own
@@ -38,11 +38,8 @@ usage: lmkit COMMAND [option=value ...]      lmkit COMMAND --help lists a comman
 def main() -> None:
     """Runs the subcommand that `sys.argv` names, and shuts down cleanly on a signal."""
     try:
-        with stopping_in_order(), quiet_when_unread():
-            try:
-                _main()
-            except (KeyboardInterrupt, StopRequested) as cut_short:
-                end(cut_short)
+        with stopping_in_order(), quiet_when_unread(), ends_in_one_line():
+            _main()
     finally:
         forget_closed_pipes()  # Python's own last line would end it with another status
         # first, before libraries' exit handlers, where Ctrl-C would print their traceback

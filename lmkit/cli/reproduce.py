@@ -26,12 +26,12 @@ from lmkit.cli.interruption import ends_in_one_line
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.presentation.progress import tracked
 from lmkit.presentation.quantities import rough_duration
-from lmkit.presentation.tables import Row, plain_table, whole
+from lmkit.presentation.tables import plain_table
 from lmkit.presentation.terminal import to_terminal
 from lmkit.reproduction import estimate, listing
 from lmkit.reproduction.commands import run_command
 from lmkit.reproduction.points import PlannedSweep, Planner
-from lmkit.reproduction.running import Commands, Reproducing
+from lmkit.reproduction.running import Reproducing
 from lmkit.reproduction.steps import Reproduction
 from lmkit.sweeps import tables
 from lmkit.sweeps.axes import folder_arguments, option_of
@@ -78,8 +78,7 @@ def _run(name: str) -> None:
             out = wanted.out or f"reproductions/{name}_{wanted.size.name}"
             page = out, f"{wanted.paper}, {wanted.table}", _about(wanted, sweeps)
             plan = _plan_in_words(wanted, sweeps, reproducing.commands(*page), slots)
-        for line in plan:
-            console.print(line, highlight=False, soft_wrap=True, markup=False)
+        print(*plan, sep="\n", flush=True)
         if wanted.dry_run:
             return
         reproducing.finish(*page)
@@ -102,7 +101,7 @@ def _planned(wanted: Reproduction, planner: Planner) -> list[PlannedSweep]:
 
 
 def _plan_in_words(
-    wanted: Reproduction, sweeps: list[PlannedSweep], commands: Commands, slots: int
+    wanted: Reproduction, sweeps: list[PlannedSweep], commands: list[list[list[str]]], slots: int
 ) -> list[str]:
     """The commands that will run, about how long they take, and the basis of that estimate."""
     speed = estimate.speed_of(config for sweep in sweeps for config in sweep.configs)
@@ -111,11 +110,9 @@ def _plan_in_words(
     lines = [f"{wanted.paper}, {wanted.table}{size}."]
     of_runs = [*times.sweeps, *times.finetunings]
     seconds = [f"about {rough_duration(each)}" if each else "" for each in times.measures]
-    steps = [*([words] for words in commands.train), *commands.finetune]
-    steps += [[words] for words in (*commands.measure, *commands.study, commands.report)]
     said = [*map(estimate.in_words, of_runs), *seconds]
-    said += ["no time estimate"] * len(commands.study)
-    for every, time in zip(steps, [*said, ""], strict=True):
+    said += ["no time estimate"] * len(wanted.at_its_size().studies)
+    for every, time in zip(commands, [*said, ""], strict=True):
         lines += [f"  lmkit {shell_line(words)}" for words in every]
         lines += [f"      {time}"] if time else []
     training = list(chain(*of_runs))
@@ -139,20 +136,16 @@ def _about(wanted: Reproduction, sweeps: list[PlannedSweep]) -> str:
     return f"{wanted.paper}, {wanted.table}, at size={size.name}. {size.about}.{options}"
 
 
+@ends_in_one_line()
+@explained(GROUP)
 def _list(files: dict[str, Path], overrides: list[str]) -> None:
     """Prints all reproductions, each with its number of runs."""
     set_up_hydra()
-    with ends_in_one_line(), explained(GROUP):
-        _print_all(files, overrides)
-
-
-def _print_all(files: dict[str, Path], overrides: list[str]) -> None:
     folders = all_folders(overrides)
     search = [search_path(folders)]
     size = _typed_size(overrides)
     chosen = listing.group_content("size", size, folders)
     console = tables.console()
-    rows: list[Row] = []
     every: dict[str, Reproduction] = {}
     for name, file in tracked(files.items(), "reading", console):
         wanted = None if chosen is None else listing.reproduction(file, chosen)
@@ -163,17 +156,14 @@ def _print_all(files: dict[str, Path], overrides: list[str]) -> None:
             every[name] = wanted
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         planner = Planner(config_reader("train"), search, folders)
-        for name, wanted in every.items():
-            runs = planner.num_runs(wanted)
-            rows.append([name, wanted.paper, wanted.table, whole(runs or None)])
-    console.print(USAGE, end="", highlight=False, markup=False)
+        rows = [
+            [name, wanted.paper, wanted.table, planner.num_runs(wanted) or None]
+            for name, wanted in every.items()
+        ]
+    print(USAGE, end="", flush=True)
     columns = ("name", "paper", "table or figure", "runs")
     console.print(to_terminal(plain_table(f"reproductions at size={size}", columns, rows)))
-    console.print(
-        "lmkit reproduce NAME dry_run=true shows its commands and about how long they take.",
-        highlight=False,
-        soft_wrap=True,
-    )
+    print("lmkit reproduce NAME dry_run=true shows its commands and about how long they take.")
 
 
 def _typed_size(overrides: list[str]) -> str:

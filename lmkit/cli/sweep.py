@@ -39,11 +39,9 @@ def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
     earlier, name = standings(sweep, sweep.manifest.earlier), sweep.manifest.name
     if earlier:
         tables.show_standings(console, f"{name}: no longer asked for", earlier)
-        console.print(
+        print(
             f"no longer asked for: {tables.summary(earlier)}; lmkit sweep forget {name} "
-            f"dry_run=false removes them from the sweep",
-            highlight=False,
-            soft_wrap=True,
+            f"dry_run=false removes them from the sweep"
         )
     return all(each.state != "failed" for each in every)
 
@@ -60,7 +58,7 @@ def work(sweep: SweepFolder, console: Console) -> bool:
     return all(outcome.failure is None for outcome in outcomes)
 
 
-def forget(sweep: SweepFolder, console: Console, pattern: str, dry_run: bool) -> None:
+def forget(sweep: SweepFolder, pattern: str, dry_run: bool) -> None:
     """Takes points out of the sweep, or shows which.
 
     Args:
@@ -75,9 +73,9 @@ def forget(sweep: SweepFolder, console: Console, pattern: str, dry_run: bool) ->
     if not dry_run:
         sweep.forget([point.run for point in gone])
     for point in gone:
-        console.print(f"{what}: {point.label}", markup=False, highlight=False, soft_wrap=True)
+        print(f"{what}: {point.label}")
     line = f"{counted(len(gone), 'point')} {what}, {left:,} left; no run is removed"
-    console.print(f"{line}; dry_run=false forgets" if dry_run and gone else line, highlight=False)
+    print(f"{line}; dry_run=false forgets" if dry_run and gone else line)
 
 
 def _matching(sweep: SweepFolder, pattern: str) -> list[Point]:
@@ -93,17 +91,15 @@ def _matching(sweep: SweepFolder, pattern: str) -> list[Point]:
     return found
 
 
-def stop(sweep: SweepFolder, console: Console) -> None:
+def stop(sweep: SweepFolder) -> None:
     """Has the sweep's launchers, workers and jobs save and end."""
     running = [each for each in standings(sweep) if each.state == "running"]
     sweep.ask_to_stop()
     if (sweep.path / JOBS).is_dir():
         cancel(job_name(sweep))
-    console.print(
+    print(
         f"{counted(len(running), 'run')} of {sweep.manifest.name} running: whatever trains them "
-        f"here or on other nodes saves and ends; the same command resumes them",
-        highlight=False,
-        soft_wrap=True,
+        f"here or on other nodes saves and ends; the same command resumes them"
     )
 
 
@@ -159,8 +155,8 @@ def _run(name: str) -> None:
     elif name == "sync":
         is_well = tracking.sync.sync(sweep, given["online"] == "true", console)
     elif name == "forget":
-        forget(sweep, console, given["points"], given["dry_run"] == "true")
+        forget(sweep, given["points"], given["dry_run"] == "true")
     else:
-        stop(sweep, console)
+        stop(sweep)
     if not is_well:
         sys.exit(1)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from lmkit import experiment
-from lmkit.cli.entry import EXPLAINED, command_line, compose, entry_point, plain_config
+from lmkit.cli.entry import command_line, compose, entry_point, explained, plain_config
 from lmkit.cli.interruption import AGAIN
-from lmkit.cli.one_line import in_one_line
 from lmkit.errors.user_error import UserError, require_list
 from lmkit.runs.names import name_with_head
 from lmkit.sweeps.axes import GROUP, option_of
@@ -39,13 +38,8 @@ def train(overrides: Sequence[str] = ()) -> TrainedRun:
                 f"{override}: lmkit.train trains one run; lmkit train on a command line "
                 f"trains sweeps"
             )
-    try:
+    with explained("train", overrides):
         plain = plain_config(compose("train", overrides))
-    except EXPLAINED as error:
-        line = in_one_line(error, overrides, "train")
-        if line is None:
-            raise
-        raise UserError(line) from None
     plain["name"] = name_with_head(plain["name"], overrides)
     kept = [each for each in overrides if option_of(each) != "keep"]
     plain["command"] = shlex.join(["lmkit", "train", *kept])
@@ -78,5 +72,4 @@ def main(config: DictConfig) -> float:
     plain = plain_config(config)
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)
     plain["command"] = command_line("train")  # which trains the run again
-    metrics: dict[str, Any] = experiment.run.run(plain).read_result().metrics
-    return float(metrics["valid_ppl"])
+    return float(experiment.run.run(plain).read_result().metrics["valid_ppl"])

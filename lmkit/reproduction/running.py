@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.reproduction.commands import Run
@@ -27,30 +26,13 @@ from lmkit.sweeps.quoting import as_value, quoted
 from lmkit.sweeps.status import standings
 
 
-class Commands(NamedTuple):
-    """The words after `lmkit` of the commands of each step, in the order of the steps."""
-
-    train: list[list[str]]
-    finetune: list[list[list[str]]]  # of each step: one for each run
-    measure: list[list[str]]
-    study: list[list[str]]
-    report: list[str]
-
-    def all(self) -> list[list[str]]:
-        """In the order in which they run."""
-        finetune = [words for step in self.finetune for words in step]
-        return [*self.train, *finetune, *self.measure, *self.study, self.report]
-
-
 class Reproducing:
     """One reproduction, while it runs.
 
     Args:
-        wanted: what is reproduced.
-        sweeps: its sweeps, planned.
+        sweeps: of what is wanted, planned.
         launcher: overrides that choose where the sweeps' runs run.
         config_arguments: flags that give every command the user's own configurations.
-        run: runs a command.
     """
 
     def __init__(
@@ -66,9 +48,12 @@ class Reproducing:
         self._launcher, self._config_arguments, self._run = launcher, config_arguments, run
         self.failed: list[str] = []  # commands that ended with an error
 
-    def commands(self, out: str, title: str, about: str) -> Commands:
-        """What `finish` runs, as one could type it: runs by their sweeps and names."""
-        given = finetuning_options(self.wanted)
+    def commands(self, out: str, title: str, about: str) -> list[list[list[str]]]:
+        """What `finish` runs, as one could type it: runs by their sweeps and names.
+
+        Returns: of each sweep, finetuning, measurement and study, and of the report, the words
+        after `lmkit` of its commands; several of a finetuning, one for each run.
+        """
         names = [config["name"] for sweep in self.sweeps for config in sweep.configs]
         of_finetuned = {
             f"{name}{FINETUNE}": f"{self.wanted.runs_dir}/{name}{FINETUNE}-*"
@@ -76,22 +61,15 @@ class Reproducing:
             if self.steps.finetunes(name)
         }
         places = [*map(self._typed_sweep, self.sweeps), *of_finetuned.values()]
-        typed = Commands(
-            train=[self._train_words(sweep) for sweep in self.sweeps],
-            finetune=[
-                [["finetune", f"run={each}", *step.options, *given] for each in self._starts(step)]
-                for step in self.steps.finetunings
-            ],
-            measure=[
-                self._measure_words(step, _typed(self._measured(step, of_finetuned)))
-                for step in self.steps.measures
-            ],
-            study=[self._study_words(step) for step in self.steps.studies],
-            report=self._report_words(out, title, about, places),
-        )
-        for words in typed.all():
-            words += self._config_arguments
-        return typed
+        steps: list[list[list[str]]] = [[self._train_words(sweep)] for sweep in self.sweeps]
+        for step in self.steps.finetunings:
+            steps.append([self._finetune_words(step, start) for start in self._starts(step)])
+        for measure in self.steps.measures:
+            where = _typed(self._measured(measure, of_finetuned))
+            steps.append([self._measure_words(measure, where)])
+        steps += [[self._study_words(study)] for study in self.steps.studies]
+        steps.append([self._report_words(out, title, about, places)])
+        return [[[*words, *self._config_arguments] for words in step] for step in steps]
 
     def _typed_sweep(self, sweep: PlannedSweep) -> str:
         return f"{self.wanted.runs_dir}/sweeps/{sweep.name}"
@@ -121,12 +99,7 @@ class Reproducing:
         ]
 
     def finish(self, out: str, title: str, about: str) -> None:
-        """Runs all steps and writes the page.
-
-        Args:
-            out: its folder.
-            title: its heading.
-            about: what it begins with.
+        """Runs all steps and writes the page into `out`; it begins with `about`.
 
         Raises: UserError when a step leaves nothing that the next step can use.
         """
@@ -166,12 +139,10 @@ class Reproducing:
 
     def _finetune(self) -> None:
         runs = self._trained()
-        given = finetuning_options(self.wanted)
         for step in self.steps.finetunings:
             for run in runs:
                 if fnmatchcase(_name(run), step.runs):
-                    where = as_value(str(run.folder.path))
-                    self._do(["finetune", f"run={where}", *step.options, *given])
+                    self._do(self._finetune_words(step, as_value(str(run.folder.path))))
 
     def _measure(self) -> None:
         if not self.steps.measures:
@@ -187,6 +158,9 @@ class Reproducing:
 
     def _train_words(self, sweep: PlannedSweep) -> list[str]:
         return ["train", *sweep.overrides, *self._launcher]
+
+    def _finetune_words(self, step: RunsStep, where: str) -> list[str]:
+        return ["finetune", f"run={where}", *step.options, *finetuning_options(self.wanted)]
 
     def _measure_words(self, step: MeasureStep, where: str) -> list[str]:
         of_size = self.wanted.size.measures.get(step.command, [])

@@ -112,14 +112,9 @@ class Reproduction:
                 )
 
     def _steps(self) -> Steps:
-        changes = self.at.get(self.size.name, Changes())
-        return Steps(
-            sweeps=self.sweeps if changes.sweeps is None else changes.sweeps,
-            finetunings=self.finetunings if changes.finetunings is None else changes.finetunings,
-            measures=self.measures if changes.measures is None else changes.measures,
-            studies=self.studies if changes.studies is None else changes.studies,
-            training=self.size.training if changes.training is None else changes.training,
-        )
+        ours = vars(self) | {"training": self.size.training}
+        changes = vars(self.at.get(self.size.name, Changes()))
+        return Steps(**{k: ours[k] if value is None else value for k, value in changes.items()})
 
 
 @dataclass(frozen=True)

@@ -68,17 +68,19 @@ def final_charts(run: RunFolder) -> Charts:
     Raises: UserError naming the file when it is missing or damaged.
     """
     indices, relative = _sampled(read_spectrum(final_spectrum(run)).relative_S)
-    points = [list(point) for point in zip(indices, _log10(relative), strict=True)]
-    table = wandb.Table(columns=[INDEX, RELATIVE], data=points)
-    return {FINAL: wandb.plot.line(table, INDEX, RELATIVE, title="spectrum of log P on test")}
+    line = _line([INDEX, RELATIVE], indices, _log10(relative), "spectrum of log P on test")
+    return {FINAL: line}
 
 
 def transform_charts(logits: Sequence[float], transformed: Sequence[float]) -> Charts:
     """The curve of a transform."""
-    columns = ["logit", "transformed logit"]
-    points = [list(point) for point in zip(logits, transformed, strict=True)]
-    table = wandb.Table(columns=columns, data=points)
-    return {"transform": wandb.plot.line(table, *columns, title="transform")}
+    line = _line(["logit", "transformed logit"], logits, transformed, "transform")
+    return {"transform": line}
+
+
+def _line(columns: list[str], x: Sequence[float], y: Sequence[float], title: str) -> CustomChart:
+    table = wandb.Table(columns=columns, data=[list(point) for point in zip(x, y, strict=True)])
+    return wandb.plot.line(table, *columns, title=title)
 
 
 def _sampled(relative_S: NDArray[np.float64]) -> tuple[list[int], NDArray[np.float64]]:

@@ -84,10 +84,10 @@ class WandbLogger(Logger):
         """Does nothing: `begin` passes W&B the whole configuration."""
 
     def begin(self, run: RunFolder, config: Mapping[str, object], names: RunNames) -> None:
-        def record_in(mode: Literal["offline", "online"], filing: Filing) -> RunRecord:
+        def opened(filing: Filing) -> RunRecord:
             settings = wandb.Settings(
                 silent=True,
-                mode=mode,
+                mode=self._mode,
                 root_dir=str(run.path),
                 resume="allow",
                 init_timeout=INIT_S,
@@ -98,10 +98,9 @@ class WandbLogger(Logger):
 
         try:
             also = sweeps_by_run(run.path.parent).get(run.path.name, [])
-            sweeps = sorted({*self._filing.sweeps, *also})
-            filing = self._filing._replace(sweeps=sweeps)
+            filing = self._filing._replace(sweeps=sorted({*self._filing.sweeps, *also}))
             try:
-                self._record = record_in(self._mode, filing)
+                self._record = opened(filing)
             except Exception as error:
                 if self._mode == "offline":
                     raise
@@ -110,7 +109,7 @@ class WandbLogger(Logger):
                 print(f"W&B is unreachable ({reason}); {sync} uploads the run later", flush=True)
                 wandb.teardown()  # otherwise the run's id is still in use
                 self._mode = "offline"
-                self._record = record_in(self._mode, filing)
+                self._record = opened(filing)
         except Exception as error:
             self._give_up(error)
 

@@ -109,7 +109,7 @@ class CopyOfMetrics(Logger):
         """Closes the record when an exception ends the training; after a fit the test row
         follows."""
         if status == "failed":
-            self._close(status)
+            self.leaving()
 
     def _close(self, status: str) -> None:
         if self._copy is not None:

@@ -61,7 +61,13 @@ def send(path: Path, workspace: ws.Workspace) -> str:
     """
     _take_name(workspace, path)
     try:
-        _send_chart(wandb.Api(), workspace.entity)
+        api = wandb.Api()
+        try:
+            api.create_custom_chart(
+                entity=workspace.entity, spec_type="vega2", access="private", **_CHART
+            )
+        except wandb.Error as error:  # W&B may have it already: its name identifies its content
+            print(f"the chart {_CHART['name']} has not been made again: {error}")
         workspace.save()
     except (wandb.Error, ValueError, OSError) as error:
         reason = " ".join(str(error).split())
@@ -81,10 +87,3 @@ def _take_name(workspace: ws.Workspace, path: Path) -> None:
     if (sent.entity, sent.project) == (workspace.entity, workspace.project):
         workspace._internal_name = workspace._internal_name or sent._internal_name
         workspace._internal_id = workspace._internal_id or sent._internal_id
-
-
-def _send_chart(api: wandb.Api, entity: str) -> None:
-    try:
-        api.create_custom_chart(entity=entity, spec_type="vega2", access="private", **_CHART)
-    except wandb.Error as error:  # W&B may have the chart already: its name identifies its content
-        print(f"the chart {_CHART['name']} has not been made again: {error}")

@@ -93,12 +93,7 @@ def run_fields(config: Mapping[str, Any], names: RunNames, axes: Sequence[str]) 
 
 
 def result_fields(metrics: Mapping[str, Any], cost: Mapping[str, Any]) -> dict[str, float]:
-    """A run's results: perplexities, ranks and their contexts, parameters and seconds.
-
-    Args:
-        metrics: of a run's result.
-        cost: likewise.
-    """
+    """A run's results: perplexities, ranks and their contexts, parameters and seconds."""
     spectrum = metrics.get("test_spectrum", {})
     fields = {name: metrics.get(name) for name in _RESULTS}
     fields |= {name: cost.get(name) for name in _COSTS}

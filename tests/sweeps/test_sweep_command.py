@@ -127,7 +127,7 @@ def test_stop_ends_workers_whose_runs_save(sweep_of, monkeypatch, capsys):
         while not attempts.exists():
             time.sleep(0.05)
         found = SweepFolder.find(str(sweep.path), ".")
-        assert command.stop(found, tables.console())
+        command.stop(found)
 
     asking = threading.Thread(target=stop)
     monkeypatch.setattr("random.randrange", lambda stop: 0)

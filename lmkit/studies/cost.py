@@ -26,11 +26,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lmkit.errors.user_error import UserError, require_count, require_list, require_positive
+from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.heads.head import Head
 from lmkit.studies.drawing import legend_under, line_look, panels
-from lmkit.studies.heads import MONOTONE_MLP, MOS, PLIF, SOFTMAX, FreeHead, sized
-from lmkit.studies.study import Claim, Row, SyntheticStudy, Tables
+from lmkit.studies.heads import MONOTONE_MLP, MOS, PLIF, SOFTMAX, FreeHead, HeadStudy, sized
+from lmkit.studies.study import Claim, Row, Tables, require_counts, where
 from lmkit.studies.work import Work
 
 GANEA = "Ganea et al. 2019, slides"
@@ -42,19 +42,18 @@ MEASURES = {"seconds": "CPU seconds per step", "peak_mib": "peak memory, MiB"}
 
 
 @dataclass(kw_only=True)
-class HeadCost(SyntheticStudy):
-    """Time and peak memory of one loss with its gradients, over M and over K."""
+class HeadCost(HeadStudy):
+    """Time and peak memory of one loss with its gradients, over M and over K.
 
-    heads: Sequence[FreeHead]  # kinds that are measured at each of `words`
+    `heads` are measured at each of `words`, where their K is `num_experts`, `knots` or `units`.
+    """
+
     words: Sequence[int]  # M
     growing_heads: Sequence[FreeHead]  # kinds that are measured at each of `counts`
     counts: Sequence[int]  # K: components, units or knots, whichever they have
     counts_words: int  # M at which K grows
     num_contexts: int  # N
     emb_dim: int  # d
-    num_experts: int  # K of mixtures in `heads`
-    knots: int  # of PLIF in `heads`
-    units: int  # of the monotone network in `heads`
     chunk_mb: float  # memory of one chunk's logits, MiB
     plain_mb: float  # what the whole of log P may take, MiB; a head that needs more is left out
     repeats: int  # timed steps, of which the median counts
@@ -62,14 +61,10 @@ class HeadCost(SyntheticStudy):
     head_options = ("heads", "growing_heads")
 
     def __post_init__(self) -> None:
-        for option, values in (("words", self.words), ("counts", self.counts)):
-            require_list(option, values)
-            for value in values:
-                require_count(option, value, 2)
-        require_count("counts_words", self.counts_words)
-        require_count("num_contexts", self.num_contexts)
-        require_count("emb_dim", self.emb_dim)
-        require_count("repeats", self.repeats)
+        require_counts("words", self.words, 2)
+        require_counts("counts", self.counts, 2)
+        for option in ("counts_words", "num_contexts", "emb_dim", "repeats"):
+            require_count(option, getattr(self, option))
         require_positive("chunk_mb", self.chunk_mb)
         require_positive("plain_mb", self.plain_mb)
         for head in self.growing_heads:
@@ -77,32 +72,28 @@ class HeadCost(SyntheticStudy):
                 raise UserError(
                     f"growing_heads: {head.option} has no components, units or knots that can grow"
                 )
-        sizes = (self.num_experts, self.knots, self.units)
-        self.heads, self.growing_heads = (
-            sized(self.heads, *sizes),
-            sized(self.growing_heads, *sizes),
-        )
+        super().__post_init__()
+        self.growing_heads = sized(self.growing_heads, self.num_experts, self.knots, self.units)
 
     def run(self, seed: int, work: Work) -> Tables:
         """Measures every head over M, and those with a K of their own over K."""
-        over_words = list(itertools.product(self.words, self.heads, LOSSES))
-        over_counts = list(itertools.product(self.counts, self.growing_heads, LOSSES))
-        work.plan(len(over_words) + len(over_counts))
+        points: list[tuple[str, FreeHead, int, int | None]] = [
+            *(("words", head, words, None) for words in self.words for head in self.heads),
+            *(
+                ("count", head.resized(dict.fromkeys(head.sizes, count)), self.counts_words, count)
+                for count in self.counts
+                for head in self.growing_heads
+            ),
+        ]
+        work.plan(len(points) * len(LOSSES))
         rows = []
-        for words, head, loss in over_words:
+        for (axis, head, words, count), loss in itertools.product(points, LOSSES):
+            size = f"M={words}" if count is None else f"K={count}"
             measured = work.do(
-                f"{head.option}, {loss}, M={words}", partial(self.measure, head, words, loss, seed)
+                f"{head.option}, {loss}, {size}", partial(self.measure, head, words, loss, seed)
             )
-            names = {"axis": "words", "head": head.option, "loss": loss, "words": words}
-            rows.append({**names, "count": None, **measured})
-        for count, head, loss in over_counts:
-            grown = head.resized(dict.fromkeys(head.sizes, count))
-            measured = work.do(
-                f"{head.option}, {loss}, K={count}",
-                partial(self.measure, grown, self.counts_words, loss, seed),
-            )
-            names = {"axis": "count", "head": head.option, "loss": loss}
-            rows.append({**names, "words": self.counts_words, "count": count, **measured})
+            names = {"axis": axis, "head": head.option, "loss": loss, "words": words}
+            rows.append({**names, "count": count, **measured})
         return {"costs": rows}
 
     def measure(self, kind: FreeHead, words: int, loss: str, seed: int) -> Row:
@@ -132,12 +123,11 @@ class HeadCost(SyntheticStudy):
     def claims(self, tables: Tables) -> list[Claim]:
         """Those of the cost claims that the measured heads decide."""
         rows = tables["costs"]
-        heads = {head.option for head in self.heads}
         growing = {head.option: head.name for head in self.growing_heads}
         claims: list[Claim] = []
-        if {SOFTMAX, MOS} <= heads:
+        if {SOFTMAX, MOS} <= self.names.keys():
             claims.append(_mixture_slower(rows))
-        if {SOFTMAX, PLIF} <= heads:
+        if {SOFTMAX, PLIF} <= self.names.keys():
             claims.append(_plif_like_softmax(rows))
         if {MOS, MONOTONE_MLP, PLIF} <= growing.keys():
             claims.append(_hungry(rows, growing))
@@ -148,7 +138,8 @@ class HeadCost(SyntheticStudy):
     def _chunks_help(self, rows: Sequence[Row], names: dict[str, str]) -> Claim:
         parts, holds = [], True
         for head in (MOS, MONOTONE_MLP):
-            most = max(_at(rows, head, "chunked", "count"), key=lambda r: r["count"])
+            grown = _measured(rows, axis="count", head=head, loss="chunked")
+            most = max(grown, key=lambda r: r["count"])
             whole = 4 * self.num_contexts * self.counts_words * most["count"] / MIB
             holds &= most["peak_mib"] < whole / 2
             parts.append(
@@ -171,7 +162,7 @@ class HeadCost(SyntheticStudy):
         names = {head.option: head.name for head in [*self.heads, *self.growing_heads]}
         for row, (column, name) in zip(grid, MEASURES.items(), strict=True):
             for axes, x in zip(row, ("words", "count"), strict=True):
-                _draw(axes, [r for r in tables["costs"] if r["axis"] == x], column, x, names)
+                _draw(axes, where(tables["costs"], axis=x), column, x, names)
             row[0].set(xlabel="words M", ylabel=name)
             row[1].set(xlabel="K: components, units or knots", ylabel=name)
         grid[0][0].set_title(f"K = {self.num_experts} components")
@@ -227,30 +218,29 @@ def _step(head: Head, hidden: Tensor, targets: Tensor) -> None:
 def _draw(axes: Axes, rows: Sequence[Row], column: str, x: str, names: dict[str, str]) -> None:
     for i, (head, name) in enumerate(names.items()):
         for loss, line in (("chunked", "-"), ("plain", ":")):
-            own = [r for r in rows if (r["head"], r["loss"]) == (head, loss)]
-            own = [r for r in own if r[column] is not None]
-            if own:
+            if own := _measured(rows, head=head, loss=loss):
                 label = name if loss == "chunked" else None
                 y = [r[column] for r in own]
                 axes.plot([r[x] for r in own], y, ls=line, label=label, **line_look(i))
     axes.set(xscale="log", yscale="log")
 
 
-def _at(rows: Sequence[Row], head: str, loss: str, axis: str = "words") -> list[Row]:
-    own = [r for r in rows if (r["head"], r["loss"], r["axis"]) == (head, loss, axis)]
-    return [r for r in own if r["seconds"] is not None]
+def _measured(rows: Sequence[Row], **values: object) -> list[Row]:
+    return [r for r in where(rows, **values) if r["seconds"] is not None]
 
 
-def ratios(rows: Sequence[Row], head: str, loss: str, column: str) -> list[float]:
+def _ratios(rows: Sequence[Row], head: str, loss: str, column: str) -> list[float]:
     """A head's cost over softmax's, at each M where both were measured, the smallest M first."""
-    base = {r["words"]: r[column] for r in _at(rows, SOFTMAX, loss)}
-    own = sorted(_at(rows, head, loss), key=lambda r: r["words"])
-    return [r[column] / base[r["words"]] for r in own if r["words"] in base]
+    own, base = (
+        {r["words"]: r[column] for r in _measured(rows, axis="words", head=each, loss=loss)}
+        for each in (head, SOFTMAX)
+    )
+    return [own[words] / base[words] for words in sorted(own.keys() & base.keys())]
 
 
 def _mixture_slower(rows: Sequence[Row]) -> Claim:
-    plain, chunked = (ratios(rows, MOS, loss, "seconds") for loss in ("plain", "chunked"))
-    memory = ratios(rows, MOS, "plain", "peak_mib")
+    plain, chunked = (_ratios(rows, MOS, loss, "seconds") for loss in ("plain", "chunked"))
+    memory = _ratios(rows, MOS, "plain", "peak_mib")
     return Claim(
         f"A mixture of softmaxes is {SLOWER[0]:g} to {SLOWER[1]:g} times slower than softmax "
         f"(whole models on a GPU, as they measured)",
@@ -264,27 +254,23 @@ def _mixture_slower(rows: Sequence[Row]) -> Claim:
 
 
 def _plif_like_softmax(rows: Sequence[Row]) -> Claim:
-    spans = {
-        (loss, column): ratios(rows, PLIF, loss, column)
-        for loss in ("plain", "chunked")
-        for column in ("seconds", "peak_mib")
-    }
-    largest = [spans["chunked", column][-1] for column in ("seconds", "peak_mib")]
+    chunked, plain = ([_ratios(rows, PLIF, loss, column) for column in MEASURES] for loss in LOSSES)
     return Claim(
         "PLIF takes about the time and memory of softmax",
         GANEA,
-        max(largest) <= SAME,
-        f"Times softmax's, over M: {_span(spans['chunked', 'seconds'])} in time and "
-        f"{_span(spans['chunked', 'peak_mib'])} in memory in chunks; "
-        f"{_span(spans['plain', 'seconds'])} and {_span(spans['plain', 'peak_mib'])} by the whole "
-        f"of log P. Comparable is taken as at most {SAME:g} at the largest M.",
+        max(of_measure[-1] for of_measure in chunked) <= SAME,
+        f"Times softmax's, over M: {_span(chunked[0])} in time and {_span(chunked[1])} in memory "
+        f"in chunks; {_span(plain[0])} and {_span(plain[1])} by the whole of log P. Comparable is "
+        f"taken as at most {SAME:g} at the largest M.",
         "cost",
     )
 
 
 def _hungry(rows: Sequence[Row], names: dict[str, str]) -> Claim:
     heads = (MOS, MONOTONE_MLP, PLIF)
-    growth = {head: _growth(_at(rows, head, "plain", "count")) for head in heads}
+    growth = {
+        head: _growth(_measured(rows, axis="count", head=head, loss="plain")) for head in heads
+    }
     return Claim(
         "A mixture of softmaxes and a monotone network need memory for N x M x K numbers, PLIF "
         "does not",

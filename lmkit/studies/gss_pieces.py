@@ -22,7 +22,7 @@ from lmkit.errors.user_error import require_count, require_list, require_number,
 from lmkit.heads.transforms import GeneralizedSigSoftmax, SigSoftmax
 from lmkit.presentation.style import SERIES
 from lmkit.studies.drawing import panels, shared_legend
-from lmkit.studies.study import Claim, Row, SyntheticStudy, Tables
+from lmkit.studies.study import Claim, Row, SyntheticStudy, Tables, where
 from lmkit.studies.work import Work
 
 PAPER = "Parthiban et al. 2021"
@@ -58,32 +58,26 @@ class GssPieces(SyntheticStudy):
         """One curve after the other; nothing is drawn at random."""
         pairs = [(c, k) for c in self.c for k in self.k]
         work.plan(len(pairs) + 1)
-        curves: list[Row] = []
-        gaps: list[Row] = []
-        for c, k in pairs:
-            piece = work.do(f"c={c:g} k={k:g}", partial(self._curve, c, k))
-            curves += piece["curve"]
-            gaps.append(piece["gap"])
-        members = work.do("members", self._members)
-        return {"curves": curves, "gaps": gaps, "members": [members]}
+        drawn = [work.do(f"c={c:g} k={k:g}", partial(self._curve, c, k)) for c, k in pairs]
+        return {
+            "curves": [point for piece in drawn for point in piece["curve"]],
+            "gaps": [piece["gap"] for piece in drawn],
+            "members": [work.do("members", self._members)],
+        }
 
     def _curve(self, c: float, k: float) -> Row:
         smooth = GeneralizedSigSoftmax(c, k)
         x_X = torch.linspace(-self.reach, self.reach, self.points, dtype=torch.float64)
         far = torch.tensor([c - FAR, c + FAR], dtype=torch.float64)
         knee = torch.tensor([c], dtype=torch.float64)
-        points = zip(x_X.tolist(), pieces(x_X, c, k).tolist(), smooth(x_X).tolist(), strict=True)
-        gap = {
-            "c": c,
-            "k": k,
-            "largest": float((smooth(x_X) - pieces(x_X, c, k)).abs().max()),
-            "at_knee": float((smooth(knee) - pieces(knee, c, k)).abs()),
-            "far": float((smooth(far) - pieces(far, c, k)).abs().max()),
+        values = zip(x_X.tolist(), pieces(x_X, c, k).tolist(), smooth(x_X).tolist(), strict=True)
+        points = {"largest": x_X, "at_knee": knee, "far": far}
+        gaps = {
+            name: float((smooth(x) - pieces(x, c, k)).abs().max()) for name, x in points.items()
         }
-        columns = ("c", "k", "x", "pieces", "smooth")
         return {
-            "curve": [dict(zip(columns, (c, k, *point), strict=True)) for point in points],
-            "gap": gap,
+            "curve": [{"c": c, "k": k, "x": x, "pieces": y, "smooth": z} for x, y, z in values],
+            "gap": {"c": c, "k": k, **gaps},
         }
 
     def _members(self) -> Row:
@@ -136,7 +130,7 @@ class GssPieces(SyntheticStudy):
         figure, grid = panels(1, len(self.c), share_y=True)
         for axes, c in zip(grid[0], self.c, strict=True):
             for i, k in enumerate(self.k):
-                own = [row for row in tables["curves"] if (row["c"], row["k"]) == (c, k)]
+                own = where(tables["curves"], c=c, k=k)
                 x, color = [row["x"] for row in own], SERIES[i % len(SERIES)]
                 axes.plot(x, [row["smooth"] for row in own], color=color, label=f"k = {k:g}")
                 axes.plot(x, [row["pieces"] for row in own], color=color, ls="--", lw=1)

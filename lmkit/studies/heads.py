@@ -11,8 +11,9 @@ bottleneck").
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import nn
@@ -21,6 +22,7 @@ from lmkit.errors.user_error import require_count
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import Mixture
 from lmkit.runs.names import head_name, name_of, place_of
+from lmkit.studies.study import SyntheticStudy
 
 # the heads of the sources' claims, by option
 SOFTMAX, MOC, MOS = "none+identity", "contexts+identity", "softmaxes+identity"
@@ -116,6 +118,27 @@ def sized(heads: Sequence[FreeHead], num_experts: int, knots: int, units: int) -
     require_count("units", units)
     sizes = {"num_experts": num_experts, "knots": knots, "units": units}
     return sorted((head.resized(sizes) for head in heads), key=lambda head: head.place)
+
+
+@dataclass(kw_only=True)
+class HeadStudy(SyntheticStudy):
+    """A study of heads: gives them their sizes, and puts them in the order of their places."""
+
+    heads: Sequence[FreeHead]  # kinds that are measured
+    num_experts: int  # K of mixtures
+    knots: int  # of PLIF
+    units: int  # of the monotone network
+
+    head_options: ClassVar[Sequence[str]] = ("heads",)
+
+    def __post_init__(self) -> None:
+        self.heads = sized(self.heads, self.num_experts, self.knots, self.units)
+        self.names = {head.option: head.name for head in self.heads}
+        with_factors = {head.option for head in self.heads if head.has_factors}
+        self.bounded = {head: name for head, name in self.names.items() if head in with_factors}
+        self.unbounded = {
+            head: name for head, name in self.names.items() if head not in with_factors
+        }
 
 
 _Part = TypeVar("_Part", bound=nn.Module)

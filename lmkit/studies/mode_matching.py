@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -27,8 +28,8 @@ from lmkit.errors.user_error import require_count, require_list, require_positiv
 from lmkit.presentation.tables import counted
 from lmkit.studies.drawing import GRAY, line_with_range, log_x, log_y, panels, shared_legend
 from lmkit.studies.fit import Descent, fit
-from lmkit.studies.heads import MONOTONE_MLP, MOS, PLIF, SOFTMAX, FreeHead, sized
-from lmkit.studies.study import Claim, Row, SyntheticStudy, Tables
+from lmkit.studies.heads import MONOTONE_MLP, MOS, PLIF, SOFTMAX, FreeHead, HeadStudy
+from lmkit.studies.study import Claim, Row, Tables, require_counts, where
 from lmkit.studies.targets import dirichlet_log_probs, score
 from lmkit.studies.work import Work
 
@@ -42,10 +43,9 @@ NOTHING_TO_COMPARE = (
 
 
 @dataclass(kw_only=True)
-class ModeMatching(SyntheticStudy):
+class ModeMatching(HeadStudy):
     """How well each head fits distributions of each concentration, and with which rank."""
 
-    heads: Sequence[FreeHead]  # kinds that are fitted
     alphas: Sequence[float]  # concentrations
     seeds: int  # problems of each concentration
     num_contexts: int  # N, distributions of a problem
@@ -53,29 +53,21 @@ class ModeMatching(SyntheticStudy):
     dims: Sequence[int]  # d, dimensions of word embeddings
     more_words: Sequence[int]  # further M, each tried at one d
     words_dim: int  # that d
-    num_experts: int  # K of mixtures
-    knots: int  # of PLIF
-    units: int  # of the monotone network
     steps: int  # of Adam, on all contexts at once
     lr: float  # at the start
-
-    head_options = ("heads",)
 
     def __post_init__(self) -> None:
         require_list("alphas", self.alphas)
         for alpha in self.alphas:
             require_positive("alphas", alpha)
-        require_list("dims", self.dims)
-        for dim in self.dims:
-            require_count("dims", dim)
+        require_counts("dims", self.dims)
         require_count("num_words", self.num_words, 2)
         for words in self.more_words:
             require_count("more_words", words, 2)
-        require_count("seeds", self.seeds)
-        require_count("num_contexts", self.num_contexts)
-        require_count("words_dim", self.words_dim)
+        for option in ("seeds", "num_contexts", "words_dim"):
+            require_count(option, getattr(self, option))
         self.schedule = Descent(self.steps, self.lr)
-        self.heads = sized(self.heads, self.num_experts, self.knots, self.units)
+        super().__post_init__()
         # every (d, M): all d at one M, and all M at one d
         over_dims = [(dim, self.num_words) for dim in self.dims]
         over_words = [(self.words_dim, words) for words in self.more_words]
@@ -112,36 +104,34 @@ class ModeMatching(SyntheticStudy):
         """The scores of one head at one (d, M) on every problem."""
         fitted = fit(head, dim, targets_PNV.exp(), self.schedule, seed)
         pairs = zip(fitted, targets_PNV, strict=True)
-        return {"scores": [score(log_probs, target)._asdict() for log_probs, target in pairs]}
+        return {"scores": [score(log_probs, target) for log_probs, target in pairs]}
 
     def claims(self, tables: Tables) -> list[Claim]:
         """Those of the sources' claims that the fitted heads decide."""
-        rows, names = tables["scores"], {head.option: head.name for head in self.heads}
+        rows, names = tables["scores"], self.names
         if SOFTMAX not in names:
             return []
-        bounded = {head.option: head.name for head in self.heads if head.has_factors}
-        unbounded = {head.option: head.name for head in self.heads if not head.has_factors}
         learned = [head for head in (PLIF, MONOTONE_MLP) if head in names]
-        claims = [_bounded(rows, bounded)]
+        claims = [_bounded(rows, self.bounded)]
         claims += [_more_modes(rows, head, names[head], min(self.alphas)) for head in learned]
         claims += [_likewise(rows, head, names[head]) for head in learned]
         if MOS in names:
             claims.append(_mixture_helps(rows))
-        if unbounded:
-            claims += [_unbounded(rows, list(unbounded)), _rank_helps(rows, unbounded)]
+        if self.unbounded:
+            claims += [_unbounded(rows, list(self.unbounded)), _rank_helps(rows, self.unbounded)]
         return claims
 
     def figures(self, tables: Tables) -> dict[str, Figure]:
         """Mode match, cross-entropy and rank over d, and mode match over M."""
         rows = tables["scores"]
-        over_dims = [r for r in rows if r["words"] == self.num_words]
+        over_dims = where(rows, words=self.num_words)
         figures = {
             "mode_match": self._over(over_dims, MATCH, "dim"),
             "cross_entropy": self._over(over_dims, CROSS_ENTROPY, "dim"),
             "divergence": self._over(over_dims, KL, "dim"),
             "ranks": self._over(over_dims, RANK, "dim"),
         }
-        over_words = [r for r in rows if r["dim"] == self.words_dim]
+        over_words = where(rows, dim=self.words_dim)
         if len({r["words"] for r in over_words}) > 1:
             figures["mode_match_over_words"] = self._over(over_words, MATCH, "words")
         return figures
@@ -152,7 +142,7 @@ class ModeMatching(SyntheticStudy):
         figure, grid = panels(len(mixtures), len(self.alphas), share_y=not measure.log)
         for row, (mixture, name) in zip(grid, mixtures.items(), strict=True):
             for axes, alpha in zip(row, self.alphas, strict=True):
-                shown = [r for r in rows if r["alpha"] == alpha]
+                shown = where(rows, alpha=alpha)
                 self._panel(axes, shown, mixture, measure, x)
                 _limits(axes, shown, measure, x)
                 axes.set_title(f"{name}, α = {alpha:g}")
@@ -172,7 +162,7 @@ class ModeMatching(SyntheticStudy):
     ) -> None:
         transforms = {head.transform: head.transform_name for head in self.heads}
         for i, (transform, name) in enumerate(transforms.items()):
-            own = [r for r in rows if r["head"] == f"{mixture}+{transform}"]
+            own = where(rows, head=f"{mixture}+{transform}")
             if not own:
                 continue
             ticks = sorted({r[x] for r in own})
@@ -228,12 +218,13 @@ def gain(rows: Sequence[Row], head: str, column: str) -> Gain | None:
     A P* is fitted at several d. Its differences depend on each other, so that a pair of the test is
     their mean.
     """
-    base = {(_target(r), r["dim"]): r for r in rows if r["head"] == SOFTMAX}
+    target = itemgetter("alpha", "words", "seed")  # which P* a row is of
+    base = {(target(r), r["dim"]): r for r in where(rows, head=SOFTMAX)}
     differences: defaultdict[tuple[object, ...], list[float]] = defaultdict(list)
-    for r in rows:
-        softmax = base[_target(r), r["dim"]]
-        if r["head"] == head and softmax["mode_match"] < SATURATED:
-            differences[_target(r)].append(r[column] - softmax[column])
+    for r in where(rows, head=head):
+        softmax = base[target(r), r["dim"]]
+        if softmax["mode_match"] < SATURATED:
+            differences[target(r)].append(r[column] - softmax[column])
     means = [mean(own) for own in differences.values()]
     if len(means) < 2:
         return None
@@ -245,11 +236,6 @@ def gain(rows: Sequence[Row], head: str, column: str) -> Gain | None:
 
 def _significance(g: Gain) -> str:
     return f"p = {g.p_value:.2g}, {g.pairs} pairs"
-
-
-def _target(row: Row) -> tuple[object, ...]:
-    """Which P* it is of."""
-    return tuple(row[name] for name in ("alpha", "words", "seed"))
 
 
 def _bounded(rows: Sequence[Row], heads: Mapping[str, str]) -> Claim:
@@ -277,7 +263,7 @@ def _bounded(rows: Sequence[Row], heads: Mapping[str, str]) -> Claim:
 
 
 def _more_modes(rows: Sequence[Row], head: str, name: str, alpha: float) -> Claim:
-    g = gain([r for r in rows if r["alpha"] == alpha], head, "mode_match")
+    g = gain(where(rows, alpha=alpha), head, "mode_match")
     evidence = NOTHING_TO_COMPARE
     if g is not None:
         evidence = (
@@ -301,7 +287,7 @@ def _likewise(rows: Sequence[Row], head: str, name: str) -> Claim:
     parts, signs = [], []
     for alpha in sorted({r["alpha"] for r in rows}):
         for column, sign, unit in (("mode_match", 1, 100), ("cross_entropy", -1, 1)):
-            g = gain([r for r in rows if r["alpha"] == alpha], head, column)
+            g = gain(where(rows, alpha=alpha), head, column)
             if g is None:
                 continue
             signs.append(g.is_significant(sign))
@@ -320,7 +306,7 @@ def _likewise(rows: Sequence[Row], head: str, name: str) -> Claim:
 
 
 def _mixture_helps(rows: Sequence[Row]) -> Claim:
-    rank = max(r["rank"] - r["dim"] for r in rows if r["head"] == MOS)
+    rank = max(r["rank"] - r["dim"] for r in where(rows, head=MOS))
     g = gain(rows, MOS, "cross_entropy")
     fits = NOTHING_TO_COMPARE
     if g is not None:
@@ -338,7 +324,7 @@ def _mixture_helps(rows: Sequence[Row]) -> Claim:
 
 def _unbounded(rows: Sequence[Row], heads: Sequence[str]) -> Claim:
     low = [r for r in rows if r["dim"] + 2 < r["true_rank"]]
-    ranks = {h: [r for r in low if r["head"] == h] for h in heads}
+    ranks = {h: where(low, head=h) for h in heads}
     share = {h: mean(r["rank"] > r["dim"] + 2 for r in own) for h, own in ranks.items() if own}
     return Claim(
         "Every head with a non-linear transform or a mixture of softmaxes breaks the bound d + 2",
@@ -358,7 +344,7 @@ def _rank_helps(rows: Sequence[Row], heads: Mapping[str, str]) -> Claim:
     gains = {head: gain(rows, head, "cross_entropy") for head in heads}
     known = {head: g for head, g in gains.items() if g is not None}
     better = [head for head, g in known.items() if g.is_significant(-1)]
-    ranks = {h: mean(r["rank"] for r in rows if r["head"] == h) for h in (SOFTMAX, *known)}
+    ranks = {h: mean(r["rank"] for r in where(rows, head=h)) for h in (SOFTMAX, *known)}
     shown = "; ".join(
         f"{heads[h]}: rank {ranks[h]:.0f}, {g.difference:+.3f} nats ({_significance(g)})"
         for h, g in known.items()

@@ -7,7 +7,7 @@ Shapes: N contexts, V = M words, d embedding.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.special import log_softmax
 
-from lmkit.errors.user_error import UserError, require_count, require_list, require_positive
+from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.presentation.style import SERIES
 from lmkit.studies import row_shifts
 from lmkit.studies.drawing import (
@@ -30,8 +30,8 @@ from lmkit.studies.drawing import (
     panels,
     shared_legend,
 )
-from lmkit.studies.heads import MOS, FreeHead, sized
-from lmkit.studies.study import Claim, Row, SyntheticStudy, Tables
+from lmkit.studies.heads import MOS, HeadStudy
+from lmkit.studies.study import Claim, Row, Tables, require_counts, where
 from lmkit.studies.work import Work
 
 YANG = "Yang et al. 2018"
@@ -74,26 +74,18 @@ class Case(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class RankBounds(SyntheticStudy):
+class RankBounds(HeadStudy):
     """Ranks of heads and functions with random parameters, and exact fits of constructed P*."""
 
-    heads: Sequence[FreeHead]  # kinds whose ranks are taken
     num_contexts: int  # N
     num_words: int  # M
     rank: int  # of the constructed logits; P* is fitted at dimensions around it
     dims: Sequence[int]  # d at which ranks are taken
     logit_scale: float  # standard deviation of word embeddings, and of logits of functions
-    num_experts: int  # K of mixtures
-    knots: int  # of PLIF
-    units: int  # of the monotone network
     steps: int  # of L-BFGS
 
-    head_options = ("heads",)
-
     def __post_init__(self) -> None:
-        require_list("dims", self.dims)
-        for dim in self.dims:
-            require_count("dims", dim)
+        require_counts("dims", self.dims)
         require_count("num_contexts", self.num_contexts, 5)
         require_count("num_words", self.num_words, 5)
         require_count("rank", self.rank, 2)
@@ -105,7 +97,7 @@ class RankBounds(SyntheticStudy):
             )
         require_count("steps", self.steps)
         require_positive("logit_scale", self.logit_scale)
-        self.heads = sized(self.heads, self.num_experts, self.knots, self.units)
+        super().__post_init__()
         # on both sides of every smallest rank, Q to Q + 1
         self.fitted_dims = range(max(1, self.rank - 3), self.rank + 4)
 
@@ -181,12 +173,10 @@ class RankBounds(SyntheticStudy):
 
     def claims(self, tables: Tables) -> list[Claim]:
         """The chain, link by link."""
-        bounded = [head.option for head in self.heads if head.has_factors]
-        unbounded = {head.option: head.name for head in self.heads if not head.has_factors}
-        claims = [_bounds(tables["ranks"], bounded)] if bounded else []
+        claims = [_bounds(tables["ranks"], self.bounded)] if self.bounded else []
         claims += [_row_shifts(tables["shifts"]), _proposition(tables), _corollary(tables)]
-        if unbounded:
-            claims.append(_broken(tables["ranks"], unbounded))
+        if self.unbounded:
+            claims.append(_broken(tables["ranks"], self.unbounded))
         return [*claims, _unrestricted(tables)]
 
     def figures(self, tables: Tables) -> dict[str, Figure]:
@@ -201,7 +191,7 @@ class RankBounds(SyntheticStudy):
         for axes, (mixture, name) in zip(grid[0], mixtures.items(), strict=False):
             for head in self.heads:
                 if head.mixture == mixture:
-                    own = [r for r in tables["ranks"] if r["head"] == head.option and r["bias"]]
+                    own = where(tables["ranks"], head=head.option, bias=True)
                     look = line_look(transforms.index(head.transform))
                     axes.plot(*_xy(own, "rank"), label=head.transform_name, **look)
             bound = [dim + 2 for dim in self.dims]
@@ -221,7 +211,7 @@ class RankBounds(SyntheticStudy):
     def _functions(self, axes: Axes, rows: Sequence[Row]) -> None:
         most = min(self.num_contexts, self.num_words)
         for i, name in enumerate(FUNCTIONS):
-            own = [r for r in rows if r["function"] == name]
+            own = where(rows, function=name)
             axes.plot(*_xy(own, "rank"), label=f"f(z) = {name}", **line_look(i))
             if own[0]["bound"] is not None:
                 x, y = _xy(own, "bound")
@@ -252,13 +242,13 @@ def _fit(case: Case, dim: int, steps: int) -> Row:
     # a zero follows the last: logits of full dimension can be any matrix
     values = np.append(np.linalg.svd(centred, compute_uv=False), 0.0)
     away = values[dim] if values[dim] > row_shifts.RELATIVE_ZERO * values[0] else 0.0
-    return {**fitted._asdict(), "distance": float(away)}
+    return {**fitted, "distance": float(away)}
 
 
 def _exact_fit(tables: Tables) -> Figure:
     figure, grid = panels(1, len(tables["shifts"]), share_y=True)
     for axes, shift in zip(grid[0], tables["shifts"], strict=True):
-        own = [r for r in tables["fits"] if r["case"] == shift["case"]]
+        own = where(tables["fits"], case=shift["case"])
         for i, (column, name) in enumerate(
             (("from_factors", "truncated factors of log P*"), ("kl", "after descent"))
         ):
@@ -278,19 +268,19 @@ def _xy(rows: Sequence[Row], column: str) -> tuple[list[int], list[float]]:
     return [r["dim"] for r in rows], [r[column] for r in rows]
 
 
-def _bounds(ranks: Sequence[Row], bounded: Sequence[str]) -> Claim:
+def _bounds(ranks: Sequence[Row], bounded: Collection[str]) -> Claim:
     own = [r for r in ranks if r["head"] in bounded]
-    over = {
-        bias: [r["rank"] - r["dim"] for r in own if r["bias"] == bias] for bias in (True, False)
-    }
+    without, with_bias = (
+        max(r["rank"] - r["dim"] for r in where(own, bias=bias)) for bias in (False, True)
+    )
     return Claim(
         "log P of a softmax (of MoC as well) has rank at most d + 1 without and d + 2 with a "
         "decoder bias",
         f"{YANG}, sections 2.1 and 2.5; {GANEA}",
-        max(over[False]) <= 1 and max(over[True]) <= 2,
+        without <= 1 and with_bias <= 2,
         f"With random parameters, d from {min(r['dim'] for r in own)} to "
-        f"{max(r['dim'] for r in own)}, the rank is d + {max(over[False])} at most without a bias "
-        f"and d + {max(over[True])} with one.",
+        f"{max(r['dim'] for r in own)}, the rank is d + {without} at most without a bias and "
+        f"d + {with_bias} with one.",
         "ranks",
     )
 
@@ -315,7 +305,7 @@ def _row_shifts(shifts: Sequence[Row]) -> Claim:
 def _proposition(tables: Tables) -> Claim:
     right, parts = True, []
     for shift in tables["shifts"]:
-        own = [r for r in tables["fits"] if r["case"] == shift["case"]]
+        own = where(tables["fits"], case=shift["case"])
         enough = [r["kl"] for r in own if r["dim"] >= shift["needed"]]
         short = [r for r in own if r["dim"] < shift["needed"]]
         right &= max(enough) < EXACT_KL < min(r["kl"] for r in short)
@@ -351,15 +341,14 @@ def _corollary(tables: Tables) -> Claim:
 
 
 def _broken(rows: Sequence[Row], unbounded: Mapping[str, str]) -> Claim:
-    ranks = [r for r in rows if r["bias"]]
+    ranks = where(rows, bias=True)
     most = max(r["rank"] for r in ranks)
-    beyond = {h: [r for r in ranks if r["head"] == h and r["dim"] + 2 < most] for h in unbounded}
     holding = [
         name
         for head, name in unbounded.items()
-        if any(r["rank"] <= r["dim"] + 2 for r in beyond[head])
+        if any(r["rank"] <= r["dim"] + 2 < most for r in where(ranks, head=head))
     ]
-    mos = [r["rank"] for r in ranks if r["head"] == MOS]
+    mos = [r["rank"] for r in where(ranks, head=MOS)]
     of_mos = f"; MoS has rank {min(mos)} to {max(mos)} of {most}" if mos else ""
     return Claim(
         "A non-linear function on the logits, or a mixture of softmaxes, breaks the bound",
@@ -374,7 +363,7 @@ def _broken(rows: Sequence[Row], unbounded: Mapping[str, str]) -> Claim:
 
 def _unrestricted(tables: Tables) -> Claim:
     most = max(r["rank"] for r in tables["ranks"] if r["bias"])
-    wished = [r for r in tables["functions"] if r["monotone"] and r["unbounded"]]
+    wished = where(tables["functions"], monotone=True, unbounded=True)
     free = [r for r in wished if r["bound"] is None and r["dim"] + 2 < most]
     breaking = sorted({r["function"] for r in free if r["rank"] == most})
     bounded = [r for r in wished if r["bound"] is not None and r["dim"] + 1 < r["bound"] < most]

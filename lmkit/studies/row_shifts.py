@@ -13,8 +13,6 @@ Shapes: N contexts, V words, Q rank of the construction. All in float64.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from scipy.optimize import brentq, minimize
 from scipy.special import log_softmax, logsumexp, softmax
@@ -26,13 +24,6 @@ TILT = 3.0  # how far the contexts of `self_normalised` lean to one side
 Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
-class Fitted(NamedTuple):
-    """The best fit of dimension d that was found."""
-
-    kl: float  # mean KL(P* || P), nats a context
-    from_factors: float  # the same of the truncated singular value decomposition, before descent
-
-
 def centred(log_probs_NV: np.ndarray, with_bias: bool = False) -> np.ndarray:
     """A without its row means, and without its column means where there is a decoder bias."""
     rows: np.ndarray = log_probs_NV - log_probs_NV.mean(axis=1, keepdims=True)
@@ -41,8 +32,7 @@ def centred(log_probs_NV: np.ndarray, with_bias: bool = False) -> np.ndarray:
 
 def numerical_rank(matrix: np.ndarray) -> int:
     """Number of singular values that are not rounding."""
-    values = np.linalg.svd(matrix, compute_uv=False)
-    return int((values > RELATIVE_ZERO * values[0]).sum()) if values[0] > 0 else 0
+    return int(np.linalg.matrix_rank(matrix, rtol=RELATIVE_ZERO))
 
 
 def smallest_rank(log_probs_NV: np.ndarray, with_bias: bool = False) -> int:
@@ -86,8 +76,12 @@ def self_normalised(
     return log_probs
 
 
-def best_fit(log_probs_NV: np.ndarray, dim: int, with_bias: bool, steps: int) -> Fitted:
-    """Fits softmax(H W^T + b) of dimension d: from the truncated factors of A, by L-BFGS."""
+def best_fit(log_probs_NV: np.ndarray, dim: int, with_bias: bool, steps: int) -> dict[str, float]:
+    """Fits softmax(H W^T + b) of dimension d: from the truncated factors of A, by L-BFGS.
+
+    Returns: the mean KL(P* || P) in nats a context, before descent (`from_factors`) and as the
+        best that was found (`kl`).
+    """
     bias = centred(log_probs_NV).mean(axis=0) if with_bias else np.zeros(log_probs_NV.shape[1])
     left, values, right = np.linalg.svd(centred(log_probs_NV, with_bias), full_matrices=False)
     root = np.sqrt(values[:dim])
@@ -114,4 +108,4 @@ def best_fit(log_probs_NV: np.ndarray, dim: int, with_bias: bool, steps: int) ->
         options={"maxiter": steps, "maxfun": 2 * steps, "ftol": 0.0, "gtol": 1e-12},
     )
     before = loss(x)[0]
-    return Fitted(max(min(float(descended.fun), before), 0.0), max(before, 0.0))
+    return {"kl": max(min(float(descended.fun), before), 0.0), "from_factors": max(before, 0.0)}

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,12 +24,12 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lmkit.errors.user_error import require_count, require_list, require_rate
+from lmkit.errors.user_error import require_count, require_rate
 from lmkit.presentation.quantities import duration
 from lmkit.studies.drawing import GRAY, line_look, log_x, panels, shared_legend
-from lmkit.studies.heads import SOFTMAX, FreeHead, sized
+from lmkit.studies.heads import SOFTMAX, FreeHead, HeadStudy
 from lmkit.studies.repetition import Training, learn
-from lmkit.studies.study import Claim, Row, SyntheticStudy, Tables
+from lmkit.studies.study import Claim, Row, Tables, require_counts, where
 from lmkit.studies.work import Work
 
 GODEY = "Godey and Artzi 2026"
@@ -42,10 +42,9 @@ Point = tuple[str, int, int]  # head, words, dim
 
 
 @dataclass(kw_only=True)
-class SpamLang(SyntheticStudy):
+class SpamLang(HeadStudy):
     """Trains every head at every V and d on sequences of one symbol."""
 
-    heads: Sequence[FreeHead]  # kinds that are trained
     words: Sequence[int]  # V
     dims: Sequence[int]  # d, of the trunk and of word embeddings
     layers: int  # of the trunk
@@ -55,18 +54,11 @@ class SpamLang(SyntheticStudy):
     lr: float  # largest learning rate
     asked: int  # symbols of each group that a trained model is asked for
     learned: float  # accuracy from which the language counts as learned
-    num_experts: int  # K of mixtures
-    knots: int  # of PLIF
-    units: int  # of the monotone network
     device: str  # cpu or cuda
 
-    head_options = ("heads",)
-
     def __post_init__(self) -> None:
-        for option, values in (("words", self.words), ("dims", self.dims)):
-            require_list(option, values)
-            for value in values:
-                require_count(option, value, 2)
+        require_counts("words", self.words, 2)
+        require_counts("dims", self.dims, 2)
         require_count("asked", self.asked)
         require_rate("learned", self.learned)
         self.training = Training(
@@ -78,7 +70,7 @@ class SpamLang(SyntheticStudy):
             device=self.device,
         )
         self.words, self.dims = sorted(self.words), sorted(self.dims)
-        self.heads = sized(self.heads, self.num_experts, self.knots, self.units)
+        super().__post_init__()
 
     def run(self, seed: int, work: Work) -> Tables:
         """Trains head after head, the small vocabularies first."""
@@ -142,53 +134,47 @@ class SpamLang(SyntheticStudy):
     def claims(self, tables: Tables) -> list[Claim]:
         """What the trained heads say of the paper's claims."""
         rows = tables["scores"]
-        heads = {head.option: head.name for head in self.heads}
         claims = []
-        if SOFTMAX in heads:
-            softmax = [row for row in rows if row["head"] == SOFTMAX]
+        if SOFTMAX in self.names:
+            softmax = where(rows, head=SOFTMAX)
             if self.words[-1] > FAILS_ABOVE:
                 claims.append(_fails(softmax))
             claims.append(self._worse(softmax))
         claims.append(self._lost(rows))
-        others = {option: name for option, name in heads.items() if option != SOFTMAX}
-        if SOFTMAX in heads and others:
-            claims.append(self._others(rows, heads))
+        if SOFTMAX in self.names and len(self.names) > 1:
+            claims.append(self._others(rows))
         return claims
 
     def figures(self, tables: Tables) -> dict[str, Figure]:
         """Accuracy over V at each width, and the gradient's norm that is lost."""
-        rows = tables["scores"]
-        accuracy, axes = panels(1, len(self.dims), share_y=True)
-        for one, dim in zip(axes[0], self.dims, strict=True):
-            self._lines(one, [r for r in rows if r["dim"] == dim], "accuracy")
-            one.axhline(self.learned, color=GRAY, lw=1, ls=":", label="learned")
-            one.set(title=f"d = {dim:,}", ylim=(-0.03, 1.03))
-        axes[0][0].set_ylabel("accuracy")
-        shared_legend(accuracy, axes.flat)
-        lost, axes = panels(1, len(self.dims), share_y=True)
-        for one, dim in zip(axes[0], self.dims, strict=True):
-            own = [{**r, "lost": 1 - r["share_end"]} for r in rows if r["dim"] == dim]
-            self._lines(one, own, "lost")
-            random = [1 - min(1.0, dim / words) ** 0.5 for words in self.words]
-            one.plot(self.words, random, color=GRAY, lw=1, ls="--", label="random direction")
-            one.set(title=f"d = {dim:,}", ylim=(-0.03, 1.03))
-        axes[0][0].set_ylabel("norm lost at the decoder")
-        shared_legend(lost, axes.flat)
-        return {"accuracy": accuracy, "lost": lost}
+        rows = [{**row, "lost": 1 - row["share_end"]} for row in tables["scores"]]
+        figures = {}
+        for column, name in (("accuracy", "accuracy"), ("lost", "norm lost at the decoder")):
+            figures[column], grid = panels(1, len(self.dims), share_y=True)
+            for axes, dim in zip(grid[0], self.dims, strict=True):
+                for i, (head, label) in enumerate(self.names.items()):
+                    own = where(rows, dim=dim, head=head)
+                    x, y = ([r[of] for r in own] for of in ("words", column))
+                    axes.plot(x, y, label=label, **line_look(i))
+                axes.set_xlabel("vocabulary V")
+                log_x(axes, self.words)
+                self._limit(axes, column, dim)
+                axes.set(title=f"d = {dim:,}", ylim=(-0.03, 1.03))
+            grid[0][0].set_ylabel(name)
+            shared_legend(figures[column], grid.flat)
+        return figures
 
-    def _lines(self, axes: Axes, rows: Sequence[Row], column: str) -> None:
-        for i, head in enumerate(self.heads):
-            own = [row for row in rows if row["head"] == head.option]
-            axes.plot(
-                [r["words"] for r in own], [r[column] for r in own], label=head.name, **line_look(i)
-            )
-        axes.set_xlabel("vocabulary V")
-        log_x(axes, self.words)
+    def _limit(self, axes: Axes, column: str, dim: int) -> None:
+        if column == "accuracy":
+            axes.axhline(self.learned, color=GRAY, lw=1, ls=":", label="learned")
+        else:
+            random = [1 - min(1.0, dim / words) ** 0.5 for words in self.words]
+            axes.plot(self.words, random, color=GRAY, lw=1, ls="--", label="random direction")
 
     def _worse(self, rows: Sequence[Row]) -> Claim:
         parts, holds = [], True
         for dim in self.dims:
-            own = [row for row in rows if row["dim"] == dim]
+            own = where(rows, dim=dim)
             holds &= own[-1]["accuracy"] < own[0]["accuracy"]
             parts.append(f"d = {dim}: {_accuracies(own)}")
         return Claim(
@@ -204,10 +190,10 @@ class SpamLang(SyntheticStudy):
         return f"{self.steps:,} steps of {self.batch:,} sequences, {kind}"
 
     def _lost(self, rows: Sequence[Row]) -> Claim:
-        largest = [row for row in rows if row["words"] == self.words[-1]]
+        largest = where(rows, words=self.words[-1])
         lost = [1 - row[column] for row in largest for column in ("share_start", "share_end")]
-        by_words = {
-            words: [1 - row["share_end"] for row in rows if row["words"] == words]
+        ranges = {
+            words: _range([1 - row["share_end"] for row in where(rows, words=words)])
             for words in self.words
         }
         return Claim(
@@ -216,28 +202,25 @@ class SpamLang(SyntheticStudy):
             GODEY,
             min(lost) >= LOST[0],
             f"Lost after training, over heads and widths: "
-            f"{'; '.join(f'V = {words:,}: {_range(of)}' for words, of in by_words.items())}. "
+            f"{'; '.join(f'V = {words:,}: {of}' for words, of in ranges.items())}. "
             f"At the largest V, before training too: {_range(lost)}.",
             "lost",
         )
 
-    def _others(self, rows: Sequence[Row], heads: Mapping[str, str]) -> Claim:
-        learned = {(row["head"], row["words"], row["dim"]) for row in rows if row["learned"]}
-        better = [
-            heads[head]
-            for head in heads
-            if any((SOFTMAX, words, dim) not in learned for h, words, dim in learned if h == head)
-        ]
+    def _others(self, rows: Sequence[Row]) -> Claim:
+        learned = {
+            head: {(row["dim"], row["words"]) for row in where(rows, head=head, learned=True)}
+            for head in self.names
+        }
+        better = [name for head, name in self.names.items() if learned[head] - learned[SOFTMAX]]
         parts = []
-        for option, name in heads.items():
+        for head, name in self.names.items():
             largest = {
-                dim: max((v for h, v, d in learned if (h, d) == (option, dim)), default=None)
+                dim: max((words for d, words in learned[head] if d == dim), default=None)
                 for dim in self.dims
             }
-            at = ", ".join(
-                f"{v:,} at d = {d}" if v else f"none at d = {d}" for d, v in largest.items()
-            )
-            parts.append(f"{name}: {at}")
+            at = (f"{v:,} at d = {d}" if v else f"none at d = {d}" for d, v in largest.items())
+            parts.append(f"{name}: {', '.join(at)}")
         return Claim(
             "Another mixture or transform learns SpamLang where a softmax of its width does not",
             "lmkit",

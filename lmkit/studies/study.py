@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from matplotlib.figure import Figure
 
+from lmkit.errors.user_error import require_count, require_list
 from lmkit.studies.work import Work
 
 Row = dict[str, Any]  # plain data, as JSON holds it
@@ -27,6 +28,18 @@ class Claim(NamedTuple):
     holds: bool
     evidence: str  # in words, with the numbers that decide
     figure: str  # name of the figure that shows it
+
+
+def where(rows: Sequence[Row], **values: object) -> list[Row]:
+    """The rows that have these values in the columns of these names."""
+    return [row for row in rows if all(row[name] == value for name, value in values.items())]
+
+
+def require_counts(option: str, values: Sequence[object], minimum: int = 1) -> None:
+    """Raises UserError unless `values` is a list of whole numbers of at least `minimum`."""
+    require_list(option, values)
+    for value in values:
+        require_count(option, value, minimum)
 
 
 class SyntheticStudy(ABC):

@@ -5,13 +5,12 @@ Shapes: P problems, N contexts, V words. All in float64.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from lmkit.spectra.measures import measure
+from lmkit.studies.study import Row
 
 
 def dirichlet_log_probs(
@@ -28,31 +27,20 @@ def dirichlet_log_probs(
     return log_gamma - np.logaddexp.reduce(log_gamma, axis=1, keepdims=True)
 
 
-class Score(NamedTuple):
-    """How well log P fits log P* on one problem."""
-
-    mode_match: float  # share of contexts with argmax P = argmax P*
-    cross_entropy: float  # nats a context
-    entropy: float  # of P*, nats a context: no cross-entropy is lower
-    kl: float  # mean KL(P* || P), nats a context
-    rank: int | None  # Press rank of log P, as the papers measure it
-    true_rank: int | None  # Press rank of log P*
-
-
-def score(log_probs_NV: Tensor, target_NV: Tensor) -> Score:
-    """How well log P fits log P*, both in float64."""
+def score(log_probs_NV: Tensor, target_NV: Tensor) -> Row:
+    """How well log P fits log P* on one problem, both in float64; nats are per context."""
     probs_NV = target_NV.exp()
     cross_entropy = -(probs_NV * log_probs_NV).sum(1)
     entropy = -(probs_NV * target_NV).sum(1)
     same_mode = log_probs_NV.argmax(1) == target_NV.argmax(1)
-    return Score(
-        float(same_mode.double().mean()),
-        float(cross_entropy.mean()),
-        float(entropy.mean()),
-        float((cross_entropy - entropy).mean()),
-        press_rank(log_probs_NV),
-        press_rank(target_NV),
-    )
+    return {
+        "mode_match": float(same_mode.double().mean()),
+        "cross_entropy": float(cross_entropy.mean()),
+        "entropy": float(entropy.mean()),  # of P*: no cross-entropy is lower
+        "kl": float((cross_entropy - entropy).mean()),  # KL(P* || P)
+        "rank": press_rank(log_probs_NV),
+        "true_rank": press_rank(target_NV),  # of log P*
+    }
 
 
 def press_rank(log_probs_NV: Tensor) -> int | None:

@@ -22,12 +22,12 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from lmkit.data.toy import ToyLanguage
-from lmkit.errors.user_error import UserError, require_count, require_list, require_positive
+from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.studies.drawing import GRAY, line_look, line_with_range, panels, shared_legend
 from lmkit.studies.fit import Descent, fit
-from lmkit.studies.heads import SOFTMAX, FreeHead, sized
+from lmkit.studies.heads import SOFTMAX, FreeHead, HeadStudy
 from lmkit.studies.row_shifts import numerical_rank, smallest_rank
-from lmkit.studies.study import Claim, Row, SyntheticStudy, Tables
+from lmkit.studies.study import Claim, Row, Tables, require_counts, where
 from lmkit.studies.targets import score
 from lmkit.studies.work import Work
 
@@ -38,10 +38,9 @@ Reached = Mapping[tuple[str, int], int | None]
 
 
 @dataclass(kw_only=True)
-class ToyRank(SyntheticStudy):
+class ToyRank(HeadStudy):
     """How near to a language's entropy each head comes at each dimension."""
 
-    heads: Sequence[FreeHead]  # kinds that are fitted
     ranks: Sequence[int]  # R of log P, exact
     dims: Sequence[int]  # d, dimensions of word embeddings
     seeds: int  # languages of each rank
@@ -49,27 +48,19 @@ class ToyRank(SyntheticStudy):
     num_words: int  # V
     context_strength: float  # nats; how much a context tells about the next word, at most 4
     tolerance: float  # nats from the entropy at which the floor counts as reached
-    num_experts: int  # K of mixtures
-    knots: int  # of PLIF
-    units: int  # of the monotone network
     steps: int  # of Adam
     lr: float  # at the start
 
-    head_options = ("heads",)
-
     def __post_init__(self) -> None:
-        require_list("ranks", self.ranks)
-        require_list("dims", self.dims)
-        for rank in self.ranks:
-            require_count("ranks", rank, 3)
-            if rank > min(self.num_words, self.num_contexts):
-                raise UserError(f"ranks must be at most num_words and num_contexts, but has {rank}")
-        for dim in self.dims:
-            require_count("dims", dim)
+        require_counts("ranks", self.ranks, 3)
+        require_counts("dims", self.dims)
+        most = min(self.num_words, self.num_contexts)
+        if high := [rank for rank in self.ranks if rank > most]:
+            raise UserError(f"ranks must be at most num_words and num_contexts, but has {high[0]}")
         require_count("seeds", self.seeds)
         require_positive("tolerance", self.tolerance)
         self.schedule = Descent(self.steps, self.lr)
-        self.heads = sized(self.heads, self.num_experts, self.knots, self.units)
+        super().__post_init__()
 
     def run(self, seed: int, work: Work) -> Tables:
         """Fits every head at every d to languages of every rank."""
@@ -130,40 +121,39 @@ class ToyRank(SyntheticStudy):
         fitted = fit(head, dim, targets_PNV.exp(), self.schedule, seed)
         rows = []
         for log_probs, target in zip(fitted, targets_PNV, strict=True):
-            scored = score(log_probs, target)._asdict()
+            scored = score(log_probs, target)
             kept = {name: scored[name] for name in ("cross_entropy", "entropy", "kl")}
             rows.append(kept | {"rank_found": scored["rank"]})  # "rank" is the language's here
         return {"scores": rows}
 
     def claims(self, tables: Tables) -> list[Claim]:
         """What the dimensions that reach the floor say."""
-        if all(head.option != SOFTMAX for head in self.heads):
+        if SOFTMAX not in self.names:
             return []
         reached = self.reached(tables["scores"])
-        others = {head.option: head.name for head in self.heads if not head.has_factors}
         claims = [self._linear(reached, tables["languages"])]
-        return [*claims, self._others(reached, others)] if others else claims
+        return [*claims, self._others(reached)] if self.unbounded else claims
 
     def reached(self, scores: Sequence[Row]) -> Reached:
         """Smallest d at which a head is at the floor, on average over seeds."""
-        reached: dict[tuple[str, int], int | None] = {}
-        for head, rank in itertools.product((head.option for head in self.heads), self.ranks):
-            means = {
-                d: mean(
-                    r["kl"] for r in scores if (r["head"], r["rank"], r["dim"]) == (head, rank, d)
-                )
-                for d in sorted(self.dims)
-            }
-            reached[head, rank] = next((d for d, kl in means.items() if kl < self.tolerance), None)
-        return reached
+
+        dims = sorted(self.dims)
+
+        def distance(head: str, rank: int, dim: int) -> float:
+            return mean(float(r["kl"]) for r in where(scores, head=head, rank=rank, dim=dim))
+
+        return {
+            (head, rank): next((d for d in dims if distance(head, rank, d) < self.tolerance), None)
+            for head, rank in itertools.product(self.names, self.ranks)
+        }
 
     def figures(self, tables: Tables) -> dict[str, Figure]:
         """Distance from the floor over d for each rank, and the d that reaches it over the rank."""
         figure, grid = panels(1, len(self.ranks) + 1)
         for axes, rank in zip(grid[0], self.ranks, strict=False):
             for i, head in enumerate(self.heads):
-                own = [r for r in tables["scores"] if (r["head"], r["rank"]) == (head.option, rank)]
-                values = [[max(r["kl"], 1e-6) for r in own if r["dim"] == d] for d in self.dims]
+                own = where(tables["scores"], head=head.option, rank=rank)
+                values = [[max(r["kl"], 1e-6) for r in where(own, dim=d)] for d in self.dims]
                 line_with_range(axes, self.dims, values, head.name, i)
             axes.axvline(rank - 2, color=GRAY, lw=1, ls="--", label="R − 2")
             axes.axhline(self.tolerance, color=GRAY, lw=1, ls=":", label="floor reached")
@@ -184,32 +174,28 @@ class ToyRank(SyntheticStudy):
         axes.set(xticks=self.ranks, title="the d that is needed")
 
     def _linear(self, reached: Reached, languages: Sequence[Row]) -> Claim:
-        heads = {head.option: head.name for head in self.heads if head.has_factors}
-        needed = {
-            rank: max(r["smallest_with_bias"] for r in languages if r["rank"] == rank)
-            for rank in self.ranks
-        }
-        expected = {
-            rank: next((d for d in sorted(self.dims) if d >= least), None)
-            for rank, least in needed.items()
-        }
-        parts = []
+        holds, parts = True, []
         for rank in self.ranks:
-            at = (f"{name} at {reached[head, rank] or 'none'}" for head, name in heads.items())
-            parts.append(f"R = {rank}: {needed[rank]} needed, {', '.join(at)}")
+            needed = max(r["smallest_with_bias"] for r in where(languages, rank=rank))
+            expected = next((d for d in sorted(self.dims) if d >= needed), None)
+            holds &= reached[SOFTMAX, rank] == expected
+            at = (
+                f"{name} at {reached[head, rank] or 'none'}" for head, name in self.bounded.items()
+            )
+            parts.append(f"R = {rank}: {needed} needed, {', '.join(at)}")
         return Claim(
             "A softmax with a decoder bias reaches the entropy of a language of rank R just when "
             "d >= R - 2, the smallest rank of log P over row and column shifts",
             "Yang et al. 2018, Proposition 1; here with a decoder bias",
-            all(reached[SOFTMAX, rank] == d for rank, d in expected.items()),
+            holds,
             f"Smallest of d in {sorted(self.dims)} within {self.tolerance:g} nats of the "
             f"entropy: {'; '.join(parts)}.",
             "floor",
         )
 
-    def _others(self, reached: Reached, heads: Mapping[str, str]) -> Claim:
+    def _others(self, reached: Reached) -> Claim:
         earlier, parts = [], []
-        for head, name in heads.items():
+        for head, name in self.unbounded.items():
             pairs = [(reached[head, rank], reached[SOFTMAX, rank]) for rank in self.ranks]
             if all(d and (base is None or d < base) for d, base in pairs):
                 earlier.append(name)

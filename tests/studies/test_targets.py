@@ -32,11 +32,11 @@ def test_scores_are_those_of_the_formulas():
     kl = sum(
         math.exp(truth[n, x]) * (truth[n, x] - found[n, x]) for n in range(3) for x in range(5)
     )
-    assert scored.kl == pytest.approx(kl / 3)
-    assert scored.cross_entropy - scored.entropy == pytest.approx(kl / 3)
+    assert scored["kl"] == pytest.approx(kl / 3)
+    assert scored["cross_entropy"] - scored["entropy"] == pytest.approx(kl / 3)
     same = sum(truth[n].argmax() == found[n].argmax() for n in range(3))
-    assert scored.mode_match == pytest.approx(same / 3)
-    assert scored.rank == scored.true_rank == 3
+    assert scored["mode_match"] == pytest.approx(same / 3)
+    assert scored["rank"] == scored["true_rank"] == 3
 
 
 def test_the_rank_of_a_product_is_found():

@@ -10,7 +10,7 @@ Shapes: S samples, I inputs, O targets, W width of the layer.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from lmkit.studies.degenerate.experts import DenseExperts
 from lmkit.studies.degenerate.jacobians import jacobian_spectrum
+from lmkit.studies.study import Row
 
 IN_DIM, OUT_DIM = 24, 8
 HIDDEN, SHARPNESS = 64, 2.0  # of the smooth teacher, and how far into the bends of tanh it reaches
@@ -29,41 +30,18 @@ TASKS = ("smooth", "regions")
 STUDENTS = ("dense", "dense, as many parameters", "constant gates", "softmax gates")
 
 
-class Scored(NamedTuple):
-    """What a student came to."""
-
-    unexplained: float  # test error over the variance of the targets
-    small: float  # share of near-zero singular values of the trained layer's Jacobian
-    parameters: int  # of the layer
-
-
-def teacher(task: str) -> nn.Module:
+def _teacher(task: str) -> Callable[[Tensor], Tensor]:
     """A map from (S, I) to (S, O), drawn from torch's global generator."""
-    return _Smooth() if task == "smooth" else _Regions()
+    if task == "smooth":
+        inner_HI = torch.randn(HIDDEN, IN_DIM) * (SHARPNESS / IN_DIM**0.5)
+        outer_OH = torch.randn(OUT_DIM, HIDDEN) / HIDDEN**0.5
+        return lambda x_SI: torch.tanh(x_SI @ inner_HI.T) @ outer_OH.T
+    centres_RI = torch.randn(REGIONS, IN_DIM)
+    maps_ROI = torch.randn(REGIONS, OUT_DIM, IN_DIM) / IN_DIM**0.5
+    return lambda x_SI: torch.einsum("soi,si->so", maps_ROI[(x_SI @ centres_RI.T).argmax(1)], x_SI)
 
 
-class _Smooth(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner_HI = torch.randn(HIDDEN, IN_DIM) * (SHARPNESS / IN_DIM**0.5)
-        self.outer_OH: Tensor = torch.randn(OUT_DIM, HIDDEN) / HIDDEN**0.5
-
-    def forward(self, x_SI: Tensor) -> Tensor:
-        return torch.tanh(x_SI @ self.inner_HI.T) @ self.outer_OH.T
-
-
-class _Regions(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.centres_RI = torch.randn(REGIONS, IN_DIM)
-        self.maps_ROI = torch.randn(REGIONS, OUT_DIM, IN_DIM) / IN_DIM**0.5
-
-    def forward(self, x_SI: Tensor) -> Tensor:
-        region_S = (x_SI @ self.centres_RI.T).argmax(1)
-        return torch.einsum("soi,si->so", self.maps_ROI[region_S], x_SI)
-
-
-def make_student(kind: str, width: int, num_experts: int, gates_as: str = "blog") -> DenseExperts:
+def _layer(kind: str, width: int, num_experts: int, gates_as: str) -> DenseExperts:
     """The layer of a student, of output size `width`, or with all experts side by side."""
     if kind == "dense":
         return DenseExperts(IN_DIM, width, 1, "constant")
@@ -81,8 +59,8 @@ def train(
     steps: int,
     lr: float,
     seed: int,
-    gates_as: str = "blog",
-) -> Scored:
+    gates_as: str,
+) -> Row:
     """Trains a student on a task, the same for all students of a seed, and scores it.
 
     Args:
@@ -92,12 +70,15 @@ def train(
         steps, lr: of Adam.
         seed: of the task, the student and the batches.
         gates_as: as of the layer.
+
+    Returns: the test error over the variance of the targets (`unexplained`); of the trained layer
+        the share of near-zero singular values of its Jacobian (`small`), and its `parameters`.
     """
     torch.manual_seed(seed)
-    truth = teacher(task)
+    truth = _teacher(task)
     x_SI, test_SI = torch.randn(2, SAMPLES, IN_DIM)
     y_SO, test_SO = truth(x_SI), truth(test_SI)
-    layer = make_student(kind, width, num_experts, gates_as)
+    layer = _layer(kind, width, num_experts, gates_as)
     student = nn.Sequential(layer, nn.Linear(layer.weight_KOI.shape[1], OUT_DIM))
     optimizer = torch.optim.Adam(student.parameters(), lr=lr)
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -110,6 +91,8 @@ def train(
         falling.step()
     with torch.no_grad():
         unexplained = F.mse_loss(student(test_SI), test_SO) / test_SO.var(0).mean()
-    parameters = sum(p.numel() for p in layer.parameters())
-    small = jacobian_spectrum(layer, test_SI[:PROBES]).small
-    return Scored(float(unexplained), small, parameters)
+    return {
+        "unexplained": float(unexplained),
+        "small": jacobian_spectrum(layer, test_SI[:PROBES]).small,
+        "parameters": sum(p.numel() for p in layer.parameters()),
+    }

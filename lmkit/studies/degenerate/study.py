@@ -20,19 +20,13 @@ from matplotlib.figure import Figure
 from scipy.stats import linregress, spearmanr, ttest_rel
 from torch import Tensor, nn
 
-from lmkit.errors.user_error import (
-    UserError,
-    require_choice,
-    require_count,
-    require_list,
-    require_positive,
-)
+from lmkit.errors.user_error import UserError, require_choice, require_count, require_positive
 from lmkit.presentation.style import MARKERS, SERIES
 from lmkit.studies.degenerate.experts import GATES, GATES_AS, ConvExperts, DenseExperts, NonLocal
 from lmkit.studies.degenerate.gate_task import STUDENTS, TASKS, train
 from lmkit.studies.degenerate.jacobians import average, jacobian_spectrum
 from lmkit.studies.drawing import GRAY, legend_under, line_look, log_x, panels
-from lmkit.studies.study import Claim, Row, SyntheticStudy, Tables
+from lmkit.studies.study import Claim, Row, SyntheticStudy, Tables, require_counts, where
 from lmkit.studies.work import Work
 
 ORHAN = "Orhan 2018"
@@ -41,6 +35,7 @@ SIGNIFICANT = 0.05
 MENDED = 0.2  # share of the near-zero singular values that is left where degeneracy is dealt with
 MONOTONE = 0.9  # Spearman's correlation of what rises with K
 NEAR_ZERO = "Near-zero singular values (below 1% of their root mean square)"
+LAYERS = {"dense": "dense", "conv": "convolutional"}
 NON_LOCAL = ("non-local", "non-local, linear")
 
 MakeLayer = Callable[[], nn.Module]
@@ -65,9 +60,7 @@ class Degenerate(SyntheticStudy):
     gates_as: str = "blog"  # or "program", where Orhan's program has other gates
 
     def __post_init__(self) -> None:
-        require_list("experts", self.experts)
-        for count in self.experts:
-            require_count("experts", count, 2)
+        require_counts("experts", self.experts, 2)
         for option in ("width", "image_side", "task_experts", "task_seeds"):
             require_count(option, getattr(self, option), 2)
         for option in ("inputs", "draws", "channels", "kernel", "task_width", "task_steps"):
@@ -95,37 +88,40 @@ class Degenerate(SyntheticStudy):
             names = {"layer": layer, "gates": gates, "experts": count}
             shares.append({k: v for k, v in piece.items() if k != "values"} | names)
             values += [{**names, "index": i, "value": v} for i, v in enumerate(piece["values"], 1)]
+        teach = partial(
+            train,
+            width=self.task_width,
+            num_experts=self.task_experts,
+            steps=self.task_steps,
+            lr=self.task_lr,
+            gates_as=self.gates_as,
+        )
         tasks = []
         for task, student, number in trials:
             name = f"{task}, {student}, {number}"
-            piece = work.do(name, partial(self._train, task, student, 1000 * seed + number))
+            piece = work.do(name, partial(teach, task, student, seed=1000 * seed + number))
             tasks.append(piece | {"task": task, "student": student, "seed": number})
         return {"shares": shares, "singular_values": values, "tasks": tasks}
 
     def _layers(self) -> dict[tuple[str, str, int], MakeLayer]:
         """How each layer is made, by its kind, its gates and its number of experts."""
         width, channels = self.width, self.channels
-
-        def dense(count: int, gates: str) -> MakeLayer:
-            return partial(DenseExperts, width, width, count, gates, self.gates_as)
-
-        def conv(count: int, gates: str) -> MakeLayer:
-            return partial(
+        kinds: dict[str, Callable[..., nn.Module]] = {
+            "dense": partial(DenseExperts, width, width, gates_as=self.gates_as),
+            "conv": partial(
                 ConvExperts,
                 channels,
                 channels,
-                count,
-                self.kernel,
-                gates,
+                kernel=self.kernel,
                 gates_as=self.gates_as,
                 positions=self.image_side**2,
-            )
-
+            ),
+        }
         layers: dict[tuple[str, str, int], MakeLayer] = {}
-        for kind, layer in (("dense", dense), ("conv", conv)):
-            layers[kind, "none", 1] = layer(1, "constant")
+        for kind, layer in kinds.items():
+            layers[kind, "none", 1] = partial(layer, num_experts=1, gates="constant")
             for gates, count in itertools.product(GATES, self.experts):
-                layers[kind, gates, count] = layer(count, gates)
+                layers[kind, gates, count] = partial(layer, num_experts=count, gates=gates)
         positions = width // channels
         layers["non-local", "none", 1] = partial(DenseExperts, channels, channels, 1, "constant")
         for name, linear in zip(NON_LOCAL, (False, True), strict=True):
@@ -145,24 +141,12 @@ class Degenerate(SyntheticStudy):
             return torch.randn(self.inputs, self.width // self.channels, self.channels)
         return torch.randn(self.inputs, self.width)
 
-    def _train(self, task: str, student: str, seed: int) -> Row:
-        return train(
-            task,
-            student,
-            width=self.task_width,
-            num_experts=self.task_experts,
-            steps=self.task_steps,
-            lr=self.task_lr,
-            seed=seed,
-            gates_as=self.gates_as,
-        )._asdict()
-
     def claims(self, tables: Tables) -> list[Claim]:
         """What Orhan says and what it speculates on."""
         shares = tables["shares"]
         return [
             _halves(tables),
-            *(_broken(shares, gates) for gates in ("softmax", "constant")),
+            *(_broken(shares, gates) for gates in GATES),
             _better_with_more(shares),
             _convolutional(shares),
             _non_local(shares),
@@ -175,41 +159,35 @@ class Degenerate(SyntheticStudy):
 
 
 def _matching(shares: Sequence[Row], layer: str, gates: str) -> list[Row]:
-    return [s for s in shares if (s["layer"], s["gates"]) == (layer, gates)]
+    return where(shares, layer=layer, gates=gates)
+
+
+def _plain_and_mixed(shares: Sequence[Row], layer: str, gates: str) -> list[Row]:
+    """A layer without experts, and the mixtures of it with these gates."""
+    return _matching(shares, layer, "none") + _matching(shares, layer, gates)
 
 
 def _values(tables: Tables, share: Row) -> list[float]:
     """The singular values of the layer of a row of shares, descending."""
-    names = [share[name] for name in ("layer", "gates", "experts")]
-    return [
-        r["value"]
-        for r in tables["singular_values"]
-        if [r["layer"], r["gates"], r["experts"]] == names
-    ]
+    names = {name: share[name] for name in ("layer", "gates", "experts")}
+    return [row["value"] for row in where(tables["singular_values"], **names)]
 
 
 def _jacobians(tables: Tables) -> Figure:
     figure, grid = panels(2, 3)
     shares = tables["shares"]
-    places = (grid[0][0], grid[0][1], grid[1][0], grid[1][1])
-    titles = {
-        ("dense", "softmax"): "dense, softmax gates",
-        ("dense", "constant"): "dense, constant gates 1/K",
-        ("conv", "softmax"): "convolutional, softmax gates",
-        ("conv", "constant"): "convolutional, constant gates 1/K",
-    }
-    for axes, ((layer, gates), title) in zip(places, titles.items(), strict=True):
-        own = [_matching(shares, layer, "none")[0], *_matching(shares, layer, gates)]
-        labels = [layer.capitalize(), *(f"MoE, K = {s['experts']}" for s in own[1:])]
-        _curves(axes, tables, own, labels)
-        axes.set_title(title)
-    own = [
-        _matching(shares, "non-local", "none")[0],
-        *(_matching(shares, n, "softmax")[0] for n in NON_LOCAL),
-    ]
+    gates_shown = {"softmax": "softmax gates", "constant": "constant gates 1/K"}
+    for row, (layer, name) in zip(grid, LAYERS.items(), strict=True):
+        for axes, (gates, of_gates) in zip(row, gates_shown.items(), strict=False):
+            own = _plain_and_mixed(shares, layer, gates)
+            labels = [layer.capitalize(), *(f"MoE, K = {s['experts']}" for s in own[1:])]
+            _curves(axes, tables, own, labels)
+            axes.set_title(f"{name}, {of_gates}")
+    own = _matching(shares, "non-local", "none")
+    own += [row for name in NON_LOCAL for row in _matching(shares, name, "softmax")]
     positions = own[1]["experts"]
-    labels = ["ReLU at each position", f"non-local, {positions} ReLU experts"]
-    labels += [f"non-local, {positions} linear experts"]
+    labels = ["ReLU at each position"]
+    labels += [f"non-local, {positions} {kind} experts" for kind in ("ReLU", "linear")]
     _curves(grid[0][2], tables, own, labels)
     grid[0][2].set_title("non-local layer")
     _near_zero(grid[1][2], shares)
@@ -228,8 +206,8 @@ def _curves(axes: Axes, tables: Tables, shares: Sequence[Row], labels: Sequence[
 
 
 def _near_zero(axes: Axes, shares: Sequence[Row]) -> None:
-    for i, (layer, gates) in enumerate(itertools.product(("dense", "conv"), GATES)):
-        own = [_matching(shares, layer, "none")[0], *_matching(shares, layer, gates)]
+    for i, (layer, gates) in enumerate(itertools.product(LAYERS, GATES)):
+        own = _plain_and_mixed(shares, layer, gates)
         counts = [s["experts"] for s in own]
         small = [100 * s["small"] for s in own]
         axes.plot(counts, small, label=f"{layer}, {gates} gates", **line_look(i))
@@ -247,12 +225,12 @@ def _tasks(tasks: Sequence[Row]) -> Figure:
     figure, grid = panels(1, len(TASKS))
     for axes, task in zip(grid[0], TASKS, strict=True):
         for i, student in enumerate(STUDENTS):
-            own = [t for t in tasks if (t["task"], t["student"]) == (task, student)]
+            own = where(tasks, task=task, student=student)
             x, y = ([100 * t[name] for t in own] for name in ("small", "unexplained"))
             axes.plot(x, y, ls="", label=student, color=SERIES[i], marker=MARKERS[i])
         axes.set(xlabel="near-zero singular values after training, %")
         axes.set(ylabel="test error, % of variance")
-        axes.set_ylim(0, 110 * max(t["unexplained"] for t in tasks if t["task"] == task))
+        axes.set_ylim(0, 110 * max(t["unexplained"] for t in where(tasks, task=task)))
         axes.set_title(f"{task} target, a point a seed")
         legend_under(axes)
     return figure
@@ -277,8 +255,7 @@ def _halves(tables: Tables) -> Claim:
 
 
 def _broken(shares: Sequence[Row], gates: str) -> Claim:
-    dense, own = _matching(shares, "dense", "none")[0], _matching(shares, "dense", gates)
-    shown = ", ".join(f"{s['small']:.1%} with K = {s['experts']}" for s in own)
+    dense, *own = _plain_and_mixed(shares, "dense", gates)
     halves = "; 2^-K of the units are off in all experts" if gates == "constant" else ""
     text = {
         "softmax": "A mixture of experts with softmax gates deals with the degeneracy",
@@ -290,15 +267,19 @@ def _broken(shares: Sequence[Row], gates: str) -> Claim:
         all(s["small"] < dense["small"] for s in own)
         and own[-1]["small"] < MENDED * dense["small"],
         f"{NEAR_ZERO}: {dense['small']:.1%} in the dense layer, "
-        f"{shown}{halves}. Dealt with is taken as: with most experts, less than {MENDED:.0%} of "
-        f"what it was.",
+        f"{_small(own)}{halves}. Dealt with is taken as: with most experts, less than {MENDED:.0%} "
+        f"of what it was.",
         "jacobians",
     )
 
 
+def _small(mixed: Sequence[Row]) -> str:
+    return ", ".join(f"{share['small']:.1%} with K = {share['experts']}" for share in mixed)
+
+
 def _better_with_more(shares: Sequence[Row]) -> Claim:
     parts, holds = [], True
-    for gates in ("softmax", "constant"):
+    for gates in GATES:
         own = _matching(shares, "dense", gates)
         smallest = [s["smallest"] for s in own]
         rising = float(spearmanr([s["experts"] for s in own], smallest).statistic)
@@ -317,11 +298,8 @@ def _better_with_more(shares: Sequence[Row]) -> Claim:
 
 def _convolutional(shares: Sequence[Row]) -> Claim:
     conv = _matching(shares, "conv", "none")[0]
-    mixed = {gates: _matching(shares, "conv", gates) for gates in ("softmax", "constant")}
-    parts = "; ".join(
-        f"{gates} gates: " + ", ".join(f"{s['small']:.1%} with K = {s['experts']}" for s in own)
-        for gates, own in mixed.items()
-    )
+    mixed = {gates: _matching(shares, "conv", gates) for gates in GATES}
+    parts = "; ".join(f"{gates} gates: {_small(own)}" for gates, own in mixed.items())
     return Claim(
         "Convolutional layers are degenerate likewise, and mixtures of them less so",
         f"{ORHAN}, note",
@@ -351,7 +329,7 @@ def _non_local(shares: Sequence[Row]) -> Claim:
 
 def _trained(tasks: Sequence[Row], task: str) -> Claim:
     def column(student: str, name: str) -> list[float]:
-        own = [t for t in tasks if (t["task"], t["student"]) == (task, student)]
+        own = where(tasks, task=task, student=student)
         return [t[name] for t in sorted(own, key=lambda t: t["seed"])]
 
     errors = {student: column(student, "unexplained") for student in STUDENTS}

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from lmkit.data.datamodule import DataModule
 from lmkit.data.epochs import EpochBatches
+from lmkit.data.split_files import SPLITS
 from lmkit.dialogue.corpus import EOS_ID, DialogueSplits, Utterances
 from lmkit.errors.user_error import require_choice, require_count
 
 POOL = 100  # batches that are sorted by length together
-SPLITS = DialogueSplits._fields[1:]
 
 
 class PairBatch(NamedTuple):
@@ -159,10 +159,8 @@ class TrainPairs(EpochBatches):
         """The batches of `epoch` from the one with index `first` on."""
         batches = self._batches(epoch)
         for index in range(first, len(batches)):
-            done = index + 1
-            share = done / len(batches)
-            is_last = done == len(batches)
-            yield self.pairs.batch(batches[index], index, epoch, is_last, epoch_share=share)
+            share = (index + 1) / len(batches)
+            yield self.pairs.batch(batches[index], index, epoch, share == 1, epoch_share=share)
 
     def _batches(self, epoch: int) -> list[np.ndarray]:
         batches = _cached_batches(self._lengths, self.batch_size, self.seed, epoch)
@@ -249,8 +247,7 @@ class PairsDataModule(DataModule):
     def pairs(self, split: str) -> Pairs:
         """The pairs of `split`, whole. Raises: UserError unless it is train, valid or test."""
         require_choice("split", split, SPLITS)
-        utterances: Utterances = self.corpus._asdict()[split]
-        return Pairs(utterances, self.turns, self.context_words, None)
+        return Pairs(getattr(self.corpus, split), self.turns, self.context_words, None)
 
     def eval_batches(self, split: str) -> EvalPairs:
         """The batches of `split`. Raises: UserError unless it is train, valid or test."""

@@ -6,6 +6,7 @@ Shapes: B batch, K hypotheses of a beam, N = B*K, V vocabulary, T words so far, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -121,13 +122,15 @@ class BeamSearch:
 
     def _hypotheses(self, words_BKT: Tensor, scores_BK: Tensor) -> list[list[Hypothesis]]:
         """A context that has fewer responses than `n_best` in all has these."""
-        hypotheses = []
-        for words_KT, scores_K in zip(words_BKT.tolist(), scores_BK.tolist(), strict=True):
-            best = zip(words_KT[: self.n_best], scores_K[: self.n_best], strict=True)
-            hypotheses.append(
-                [Hypothesis(_to_end(w), score) for w, score in best if score > -torch.inf]
-            )
-        return hypotheses
+        best = (part[:, : self.n_best].tolist() for part in (words_BKT, scores_BK))
+        return [
+            [
+                Hypothesis(tuple(takewhile(lambda word: word != EOS_ID, words)), score)
+                for words, score in zip(words_KT, scores_K, strict=True)
+                if score > -torch.inf
+            ]
+            for words_KT, scores_K in zip(*best, strict=True)
+        ]
 
 
 def answer(run: LoadedRun, split: str, num_pairs: int | None, search: BeamSearch) -> Answered:
@@ -200,7 +203,3 @@ def _chosen(state: State, items: Tensor) -> State:
     """The decoder's state of chosen items of the batch."""
     outputs, cells = (part.index_select(1, items) for part in state)
     return outputs, cells
-
-
-def _to_end(words: list[int]) -> tuple[int, ...]:
-    return tuple(words[: words.index(EOS_ID)] if EOS_ID in words else words)

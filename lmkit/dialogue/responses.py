@@ -5,8 +5,8 @@ Yang et al. 2018, section 3.1 and table 3; Zhao et al. 2017, section 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, make_dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -22,8 +22,8 @@ from lmkit.comparison.significance import compare, holm
 from lmkit.dialogue.scores import MAX_ORDER, SMOOTHINGS, bleu_scores, distinct, nltk_version
 from lmkit.errors.user_error import UserError, require_choice, require_count
 from lmkit.presentation.section import Block, Passage, Section
-from lmkit.presentation.tables import Cell, Column, Table, number, p_value, whole, word
-from lmkit.runs.checksums import parse_json
+from lmkit.presentation.tables import Column, Heading, Row, Table, number, p_value, word
+from lmkit.runs.analysis_files import read_analysis
 from lmkit.runs.folder import RunFolder
 
 # name in analysis/dialogue.json, title, decimals
@@ -65,22 +65,15 @@ class _Options(NamedTuple):
     n_best: int
 
 
-class _Stored(NamedTuple):
-    answered_pairs: int
-    options: _Options
-    responses: list[_Answer]
-    perplexity: float | None
-    bleu1_precision: float | None
-    bleu2_precision: float | None
-    bleu3_precision: float | None
-    bleu4_precision: float | None
-    bleu1_recall: float | None
-    bleu2_recall: float | None
-    bleu3_recall: float | None
-    bleu4_recall: float | None
-    distinct1: float | None
-    distinct2: float | None
-    response_words: float | None
+_Stored = make_dataclass(
+    "_Stored",
+    [
+        ("answered_pairs", int),
+        ("options", _Options),
+        ("responses", list[_Answer]),
+        *((measure, float | None) for measure, _, _ in MEASURES),
+    ],
+)
 
 
 class Responses(Analysis):
@@ -134,14 +127,14 @@ class Responses(Analysis):
         self.smoothing = smoothing
 
     def stored(self, folder: RunFolder) -> Content | None:
-        path = folder.analysis / f"{self.name}.json"
-        if not path.exists():
-            return None
+        version = self.schema_version
         try:
-            content: Content = parse_json(path.read_bytes())
-        except ValueError:  # damaged
+            content = read_analysis(folder, self.name, kind=self.name, schema_version=version)
+        except UserError:  # damaged
             return None
-        wanted = {"schema_version": self.schema_version, **self._made_of(folder)}
+        if content is None:
+            return None
+        wanted = self._made_of(folder)
         return content if {key: content.get(key) for key in wanted} == wanted else None
 
     def measure(self, run: experiment.load.LoadedRun) -> Content:
@@ -209,10 +202,9 @@ class Responses(Analysis):
         rows = []
         for measure, title, decimals in MEASURES:
             values = {name: _values(runs, measure) for name, runs in experiments.items()}
-            tested = _tested(values, dict.fromkeys(others, baseline))
             row = [word(title), spread_cell(spread_of(values[baseline]), decimals)]
-            for name in others:
-                row += [spread_cell(spread_of(values[name]), decimals), p_value(tested[name].p)]
+            for name, (_, p) in _tested(values, dict.fromkeys(others, baseline)).items():
+                row += [spread_cell(spread_of(values[name]), decimals), p_value(p)]
             row += [number(facts.get(measure), 3) for facts in published.values()]
             rows.append(row)
         return [Table("dialogue", "responses to contexts", "", columns, rows)]
@@ -236,15 +228,8 @@ class Responses(Analysis):
         sides = {name: runs[0] for name, runs in experiments.items()}
         width = max(map(len, sides))
         return [
-            "\n".join(
-                [
-                    "",
-                    *same.context,
-                    f"  {'(said)':{width}}  {same.reference}",
-                    *(f"  {name:{width}}  {response}" for name, response in same.responses.items()),
-                ]
-            )
-            for same in _same_contexts(sides, self.shown)
+            "\n".join(["", *context, *(f"  {who:{width}}  {text}" for who, text in said)])
+            for context, said in _same_contexts(sides, self.shown, "(said)")
         ]
 
     def _baseline(self, experiments: Mapping[str, Sequence[Content]]) -> str:
@@ -279,21 +264,6 @@ def _contents(group: Group, files: Files) -> list[Content]:
     return [*files.of_runs(group.runs, Responses).values()]
 
 
-class _Tested(NamedTuple):
-    """How values differ from those of their baseline."""
-
-    difference: float | None
-    p: float | None  # Student's, corrected over all that are tested together (Holm)
-
-
-class _Same(NamedTuple):
-    """One context, and what each side says."""
-
-    context: list[str]
-    reference: str
-    responses: dict[str, str]  # the best one of each side that has answered it
-
-
 def _by_experiment(contents: Iterable[Content]) -> dict[str, list[Content]]:
     experiments: dict[str, list[Content]] = {}
     for content in contents:
@@ -318,8 +288,10 @@ def _values(contents: Iterable[Content], measure: str) -> list[float]:
 
 def _tested(
     values: Mapping[Key, Sequence[float]], baselines: Mapping[Key, Key | None]
-) -> dict[Key, _Tested]:
-    """Each of `baselines` compared with its baseline, where both have values."""
+) -> dict[Key, tuple[float | None, float | None]]:
+    """Each of `baselines` compared with its baseline, where both have values: the difference, and
+    Student's p, corrected over all that are tested together (Holm).
+    """
     compared = {
         key: compare(values[key], values[baseline])
         for key, baseline in baselines.items()
@@ -328,24 +300,30 @@ def _tested(
     p_values = {key: c.p_student for key, c in compared.items() if c.p_student is not None}
     corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     return {
-        key: _Tested(compared[key].difference if key in compared else None, corrected.get(key))
+        key: (compared[key].difference if key in compared else None, corrected.get(key))
         for key in baselines
     }
 
 
-def _same_contexts(sides: Mapping[str, Content], number: int) -> list[_Same]:
-    """Contexts that the first side has kept, evenly spaced, since neighbours are much alike."""
+def _same_contexts(
+    sides: Mapping[str, Content], number: int, reference: str
+) -> Iterator[tuple[list[str], list[tuple[str, str]]]]:
+    """Contexts that the first side has kept, evenly spaced, since neighbours are much alike.
+
+    Args:
+        reference: what the text that was said is called.
+
+    Yields: the context, and what each side says that has answered it, after what was said.
+    """
     kept = next(iter(sides.values()))["responses"]
     shown = min(number, len(kept))
-    contexts = []
     for chosen in (kept[i * len(kept) // shown] for i in range(shown)):
-        responses = {}
+        said = [(reference, " ".join(chosen["reference"]))]
         for name, content in sides.items():
             same = [r for r in content["responses"] if r["context"] == chosen["context"]]
             if same:
-                responses[name] = " ".join(same[0]["responses"][0])
-        contexts.append(_Same(chosen["context"], " ".join(chosen["reference"]), responses))
-    return contexts
+                said.append((name, " ".join(same[0]["responses"][0])))
+        yield chosen["context"], said
 
 
 def _scores_table(study: Study, answers: Mapping[Facts, Sequence[Content]]) -> Table:
@@ -353,23 +331,13 @@ def _scores_table(study: Study, answers: Mapping[Facts, Sequence[Content]]) -> T
     published = published_dialogue()
     heads = published.heads if has_published else {}
     baselines = {group: group.against and group.against.baseline for group in answers}
-    rows: list[list[Cell]] = []
+    rows: list[Row] = []
     for measure, title, decimals in MEASURES:
         values = {group: _values(contents, measure) for group, contents in answers.items()}
-        tested = _tested(values, baselines)
-        for group, scores in values.items():
-            difference, p = tested[group]
-            rows.append(
-                [
-                    word(title),
-                    word(group.label),
-                    whole(len(scores)),
-                    spread_cell(spread_of(scores), decimals),
-                    number(difference, decimals),
-                    p_value(p),
-                    number(heads.get(group.head.family, {}).get(measure), 3),
-                ]
-            )
+        for group, (difference, p) in _tested(values, baselines).items():
+            ours, theirs = values[group], heads.get(group.head.family, {}).get(measure)
+            cells = [spread_cell(spread_of(ours), decimals), number(difference, decimals)]
+            rows.append([title, group.label, len(ours), *cells, p_value(p), number(theirs, 3)])
     first = next(iter(answers.values()))[0]
     smoothing = _smoothing([content for contents in answers.values() for content in contents])
     caption = (
@@ -377,15 +345,8 @@ def _scores_table(study: Study, answers: Mapping[Facts, Sequence[Content]]) -> T
         f"{first['answered_pairs']:,} contexts, BLEU with smoothing={smoothing}. "
         "Holm's correction is over the heads of a measure."
     )
-    columns = [
-        Column("measure", is_text=True),
-        Column("head", is_text=True),
-        Column("seeds"),
-        Column("ours", MEAN_SD),
-        Column("difference"),
-        Column("p, Student, Holm"),
-        Column("published", is_optional=True),
-    ]
+    columns: list[Heading] = ["measure", "head", "seeds", Column("ours", MEAN_SD)]
+    columns += ["difference", "p, Student, Holm", Column("published", is_optional=True)]
     notes = [published.note] if has_published else []
     return Table("dialogue", "Scores of responses", caption, columns, rows, notes)
 
@@ -394,9 +355,7 @@ def _passages(answers: Mapping[Facts, Sequence[Content]]) -> list[Passage]:
     """The same contexts for one run of each head."""
     sides = {group.label: contents[0] for group, contents in answers.items()}
     title = "Context, what was said, best responses"
-    passages = []
-    for same in _same_contexts(sides, _SHOWN):
-        responses = [f"{label}: {response}" for label, response in same.responses.items()]
-        lines = [*same.context, f"said: {same.reference}", *responses]
-        passages.append(Passage(title, "\n".join(lines)))
-    return passages
+    return [
+        Passage(title, "\n".join([*context, *(f"{who}: {text}" for who, text in said)]))
+        for context, said in _same_contexts(sides, _SHOWN, "said")
+    ]

@@ -6,9 +6,9 @@ precision is the mean of BLEU(r, h_i) over i, the recall its maximum.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from sacrebleu.metrics import BLEU
@@ -28,12 +28,8 @@ class BleuScores(NamedTuple):
     recall: list[float]
 
 
-class SentenceBleu(Protocol):
-    """BLEU-1 to BLEU-4 of one sentence."""
-
-    def __call__(self, response: Sequence[str], reference: Sequence[str]) -> np.ndarray:
-        """(4,); 0 for a response without words."""
-        ...
+# of a response and its reference: BLEU-1 to BLEU-4 (4,), 0 for a response without words
+SentenceBleu = Callable[[Sequence[str], Sequence[str]], np.ndarray]
 
 
 class SacreBleu:

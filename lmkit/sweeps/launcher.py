@@ -135,9 +135,9 @@ class Backlog:
         self._say(f"[{len(self.outcomes)}/{self._total}] {how}{why}: {point.label}")
 
 
-def is_held(lock: Path) -> bool:
-    """Whether a living process holds the lock, as far as can be told."""
-    state = look_at(lock)
+def is_held(lock: Path, now_s: float | None = None) -> bool:
+    """Whether a living process holds the lock, as far as can be told; see `look_at`."""
+    state = look_at(lock, now_s)
     return state is not None and state.gone is None
 
 

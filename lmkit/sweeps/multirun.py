@@ -182,7 +182,8 @@ def checked(
     arguments = config_arguments(request.config.hydra, "train")
     common = [argument for argument in arguments if argument.startswith("hydra.")]
     _refuse_options_outside_axes(request, common)
-    lines = _lines(request)
+    every = axes.expand(request.params, request.parts, axes.run_overrides(request.typed))
+    lines = [every[i] for i in axes.sample(len(every), settings.sample, settings.sample_seed)]
     labels = labels_of(lines)
     console.print(f"{name}: {counted(len(lines), 'run')}; checking them", highlight=False)
     composer = Composer(request.loader, config_name, common, reader)
@@ -241,13 +242,6 @@ def _largest(alike: Sequence[Point]) -> Point:
         first, second = sorted((largest, point), key=alike.index)
         raise UserError(f"{first.label} and {second.label} are one run: give {option} one value")
     return largest
-
-
-def _lines(request: Request) -> list[Line]:
-    """The points' lines, after sampling."""
-    settings = request.config.sweep
-    lines = axes.expand(request.params, request.parts, axes.run_overrides(request.typed))
-    return [lines[i] for i in axes.sample(len(lines), settings.sample, settings.sample_seed)]
 
 
 def _composed(

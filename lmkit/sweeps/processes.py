@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import BinaryIO
 
 from lmkit.errors.user_error import UserError
@@ -49,17 +48,24 @@ def run_points(
     Raises: StopRequested on a signal or `lmkit sweep stop`, once the runs have saved and ended.
     """
     before = sweep.asked_to_stop_at()
-    with StopSignals() as signals, _Processes(sweep, points, slots, say) as processes:
-        while processes.backlog.waiting or processes.running:
-            if signals.requested:
-                say("its runs save and end; Ctrl-C again ends them at once")
-                raise StopRequested(signals.requested)
-            if sweep.asked_to_stop_at() != before:
-                say("lmkit sweep stop: its runs save and end")
-                raise StopRequested(signal.SIGTERM, "stopped by lmkit sweep stop")
-            processes.start()
-            processes.collect()
-            time.sleep(POLL_S)
+    processes = _Processes(sweep, points, slots, say)
+    with StopSignals() as signals:
+        try:
+            while processes.backlog.waiting or processes.running:
+                if signals.requested:
+                    say("its runs save and end; Ctrl-C again ends them at once")
+                    raise StopRequested(signals.requested)
+                if sweep.asked_to_stop_at() != before:
+                    say("lmkit sweep stop: its runs save and end")
+                    raise StopRequested(signal.SIGTERM, "stopped by lmkit sweep stop")
+                processes.start()
+                processes.collect()
+                time.sleep(POLL_S)
+        except StopRequested:
+            processes.end(signal.SIGTERM, SAVE_S)
+            raise
+        finally:  # on any other end of the launch too, such as Ctrl-C while runs save
+            processes.end(signal.SIGINT, INTERRUPT_S)
     return processes.backlog.outcomes
 
 
@@ -132,24 +138,11 @@ class _Processes:
         if not self.backlog.retry(waiting, reason, delay_s=waiting.attempt):
             self.backlog.end(point, "failed", Failure(reason, waiting.attempt, lines))
 
-    def __enter__(self) -> _Processes:
-        return self
+    def end(self, number: int, within_s: float) -> None:
+        """Sends a signal to all remaining processes, and kills them if they take too long.
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Ends the processes if the launch ends early; their runs resume from checkpoints."""
-        try:
-            if isinstance(error, StopRequested):
-                self._end(signal.SIGTERM, SAVE_S)
-        finally:  # on any other end of the launch too, such as Ctrl-C while runs save
-            self._end(signal.SIGINT, INTERRUPT_S)
-
-    def _end(self, number: int, within_s: float) -> None:
-        """Sends a signal to all remaining processes, and kills them if they take too long."""
+        Their runs resume from checkpoints.
+        """
         left = [run for run in self.running if run.process.poll() is None]
         for run in left:
             run.process.send_signal(number)

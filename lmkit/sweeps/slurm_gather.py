@@ -11,29 +11,18 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.stop_signals import StopRequested, StopSignals
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.launcher import Backlog, Outcome, Say, Waiting, tail
 from lmkit.sweeps.slurm_job import Ended, TrainPoint
-from lmkit.sweeps.slurm_queue import has_ended
+from lmkit.sweeps.slurm_queue import Queue, has_ended
 
 POLL_S = 2.0  # between two checks of the jobs' results
 ASK_S = 10.0  # between two queries of SLURM
 RESULT_WITHIN_S = 10.0  # after a job's end: file servers may be slow to show its result
 LOOK_AGAIN_S = 30.0  # between two checks of a lock that another process holds
-
-
-class JobQueue(Protocol):
-    """The jobs of one sweep, as `slurm_queue.Queue` knows them from SLURM."""
-
-    def submit(self, work: Sequence[TrainPoint]) -> list[str]: ...
-    def states(self) -> dict[str, str] | None: ...
-    def point(self, job_id: str) -> Point | None: ...
-    def results(self, job_ids: Sequence[str]) -> dict[str, Ended | str]: ...
-    def log(self, job_id: str) -> list[str]: ...
 
 
 @dataclass
@@ -60,7 +49,7 @@ class Jobs:
         *,
         sweep: SweepFolder,
         points: Sequence[Point],
-        queue: JobQueue,
+        queue: Queue,
         max_array: int,
         environment: Mapping[str, str],
         say: Say,
@@ -166,8 +155,8 @@ class Jobs:
             self.backlog.end(point, "finished")
             return
         how = (state or "forgotten by SLURM").lower().replace("_", " ")
-        is_retried = state != "CANCELLED"
-        self._failed(job_id, job, f"job {job_id} ended without a result: {how}", is_retried)
+        reason = f"job {job_id} ended without a result: {how}"
+        self._failed(job_id, job, reason, is_retried=state != "CANCELLED")
 
     def _failed(self, job_id: str, job: _Queued, reason: str, is_retried: bool = True) -> None:
         if is_retried and self.backlog.retry(job.waiting, reason):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,11 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.code import code_sha256
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.heartbeat import server_time_s
-from lmkit.runs.lock import look_at
 from lmkit.runs.metrics import MetricsFile, Row
 from lmkit.runs.result import PRUNED, Result
 from lmkit.runs.space import Space, space_of
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
+from lmkit.sweeps.launcher import is_held
 
 STATES = ("done", PRUNED, "running", "failed", "unfinished", "new")
 
@@ -95,67 +97,36 @@ def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
     experiments. The sweep's own runs count, or if it has none yet, others in the same folder:
     finished ones, otherwise running ones, as if each point used up its budget.
     """
-    seconds, known, unknown = 0.0, 0, 0
-    costs: dict[tuple[str, int | None], UsualCost | None] = {}
-    for standing in standings:
-        if standing.is_done:
-            continue
-        epochs: float | None = standing.point.max_epochs
-        kind = standing.point.experiment, standing.point.max_epochs
-        if kind not in costs:
-            costs[kind] = _own_cost(standings, *kind) or usual_cost(sweep.runs_dir, *kind)
-        usual = costs[kind]
-        if usual is not None and usual.epochs is not None:
-            epochs = usual.epochs
-        if usual is None or epochs is None:
-            unknown += 1
-            continue
-        known += 1
-        seconds += usual.seconds_per_epoch * max(0.0, epochs - (standing.epoch or 0))
-    return Estimate(seconds, known, unknown)
+
+    @cache
+    def usual(*kind: Any) -> UsualCost | None:
+        return _own_cost(standings, *kind) or usual_cost(sweep.runs_dir, *kind)
+
+    left = [standing for standing in standings if not standing.is_done]
+    seconds: list[float] = []  # of those that are known
+    for standing in left:
+        cost = usual(standing.point.experiment, standing.point.max_epochs)
+        epochs = cost and (cost.epochs or standing.point.max_epochs)
+        if cost and epochs:
+            seconds.append(cost.seconds_per_epoch * max(0.0, epochs - (standing.epoch or 0)))
+    return Estimate(sum(seconds), len(seconds), len(left) - len(seconds))
 
 
 def _standing(sweep: SweepFolder, point: Point, there: set[str], now_s: float | None) -> Standing:
     folder = sweep.run_folder(point)
     if point.run in there and folder.finished_within(point.budget):
         return _done(point, folder.read_result())
-    state, failure = "new", sweep.failure(point)
-    if point.run in there and folder.state() != "new":
-        state = "unfinished"
-    if folder.lock.name in there:
-        lock = look_at(folder.lock, now_s)
-        if lock is not None and lock.gone is None:
-            state = "running"
-    if failure is not None and state != "running":
+    failure = sweep.failure(point)
+    if folder.lock.name in there and is_held(folder.lock, now_s):
+        state = "running"
+    elif failure is not None:
         state = "failed"
-    latest = _latest(folder) if point.run in there else {}
-    return _under_way(point, state, latest, failure)
-
-
-def _latest(folder: RunFolder) -> Row:
-    """What is known of how far an unfinished run is."""
-    try:
-        return MetricsFile(folder.metrics).latest()
-    except UserError:
-        return {}  # damaged: the run restores it when it resumes
-
-
-def _done(point: Point, result: Result) -> Standing:
-    metrics: dict[str, Any] = result.metrics
-    cost: dict[str, Any] = result.cost
-    return Standing(
-        point,
-        PRUNED if result.budget.stopped == PRUNED else "done",
-        result.budget.epochs,
-        metrics.get("valid_ppl"),
-        metrics.get("test_ppl"),
-        metrics.get("test_spectrum", {}).get("press_rank"),
-        cost.get("seconds_per_epoch"),
-        code_has_changed=result.provenance.get("code_sha256", code_sha256()) != code_sha256(),
-    )
-
-
-def _under_way(point: Point, state: str, latest: Row, failure: Failure | None) -> Standing:
+    else:
+        state = "unfinished" if point.run in there and folder.state() != "new" else "new"
+    latest: Row = {}
+    if point.run in there:
+        with suppress(UserError):  # damaged: the run restores it when it resumes
+            latest = MetricsFile(folder.metrics).latest()
     epoch = int(latest["epoch"]) if "epoch" in latest else None
     seconds = latest.get("seconds_per_epoch")
     left = None
@@ -169,6 +140,20 @@ def _under_way(point: Point, state: str, latest: Row, failure: Failure | None) -
         seconds_per_epoch=seconds,
         seconds_left=left,
         failure=failure,
+    )
+
+
+def _done(point: Point, result: Result) -> Standing:
+    metrics: dict[str, Any] = result.metrics
+    return Standing(
+        point,
+        PRUNED if result.budget.stopped == PRUNED else "done",
+        result.budget.epochs,
+        metrics.get("valid_ppl"),
+        metrics.get("test_ppl"),
+        metrics.get("test_spectrum", {}).get("press_rank"),
+        result.cost.get("seconds_per_epoch"),
+        code_has_changed=result.provenance.get("code_sha256", code_sha256()) != code_sha256(),
     )
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from lmkit.presentation.quantities import data_size, duration
-from lmkit.presentation.tables import Cell, Column, Table, absent, counted, number, whole, word
+from lmkit.presentation.tables import Cell, Column, Table, absent, counted, number, table_over
 from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.result import PRUNED
 from lmkit.runs.space import Space
@@ -26,26 +26,23 @@ def console() -> Console:
 
 def show_standings(console: Console, name: str, standings: Sequence[Standing]) -> None:
     """One row per point: its state and what is known of it."""
-    numbers = ("epoch", "valid ppl", "test ppl", "Press rank", "s/epoch", "left at most")
-    columns = [
-        Column("point", is_text=True),
-        Column("state", is_text=True),
-        *(Column(heading, is_optional=True) for heading in numbers),
-    ]
-    rows = [
-        [
-            word(each.point.label),
-            word(each.state),
-            whole(each.epoch),
-            number(each.valid_ppl),
-            number(each.test_ppl),
-            whole(each.press_rank),
-            number(each.seconds_per_epoch, 1),
-            _left(each),
-        ]
-        for each in standings
-    ]
-    console.print(to_terminal(Table("standings", name, "", columns, rows)))
+    table = table_over(
+        standings,
+        "standings",
+        name,
+        "",
+        {
+            Column("point", is_text=True): lambda each: each.point.label,
+            Column("state", is_text=True): lambda each: each.state,
+            Column("epoch", is_optional=True): lambda each: each.epoch,
+            Column("valid ppl", is_optional=True): lambda each: number(each.valid_ppl),
+            Column("test ppl", is_optional=True): lambda each: number(each.test_ppl),
+            Column("Press rank", is_optional=True): lambda each: each.press_rank,
+            Column("s/epoch", is_optional=True): lambda each: number(each.seconds_per_epoch, 1),
+            Column("left at most", is_optional=True): _left,
+        },
+    )
+    console.print(to_terminal(table))
 
 
 def summary(standings: Sequence[Standing]) -> str:
@@ -56,23 +53,19 @@ def summary(standings: Sequence[Standing]) -> str:
 
 def show_outcomes(console: Console, sweep: SweepFolder, outcomes: Sequence[Outcome]) -> None:
     """The closing table: every point that ran and its result, then what failed and why."""
-    numbers = ("valid ppl", "test ppl", "Press rank", "attempts")
-    columns = [
-        Column("point", is_text=True),
-        Column("outcome", is_text=True),
-        *(Column(heading, is_optional=True) for heading in numbers),
-        Column("why", is_text=True, is_optional=True),
-    ]
+    optional = ("valid ppl", "test ppl", "Press rank", "attempts", "why")
+    columns = [Column("point"), Column("outcome")]
+    columns += [Column(heading, is_optional=True) for heading in optional]
     every = standings(sweep, [outcome.point for outcome in outcomes])
     rows = [
         [
-            word(outcome.point.label),
-            word(PRUNED if standing.state == PRUNED else outcome.how),
+            outcome.point.label,
+            PRUNED if standing.state == PRUNED else outcome.how,
             number(standing.valid_ppl),
             number(standing.test_ppl),
-            whole(standing.press_rank),
-            whole(outcome.failure.attempts) if outcome.failure else absent(),
-            word(outcome.failure.reason) if outcome.failure else absent(),
+            standing.press_rank,
+            outcome.failure.attempts if outcome.failure else None,
+            outcome.failure.reason if outcome.failure else None,
         ]
         for outcome, standing in zip(outcomes, every, strict=True)
     ]
@@ -116,10 +109,9 @@ def space_line(name: str, space: Space) -> str:
 
 
 def _show_failure(console: Console, sweep: SweepFolder, point: Point, failure: Failure) -> None:
-    tries = "1 attempt" if failure.attempts == 1 else f"{failure.attempts} attempts"
     console.print(
-        f"[red]failed[/] after {tries}: {escape(point.label)}: {escape(failure.reason)}; "
-        f"log: {escape(str(sweep.log(point)))}",
+        f"[red]failed[/] after {counted(failure.attempts, 'attempt')}: {escape(point.label)}: "
+        f"{escape(failure.reason)}; log: {escape(str(sweep.log(point)))}",
         soft_wrap=True,
     )
     for line in failure.log_tail:

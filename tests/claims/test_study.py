@@ -125,6 +125,9 @@ def test_the_largest_gain_is_at_a_middling_rank(kept, intervals):
         best = min(on_it, key=lambda at: kept[at].best.valid_ppl)
         assert best[1] == "Mixtape"
         assert round(press_rank(kept[best])) == 134
+        rows = rows_of(study.FOLDER / "tables" / f"{trunk.replace('-', '_')}_performance.csv")
+        parameters = {head: rows[head]["parameters, M"] for head in study.WITH_LATENTS}
+        assert max(parameters, key=parameters.__getitem__) == "Mixtape"
 
 
 def test_plif_gains_a_little_at_the_highest_rank(kept, intervals):

@@ -13,7 +13,7 @@ import pytest
 from tests.claims.conftest import TINY
 from tests.conftest import REPOSITORY
 
-STUDY = REPOSITORY / "docs" / "study" / "runs"
+STUDY = REPOSITORY / "docs/study/first/runs"
 
 
 def lmkit(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

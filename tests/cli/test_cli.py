@@ -19,7 +19,7 @@ from lmkit.cli import main as lmkit
 from lmkit.cli.analysis import run_analysis
 from lmkit.cli.entry import CONFIGS, compose, plain_config
 
-KEPT = Path(__file__).parents[2] / "docs" / "study" / "runs"
+KEPT = Path(__file__).parents[2] / "docs/study/first/runs"
 QUIET = ("hydra/job_logging=none", "hydra/hydra_logging=none")
 SMALL = ("data.train_tokens=5000", "data.valid_tokens=1000", "data.test_tokens=1000")
 

@@ -14,7 +14,7 @@ from tests.faults import interposer
 from tests.pretrained_models import make_gpt2, make_tokenizer
 
 REPOSITORY = Path(__file__).parents[2]
-KEPT = REPOSITORY / "docs" / "study" / "runs"
+KEPT = REPOSITORY / "docs/study/first/runs"
 
 pytestmark = [
     pytest.mark.slow,

@@ -199,6 +199,14 @@ def test_what_has_an_interval_there_has_its_rate_and_three_seeds(kept):
             assert len(kept[trunk, head].counted) >= 3
 
 
+def test_the_rate_decides_whole_models_as_its_page_says():
+    whole = [each for each in study.tried_in(study.KEPT) if each.best.trunk == study.WHOLE]
+    (mos,) = (each for each in whole if "'num_experts': 5" in each.best.head[1]
+              and "MixtureOfSoftmaxes" in each.best.head[1])  # fmt: skip
+    ppl = {run.rate: RunFolder(run.path).read_result().metrics["test_ppl"] for run in mos.runs}
+    assert f"has {ppl[20]:.2f} at 20 and {ppl[10]:.2f} at 10" in study.README.read_text("utf-8")
+
+
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_a_pretrained_trunk_is_one_that_lmkit_reads(family, tmp_path, monkeypatch, lmkit):
     pytest.importorskip("transformers")

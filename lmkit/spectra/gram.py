@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import scipy.linalg
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from lmkit.errors.user_error import require_count, require_positive
@@ -76,17 +77,17 @@ class GramAccumulator:
         self._block_NV = None
         gram_VV = self._require_gram()
         if self.device.type == "cpu" and (consume or self.num_columns <= SCIPY_UP_TO):
-            # Fortran order (the transpose) lets LAPACK overwrite without a copy.
-            squares_V = torch.from_numpy(
-                scipy.linalg.eigh(
-                    gram_VV.T.numpy(),
+            # SciPy's threads are not PyTorch's, and their number changes the last digits.
+            with threadpool_limits(torch.get_num_threads(), user_api="blas"):
+                squares = scipy.linalg.eigh(
+                    gram_VV.T.numpy(),  # Fortran order lets LAPACK overwrite without a copy
                     lower=True,
                     eigvals_only=True,
                     driver="evd",
                     overwrite_a=consume,
                     check_finite=False,
                 )
-            )
+            squares_V = torch.from_numpy(squares)
         else:
             squares_V = torch.linalg.eigvalsh(gram_VV, UPLO="U").cpu()
         if consume:

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from scipy.integrate import quad
 from scipy.sparse.linalg import svds
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_positive
@@ -114,8 +115,9 @@ def keep_top(matrix_NV: Tensor, count: int) -> Tensor:
     require_count("count", count)
     matrix = matrix_NV.detach().double().cpu().numpy()
     start = np.ones(min(matrix.shape))  # fixed, so that the result is fixed
-    left, values, right = svds(matrix, k=count, v0=start)
-    product = (left * (values / values.max())) @ right
+    with threadpool_limits(torch.get_num_threads(), user_api="blas"):
+        left, values, right = svds(matrix, k=count, v0=start)
+        product = (left * (values / values.max())) @ right
     return torch.from_numpy(product).to(matrix_NV.device)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 from lmkit.errors.user_error import UserError
 from lmkit.spectra.gram import GramAccumulator, update_upper
@@ -135,6 +136,20 @@ def test_several_panels_give_the_singular_values(monkeypatch) -> None:
     for consume in (False, True):
         values = accumulate(matrix).singular_values(consume=consume)
         assert torch.allclose(values, torch.linalg.svdvals(matrix), rtol=1e-9)
+
+
+def test_the_digits_are_those_of_pytorchs_threads() -> None:
+    matrix = random_matrix(900, 600, 600)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1, user_api="blas"):
+            alone = accumulate(matrix, 900).singular_values()
+        with threadpool_limits(2, user_api="blas"):
+            beside = accumulate(matrix, 900).singular_values()
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(alone, beside)
 
 
 def test_a_consumed_accumulator_refuses_more() -> None:

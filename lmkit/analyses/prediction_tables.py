@@ -68,7 +68,7 @@ def top_table(study: Study, contents: Mapping[str, Content]) -> Table:
         for label, contexts in by_name.items()
         if name in contexts
     ]
-    caption = f"The five likeliest next words at contexts of {study.short}."
+    caption = f"The five likeliest next words at contexts of {study.origin}."
     return Table("predictions", "Top-5 predictions", caption, _TOP_COLUMNS, rows)
 
 

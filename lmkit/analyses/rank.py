@@ -327,7 +327,7 @@ def _rank_table(study: Study, contexts: int) -> Table:
     """Parthiban et al. 2021, table 6."""
     measured = [group for group in study.groups if contexts in group.measured]
     caption = (
-        f"Ranks of log P over {contexts:,} test contexts of {study.short}: mean ± one standard "
+        f"Ranks of log P over {contexts:,} test contexts of {study.origin}: mean ± one standard "
         "deviation over the seeds that were measured. The ε-effective rank is "
         "the number of singular values that hold all but a share ε of the sum of squares. "
         "Published ranks appear if they are over as many contexts."
@@ -376,7 +376,7 @@ def _stored(
 def _drawings(
     study: Study, shown: Sequence[LabelledSpectrum], contexts: int, note: str
 ) -> list[Drawing]:
-    of = f"log P over {contexts:,} test contexts of {study.short}, one run per head."
+    of = f"log P over {contexts:,} test contexts of {study.origin}, one run per head."
     return [
         Drawing(
             "spectrum_log",

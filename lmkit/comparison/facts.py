@@ -151,6 +151,11 @@ class Study:
         return self.corpus.short
 
     @property
+    def origin(self) -> str:
+        """What contexts are of: the corpus, or the run whose trunk gives them."""
+        return self.short.removeprefix("contexts of ")
+
+    @property
     def runs(self) -> list[FinishedRun]:
         return [run for group in self.groups for run in group.runs]
 

@@ -339,12 +339,15 @@ def _forest(study: Study, verdicts: Sequence[_Verdict]) -> list[Drawing]:
     if len(shown) > _MOST_VERDICTS:  # the most certain, of each verdict
         shown.sort(key=lambda verdict: (verdict.word == _UNDECIDED, verdict.p))
         shown = sorted(shown[:_MOST_VERDICTS], key=lambda verdict: verdict.difference)
+    values = [v for each in shown for v in (each.low, each.difference, each.high)]
+    digits = 3 if min(map(abs, values)) < 0.005 else 2  # none is shown as 0.00
     drawn, axes = figure((5.4, 1.1 + 0.3 * len(shown)))
     for y, each in enumerate(shown):
         color = _COLORS[each.word]
         axes.plot([each.low, each.high], [y, y], color=color, linewidth=2)
         axes.plot(each.difference, y, "o", color=color, markersize=6)
-        text = f"{decimal(each.difference, 2)}  ({interval(each.low, each.high).text})  {each.word}"
+        ends = interval(each.low, each.high, digits).text
+        text = f"{decimal(each.difference, digits)}  ({ends})  {each.word}"
         axes.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", size=8,
                       annotation_clip=False)  # fmt: skip
     axes.axvline(0, color=INK, linewidth=0.9)

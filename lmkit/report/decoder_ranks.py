@@ -111,7 +111,7 @@ def _spectra(study: Study, sets: Sequence[Sequence[Facts]], files: Files) -> Dra
         axes.set(title=name, xscale="log")
     grid.flat[0].legend(title="decoder's rank")
     caption = (
-        f"Singular values of log P over {study.contexts:,} test contexts of {study.short}, of one "
+        f"Singular values of log P over {study.contexts:,} test contexts of {study.origin}, of one "
         "run at each rank of the decoder; the dotted line is the tolerance of Press's rank."
     )
     title = "Spectra over the rank of the decoder"

@@ -253,8 +253,8 @@ def _measures(study: Study, gss: Sequence[Facts]) -> list[Table]:
         return []
     caption = (
         "Correlation of test perplexity with measures of the rank of log P over "
-        f"{study.contexts:,} test contexts of {study.origin}. All are measures of the same spectra, "
-        "and p is not corrected for their number."
+        f"{study.contexts:,} test contexts of {study.origin}. All are measures of the same "
+        "spectra, and p is not corrected for their number."
     )
     columns: dict[Heading, Any] = {
         "groups": lambda row: row[0],

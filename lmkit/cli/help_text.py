@@ -34,8 +34,7 @@ class Meaning(NamedTuple):
 
 def help_text(config_name: str, arguments: Sequence[str]) -> str:
     """A command's help: its template with the groups and options that its arguments compose."""
-    ours, *own_folders = all_folders(arguments)
-    folders = [*own_folders, ours]
+    folders = all_folders(arguments)
     primary = _found(config_name, folders)[0].parents[config_name.count("/")]
     overrides = [a for a in arguments if "=" in a and not a.startswith("-")]
     single = [each for each in overrides if not read(each).is_sweep_override()]
@@ -94,7 +93,7 @@ def _with_bases(file: Path, section: str, folders: Sequence[Path]) -> Iterator[t
 
 
 def _found(name: str, folders: Sequence[Path]) -> list[Path]:
-    """The files of that name, the user's before lmkit's."""
+    """The files of that name, in Hydra's order: lmkit's before the user's."""
     files = [folder / f"{name}.yaml" for folder in folders]
     return [file for file in files if file.is_file()]
 

@@ -88,12 +88,13 @@ class WandbLogger(Logger):
             settings = wandb.Settings(
                 silent=True,
                 mode=self._mode,
-                root_dir=str(run.path),
+                root_dir=str(run.path.resolve()),  # W&B's process may be in another folder
                 resume="allow",
-                init_timeout=INIT_S,
                 finish_timeout=FINISH_S,
                 finish_timeout_raises=True,
             )
+            if self._mode == "online":
+                settings.init_timeout = INIT_S
             return RunRecord(run, config, names, filing, settings)
 
         try:

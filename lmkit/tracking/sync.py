@@ -109,7 +109,8 @@ def _write(run: _OfflineRun, sweep: SweepFolder, axes: list[str], sweeps: list[s
     filing = Filing(project, sweep.manifest.name, tags, axes, sweeps)
     try:
         records.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=sweep.path, prefix=".wandb-") as partial:
+        # absolute: W&B's process may be in another folder
+        with tempfile.TemporaryDirectory(dir=sweep.path.resolve(), prefix=".wandb-") as partial:
             _tell(run, filing, partial)
             (written,) = Path(partial, "wandb").glob("offline-run-*")
             # earlier versions put a folder of tables beside each record

@@ -477,15 +477,16 @@ def test_w_and_b_out_of_reach_does_not_stop_a_run(run, tmp_path):
     program = (
         "import sys, lmkit.tracking.live as live\n"
         "from lmkit.cli.main import main\n"
-        "live.INIT_S = 1.0\n"
+        "live.INIT_S = 5.0\n"
         "main()\n"
     )
     options = [option for option in TINY if option != "logger=csv"]
-    # a process of its own: W&B reads its address once
+    # a process of its own, with a W&B of its own: W&B reads its address once
     nowhere = {"WANDB_API_KEY": "0" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"}
+    environment = {name: v for name, v in os.environ.items() if name != "WANDB_SERVICE"}
     done = subprocess.run(
         [sys.executable, "-c", program, "train", *options, "logger.wandb.mode=online"],
-        cwd=tmp_path, env=os.environ | nowhere, capture_output=True, text=True,
+        cwd=tmp_path, env=environment | nowhere, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "W&B is unreachable" in done.stdout

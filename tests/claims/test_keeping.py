@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from keeping import compare, copy_finished, filled, rows_of
+from keeping import compare, copy_epochs, copy_finished, filled, rows_of
 
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.selection import select_runs
 from lmkit.runs.spectrum_files import final_spectrum, read_spectrum, write_spectrum
 
@@ -28,6 +29,20 @@ def test_what_is_kept_and_put_back_is_a_finished_run(make_run, tmp_path: Path):
     assert restored.folder.state() == "finished"
     assert restored.folder.read_config()["data"]["root"] is None
     assert not (back / run.name / "checkpoints").exists()
+
+
+def test_rows_of_single_windows_are_not_kept(tmp_path):
+    trained = MetricsFile(tmp_path / "metrics.csv")
+    trained.append(1, 1, {"train/nll": 6.9})
+    trained.append(7, 1, {"valid/ppl": 99.25})
+    trained.append(8, 2, {"train/nll": 4.5, "grad_norm": 0.1})
+    trained.append(9, 2, {"test/ppl": 98.5})
+    (tmp_path / "kept").mkdir()
+    copy_epochs(tmp_path, tmp_path / "kept")
+    assert MetricsFile(tmp_path / "kept" / "metrics.csv").read_finished() == [
+        {"step": 7, "epoch": 1, "valid/ppl": 99.25},
+        {"step": 9, "epoch": 2, "test/ppl": 98.5},
+    ]
 
 
 def test_runs_trained_anew_are_compared_with_those_kept(make_run, tmp_path, capsys):

@@ -63,6 +63,16 @@ def test_a_run_is_recorded_as_it_is_rebuilt_from_its_folder(finished, tmp_path):
     assert (recorded["job_type"], recorded["exit_code"]) == ("seed 141", 0)
 
 
+def test_a_run_is_recorded_by_a_process_of_wandb_in_another_folder(finished, monkeypatch):
+    live.wandb.setup()  # starts that process where it is now
+    monkeypatch.chdir(finished.path.parent)
+    recorded = logger()
+    play(recorded, RunFolder(Path(finished.path.name)))
+    recorded.leaving()
+    (record,) = offline(finished.path)
+    assert len(list(record.glob("*.wandb"))) == 1
+
+
 def test_the_summary_says_what_the_run_is_and_what_came_out(finished):
     run_logger = logger()
     play(run_logger, finished)

@@ -1,7 +1,7 @@
 """Finished runs kept in the repository, and texts filled with what their tables say.
 
 What is kept of a run is what its numbers are read from: no checkpoints, no spectra of inner epochs,
-and not the folder in which its corpus lay.
+no rows of single windows, and not the folder in which its corpus lay.
 
 A template says `{table[row][column]:format}`, in Python's format language. A row is named by its
 first cell, or by as many as tell all rows of the table apart: `MoS / ET 7 / 5`.
@@ -23,9 +23,11 @@ import yaml
 
 from lmkit.runs.checksums import checked
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.spectrum_files import read_spectrum
 
-_FILES = ("identity.json", "metrics.csv", "result.json", "train.log")
+_FILES = ("identity.json", "result.json", "train.log")
+_OF_WINDOWS = "train/nll"  # a metric that only rows of single windows have
 
 
 class Number(float):
@@ -53,10 +55,19 @@ def copy_finished(source: Path, target: Path, names: str = "*") -> int:
             for name in _FILES:
                 if (run / name).exists():
                     shutil.copy2(run / name, whole)
+            copy_epochs(run, whole)
             copy_measured(run, whole)
             whole.rename(copy)
         count += 1
     return count
+
+
+def copy_epochs(run: Path, copy: Path) -> None:
+    """The rows of `metrics.csv` that are of epochs and of test."""
+    kept = MetricsFile(copy / "metrics.csv")
+    for row in MetricsFile(run / "metrics.csv").read():
+        if _OF_WINDOWS not in row:
+            kept.append(int(row.pop("step")), int(row.pop("epoch")), row)
 
 
 def copy_measured(run: Path, copy: Path) -> None:

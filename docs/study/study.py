@@ -242,8 +242,9 @@ def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[st
         known[family] = table(on_it)
         prefix = trunk.name.replace("-", "_")
         if (pairs := tables / f"{prefix}_pairs.csv").exists():  # once there are several seeds
-            known[f"{family}_factors"] = factors(tables, prefix)
             known[f"{family}_pairs"] = differences(pairs)
+        if (tables / f"{prefix}_slopes.csv").exists():  # once `lmkit logits` has measured them
+            known[f"{family}_factors"] = factors(tables, prefix)
     for family in PRETRAINED:
         known[family] = table([tried for tried in every if tried.best.trunk == family])
     for limited in tables.glob("*_decoder_ranks.csv"):

@@ -88,7 +88,7 @@ def press_rank(tried: Any) -> float:
 
 
 def test_its_texts_are_their_templates_with_the_kept_runs(kept):
-    assert sorted(Counter(trunk for trunk, _ in kept if "-" in trunk).values()) == [8, 8]
+    assert sorted(Counter(trunk for trunk, _ in kept if "-" in trunk).values()) == [8, 8, 8]
     known = study.numbers(study.tried_in(study.KEPT))
     assert study.README.read_text("utf-8") == filled(study.TEMPLATE, known)
     readme = study.PROJECT.read_text("utf-8")
@@ -116,6 +116,20 @@ def test_nor_does_the_rank_of_a_mixture(kept, intervals):
 
 def test_a_head_can_gain_without_any_rank(intervals):
     assert all(intervals(trunk, "MoC − Softmax")[1] < 0 for trunk in (SOFTMAX_TRUNK, MOS_TRUNK))
+
+
+def test_on_a_transformer_every_head_with_latents_is_behind_every_other_at_all_rates():
+    on_it = [each for each in study.tried_in(study.KEPT) if "transformer" in each.best.trunk]
+    latent, plain = (
+        [
+            run.valid_ppl
+            for each in on_it
+            if (each.best.head[0] in study.WITH_LATENTS) is has
+            for run in each.runs
+        ]
+        for has in (True, False)
+    )
+    assert min(latent) > max(plain)
 
 
 def test_the_largest_gain_is_at_a_middling_rank(kept, intervals):

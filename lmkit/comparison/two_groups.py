@@ -127,7 +127,7 @@ def _measured(
 def comparison_table(
     comparisons: Mapping[str, TwoGroups], contexts: int | None, differences: Sequence[str] = ()
 ) -> Table:
-    """A column per measure; a dash where more runs, or values that differ, are needed.
+    """A column per measure. A dash needs more runs, or values that differ; rows of dashes are out.
 
     Args:
         differences: what a and b differ in beside the head.
@@ -135,17 +135,22 @@ def comparison_table(
     names = PERPLEXITIES | {RANK: f"Press rank, {contexts or 0:,} contexts"}
     columns = [Column("", is_text=True), *(Column(names[measure]) for measure in comparisons)]
     measured = comparisons.values()
-    rows = [
-        [word(name), *(cell(each.unpaired) for each in measured)] for name, cell in _ROWS.items()
-    ]
-    rows += [
-        [word(name), *(absent() if each.paired is None else cell(each.paired) for each in measured)]
+    unpaired = {name: [cell(each.unpaired) for each in measured] for name, cell in _ROWS.items()}
+    paired = {
+        name: [absent() if each.paired is None else cell(each.paired) for each in measured]
         for name, cell in _PAIRED_ROWS.items()
+    }
+    rows = [
+        [word(name), *cells]
+        for name, cells in (*unpaired.items(), *paired.items())
+        if any(cell != absent() for cell in cells)
     ]
     notes = [
         "a − b below 0: a has the lower value; unpaired t-tests are over all runs, the paired one "
         "over the seeds that both have"
     ]
+    if all(each.unpaired.low is None for each in measured):
+        notes.append("no intervals: they need two runs in a and in b, with values that differ")
     if all(each.paired is None for each in measured):
         notes.append("no paired test: it needs two seeds in both, each once in a and in b")
     if contexts is None:

@@ -82,6 +82,14 @@ def test_the_table_holds_what_was_found(groups):
     assert (shown["shared seeds"], shown["a − b, paired"]) == ("3", "−0.767")
 
 
+def test_of_single_runs_the_table_has_no_rows_of_dashes(groups):
+    a, b = ([runs[0]] for runs in groups)
+    table = comparison_table(*compare_groups(a, b, Files(), seed=0))
+    rows = ["runs in a", "runs in b", "mean of a", "mean of b", "a − b"]
+    assert [row[0].text for row in table.rows] == rows
+    assert any("need two runs" in note for note in table.notes)
+
+
 def test_a_seed_that_repeats_in_a_group_has_no_pair(groups, tmp_path, make_run):
     """Runs of two heads in one group, of the same seeds."""
     make_run(tmp_path / "more", 0, 57.5, mixture="softmaxes")

@@ -113,7 +113,7 @@ def main() -> None:
     with torch.no_grad():
         valid = windows(tokenizer, args.penn / "valid.txt")
         losses = [model(batch, labels=batch).loss.item() for batch in valid.split(BATCH)]
-    print(f"valid perplexity a token: {math.exp(sum(losses) / len(losses)):.2f}")
+    print(f"valid perplexity per token: {math.exp(sum(losses) / len(losses)):.2f}")
     model.save_pretrained(args.folder)
     tokenizer.save_pretrained(args.folder)
 

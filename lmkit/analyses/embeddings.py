@@ -19,7 +19,7 @@ from scipy import stats
 
 from lmkit import experiment
 from lmkit.analyses.analysis import Analysis, Content
-from lmkit.analyses.one_a_head import SHOWN, having
+from lmkit.analyses.one_per_head import SHOWN, having
 from lmkit.comparison.cells import listed, partly_measured, spread_cell
 from lmkit.comparison.facts import Facts, Study
 from lmkit.comparison.groups import Group, spread_of

@@ -13,7 +13,7 @@ import numpy as np
 
 from lmkit import experiment, measures
 from lmkit.analyses.analysis import Analysis, Content
-from lmkit.analyses.one_a_head import one_a_head
+from lmkit.analyses.one_per_head import one_per_head
 from lmkit.comparison.facts import Study
 from lmkit.comparison.groups import Group
 from lmkit.comparison.run_files import Files
@@ -99,7 +99,7 @@ class Logits(Analysis):
 
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
-        contents, note, heads_without = one_a_head(study, files, cls)
+        contents, note, heads_without = one_per_head(study, files, cls)
         transforming = {group.head.name for group in study.groups if _has_transform(group)}
         without = [name for name in heads_without if name in transforming]
         curves = [_curve(label, content) for label, content in contents.items()]

@@ -14,7 +14,7 @@ import numpy as np
 
 from lmkit import evaluation, experiment, measures, pretrained
 from lmkit.analyses.analysis import Analysis, Content
-from lmkit.analyses.one_a_head import SHOWN, one_a_head
+from lmkit.analyses.one_per_head import SHOWN, one_per_head
 from lmkit.analyses.prediction_contexts import (
     Context,
     at_positions,
@@ -228,7 +228,7 @@ class Predictions(Analysis):
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
         """Top-5 predictions, hits and largest margins of one run per head."""
-        contents, note, without = one_a_head(
+        contents, note, without = one_per_head(
             study, files, cls, lambda having: _shown(study, having)
         )
         missing = [f"no predictions.json: {listed(without)}: {_COMMAND}"] if without else []

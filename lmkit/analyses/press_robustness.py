@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from lmkit import experiment, measures
 from lmkit.analyses.analysis import Analysis, Content, MeasuredRun
 from lmkit.analyses.first_contexts import FirstContexts
-from lmkit.analyses.one_a_head import one_a_head
+from lmkit.analyses.one_per_head import one_per_head
 from lmkit.comparison.facts import Study
 from lmkit.comparison.published import PublishedRobustness, published_robustness
 from lmkit.comparison.run_files import Files
@@ -277,7 +277,7 @@ def _draw_predicted(axes: Axes, content: Content) -> None:
 
 def _noisy(study: Study, files: Files) -> tuple[dict[str, Content], str]:
     """What is stored of one run per group shown, by label, and a note on which run."""
-    contents, note, _ = one_a_head(study, files, PressRobustness)
+    contents, note, _ = one_per_head(study, files, PressRobustness)
     return {label: each for label, each in contents.items() if each.get("noise")}, note
 
 

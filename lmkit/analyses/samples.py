@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from lmkit import evaluation, experiment
 from lmkit.analyses.analysis import Analysis, Content
-from lmkit.analyses.one_a_head import one_a_head
+from lmkit.analyses.one_per_head import one_per_head
 from lmkit.comparison.cells import listed
 from lmkit.comparison.facts import Study
 from lmkit.comparison.run_files import Files
@@ -104,7 +104,7 @@ class Samples(Analysis):
     @classmethod
     def sections(cls, study: Study, files: Files) -> list[Section]:
         """The first texts of one run per head."""
-        contents, note, without = one_a_head(study, files, cls)
+        contents, note, without = one_per_head(study, files, cls)
         passages = [
             Passage(f"{label}: {_how(content)}", str(text))
             for label, content in contents.items()

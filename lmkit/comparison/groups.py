@@ -96,14 +96,14 @@ def group_runs(runs: Sequence[FinishedRun], baseline: str) -> tuple[list[Group],
         members.setdefault(same, []).append(run)
     groups, left_out = [], []
     for alike in members.values():
-        one_a_seed: dict[int, FinishedRun] = {}
+        one_per_seed: dict[int, FinishedRun] = {}
         for run in alike:
-            first = one_a_seed.setdefault(run.seed, run)
+            first = one_per_seed.setdefault(run.seed, run)
             if first is not run:
                 left_out.append(LeftOut(run.name, f"the head and seed of {first.name}"))
         first_run = alike[0]
         settings = settings_of(first_run)
-        groups.append(Group("", first_run.names, settings, tuple(one_a_seed.values())))
+        groups.append(Group("", first_run.names, settings, tuple(one_per_seed.values())))
     texts = labels([group.names for group in groups], [group.settings for group in groups])
     labelled = [replace(group, label=text) for group, text in zip(groups, texts, strict=True)]
     labelled.sort(key=lambda g: (g.head.family != baseline, g.head.place, g.head.name, _natural(g)))

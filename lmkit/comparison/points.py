@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 OVER_C_AND_K, POOLED, BETWEEN_HEADS = "GSS over (c, k)", "all heads, pooled", "between heads"
 C, K = "head.transform.c", "head.transform.k"
-ONE_A_HEAD = (
+ONE_PER_HEAD = (
     "one configuration of each head: of those trained as most heads are, that of the most seeds "
     "and, of equals, of the lowest valid perplexity"
 )
@@ -113,8 +113,8 @@ def _digits(run: FinishedRun) -> tuple[object, ...]:
     return (*perplexities, run.test_spectrum.get("press_rank"))
 
 
-def one_a_head(points: Sequence[RankPoint]) -> list[RankPoint]:
-    """One configuration of each head, as `ONE_A_HEAD` says which.
+def one_per_head(points: Sequence[RankPoint]) -> list[RankPoint]:
+    """One configuration of each head, as `ONE_PER_HEAD` says which.
 
     Returns: [] where there are fewer than three heads, or as few on each of several trunks.
     """
@@ -198,7 +198,7 @@ def correlations(study: Study, contexts: int | None) -> list[Correlated]:
         if len(each.points) >= FEWEST_POINTS:
             found.append(correlated(name, each.points, "; ".join(each.left_out)))
     found += [correlated(f"all heads, {t}", of) for t, of in by_trunk(every.points).items()]
-    heads = one_a_head(every.points)
+    heads = one_per_head(every.points)
     if 0 < len(heads) < len(every.points):
         found.append(correlated(BETWEEN_HEADS, heads, _what_heads_share(heads)))
     # of its head, a group counts whatever the digits of other heads
@@ -225,7 +225,7 @@ def _counts_within(point: RankPoint, every: Counted) -> bool:
 def _what_heads_share(heads: Sequence[RankPoint]) -> str:
     alike = len({point.training for point in heads}) == 1
     return (
-        f"{ONE_A_HEAD}{'; all trained alike' if alike else '; heads differ in more than the head'}"
+        f"{ONE_PER_HEAD}; {'all trained alike' if alike else 'heads differ in more than the head'}"
     )
 
 

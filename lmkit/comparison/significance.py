@@ -62,7 +62,7 @@ def compare(a: Sequence[float], b: Sequence[float], seed: int = 0) -> Comparison
     """Compares two groups of independent values.
 
     Args:
-        seed: of the bootstrap, which gives the interval from ten values a group on (9,999
+        seed: of the bootstrap, which gives the interval from ten values per group on (9,999
             resamples, bias-corrected and accelerated: Efron 1987).
 
     Raises: UserError when a group is empty, or a value is not finite.

@@ -76,7 +76,7 @@ class HFTokens(Subwords):
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
     def _require_same(self, text: str, decoded: str) -> None:
-        """A text that is lost in part would be predicted all too well a byte."""
+        """A text that is lost in part would be predicted too well per byte."""
         if decoded == text:
             return
         pairs = enumerate(zip(text, decoded, strict=False))

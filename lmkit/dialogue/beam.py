@@ -23,7 +23,7 @@ from lmkit.heads.predictor import exact_evaluation, to_device
 from lmkit.measures.perplexity import mean_nll, safe_exp
 from lmkit.presentation.progress import progress_bar
 
-CONTEXTS_A_BATCH = 32  # a constant, since it changes the last bits
+CONTEXTS_PER_BATCH = 32  # a constant, since it changes the last bits
 
 
 class Hypothesis(NamedTuple):
@@ -156,8 +156,8 @@ def answer(run: LoadedRun, split: str, num_pairs: int | None, search: BeamSearch
     answers: list[Replies] = []
     with progress_bar() as progress:
         task = progress.add_task(f"{run.folder.path.name}: contexts", total=len(chosen))
-        for start in range(0, len(chosen), CONTEXTS_A_BATCH):
-            part = chosen[start : start + CONTEXTS_A_BATCH]
+        for start in range(0, len(chosen), CONTEXTS_PER_BATCH):
+            part = chosen[start : start + CONTEXTS_PER_BATCH]
             answers += _answers(model, search, pairs, part, data.corpus.vocabulary)
             progress.advance(task, len(part))
     return Answered(nll, safe_exp(nll), windows.num_targets, len(pairs), answers)

@@ -20,8 +20,8 @@ from torch.autograd.function import once_differentiable
 
 def chunk_rows(num_experts: int, num_words: int, itemsize: int, chunk_mb: float) -> int:
     """Contexts per chunk, so that its logits and their slopes fit in `chunk_mb` MiB; at least 1."""
-    bytes_a_context = 2 * num_experts * num_words * itemsize
-    return max(1, int(chunk_mb * 2**20) // bytes_a_context)
+    bytes_per_context = 2 * num_experts * num_words * itemsize
+    return max(1, int(chunk_mb * 2**20) // bytes_per_context)
 
 
 class Pass(NamedTuple):

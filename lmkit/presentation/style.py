@@ -36,6 +36,7 @@ _RC = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,
     "grid.color": GRID,
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.4,

@@ -212,7 +212,7 @@ def joined(names: Iterable[str]) -> str:
 
 
 def decimal(value: float, digits: int) -> str:
-    """With commas and a true minus sign."""
+    """With commas and a true minus sign, which 0 has none of."""
     if math.isnan(value):
         return "nan"
-    return f"{value:,.{digits}f}".replace("-", "−")
+    return f"{value:z,.{digits}f}".replace("-", "−")

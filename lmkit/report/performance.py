@@ -38,7 +38,7 @@ from lmkit.presentation.tables import (
     table_over,
 )
 from lmkit.report.beside_published import beside_published, rank_and_difference
-from lmkit.report.tokenizers import tokens_a_word
+from lmkit.report.tokenizers import tokens_per_word
 
 _MOST_GROUPS = 10  # compared each with each
 _RESULTS = "ganea_results"
@@ -92,7 +92,7 @@ def performance(study: Study) -> Section:
 def _performance_table(study: Study) -> Table:
     def of_subwords(name: str, digits: int = 2) -> Callable[[Facts], Cell]:
         """Columns that only subword models need beside their own perplexity."""
-        return lambda f: absent(2) if tokens_a_word(f) in (None, 1) else metric(name, digits)(f)
+        return lambda f: absent(2) if tokens_per_word(f) in (None, 1) else metric(name, digits)(f)
 
     columns: Columns = {
         "head": lambda f: f.label,

@@ -9,7 +9,7 @@ from lmkit.comparison.correlation import FEWEST_FOR_INTERVAL, FEWEST_POINTS
 from lmkit.comparison.facts import EPSILONS, PRESS, Facts, Study
 from lmkit.comparison.points import (
     BETWEEN_HEADS,
-    ONE_A_HEAD,
+    ONE_PER_HEAD,
     OVER_C_AND_K,
     POOLED,
     C,
@@ -18,7 +18,7 @@ from lmkit.comparison.points import (
     correlated,
     correlations,
     independent,
-    one_a_head,
+    one_per_head,
     over_c_and_k,
     points_of,
 )
@@ -50,7 +50,7 @@ _BY_OUTCOME = ", by outcome"  # how the row of a window is marked
 _OF_ALL_ROWS = (
     "a point is a group: the means over its runs, which differ only in their seed; seeds are "
     "not independent points",
-    f"p of ρ: below {FEWEST_FOR_INTERVAL} points exact, over all permutations, else of "
+    f"p of ρ: below {FEWEST_FOR_INTERVAL} points exact, over all permutations, otherwise of "
     "Student's t; ρ has an interval from "
     f"{FEWEST_FOR_INTERVAL} points on, unless they are in perfect order: resamples of fewer "
     "are uninformative",
@@ -132,7 +132,7 @@ def _correlations(
     caption = f"Correlation of Press rank and test perplexity on {study.short}."
     if as_published:
         source = published_section("rank_and_perplexity")["source"]
-        caption += f" Published: {source}, one seed a point."
+        caption += f" Published: {source}, one seed per point."
 
     def printed(row: tuple[Correlated, str]) -> Any:
         if row[0].name != OVER_C_AND_K or not as_published:
@@ -238,7 +238,7 @@ def _measures(study: Study, gss: Sequence[Facts]) -> list[Table]:
     notes = []
     for what, groups, chosen, note in (
         (OVER_C_AND_K, gss, list, "a point is the mean over a group's seeds"),
-        (BETWEEN_HEADS, study.groups, one_a_head, ONE_A_HEAD),
+        (BETWEEN_HEADS, study.groups, one_per_head, ONE_PER_HEAD),
     ):
         of_these = []
         for name, path in _MEASURES.items():

@@ -33,7 +33,7 @@ def tokenizers(studies: Sequence[Study]) -> list[Section]:
             if text is not None:
                 by_text.setdefault(str(text), []).append(_TextRuns(study, group))
     of_several = [
-        groups for groups in by_text.values() if len({tokens_a_word(g.group) for g in groups}) > 1
+        groups for groups in by_text.values() if len({tokens_per_word(g.group) for g in groups}) > 1
     ]
     if not of_several:
         return []
@@ -48,7 +48,7 @@ def tokenizers(studies: Sequence[Study]) -> list[Section]:
     ]
 
 
-def tokens_a_word(group: Group) -> float | None:
+def tokens_per_word(group: Group) -> float | None:
     """Tokens per word of test, 1 for words; None if test is not text."""
     text = test_text(group.runs[0])
     tokens, words = text.get("tokens"), text.get("words")
@@ -74,7 +74,7 @@ def _table(index: int, groups: Sequence[_TextRuns]) -> Table:
         "head": lambda of: of.group.label,
         "seeds": lambda of: len(of.group.runs),
         "parameters, M": lambda of: millions(of.group.parameters_m),
-        "tokens a word": lambda of: number(tokens_a_word(of.group), 3),
+        "tokens per word": lambda of: number(tokens_per_word(of.group), 3),
         Column("test perplexity per token", MEAN_SD): lambda of: spread_cell(
             of.group.spread("test_ppl")
         ),

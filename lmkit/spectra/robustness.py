@@ -61,8 +61,8 @@ def split_off(matrix_NV: Tensor, count: int) -> Separated:
 
 
 def count_above(rest_NV: Tensor, limit: float) -> int:
-    """How many singular values are greater than `limit`: by their squares where these tell, else by
-    a decomposition.
+    """How many singular values are greater than `limit`: by their squares where these tell,
+    otherwise by a decomposition.
 
     Raises: UserError when the limit is too small beside the largest of them for either.
     """

@@ -1,4 +1,4 @@
-"""Training a head alone against training trunk and head: CPU seconds a window, interleaved.
+"""Training a head alone against training trunk and head: CPU seconds per window, interleaved.
 
     python -m tests.benchmarks.bench_fixed_trunk [--rounds 20] [--threads 1]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from lmkit.analyses.one_a_head import having
+from lmkit.analyses.one_per_head import having
 from lmkit.analyses.rank import Rank
 from lmkit.analyses.samples import Samples
 from lmkit.comparison.run_files import RANK, Files, StoredKind

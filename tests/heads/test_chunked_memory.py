@@ -98,7 +98,7 @@ def test_peak_memory_does_not_grow_with_the_number_of_experts(transform_kind, ma
     [(1, 1024, 4, 1, 128), (2, 1024, 4, 1, 64), (15, 33_278, 4, 16, 4), (1, 1024, 8, 1, 64)],
 )
 def test_chunks_fit_the_budget(experts, words, itemsize, chunk_mb, rows):
-    """Logits and their slopes: two numbers a word."""
+    """Logits and their slopes: two numbers per word."""
     assert chunk_rows(experts, words, itemsize, chunk_mb) == rows
     assert 2 * rows * experts * words * itemsize <= chunk_mb * 2**20
 

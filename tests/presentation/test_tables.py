@@ -62,6 +62,10 @@ def test_texts_are_rounded_and_values_are_not():
     assert spread(56.80391, 0.1139).values == (56.80391, 0.1139)
 
 
+def test_what_rounds_to_0_has_no_sign():
+    assert [number(value, 2).text for value in (-0.004, -0.006, 0.0)] == ["0.00", "−0.01", "0.00"]
+
+
 def test_csv_has_a_column_for_each_part_and_full_precision():
     rows = list(csv.reader(io.StringIO(to_csv(TABLE))))
     assert rows == [

@@ -231,7 +231,7 @@ def _tasks(tasks: Sequence[Row]) -> Figure:
         axes.set(xlabel="near-zero singular values after training, %")
         axes.set(ylabel="test error, % of variance")
         axes.set_ylim(0, 110 * max(t["unexplained"] for t in where(tasks, task=task)))
-        axes.set_title(f"{task} target, a point a seed")
+        axes.set_title(f"{task} target, a point per seed")
         legend_under(axes)
     return figure
 

@@ -33,7 +33,7 @@ def having(study: Study, kind: Kind) -> tuple[list[Facts], list[str]]:
     return groups, [name for name in names if name not in there]
 
 
-def one_a_head(study: Study, files: Files, kind: Kind, choose: Choose | None = None) -> OneAHead:
+def one_per_head(study: Study, files: Files, kind: Kind, choose: Choose | None = None) -> OneAHead:
     """Of each head one group, and of each group one run.
 
     Args:

@@ -36,7 +36,7 @@ from lmkit.reproduction.steps import Reproduction
 from lmkit.sweeps import tables
 from lmkit.sweeps.axes import folder_arguments, option_of
 from lmkit.sweeps.multirun import make_launcher
-from lmkit.sweeps.quoting import search_path, shell_line
+from lmkit.sweeps.quoting import search_path, typed
 
 USAGE = """\
 lmkit reproduce makes a published table or figure: it trains, finetunes and measures all that the
@@ -113,7 +113,7 @@ def _plan_in_words(
     said = [*map(estimate.in_words, of_runs), *seconds]
     said += ["no time estimate"] * len(wanted.at_its_size().studies)
     for every, time in zip(commands, [*said, ""], strict=True):
-        lines += [f"  lmkit {shell_line(words)}" for words in every]
+        lines += [f"  {typed(words)}" for words in every]
         lines += [f"      {time}"] if time else []
     training = list(chain(*of_runs))
     left_s = sum(each.seconds for each in training if each)

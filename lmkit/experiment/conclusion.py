@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import statistics
 import sys
 from collections.abc import Callable
@@ -132,8 +133,8 @@ class Conclusion:
         print(
             f"The published ranks are over {published:,} test contexts, which need "
             f"{needed / GB:.1f} GB of memory, but {free / GB:.1f} GB are free: "
-            f"{contexts:,} contexts are measured. Later: lmkit rank run={folder.path} "
-            f"contexts={published}"
+            f"{contexts:,} contexts are measured. Later: lmkit rank "
+            f"{shlex.quote(f'run={folder.path}')} contexts={published}"
         )
         return contexts
 

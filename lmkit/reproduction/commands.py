@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from lmkit.runs.stop_signals import StopRequested, StopSignals
-from lmkit.sweeps.quoting import shell_line
+from lmkit.sweeps.quoting import typed
 
 _POLL_S = 0.2
 
@@ -22,7 +22,7 @@ def run_command(words: Sequence[str]) -> int:
     Raises: StopRequested when a signal asked for it. The command was handed the signal, and has
         saved and ended.
     """
-    print(f"$ lmkit {shell_line(words)}", flush=True)
+    print(f"$ {typed(words)}", flush=True)
     with StopSignals() as signals:  # from before the command itself may hear of one
         process = subprocess.Popen(
             [sys.executable, "-m", "lmkit", *words],

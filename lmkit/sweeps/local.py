@@ -11,6 +11,7 @@ from lmkit.errors.user_error import UserError, require_count, require_list
 from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps.launcher import Launcher, Outcome, Say
 from lmkit.sweeps.processes import Environment, run_points
+from lmkit.sweeps.quoting import typed
 
 
 class Local(Launcher):
@@ -66,7 +67,8 @@ class Workers(Launcher):
     """Runs nothing itself: `lmkit sweep work` trains the points, on any node."""
 
     def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
-        say(f"waiting for workers ({len(points):,}): lmkit sweep work {sweep.path}")
+        work = typed(["sweep", "work", str(sweep.path)])
+        say(f"waiting for workers ({len(points):,}): {work}")
         return []
 
 

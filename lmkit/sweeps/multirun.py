@@ -113,7 +113,7 @@ def train_all(request: Request, reader: ConfigReader) -> bool:
             highlight=False,
             soft_wrap=True,
         )
-    console.print(f"lmkit sweep status {sweep.path}", soft_wrap=True)
+    tables.say_command(console, "sweep", "status", str(sweep.path))
     left = [each.point for each in standing if not each.is_done]
     done = [each.point for each in standing if each.is_done]
     tidy_all([(sweep.run_folder(point), point.keep) for point in done])

@@ -13,12 +13,13 @@ def quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def shell_line(words: Iterable[str]) -> str:
-    """Words as one types them in a shell: double quotes around Hydra's single ones."""
-    return " ".join(
+def typed(words: Iterable[str]) -> str:
+    """A command of lmkit as one types it in a shell: double quotes around Hydra's single ones."""
+    quoted_words = (
         f'"{word}"' if "'" in word and not re.search(r'["$\\`!]', word) else shlex.quote(word)
         for word in words
     )
+    return " ".join(("lmkit", *quoted_words))
 
 
 def as_value(text: str) -> str:

@@ -15,7 +15,7 @@ from lmkit.runs.result import PRUNED
 from lmkit.runs.space import Space
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.launcher import Outcome
-from lmkit.sweeps.quoting import as_value
+from lmkit.sweeps.quoting import as_value, typed
 from lmkit.sweeps.status import Estimate, Standing, counts, standings
 
 
@@ -74,7 +74,12 @@ def show_outcomes(console: Console, sweep: SweepFolder, outcomes: Sequence[Outco
     for outcome in outcomes:
         if outcome.failure is not None:
             _show_failure(console, sweep, outcome.point, outcome.failure)
-    console.print(f"lmkit report runs={as_value(str(sweep.path))}", soft_wrap=True, highlight=False)
+    say_command(console, "report", f"runs={as_value(str(sweep.path))}")
+
+
+def say_command(console: Console, *words: str) -> None:
+    """Prints a command as one can type it."""
+    console.print(escape(typed(words)), soft_wrap=True, highlight=False)
 
 
 def show_failures(console: Console, sweep: SweepFolder, standings: Sequence[Standing]) -> None:

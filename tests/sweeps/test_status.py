@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from dataclasses import replace
+from io import StringIO
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from rich.console import Console
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.sweeps.processes import command, run_points
+from lmkit.sweeps.quoting import as_value
 from lmkit.sweeps.status import counts, estimate, standings
-from lmkit.sweeps.tables import estimate_line, summary
+from lmkit.sweeps.tables import estimate_line, say_command, summary
 
 
 def test_every_state_is_told_apart(sweep_of):
@@ -140,3 +145,13 @@ def test_a_sweep_is_found_by_name_or_folder(sweep_of, tmp_path):
     (sweep.path / "manifest.json").write_text("{}")
     with pytest.raises(UserError, match=r"manifest\.json is damaged"):
         SweepFolder.find("mine", str(tmp_path / "runs"))
+
+
+@pytest.mark.parametrize("folder", ["runs", "my runs", "a,b 'c'"])
+def test_a_command_can_be_typed_whatever_its_paths_hold(folder):
+    console = Console(file=StringIO(), width=30)
+    say_command(console, "report", f"runs={as_value(folder)}")
+    words = shlex.split(console.file.getvalue())
+    assert words[:2] == ["lmkit", "report"]
+    override = OverridesParser.create().parse_override(words[2])
+    assert override.value() == folder

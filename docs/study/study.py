@@ -150,6 +150,10 @@ def keep(runs: Path) -> None:
             content["lmkit"]["config"] = without_folders(content["lmkit"]["config"])
             copy.parent.mkdir()
             write_tensors(copy, content)
+    for tried in tried_in(KEPT):
+        for run in tried.runs:
+            if run not in tried.at_best:  # no table or figure has it
+                shutil.rmtree(run.path / "spectra", ignore_errors=True)
     print(f"kept: {count} more runs")
 
 

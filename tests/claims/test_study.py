@@ -21,6 +21,8 @@ from lmkit.runs.spectrum_files import read_spectrum
 
 SOFTMAX_TRUNK = "penn_subwords-b511f1da1004"
 MOS_TRUNK = "penn_subwords_softmaxes-ce85e3b663c7"
+TRANSFORMER = "penn_subwords_transformer-4ee3176126df"
+TRUNKS = (SOFTMAX_TRUNK, MOS_TRUNK, TRANSFORMER)
 
 
 @pytest.fixture
@@ -100,6 +102,10 @@ def test_rank_alone_brings_nothing(kept, intervals):
         low, high = intervals(SOFTMAX_TRUNK, f"{head} − Softmax")
         assert -0.1 < low < 0 < high < 0.1
         assert press_rank(kept[SOFTMAX_TRUNK, head]) == pytest.approx(800, rel=0.01)
+        low, high = intervals(TRANSFORMER, f"{head} − Softmax")
+        assert -0.1 < low < high < 0
+        ours, softmax = (kept[TRANSFORMER, name].counted for name in (head, "Softmax"))
+        assert mean(r.valid_ppl for r in ours) > mean(r.valid_ppl for r in softmax)
     assert press_rank(kept[SOFTMAX_TRUNK, "Softmax"]) == 34
 
 
@@ -109,13 +115,16 @@ def test_nor_does_the_rank_of_a_mixture(kept, intervals):
         assert low < 0 < high
         assert press_rank(kept[trunk, "MoC"]) == 34
         assert press_rank(kept[trunk, "MoS"]) > 780
+    assert intervals(TRANSFORMER, "MoS − MoC")[0] > 0
     cost = [kept[SOFTMAX_TRUNK, head].best.path for head in ("MoC", "MoS")]
     first, second = (RunFolder(path).read_result().cost["parameters"] for path in cost)
     assert first == second
 
 
-def test_a_head_can_gain_without_any_rank(intervals):
+def test_latents_help_or_hurt_whatever_the_rank(kept, intervals):
     assert all(intervals(trunk, "MoC − Softmax")[1] < 0 for trunk in (SOFTMAX_TRUNK, MOS_TRUNK))
+    assert intervals(TRANSFORMER, "MoC − Softmax")[0] > 0
+    assert {press_rank(kept[trunk, "MoC"]) for trunk in TRUNKS} == {34}
 
 
 def test_on_a_transformer_every_head_with_latents_is_behind_every_other_at_all_rates():
@@ -132,22 +141,24 @@ def test_on_a_transformer_every_head_with_latents_is_behind_every_other_at_all_r
     assert min(latent) > max(plain)
 
 
-def test_the_largest_gain_is_at_a_middling_rank(kept, intervals):
-    for trunk in (SOFTMAX_TRUNK, MOS_TRUNK):
+def test_of_the_heads_with_latents_the_best_has_a_middling_rank(kept, intervals):
+    for trunk in TRUNKS:
+        heads = study.WITH_LATENTS if trunk == TRANSFORMER else {at[1] for at in kept}
+        on_it = [kept[trunk, head] for head in heads if (trunk, head) in kept]
+        best = min(on_it, key=lambda each: each.best.valid_ppl)
+        assert best.best.head[0] == "Mixtape"
+        assert round(press_rank(best)) == 134
         assert intervals(trunk, "Mixtape − MoS")[1] < 0
-        on_it = (at for at in kept if at[0] == trunk)
-        best = min(on_it, key=lambda at: kept[at].best.valid_ppl)
-        assert best[1] == "Mixtape"
-        assert round(press_rank(kept[best])) == 134
         rows = rows_of(study.FOLDER / "tables" / f"{trunk.replace('-', '_')}_performance.csv")
         parameters = {head: rows[head]["parameters, M"] for head in study.WITH_LATENTS}
         assert max(parameters, key=parameters.__getitem__) == "Mixtape"
 
 
 def test_plif_gains_a_little_at_the_highest_rank(kept, intervals):
-    assert intervals(SOFTMAX_TRUNK, "LMS-PLIF − Softmax")[1] < 0
-    ranks = {at[1]: press_rank(kept[at]) for at in kept if at[0] == SOFTMAX_TRUNK}
-    assert max(ranks, key=ranks.__getitem__) == "LMS-PLIF"
+    for trunk in (SOFTMAX_TRUNK, TRANSFORMER):
+        assert intervals(trunk, "LMS-PLIF − Softmax")[1] < 0
+        ranks = {at[1]: press_rank(kept[at]) for at in kept if at[0] == trunk}
+        assert max(ranks, key=ranks.__getitem__) == "LMS-PLIF"
 
 
 @pytest.mark.parametrize(
@@ -185,13 +196,14 @@ def test_what_pairs_of_heads_differ_in_is_as_its_table_says(kept):
 
 
 def test_only_the_latent_layer_goes_with_perplexity():
-    for trunk in (SOFTMAX_TRUNK, MOS_TRUNK):
+    for trunk in TRUNKS:
         table = study.factors(study.FOLDER / "tables", trunk.replace("-", "_"))
         for row in table.splitlines()[2:]:
             ends = re.findall(r"\((\S+) … (\S+)\)", row.replace("−", "-"))
             assert len(ends) == 2
-            excludes_0 = [float(low) > 0 or float(high) < 0 for low, high in ends]
-            assert excludes_0 == [row.startswith("| latent layer")] * 2, row
+            sides = [(float(low) > 0) - (float(high) < 0) for low, high in ends]
+            is_latent, latents_hurt = row.startswith("| latent layer"), trunk == TRANSFORMER
+            assert sides == [0 if not is_latent else 1 if latents_hurt else -1] * 2, row
 
 
 def test_a_partial_correlation_is_that_of_its_formula():
@@ -206,7 +218,7 @@ def test_a_partial_correlation_is_that_of_its_formula():
 
 def test_what_has_an_interval_there_has_its_rate_and_three_seeds(kept):
     page = study.TEMPLATE.read_text("utf-8")
-    for trunk, name in ((SOFTMAX_TRUNK, "softmax"), (MOS_TRUNK, "mos")):
+    for trunk, name in zip(TRUNKS, ("softmax", "mos", "transformer"), strict=True):
         pairs = re.findall(rf"\{{{name}_pairs\[(.*?) − (.*?)\]\}}", page)
         assert pairs
         for head in {head for pair in pairs for head in pair}:

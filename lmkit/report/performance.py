@@ -100,7 +100,7 @@ def _performance_table(study: Study) -> Table:
         "parameters, M": lambda f: millions(f.parameters_m),
         Column("s / epoch", MEAN_SD): metric("seconds_per_epoch", 1),
         **perplexities("train", "valid", "test"),
-        Column("test, a word", MEAN_SD, is_optional=True): of_subwords("test_word_ppl"),
+        Column("test, per word", MEAN_SD, is_optional=True): of_subwords("test_word_ppl"),
         Column("test, bits per byte", MEAN_SD, is_optional=True): of_subwords(
             "test_bits_per_byte", 4
         ),

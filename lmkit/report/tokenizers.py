@@ -78,7 +78,7 @@ def _table(index: int, groups: Sequence[_TextRuns]) -> Table:
         Column("test perplexity per token", MEAN_SD): lambda of: spread_cell(
             of.group.spread("test_ppl")
         ),
-        Column("a word", MEAN_SD): lambda of: spread_cell(of.group.spread("test_word_ppl")),
+        Column("per word", MEAN_SD): lambda of: spread_cell(of.group.spread("test_word_ppl")),
         Column("bits per byte", MEAN_SD): lambda of: spread_cell(
             of.group.spread("test_bits_per_byte"), 4
         ),

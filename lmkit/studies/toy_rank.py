@@ -159,7 +159,7 @@ class ToyRank(HeadStudy):
             axes.axhline(self.tolerance, color=GRAY, lw=1, ls=":", label="floor reached")
             axes.set(xlabel="dimension d of word embeddings", yscale="log", xticks=self.dims)
             axes.set_title(f"languages of rank R = {rank}")
-        grid[0][0].set_ylabel("cross-entropy − entropy, nats a word")
+        grid[0][0].set_ylabel("cross-entropy − entropy, nats per word")
         self._needed(grid[0][-1], self.reached(tables["scores"]))
         shared_legend(figure, grid.flat)
         return {"floor": figure}

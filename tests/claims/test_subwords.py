@@ -167,7 +167,7 @@ def test_the_report_sets_words_beside_subwords(place):
     for study in per_corpus:
         main, *_ = performance(study).blocks
         columns = {column.name for column in main.columns}
-        assert ("test, a word" in columns) == (study.short != "text")
+        assert ("test, per word" in columns) == (study.short != "text")
         assert tokenizers([study]) == []
 
 

@@ -228,7 +228,7 @@ class Study:
 def studies(
     runs: Sequence[FinishedRun], baseline: str, experiments: Experiments, files: Files
 ) -> tuple[list[Study], list[LeftOut]]:
-    """Groups the runs of each corpus, first of those with several seeds of a group.
+    """Groups the runs of each corpus, first of that with the most groups of several seeds.
 
     Runs that diverged or repeat a seed are left out.
 
@@ -271,7 +271,7 @@ def studies(
             f"baseline={baseline} is the head of no run{did_you_mean(baseline, sorted(families))}; "
             f"there are {', '.join(sorted(families))}"
         )
-    of_corpora.sort(key=lambda study: all(len(group.runs) == 1 for group in study.groups))
+    of_corpora.sort(key=lambda study: -sum(len(group.runs) > 1 for group in study.groups))
     return of_corpora, left_out
 
 

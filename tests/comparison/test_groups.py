@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -112,11 +113,14 @@ def test_each_corpus_has_its_study_the_whole_one_first(tmp_path, make_run):
         ("Penn Treebank", "PTB", "penn"),
         ("Penn Treebank (first 200,000 training tokens)", "PTB", "penn_200000"),
     ]
-    make_run(tmp_path, 2, train_tokens=200000)
-    per_corpus, _ = studies(
-        select_runs("runs", str(tmp_path)).runs, "softmax", experiment_config, Files()
-    )
-    assert [study.key for study in per_corpus] == ["penn_200000", "penn"]  # several seeds first
+    runs: list[dict[str, Any]] = [{"seed": 2, "train_tokens": 200000}, {"seed": 2}]
+    runs += [{"seed": seed, "mixture": "softmaxes", "train_tokens": 200000} for seed in (1, 2)]
+    firsts = []
+    for run in runs:  # first is the one with the most groups of several seeds
+        make_run(tmp_path, **run)
+        selected = select_runs("runs", str(tmp_path)).runs
+        firsts.append(studies(selected, "softmax", experiment_config, Files())[0][0].key)
+    assert firsts == ["penn_200000", "penn", "penn", "penn_200000"]
 
 
 def test_corpora_of_one_title_are_told_apart_by_what_differs(tmp_path, make_run):

@@ -170,6 +170,12 @@ def tried_in(folder: Path) -> list[Tried]:
     return [Tried(runs) for runs in found.values() if any(run.seed == FIRST for run in runs)]
 
 
+def asked_for(every: Sequence[Tried]) -> list[str]:
+    """The commands that the rule asks for next: of rates before those of seeds."""
+    rates_first = sorted(every, key=lambda tried: not tried.missing_rates)
+    return [command for tried in rates_first for command in tried.commands()]
+
+
 def _alone(path: Path) -> Alone:
     run = RunFolder(path)
     config: dict[str, Any] = run.read_config()
@@ -384,7 +390,8 @@ def main() -> None:
     elif args.command == "picture":
         draw_picture()
     else:
-        print("\n".join(line for tried in tried_in(args.runs) for line in tried.commands()))
+        for command in asked_for(tried_in(args.runs)):
+            print(command)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,14 @@ def test_the_next_commands_are_rates_then_seeds(tried):
     ]
 
 
+def test_rates_of_all_heads_come_before_seeds(tried):
+    known = tried((0.01, 141, 26.0), (0.03, 141, 25.0), (0.1, 141, 25.5))
+    edge = tried((0.01, 141, 26.0), (0.03, 141, 25.0))
+    commands = study.asked_for([known, edge])
+    assert commands == [*edge.commands(), *known.commands()]
+    assert study.asked_for([]) == []
+
+
 @pytest.fixture(scope="module")
 def kept() -> dict[tuple[str, str], Any]:
     """Each head that counts, by its trunk and name."""

@@ -48,7 +48,7 @@ NUM_RUNS = {
     "own_study": 33,
     "trunks_and_words": 12,
     "decoder_rank": 20,
-    "heads_alone": 16,
+    "heads_alone": 20,
     "whole_heads": 16,
 }
 SAME = {"own_study": 1}  # lines about a run that another line has

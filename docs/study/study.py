@@ -22,21 +22,25 @@ the first screen of the project's README.md, which also has tables of the first 
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 from scipy.stats import norm
 
+from lmkit.analyses.logits import mean_slope
 from lmkit.comparison.settings import labels, settings_but_defaults
+from lmkit.runs.analysis_files import read_analysis
 from lmkit.runs.atomic import replace_text
 from lmkit.runs.finished import read_finished
 from lmkit.runs.folder import RunFolder
@@ -62,6 +66,7 @@ TEMPLATE, README = FOLDER / "README.template.md", FOLDER / "README.md"
 FIRST_SCREEN, PROJECT = FOLDER / "first_screen.template", FOLDER.parents[1] / "README.md"
 BEGINS, ENDS = "<!-- docs/study/first_screen.template -->\n", "<!-- end -->\n"
 WHOLE = "penn_subwords_nt"  # experiment of the whole models
+WHOLE_TABLES = "penn_bpe_1000"  # how their tables' names begin
 TRUNKS, HEADS, WHOLES = "penn_subwords[_-][!n]*", "head_on_*", f"{WHOLE}*"
 PRETRAINED = ("gpt2", "llama")  # folders of models beside this script
 SPLITS = ("valid", "test")
@@ -237,24 +242,34 @@ def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[st
     """What the texts name: a table of the heads on each trunk, by the trunk's own head or the
     pretrained model's folder, and whole.
 
+    Mean Press ranks at the best rates, `{softmax_press[MoC]}` and `{whole_press[MoC]}`; on what the
+    runs were trained, `{alone_cpus}` and `{whole_cpus}`.
+
     And what the reports' tables have: differences between heads, `{softmax_pairs[MoC − Softmax]}`,
-    and of decoders of limited rank test perplexities and Press ranks, `{ppl[GSS / 4]}` and
-    `{press[GSS / 4]}`, on GPT-2 `{gpt2_ppl[GSS / 4]}`. Of the first study, all tables.
+    trained whole `{whole_pairs[MoC − Softmax]}`, and of decoders of limited rank test perplexities
+    and Press ranks, `{ppl[GSS / 4]}` and `{press[GSS / 4]}`, on GPT-2 `{gpt2_ppl[GSS / 4]}`.
+    Of the first study, all tables.
     """
     known: dict[str, object] = {
         f"first/{name}": rows for name, rows in first_study.numbers().items()
     }
-    known[WHOLE] = table([tried for tried in every if tried.best.trunk == WHOLE])
+    whole = [tried for tried in every if tried.best.trunk == WHOLE]
+    known[WHOLE] = table(whole)
+    known["whole_press"] = {head: press_rank(tried) for head, tried in named(whole).items()}
+    known["whole_pairs"] = differences(tables / f"{WHOLE_TABLES}_pairs.csv")
+    known["whole_cpus"] = cpus(run.path for tried in whole for run in tried.runs)
+    alone = (tried for tried in every if tried.best.trunk != WHOLE)
+    known["alone_cpus"] = cpus(run.path for tried in alone for run in tried.runs)
     for trunk in KEPT.glob(TRUNKS):
         on_it = [tried for tried in every if tried.best.trunk == trunk.name]
         names = RunFolder(trunk).read_names()
         family = "transformer" if names.trunk == "Transformer" else names.family
         known[family] = table(on_it)
+        known[f"{family}_press"] = {head: press_rank(tried) for head, tried in named(on_it).items()}
         prefix = trunk.name.replace("-", "_")
         if (pairs := tables / f"{prefix}_pairs.csv").exists():  # once there are several seeds
             known[f"{family}_pairs"] = differences(pairs)
-        if (tables / f"{prefix}_slopes.csv").exists():  # once `lmkit logits` has measured them
-            known[f"{family}_factors"] = factors(tables, prefix)
+        known[f"{family}_factors"] = factors(tables, prefix, named(on_it))
     for family in PRETRAINED:
         known[family] = table([tried for tried in every if tried.best.trunk == family])
     for limited in tables.glob("*_decoder_ranks.csv"):
@@ -276,17 +291,17 @@ def with_first_screen(readme: str, known: dict[str, object]) -> str:
     return f"{before}{begins}{filled(FIRST_SCREEN, known)}{ends}{after}"
 
 
-def factors(tables: Path, prefix: str) -> str:
-    """In Markdown: what goes with test perplexity over the heads of a trunk, alone and with the
-    latent layer held, or, for that itself, the number of parameters.
+def factors(tables: Path, prefix: str, heads: Mapping[str, Tried]) -> str:
+    """In Markdown: what goes with test perplexity over the heads of a trunk, alone and with one
+    other thing held: that a head mixes several latents, or, for that itself, the latent layer.
     """
-    performance, ranks, slopes = (
-        rows_of(tables / f"{prefix}_{name}.csv")
-        for name in ("performance", "ranks_10000", "slopes")
+    performance, ranks = (
+        {without_rate(head): row for head, row in rows_of(tables / f"{prefix}_{name}.csv").items()}
+        for name in ("performance", "ranks_10000")
     )
-    heads = list(performance)
     ppl = [performance[head]["test perplexity mean"] for head in heads]
-    latent = [float(head in WITH_LATENTS) for head in heads]
+    latent = [float(head.split(" (")[0] in WITH_LATENTS) for head in heads]
+    several = [has * ("K=1" not in head) for has, head in zip(latent, heads, strict=True)]
     parameters = np.log([performance[head]["parameters, M"] for head in heads])
     lines = ["| | r with test perplexity | and held | r, given that |", "|---" * 4 + "|"]
 
@@ -294,14 +309,24 @@ def factors(tables: Path, prefix: str) -> str:
         alone, given = (correlation(values, ppl, *of) for of in ((), (held,)))
         lines.append(f"| {name} | {alone} | {held_name} | {given} |")
 
-    add("latent layer, yes or no", latent, "parameters", parameters)
-    add("parameters (log)", parameters, "latent layer", latent)
-    slope = [slopes[head]["mean slope"] for head in heads]
-    add("mean slope of the transform", slope, "latent layer", latent)
+    add("several latents, yes or no", several, "latent layer", latent)
+    add("latent layer, yes or no", latent, "several latents", several)
+    add("parameters (log)", parameters, "several latents", several)
+    slopes = [slope_of(tried) for tried in heads.values()]
+    add("mean slope of the transform", slopes, "several latents", several)
     for measure in MEASURES:
         rank = np.log([ranks[head][f"{measure} mean"] for head in heads])
-        add(f"{measure} (log)", rank, "latent layer", latent)
+        add(f"{measure} (log)", rank, "several latents", several)
     return "\n".join(lines)
+
+
+def slope_of(tried: Tried) -> float:
+    """The mean slope of the transform over the logits of the first seed's run at the best rate."""
+    path = tried.best.path
+    content = read_analysis(RunFolder(path), "logits", kind="logits", schema_version=1)
+    if content is None:
+        sys.exit(f"error: {path.name} has no logits: lmkit logits run=runs/{path.name}")
+    return mean_slope(content)
 
 
 def correlation(x: Sequence[float], y: Sequence[float], *held: Sequence[float]) -> str:
@@ -317,14 +342,14 @@ def correlation(x: Sequence[float], y: Sequence[float], *held: Sequence[float]) 
 def differences(pairs: Path) -> dict[str, str]:
     """Test perplexity of a head minus another's, with the 95 % interval: of all with several seeds.
 
-    By `MoC − Softmax`.
+    By `MoC − Softmax`, without the rates that reports name.
     """
     found = {}
     for row in rows_of(pairs).values():
         ends = ("A − B", "95 % interval, method low", "95 % interval, method high")
         mean, low, high = (row[end] for end in ends)
         if isinstance(mean, Number) and isinstance(low, Number) and isinstance(high, Number):
-            a, b = row["A"], row["B"]
+            a, b = (without_rate(str(row[side])) for side in "AB")
             for pair, each in (
                 (f"{a} − {b}", (mean, low, high)),
                 (f"{b} − {a}", (Number(-mean), Number(-high), Number(-low))),
@@ -334,27 +359,56 @@ def differences(pairs: Path) -> dict[str, str]:
     return found
 
 
-def table(every: Sequence[Tried]) -> str:
-    """In Markdown, by valid perplexity at the best rate: means over its seeds."""
-    ordered = sorted(every, key=lambda tried: tried.best.valid_ppl)
+def without_rate(head: str) -> str:
+    """A head as a report names it, without its learning rate: `GSS (c=1.5, lr 5)`."""
+    return re.sub(r", lr [\d.e−]+(?=\))| \(lr [\d.e−]+\)", "", head)
+
+
+def named(every: Sequence[Tried]) -> dict[str, Tried]:
+    """The heads on one trunk by what tells them apart, `MoS (K=5)`, the lowest mean valid
+    perplexity at the best rate first.
+    """
+    ordered = sorted(every, key=lambda tried: mean(run.valid_ppl for run in tried.at_best))
     firsts = [read_finished(RunFolder(tried.best.path)) for tried in ordered]
     settings = [
         {option: value for option, value in settings_but_defaults(run).items() if "head." in option}
         for run in firsts
     ]
     heads = labels([run.folder.read_names() for run in firsts], settings)
+    return dict(zip(heads, ordered, strict=True))
+
+
+def press_rank(tried: Tried) -> float:
+    """Mean over the seeds at the best rate."""
+    results = (RunFolder(run.path).read_result().metrics for run in tried.at_best)
+    return mean(result["test_spectrum"]["press_rank"] for result in results)
+
+
+def table(every: Sequence[Tried]) -> str:
+    """In Markdown, the heads on one trunk: means over seeds at the best rate, ± SD."""
     lines = [
         "| head | rate | to be tried | seeds | valid perplexity | test perplexity | Press rank |",
         "|---" * 7 + "|",
     ]
-    for tried, head in zip(ordered, heads, strict=True):
+    for head, tried in named(every).items():
         results = [RunFolder(run.path).read_result().metrics for run in tried.at_best]
-        valid, test = (mean(result[f"{split}_ppl"] for result in results) for split in SPLITS)
-        press = mean(result["test_spectrum"]["press_rank"] for result in results)
+        valid, test = (spread([result[f"{split}_ppl"] for result in results]) for split in SPLITS)
         rate, rates = f"{tried.best.rate:g}", ", ".join(f"{r:g}" for r in tried.missing_rates)
-        cells = (head, rate, rates, len(results), f"{valid:.2f}", f"{test:.2f}", f"{press:,.0f}")
+        cells = (head, rate, rates, len(results), valid, test, f"{press_rank(tried):,.0f}")
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
+
+
+def spread(values: Sequence[float]) -> str:
+    """The mean, and ± SD where there are several."""
+    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def cpus(runs: Iterable[Path]) -> str:
+    """On what runs were trained: "233 of an Intel Xeon, 4 of an AMD EPYC"."""
+    names = (RunFolder(run).read_result().provenance["hardware"]["cpu"] for run in runs)
+    short = (name.replace("(R)", "").replace(" Processor", "") for name in names)
+    return ", ".join(f"{count} of an {name}" for name, count in Counter(short).most_common())
 
 
 def draw_picture() -> None:

@@ -72,11 +72,43 @@ def test_rates_of_all_heads_come_before_seeds(tried):
     assert study.asked_for([]) == []
 
 
+def test_a_table_has_means_and_spreads_by_valid_perplexity_and_says_on_what_it_was_trained():
+    assert study.spread([21.0, 23.0]) == "22.00 ± 1.41"
+    assert study.spread([21.0]) == "21.00"
+    whole = [each for each in study.tried_in(study.KEPT) if each.best.trunk == study.WHOLE]
+    rows = [row.split(" | ") for row in study.table(whole).splitlines()[2:]]
+    assert len(rows) == len(whole)
+    means = [float(row[4].split(" ± ")[0]) for row in rows]
+    assert means == sorted(means)
+    of_each = re.findall(r"(\d+) of an (?:Intel Xeon|AMD EPYC)(?:, |$)", study.cpus(
+        run.path for each in whole for run in each.runs
+    ))  # fmt: skip
+    assert sum(map(int, of_each)) == sum(len(each.runs) for each in whole)
+
+
+@pytest.mark.parametrize(
+    ("named", "head"),
+    [
+        ("GSS (c=−1.5, lr 10)", "GSS (c=−1.5)"),
+        ("MoS (lr 0.003)", "MoS"),
+        ("MoS (K=5)", "MoS (K=5)"),
+        ("MoS + GSS", "MoS + GSS"),
+    ],
+)
+def test_a_head_is_named_without_its_rate(named, head):
+    assert study.without_rate(named) == head
+
+
 @pytest.fixture(scope="module")
 def kept() -> dict[tuple[str, str], Any]:
     """Each head that counts, by its trunk and name."""
     every = study.tried_in(study.KEPT)
-    return {(each.best.trunk, each.best.head[0]): each for each in every if each.counted}
+    return {
+        (trunk, head): each
+        for trunk in {each.best.trunk for each in every}
+        for head, each in study.named([e for e in every if e.best.trunk == trunk]).items()
+        if each.counted
+    }
 
 
 @pytest.fixture(scope="module")
@@ -84,21 +116,16 @@ def intervals() -> Callable[[str, str], tuple[float, float]]:
     """The ends of a difference between two heads on a trunk."""
 
     def ends(trunk: str, pair: str) -> tuple[float, float]:
-        pairs = study.FOLDER / f"tables/{trunk.replace('-', '_')}_pairs.csv"
-        text = study.differences(pairs)[pair]
+        tables = study.WHOLE_TABLES if trunk == study.WHOLE else trunk.replace("-", "_")
+        text = study.differences(study.FOLDER / f"tables/{tables}_pairs.csv")[pair]
         low, high = re.fullmatch(r".* \((.*) … (.*)\)", text).groups()  # type: ignore[union-attr]
         return float(low.replace("−", "-")), float(high.replace("−", "-"))
 
     return ends
 
 
-def press_rank(tried: Any) -> float:
-    results = [RunFolder(run.path).read_result().metrics for run in tried.counted]
-    return mean(result["test_spectrum"]["press_rank"] for result in results)
-
-
 def test_its_texts_are_their_templates_with_the_kept_runs(kept):
-    assert sorted(Counter(trunk for trunk, _ in kept if "-" in trunk).values()) == [8, 8, 8]
+    assert sorted(Counter(trunk for trunk, _ in kept if "-" in trunk).values()) == [9, 10, 10]
     known = study.numbers(study.tried_in(study.KEPT))
     assert study.README.read_text("utf-8") == filled(study.TEMPLATE, known)
     readme = study.PROJECT.read_text("utf-8")
@@ -106,66 +133,76 @@ def test_its_texts_are_their_templates_with_the_kept_runs(kept):
 
 
 def test_rank_alone_brings_nothing(kept, intervals):
-    for head in ("SS", "GSS"):
+    for head in ("SS", "GSS (c=−1.5)"):
         low, high = intervals(SOFTMAX_TRUNK, f"{head} − Softmax")
         assert -0.1 < low < 0 < high < 0.1
-        assert press_rank(kept[SOFTMAX_TRUNK, head]) == pytest.approx(800, rel=0.01)
+        assert study.press_rank(kept[SOFTMAX_TRUNK, head]) == pytest.approx(800, rel=0.01)
         low, high = intervals(TRANSFORMER, f"{head} − Softmax")
         assert -0.1 < low < high < 0
         ours, softmax = (kept[TRANSFORMER, name].counted for name in (head, "Softmax"))
         assert mean(r.valid_ppl for r in ours) > mean(r.valid_ppl for r in softmax)
-    assert press_rank(kept[SOFTMAX_TRUNK, "Softmax"]) == 34
+    assert study.press_rank(kept[SOFTMAX_TRUNK, "Softmax"]) == 34
 
 
 def test_nor_does_the_rank_of_a_mixture(kept, intervals):
     for trunk in (SOFTMAX_TRUNK, MOS_TRUNK):
-        low, high = intervals(trunk, "MoS − MoC")
+        low, high = intervals(trunk, "MoS (K=5) − MoC")
         assert low < 0 < high
-        assert press_rank(kept[trunk, "MoC"]) == 34
-        assert press_rank(kept[trunk, "MoS"]) > 780
-    assert intervals(TRANSFORMER, "MoS − MoC")[0] > 0
-    cost = [kept[SOFTMAX_TRUNK, head].best.path for head in ("MoC", "MoS")]
+        assert study.press_rank(kept[trunk, "MoC"]) == 34
+        assert study.press_rank(kept[trunk, "MoS (K=5)"]) > 780
+    assert intervals(TRANSFORMER, "MoS (K=5) − MoC")[0] > 0
+    cost = [kept[SOFTMAX_TRUNK, head].best.path for head in ("MoC", "MoS (K=5)")]
     first, second = (RunFolder(path).read_result().cost["parameters"] for path in cost)
     assert first == second
 
 
-def test_latents_help_or_hurt_whatever_the_rank(kept, intervals):
-    assert all(intervals(trunk, "MoC − Softmax")[1] < 0 for trunk in (SOFTMAX_TRUNK, MOS_TRUNK))
-    assert intervals(TRANSFORMER, "MoC − Softmax")[0] > 0
-    assert {press_rank(kept[trunk, "MoC"]) for trunk in TRUNKS} == {34}
+def test_mixing_latents_helps_on_lstms_and_the_layer_hurts_on_a_transformer(kept, intervals):
+    low, high = intervals(SOFTMAX_TRUNK, "MoS (K=1) − Softmax")
+    assert 0 < low < high < 0.1
+    assert intervals(MOS_TRUNK, "MoS (K=1) − Softmax")[1] < 0
+    for trunk in (SOFTMAX_TRUNK, MOS_TRUNK):
+        assert intervals(trunk, "MoC − MoS (K=1)")[1] < 0
+        assert intervals(trunk, "MoC − Softmax")[1] < 0
+    assert intervals(TRANSFORMER, "MoS (K=1) − Softmax")[0] > 0
+    assert intervals(TRANSFORMER, "MoC − MoS (K=1)")[0] > 0
+    assert {study.press_rank(kept[trunk, "MoC"]) for trunk in TRUNKS} == {34}
+    assert {study.press_rank(kept[trunk, "MoS (K=1)"]) for trunk in TRUNKS} == {34}
 
 
-def test_on_a_transformer_every_head_with_latents_is_behind_every_other_at_all_rates():
-    on_it = [each for each in study.tried_in(study.KEPT) if "transformer" in each.best.trunk]
-    latent, plain = (
-        [
-            run.valid_ppl
-            for each in on_it
-            if (each.best.head[0] in study.WITH_LATENTS) is has
-            for run in each.runs
-        ]
-        for has in (True, False)
-    )
-    assert min(latent) > max(plain)
+def test_gss_gains_by_the_trunk_that_it_trains(kept, intervals):
+    assert intervals(SOFTMAX_TRUNK, "GSS (c=1.5) − Softmax")[0] > 0
+    for other in ("Softmax", "GSS (c=−1.5)"):
+        assert intervals(study.WHOLE, f"GSS (c=1.5) − {other}")[1] < 0
+    low, high = intervals(study.WHOLE, "GSS (c=−1.5) − Softmax")
+    assert low < 0 < high
+    alike = ("Softmax", "GSS (c=1.5)", "GSS (c=−1.5)")
+    of_whole = {head: kept[study.WHOLE, head] for head in alike}
+    assert round(study.press_rank(of_whole["GSS (c=−1.5)"])) == 817
+    assert all(len(each.counted) >= 3 for each in of_whole.values())
+    sizes = {RunFolder(e.best.path).read_result().cost["parameters"] for e in of_whole.values()}
+    assert len(sizes) == 1
 
 
-def test_of_the_heads_with_latents_the_best_has_a_middling_rank(kept, intervals):
-    for trunk in TRUNKS:
-        heads = study.WITH_LATENTS if trunk == TRANSFORMER else {at[1] for at in kept}
-        on_it = [kept[trunk, head] for head in heads if (trunk, head) in kept]
-        best = min(on_it, key=lambda each: each.best.valid_ppl)
-        assert best.best.head[0] == "Mixtape"
-        assert round(press_rank(best)) == 134
-        assert intervals(trunk, "Mixtape − MoS")[1] < 0
-        rows = rows_of(study.FOLDER / "tables" / f"{trunk.replace('-', '_')}_performance.csv")
-        parameters = {head: rows[head]["parameters, M"] for head in study.WITH_LATENTS}
-        assert max(parameters, key=parameters.__getitem__) == "Mixtape"
+def test_of_the_heads_with_latents_the_best_on_lstms_has_a_middling_rank(kept, intervals):
+    for trunk in (SOFTMAX_TRUNK, MOS_TRUNK):
+        on_it = {head: each for (at, head), each in kept.items() if at == trunk}
+        best = min(on_it, key=lambda head: mean(run.valid_ppl for run in on_it[head].counted))
+        assert best == "Mixtape"
+        assert round(study.press_rank(on_it[best])) == 134
+        assert intervals(trunk, "Mixtape − MoS (K=5)")[1] < 0
+        latent = {
+            head: RunFolder(each.best.path).read_result().cost["parameters"]
+            for head, each in on_it.items()
+            if head.split(" (")[0] in study.WITH_LATENTS
+        }
+        assert len(latent) == 5
+        assert max(latent, key=latent.__getitem__) == "Mixtape"
 
 
 def test_plif_gains_a_little_at_the_highest_rank(kept, intervals):
     for trunk in (SOFTMAX_TRUNK, TRANSFORMER):
         assert intervals(trunk, "LMS-PLIF − Softmax")[1] < 0
-        ranks = {at[1]: press_rank(kept[at]) for at in kept if at[0] == trunk}
+        ranks = {at[1]: study.press_rank(kept[at]) for at in kept if at[0] == trunk}
         assert max(ranks, key=ranks.__getitem__) == "LMS-PLIF"
 
 
@@ -189,7 +226,6 @@ def test_perplexity_follows_the_rank_of_the_decoder_and_not_that_of_log_p(table,
 
 
 def test_what_pairs_of_heads_differ_in_is_as_its_table_says(kept):
-    slopes = rows_of(study.FOLDER / "tables" / f"{SOFTMAX_TRUNK.replace('-', '_')}_slopes.csv")
     page = study.TEMPLATE.read_text("utf-8")
     told = re.findall(
         r"^\| (.+) − (.+) \| .*rank (\d+) → (\d+)(?:, slope 1 → ([\d.]+))?", page, re.M
@@ -197,21 +233,32 @@ def test_what_pairs_of_heads_differ_in_is_as_its_table_says(kept):
     assert len(told) == 5
     for first, second, low, high, slope in told:
         for head, rank in ((second, low), (first, high)):
-            assert round(press_rank(kept[SOFTMAX_TRUNK, head])) == int(rank)
+            assert round(study.press_rank(kept[SOFTMAX_TRUNK, head])) == int(rank)
         if slope:
-            assert round(slopes[first]["mean slope"], 1) == float(slope)
-            assert slopes[second]["mean slope"] == pytest.approx(1)
+            assert round(study.slope_of(kept[SOFTMAX_TRUNK, first]), 1) == float(slope)
+            assert study.slope_of(kept[SOFTMAX_TRUNK, second]) == pytest.approx(1)
 
 
-def test_only_the_latent_layer_goes_with_perplexity():
-    for trunk in TRUNKS:
-        table = study.factors(study.FOLDER / "tables", trunk.replace("-", "_"))
-        for row in table.splitlines()[2:]:
-            ends = re.findall(r"\((\S+) … (\S+)\)", row.replace("−", "-"))
-            assert len(ends) == 2
-            sides = [(float(low) > 0) - (float(high) < 0) for low, high in ends]
-            is_latent, latents_hurt = row.startswith("| latent layer"), trunk == TRANSFORMER
-            assert sides == [0 if not is_latent else 1 if latents_hurt else -1] * 2, row
+# whether r with test perplexity is below or above zero: alone, and with the other held
+SIDES = {
+    SOFTMAX_TRUNK: {"several latents": [-1, 0], "latent layer": [0, 0]},
+    MOS_TRUNK: {"several latents": [-1, -1], "latent layer": [-1, -1]},
+    TRANSFORMER: {"several latents": [1, 0], "latent layer": [1, 0]},
+}
+
+
+@pytest.mark.parametrize("trunk", TRUNKS)
+def test_only_latents_go_with_perplexity(trunk):
+    on_it = [each for each in study.tried_in(study.KEPT) if each.best.trunk == trunk]
+    tables, prefix = study.FOLDER / "tables", trunk.replace("-", "_")
+    rows = study.factors(tables, prefix, study.named(on_it)).splitlines()[2:]
+    assert len(rows) == 10
+    for row in rows:
+        ends = re.findall(r"\((\S+) … (\S+)\)", row.replace("−", "-"))
+        assert len(ends) == 2
+        name = row.removeprefix("| ").split(",")[0]
+        sides = [(float(low) > 0) - (float(high) < 0) for low, high in ends]
+        assert sides == SIDES[trunk].get(name, [0, 0]), row
 
 
 def test_a_partial_correlation_is_that_of_its_formula():
@@ -226,7 +273,9 @@ def test_a_partial_correlation_is_that_of_its_formula():
 
 def test_what_has_an_interval_there_has_its_rate_and_three_seeds(kept):
     page = study.TEMPLATE.read_text("utf-8")
-    for trunk, name in zip(TRUNKS, ("softmax", "mos", "transformer"), strict=True):
+    for trunk, name in zip(
+        (*TRUNKS, study.WHOLE), ("softmax", "mos", "transformer", "whole"), strict=True
+    ):
         pairs = re.findall(rf"\{{{name}_pairs\[(.*?) − (.*?)\]\}}", page)
         assert pairs
         for head in {head for pair in pairs for head in pair}:
@@ -238,7 +287,18 @@ def test_the_rate_decides_whole_models_as_its_page_says():
     (mos,) = (each for each in whole if "'num_experts': 5" in each.best.head[1]
               and "MixtureOfSoftmaxes" in each.best.head[1])  # fmt: skip
     ppl = {run.rate: RunFolder(run.path).read_result().metrics["test_ppl"] for run in mos.runs}
-    assert f"has {ppl[20]:.2f} at 20 and {ppl[10]:.2f} at 10" in study.README.read_text("utf-8")
+    page = " ".join(study.README.read_text("utf-8").split())
+    assert f"has {ppl[20]:.2f} at 20 and {ppl[10]:.2f} at 10" in page
+
+
+def test_one_whole_model_of_its_table_ended_at_the_limit():
+    whole = [each for each in study.tried_in(study.KEPT) if each.best.trunk == study.WHOLE]
+    stopped = {
+        (head, run.seed): RunFolder(run.path).read_result().budget.stopped
+        for head, each in study.named(whole).items()
+        for run in each.at_best
+    }
+    assert [at for at, why in stopped.items() if why != "patience"] == [("GSS (c=1.5)", 141)]
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])

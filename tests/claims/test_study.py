@@ -125,7 +125,7 @@ def intervals() -> Callable[[str, str], tuple[float, float]]:
 
 
 def test_its_texts_are_their_templates_with_the_kept_runs(kept):
-    assert sorted(Counter(trunk for trunk, _ in kept if "-" in trunk).values()) == [9, 10, 10]
+    assert sorted(Counter(trunk for trunk, _ in kept if "-" in trunk).values()) == [10, 10, 10]
     known = study.numbers(study.tried_in(study.KEPT))
     assert study.README.read_text("utf-8") == filled(study.TEMPLATE, known)
     readme = study.PROJECT.read_text("utf-8")
@@ -158,7 +158,7 @@ def test_nor_does_the_rank_of_a_mixture(kept, intervals):
 
 def test_mixing_latents_helps_on_lstms_and_the_layer_hurts_on_a_transformer(kept, intervals):
     low, high = intervals(SOFTMAX_TRUNK, "MoS (K=1) − Softmax")
-    assert 0 < low < high < 0.1
+    assert 0 < low < high < 0.2
     assert intervals(MOS_TRUNK, "MoS (K=1) − Softmax")[1] < 0
     for trunk in (SOFTMAX_TRUNK, MOS_TRUNK):
         assert intervals(trunk, "MoC − MoS (K=1)")[1] < 0

@@ -34,6 +34,7 @@ from lmkit.runs.names import FIXED_TRUNK
 
 _LEVEL = 0.05
 _MOST_VERDICTS = 12  # rows of the figure
+_TOLD_APART = 3  # most means of one head that have a label each
 _UNDECIDED = "undecided"
 _SCHEDULED = "schedule.epochs"  # of a learning rate that falls until then
 _COLORS = {"lower": SERIES[2], "higher": SERIES[1], _UNDECIDED: SERIES[7]}
@@ -241,9 +242,10 @@ def _rank_figure(study: Study) -> list[Drawing]:
     axes.set(xlabel=f"Press rank of log P ({contexts:,} test contexts)", ylabel="test perplexity")
     labelled: list[tuple[float, float, str]] = []
     taken: list[tuple[float, float]] = []
-    heads = heads_on_trunks(ranked)
+    heads, named = heads_on_trunks(ranked), set[str]()
     for alike in heads:
         faint = any(len(group.runs) > 1 and not group.has_failed for group in alike.groups)
+        means: list[tuple[float, float, str]] = []
         for group in alike.groups:
             single = _ranks_and_perplexities(group, contexts)
             if group.has_failed:
@@ -254,23 +256,26 @@ def _rank_figure(study: Study) -> list[Drawing]:
             if (drawn_at := _draw_group(axes, group, single, alike, faint)) is not None:
                 mean, bars = drawn_at
                 taken += bars
-                if alike.name not in {name for *_, name in labelled}:
-                    labelled.append((*mean, alike.name))
+                means.append((*mean, group.label))
         axes.scatter([], [], s=20, color=alike.color, marker=alike.marker, label=alike.name)
+        if means and alike.name not in named:
+            named.add(alike.name)
+            one = [(*means[0][:2], alike.name)]
+            labelled += means if 1 < len(means) <= _TOLD_APART else one
     _scale(axes, [rank for rank, _ in taken])
     bound = _softmax_bound(axes, good)
     axes.margins(0.08)
-    if label_points(axes, labelled, np.array(taken, float), 8) or len(labelled) < len(heads):
+    if label_points(axes, labelled, np.array(taken, float), 8) or len(named) < len(heads):
         legend_below(axes)
     num_failed = sum(len(group.ranks(contexts)) for group in ranked if group.has_failed)
-    means = (
+    several_seeds = (
         f"; large points are the means of the {counted(several, 'group')} with several seeds, bars "
         "one standard deviation to either side; the runs of their heads are faint"
     )
     runs = counted(sum(len(group.ranks(contexts)) for group in good), "run")
     caption = (
         f"{runs} of {counted(len(good), 'group')} on {study.short}"
-        f"{means if several else ''}.{bound}{at_upper_edge_in_words(num_failed, 'run')}"
+        f"{several_seeds if several else ''}.{bound}{at_upper_edge_in_words(num_failed, 'run')}"
     )
     return [Drawing("rank_heads", "Perplexity against rank", caption, drawn)]
 

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from lmkit.kernels.cpu_products import prefers_onednn
+from lmkit.kernels.cpu_products import has_onednn, prefers_onednn
 from lmkit.kernels.lstm_function import lstm_layer
 from lmkit.trunk.dropout import drop_connect
 from lmkit.trunk.recurrent_trunk import RecurrentLayer, RecurrentTrunk
@@ -44,7 +44,9 @@ class LSTMLayer(RecurrentLayer):
     def forward(self, x_TBD: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         dropped_hh = drop_connect(self.weight_hh, self.weight_dropout, self.training)
         weights = [self.weight_ih, dropped_hh, self.bias_ih, self.bias_hh]
-        if torch.is_grad_enabled() and not x_TBD.is_cuda and self._gains_by_function():
+        if not x_TBD.is_cuda and (
+            _lacks_onednn() or (torch.is_grad_enabled() and self._gains_by_function())
+        ):
             output, h, c = lstm_layer(x_TBD, state[0][0], state[1][0], *weights)
             return output, (h.unsqueeze(0), c.unsqueeze(0))
         if x_TBD.is_cuda:
@@ -80,6 +82,12 @@ class LSTMLayer(RecurrentLayer):
             output, h, c = torch.lstm(x_TBD, (h, c), weights, True, 1, 0.0, True, False, False)
         h, c = (x[..., :units].to(given.dtype) for x, given in zip((h, c), state, strict=True))
         return output[..., :units], (h, c)
+
+
+def _lacks_onednn() -> bool:
+    """Whether autocast is on with a type in which `torch.lstm` ends with an error: bf16 on a
+    processor without AVX-512."""
+    return torch.is_autocast_enabled("cpu") and not has_onednn(torch.get_autocast_dtype("cpu"))
 
 
 def _widened(x: Tensor) -> Tensor:

@@ -225,3 +225,21 @@ def test_impossible_settings_name_the_option(option, value):
     sizes = {"num_words": V, "emb_dim": E, "hidden_dim": H, "out_dim": D, "num_layers": 2}
     with pytest.raises(UserError, match=rf"trunk\.{option} must be"):
         AWDLSTM(**sizes | {option: value})
+
+
+@pytest.mark.parametrize("with_gradient", [True, False])
+def test_bf16_needs_no_onednn(monkeypatch, with_gradient):
+    torch.manual_seed(0)
+    layer = LSTMLayer(6, 5, weight_dropout=0.0)
+    x, state = torch.randn(7, 3, 6), (torch.randn(1, 3, 5), torch.randn(1, 3, 5))
+    wanted, _ = layer(x, state)
+
+    def no_kernel(*args):
+        raise RuntimeError("could not create a primitive descriptor")
+
+    monkeypatch.setattr("lmkit.trunk.awd_lstm.has_onednn", lambda dtype: False)
+    monkeypatch.setattr(torch, "lstm", no_kernel)
+    with torch.set_grad_enabled(with_gradient), torch.autocast("cpu", torch.bfloat16):
+        output, _ = layer(x, state)
+    torch.testing.assert_close(output.float(), wanted, atol=0.02, rtol=0.02)
+    assert not torch.equal(output.float(), wanted)  # products take bf16

@@ -66,7 +66,6 @@ TEMPLATE, README = FOLDER / "README.template.md", FOLDER / "README.md"
 FIRST_SCREEN, PROJECT = FOLDER / "first_screen.template", FOLDER.parents[1] / "README.md"
 BEGINS, ENDS = "<!-- docs/study/first_screen.template -->\n", "<!-- end -->\n"
 WHOLE = "penn_subwords_nt"  # experiment of the whole models
-WHOLE_TABLES = "penn_bpe_1000"  # how their tables' names begin
 TRUNKS, HEADS, WHOLES = "penn_subwords[_-][!n]*", "head_on_*", f"{WHOLE}*"
 PRETRAINED = ("gpt2", "llama")  # folders of models beside this script
 SPLITS = ("valid", "test")
@@ -74,6 +73,7 @@ FIRST, MORE = 141, (142, 143, 144, 145)
 RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 WHOLE_RATES = (0.625, 1.25, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0)
 WITH_LATENTS = ("MoC", "MoS", "MoS + GSS", "Mixtape")  # a tanh layer before the decoder
+WITH_ONE = "MoS (K=1)"  # which mixes nothing
 MEASURES = (
     "Press rank",
     "1e−3-effective rank",
@@ -242,36 +242,33 @@ def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[st
     """What the texts name: a table of the heads on each trunk, by the trunk's own head or the
     pretrained model's folder, and whole.
 
-    Mean Press ranks at the best rates, `{softmax_press[MoC]}` and `{whole_press[MoC]}`; on what the
-    runs were trained, `{alone_cpus}` and `{whole_cpus}`.
+    Mean Press ranks at the best rates, `{softmax_press[MoC]}` and `{whole_press[MoC]}`; the
+    processors that trained the runs, `{alone_cpus}` and `{whole_cpus}`.
 
     And what the reports' tables have: differences between heads, `{softmax_pairs[MoC − Softmax]}`,
-    trained whole `{whole_pairs[MoC − Softmax]}`, and of decoders of limited rank test perplexities
-    and Press ranks, `{ppl[GSS / 4]}` and `{press[GSS / 4]}`, on GPT-2 `{gpt2_ppl[GSS / 4]}`.
-    Of the first study, all tables.
+    of whole models `{whole_pairs[MoC − Softmax]}`, and of decoders of limited rank test
+    perplexities and Press ranks, `{ppl[GSS / 4]}` and `{press[GSS / 4]}`, on GPT-2
+    `{gpt2_ppl[GSS / 4]}`. Of the first study, all tables.
     """
     known: dict[str, object] = {
         f"first/{name}": rows for name, rows in first_study.numbers().items()
     }
-    whole = [tried for tried in every if tried.best.trunk == WHOLE]
-    known[WHOLE] = table(whole)
-    known["whole_press"] = {head: press_rank(tried) for head, tried in named(whole).items()}
-    known["whole_pairs"] = differences(tables / f"{WHOLE_TABLES}_pairs.csv")
-    known["whole_cpus"] = cpus(run.path for tried in whole for run in tried.runs)
-    alone = (tried for tried in every if tried.best.trunk != WHOLE)
-    known["alone_cpus"] = cpus(run.path for tried in alone for run in tried.runs)
-    for trunk in KEPT.glob(TRUNKS):
-        on_it = [tried for tried in every if tried.best.trunk == trunk.name]
-        names = RunFolder(trunk).read_names()
-        family = "transformer" if names.trunk == "Transformer" else names.family
-        known[family] = table(on_it)
-        known[f"{family}_press"] = {head: press_rank(tried) for head, tried in named(on_it).items()}
-        prefix = trunk.name.replace("-", "_")
-        if (pairs := tables / f"{prefix}_pairs.csv").exists():  # once there are several seeds
-            known[f"{family}_pairs"] = differences(pairs)
-        known[f"{family}_factors"] = factors(tables, prefix, named(on_it))
+    on = {
+        trunk: named([tried for tried in every if tried.best.trunk == trunk])
+        for trunk in {tried.best.trunk for tried in every}
+    }
+    families = {WHOLE: "whole"} | {trunk.name: family_of(trunk) for trunk in KEPT.glob(TRUNKS)}
+    for trunk, family in families.items():
+        heads, prefix = on[trunk], table_prefix(trunk)
+        known[family] = table(heads)
+        known[f"{family}_press"] = {head: press_rank(tried) for head, tried in heads.items()}
+        known[f"{family}_pairs"] = differences(tables / f"{prefix}_pairs.csv")
+        if trunk != WHOLE:
+            known[f"{family}_factors"] = factors(tables, prefix, heads)
     for family in PRETRAINED:
-        known[family] = table([tried for tried in every if tried.best.trunk == family])
+        known[family] = table(on[family])
+    known["whole_cpus"] = cpus(on.pop(WHOLE).values())
+    known["alone_cpus"] = cpus(tried for heads in on.values() for tried in heads.values())
     for limited in tables.glob("*_decoder_ranks.csv"):
         trunk = "gpt2_" if limited.name.startswith("gpt2") else ""
         rows = rows_of(limited)
@@ -291,6 +288,17 @@ def with_first_screen(readme: str, known: dict[str, object]) -> str:
     return f"{before}{begins}{filled(FIRST_SCREEN, known)}{ends}{after}"
 
 
+def family_of(trunk: Path) -> str:
+    """What the texts call a trunk: `softmax`, `mos` or `transformer`."""
+    names = RunFolder(trunk).read_names()
+    return "transformer" if names.trunk == "Transformer" else names.family
+
+
+def table_prefix(trunk: str) -> str:
+    """How the names of a trunk's tables begin; whole models have that of their corpus."""
+    return "penn_bpe_1000" if trunk == WHOLE else trunk.replace("-", "_")
+
+
 def factors(tables: Path, prefix: str, heads: Mapping[str, Tried]) -> str:
     """In Markdown: what goes with test perplexity over the heads of a trunk, alone and with one
     other thing held: that a head mixes several latents, or, for that itself, the latent layer.
@@ -301,7 +309,7 @@ def factors(tables: Path, prefix: str, heads: Mapping[str, Tried]) -> str:
     )
     ppl = [performance[head]["test perplexity mean"] for head in heads]
     latent = [float(head.split(" (")[0] in WITH_LATENTS) for head in heads]
-    several = [has * ("K=1" not in head) for has, head in zip(latent, heads, strict=True)]
+    several = [has * (head != WITH_ONE) for has, head in zip(latent, heads, strict=True)]
     parameters = np.log([performance[head]["parameters, M"] for head in heads])
     lines = ["| | r with test perplexity | and held | r, given that |", "|---" * 4 + "|"]
 
@@ -384,13 +392,13 @@ def press_rank(tried: Tried) -> float:
     return mean(result["test_spectrum"]["press_rank"] for result in results)
 
 
-def table(every: Sequence[Tried]) -> str:
-    """In Markdown, the heads on one trunk: means over seeds at the best rate, ± SD."""
+def table(heads: Mapping[str, Tried]) -> str:
+    """In Markdown: means over seeds at the best rate, ± SD."""
     lines = [
         "| head | rate | to be tried | seeds | valid perplexity | test perplexity | Press rank |",
         "|---" * 7 + "|",
     ]
-    for head, tried in named(every).items():
+    for head, tried in heads.items():
         results = [RunFolder(run.path).read_result().metrics for run in tried.at_best]
         valid, test = (spread([result[f"{split}_ppl"] for result in results]) for split in SPLITS)
         rate, rates = f"{tried.best.rate:g}", ", ".join(f"{r:g}" for r in tried.missing_rates)
@@ -404,11 +412,13 @@ def spread(values: Sequence[float]) -> str:
     return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
 
 
-def cpus(runs: Iterable[Path]) -> str:
-    """On what runs were trained: "233 of an Intel Xeon, 4 of an AMD EPYC"."""
-    names = (RunFolder(run).read_result().provenance["hardware"]["cpu"] for run in runs)
+def cpus(every: Iterable[Tried]) -> str:
+    """On what they were trained: "31 runs on an Intel Xeon, 2 on an AMD EPYC"."""
+    results = (RunFolder(run.path).read_result() for tried in every for run in tried.runs)
+    names = (result.provenance["hardware"]["cpu"] for result in results)
     short = (name.replace("(R)", "").replace(" Processor", "") for name in names)
-    return ", ".join(f"{count} of an {name}" for name, count in Counter(short).most_common())
+    counts = [f"{count} on an {name}" for name, count in Counter(short).most_common()]
+    return ", ".join(counts).replace(" on", " runs on", 1)
 
 
 def draw_picture() -> None:

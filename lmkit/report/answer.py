@@ -242,8 +242,8 @@ def _rank_figure(study: Study) -> list[Drawing]:
     axes.set(xlabel=f"Press rank of log P ({contexts:,} test contexts)", ylabel="test perplexity")
     labelled: list[tuple[float, float, str]] = []
     taken: list[tuple[float, float]] = []
-    heads, named = heads_on_trunks(ranked), set[str]()
-    for alike in heads:
+    has_unlabelled = False
+    for alike in heads_on_trunks(ranked):
         faint = any(len(group.runs) > 1 and not group.has_failed for group in alike.groups)
         means: list[tuple[float, float, str]] = []
         for group in alike.groups:
@@ -258,14 +258,15 @@ def _rank_figure(study: Study) -> list[Drawing]:
                 taken += bars
                 means.append((*mean, group.label))
         axes.scatter([], [], s=20, color=alike.color, marker=alike.marker, label=alike.name)
-        if means and alike.name not in named:
-            named.add(alike.name)
-            one = [(*means[0][:2], alike.name)]
-            labelled += means if 1 < len(means) <= _TOLD_APART else one
+        if 1 < len(means) <= _TOLD_APART:
+            labelled += means
+        else:
+            labelled += [(rank, ppl, alike.name) for rank, ppl, _ in means[:1]]
+        has_unlabelled |= not means
     _scale(axes, [rank for rank, _ in taken])
     bound = _softmax_bound(axes, good)
     axes.margins(0.08)
-    if label_points(axes, labelled, np.array(taken, float), 8) or len(named) < len(heads):
+    if label_points(axes, labelled, np.array(taken, float), 8) or has_unlabelled:
         legend_below(axes)
     num_failed = sum(len(group.ranks(contexts)) for group in ranked if group.has_failed)
     several_seeds = (

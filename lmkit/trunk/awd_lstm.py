@@ -44,22 +44,27 @@ class LSTMLayer(RecurrentLayer):
     def forward(self, x_TBD: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         dropped_hh = drop_connect(self.weight_hh, self.weight_dropout, self.training)
         weights = [self.weight_ih, dropped_hh, self.bias_ih, self.bias_hh]
-        if not x_TBD.is_cuda and (
-            _lacks_onednn() or (torch.is_grad_enabled() and self._gains_by_function())
-        ):
-            output, h, c = lstm_layer(x_TBD, state[0][0], state[1][0], *weights)
-            return output, (h.unsqueeze(0), c.unsqueeze(0))
         if x_TBD.is_cuda:
             return self._by_cudnn(x_TBD, state, weights)
+        if self._takes_function():
+            output, h, c = lstm_layer(x_TBD, state[0][0], state[1][0], *weights)
+            return output, (h.unsqueeze(0), c.unsqueeze(0))
         output, h, c = torch.lstm(x_TBD, state, weights, True, 1, 0.0, True, False, False)
         return output, (h, c)
 
-    def _gains_by_function(self) -> bool:
-        """Whether `lstm_layer` is faster in training: in large layers, except in float32 where
-        oneDNN, which `torch.lstm` uses, outruns the library of single products."""
+    def _takes_function(self) -> bool:
+        """Whether a CPU runs `lstm_layer` in place of `torch.lstm`: in training where it is faster,
+        which is in large layers, except in float32 where oneDNN, which `torch.lstm` uses, outruns
+        the library of single products; and under autocast always where oneDNN has no LSTM of its
+        type, so that `torch.lstm` ends with an error (bf16 on a processor that has AVX2 at most).
+        """
         if torch.is_autocast_enabled("cpu"):
-            return self.weight_ih.numel() + self.weight_hh.numel() >= FUNCTION_FROM_WEIGHTS
-        return self.hidden_dim >= FUNCTION_FROM_UNITS and not prefers_onednn()
+            if not has_onednn(torch.get_autocast_dtype("cpu")):
+                return True
+            large = self.weight_ih.numel() + self.weight_hh.numel() >= FUNCTION_FROM_WEIGHTS
+        else:
+            large = self.hidden_dim >= FUNCTION_FROM_UNITS and not prefers_onednn()
+        return large and torch.is_grad_enabled()
 
     @staticmethod
     def _by_cudnn(
@@ -82,12 +87,6 @@ class LSTMLayer(RecurrentLayer):
             output, h, c = torch.lstm(x_TBD, (h, c), weights, True, 1, 0.0, True, False, False)
         h, c = (x[..., :units].to(given.dtype) for x, given in zip((h, c), state, strict=True))
         return output[..., :units], (h, c)
-
-
-def _lacks_onednn() -> bool:
-    """Whether autocast is on with a type in which `torch.lstm` ends with an error: bf16 on a
-    processor without AVX-512."""
-    return torch.is_autocast_enabled("cpu") and not has_onednn(torch.get_autocast_dtype("cpu"))
 
 
 def _widened(x: Tensor) -> Tensor:

@@ -157,6 +157,26 @@ def test_a_run_is_faint_only_where_its_head_has_a_mean(tmp_path, make_run):
     assert "the runs of their heads are faint" in drawing.caption
 
 
+def labels_of_ranks(said: Answer) -> list[str]:
+    (axes,) = said.drawings[0].figure.axes
+    return sorted(text.get_text() for text in axes.texts)
+
+
+def test_up_to_three_groups_of_one_head_are_named_each(tmp_path, make_run):
+    for seed in (1, 2):
+        make_run(tmp_path, seed, 59.0 + 0.1 * seed, 402)
+        for i in range(3):
+            options = {"head.transform.c": float(i)}
+            at = 57.0 - i + 0.1 * seed, 1000 + 900 * i
+            make_run(tmp_path, seed, *at, transform="gss", options=options)
+    each = [f"GSS (c={c})" for c in (0, 1, 2)]
+    assert labels_of_ranks(answer_of(tmp_path)) == [*each, "Softmax"]
+    for seed in (1, 2):
+        options = {"head.transform.c": 3.0}
+        make_run(tmp_path, seed, 53.0 + 0.1 * seed, 4000, transform="gss", options=options)
+    assert labels_of_ranks(answer_of(tmp_path)) == ["GSS", "Softmax"]
+
+
 def test_the_answer_is_yes_only_where_interval_and_p_agree(tmp_path, make_run):
     heads = ({}, {"transform": "gss"}, {"transform": "outside"}, {"mixture": "softmaxes"})
     for i, head in enumerate(heads):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from lmkit.kernels.cpu_products import has_onednn
 from lmkit.kernels.lstm_function import lstm_layer
 from lmkit.trunk import awd_lstm
 from lmkit.trunk.awd_lstm import FUNCTION_FROM_UNITS, FUNCTION_FROM_WEIGHTS, LSTMLayer
@@ -69,10 +70,10 @@ def test_bf16_autocast_is_float32_within_bf16s_rounding():
     exact = outcomes_and_grads(lstm_layer, inputs)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = outcomes_and_grads(lstm_layer, inputs)
-        theirs = outcomes_and_grads(by_torch, inputs)
+        theirs = outcomes_and_grads(by_torch, inputs) if has_onednn(torch.bfloat16) else exact
     for name, value in found.items():
         assert value.dtype == torch.float32, name
-        # bf16 keeps 8 bits; PyTorch's layer, rounded in as many places, is a yardstick
+        # bf16 keeps 8 bits; PyTorch's layer, rounded in as many places, is a yardstick where it is
         most = max(0.01, 1.5 * relative_error(theirs[name], exact[name]))
         assert 0 < relative_error(value, exact[name]) < most, name
 
@@ -143,5 +144,7 @@ def test_in_bf16_a_layer_of_many_weights_trains_by_it(in_dim):
     with torch.autocast("cpu", torch.bfloat16):
         output, _ = layer(x_TBI, state)
     many = 4 * 400 * (in_dim + 400) >= FUNCTION_FROM_WEIGHTS
-    assert ("_LSTMFunction" in str(output.grad_fn)) == many == (in_dim == 538)
+    assert many == (in_dim == 538)
+    by_function = many or not has_onednn(torch.bfloat16)  # without it, `torch.lstm` has no bf16
+    assert ("_LSTMFunction" in str(output.grad_fn)) == by_function
     torch.testing.assert_close(output.float(), expected, rtol=0, atol=0.02)

@@ -44,6 +44,7 @@ from lmkit.runs.analysis_files import read_analysis
 from lmkit.runs.atomic import replace_text
 from lmkit.runs.finished import read_finished
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
 from lmkit.sweeps.quoting import quoted
 from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 
@@ -263,10 +264,10 @@ def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[st
         known[family] = table(heads)
         known[f"{family}_press"] = {head: press_rank(tried) for head, tried in heads.items()}
         known[f"{family}_pairs"] = differences(tables / f"{prefix}_pairs.csv")
-        if trunk != WHOLE:
-            known[f"{family}_factors"] = factors(tables, prefix, heads)
+        known[f"{family}_factors"] = factors(tables, prefix, heads)
     for family in PRETRAINED:
         known[family] = table(on[family])
+    known["whole_averaging"] = averaging_within(on[WHOLE])
     known["whole_cpus"] = cpus(on.pop(WHOLE).values())
     known["alone_cpus"] = cpus(tried for heads in on.values() for tried in heads.values())
     for limited in tables.glob("*_decoder_ranks.csv"):
@@ -302,6 +303,8 @@ def table_prefix(trunk: str) -> str:
 def factors(tables: Path, prefix: str, heads: Mapping[str, Tried]) -> str:
     """In Markdown: what goes with test perplexity over the heads of a trunk, alone and with one
     other thing held: that a head mixes several latents, or, for that itself, the latent layer.
+
+    Of whole models, when averaging begins is among them.
     """
     performance, ranks = (
         {without_rate(head): row for head, row in rows_of(tables / f"{prefix}_{name}.csv").items()}
@@ -321,20 +324,47 @@ def factors(tables: Path, prefix: str, heads: Mapping[str, Tried]) -> str:
     add("latent layer, yes or no", latent, "several latents", several)
     add("parameters (log)", parameters, "several latents", several)
     slopes = [slope_of(tried) for tried in heads.values()]
-    add("mean slope of the transform", slopes, "several latents", several)
+    if all(slopes):
+        add("mean slope of the transform", slopes, "several latents", several)
+    if prefix == table_prefix(WHOLE):
+        starts = [mean(map(averaged_from, tried.at_best)) for tried in heads.values()]
+        add("first epoch averaged", starts, "several latents", several)
     for measure in MEASURES:
         rank = np.log([ranks[head][f"{measure} mean"] for head in heads])
         add(f"{measure} (log)", rank, "several latents", several)
     return "\n".join(lines)
 
 
-def slope_of(tried: Tried) -> float:
-    """The mean slope of the transform over the logits of the first seed's run at the best rate."""
-    path = tried.best.path
-    content = read_analysis(RunFolder(path), "logits", kind="logits", schema_version=1)
-    if content is None:
-        sys.exit(f"error: {path.name} has no logits: lmkit logits run=runs/{path.name}")
-    return mean_slope(content)
+def slope_of(tried: Tried) -> float | None:
+    """The mean slope of the transform over the logits of the first run at the best rate that
+    `lmkit logits` measured; None if it measured none.
+    """
+    if "transforms.Identity" in tried.best.head[1]:
+        return 1.0
+    for run in tried.at_best:
+        content = read_analysis(RunFolder(run.path), "logits", kind="logits", schema_version=1)
+        if content is not None:
+            return mean_slope(content)
+    return None
+
+
+def averaged_from(run: Alone) -> int:
+    """The first epoch whose weights were averaged; of a run without, the one after its last."""
+    epochs = [row for row in MetricsFile(run.path / "metrics.csv").read() if "averaging" in row]
+    averaged = (int(row["epoch"]) for row in epochs if row["averaging"])
+    return next(averaged, len(epochs) + 1)
+
+
+def averaging_within(heads: Mapping[str, Tried]) -> str:
+    """Over the runs at the best rates, r of test perplexity with the first epoch averaged, given
+    the head: whether of a head's seeds those that average later end lower.
+    """
+    several = [tried.at_best for tried in heads.values() if len(tried.at_best) > 1]
+    runs = [run for at_best in several for run in at_best]
+    ppl = [RunFolder(run.path).read_result().metrics["test_ppl"] for run in runs]
+    others = [[float(run in at_best) for run in runs] for at_best in several[1:]]
+    r = correlation([averaged_from(run) for run in runs], ppl, *others)
+    return f"{r}, over {len(runs)} runs of {len(several)} heads"
 
 
 def correlation(x: Sequence[float], y: Sequence[float], *held: Sequence[float]) -> str:

@@ -181,6 +181,23 @@ def test_gss_with_c_above_0_gains_trained_whole_and_not_on_given_contexts(kept, 
     assert len(sizes) == 1
 
 
+def test_trained_whole_mos_is_the_lowest_and_whether_by_its_rank_is_open(kept, intervals):
+    ppl = {
+        head: mean(RunFolder(run.path).read_result().metrics["test_ppl"] for run in each.counted)
+        for (at, head), each in kept.items()
+        if at == study.WHOLE
+    }
+    assert len(ppl) == 8
+    assert min(ppl, key=ppl.__getitem__) == "MoS (K=5)"
+    assert max(ppl, key=ppl.__getitem__) == "MoS (K=1)"
+    assert intervals(study.WHOLE, "MoS (K=5) − Softmax")[1] < 0
+    assert intervals(study.WHOLE, "MoS (K=1) − Softmax")[0] > 0
+    assert ppl["MoS (K=5)"] < ppl["MoC"] < ppl["Softmax"]
+    for pair in ("MoS (K=5) − MoC", "MoC − Softmax", "MoC − MoS (K=1)"):
+        low, high = intervals(study.WHOLE, pair)
+        assert low < 0 < high
+
+
 def test_of_the_heads_with_latents_the_best_on_lstms_has_a_middling_rank(kept, intervals):
     for trunk in (SOFTMAX_TRUNK, MOS_TRUNK):
         on_it = {head: each for (at, head), each in kept.items() if at == trunk}
@@ -223,18 +240,21 @@ def test_perplexity_follows_the_rank_of_the_decoder_and_not_that_of_log_p(table,
     assert ppl("Softmax", 4) > 2 * ppl("Softmax", 16)
 
 
-def test_what_pairs_of_heads_differ_in_is_as_its_table_says(kept):
-    page = study.TEMPLATE.read_text("utf-8")
+@pytest.mark.parametrize(("trunk", "count"), [(SOFTMAX_TRUNK, 5), (study.WHOLE, 3)])
+def test_what_pairs_of_heads_differ_in_is_as_its_tables_say(kept, trunk, count):
+    alone, _, whole = study.TEMPLATE.read_text("utf-8").partition("## Trained whole")
     told = re.findall(
-        r"^\| (.+) − (.+) \| .*rank (\d+) → (\d+)(?:, slope 1 → ([\d.]+))?", page, re.M
+        r"^\| (.+) − (.+) \| .*rank (\d+) → (\d+)(?:, slope 1 → ([\d.]+))?",
+        whole if trunk == study.WHOLE else alone,
+        re.M,
     )
-    assert len(told) == 5
+    assert len(told) == count
     for first, second, low, high, slope in told:
         for head, rank in ((second, low), (first, high)):
-            assert round(study.press_rank(kept[SOFTMAX_TRUNK, head])) == int(rank)
+            assert round(study.press_rank(kept[trunk, head])) == int(rank)
         if slope:
-            assert round(study.slope_of(kept[SOFTMAX_TRUNK, first]), 1) == float(slope)
-            assert study.slope_of(kept[SOFTMAX_TRUNK, second]) == pytest.approx(1)
+            assert round(study.slope_of(kept[trunk, first]), 1) == float(slope)
+            assert study.slope_of(kept[trunk, second]) == pytest.approx(1)
 
 
 # whether r with test perplexity is below or above zero: alone, and with the other held
@@ -242,11 +262,12 @@ SIDES = {
     SOFTMAX_TRUNK: {"several latents": [-1, 0], "latent layer": [0, 0]},
     MOS_TRUNK: {"several latents": [-1, -1], "latent layer": [-1, -1]},
     TRANSFORMER: {"several latents": [1, 0], "latent layer": [1, 0]},
+    study.WHOLE: {"1e−3-effective rank": [-1, 0]},
 }
 
 
-@pytest.mark.parametrize("trunk", TRUNKS)
-def test_only_latents_go_with_perplexity(trunk):
+@pytest.mark.parametrize("trunk", SIDES)
+def test_only_latents_go_with_perplexity_and_one_rank_of_whole_models(trunk):
     on_it = [each for each in study.tried_in(study.KEPT) if each.best.trunk == trunk]
     tables, prefix = study.FOLDER / "tables", study.table_prefix(trunk)
     rows = study.factors(tables, prefix, study.named(on_it)).splitlines()[2:]
@@ -254,7 +275,7 @@ def test_only_latents_go_with_perplexity(trunk):
     for row in rows:
         ends = re.findall(r"\((\S+) … (\S+)\)", row.replace("−", "-"))
         assert len(ends) == 2
-        name = row.removeprefix("| ").split(",")[0]
+        name = re.split(r", | \(| \|", row.removeprefix("| "))[0]
         sides = [(float(low) > 0) - (float(high) < 0) for low, high in ends]
         assert sides == SIDES[trunk].get(name, [0, 0]), row
 
@@ -289,14 +310,48 @@ def test_the_rate_decides_whole_models_as_its_page_says():
     assert f"has {ppl[20]:.2f} at 20 and {ppl[10]:.2f} at 10" in page
 
 
-def test_one_whole_model_of_its_table_ended_at_the_limit():
+def test_which_whole_models_ended_at_the_limit():
     whole = [each for each in study.tried_in(study.KEPT) if each.best.trunk == study.WHOLE]
-    stopped = {
-        (head, run.seed): RunFolder(run.path).read_result().budget.stopped
+    budgets = {
+        (head, run.rate, run.seed): RunFolder(run.path).read_result().budget
         for head, each in study.named(whole).items()
-        for run in each.at_best
+        for run in each.runs
     }
-    assert [at for at, why in stopped.items() if why != "patience"] == [("GSS (c=1.5)", 141)]
+    at_limit = {at for at, budget in budgets.items() if budget.stopped != "patience"}
+    assert {budget.epochs for at, budget in budgets.items() if at in at_limit} == {60}
+    lowest = {at for at in budgets if at[1] == 2.5}
+    assert len(lowest) == 5
+    assert at_limit - lowest == {("GSS (c=1.5)", 5, 141)}
+    assert {head for head, *_ in at_limit & lowest} == {"MoC", "MoS (K=5)", "MoS (K=1)", "LMS-PLIF"}
+    never = {
+        head
+        for head, each in study.named(whole).items()
+        for run in each.runs
+        if study.averaged_from(run) > budgets[head, run.rate, run.seed].epochs
+    }
+    assert never == {"MoC", "MoS (K=5)"}
+
+
+def test_within_a_head_an_average_begun_later_goes_with_a_lower_perplexity():
+    """By the formula: heads' means are taken off, and each costs a degree of freedom."""
+    whole = [each for each in study.tried_in(study.KEPT) if each.best.trunk == study.WHOLE]
+    starts, ppls, heads = [], [], 0
+    for tried in whole:
+        if len(tried.at_best) < 2:
+            continue
+        heads += 1
+        for values, value in (
+            (starts, study.averaged_from),
+            (ppls, lambda run: RunFolder(run.path).read_result().metrics["test_ppl"]),
+        ):
+            of_head = np.array([float(value(run)) for run in tried.at_best])
+            values.extend(of_head - of_head.mean())
+    r = np.corrcoef(starts, ppls)[0, 1]
+    half = 1.959964 / np.sqrt(len(starts) - (heads - 1) - 3)
+    low, high = np.tanh(np.arctanh(r) - half), np.tanh(np.arctanh(r) + half)
+    told = f"{r:.2f} ({low:.2f} … {high:.2f}), over {len(starts)} runs of {heads} heads"
+    assert study.averaging_within(study.named(whole)) == told.replace("-", "−")
+    assert high < 0
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])

@@ -130,13 +130,15 @@ def test_its_texts_are_their_templates_with_the_kept_runs(kept):
     assert readme == study.with_first_screen(readme, known)
 
 
-def test_rank_alone_brings_nothing(kept, intervals):
+def test_a_higher_rank_from_a_transform_brings_next_to_nothing(kept, intervals):
     for head in ("SS", "GSS (c=−1.5)"):
         low, high = intervals(SOFTMAX_TRUNK, f"{head} − Softmax")
         assert -0.1 < low < 0 < high < 0.1
         assert study.press_rank(kept[SOFTMAX_TRUNK, head]) == pytest.approx(800, rel=0.01)
         low, high = intervals(TRANSFORMER, f"{head} − Softmax")
         assert -0.1 < low < high < 0
+        low, high = intervals(MOS_TRUNK, f"{head} − Softmax")
+        assert 0 < low < high < 0.1
         ours, softmax = (kept[TRANSFORMER, name].counted for name in (head, "Softmax"))
         assert mean(r.valid_ppl for r in ours) > mean(r.valid_ppl for r in softmax)
     assert study.press_rank(kept[SOFTMAX_TRUNK, "Softmax"]) == 34
@@ -179,9 +181,25 @@ def test_gss_with_c_above_0_gains_trained_whole_and_not_on_given_contexts(kept, 
     assert all(len(each.counted) >= 3 for each in of_whole.values())
     sizes = {RunFolder(e.best.path).read_result().cost["parameters"] for e in of_whole.values()}
     assert len(sizes) == 1
+    page = " ".join(study.README.read_text("utf-8").split())
+    epochs = {
+        head: [RunFolder(run.path).read_result().budget.epochs for run in of_whole[head].counted]
+        for head in ("GSS (c=1.5)", "Softmax")
+    }
+    ours, theirs = ((min(counts), max(counts)) for counts in epochs.values())
+    told = "{} to {} against {} to {}".format(*ours, *theirs)
+    assert f"for more epochs, {told}, at a lower rate" in page
+    softmax = of_whole["Softmax"]
+    (slower,) = (run for run in softmax.runs if run.rate == of_whole["GSS (c=1.5)"].best.rate)
+    assert slower.valid_ppl > softmax.best.valid_ppl
+    gss = {run.rate: run for run in of_whole["GSS (c=1.5)"].runs if run.seed == study.FIRST}
+    ppl = {rate: RunFolder(gss[rate].path).read_result().metrics["test_ppl"] for rate in (2.5, 5)}
+    assert f"has {ppl[2.5]:.2f} there, less than its {ppl[5]:.2f} at 5" in page
+    assert ppl[2.5] < ppl[5]
+    assert gss[2.5].valid_ppl > gss[5].valid_ppl
 
 
-def test_trained_whole_mos_is_the_lowest_and_whether_by_its_rank_is_open(kept, intervals):
+def test_trained_whole_mos_is_the_lowest_and_below_moc(kept, intervals):
     ppl = {
         head: mean(RunFolder(run.path).read_result().metrics["test_ppl"] for run in each.counted)
         for (at, head), each in kept.items()
@@ -189,11 +207,14 @@ def test_trained_whole_mos_is_the_lowest_and_whether_by_its_rank_is_open(kept, i
     }
     assert len(ppl) == 8
     assert min(ppl, key=ppl.__getitem__) == "MoS (K=5)"
+    assert round(study.press_rank(kept[study.WHOLE, "MoS (K=5)"])) == 833
     assert max(ppl, key=ppl.__getitem__) == "MoS (K=1)"
     assert intervals(study.WHOLE, "MoS (K=5) − Softmax")[1] < 0
     assert intervals(study.WHOLE, "MoS (K=1) − Softmax")[0] > 0
     assert ppl["MoS (K=5)"] < ppl["MoC"] < ppl["Softmax"]
-    for pair in ("MoS (K=5) − MoC", "MoC − Softmax", "MoC − MoS (K=1)"):
+    for pair in ("MoS (K=5) − MoC", "MoC − MoS (K=1)"):
+        assert intervals(study.WHOLE, pair)[1] < 0
+    for pair in ("MoC − Softmax", "MoS (K=5) − GSS (c=1.5)"):
         low, high = intervals(study.WHOLE, pair)
         assert low < 0 < high
 
@@ -214,11 +235,16 @@ def test_of_the_heads_with_latents_the_best_on_lstms_has_a_middling_rank(kept, i
         assert max(latent, key=latent.__getitem__) == "Mixtape"
 
 
-def test_plif_gains_a_little_at_the_highest_rank(kept, intervals):
-    for trunk in (SOFTMAX_TRUNK, TRANSFORMER):
+def test_plif_gains_at_the_highest_rank_with_more_parameters(kept, intervals):
+    for trunk in TRUNKS:
         assert intervals(trunk, "LMS-PLIF − Softmax")[1] < 0
         ranks = {at[1]: study.press_rank(kept[at]) for at in kept if at[0] == trunk}
         assert max(ranks, key=ranks.__getitem__) == "LMS-PLIF"
+        plif, softmax = (
+            RunFolder(kept[trunk, head].best.path).read_result().cost["parameters"]
+            for head in ("LMS-PLIF", "Softmax")
+        )
+        assert round(plif / softmax) == 4
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,8 @@ def test_mixing_latents_helps_on_lstms_and_the_layer_hurts_on_a_transformer(kept
 
 
 def test_gss_with_c_above_0_gains_trained_whole_and_not_on_given_contexts(kept, intervals):
-    assert intervals(SOFTMAX_TRUNK, "GSS (c=1.5) − Softmax")[0] > 0
+    for trunk in (SOFTMAX_TRUNK, MOS_TRUNK):
+        assert intervals(trunk, "GSS (c=1.5) − Softmax")[0] > 0
     for other in ("Softmax", "GSS (c=−1.5)"):
         assert intervals(study.WHOLE, f"GSS (c=1.5) − {other}")[1] < 0
     low, high = intervals(study.WHOLE, "GSS (c=−1.5) − Softmax")

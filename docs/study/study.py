@@ -324,7 +324,7 @@ def factors(tables: Path, prefix: str, heads: Mapping[str, Tried]) -> str:
     add("latent layer, yes or no", latent, "several latents", several)
     add("parameters (log)", parameters, "several latents", several)
     slopes = [slope_of(tried) for tried in heads.values()]
-    if all(slopes):
+    if None not in slopes:
         add("mean slope of the transform", slopes, "several latents", several)
     if prefix == table_prefix(WHOLE):
         starts = [mean(map(averaged_from, tried.at_best)) for tried in heads.values()]
@@ -345,6 +345,8 @@ def slope_of(tried: Tried) -> float | None:
         content = read_analysis(RunFolder(run.path), "logits", kind="logits", schema_version=1)
         if content is not None:
             return mean_slope(content)
+    name = tried.best.path.name
+    print(f"{name} has no logits, so that slopes are left out: lmkit logits run=runs/{name}")
     return None
 
 

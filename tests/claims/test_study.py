@@ -359,6 +359,16 @@ def test_which_whole_models_ended_at_the_limit():
     assert never == {"MoC", "MoS (K=5)"}
 
 
+def test_the_first_epoch_averaged_is_that_of_the_log():
+    runs = [run for each in study.tried_in(study.KEPT) if each.best.trunk == study.WHOLE
+            for run in each.runs]  # fmt: skip
+    for run in runs:
+        log = (run.path / "train.log").read_text("utf-8")
+        told = re.findall(r"averaging starts with epoch (\d+)", log)
+        epochs = RunFolder(run.path).read_result().budget.epochs
+        assert study.averaged_from(run) == (int(told[-1]) if told else epochs + 1), run.path
+
+
 def test_within_a_head_an_average_begun_later_goes_with_a_lower_perplexity():
     """By the formula: heads' means are taken off, and each costs a degree of freedom."""
     whole = [each for each in study.tried_in(study.KEPT) if each.best.trunk == study.WHOLE]

@@ -84,7 +84,9 @@ def _in_words(heads: Correlated | None, every: Sequence[Correlated]) -> tuple[st
     low, high = found.pearson_low, found.pearson_high
     excludes = low is not None and high is not None and (low > 0 or high < 0)
     is_sure = excludes and found.p_spearman < _LEVEL
-    runs = sum(point.runs for point in heads.points)
+    runs = counted(sum(point.runs for point in heads.points), "run")
+    pooled = next((len(each.points) for each in every if each.name == POOLED), 0)
+    one_of = f"; of {pooled} groups, one a head" if len(heads.points) < pooled else ""
     what = "heads" if heads.name == BETWEEN_HEADS or _are_heads(heads) else "groups"
     if is_sure:
         headline = (
@@ -105,7 +107,7 @@ def _in_words(heads: Correlated | None, every: Sequence[Correlated]) -> tuple[st
         elif excludes:
             so = "The interval of r leaves 0 out, but the order of the heads might be chance."
     sentence = (
-        f"Over {found.n} {what} ({counted(runs, 'run')}), Press rank and test perplexity have "
+        f"Over {found.n} {what} ({runs}{one_of}), Press rank and test perplexity have "
         f"Pearson's {pearson_in_words(found.pearson, low, high)} and Spearman's "
         f"{spearman_in_words(found)}. {so}"
     )

@@ -1,7 +1,7 @@
 """Finished runs kept in the repository, and texts filled with what their tables say.
 
-What is kept of a run is what its numbers are read from: no checkpoints, no spectra of inner epochs,
-no rows of single windows, and not the folder in which its corpus lay.
+What is kept of a run is what its numbers are read from: no checkpoints, no spectra of inner epochs
+and of transformed logits, no rows of single windows, and not the folder in which its corpus lay.
 
 A template says `{table[row][column]:format}`, in Python's format language. A row is named by its
 first cell, or by as many as tell all rows of the table apart: `MoS / ET 7 / 5`.
@@ -71,8 +71,8 @@ def copy_epochs(run: Path, copy: Path) -> None:
 
 
 def copy_measured(run: Path, copy: Path) -> None:
-    """Spectra of test and the analyses, where they are not there yet."""
-    for file in (*run.glob("spectra/test_*.npz"), *run.glob("analysis/*.json")):
+    """Spectra of log P on test and the analyses, where they are not there yet."""
+    for file in (*run.glob("spectra/test_log_probs*.npz"), *run.glob("analysis/*.json")):
         target = copy / file.relative_to(run)
         if not target.exists():
             target.parent.mkdir(exist_ok=True)
@@ -80,10 +80,10 @@ def copy_measured(run: Path, copy: Path) -> None:
 
 
 def differing(kept: Path, anew: Path) -> list[str]:
-    """What is not the same bits in two runs: metrics of the result, spectra of test."""
+    """What is not the same bits in two runs: metrics of the result, spectra of log P on test."""
     of_kept, of_anew = (RunFolder(run).read_result().metrics for run in (kept, anew))
     names = {name for name in of_kept | of_anew if of_kept.get(name) != of_anew.get(name)}
-    for file in kept.glob("spectra/test_*.npz"):
+    for file in kept.glob("spectra/test_log_probs*.npz"):
         one, other = (read_spectrum(run / "spectra" / file.name) for run in (kept, anew))
         if not np.array_equal(one.singular_values_S, other.singular_values_S):
             names.add(file.name)

@@ -211,7 +211,7 @@ def write() -> None:
         out, limited = Path(folder) / "report", Path(folder) / "limited"
         _report(out, [run.path for tried in every for run in tried.at_best])
         _report(limited, limited_in(KEPT), "sections=[decoder_ranks]")
-        for file in (*limited.glob("tables/*_decoder_rank*"), *limited.glob("figures/*.svg")):
+        for file in limited.glob("*/*_decoder_rank*"):
             shutil.copy2(file, out / file.relative_to(limited))
         known = numbers(every, out / "tables")
         page = filled(TEMPLATE, known)

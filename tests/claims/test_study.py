@@ -267,6 +267,17 @@ def test_perplexity_follows_the_rank_of_the_decoder_and_not_that_of_log_p(table,
     assert ppl("Softmax", 4) > 2 * ppl("Softmax", 16)
 
 
+@pytest.mark.parametrize(
+    "figure", sorted(study.FOLDER.glob("figures/*_rank_heads.svg")), ids=lambda path: path.stem
+)
+def test_a_figure_of_heads_shows_those_of_its_table(figure):
+    table = study.FOLDER / "tables" / f"{figure.stem.removesuffix('_rank_heads')}_performance.csv"
+    labels = re.findall(r"<text[^>]*>([^<]*)</text>", figure.read_text("utf-8"))
+    drawn, heads = ({each.split(" (")[0] for each in of} for of in (labels, rows_of(table)))
+    names = {name for name in drawn if not re.search(r"[\d.]{2}|rank|perplexity", name)}
+    assert names == heads
+
+
 @pytest.mark.parametrize(("trunk", "count"), [(SOFTMAX_TRUNK, 5), (study.WHOLE, 3)])
 def test_what_pairs_of_heads_differ_in_is_as_its_tables_say(kept, trunk, count):
     alone, _, whole = study.TEMPLATE.read_text("utf-8").partition("## Trained whole")

@@ -267,6 +267,7 @@ def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[st
         known[f"{family}_factors"] = factors(tables, prefix, heads)
     for family in PRETRAINED:
         known[family] = table(on[family])
+    known["compared"] = compared(known, on, tables)
     known["whole_averaging"] = averaging_within(on[WHOLE])
     known["whole_cpus"] = cpus(on.pop(WHOLE).values())
     known["alone_cpus"] = cpus(tried for heads in on.values() for tried in heads.values())
@@ -287,6 +288,42 @@ def with_first_screen(readme: str, known: dict[str, object]) -> str:
     if not ends:
         sys.exit(f"error: {PROJECT} lacks the line {BEGINS.strip()} or, after it, {ENDS.strip()}")
     return f"{before}{begins}{filled(FIRST_SCREEN, known)}{ends}{after}"
+
+
+def compared(known: Mapping[str, Any], on: Mapping[str, Mapping[str, Tried]], tables: Path) -> str:
+    """In Markdown: of each head, ranks and test perplexity minus Softmax's, of which the perplexity
+    itself stands; beside what was published.
+    """
+    trunks = {family_of(trunk): trunk.name for trunk in KEPT.glob(TRUNKS)} | {"whole": WHOLE}
+    columns = {
+        "softmax": "on a fixed AWD-LSTM",
+        "transformer": "on a fixed Transformer",
+        "whole": "trained whole",
+    }
+    names = ("head", "Press rank, fixed / whole", *columns.values(), "published, at rank")
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    published = known["first/heads/published"]
+
+    def cell(family: str, head: str) -> str:
+        if head == "Softmax":
+            return f"{test_ppl(on[trunks[family]][head]):.2f}"
+        return known[f"{family}_pairs"].get(f"{head} − Softmax", "")
+
+    for row in rows_of(tables / f"{table_prefix(trunks['softmax'])}_performance.csv"):
+        head = without_rate(row)
+        ranks = [known[f"{family}_press"].get(head) for family in ("softmax", "whole")]
+        ppl, rank = (
+            published.get(f"{head.removesuffix(' (c=−1.5)')} / {what}", {}).get("published mean")
+            for what in ("test perplexity", "Press rank")
+        )
+        cells = (
+            head,
+            " / ".join(f"{rank:,.0f}" for rank in ranks if rank),
+            *(cell(family, head) for family in columns),
+            f"{ppl:.2f} at {rank:,.0f}" if ppl else "",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def family_of(trunk: Path) -> str:
@@ -419,9 +456,17 @@ def named(every: Sequence[Tried]) -> dict[str, Tried]:
 
 
 def press_rank(tried: Tried) -> float:
-    """Mean over the seeds at the best rate."""
-    results = (RunFolder(run.path).read_result().metrics for run in tried.at_best)
-    return mean(result["test_spectrum"]["press_rank"] for result in results)
+    """Mean over the seeds at the best rate, as all that follow."""
+    return mean(result["test_spectrum"]["press_rank"] for result in results_of(tried))
+
+
+def test_ppl(tried: Tried) -> float:
+    return mean(result["test_ppl"] for result in results_of(tried))
+
+
+def results_of(tried: Tried) -> list[dict[str, Any]]:
+    """The metrics of the runs at the best rate."""
+    return [RunFolder(run.path).read_result().metrics for run in tried.at_best]
 
 
 def table(heads: Mapping[str, Tried]) -> str:
@@ -431,7 +476,7 @@ def table(heads: Mapping[str, Tried]) -> str:
         "|---" * 7 + "|",
     ]
     for head, tried in heads.items():
-        results = [RunFolder(run.path).read_result().metrics for run in tried.at_best]
+        results = results_of(tried)
         valid, test = (spread([result[f"{split}_ppl"] for result in results]) for split in SPLITS)
         rate, rates = f"{tried.best.rate:g}", ", ".join(f"{r:g}" for r in tried.missing_rates)
         cells = (head, rate, rates, len(results), valid, test, f"{press_rank(tried):,.0f}")

@@ -169,6 +169,12 @@ def test_mixing_latents_helps_on_lstms_and_the_layer_hurts_on_a_transformer(kept
     assert {study.press_rank(kept[trunk, "MoS (K=1)"]) for trunk in TRUNKS} == {34}
 
 
+def epochs_of(tried: study.Tried) -> tuple[int, int]:
+    """The fewest and the most that the runs that count were trained for."""
+    counts = [RunFolder(run.path).read_result().budget.epochs for run in tried.counted]
+    return min(counts), max(counts)
+
+
 def test_gss_with_c_above_0_gains_trained_whole_and_not_on_given_contexts(kept, intervals):
     for trunk in (SOFTMAX_TRUNK, MOS_TRUNK):
         assert intervals(trunk, "GSS (c=1.5) − Softmax")[0] > 0
@@ -178,16 +184,13 @@ def test_gss_with_c_above_0_gains_trained_whole_and_not_on_given_contexts(kept, 
     assert low < 0 < high
     alike = ("Softmax", "GSS (c=1.5)", "GSS (c=−1.5)")
     of_whole = {head: kept[study.WHOLE, head] for head in alike}
-    assert round(study.press_rank(of_whole["GSS (c=−1.5)"])) == 817
+    low, high = (study.press_rank(of_whole[f"GSS (c={c})"]) for c in ("1.5", "−1.5"))
+    assert low < high < 1.02 * low
     assert all(len(each.counted) >= 3 for each in of_whole.values())
     sizes = {RunFolder(e.best.path).read_result().cost["parameters"] for e in of_whole.values()}
     assert len(sizes) == 1
     page = " ".join(study.README.read_text("utf-8").split())
-    epochs = {
-        head: [RunFolder(run.path).read_result().budget.epochs for run in of_whole[head].counted]
-        for head in ("GSS (c=1.5)", "Softmax")
-    }
-    ours, theirs = ((min(counts), max(counts)) for counts in epochs.values())
+    ours, theirs = (epochs_of(of_whole[head]) for head in ("GSS (c=1.5)", "Softmax"))
     told = "{} to {} against {} to {}".format(*ours, *theirs)
     assert f"for more epochs, {told}, at a lower rate" in page
     softmax = of_whole["Softmax"]
@@ -208,7 +211,10 @@ def test_trained_whole_mos_is_the_lowest_and_below_moc(kept, intervals):
     }
     assert len(ppl) == 8
     assert min(ppl, key=ppl.__getitem__) == "MoS (K=5)"
-    assert round(study.press_rank(kept[study.WHOLE, "MoS (K=5)"])) == 833
+    told = "{} to {} epochs against {} to {}".format(
+        *(end for head in ("MoC", "MoS (K=5)") for end in epochs_of(kept[study.WHOLE, head]))
+    )
+    assert told in " ".join(study.README.read_text("utf-8").split())
     assert max(ppl, key=ppl.__getitem__) == "MoS (K=1)"
     assert intervals(study.WHOLE, "MoS (K=5) − Softmax")[1] < 0
     assert intervals(study.WHOLE, "MoS (K=1) − Softmax")[0] > 0
@@ -280,7 +286,7 @@ def test_a_figure_of_heads_shows_those_of_its_table(figure):
 
 @pytest.mark.parametrize(("trunk", "count"), [(SOFTMAX_TRUNK, 5), (study.WHOLE, 3)])
 def test_what_pairs_of_heads_differ_in_is_as_its_tables_say(kept, trunk, count):
-    alone, _, whole = study.TEMPLATE.read_text("utf-8").partition("## Trained whole")
+    alone, _, whole = study.README.read_text("utf-8").partition("## Trained whole")
     told = re.findall(
         r"^\| (.+) − (.+) \| .*rank (\d+) → (\d+)(?:, slope 1 → ([\d.]+))?",
         whole if trunk == study.WHOLE else alone,
@@ -300,12 +306,12 @@ SIDES = {
     SOFTMAX_TRUNK: {"several latents": [-1, 0], "latent layer": [0, 0]},
     MOS_TRUNK: {"several latents": [-1, -1], "latent layer": [-1, -1]},
     TRANSFORMER: {"several latents": [1, 0], "latent layer": [1, 0]},
-    study.WHOLE: {"1e−3-effective rank": [-1, 0]},
+    study.WHOLE: {},
 }
 
 
 @pytest.mark.parametrize("trunk", SIDES)
-def test_only_latents_go_with_perplexity_and_one_rank_of_whole_models(trunk):
+def test_only_latents_go_with_perplexity_and_nothing_over_whole_models(trunk):
     on_it = [each for each in study.tried_in(study.KEPT) if each.best.trunk == trunk]
     tables, prefix = study.FOLDER / "tables", study.table_prefix(trunk)
     rows = study.factors(tables, prefix, study.named(on_it)).splitlines()[2:]

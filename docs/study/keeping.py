@@ -147,6 +147,19 @@ def number_or_text(cell: str) -> Number | str:
         return cell
 
 
+def copy_report(report: Path, folder: Path) -> None:
+    """Its tables as CSV, its figures as SVG and its page, without links to what is not kept."""
+    for kind, ending in (("tables", "csv"), ("figures", "svg")):
+        shutil.rmtree(folder / kind, ignore_errors=True)
+        for file in (report / kind).rglob(f"*.{ending}"):
+            copy = folder / kind / file.relative_to(report / kind)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, copy)
+    page = (report / "index.html").read_text("utf-8")
+    page = re.sub(r' · <a href="[^"]+\.(pdf|tex)">[^<]+</a>', "", page)
+    (folder / "index.html").write_text(page, "utf-8")
+
+
 def filled(template: Path, known: Mapping[str, Any]) -> str:
     """A template with numbers in place of what names them; ends where one is unknown."""
     try:

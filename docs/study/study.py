@@ -57,6 +57,7 @@ from keeping import (  # noqa: E402
     compare,
     copy_finished,
     copy_measured,
+    copy_report,
     filled,
     rows_of,
     without_folders,
@@ -216,12 +217,7 @@ def write() -> None:
         known = numbers(every, out / "tables")
         page = filled(TEMPLATE, known)
         project = with_first_screen(PROJECT.read_text("utf-8"), known)
-        for kind, ending in (("tables", "csv"), ("figures", "svg")):
-            shutil.rmtree(FOLDER / kind, ignore_errors=True)
-            (FOLDER / kind).mkdir()
-            for file in (out / kind).glob(f"*.{ending}"):
-                shutil.copy2(file, FOLDER / kind)
-        shutil.copy2(out / "index.html", FOLDER)
+        copy_report(out, FOLDER)
     replace_text(README, page)
     replace_text(PROJECT, project)
 

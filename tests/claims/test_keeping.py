@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.selection import select_runs
 from lmkit.runs.spectrum_files import final_spectrum, read_spectrum, write_spectrum
+from tests.conftest import REPOSITORY
 
 
 def test_what_is_kept_and_put_back_is_a_finished_run(make_run, tmp_path: Path):
@@ -75,3 +77,11 @@ def test_a_template_takes_cells_by_their_row_and_column(tmp_path):
         template.write_text(wrong)
         with pytest.raises(SystemExit, match=r"README\.template\.md"):
             filled(template, known)
+
+
+@pytest.mark.parametrize("folder", ["docs/study", "docs/study/first"])
+def test_a_kept_page_links_only_to_what_is_kept(folder):
+    page = REPOSITORY / folder / "index.html"
+    files = re.findall(r'href="([^"#]+)"', page.read_text("utf-8"))
+    assert len(files) > 20
+    assert [file for file in files if not (page.parent / file).exists()] == []

@@ -26,7 +26,7 @@ from lmkit.sweeps.quoting import quoted
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
 
-from keeping import Rows, compare, filled, rows_of  # noqa: E402  (docs/study)
+from keeping import Rows, compare, copy_report, filled, rows_of  # noqa: E402  (docs/study)
 
 KEPT = FOLDER / "runs"
 TEMPLATE, README = FOLDER / "README.template.md", FOLDER / "README.md"
@@ -54,13 +54,7 @@ def write() -> None:
         make_report(heads, SIX_HEADS)
         shutil.copytree(heads / "tables", report / "tables/heads")
         text = filled(TEMPLATE, numbers(report / "tables"))
-        for kind, ending in (("tables", "csv"), ("figures", "svg")):
-            shutil.rmtree(FOLDER / kind, ignore_errors=True)
-            for file in (report / kind).rglob(f"*.{ending}"):
-                copy = FOLDER / kind / file.relative_to(report / kind)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(file, copy)
-        shutil.copy2(report / "index.html", FOLDER)
+        copy_report(report, FOLDER)
     replace_text(README, text)
 
 

@@ -242,6 +242,9 @@ def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[st
     Mean Press ranks at the best rates, `{softmax_press[MoC]}` and `{whole_press[MoC]}`; the
     processors that trained the runs, `{alone_cpus}` and `{whole_cpus}`.
 
+    A trunk's own test perplexity and that of a fresh head like its own, `{mos_own}` and
+    `{mos_own_head}`; slopes, `{whole_slope[SS]}`; Holm's p, `{whole_holm[MoC − MoS (K=5)]}`.
+
     And what the reports' tables have: differences between heads, `{softmax_pairs[MoC − Softmax]}`,
     of whole models `{whole_pairs[MoC − Softmax]}`, and of decoders of limited rank test
     perplexities and Press ranks, `{ppl[GSS / 4]}` and `{press[GSS / 4]}`, on GPT-2
@@ -260,7 +263,14 @@ def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[st
         known[family] = table(heads)
         known[f"{family}_press"] = {head: press_rank(tried) for head, tried in heads.items()}
         known[f"{family}_pairs"] = differences(tables / f"{prefix}_pairs.csv")
+        known[f"{family}_holm"] = holm(tables / f"{prefix}_pairs.csv")
+        known[f"{family}_slope"] = {head: slope_of(tried) for head, tried in heads.items()}
         known[f"{family}_factors"] = factors(tables, prefix, heads)
+    for trunk, family in families.items():
+        if trunk != WHOLE:
+            own = RunFolder(KEPT / trunk).read_result().metrics["test_ppl"]
+            head = "MoS (K=5)" if family == "mos" else "Softmax"
+            known |= {f"{family}_own": own, f"{family}_own_head": test_ppl(on[trunk][head])}
     for family in PRETRAINED:
         known[family] = table(on[family])
     known["compared"] = compared(known, on, tables)
@@ -430,6 +440,15 @@ def differences(pairs: Path) -> dict[str, str]:
                 places = 2 if abs(mean) > 0.1 else 3
                 found[pair] = "{0:.{3}f} ({1:.{3}f} … {2:.{3}f})".format(*each, places)
     return found
+
+
+def holm(pairs: Path) -> dict[str, Number | str]:
+    """p of Student's t after Holm's correction over all pairs of a table, by `MoC − MoS (K=5)`."""
+    rows = rows_of(pairs).values()
+    return {
+        f"{without_rate(str(row['A']))} − {without_rate(str(row['B']))}": row["p, Student, Holm"]
+        for row in rows
+    }
 
 
 def without_rate(head: str) -> str:

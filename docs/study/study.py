@@ -306,7 +306,7 @@ def compared(known: Mapping[str, Any], on: Mapping[str, Mapping[str, Tried]], ta
         "transformer": "on a fixed Transformer",
         "whole": "trained whole",
     }
-    names = ("head", "Press rank, fixed / whole", *columns.values(), "published, at rank")
+    names = ("head", "Press rank, fixed / whole", *columns.values(), "published per word, at rank")
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     published = known["first/heads/published"]
 

@@ -91,10 +91,12 @@ def as_plain_text(drawn: Figure) -> None:
             text.set_parse_math(False)
 
 
-def legend_below(axes: Axes) -> None:
+def legend_below(axes: Axes, *, free_rows: int = 2) -> None:
     """A legend below the axes, in as many columns as its names leave room for.
 
-    The figure grows by the rows beyond two, so that the axes keep their height.
+    Args:
+        free_rows: how many rows may lessen the height of the axes; the figure grows by those
+            beyond. 0: labels that were placed before keep their distances.
     """
     handles, names = axes.get_legend_handles_labels()
     if not handles:
@@ -103,7 +105,7 @@ def legend_below(axes: Axes) -> None:
     letters = 13 * drawn.get_figwidth()  # in a line
     columns = max(1, min(4, int(letters // (max(map(len, names)) + 7)), len(names)))
     rows = -(-len(names) // columns)
-    drawn.set_figheight(drawn.get_figheight() + _LEGEND_ROW * max(0, rows - 2))
+    drawn.set_figheight(drawn.get_figheight() + _LEGEND_ROW * max(0, rows - free_rows))
     drawn.legend(handles, names, loc="outside lower center", ncols=columns)
 
 

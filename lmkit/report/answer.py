@@ -269,7 +269,7 @@ def _rank_figure(study: Study) -> list[Drawing]:
     bound = _softmax_bound(axes, good)
     axes.margins(0.08)
     if label_points(axes, labelled, np.array(taken, float), 8) or has_unlabelled:
-        legend_below(axes)
+        legend_below(axes, free_rows=0)
     num_failed = sum(len(group.ranks(contexts)) for group in ranked if group.has_failed)
     several_seeds = (
         f"; large points are the means of the {counted(several, 'group')} with several seeds, bars "

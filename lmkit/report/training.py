@@ -160,10 +160,13 @@ def _drawing(
     ]
     is_perplexity, what = metric.endswith("/ppl"), f"{title} of {study.short} over epochs"
     if is_perplexity:
+        last = max((int(max(values)) for values in points if values), default=0)
         points, of_whom, first = _told_apart(shown, points)
         label += f"\nminus {of_whom}'s" if of_whom else ""
         what = f"{title} of {study.short}" + (f" minus that of {of_whom}'s run" if of_whom else "")
         what += f", from epoch {first} on" if first > 1 else ", over epochs"
+        if of_whom and (ends := max(max(values) for values in points if values)) < last:
+            what += f", until its end at {ends:.0f}; others go on to {last}"
     has_ring = False
     for curve, values, look in zip(shown, points, looks(), strict=False):
         if not values:

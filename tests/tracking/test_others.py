@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import mlflow
@@ -110,14 +112,25 @@ def test_a_training_is_recorded_whole(tmp_path, home, name):
 def test_what_a_killed_process_wrote_after_its_checkpoint_is_not_there(tmp_path, name):
     folder = RunFolder(tmp_path / "toy-0123456789ab")
     folder.path.mkdir()
-    for attempt in (1, 2):
+
+    def attempt(number: int, steps: Sequence[int]) -> CopyOfMetrics:
         metrics, logger = MetricsFile(folder.metrics), LOGGERS[name]()
         logger.begin(folder, {"optimizer": {"lr": 20.0}}, NAMES)
-        metrics.cut_back(2 if attempt == 2 else 0)  # as resuming does, after `begin`
-        for step in (1, 2, 3, 4) if attempt == 1 else (3, 4, 5):
+        metrics.cut_back(2 * (number - 1))  # as resuming does, after `begin`
+        for step in steps:
             for each in (MetricsLogger(metrics), logger):
-                each.log_metrics({"epoch": 0, "valid/ppl": 100.0 * attempt + step}, step)
-    logger.concluded({}, {})
+                each.log_metrics({"epoch": 0, "valid/ppl": 100.0 * number + step}, step)
+        return logger
+
+    child = os.fork()  # whose threads write no more once it is killed
+    if not child:
+        try:
+            attempt(1, (1, 2, 3, 4))
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert len(MetricsFile(folder.metrics).read()) == 4
+    attempt(2, (3, 4, 5)).concluded({}, {})
     steps = [(1, 101.0), (2, 102.0), (3, 203.0), (4, 204.0), (5, 205.0)]
     assert READERS[name](folder)["valid/ppl"] == steps
 

@@ -76,6 +76,8 @@ RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 WHOLE_RATES = (0.625, 1.25, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0)
 WITH_LATENTS = ("MoC", "MoS", "MoS + GSS", "Mixtape")  # a tanh layer before the decoder
 WITH_ONE = "MoS (K=1)"  # which mixes nothing
+WITHOUT_LATENTS = ("Softmax", "SS", "GSS (c=−1.5)", "GSS (c=1.5)", "LMS-PLIF")
+IN_ORDER = (*WITHOUT_LATENTS, "MoC", WITH_ONE, "MoS (K=5)", "MoS + GSS", "Mixtape")
 MEASURES = (
     "Press rank",
     "1e−3-effective rank",
@@ -239,16 +241,14 @@ def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[st
     """What the texts name: a table of the heads on each trunk, by the trunk's own head or the
     pretrained model's folder, and whole.
 
-    Mean Press ranks at the best rates, `{softmax_press[MoC]}` and `{whole_press[MoC]}`; the
+    Mean Press ranks and test perplexities at the best rates, `{softmax_press[MoC]}` and
+    `{whole_test[MoC]}`; the test perplexity of a trunk with its own head, `{mos_own}`; the
     processors that trained the runs, `{alone_cpus}` and `{whole_cpus}`.
 
-    A trunk's own test perplexity and that of a fresh head like its own, `{mos_own}` and
-    `{mos_own_head}`; slopes, `{whole_slope[SS]}`; Holm's p, `{whole_holm[MoC − MoS (K=5)]}`.
-
     And what the reports' tables have: differences between heads, `{softmax_pairs[MoC − Softmax]}`,
-    of whole models `{whole_pairs[MoC − Softmax]}`, and of decoders of limited rank test
-    perplexities and Press ranks, `{ppl[GSS / 4]}` and `{press[GSS / 4]}`, on GPT-2
-    `{gpt2_ppl[GSS / 4]}`. Of the first study, all tables.
+    of whole models `{whole_pairs[MoC − Softmax]}` (their table is `whole/pairs`), and of decoders
+    of limited rank test perplexities and Press ranks, `{ppl[GSS / 4]}` and `{press[GSS / 4]}`,
+    on GPT-2 `{gpt2_ppl[GSS / 4]}`. Of the first study, all tables.
     """
     known: dict[str, object] = {
         f"first/{name}": rows for name, rows in first_study.numbers().items()
@@ -262,18 +262,16 @@ def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[st
         heads, prefix = on[trunk], table_prefix(trunk)
         known[family] = table(heads)
         known[f"{family}_press"] = {head: press_rank(tried) for head, tried in heads.items()}
+        known[f"{family}_test"] = {head: test_ppl(tried) for head, tried in heads.items()}
         known[f"{family}_pairs"] = differences(tables / f"{prefix}_pairs.csv")
-        known[f"{family}_holm"] = holm(tables / f"{prefix}_pairs.csv")
-        known[f"{family}_slope"] = {head: slope_of(tried) for head, tried in heads.items()}
         known[f"{family}_factors"] = factors(tables, prefix, heads)
     for trunk, family in families.items():
         if trunk != WHOLE:
-            own = RunFolder(KEPT / trunk).read_result().metrics["test_ppl"]
-            head = "MoS (K=5)" if family == "mos" else "Softmax"
-            known |= {f"{family}_own": own, f"{family}_own_head": test_ppl(on[trunk][head])}
+            known[f"{family}_own"] = RunFolder(KEPT / trunk).read_result().metrics["test_ppl"]
     for family in PRETRAINED:
         known[family] = table(on[family])
-    known["compared"] = compared(known, on, tables)
+    known["whole/pairs"] = rows_of(tables / f"{table_prefix(WHOLE)}_pairs.csv")
+    known["compared"] = compared(known)
     known["whole_averaging"] = averaging_within(on[WHOLE])
     known["whole_cpus"] = cpus(on.pop(WHOLE).values())
     known["alone_cpus"] = cpus(tried for heads in on.values() for tried in heads.values())
@@ -296,11 +294,10 @@ def with_first_screen(readme: str, known: dict[str, object]) -> str:
     return f"{before}{begins}{filled(FIRST_SCREEN, known)}{ends}{after}"
 
 
-def compared(known: Mapping[str, Any], on: Mapping[str, Mapping[str, Tried]], tables: Path) -> str:
-    """In Markdown: of each head, ranks and test perplexity minus Softmax's, of which the perplexity
-    itself stands; beside what was published.
+def compared(known: Mapping[str, Any]) -> str:
+    """In Markdown, a row a head: Press ranks, test perplexity minus Softmax's, what was published;
+    in Softmax's row its perplexity.
     """
-    trunks = {family_of(trunk): trunk.name for trunk in KEPT.glob(TRUNKS)} | {"whole": WHOLE}
     columns = {
         "softmax": "on a fixed AWD-LSTM",
         "transformer": "on a fixed Transformer",
@@ -309,25 +306,17 @@ def compared(known: Mapping[str, Any], on: Mapping[str, Mapping[str, Tried]], ta
     names = ("head", "Press rank, fixed / whole", *columns.values(), "published per word, at rank")
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     published = known["first/heads/published"]
-
-    def cell(family: str, head: str) -> str:
-        if head == "Softmax":
-            return f"{test_ppl(on[trunks[family]][head]):.2f}"
-        return known[f"{family}_pairs"].get(f"{head} − Softmax", "")
-
-    for row in rows_of(tables / f"{table_prefix(trunks['softmax'])}_performance.csv"):
-        head = without_rate(row)
+    for head in IN_ORDER:
         ranks = [known[f"{family}_press"].get(head) for family in ("softmax", "whole")]
+        cells = [head, " / ".join(f"{rank:,.0f}" for rank in ranks if rank)]
+        for family in columns:
+            own = f"{known[f'{family}_test'][head]:.2f}" if head == "Softmax" else ""
+            cells.append(own or known[f"{family}_pairs"].get(f"{head} − Softmax", ""))
         ppl, rank = (
             published.get(f"{head.removesuffix(' (c=−1.5)')} / {what}", {}).get("published mean")
             for what in ("test perplexity", "Press rank")
         )
-        cells = (
-            head,
-            " / ".join(f"{rank:,.0f}" for rank in ranks if rank),
-            *(cell(family, head) for family in columns),
-            f"{ppl:.2f} at {rank:,.0f}" if ppl else "",
-        )
+        cells.append(f"{ppl:.2f} at {rank:,.0f}" if ppl else "")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -442,15 +431,6 @@ def differences(pairs: Path) -> dict[str, str]:
     return found
 
 
-def holm(pairs: Path) -> dict[str, Number | str]:
-    """p of Student's t after Holm's correction over all pairs of a table, by `MoC − MoS (K=5)`."""
-    rows = rows_of(pairs).values()
-    return {
-        f"{without_rate(str(row['A']))} − {without_rate(str(row['B']))}": row["p, Student, Holm"]
-        for row in rows
-    }
-
-
 def without_rate(head: str) -> str:
     """A head as a report names it, without its learning rate: `GSS (c=1.5, lr 5)`."""
     return re.sub(r", lr [\d.e−]+(?=\))| \(lr [\d.e−]+\)", "", head)
@@ -471,11 +451,12 @@ def named(every: Sequence[Tried]) -> dict[str, Tried]:
 
 
 def press_rank(tried: Tried) -> float:
-    """Mean over the seeds at the best rate, as all that follow."""
+    """Mean over the seeds at the best rate."""
     return mean(result["test_spectrum"]["press_rank"] for result in results_of(tried))
 
 
 def test_ppl(tried: Tried) -> float:
+    """Mean over the seeds at the best rate."""
     return mean(result["test_ppl"] for result in results_of(tried))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,10 +20,9 @@ from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import require_choice, require_count
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import COLUMN, figure, identity_line, legend_below, looks
-from lmkit.presentation.tables import Column, Heading, Table, number, table_over, whole, word
+from lmkit.presentation.tables import Column, Table, number, whole, word
 
 _BINS_SHOWN = 40
-SLOPE = "mean slope"
 _IDENTITY = "lmkit.heads.transforms.Identity"
 
 
@@ -87,7 +86,10 @@ class Logits(Analysis):
         columns = [
             Column("run", is_text=True),
             Column("transform", is_text=True),
-            *map(Column, ("contexts", "smallest", "largest", "transformed to", "and to", SLOPE)),
+            *map(
+                Column,
+                ("contexts", "smallest", "largest", "transformed to", "and to", "mean slope"),
+            ),
         ]
         rows = []
         for name, content in contents.items():
@@ -110,7 +112,6 @@ class Logits(Analysis):
         blocks: list[Block] = []
         if curves:
             blocks = [_curves_drawing(study, curves), _histogram(study, curves)]
-            blocks.append(_slopes(study, contents))
         intro = (
             "What a head does to a logit. A constant added to all logits changes no probability, "
             f"so every curve is shifted to be 0 at logit 0.{note}"
@@ -126,18 +127,6 @@ def mean_slope(content: Content) -> float:
     curve, histogram = content["curve"], content["histogram"]
     at_edges = np.interp(histogram["edges"], curve["logit"], curve["transformed"])
     return float(np.diff(at_edges) @ np.array(histogram["density"]))
-
-
-def _slopes(study: Study, contents: Mapping[str, Content]) -> Table:
-    columns: dict[Heading, Any] = {
-        "head": lambda named: named[0],
-        SLOPE: lambda named: number(mean_slope(named[1]), 3),
-    }
-    caption = (
-        f"Slope of the transform on {study.short}, averaged over the logits that it meets, one run "
-        "a head. It scales a step as the learning rate does."
-    )
-    return table_over(contents.items(), "slopes", "Slopes of the transforms", caption, columns)
 
 
 def _has_transform(group: Group) -> bool:

@@ -91,12 +91,12 @@ def as_plain_text(drawn: Figure) -> None:
             text.set_parse_math(False)
 
 
-def legend_below(axes: Axes, *, free_rows: int = 2) -> None:
+def legend_below(axes: Axes, *, grows: bool = False) -> None:
     """A legend below the axes, in as many columns as its names leave room for.
 
     Args:
-        free_rows: how many rows may lessen the height of the axes; the figure grows by those
-            beyond. 0: labels that were placed before keep their distances.
+        grows: the figure grows by the whole legend, so that labels beside points stay apart;
+            otherwise by the rows beyond two.
     """
     handles, names = axes.get_legend_handles_labels()
     if not handles:
@@ -105,8 +105,18 @@ def legend_below(axes: Axes, *, free_rows: int = 2) -> None:
     letters = 13 * drawn.get_figwidth()  # in a line
     columns = max(1, min(4, int(letters // (max(map(len, names)) + 7)), len(names)))
     rows = -(-len(names) // columns)
-    drawn.set_figheight(drawn.get_figheight() + _LEGEND_ROW * max(0, rows - free_rows))
+    before = _laid_out_height(axes) if grows else 0.0
     drawn.legend(handles, names, loc="outside lower center", ncols=columns)
+    more = _LEGEND_ROW * max(0, rows - 2)
+    if grows:
+        more = (before - _laid_out_height(axes)) / drawn.dpi
+    drawn.set_figheight(drawn.get_figheight() + more)
+
+
+def _laid_out_height(axes: Axes) -> float:
+    """Of the axes, in pixels, once the figure has been laid out."""
+    _figure_of(axes).draw_without_rendering()
+    return axes.get_window_extent().height
 
 
 def over_epochs(axes: Axes) -> None:

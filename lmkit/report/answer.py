@@ -86,7 +86,7 @@ def _in_words(heads: Correlated | None, every: Sequence[Correlated]) -> tuple[st
     is_sure = excludes and found.p_spearman < _LEVEL
     runs = counted(sum(point.runs for point in heads.points), "run")
     pooled = next((len(each.points) for each in every if each.name == POOLED), 0)
-    one_of = f"; of {pooled} groups, one a head" if len(heads.points) < pooled else ""
+    one_each = f"; one group per head, {found.n} of {pooled}" if found.n < pooled else ""
     what = "heads" if heads.name == BETWEEN_HEADS or _are_heads(heads) else "groups"
     if is_sure:
         headline = (
@@ -107,7 +107,7 @@ def _in_words(heads: Correlated | None, every: Sequence[Correlated]) -> tuple[st
         elif excludes:
             so = "The interval of r leaves 0 out, but the order of the heads might be chance."
     sentence = (
-        f"Over {found.n} {what} ({runs}{one_of}), Press rank and test perplexity have "
+        f"Over {found.n} {what} ({runs}{one_each}), Press rank and test perplexity have "
         f"Pearson's {pearson_in_words(found.pearson, low, high)} and Spearman's "
         f"{spearman_in_words(found)}. {so}"
     )
@@ -269,7 +269,7 @@ def _rank_figure(study: Study) -> list[Drawing]:
     bound = _softmax_bound(axes, good)
     axes.margins(0.08)
     if label_points(axes, labelled, np.array(taken, float), 8) or has_unlabelled:
-        legend_below(axes, free_rows=0)
+        legend_below(axes, grows=True)
     num_failed = sum(len(group.ranks(contexts)) for group in ranked if group.has_failed)
     several_seeds = (
         f"; large points are the means of the {counted(several, 'group')} with several seeds, bars "

@@ -166,7 +166,7 @@ def _drawing(
         what = f"{title} of {study.short}" + (f" minus that of {of_whom}'s run" if of_whom else "")
         what += f", from epoch {first} on" if first > 1 else ", over epochs"
         if of_whom and (ends := max(max(values) for values in points if values)) < last:
-            what += f", until its end at {ends:.0f}; others go on to {last}"
+            what += f", until that run ends at {ends:.0f}; others go on to {last}"
     has_ring = False
     for curve, values, look in zip(shown, points, looks(), strict=False):
         if not values:

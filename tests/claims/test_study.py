@@ -174,6 +174,8 @@ def test_mixing_latents_helps_on_lstms_and_the_layer_hurts_on_a_transformer(kept
         assert intervals(trunk, "MoC − Softmax")[1] < 0
     assert intervals(TRANSFORMER, "MoS (K=1) − Softmax")[0] > 0
     assert intervals(TRANSFORMER, "MoC − MoS (K=1)")[0] > 0
+    for head in ("MoC", "MoS (K=5)", "MoS + GSS", "Mixtape"):
+        assert intervals(TRANSFORMER, f"{head} − Softmax")[0] > 0
     assert {study.press_rank(kept[trunk, "MoC"]) for trunk in TRUNKS} == {34}
     assert {study.press_rank(kept[trunk, "MoS (K=1)"]) for trunk in TRUNKS} == {34}
 
@@ -195,6 +197,8 @@ def test_gss_with_c_above_0_gains_trained_whole_and_not_on_given_contexts(kept, 
     of_whole = {head: kept[study.WHOLE, head] for head in alike}
     low, high = (study.press_rank(of_whole[f"GSS (c={c})"]) for c in ("1.5", "−1.5"))
     assert low < high < 1.05 * low
+    slopes = [round(study.slope_of(of_whole[f"GSS (c={c})"]), 1) for c in ("1.5", "−1.5")]
+    assert slopes == [2.4, 1.5]
     assert all(len(each.counted) >= 3 for each in of_whole.values())
     sizes = {RunFolder(e.best.path).read_result().cost["parameters"] for e in of_whole.values()}
     assert len(sizes) == 1
@@ -270,6 +274,8 @@ def test_plif_gains_at_the_highest_rank_with_more_parameters(kept, intervals):
             for head in ("LMS-PLIF", "Softmax")
         )
         assert round(plif / softmax) == 4
+        on_it = (each.best.path for (at, _), each in kept.items() if at == trunk)
+        assert plif == max(RunFolder(path).read_result().cost["parameters"] for path in on_it)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +308,7 @@ def test_a_figure_of_heads_shows_those_of_its_table(figure):
     assert names == heads
 
 
-@pytest.mark.parametrize(("trunk", "count"), [(SOFTMAX_TRUNK, 5), (study.WHOLE, 3)])
+@pytest.mark.parametrize(("trunk", "count"), [(SOFTMAX_TRUNK, 5), (study.WHOLE, 5)])
 def test_what_pairs_of_heads_differ_in_is_as_its_tables_say(kept, trunk, count):
     alone, _, whole = study.README.read_text("utf-8").partition("## Trained whole")
     told = re.findall(
@@ -352,15 +358,11 @@ def test_a_partial_correlation_is_that_of_its_formula():
     assert study.correlation(x, y, z) == told
 
 
-def test_what_has_an_interval_there_has_its_rate_and_three_seeds(kept):
-    page = study.TEMPLATE.read_text("utf-8")
-    for trunk, name in zip(
-        (*TRUNKS, study.WHOLE), ("softmax", "mos", "transformer", "whole"), strict=True
-    ):
-        pairs = re.findall(rf"\{{{name}_pairs\[(.*?) − (.*?)\]\}}", page)
-        assert pairs
-        for head in {head for pair in pairs for head in pair}:
-            assert len(kept[trunk, head].counted) >= 3
+def test_all_heads_have_their_rate_and_five_seeds(kept):
+    counts = {at: len(each.counted) for at, each in kept.items() if at[0] in (*TRUNKS, study.WHOLE)}
+    assert len(counts) == 3 * 10 + 8
+    assert set(counts.values()) == {5}
+    assert {head for _, head in counts} == set(study.IN_ORDER)
 
 
 def test_the_rate_decides_whole_models_as_its_page_says():

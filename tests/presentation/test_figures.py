@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
+import pytest
 from matplotlib.figure import Figure
 
 from lmkit.presentation import figures
@@ -98,6 +99,21 @@ def test_the_cumulative_share_is_of_all_singular_values():
     x, y = line.get_data()
     assert (y[0], y[-1]) == (50.0, 100.0)
     assert y[np.searchsorted(x, 0.5)] == 75.0
+
+
+def test_a_figure_that_grows_with_its_legend_leaves_the_axes_their_height():
+    heights = []
+    for grows in (None, True, False):
+        drawn, axes = figure()
+        for i in range(8):
+            axes.plot([1, 2], [i, i], label=f"head {i}")
+        if grows is not None:
+            legend_below(axes, grows=grows)
+        drawn.draw_without_rendering()
+        heights.append(axes.get_window_extent().height)
+    without, grown, same_figure = heights
+    assert grown == pytest.approx(without, rel=0.01)
+    assert same_figure < 0.9 * without
 
 
 def test_a_dollar_in_a_name_is_no_mathematics():

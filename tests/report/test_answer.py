@@ -189,7 +189,7 @@ def test_the_answer_is_yes_only_where_interval_and_p_agree(tmp_path, make_run):
                  changes={"mixture.num_experts": 20})  # fmt: skip
     said = answer_of(tmp_path)
     assert said.headline == "Yes: heads with a higher rank have a lower perplexity here."
-    assert said.sentences[0].startswith("Over 6 heads (6 runs; of 7 groups, one a head), ")
+    assert said.sentences[0].startswith("Over 6 heads (6 runs; one group per head, 6 of 7), ")
 
 
 def test_a_training_that_failed_stands_apart_everywhere(tmp_path, make_run):

@@ -33,6 +33,6 @@ def test_a_caption_says_where_the_baseline_ends_before_others() -> None:
     ]
     study: Any = SimpleNamespace(short="PTB")
     said = _drawing(shown, "valid/ppl", "curve_valid", "Valid perplexity", "ppl", study, "")
-    assert "from epoch 3 on, until its end at 4; others go on to 6." in said.caption
+    assert "from epoch 3 on, until that run ends at 4; others go on to 6." in said.caption
     said = _drawing(shown[:1] * 2, "valid/ppl", "curve_valid", "V", "ppl", study, "")
     assert "go on" not in said.caption

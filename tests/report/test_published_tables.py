@@ -273,7 +273,7 @@ def test_heads_are_correlated_by_their_means_where_one_has_several_points(tmp_pa
     assert (row["points"], row["runs"]) == ("4", "5")
     assert row["Pearson's r"] == f"{r:.3f}".replace("-", "−")
     over, *_ = answer(study_of(tmp_path)).sentences
-    assert over.startswith("Over 4 heads (5 runs; of 5 groups, one a head), ")
+    assert over.startswith("Over 4 heads (5 runs; one group per head, 4 of 5), ")
     assert f"r = −{-r:.2f} (95 % interval" in over
 
 

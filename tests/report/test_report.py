@@ -107,7 +107,7 @@ def test_every_section_has_its_tables_and_figures(report):
         "predictions", "hit_shares", "margins", "word_similarity", "word_similarity_published",
         "components", "press_robustness", "gradient_bottleneck", "settings", "runs", "origins",
         "dialogue", "mixture_correlation", "yang_stages", "yang_ablation", "ganea_results",
-        "cost", "rank_and_gradient", "order", "rank_measures", "slopes",
+        "cost", "rank_and_gradient", "order", "rank_measures",
     }  # fmt: skip
     assert figures == {
         "rank_gss", "rank_heads", "grid_perplexity", "grid_rank", "mixtures_experts",

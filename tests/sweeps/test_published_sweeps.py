@@ -50,6 +50,7 @@ NUM_RUNS = {
     "decoder_rank": 20,
     "heads_alone": 20,
     "whole_heads": 16,
+    "full_size_starts": 5,
 }
 SAME = {"own_study": 1}  # lines about a run that another line has
 TEN_SEEDS = {6623, 8915, 4534, 4053, 568, 7266, 7763, 9410, 1045, 5127}

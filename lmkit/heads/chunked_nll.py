@@ -115,9 +115,9 @@ def _softmax_in_place(values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probability of each row's target, (rows, 1), and the softmax of all, over `values`.
 
     The normaliser comes from the largest value and its probability, which is at least 1 / V, so
-    that its logarithm is accurate: one exponential per entry serves both.
+    that its logarithm is accurate: one exponential per entry serves both. The largest is taken off
+    the target's first: huge logits would swallow the logarithm.
     """
     at_target, largest = values.gather(1, targets), values.amax(dim=1, keepdim=True)
     probs = torch.softmax(values, dim=-1, out=values)
-    log_normaliser = largest - probs.amax(dim=1, keepdim=True).log()
-    return at_target - log_normaliser, probs
+    return at_target - largest + probs.amax(dim=1, keepdim=True).log(), probs

@@ -98,6 +98,15 @@ def test_extreme_logits_leave_log_probs_finite(transform, size):
     assert head.decoder_weight.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("num_words", [2, 5])
+def test_equal_logits_of_any_size_are_equally_likely(num_words):
+    """log V by symmetry; a normaliser of 1e8 + log V in float32 would swallow log V."""
+    head = made(SingleContext(1), Identity(), num_words)
+    nn.init.constant_(head.decoder_bias, 1e8)
+    nll = head.nll(torch.zeros(T, B, 1), torch.zeros(T, B, dtype=torch.long))
+    assert nll.item() == pytest.approx(math.log(num_words), rel=1e-6)
+
+
 def test_every_loss_is_the_mean_of_the_gathered_log_probs(
     mixture_kind, transform_kind, make_head, make_batch
 ):

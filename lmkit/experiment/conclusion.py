@@ -79,8 +79,12 @@ class Conclusion:
         self.contexts, self.sample = contexts, sample
         self.published_contexts = published_contexts
 
-    def conclude(self, defined: RunDefinition, trained: Trained) -> Result:
-        """The result, not yet published. The caller holds the run's lock."""
+    def conclude(self, defined: RunDefinition, trained: Trained, made_by: dict[str, Any]) -> Result:
+        """The result, not yet published. The caller holds the run's lock.
+
+        Args:
+            made_by: the provenance.
+        """
         folder, check_lock = defined.folder, trained.run.check_lock
         log = trained.run.log
         log.write("measuring the test perplexity and the spectrum of log P")
@@ -109,7 +113,7 @@ class Conclusion:
             defined.identity.digest,
             metrics,
             cost,
-            _origin(defined, trained.model),
+            made_by,
             Spent(
                 *defined.budget[:2],
                 epochs=trained.epochs,
@@ -186,12 +190,12 @@ def _cost(trained: Trained) -> dict[str, Any]:
     }
 
 
-def _origin(defined: RunDefinition, model: HeadModule) -> dict[str, Any]:
-    on_gpu = model.device.type == "cuda"
-    names = [torch.cuda.get_device_name(model.device)] if on_gpu else []
-    origin = provenance(defined.data_sha256, torch.get_num_threads(), names)
+def origin(defined: RunDefinition) -> dict[str, Any]:
+    """The provenance of a run that this process is about to train."""
+    names = [torch.cuda.get_device_name()] if defined.accelerator == "gpu" else []
+    made_by = provenance(defined.data_sha256, defined.config["threads"], names)
     start = defined.config.get("finetuned_from")
-    return origin if start is None else origin | {"finetuned_from": start}
+    return made_by if start is None else made_by | {"finetuned_from": start}
 
 
 def _log_test_row(

@@ -63,8 +63,9 @@ def _train(defined: RunDefinition) -> None:
     if sys.stdout.isatty():
         print(f"{folder.path}: loading PyTorch", flush=True)
     from lmkit.experiment import objects
-    from lmkit.experiment.conclusion import Conclusion
+    from lmkit.experiment.conclusion import Conclusion, origin
 
+    made_by = origin(defined)  # now: the code may change while this process trains
     names = objects.check_all(defined.config, defined.source)  # refuses before there is a folder
     conclusion = make(defined.config["conclusion"], "conclusion", Conclusion)
     with _runs_dir_kept_for_runs(folder.path.parent), StopSignals() as signals:
@@ -74,7 +75,7 @@ def _train(defined: RunDefinition) -> None:
                 _require_resumable(folder)
                 trained = _fit(defined, names, lock, signals)
                 try:
-                    result = conclusion.conclude(defined, trained)
+                    result = conclusion.conclude(defined, trained, made_by)
                 except StopRequested as stop:
                     trained.run.log.note(f"stopped after training: {stop}")  # it is printed later
                     raise

@@ -13,14 +13,15 @@ _ROOMS = (
     "data",
     "dialogue",
     "experiment",
+    "fixed_trunk",
     "heads",
     "kernels",
     "spectra",
     "training",
     "trunk",
 )
-_MEASURES = "measures"  # runs use some of these, analyses the others
-_USED = re.compile(rf"^\s*from lmkit\.{_MEASURES}\.(\w+) import", re.MULTILINE)
+# of which runs use some files, analyses the others
+_USED = re.compile(r"^\s*from lmkit\.(measures|pretrained)\.(\w+) import", re.MULTILINE)
 
 
 @cache
@@ -36,7 +37,7 @@ def code_sha256() -> str:
 def deciding_files(package: Path) -> dict[str, bytes]:
     """The content of each file that decides a run's result, by its path in the package.
 
-    These are whole packages, plus the measures that these import, directly or not.
+    These are whole packages, plus the files of two others that these import, directly or not.
     """
     paths = [path for room in _ROOMS for path in (package / room).rglob("*.py")]
     files: dict[str, bytes] = {}
@@ -45,5 +46,5 @@ def deciding_files(package: Path) -> dict[str, bytes]:
         if name not in files:
             files[name] = path.read_bytes()
             used = _USED.findall(files[name].decode("utf-8"))
-            paths += [package / _MEASURES / f"{measure}.py" for measure in used]
+            paths += [package / room / f"{module}.py" for room, module in used]
     return files

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from lmkit.errors.user_error import UserError
 from lmkit.runs.source import option_defaults, source_sha256
 
-IDENTITY_VERSION = 2
+IDENTITY_VERSION = 3
 
 _SECTIONS = (
     "trunk",

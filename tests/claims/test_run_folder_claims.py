@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from pathlib import Path
 from xml.etree import ElementTree
 
 from lmkit.runs.folder import RunFolder
@@ -48,6 +49,16 @@ def test_a_run_that_went_on_and_was_measured_has_all_that_is_listed(lmkit, train
     assert matched(run) == {*listed()} - {"analysis/*.json", *CHOSEN}
     lmkit("logits", f"run={run.path}", "contexts=20", "bins=4")
     assert matched(run) == {*listed()} - CHOSEN
+
+
+def test_the_provenance_is_of_before_the_training(lmkit, run, monkeypatch):
+    def made_by(*_):
+        return {"checkpoints": len([*Path("runs").glob("*/checkpoints/*")])}
+
+    monkeypatch.setattr("lmkit.experiment.conclusion.provenance", made_by)
+    lmkit("train", *TINY)
+    assert run().read_result().provenance == {"checkpoints": 0}
+    assert run().best.exists()
 
 
 def test_a_learned_transform_has_its_figure(toy_run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -25,10 +26,22 @@ def test_what_trains_evaluates_and_measures_a_run_decides_its_numbers():
         *("trunk/awd_lstm.py", "heads/head.py", "data/corpus.py", "training/optimizer.py"),
         *("experiment/run.py", "experiment/conclusion.py", "training/callbacks/asgd_switch.py"),
         *("measures/perplexity.py", "measures/model_spectra.py", "spectra/measures.py"),
+        *("fixed_trunk/corpus.py", "fixed_trunk/composition.py", "pretrained/loading.py"),
     ):
         assert path in files, path
     rooms = {path.split("/")[0] for path in files}
     assert not rooms & {"analyses", "evaluation", "report", "comparison", "presentation", "cli"}
+
+
+def test_what_decides_takes_nothing_from_elsewhere_that_could():
+    imported = {
+        room
+        for content in deciding_files(PACKAGE).values()
+        for room in re.findall(r"^\s*from lmkit\.(\w+)", content.decode(), re.MULTILINE)
+    }
+    rooms = {path.split("/")[0] for path in deciding_files(PACKAGE)}
+    # none of these computes a run: they name, store and draw; dialogue has an analysis
+    assert imported - rooms <= {"errors", "runs", "presentation", "comparison", "analyses"}
 
 
 def test_a_measure_decides_numbers_once_a_run_takes_it(package):

@@ -36,6 +36,7 @@ OPEN = {
     "spectra": ("errors",),
     "runs": ("errors",),
     "presentation": ("errors", "runs"),
+    "results": ("errors", "runs"),
     "comparison": ("errors", "runs", "presentation"),
 }
 # beside the chain, imported by none of its rooms: what each may import
@@ -49,7 +50,7 @@ BESIDE = {
 }
 ON_TOP = ("cli", "__main__")
 
-TORCH_FREE_ROOMS = ("errors", "runs", "sweeps", "cli")
+TORCH_FREE_ROOMS = ("errors", "runs", "results", "sweeps", "cli")
 TORCH_FREE_MODULES = (
     "lmkit.data.corpus",
     "lmkit.data.toy",

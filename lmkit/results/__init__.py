@@ -1,0 +1,1 @@
+"""Finished runs as one data frame: groups, tests, and what was published."""

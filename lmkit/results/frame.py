@@ -1,0 +1,295 @@
+"""Runs as one data frame: a row a run, a column a fact.
+
+    name, folder, state, reason      state: finished, failed, damaged, unfinished or running
+    experiment, seed                 as the run was started
+    head, family, place              of the head: its name in tables, in options, and its order
+    trunk, corpus, trigger           as tables name them; trunk_of: whose outputs a fixed trunk has
+    epochs, max_epochs, stopped, …   how long it trained, and what ended it
+    train_ppl, valid_ppl, test_ppl   and all other metrics of `result.json`
+    rank.press@10000                 a measure of log P over so many contexts of the test split
+    cost.parameters                  what it cost
+    optimizer.lr, head.transform.c   every option that decides its numbers, by its dotted name
+    data.train_tokens                the options of its corpus
+    logits.rank                      a field of `analysis/logits.json`, whatever measured it
+    evaluate@other.ppl               the same, measured on another text than the run's own
+    code.commit, code.has_changed    what computed it
+
+The index is the name of the run's folder. A value that a run lacks is missing in its row.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lmkit.errors.user_error import UserError, did_you_mean, require_list
+from lmkit.runs.checksums import parse_json
+from lmkit.runs.code import code_sha256
+from lmkit.runs.finished import FinishedRun, read_finished
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.lock import look_at
+from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.names import FINETUNE, RunNames
+from lmkit.runs.selection import select_folders
+from lmkit.runs.source import option_defaults
+
+Row = dict[str, object]
+
+PERPLEXITIES = ("train_ppl", "valid_ppl", "test_ppl")
+SECTIONS = (
+    *("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger"),
+    *("windows", "trainer", "callbacks", "stopping", "sources"),
+)
+_RANKS = {
+    "press_rank": "press",
+    "entropy_rank": "entropy",
+    "stable_rank": "stable",
+    "participation_ratio": "participation",
+}
+_RANK_FILE = re.compile(r"rank_(train|valid|test)_log_probs_\d+")
+_ABOUT_A_FILE = ("schema_version", "kind", "content_sha256")
+_FAILED = 2  # times the median perplexity
+
+
+def results(
+    runs: str | list[str], runs_dir: str = "runs", columns: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """The runs that were begun, a row each; `results("runs").query("state == 'finished'")`.
+
+    Args:
+        runs: as commands take them: a folder of runs, a run, a sweep, a pattern, with filters.
+        runs_dir: the folder in whose `sweeps` a sweep's name is looked up.
+        columns: names or patterns such as `optimizer.*`, in the order wanted; None: all.
+
+    Raises: UserError when no run is selected, or none has one of the columns.
+    """
+    if columns is not None:
+        require_list("columns", columns, "['seed', 'test_ppl']")
+    folders, damaged = select_folders("runs", runs, runs_dir)
+    found = frame(folders, damaged)
+    return found if columns is None else found[chosen(found, columns)]
+
+
+def frame(folders: Iterable[RunFolder], damaged: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """The runs in these folders that were begun.
+
+    Args:
+        damaged: further runs that cannot be read, by name, with the reason.
+    """
+    rows = [row for folder in folders if (row := _row(folder)) is not None]
+    rows += [{"name": n, "state": "damaged", "reason": why} for n, why in (damaged or {}).items()]
+    _add_defaults(rows)
+    columns = dict.fromkeys(column for row in rows for column in row)
+    data = {column: _column([row.get(column) for row in rows]) for column in columns}
+    needed = ("name", "state", "reason", "experiment", "head", "seed", *PERPLEXITIES)
+    table = pd.DataFrame({name: pd.Series(dtype=object) for name in needed} | data)
+    return _with_failed(table.set_index("name"))
+
+
+def chosen(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    """The columns that names and patterns mean. Raises: UserError for one that none has."""
+    names: dict[str, None] = {}
+    for column in columns:
+        matching = [name for name in table.columns if fnmatchcase(name, column)]
+        if not matching:
+            near = did_you_mean(column, list(table.columns))
+            raise UserError(f"columns: no run has {column!r}{near}; lmkit results shows all")
+        names |= dict.fromkeys(matching)
+    return list(names)
+
+
+def options_in(table: pd.DataFrame) -> list[str]:
+    """The columns that are options which decide a run's numbers, without its seed."""
+    return [c for c in table.columns if c.partition(".")[0] in SECTIONS or c == "compile"]
+
+
+def ranks_in(table: pd.DataFrame, measure: str = "press") -> dict[int, str]:
+    """The columns with a measure of log P on test, by the number of contexts."""
+    named = ((column, column.partition("@")) for column in table.columns)
+    return {int(n): column for column, (what, _, n) in named if what == f"rank.{measure}"}
+
+
+def _row(folder: RunFolder) -> Row | None:
+    """All that is known of a run; None where nothing was begun."""
+    row: Row = {"name": folder.path.name, "folder": str(folder.path), "state": "finished"}
+    try:
+        state = folder.state()
+        if state == "new":
+            return None
+        if state == "finished":
+            return row | {"reason": None} | _finished(read_finished(folder))
+        lock = look_at(folder.lock)
+        is_running = lock is not None and lock.gone is None
+        return row | {"state": "running" if is_running else state} | _under_way(folder)
+    except (UserError, PermissionError) as error:
+        reason = str(error).replace(f"{folder.path}/", "")
+        return row | {"state": "damaged", "reason": reason}
+
+
+def _finished(run: FinishedRun) -> Row:
+    result, budget = run.result, run.result.budget
+    config = _config(run)
+    is_finetuned = "finetuned_from" in run.settings
+    row = _names(run.names, config) | {
+        "experiment": result.experiment,
+        "seed": run.seed,
+        "finetuned": result.experiment.removesuffix(FINETUNE) if is_finetuned else None,
+        "epochs": budget.epochs,
+        "stopped": budget.stopped,
+        "max_epochs": budget.max_epochs,
+        "patience": budget.patience,
+        "min_delta": budget.min_delta,
+    }
+    metrics = {k: v for k, v in result.metrics.items() if not k.endswith("_spectrum")}
+    row |= _flat(metrics)
+    spectrum = run.test_spectrum
+    row |= {"contexts": spectrum.get("num_contexts"), "words": spectrum.get("num_columns")}
+    row |= ranks_of(spectrum)
+    row |= _flat(result.cost, "cost.")
+    row |= _flat(run.settings)
+    row |= {"stopping._target_": _mapping(config.get("stopping")).get("_target_")}
+    row |= _flat(_mapping(config.get("data")), "data.")
+    row |= _measured(run.folder)
+    provenance = result.provenance
+    git, recorded = _mapping(provenance.get("git")), provenance.get("code_sha256")
+    return row | {
+        "code.commit": git.get("commit"),
+        "code.dirty": git.get("dirty"),
+        "code.has_changed": None if recorded is None else recorded != code_sha256(),
+        "code.lmkit": _mapping(provenance.get("packages")).get("lmkit"),
+        "code.torch": _mapping(provenance.get("packages")).get("torch"),
+    }
+
+
+def _under_way(folder: RunFolder) -> Row:
+    """What is known about an unfinished run. Raises: UserError when it is damaged."""
+    latest = MetricsFile(folder.metrics).latest()
+    settings = folder.read_identity().settings
+    return {
+        "experiment": folder.path.name.rpartition("-")[0],
+        **_names(folder.read_names(), folder.read_config()),
+        "seed": settings.get("seed"),
+        "epochs": int(latest["epoch"]) if "epoch" in latest else None,
+        "valid_ppl": latest.get("valid/ppl"),
+        "cost.seconds_per_epoch": latest.get("seconds_per_epoch"),
+        **_flat(settings),
+    }
+
+
+def _names(names: RunNames, config: Mapping[str, Any]) -> Row:
+    data = _mapping(config.get("data"))
+    text, of = data.get("text"), str(data.get("folder") or "").rstrip("/").rpartition("/")[2]
+    return {
+        "head": names.head,
+        "family": names.family,
+        "place": names.place,
+        "trunk": names.trunk,
+        "trunk_of": of if isinstance(text, Mapping) else None,
+        "corpus": names.corpus,
+        "corpus_short": names.corpus_short,
+        "trigger": names.trigger,
+    }
+
+
+def ranks_of(spectrum: Mapping[str, Any], split: str = "test") -> Row:
+    """The columns of a stored spectrum's measures: `rank.press@10000`, `rank.effective_0.001@…`."""
+    at = f"@{spectrum.get('num_contexts')}" if split == "test" else f"@{split}"
+    found = {f"rank.{short}{at}": spectrum.get(key) for key, short in _RANKS.items()}
+    effective = _mapping(spectrum.get("effective_rank"))
+    found |= {f"rank.effective_{epsilon}{at}": rank for epsilon, rank in effective.items()}
+    return {column: value for column, value in found.items() if value is not None}
+
+
+def _add_defaults(rows: Iterable[Row]) -> None:
+    """An option that only some runs state is at its default in the others: a later lmkit may have
+    added it, or have taken it out of the configuration.
+    """
+    stated = {column for row in rows for column in row}
+    for row in rows:
+        classes = {c: t for c, t in row.items() if c.endswith("._target_") and isinstance(t, str)}
+        for column, target in classes.items():
+            section = column.removesuffix("._target_")
+            if section.partition(".")[0] in SECTIONS:
+                named = _flat(option_defaults(target), f"{section}.")
+                row |= {name: v for name, v in named.items() if name in stated - row.keys()}
+
+
+def _measured(folder: RunFolder) -> Row:
+    """The fields of every analysis of the best weights; which files cannot be read."""
+    row: Row = {}
+    unread = []
+    for path in sorted(folder.analysis.glob("*.json")):
+        try:
+            content = parse_json(path.read_bytes())
+        except (OSError, ValueError) as error:
+            unread.append(f"analysis/{path.name}: {error}")
+            continue
+        if _RANK_FILE.fullmatch(path.stem):
+            row |= ranks_of(_mapping(content.get("spectrum")), str(content.get("split", "test")))
+        fields = {key: value for key, value in content.items() if key not in _ABOUT_A_FILE}
+        row |= {f"{path.stem}.{k}": v for k, v in _leaves(fields) if not isinstance(v, list)}
+    return row | ({"unread": "; ".join(unread)} if unread else {})
+
+
+def _config(run: FinishedRun) -> Mapping[str, Any]:
+    """The configuration; {} where it is damaged: the identity holds what decides the numbers."""
+    try:
+        return run.config()
+    except UserError:
+        return {}
+
+
+def _with_failed(table: pd.DataFrame) -> pd.DataFrame:
+    """Marks runs that diverged, or whose test perplexity is more than twice the median of the runs
+    on the same data with a decoder of the same rank.
+    """
+    finished = table["state"] == "finished"
+    if not finished.any():
+        return table
+    known = table.loc[finished].replace([np.inf, -np.inf], np.nan)
+    pruned = known["stopped"] == "pruned"
+    missing = known[list(PERPLEXITIES)].isna().any(axis=1) & ~pruned
+    alike = [c for c in ("data_sha256", "head.decoder_rank") if c in known]
+    usual = known.groupby(alike, dropna=False)["test_ppl"].transform("median")
+    far = known["test_ppl"] > _FAILED * usual
+    for rows, reason in (
+        (missing, "it diverged: a perplexity is not finite"),
+        (far, "its test perplexity is more than twice the median of its peers"),
+    ):
+        names = rows.index[rows]
+        table.loc[names, "state"], table.loc[names, "reason"] = "failed", reason
+    return table
+
+
+def _column(values: list[object]) -> pd.Series[Any]:
+    """Whole numbers stay whole where some are missing."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int}:
+        return pd.Series(values, dtype="Int64" if None in values else "int64")
+    if kinds == {bool}:
+        return pd.Series(values, dtype="boolean" if None in values else "bool")
+    return pd.Series(values, dtype="float64" if kinds and kinds <= {int, float} else "object")
+
+
+def _flat(value: object, prefix: str = "") -> Row:
+    """Every value below `value`, by its dotted name; lists as JSON."""
+    leaves = _leaves(value)
+    return {f"{prefix}{k}": json.dumps(v) if isinstance(v, list) else v for k, v in leaves}
+
+
+def _leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,133 @@
+"""The frame says what runs' files say: a row a run, a column a fact."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lmkit.errors.user_error import UserError
+from lmkit.results.frame import chosen, frame, ranks_in, results
+from lmkit.runs.checksums import checked_json, parse_json
+
+KEPT = Path(__file__).parents[2] / "docs" / "study"
+
+
+def test_a_row_holds_what_the_files_of_a_run_hold(tmp_path, make_run):
+    run = make_run(tmp_path, 3, 56.9, rank=8904, transform="gss")
+    (row,) = results(str(tmp_path)).to_dict("records")
+    assert (row["head"], row["trunk"], row["corpus"], row["seed"]) == (
+        *("GSS", "AWD-LSTM", "Penn Treebank", 3),
+    )
+    assert (row["state"], row["stopped"], row["epochs"]) == ("finished", "patience", 3)
+    assert (row["head.transform.c"], row["head.transform.k"]) == (-1.5, 2.5)
+    assert (row["test_ppl"], row["valid_ppl"], row["cost.parameters"]) == (56.9, 58.9, 24221600)
+    assert (row["rank.press@10000"], row["rank.effective_0.001@10000"]) == (8904, 52)
+    assert row["folder"] == str(run)
+
+
+@pytest.mark.parametrize("folder", ["runs", "first/runs"])
+def test_every_number_of_the_kept_runs_is_in_the_frame(folder):
+    table = results(str(KEPT / folder))
+    paths = sorted(path.parent for path in (KEPT / folder).glob("*/result.json"))
+    assert list(table.index) == [path.name for path in paths]
+    for path in paths:
+        row = table.loc[path.name]
+        result = json.loads((path / "result.json").read_bytes())
+        metrics, spectrum = result["metrics"], result["metrics"]["test_spectrum"]
+        assert row["test_ppl"] == metrics["test_ppl"]
+        at = spectrum["num_contexts"]
+        assert row[f"rank.press@{at}"] == spectrum["press_rank"]
+        assert row[f"rank.effective_1e-05@{at}"] == spectrum["effective_rank"]["1e-05"]
+        assert row["cost.seconds_per_epoch"] == result["cost"]["seconds_per_epoch"]
+        settings = json.loads((path / "identity.json").read_bytes())["settings"]
+        assert row["optimizer.lr"] == settings["optimizer"]["lr"]
+
+
+def test_csv_reads_back_to_the_last_digit(tmp_path, make_run):
+    make_run(tmp_path, 1, 57.1 / 3)
+    table = results(str(tmp_path))
+    table.to_csv(tmp_path / "all.csv")
+    back = pd.read_csv(tmp_path / "all.csv", index_col="name", float_precision="round_trip")
+    assert back["test_ppl"].to_list() == [57.1 / 3]
+    assert back["cost.parameters"].to_list() == [24221600]
+
+
+def test_ranks_stand_by_their_number_of_contexts(tmp_path, make_run):
+    make_run(tmp_path, 1, rank=402)
+    later = make_run(tmp_path, 2, rank=403, contexts=82429)
+    more = {"schema_version": 1, "kind": "rank", "split": "test", "checkpoint": "best"}
+    more |= {"spectrum": {"num_contexts": 10000, "press_rank": 398, "effective_rank": {}}}
+    (later / "analysis" / "rank_test_log_probs_10000.json").write_bytes(checked_json(more))
+    table = results(str(tmp_path))
+    assert ranks_in(table).keys() == {10000, 82429}
+    ranks = table.set_index("seed")[list(ranks_in(table).values())].to_dict("index")
+    assert ranks[2] == {"rank.press@10000": 398, "rank.press@82429": 403}
+    assert ranks[1]["rank.press@10000"] == 402
+    assert pd.isna(ranks[1]["rank.press@82429"])
+
+
+def test_any_analysis_is_found_and_one_of_another_text_stays_apart(tmp_path, make_run):
+    run = make_run(tmp_path)
+    for name, ppl in (("evaluate_test", 39.67), ("evaluate_test@other", 8.15)):
+        content = {"schema_version": 7, "kind": "mine", "ppl": ppl, "values": [1, 2]}
+        (run / "analysis" / f"{name}.json").write_bytes(checked_json(content))
+    (run / "analysis" / "broken.json").write_text("{")
+    (row,) = results(str(tmp_path)).to_dict("records")
+    assert row["evaluate_test.ppl"] == 39.67
+    assert row["evaluate_test@other.ppl"] == 8.15
+    assert "analysis/broken.json" in row["unread"]
+    assert row["test_ppl"] == 57.0
+
+
+@pytest.mark.parametrize(
+    ("break_it", "state", "reason"),
+    [
+        (lambda run: (run / "result.json").write_text("{"), "damaged", "result.json is damaged"),
+        (lambda run: (run / "result.json").unlink(), "unfinished", None),
+        (lambda run: _with_test_ppl(run, math.nan), "failed", "it diverged"),
+        (lambda run: _with_test_ppl(run, 115.0), "failed", "more than twice the median"),
+        (lambda run: _with_test_ppl(run, 113.0), "finished", None),
+    ],
+)
+def test_what_happened_to_a_run_is_said(tmp_path, make_run, break_it, state, reason):
+    for seed in (1, 2, 3):
+        run = make_run(tmp_path, seed)
+    break_it(run)
+    row = results(str(tmp_path)).loc[run.name]
+    assert row["state"] == state
+    assert pd.isna(row["reason"]) if reason is None else reason in row["reason"]
+    assert (results(str(tmp_path))["state"] == "finished").sum() == 2 + (state == "finished")
+
+
+def test_an_option_that_only_later_runs_state_is_at_its_default_in_earlier_ones(tmp_path, make_run):
+    make_run(tmp_path, 1, options={"optimizer.lr": 5.0})
+    earlier = make_run(tmp_path, 2, options={"optimizer.lr": 5.0})
+    content = parse_json((earlier / "identity.json").read_bytes())
+    del content["settings"]["head"]["decoder_rank"]
+    content["settings"]["trunk"].pop("embedding_noise")
+    (earlier / "identity.json").write_bytes(checked_json(content))
+    table = results(str(tmp_path))
+    assert table["trunk.embedding_noise"].nunique(dropna=False) == 1
+    assert table["head.decoder_rank"].isna().all()
+
+
+def test_columns_are_chosen_by_names_and_patterns(tmp_path, make_run):
+    make_run(tmp_path)
+    table = results(str(tmp_path), columns=["seed", "rank.press@*"])
+    assert list(table.columns) == ["seed", "rank.press@10000"]
+    with pytest.raises(UserError, match="no run has 'test_pl'"):
+        chosen(table.assign(test_ppl=1.0), ["test_pl"])
+
+
+def test_no_runs_make_an_empty_frame():
+    assert frame([]).empty
+
+
+def _with_test_ppl(run: Path, ppl: float) -> None:
+    content = parse_json((run / "result.json").read_bytes())
+    content["metrics"]["test_ppl"] = ppl
+    (run / "result.json").write_bytes(checked_json(content))

@@ -14,12 +14,13 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
+from scipy.stats import norm
 
 from lmkit.runs.checksums import checked
 from lmkit.runs.folder import RunFolder
@@ -145,6 +146,16 @@ def number_or_text(cell: str) -> Number | str:
         return Number(cell)
     except ValueError:
         return cell
+
+
+def correlation(x: Sequence[float], y: Sequence[float], *held: Sequence[float]) -> str:
+    """Pearson's partial r, given what is held, with Fisher's 95 % interval."""
+    given = np.column_stack([np.ones(len(x)), *held])
+    a, b = (np.array(v) - given @ np.linalg.lstsq(given, v, rcond=None)[0] for v in (x, y))
+    r = a @ b / np.sqrt((a @ a) * (b @ b))
+    half = norm.ppf(0.975) / np.sqrt(len(x) - len(held) - 3)
+    low, high = (Number(np.tanh(np.arctanh(r) + side * half)) for side in (-1, 1))
+    return f"{Number(r):.2f} ({low:.2f} … {high:.2f})"
 
 
 def copy_report(report: Path, folder: Path) -> None:

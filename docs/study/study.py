@@ -31,12 +31,11 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
-from scipy.stats import norm
 
 from lmkit.analyses.logits import mean_slope
 from lmkit.comparison.settings import labels, settings_but_defaults
@@ -58,6 +57,7 @@ from keeping import (  # noqa: E402
     copy_finished,
     copy_measured,
     copy_report,
+    correlation,
     filled,
     rows_of,
     without_folders,
@@ -69,23 +69,18 @@ FIRST_SCREEN, PROJECT = FOLDER / "first_screen.template", FOLDER.parents[1] / "R
 BEGINS, ENDS = "<!-- docs/study/first_screen.template -->\n", "<!-- end -->\n"
 WHOLE = "penn_subwords_nt"  # experiment of the whole models
 TRUNKS, HEADS, WHOLES = "penn_subwords[_-][!n]*", "head_on_*", f"{WHOLE}*"
-PRETRAINED = ("gpt2", "llama")  # folders of models beside this script
-SPLITS = ("valid", "test")
 FIRST, MORE = 141, (142, 143, 144, 145)
 RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 WHOLE_RATES = (0.625, 1.25, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0)
-WITH_LATENTS = ("MoC", "MoS", "MoS + GSS", "Mixtape")  # a tanh layer before the decoder
-WITH_ONE = "MoS (K=1)"  # which mixes nothing
 WITHOUT_LATENTS = ("Softmax", "SS", "GSS (c=−1.5)", "GSS (c=1.5)", "LMS-PLIF")
-IN_ORDER = (*WITHOUT_LATENTS, "MoC", WITH_ONE, "MoS (K=5)", "MoS + GSS", "Mixtape")
-MEASURES = (
-    "Press rank",
-    "1e−3-effective rank",
-    "1e−4-effective rank",
-    "1e−5-effective rank",
-    "entropy rank",
-    "stable rank",
-)
+IN_ORDER = (*WITHOUT_LATENTS, "MoC", "MoS (K=1)", "MoS (K=5)", "MoS + GSS", "Mixtape")
+PUBLISHED = {  # Parthiban et al. 2021, table 2; their GSS has c = −1.5, their MoS 15 components
+    "Softmax": "57.08 at 402",
+    "SS": "57.05 at 5,113",
+    "GSS (c=−1.5)": "57.00 at 8,904",
+    "LMS-PLIF": "56.80 at 496",
+    "MoS (K=5)": "54.91 at 9,981 (K=15)",
+}
 PRESS = "Press rank (10,000 contexts) mean"
 TITLE = "Does a head do better because of its rank?"
 ABOUT = (
@@ -260,18 +255,46 @@ def numbers(every: Sequence[Tried], tables: Path = FOLDER / "tables") -> dict[st
     families = {WHOLE: "whole"} | {trunk.name: family_of(trunk) for trunk in KEPT.glob(TRUNKS)}
     for trunk, family in families.items():
         heads, prefix = on[trunk], table_prefix(trunk)
-        known[family] = table(heads)
         known[f"{family}_press"] = {head: press_rank(tried) for head, tried in heads.items()}
         known[f"{family}_test"] = {head: test_ppl(tried) for head, tried in heads.items()}
+        known[f"{family}_valid"] = {
+            head: mean(run.valid_ppl for run in tried.at_best) for head, tried in heads.items()
+        }
         known[f"{family}_pairs"] = differences(tables / f"{prefix}_pairs.csv")
-        known[f"{family}_factors"] = factors(tables, prefix, heads)
+        known[f"{family}_percent"] = percents(tables / f"{prefix}_pairs.csv")
     for trunk, family in families.items():
         if trunk != WHOLE:
             known[f"{family}_own"] = RunFolder(KEPT / trunk).read_result().metrics["test_ppl"]
-    for family in PRETRAINED:
-        known[family] = table(on[family])
     known["whole/pairs"] = rows_of(tables / f"{table_prefix(WHOLE)}_pairs.csv")
-    known["compared"] = compared(known)
+    known["compared"], known["settings"] = compared(known), settings(known)
+    known["largest_gain"] = max(
+        -known[f"{family}_percent"][f"{head} − Softmax"].low
+        for family in families.values()
+        for head in ("SS", "GSS (c=−1.5)")
+    )
+    known["slope"], known["bend"] = (
+        {head: of(on[WHOLE][head]) for head in ("GSS (c=1.5)", "GSS (c=−1.5)", "LMS-PLIF")}
+        for of in (slope_of, bend_of)
+    )
+    known["r"] = {
+        family: correlation(
+            [float(np.log(press_rank(tried))) for tried in on[trunk].values()],
+            [test_ppl(tried) for tried in on[trunk].values()],
+        )
+        for trunk, family in families.items()
+    }
+    known["whole_epochs"] = {head: epochs_of(tried) for head, tried in on[WHOLE].items()}
+    lucky, *others = sorted(run.valid_ppl for run in on[WHOLE]["MoC"].at_best)
+    known["moc_luckiest"] = f"{lucky:.2f}"
+    known["moc_others"] = f"{others[0]:.2f} to {others[-1]:.2f}"
+    known["whole_at_ten"] = {
+        head: next(run.valid_ppl for run in tried.runs if (run.rate, run.seed) == (10, FIRST))
+        for head, tried in on[WHOLE].items()
+    }
+    starts = [averaged_from(run) for tried in on[WHOLE].values() for run in tried.at_best]
+    known["averaged_from"] = f"{min(starts)} to {max(starts)}"
+    origins = [RunFolder(run).read_result().provenance["git"]["dirty"] for run in KEPT.iterdir()]
+    known["kept"], known["dirty"] = len(origins), sum(origins)
     known["whole_averaging"] = averaging_within(on[WHOLE])
     known["whole_cpus"] = cpus(on.pop(WHOLE).values())
     known["alone_cpus"] = cpus(tried for heads in on.values() for tried in heads.values())
@@ -295,30 +318,62 @@ def with_first_screen(readme: str, known: dict[str, object]) -> str:
 
 
 def compared(known: Mapping[str, Any]) -> str:
-    """In Markdown, a row a head: Press ranks, test perplexity minus Softmax's, what was published;
-    in Softmax's row its perplexity.
+    """In Markdown, a row a head: Press ranks, test perplexity minus Softmax's, on the Transformer
+    that on valid beside it, and what was published; in Softmax's row its perplexities.
     """
-    columns = {
-        "softmax": "on a fixed AWD-LSTM",
-        "transformer": "on a fixed Transformer",
-        "whole": "trained whole",
-    }
-    names = ("head", "Press rank, fixed / whole", *columns.values(), "published per word, at rank")
+    names = (
+        "head",
+        "Press rank, fixed / whole",
+        "on a fixed AWD-LSTM",
+        "on a fixed Transformer",
+        "the same on valid",
+        "trained whole",
+        "published per word, at rank",
+    )
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
-    published = known["first/heads/published"]
     for head in IN_ORDER:
         ranks = [known[f"{family}_press"].get(head) for family in ("softmax", "whole")]
         cells = [head, " / ".join(f"{rank:,.0f}" for rank in ranks if rank)]
+        cells += [on_test(known, "softmax", head), on_test(known, "transformer", head)]
+        cells += [on_valid(known, "transformer", head), on_test(known, "whole", head)]
+        lines.append(f"| {' | '.join([*cells, PUBLISHED.get(head, '')])} |")
+    return "\n".join(lines)
+
+
+def settings(known: Mapping[str, Any]) -> str:
+    """In Markdown: a row a head, a column a setting, each with the difference on test, that on
+    valid and the Press rank.
+    """
+    columns = {
+        "softmax": "on the Softmax trunk",
+        "mos": "on the MoS trunk",
+        "transformer": "on the Transformer",
+        "whole": "trained whole",
+    }
+    lines = [f"| head | {' | '.join(columns.values())} |", "|---" * 5 + "|"]
+    for head in IN_ORDER:
+        cells = [head]
         for family in columns:
-            own = f"{known[f'{family}_test'][head]:.2f}" if head == "Softmax" else ""
-            cells.append(own or known[f"{family}_pairs"].get(f"{head} − Softmax", ""))
-        ppl, rank = (
-            published.get(f"{head.removesuffix(' (c=−1.5)')} / {what}", {}).get("published mean")
-            for what in ("test perplexity", "Press rank")
-        )
-        cells.append(f"{ppl:.2f} at {rank:,.0f}" if ppl else "")
+            test, rank = on_test(known, family, head), known[f"{family}_press"].get(head)
+            rest = f"<br>valid {on_valid(known, family, head)}<br>rank {rank:,.0f}" if rank else ""
+            cells.append(test + rest)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def on_test(known: Mapping[str, Any], family: str, head: str) -> str:
+    """Test perplexity of Softmax, of another head minus Softmax's."""
+    if head == "Softmax":
+        return f"{known[f'{family}_test'][head]:.2f}"
+    return known[f"{family}_pairs"].get(f"{head} − Softmax", "not trained")
+
+
+def on_valid(known: Mapping[str, Any], family: str, head: str) -> str:
+    """The same of valid perplexity, without an interval."""
+    ppl = known[f"{family}_valid"]
+    if head not in ppl:
+        return ""
+    return f"{ppl[head]:.2f}" if head == "Softmax" else f"{Number(ppl[head] - ppl['Softmax']):+.2f}"
 
 
 def family_of(trunk: Path) -> str:
@@ -330,41 +385,6 @@ def family_of(trunk: Path) -> str:
 def table_prefix(trunk: str) -> str:
     """How the names of a trunk's tables begin; whole models have that of their corpus."""
     return "penn_bpe_1000" if trunk == WHOLE else trunk.replace("-", "_")
-
-
-def factors(tables: Path, prefix: str, heads: Mapping[str, Tried]) -> str:
-    """In Markdown: what goes with test perplexity over the heads of a trunk, alone and with one
-    other thing held: that a head mixes several latents, or, for that itself, the latent layer.
-
-    Of whole models, when averaging begins is among them.
-    """
-    performance, ranks = (
-        {without_rate(head): row for head, row in rows_of(tables / f"{prefix}_{name}.csv").items()}
-        for name in ("performance", "ranks_10000")
-    )
-    ppl = [performance[head]["test perplexity mean"] for head in heads]
-    latent = [float(head.split(" (")[0] in WITH_LATENTS) for head in heads]
-    several = [has * (head != WITH_ONE) for has, head in zip(latent, heads, strict=True)]
-    parameters = np.log([performance[head]["parameters, M"] for head in heads])
-    lines = ["| | r with test perplexity | and held | r, given that |", "|---" * 4 + "|"]
-
-    def add(name: str, values: Sequence[float], held_name: str, held: Sequence[float]) -> None:
-        alone, given = (correlation(values, ppl, *of) for of in ((), (held,)))
-        lines.append(f"| {name} | {alone} | {held_name} | {given} |")
-
-    add("several latents, yes or no", several, "latent layer", latent)
-    add("latent layer, yes or no", latent, "several latents", several)
-    add("parameters (log)", parameters, "several latents", several)
-    slopes = [slope_of(tried) for tried in heads.values()]
-    if None not in slopes:
-        add("mean slope of the transform", slopes, "several latents", several)
-    if prefix == table_prefix(WHOLE):
-        starts = [mean(map(averaged_from, tried.at_best)) for tried in heads.values()]
-        add("first epoch averaged", starts, "several latents", several)
-    for measure in MEASURES:
-        rank = np.log([ranks[head][f"{measure} mean"] for head in heads])
-        add(f"{measure} (log)", rank, "several latents", several)
-    return "\n".join(lines)
 
 
 def slope_of(tried: Tried) -> float | None:
@@ -380,6 +400,28 @@ def slope_of(tried: Tried) -> float | None:
     name = tried.best.path.name
     print(f"{name} has no logits, so that slopes are left out: lmkit logits run=runs/{name}")
     return None
+
+
+def bend_of(tried: Tried) -> float:
+    """How far the transform is from a straight line: the root mean square, over the logits of the
+    run that `lmkit logits` measured, of what the best line leaves, in nats.
+    """
+    contents = (
+        read_analysis(RunFolder(run.path), "logits", kind="logits", schema_version=1)
+        for run in tried.at_best
+    )
+    content = next(each for each in contents if each is not None)
+    edges, density = (np.array(content["histogram"][name]) for name in ("edges", "density"))
+    middle, weight = (edges[1:] + edges[:-1]) / 2, density * np.diff(edges)
+    curve = np.interp(middle, content["curve"]["logit"], content["curve"]["transformed"])
+    line = np.poly1d(np.polyfit(middle, curve, 1, w=np.sqrt(weight)))
+    return float(np.sqrt(np.average((curve - line(middle)) ** 2, weights=weight)))
+
+
+def epochs_of(tried: Tried) -> str:
+    """The fewest and the most that the runs at the best rate were trained for."""
+    counts = [RunFolder(run.path).read_result().budget.epochs for run in tried.at_best]
+    return f"{min(counts)} to {max(counts)}"
 
 
 def averaged_from(run: Alone) -> int:
@@ -401,20 +443,43 @@ def averaging_within(heads: Mapping[str, Tried]) -> str:
     return f"{r}, over {len(runs)} runs of {len(several)} heads"
 
 
-def correlation(x: Sequence[float], y: Sequence[float], *held: Sequence[float]) -> str:
-    """Pearson's partial r, given what is held, with Fisher's 95 % interval."""
-    given = np.column_stack([np.ones(len(x)), *held])
-    a, b = (np.array(v) - given @ np.linalg.lstsq(given, v, rcond=None)[0] for v in (x, y))
-    r = a @ b / np.sqrt((a @ a) * (b @ b))
-    half = norm.ppf(0.975) / np.sqrt(len(x) - len(held) - 3)
-    low, high = (Number(np.tanh(np.arctanh(r) + side * half)) for side in (-1, 1))
-    return f"{Number(r):.2f} ({low:.2f} … {high:.2f})"
+class Difference(str):
+    """A mean difference with its 95 % interval, as the texts have it."""
+
+    low: float
+
+    @classmethod
+    def of(cls, mean: float, low: float, high: float, places: int) -> Difference:
+        numbers = (f"{Number(value):.{places}f}" for value in (mean, low, high))
+        made = cls("{} ({} … {})".format(*numbers))
+        made.low = low
+        return made
 
 
-def differences(pairs: Path) -> dict[str, str]:
+def differences(pairs: Path) -> dict[str, Difference]:
     """Test perplexity of a head minus another's, with the 95 % interval: of all with several seeds.
 
     By `MoC − Softmax`, without the rates that reports name.
+    """
+    return {
+        pair: Difference.of(*ends, 2 if abs(ends[0]) > 0.1 else 3)
+        for pair, (ends, _) in intervals_of(pairs).items()
+    }
+
+
+def percents(pairs: Path) -> dict[str, Difference]:
+    """The same in per cent of the other's perplexity, but of A − B where the text says how far B
+    is below A: of A's.
+    """
+    return {
+        pair: Difference.of(*(100 * end / base for end in ends), 1)
+        for pair, (ends, base) in intervals_of(pairs).items()
+    }
+
+
+def intervals_of(pairs: Path) -> dict[str, tuple[tuple[float, float, float], float]]:
+    """Of both orders of a pair: difference, ends of the interval, and Softmax's perplexity if it is
+    one of them, otherwise the second's.
     """
     found = {}
     for row in rows_of(pairs).values():
@@ -422,12 +487,10 @@ def differences(pairs: Path) -> dict[str, str]:
         mean, low, high = (row[end] for end in ends)
         if isinstance(mean, Number) and isinstance(low, Number) and isinstance(high, Number):
             a, b = (without_rate(str(row[side])) for side in "AB")
-            for pair, each in (
-                (f"{a} − {b}", (mean, low, high)),
-                (f"{b} − {a}", (Number(-mean), Number(-high), Number(-low))),
-            ):
-                places = 2 if abs(mean) > 0.1 else 3
-                found[pair] = "{0:.{3}f} ({1:.{3}f} … {2:.{3}f})".format(*each, places)
+            of_a, of_b = (float(row[f"{side}, test perplexity mean"]) for side in "AB")
+            base = of_a if a == "Softmax" else of_b
+            found[f"{a} − {b}"] = ((mean, low, high), base)
+            found[f"{b} − {a}"] = ((-mean, -high, -low), of_a if b != "Softmax" else of_b)
     return found
 
 
@@ -463,26 +526,6 @@ def test_ppl(tried: Tried) -> float:
 def results_of(tried: Tried) -> list[dict[str, Any]]:
     """The metrics of the runs at the best rate."""
     return [RunFolder(run.path).read_result().metrics for run in tried.at_best]
-
-
-def table(heads: Mapping[str, Tried]) -> str:
-    """In Markdown: means over seeds at the best rate, ± SD."""
-    lines = [
-        "| head | rate | to be tried | seeds | valid perplexity | test perplexity | Press rank |",
-        "|---" * 7 + "|",
-    ]
-    for head, tried in heads.items():
-        results = results_of(tried)
-        valid, test = (spread([result[f"{split}_ppl"] for result in results]) for split in SPLITS)
-        rate, rates = f"{tried.best.rate:g}", ", ".join(f"{r:g}" for r in tried.missing_rates)
-        cells = (head, rate, rates, len(results), valid, test, f"{press_rank(tried):,.0f}")
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
-
-
-def spread(values: Sequence[float]) -> str:
-    """The mean, and ± SD where there are several."""
-    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
 
 
 def cpus(every: Iterable[Tried]) -> str:

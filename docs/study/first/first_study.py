@@ -20,13 +20,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from lmkit.runs.atomic import replace_text
 from lmkit.sweeps.quoting import quoted
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
 
-from keeping import Rows, compare, copy_report, filled, rows_of  # noqa: E402  (docs/study)
+from keeping import Rows, compare, copy_report, correlation, filled, rows_of  # noqa: E402  (docs/study)
 
 KEPT = FOLDER / "runs"
 TEMPLATE, README = FOLDER / "README.template.md", FOLDER / "README.md"
@@ -78,7 +80,13 @@ def tables(folder: Path = FOLDER / "tables") -> dict[str, Rows]:
 def numbers(folder: Path = FOLDER / "tables") -> dict[str, object]:
     """What the text names."""
     known = tables(folder)
-    return {**known, "finished": len(known["runs"])}
+    heads = known["heads/performance"].values()
+    ranks, ppl = (
+        [float(row[column]) for row in heads]
+        for column in ("Press rank (10,000 contexts) mean", "test perplexity mean")
+    )
+    log_rank_r = correlation(np.log(ranks), ppl)
+    return {**known, "finished": len(known["runs"]), "log_rank_r": log_rank_r}
 
 
 def main() -> None:

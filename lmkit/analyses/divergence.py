@@ -20,6 +20,7 @@ from lmkit.comparison.published_runs import Published, not_as_published
 from lmkit.comparison.run_files import Files
 from lmkit.presentation.section import Section
 from lmkit.presentation.tables import Column, Table, number, spread, whole, word
+from lmkit.runs.analysis_files import text_of
 
 _NAME = "pairwise KL, nats"
 
@@ -105,8 +106,9 @@ class Divergence(Analysis):
 
 
 def _fact(content: Content, published: Published | None) -> PublishedNumber | None:
-    """What was published, only for the whole split."""
-    if published is None or content["num_contexts"] != content["all_contexts"]:
+    """What was published, only for the whole split of the run's own text."""
+    is_whole = content["num_contexts"] == content["all_contexts"]
+    if published is None or not is_whole or not text_of(content).is_own:
         return None
     return published.facts.divergence.get(content["split"])
 

@@ -16,6 +16,7 @@ from lmkit.analyses.analysis import Analysis, Content
 from lmkit.errors.user_error import UserError
 from lmkit.pretrained.hf_source import READER_VERSION, PretrainedSource
 from lmkit.runs import analysis_files
+from lmkit.runs.analysis_files import Text
 from lmkit.runs.atomic import make_folder, remove_leftovers
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
@@ -54,7 +55,7 @@ def measure_runs(
 def _measure(
     analysis: Analysis, folder: RunFolder, data_root: str | None, threads: int | None
 ) -> Content:
-    stored = analysis.stored(folder)
+    stored = analysis.stored(folder) if data_root is None else None
     if stored is not None:
         print(f"measured already: {analysis_files.analysis_file(folder, analysis.stem(stored))}")
         return stored
@@ -64,28 +65,38 @@ def _measure(
     run = experiment.load.load_run(folder.path, analysis.checkpoint, data_root, threads)
     if not analysis.takes_dialogue:
         experiment.load.as_language_model(run)
+    text = run.text()
+    if not text.is_own:
+        print(f"{folder.path.name}: not its own text but {text.name}, {text.sha256[:8]}")
     content = analysis.measure(run)
     return write_analysis(
-        folder, analysis, content, checkpoint=analysis.checkpoint, averaged=run.averaged
+        folder, analysis, content, text, checkpoint=analysis.checkpoint, averaged=run.averaged
     )
 
 
 def write_analysis(
-    folder: RunFolder, analysis: Analysis, content: Content, *, checkpoint: str, averaged: bool
+    folder: RunFolder,
+    analysis: Analysis,
+    content: Content,
+    text: Text,
+    *,
+    checkpoint: str,
+    averaged: bool,
 ) -> Content:
     """Writes `content` after its head to `analysis/<stem>.json` in the run's folder.
 
     Args:
+        text: that was measured.
         checkpoint: the one that was measured.
         averaged: whether averages of the weights were measured.
 
     Returns: what the file holds.
     """
-    stem = analysis.stem(content)
+    stem = analysis.stem(content) + text.suffix
     whole = analysis_files.write_analysis(
         folder,
         stem,
-        content,
+        {"measured_on": text._asdict(), **content},
         kind=analysis.name,
         schema_version=analysis.schema_version,
         checkpoint=checkpoint,
@@ -145,7 +156,8 @@ def _measure_model(
         content = analysis.measure_pretrained(loaded, source.text_name, folder)
         content |= _pretrained_facts(source, checkpoint, loaded, sha256)
         name = checkpoint.revision or Path(checkpoint.place).name
-        return write_analysis(folder, analysis, content, checkpoint=name, averaged=False)
+        text = Text(source.text_name, sha256, is_own=True)
+        return write_analysis(folder, analysis, content, text, checkpoint=name, averaged=False)
 
 
 def _pretrained_facts(

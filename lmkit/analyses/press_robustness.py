@@ -28,6 +28,7 @@ from lmkit.presentation.progress import progress_bar
 from lmkit.presentation.section import Block, Drawing, Section
 from lmkit.presentation.style import MARKERS, SERIES, figure, legend_below
 from lmkit.presentation.tables import Cell, Column, Table, number, whole, word
+from lmkit.runs.analysis_files import text_of
 
 _EPSILONS = {"0.001": "1e−3", "1e-05": "1e−5"}  # of the report
 _MEASURED, _PUBLISHED, _EFFECTIVE = SERIES[:3]  # colours
@@ -117,7 +118,9 @@ class PressRobustness(Analysis):
 
     def figures(self, measured: Sequence[MeasuredRun], folder: Path) -> dict[Path, Figure]:
         return {
-            run.analysis / f"{self.name}.svg": _figure(run.path.name, content)
+            run.analysis / f"{self.name}{text_of(content).suffix}.svg": _figure(
+                run.path.name, content
+            )
             for run, content in measured
         }
 
@@ -148,7 +151,8 @@ def _comparable(content: Content) -> PublishedRobustness | None:
     """The published study, if its matrix had the same size: otherwise its ranks do not compare."""
     published = published_robustness()
     size = published.num_contexts, published.num_words
-    return published if (content.get("num_contexts"), content.get("num_words")) == size else None
+    is_as_large = (content.get("num_contexts"), content.get("num_words")) == size
+    return published if is_as_large and text_of(content).is_own else None
 
 
 def _round_trips_table(name: str, content: Content) -> Table:

@@ -37,6 +37,7 @@ from lmkit.presentation.spectrum_figures import (
     overview,
 )
 from lmkit.presentation.tables import Cell, Column, Entry, Heading, Table, table_over, whole
+from lmkit.runs.analysis_files import text_of
 from lmkit.runs.finished import read_finished
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.spectrum_files import measured_stem, read_spectrum, write_spectrum
@@ -87,8 +88,8 @@ class Rank(Analysis):
             "spectrum": spectra.spectrum.measures.to_dict(),
         }
         values = spectra.spectrum.singular_values.cpu().numpy()
-        path = run.folder.spectra / f"{self._file_stem(content)}.npz"
-        write_spectrum(path, values, content["spectrum"])
+        stem = self._file_stem(content) + run.text().suffix
+        write_spectrum(run.folder.spectra / f"{stem}.npz", values, content["spectrum"])
         return content | decoder_rank.stored(
             run.folder, self.checkpoint, spectra.weight, spectra.mean_cosine
         )
@@ -123,7 +124,8 @@ class Rank(Analysis):
         drawn, spectra = {}, []
         for each in measured:
             run, content = each
-            stem, title = self._file_stem(content), self._title([content])
+            stem = self._file_stem(content) + text_of(content).suffix
+            title = self._title([content])
             stored = read_spectrum(run.spectra / f"{stem}.npz")
             shown = LabelledSpectrum(run.path.name, stored.relative_S, content["spectrum"])
             weight = decoder_rank.weight_figure(each, self.checkpoint)
@@ -133,6 +135,7 @@ class Rank(Analysis):
             contents = [content for _, content in measured]
             title = self._title(contents)
             stem = self._file_stem(content, self.first.limit(_counts(contents)) or "all")
+            stem += text_of(content).suffix
             drawn[folder / f"spectra_{stem}.svg"] = overview(spectra, title)
             panels = pretrained_rank.panels(measured)
             if has_curves(panels):
@@ -147,6 +150,9 @@ class Rank(Analysis):
     def _title(self, contents: Sequence[Content]) -> str:
         content = contents[0]
         which = self.first.named(content["split"], _counts(contents))
+        others = {text_of(c).name for c in contents if not text_of(c).is_own}
+        if others:
+            which += f" of {', '.join(sorted(others))}"
         of = f"{_MATRICES[self.matrix]} of {which}"
         return of if "pretrained" in content else f"{of}, {self.checkpoint} checkpoint"
 
@@ -262,8 +268,9 @@ def _facts(content: Content, published: Published | None) -> dict[str, Published
 
 
 def _is_of_result(content: Content) -> bool:
-    """Whether the run's result is of the same split and checkpoint."""
-    return (content["split"], content["checkpoint"]) == ("test", "best")
+    """Whether the run's result is of the same text, split and checkpoint."""
+    of = text_of(content).is_own, content["split"], content["checkpoint"]
+    return of == (True, "test", "best")
 
 
 def _ranks_compare(content: Content, facts: PublishedRun) -> bool:

@@ -15,6 +15,7 @@ from lmkit.runs.analysis_files import (
     Content,
     analysis_file,
     analysis_stems,
+    is_of_another_text,
     read_analysis,
 )
 from lmkit.runs.finished import FinishedRun, LeftOut
@@ -168,6 +169,9 @@ class Files:
             content = read_analysis(run.folder, stem, kind=kind.name, schema_version=version)
             if content is not None and form is not None:
                 typed_or_damaged(form, content, path, MEASURE_AGAIN)
+            own = run.data_sha256 if isinstance(run, FinishedRun) else None
+            if content is not None and own is not None and is_of_another_text(content, own):
+                raise UserError(f"{path} is of another text than the run's: {MEASURE_AGAIN}")
             return content
 
         return self._once(run, path, read, version, form)

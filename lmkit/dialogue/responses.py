@@ -23,7 +23,7 @@ from lmkit.dialogue.scores import MAX_ORDER, SMOOTHINGS, bleu_scores, distinct, 
 from lmkit.errors.user_error import UserError, require_choice, require_count
 from lmkit.presentation.section import Block, Passage, Section
 from lmkit.presentation.tables import Column, Heading, Row, Table, number, p_value, word
-from lmkit.runs.analysis_files import read_analysis
+from lmkit.runs.analysis_files import read_analysis, text_of
 from lmkit.runs.folder import RunFolder
 
 # name in analysis/dialogue.json, title, decimals
@@ -279,7 +279,9 @@ def _smoothing(contents: Iterable[Content]) -> str:
 
 
 def _is_published(contents: Iterable[Content]) -> bool:
-    return any(content["corpus"] == _PUBLISHED_CORPUS for content in contents)
+    return any(
+        content["corpus"] == _PUBLISHED_CORPUS and text_of(content).is_own for content in contents
+    )
 
 
 def _values(contents: Iterable[Content], measure: str) -> list[float]:

@@ -22,6 +22,7 @@ from lmkit.experiment.objects import make_data, make_model
 from lmkit.heads.predictor import AnyBatch, exact_evaluation
 from lmkit.measures.contexts import with_bar
 from lmkit.presentation.quantities import perplexity_text
+from lmkit.runs.analysis_files import Text
 from lmkit.runs.finished import read_finished
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile, Row
@@ -48,6 +49,16 @@ class LoadedRun(NamedTuple):
         """The batches, with a progress bar over their contexts; `then` names what follows the
         last."""
         return with_bar(self.folder.path.name, batches, contexts, then)
+
+    def text(self) -> Text:
+        """The text that was found this time, by its hash now: a file may have been edited.
+
+        Raises: UserError when it, or the run's identity, cannot be read.
+        """
+        sha256 = self.source.fingerprint()
+        own = self.folder.read_identity().settings.get("data_sha256")
+        name = str(self.config["data"].get("root") or self.config["data"]["name"])
+        return Text(name, sha256, sha256 == own)
 
 
 def as_language_model(run: LoadedRun) -> tuple[LanguageModel, WindowsDataModule]:

@@ -4,13 +4,17 @@ Each file has its `kind`, the `schema_version` of that kind, and the weights tha
 `checkpoint`, and whether they are `averaged`. The rest belongs to the analysis. The stem is the
 kind, plus whatever tells several measurements apart: `rank_test_log_probs_33320`. Reading verifies
 a checksum.
+
+`measured_on` is the text, by the hash that a run's identity has of its own. What was measured on
+another text has a name of its own, `rank_test_log_probs_33320@1f0c52ab`, and never stands for the
+run's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import make_folder, replace_bytes
@@ -19,6 +23,33 @@ from lmkit.runs.folder import RunFolder
 
 Content = dict[str, Any]  # plain data, as JSON holds it
 MEASURE_AGAIN = "remove it and measure again"  # where a file is damaged
+_OTHER = "@"  # in the stem, before the hash of a text that is not the run's own
+
+
+class Text(NamedTuple):
+    """The text that was measured: all splits of a corpus, or one file."""
+
+    name: str  # of its folder or file
+    sha256: str  # hex; of a corpus its fingerprint
+    is_own: bool  # whether the run was trained on it
+
+    @property
+    def suffix(self) -> str:
+        """Of the names of all files with what was measured on it; "" for the run's own text."""
+        return "" if self.is_own else f"{_OTHER}{self.sha256[:8]}"
+
+
+def text_of(content: Mapping[str, Any]) -> Text:
+    """The text on which `content` was measured; the run's own in files of earlier versions."""
+    return Text(**content.get("measured_on", {"name": "", "sha256": "", "is_own": True}))
+
+
+def is_of_another_text(content: Mapping[str, Any], own_sha256: str) -> bool:
+    """Whether `content` was measured on another text than that of this hash."""
+    measured_on = content.get("measured_on") or {}
+    # earlier versions stored the hash of an evaluation alone
+    sha256 = measured_on.get("sha256", content.get("data_sha256", own_sha256))
+    return bool(sha256 != own_sha256)
 
 
 def analysis_file(run: RunFolder, stem: str) -> Path:
@@ -27,9 +58,10 @@ def analysis_file(run: RunFolder, stem: str) -> Path:
 
 
 def analysis_stems(run: RunFolder, kind: str) -> list[str]:
-    """The stems of the existing files of a kind, in alphabetical order."""
+    """The stems of the existing files of a kind, in alphabetical order: of the run's own text."""
     stems = sorted(path.stem for path in run.analysis.glob(f"{kind}*.json"))
-    return [stem for stem in stems if stem == kind or stem.startswith(f"{kind}_")]
+    own = [stem for stem in stems if _OTHER not in stem]
+    return [stem for stem in own if stem == kind or stem.startswith(f"{kind}_")]
 
 
 def write_analysis(

@@ -422,7 +422,7 @@ def test_the_report_sets_runs_beside_models_that_read_their_test_text(
         result["metrics"] |= {"test_text": text, "test_bits_per_byte": 1.25}
         (each / "result.json").write_bytes(checked_json(result))
     rank = parse_json((measured / "neox/analysis/rank_text.txt_log_probs_60.json").read_bytes())
-    del rank["pretrained"]
+    del rank["pretrained"], rank["measured_on"]
     spectrum = rank["spectrum"] | {"num_contexts": 300}
     content = rank | {"spectrum": spectrum, "split": "test", "mean_cosine": 0.125}
     (run / "analysis/rank_test_log_probs_300.json").write_bytes(checked_json(content))

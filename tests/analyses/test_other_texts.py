@@ -1,0 +1,133 @@
+"""What is measured on another text than a run's own never stands for the run's."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmkit.cli.entry import compose, plain_config
+from lmkit.cli.main import main
+from lmkit.comparison.evaluations import EVALUATE
+from lmkit.comparison.run_files import RANK, Files
+from lmkit.data.corpus import TextCorpus
+from lmkit.experiment.run import run as train
+from lmkit.runs.analysis_files import text_of
+from lmkit.runs.checksums import parse_json
+from lmkit.runs.finished import read_finished
+from lmkit.runs.folder import RunFolder
+
+WORDS = [f"w{i}" for i in range(30)]
+SMALL = ["data=text", "threads=1", "logger=csv", "callbacks.progress_bar=null", "max_epochs=1"]
+SMALL += ["callbacks.spectrum=null", "trunk.emb_dim=12", "trunk.out_dim=12", "trunk.hidden_dim=12"]
+COMMANDS = {
+    "evaluate": ["split=test"],
+    "rank": ["contexts=50"],
+    "divergence": ["contexts=50"],
+    "logits": ["contexts=50"],
+    "gradient_bottleneck": ["contexts=50"],
+    "predictions": ["published=false", "random=1", "hits=5"],
+    "press_robustness": ["contexts=50", "round_trips=1", "noise=[1e-20]"],
+}
+
+
+def write_text(folder: Path, seed: int) -> Path:
+    """Three splits of the same words, in an order that the seed decides."""
+    folder.mkdir(exist_ok=True)
+    drawn = random.Random(seed)
+    for split, lines in (("train", 200), ("valid", 30), ("test", 30)):
+        text = [" ".join(drawn.sample(WORDS, 30)) for _ in range(lines)]
+        folder.joinpath(f"{split}.txt").write_text("\n".join(text) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("texts")
+    write_text(place / "own", 1)
+    run = f"runs_dir={place / 'runs'}"
+    train(plain_config(compose("train", [*SMALL, f"data.root={place / 'own'}", run])))
+    return place
+
+
+@pytest.fixture
+def place(trained, tmp_path, monkeypatch) -> Path:
+    """The text `own`, the run that was trained on it in `runs`, and another text, `other`."""
+    here = Path(shutil.copytree(trained, tmp_path / "here"))
+    write_text(here / "other", 2)
+    monkeypatch.chdir(here)
+    return here
+
+
+def lmkit(monkeypatch, *words: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["lmkit", *words])
+    main()
+
+
+def run_in(place: Path) -> Path:
+    (path,) = (path for path in place.joinpath("runs").iterdir() if path.is_dir())
+    return path
+
+
+def files(folder: RunFolder) -> dict[str, bytes]:
+    found = [*folder.analysis.glob("*"), *folder.spectra.glob("*")]
+    return {path.name: path.read_bytes() for path in found if not path.name.startswith("decoder")}
+
+
+@pytest.mark.parametrize("how", ["data_root", "edited"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_another_text_overwrites_nothing(command, how, place, monkeypatch, capsys):
+    path = run_in(place)
+    folder, own = RunFolder(path), place / "own"
+    where = [f"data_root={own}"]
+    options = [f"run={path}", *COMMANDS[command]]
+    lmkit(monkeypatch, command, *options, *where)
+    before = files(folder)
+    assert before
+    (kept,) = folder.analysis.glob("*.json")
+    text = text_of(parse_json(kept.read_bytes()))
+    assert text.is_own
+    assert text.sha256 == read_finished(folder).data_sha256
+    capsys.readouterr()
+    if how == "edited":
+        write_text(own, 3)
+    else:
+        where = [f"data_root={place / 'other'}"]
+    lmkit(monkeypatch, command, *options, *where)
+    after = files(folder)
+    assert {name: after[name] for name in before} == before
+    added = {name.partition(".")[0] for name in after.keys() - before.keys()}
+    root = own if how == "edited" else place / "other"
+    sha256 = TextCorpus("text", str(root), ".").fingerprint()
+    assert added
+    assert all(name.endswith(f"@{sha256[:8]}") for name in added)
+    (other,) = folder.analysis.glob("*@*.json")
+    assert text_of(parse_json(other.read_bytes())) == (str(root), sha256, False)
+    assert f"not its own text but {root}, {sha256[:8]}" in capsys.readouterr().out
+
+
+def test_what_was_measured_on_another_text_is_no_rank_of_the_run(place, monkeypatch, capsys):
+    path = run_in(place)
+    lmkit(monkeypatch, "rank", f"run={path}", "contexts=50", f"data_root={place / 'other'}")
+    shown = capsys.readouterr().out
+    assert "test perplexity" not in shown  # of the run's result, which is of its own text
+    _, _, title = "".join(shown.split()).partition("first50testcontexts")  # lines are folded
+    assert title.startswith(f"of{place / 'other'}")
+    run = read_finished(RunFolder(path))
+    assert [each.num_contexts for each in Files().measurements(run)] == [929]  # of the result
+    assert Files().analyses(run, RANK) == []
+
+
+def test_an_evaluation_of_another_text_by_an_earlier_version_is_left_out(place, monkeypatch):
+    """It stood under the run's own name, with the hash of its text."""
+    path = run_in(place)
+    lmkit(monkeypatch, "evaluate", f"run={path}", f"data_root={place / 'other'}")
+    folder = RunFolder(path)
+    (other,) = folder.analysis.glob("*@*.json")
+    other.rename(folder.analysis / "evaluate_static_test.json")
+    found = Files()
+    assert found.analyses(read_finished(folder), EVALUATE) == []
+    assert "it is of another text than the run's" in found.damaged[0].reason

@@ -45,6 +45,7 @@ class TrainOptions:
     threads: int = MISSING
     compile: bool = MISSING
     switch_epoch: int = MISSING
+    sgd_lr: float = MISSING
     max_epochs: int | None = MISSING
     patience: int | None = MISSING
     keep: str = MISSING

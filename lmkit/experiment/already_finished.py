@@ -19,10 +19,17 @@ from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.result import PRUNED
 from lmkit.runs.tidy import locks_beside, tidy
 
 _Restore = Callable[[RunFolder, Callable[[], None]], None]  # takes the lock's check
 
+# why a run ended before its budget of epochs was spent
+EARLY = {
+    "patience": "the valid perplexity no longer improved (patience)",
+    PRUNED: "pruned: it did worse than others of its search",
+    "callback": "by a callback",
+}
 BARS = "progress_bar"  # it changes nothing and leaves nothing
 
 
@@ -113,6 +120,8 @@ def show_result(folder: RunFolder) -> None:
     if seconds is not None:
         rows.append(("seconds per epoch", f"{seconds:.1f}"))
     rows.append(("best epoch", f"{metrics['best_epoch']} of {result.budget.epochs}"))
+    if result.budget.stopped in EARLY:
+        rows.append(("stopped early", EARLY[result.budget.stopped]))
     Console().print(to_terminal(key_values(folder.path.name, rows)))
     print(f"run folder: {folder.path}")
     print(f"curves:     {folder.path / 'curves.svg'}")

@@ -36,7 +36,7 @@ from lmkit.runs.result import SCHEMA_VERSION, Result, Spent
 from lmkit.runs.spectrum_files import final_spectrum, write_spectrum
 from lmkit.spectra.measures import SpectrumMeasures, numbers
 from lmkit.training.callbacks.checkpoints import Checkpoints
-from lmkit.training.callbacks.cost import peak_memory_mb
+from lmkit.training.callbacks.cost import peak_memory_mib
 from lmkit.training.callbacks.transform_plot import sample_transform
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.context import RunContext
@@ -185,7 +185,7 @@ def _cost(trained: Trained) -> dict[str, Any]:
     seconds = [row["seconds_per_epoch"] for row in rows if "seconds_per_epoch" in row]
     return {
         "seconds_per_epoch": statistics.median(seconds) if seconds else None,
-        "peak_memory_mb": peak_memory_mb(trained.model.device),
+        "peak_memory_mib": peak_memory_mib(trained.model.device),
         "parameters": sum(p.numel() for p in trained.model.parameters() if p.requires_grad),
     }
 

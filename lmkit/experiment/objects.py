@@ -196,7 +196,9 @@ def make_callbacks_of_run(config: Section, model: HeadModule, context: RunContex
     stopping = make(config["stopping"], "stopping", Stopping)
     callbacks = [context.switch, stopping, *make_callbacks(config, model)]
     checkpoints = require_checkpoints(callbacks)
-    callbacks += [TrainingLog(checkpoints), Requeue(checkpoints)]
+    # behind a user's ModelCheckpoint: what it saves of that one is of this epoch
+    callbacks.remove(checkpoints)
+    callbacks += [checkpoints, TrainingLog(checkpoints), Requeue(checkpoints)]
     return RunCallbacks(callbacks, checkpoints, stopping)
 
 

@@ -32,7 +32,7 @@ from lmkit.runs.names import RunNames
 from lmkit.runs.observer import tell
 from lmkit.runs.result import publish_result
 from lmkit.runs.retention import drop_surplus, require_last
-from lmkit.runs.stop_signals import StopRequested, StopSignals
+from lmkit.runs.stop_signals import StopRequested, StopSignals, whether_read_or_not
 
 if TYPE_CHECKING:
     from lmkit.experiment.conclusion import Trained
@@ -68,7 +68,11 @@ def _train(defined: RunDefinition) -> None:
     made_by = origin(defined)  # now: the code may change while this process trains
     names = objects.check_all(defined.config, defined.source)  # refuses before there is a folder
     conclusion = make(defined.config["conclusion"], "conclusion", Conclusion)
-    with _runs_dir_kept_for_runs(folder.path.parent), StopSignals() as signals:
+    with (
+        whether_read_or_not(),
+        _runs_dir_kept_for_runs(folder.path.parent),
+        StopSignals() as signals,
+    ):
         signals.at_once = True  # a lock holder that seems dead is watched for minutes
         with RunLock(folder.lock) as lock:
             if not folder.finished_within(defined.budget):  # by another process, just now

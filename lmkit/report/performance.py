@@ -209,7 +209,7 @@ def _cost(study: Study) -> list[Table]:
         Column("Parthiban et al. 2021, table 2", is_optional=True): lambda b: number(table_2(b)),
         Column("Ganea et al. 2019, results", is_optional=True): lambda both: number(results(both)),
         Column("remark on time", is_text=True, is_optional=True): remark("time"),
-        Column("peak memory, times", is_optional=True): times("peak_memory_mb"),
+        Column("peak memory, times", is_optional=True): times("peak_memory_mib"),
         Column("remark on memory", is_text=True, is_optional=True): remark("memory"),
     }
     has_remarks = any(remark(on)(both) for both in compared for on in ("time", "memory"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import select
 import signal
@@ -12,10 +13,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
+from typing import Any
 
-# Ctrl-C, the end of a job, a closed terminal, and submitit's warning that the job's time is nearly
-# over or its node is wanted.
-HEARD_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
+# Ctrl-C, the end of a job, a closed terminal, and warnings that a job's time is nearly over or its
+# node is wanted, which some send as USR1 (users of Lightning), some as USR2 (submitit).
+HEARD_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _MAY_BE_IGNORED = (signal.SIGINT, signal.SIGHUP)  # by `nohup`, and by a shell's `&`
 STOPPED = 75  # exit status of a run that a signal stopped once it was saved: it can be resumed
 INTERRUPTED = 130  # after Ctrl-C, as shells have it
@@ -161,6 +163,42 @@ def forget_closed_pipes() -> bool:
     for descriptor in closed:
         _send_to_nowhere(descriptor)
     return bool(closed)
+
+
+class _MayBeUnread(io.FileIO):
+    """Standard output or error, which discards what nobody reads any more."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or 0
+        except BrokenPipeError:
+            _send_to_nowhere(self.fileno())
+            return len(data)
+
+
+@contextmanager
+def whether_read_or_not() -> Iterator[None]:
+    """In the block, output to a pipe that nobody reads any more is discarded: a progress bar must
+    not end a run."""
+    before = sys.stdout, sys.stderr
+    streams = []
+    for stream, descriptor in zip(before, (1, 2), strict=True):
+        try:
+            is_own = stream.fileno() == descriptor
+        except (AttributeError, OSError, ValueError):  # closed, or an object of the caller's
+            is_own = False
+        if is_own:
+            stream.flush()
+            raw = io.BufferedWriter(_MayBeUnread(descriptor, "wb", closefd=False))
+            stream = io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=True)
+        streams.append(stream)
+    sys.stdout, sys.stderr = streams
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        sys.stdout, sys.stderr = before
 
 
 def _send_to_nowhere(descriptor: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import traceback
 import warnings
 from collections.abc import Mapping, Sequence
@@ -85,6 +86,7 @@ class Trainer(pl.Trainer):
     ) -> None:
         own = {"accelerator": accelerator, "precision": precision, "devices": devices}
         check_options(own | {"limit_train_batches": limit_train_batches} | options)
+        _refuse_environment()
         _quiet()
         # sets both: by default PyTorch uses TF32 in cuDNN, but not in matrix products
         by_tf32 = precision == "tf32"
@@ -143,6 +145,18 @@ def check_options(options: Mapping[str, Any]) -> None:
         require_flag(f"trainer.{name}", options.get(name, False))
     require_at_least("trainer.num_sanity_val_steps", options.get("num_sanity_val_steps", 0), -1)
     require_count("trainer.log_every_n_steps", options.get("log_every_n_steps", 1))
+
+
+def _refuse_environment() -> None:
+    """Raises UserError for an option that Lightning would take from the environment: the run's
+    identity would not know it."""
+    for name in inspect.signature(pl.Trainer.__init__).parameters:
+        variable = f"PL_TRAINER_{name.upper()}"
+        if value := os.environ.get(variable):
+            raise UserError(
+                f"{variable} is set in the environment, where a run's identity does not see it; "
+                f"unset it, and say trainer.{name}={value} instead"
+            )
 
 
 def _quiet() -> None:

@@ -320,3 +320,16 @@ def test_mixtures_are_needed_where_the_sizes_of_trunk_and_embedding_differ():
 def test_what_belongs_to_another_choice_is_refused():
     with pytest.raises(ConfigCompositionException, match=r"head\.transform\.k"):
         compose("train", ["experiment=penn_gss", "head/transform=identity", "head.transform.k=2"])
+
+
+@pytest.mark.parametrize("experiment", ["toy", "penn_softmax"])
+def test_a_transformer_alone_brings_an_optimizer_that_suits_it(experiment):
+    chosen = [f"experiment={experiment}", "trunk=transformer"]
+    config = plain_config(compose("train", chosen))
+    assert config["optimizer"]["_target_"] == "lmkit.training.optimizer.AdamW"
+    assert config["optimizer"]["lr"] == 0.001
+    assert config["schedule"]["_target_"].endswith("WarmupCosine")
+    assert config["trigger"]["_target_"].endswith("Never")
+    own = plain_config(compose("train", [*chosen, "optimizer=sgd", "trigger=non_monotone"]))
+    assert own["optimizer"]["_target_"] == "torch.optim.SGD"
+    assert own["trigger"]["_target_"].endswith("NonMonotone")

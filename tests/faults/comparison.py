@@ -15,7 +15,7 @@ from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.spectrum_files import read_spectrum
 from lmkit.training.checkpoint_files import load_checkpoint
 
-_COST = ("seconds_per_epoch", "tokens_per_second", "peak_memory_mb")
+_COST = ("seconds_per_epoch", "tokens_per_second", "peak_memory_mib")
 _REFUSED = "refused"
 _TIMED = ("metrics", "Cost", *_COST)  # of a checkpoint: holds times too
 

@@ -49,6 +49,7 @@ OTHER_HEADS = (
     ("head=spectrum_control",),
 )
 TRANSFORMER = ("trunk=transformer", "trunk.num_heads=2", "trunk.ffn_dim=8", "trunk.memory=9")
+TRANSFORMER += ("optimizer=sgd", "schedule=window_length")
 TRUNKS = ((), (), ("trunk=qrnn",), ("trunk=mogrifier",), TRANSFORMER)
 PRECISIONS = ((), (), ("trainer.precision=bf16-mixed",))
 TRIGGERS = (

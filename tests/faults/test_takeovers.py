@@ -42,7 +42,7 @@ LISTED = {  # by docs/runs.md, of a run with a fixed transform
     *("curves.svg", "spectrum.svg"),
     *("checkpoints/best.ckpt", "checkpoints/last.ckpt", "spectra/test_log_probs.npz"),
 }
-COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mb"}
+COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mib"}
 
 
 def train(config: dict, attempt: int, stop_before: tuple[str, str] | None = None) -> None:

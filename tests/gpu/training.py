@@ -87,7 +87,7 @@ def epochs(metrics: Path) -> list[dict[str, str]]:
 def as_csv(rows: list[dict[str, str]]) -> str:
     """Epochs and their perplexities and cost."""
     columns = ["step", "epoch", "train/ppl", "valid/ppl", "valid/ppl_raw", "averaging"]
-    columns += ["seconds_per_epoch", "tokens_per_second", "peak_memory_mb"]
+    columns += ["seconds_per_epoch", "tokens_per_second", "peak_memory_mib"]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore")
     writer.writeheader()

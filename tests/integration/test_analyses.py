@@ -234,6 +234,7 @@ def test_vectors_are_those_that_the_trunk_reads(mos):
 def test_so_they_are_with_a_transformer_under_spectrum_control(tmp_path):
     options = ["trunk=transformer", *TINY, "trunk.num_layers=1", "trunk.num_heads=2"]
     options += ["head=spectrum_control", "max_epochs=1", f"runs_dir={tmp_path}"]
+    options += ["optimizer=sgd", "schedule=window_length"]
     loaded = load_run(train(plain_config(compose("train", options))).path, "best", None, None)
     tokens_TB = torch.tensor([[3], [5]])
     with torch.no_grad():

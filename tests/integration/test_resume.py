@@ -48,7 +48,7 @@ SMALL = [
     "optimizer.lr=10",
     "max_epochs=14",
 ]
-COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mb"}
+COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mib"}
 
 
 def composed(runs_dir: Path, *overrides: str) -> dict:
@@ -165,6 +165,7 @@ def test_kills_change_no_bit_of_a_head_with_a_part_in_the_trunk(tmp_path):
 
 TRANSFORMER = ("trunk=transformer", "trunk.memory=30", "trunk.attention_dropout=0.2")
 TRANSFORMER += ("optimizer=adamw", "optimizer.lr=0.003", "schedule=cosine", "schedule.epochs=6")
+TRANSFORMER += ("trigger=at_epoch",)
 
 
 @pytest.mark.slow

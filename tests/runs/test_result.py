@@ -144,3 +144,11 @@ def test_a_pruned_run_is_finished_for_a_search_alone() -> None:
     assert had.suffices_for(Budget(50, 10, may_be_pruned=True))
     assert Budget(50, 10).suffices_for(Budget(50, 10, may_be_pruned=True))
     assert not Budget(50, 10, may_be_pruned=True).suffices_for(Budget(50, 10))
+
+
+def test_memory_by_its_earlier_name_is_read_by_its_own(tmp_path):
+    """What earlier versions called MB were MiB."""
+    old = replace(result(), cost={"peak_memory_mb": 512.5, "parameters": 3})
+    publish_result(tmp_path / "result.json", old)
+    cost = {"peak_memory_mib": 512.5, "parameters": 3}
+    assert read_result(tmp_path / "result.json").cost == cost

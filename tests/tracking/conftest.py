@@ -43,7 +43,7 @@ CONFIG = {
 }
 # by the clock, or drawn by W&B
 UNSTEADY = re.compile(
-    r"_(runtime|timestamp|wandb.*)|seconds_per_epoch|tokens_per_second|peak_memory_mb"
+    r"_(runtime|timestamp|wandb.*)|seconds_per_epoch|tokens_per_second|peak_memory_mib"
     r"|.*(_latest_)?artifact_path"
 )
 

@@ -13,8 +13,8 @@ from lmkit.data.epochs import Batch
 from lmkit.training.head_module import HeadModule, model_of
 
 
-def peak_memory_mb(device: torch.device) -> float:
-    """Peak memory in MB since the process began: the allocator's on a GPU, the process's on a
+def peak_memory_mib(device: torch.device) -> float:
+    """Peak memory in MiB since the process began: the allocator's on a GPU, the process's on a
     CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
@@ -23,7 +23,7 @@ def peak_memory_mb(device: torch.device) -> float:
 
 
 class Cost(pl.Callback):
-    """Reports `seconds_per_epoch` (training alone), `tokens_per_second` and `peak_memory_mb`.
+    """Reports `seconds_per_epoch` (training alone), `tokens_per_second` and `peak_memory_mib`.
 
     A resumed epoch counts as its part since the restart, scaled to a whole epoch.
     """
@@ -58,7 +58,7 @@ class Cost(pl.Callback):
         self.seconds.append(elapsed * scale)
         model.report("seconds_per_epoch", elapsed * scale)
         model.report("tokens_per_second", self.tokens / elapsed)
-        model.report("peak_memory_mb", peak_memory_mb(model.device))
+        model.report("peak_memory_mib", peak_memory_mib(model.device))
 
     def state_dict(self) -> dict[str, list[float]]:
         return {"seconds": list(self.seconds)}

@@ -46,6 +46,11 @@ class Stopping(RunCallback, Checkpoint):
         self.called_off = trainer.should_stop
         trainer.should_stop = trainer.should_stop or self.exhausted
 
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # Lightning's Timer has asked for a stop that it restored; then no hook of training would
+        # run, and the epoch that it ended would not count
+        trainer.should_stop = False
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # a run killed between its last epoch and its result has nothing left to train
         trainer.should_stop = self.called_off or self.exhausted

@@ -72,6 +72,11 @@ class TrainingLog(RunCallback, Checkpoint):
         if self.run.switch.switched_after == epoch:
             self.run.log.write(f"averaging starts with epoch {epoch + 1}")
 
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        # Lightning shows it among messages that a run does not print
+        if profile := trainer.profiler.summary():  # type: ignore[attr-defined]  # by a connector
+            self.run.log.write(profile)
+
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:

@@ -43,7 +43,6 @@ class TrainOptions:
     runs_dir: str = MISSING
     seed: int = MISSING
     threads: int = MISSING
-    compile: bool = MISSING
     switch_epoch: int = MISSING
     sgd_lr: float = MISSING
     max_epochs: int | None = MISSING

@@ -37,7 +37,6 @@ from lmkit.runs.spectrum_files import final_spectrum, write_spectrum
 from lmkit.spectra.measures import SpectrumMeasures, numbers
 from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.callbacks.cost import peak_memory_mib
-from lmkit.training.callbacks.transform_plot import sample_transform
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.context import RunContext
 from lmkit.training.head_module import HeadModule
@@ -252,6 +251,8 @@ def _draw(trained: Trained, metrics: Metrics, spectrum: Spectrum) -> None:
     )
     figures.save(drawn, path / "spectrum.svg", run.check_lock)
     if any(True for _ in transform.parameters()):
-        logits, transformed = sample_transform(transform, trained.model.device)
-        curve = figures.transform_curve(logits.numpy(), transformed.numpy(), title)
+        with torch.no_grad():  # over the published PLIF's knots
+            logits = torch.linspace(-20.0, 20.0, 401, device=trained.model.device)
+            transformed = transform(logits).cpu()
+        curve = figures.transform_curve(logits.cpu().numpy(), transformed.numpy(), title)
         figures.save(curve, path / "transform.svg", run.check_lock)

@@ -33,7 +33,6 @@ from lmkit.training.callbacks.training_log import TrainingLog
 from lmkit.training.checkpoint_files import AtomicCheckpointIO
 from lmkit.training.context import RunCallback, RunContext
 from lmkit.training.head_module import HeadModule
-from lmkit.training.language_model import LanguageModel
 from lmkit.training.objective import RegularizedNLL
 from lmkit.training.schedule import Schedule
 from lmkit.training.trainer import Trainer, check_options
@@ -97,13 +96,6 @@ def make_model(config: Section, word_counts_V: Tensor) -> HeadModule:
         optimizer=factory_of(config["optimizer"], "optimizer"),
         schedule=make(config["schedule"], "schedule", Schedule),
     )
-    if config.get("compile"):  # new since version 0.1
-        if not isinstance(module, LanguageModel) or not module.trunk.compiles:
-            raise UserError(
-                f"compile=true makes trunk=transformer and trunk=qrnn faster, and not "
-                f"{name_of(trunk)}: leave it out"
-            )
-        module.compiles = True
     return module
 
 

@@ -200,8 +200,6 @@ def _first_line(
         how = "starting with the weights of another run"
     else:
         how = "starting"
-    if defined.config.get("compile"):
-        how += " once the trunk is compiled, which takes a minute"
     return (
         f"{defined.folder.path}: {names.head} on {names.corpus} ({words}), "
         f"{parameters:,} parameters, {device}; {how}"

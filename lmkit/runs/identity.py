@@ -50,7 +50,6 @@ _ONLOOKERS = (
     "lmkit.training.callbacks.gradient_bottleneck.GradientBottleneckCallback",
     "lmkit.training.callbacks.progress.EpochProgress",
     "lmkit.training.callbacks.spectrum.SpectrumCallback",
-    "lmkit.training.callbacks.transform_plot.TransformPlot",
     "pytorch_lightning.callbacks.DeviceStatsMonitor",
     "pytorch_lightning.callbacks.LearningRateMonitor",
     "pytorch_lightning.callbacks.ModelSummary",
@@ -103,8 +102,6 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> R
     sources = {target: source_sha256(target) for target in sorted(targets)}
     if any(sources.values()):
         settings["sources"] = {target: sha for target, sha in sources.items() if sha is not None}
-    if config.get("compile"):  # new since version 0.1; hashed only if on
-        settings["compile"] = True
     if "finetuned_from" in config:
         settings["finetuned_from"] = {key: config["finetuned_from"][key] for key in _START}
     return RunIdentity(settings, _digest(without_defaults(settings)))

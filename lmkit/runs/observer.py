@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
 from lmkit.runs.folder import RunFolder
@@ -22,9 +22,6 @@ class RunObserver(Protocol):
 
     def epoch_spectrum(self, split: str, matrix: str) -> None:
         """`spectra/epoch_<epoch>_<split>_<matrix>.npz` is new; the epoch's row comes next."""
-
-    def transform(self, logits: Sequence[float], transformed: Sequence[float]) -> None:
-        """A learned transform has this curve after an epoch, whose row comes next."""
 
     def concluded(self, metrics: Mapping[str, object], cost: Mapping[str, object]) -> None:
         """The run has these final metrics and this cost; its spectra on test are in their files.

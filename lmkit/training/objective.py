@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from lmkit.errors.user_error import require_at_least, require_positive
+from lmkit.errors.user_error import require_at_least
 
 
 class RegularizedNLL:
@@ -30,23 +30,3 @@ class RegularizedNLL:
         if self.tar_weight and len(raw_TBD) > 1:
             loss = loss + self.tar_weight * raw_TBD.to(nll.dtype).diff(dim=0).pow(2).mean()
         return loss
-
-
-class FloodedNLL(RegularizedNLL):
-    """|nll - level| + level, and regularisation as above (Ishida et al. 2020, equation 1).
-
-    Where a window's nll is below the level, the step ascends: training hovers around the level
-    instead of fitting the text ever more closely. Regularisers, like weight decay, are not flooded.
-
-    Args:
-        level: b, nats per token. For a perplexity of p, set log p.
-    """
-
-    def __init__(self, level: float, ar_weight: float, tar_weight: float) -> None:
-        super().__init__(ar_weight, tar_weight)
-        require_positive("objective.level", level)
-        self.level = level
-
-    def __call__(self, nll: Tensor, dropped_TBD: Tensor, raw_TBD: Tensor) -> Tensor:
-        """The scalar to minimise, nats."""
-        return super().__call__((nll - self.level).abs() + self.level, dropped_TBD, raw_TBD)

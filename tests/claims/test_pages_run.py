@@ -35,7 +35,6 @@ NOT_RUN = {
     "lmkit train trunk=fixed ": "takes a trunk: tests/fixed_trunk runs it",
     "lmkit train multirun_sweeps=decoder_rank ": "likewise",
     "lmkit train multirun_sweeps=heads_alone ": "likewise",
-    "lmkit train experiment=penn_small_transformer compile=true": "compiles: test_resume.py does",
     'eval "$(lmkit -sc ': "needs a shell: test_command_claims.py completes words",
     "lmkit runs 'runs state:unfinished'": "all here have finished: test_results.py has others",
     "nvidia-cuda-mps-control ": "needs a GPU: tests/gpu/bench.py runs it",

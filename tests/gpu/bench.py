@@ -56,9 +56,7 @@ def experiment(args: argparse.Namespace) -> dict[str, Any]:
         "words": words_of(config, args.tiny),
         "ways": {},
     }
-    is_transformer = config["trunk"]["_target_"].endswith("Transformer")
-    ways = ["eager"] + (["graphs"] if args.device == "cuda" else [])
-    for way in [*ways, *(["compiled"] if is_transformer else [])]:
+    for way in ["eager"] + (["graphs"] if args.device == "cuda" else []):
         for precision in PRECISIONS if args.device == "cuda" else ("32-true", "bf16-mixed"):
             found["ways"][f"{precision} {way}"] = attempted(measured, config, args, precision, way)
     head = PLAIN.get(args.experiment.partition("_")[2])

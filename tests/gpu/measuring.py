@@ -62,8 +62,7 @@ class Step:
     """A training step of lmkit, as its LightningModule does it, without Lightning.
 
     Args:
-        way: "eager"; "graphs", forward and backward as a CUDA graph; or "compiled", the trunk by
-            `torch.compile`.
+        way: "eager", or "graphs": forward and backward as a CUDA graph.
     """
 
     def __init__(
@@ -84,9 +83,6 @@ class Step:
         self.work: Callable[..., tuple[Tensor, ...]] = self.model.step
         if way == "graphs":
             self.work = RecordedStep(self.model.step, self.parameters, cuda_recorder())
-        if way == "compiled":
-            # on a CPU only that it can be traced, which takes no compiler
-            self.model.trunk.compile(backend="inductor" if device == "cuda" else "aot_eager")
 
     def __call__(self) -> None:
         with torch.autocast(self.device, torch.bfloat16, enabled=self.bf16):

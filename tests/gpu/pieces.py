@@ -114,11 +114,7 @@ def of_tests(report: Path, status: int) -> Outcome:
 
 
 def benches(args: argparse.Namespace, folder: Path) -> list[Piece]:
-    found = [
-        # torch.compile takes its time
-        _bench(args, f"experiment {each}", 4.0 if "transformer" in each else 2.0)
-        for each in _experiments(args)
-    ]
+    found = [_bench(args, f"experiment {each}", 2.0) for each in _experiments(args)]
     found[3:3] = [_bench(args, "loss_memory", 1.0), _bench(args, "packed penn_softmax", 3.0, 60.0)]
     mps = _bench(args, "packed_mps penn_softmax", 3.0, 60.0)._replace(grace_s=5.0)
     return [*found, mps]

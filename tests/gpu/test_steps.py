@@ -67,7 +67,6 @@ def test_every_step_ends_with_a_line_and_goes_on(checkout, tmp_path):
     for measured in (*softmax["ways"].values(), softmax["plain"]):
         assert 0 < measured["seconds"] < 60
     assert len(softmax["ways"]["32-true eager"]["profile"]["kernels"]) == 10
-    assert "32-true compiled" in bench["experiment-penn_transformer-trunk-num_layers=2"]["ways"]
     assert set(bench["packed-penn_softmax"]["of_one"]) == {"1", "2"}
     (spectrum,) = of(tmp_path, "spectrum").values()
     assert spectrum["deviation"] < 1e-6

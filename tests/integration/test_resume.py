@@ -14,8 +14,6 @@ import torch
 
 from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.load import load_run
-from lmkit.measures.perplexity import mean_nll
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.stop_signals import HEARD_SIGNALS, INTERRUPTED, STOPPED
@@ -177,23 +175,6 @@ def test_kills_change_no_bit_of_a_transformer_nor_does_a_larger_budget(tmp_path)
     assert kills, "the run ended before it could be killed"
     to_the_end(config)
     assert_same_run(reference, to_the_end(config | {"max_epochs": 8}))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("trunk", [TRANSFORMER, ("trunk=qrnn", "optimizer.lr=5")])
-def test_a_kill_changes_no_bit_of_a_compiled_run_which_is_evaluated_as_any(trunk, tmp_path):
-    """What follows the kill begins with a window of another length."""
-    options = (*trunk, "compile=true", "trunk.num_layers=1", "trigger.epoch=1", "max_epochs=3")
-    config = composed(tmp_path / "killed", *options, "callbacks.checkpoints.every_minutes=0.0001")
-    reference = to_the_end(composed(tmp_path / "undisturbed", *options))
-    assert kill_after(config, 3), "the run ended before it could be killed"
-    ended = to_the_end(config)
-    assert_same_run(reference, ended)
-    assert "resuming after step" in ended.log.read_text()
-    loaded = load_run(ended.path, "best", None, None)
-    assert not any("_orig_mod" in name for name in loaded.model.state_dict())
-    test_nll = mean_nll(loaded.model, loaded.data.eval_batches("test"))
-    assert test_nll == ended.read_result().metrics["test_nll"]
 
 
 def test_asked_to_leave_it_saves_and_changes_no_bit(undisturbed, tmp_path):

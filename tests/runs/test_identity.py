@@ -98,10 +98,8 @@ RELEVANT = {
     "callbacks.swa": {"_target_": "pytorch_lightning.callbacks.StochasticWeightAveraging"},
     "callbacks.mine": {"_target_": "my_code.Shrink", "by": 0.5},
     "callbacks.other": {"_target_": "my_code.Shrink", "by": 0.6},
-    "compile": True,
 }
 IRRELEVANT = {
-    "compile": False,  # as in runs that were made before there was the option
     "trainer.accelerator": "cpu",
     "trainer.log_every_n_steps": 7,
     "trainer.profiler": "simple",

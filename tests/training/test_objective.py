@@ -9,10 +9,7 @@ import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
-from lmkit.heads.head import Head, HeadParts
-from lmkit.heads.mixtures import SingleContext
-from lmkit.heads.transforms import Identity
-from lmkit.training.objective import FloodedNLL, RegularizedNLL
+from lmkit.training.objective import RegularizedNLL
 
 NLL = torch.tensor(5.0)
 # (T, B, D) = (3, 1, 2)
@@ -61,42 +58,3 @@ def test_regularisation_of_bf16_outputs_is_in_float32():
 def test_impossible_weights_name_the_option(ar_weight, tar_weight, option):
     with pytest.raises(UserError, match=rf"objective\.{option}"):
         RegularizedNLL(ar_weight, tar_weight)
-
-
-@pytest.mark.parametrize(("level", "expected", "slope"), [(3.0, 5.0, 1.0), (5.5, 6.0, -1.0)])
-def test_flooding_by_hand(level, expected, slope):
-    """|5 - b| + b: 5 above the level; 6 below 5.5, where the step goes uphill."""
-    nll = NLL.clone().requires_grad_()
-    loss = FloodedNLL(level, 0.0, 0.0)(nll, DROPPED, RAW)
-    loss.backward()
-    assert loss.item() == expected
-    assert nll.grad == slope
-
-
-def test_flooding_leaves_the_regularisers_as_they_are():
-    plain, flooded = RegularizedNLL(2.0, 1.0), FloodedNLL(5.5, 2.0, 1.0)
-    assert (flooded(NLL, DROPPED, RAW) - plain(NLL, DROPPED, RAW)).item() == pytest.approx(1.0)
-
-
-def test_flooding_turns_the_gradients_of_the_chunked_loss():
-    torch.manual_seed(0)
-    parts = HeadParts(
-        mixture=SingleContext(2),
-        transform=Identity(),
-        word_counts_V=torch.zeros(7),
-        chunk_mb=1e-4,
-    )
-    head = Head(parts).double()
-    hidden, targets = torch.randn(3, 1, 2, dtype=torch.float64), torch.tensor([[1], [6], [0]])
-    found = []
-    for objective in (RegularizedNLL(0, 0), FloodedNLL(50.0, 0, 0)):
-        head.zero_grad()
-        objective(head.nll(hidden, targets), hidden, hidden).backward()
-        found.append(head.decoder_weight.grad.clone())
-    torch.testing.assert_close(found[1], -found[0])
-
-
-@pytest.mark.parametrize("level", [0.0, -1.0, float("nan"), None])
-def test_an_impossible_level_is_named(level):
-    with pytest.raises(UserError, match=r"objective\.level"):
-        FloodedNLL(level, 0.0, 0.0)

@@ -23,9 +23,6 @@ class CudaGraphs(RunCallback):
                 f"shapes, but the module is a {type(module).__name__}"
             )
 
-        if module.compiles:
-            raise UserError("compile=true and callbacks.cuda_graphs do not go together: choose one")
-
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)  # checked before
         if pl_module.device.type == "cuda":

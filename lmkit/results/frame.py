@@ -54,6 +54,7 @@ _RANKS = {
 }
 _RANK_FILE = re.compile(r"rank_(train|valid|test)_log_probs_\d+")
 _ABOUT_A_FILE = ("schema_version", "kind", "content_sha256")
+_PATIENCE = "lmkit.training.callbacks.stopping.Patience"
 _FAILED = 2  # times the median perplexity
 
 
@@ -84,7 +85,7 @@ def frame(folders: Iterable[RunFolder], damaged: Mapping[str, str] | None = None
     """
     rows = [row for folder in folders if (row := _row(folder)) is not None]
     rows += [{"name": n, "state": "damaged", "reason": why} for n, why in (damaged or {}).items()]
-    _add_defaults(rows)
+    add_defaults(rows)
     columns = dict.fromkeys(column for row in rows for column in row)
     data = {column: _column([row.get(column) for row in rows]) for column in columns}
     needed = ("name", "state", "reason", "experiment", "head", "seed", *PERPLEXITIES)
@@ -106,7 +107,13 @@ def chosen(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
 
 def options_in(table: pd.DataFrame) -> list[str]:
     """The columns that are options which decide a run's numbers, without its seed."""
-    return [c for c in table.columns if c.partition(".")[0] in SECTIONS or c == "compile"]
+    return [c for c in table.columns if is_option(c)]
+
+
+def is_option(column: str) -> bool:
+    """Whether it is the dotted name of an option that decides a run's numbers."""
+    section, dot, _ = column.partition(".")
+    return bool(dot) and section in SECTIONS
 
 
 def ranks_in(table: pd.DataFrame, measure: str = "press") -> dict[int, str]:
@@ -147,14 +154,14 @@ def _finished(run: FinishedRun) -> Row:
         "min_delta": budget.min_delta,
     }
     metrics = {k: v for k, v in result.metrics.items() if not k.endswith("_spectrum")}
-    row |= _flat(metrics)
+    row |= flat(metrics)
     spectrum = run.test_spectrum
     row |= {"contexts": spectrum.get("num_contexts"), "words": spectrum.get("num_columns")}
     row |= ranks_of(spectrum)
-    row |= _flat(result.cost, "cost.")
-    row |= _flat(run.settings)
-    row |= {"stopping._target_": _mapping(config.get("stopping")).get("_target_")}
-    row |= _flat(_mapping(config.get("data")), "data.")
+    row |= flat(result.cost, "cost.")
+    row |= flat(run.settings)
+    row |= {"stopping._target_": _mapping(config.get("stopping")).get("_target_", _PATIENCE)}
+    row |= flat(_mapping(config.get("data")), "data.")
     row |= _measured(run.folder)
     provenance = result.provenance
     git, recorded = _mapping(provenance.get("git")), provenance.get("code_sha256")
@@ -178,7 +185,7 @@ def _under_way(folder: RunFolder) -> Row:
         "epochs": int(latest["epoch"]) if "epoch" in latest else None,
         "valid_ppl": latest.get("valid/ppl"),
         "cost.seconds_per_epoch": latest.get("seconds_per_epoch"),
-        **_flat(settings),
+        **flat(settings),
     }
 
 
@@ -206,7 +213,7 @@ def ranks_of(spectrum: Mapping[str, Any], split: str = "test") -> Row:
     return {column: value for column, value in found.items() if value is not None}
 
 
-def _add_defaults(rows: Iterable[Row]) -> None:
+def add_defaults(rows: Iterable[Row]) -> None:
     """An option that only some runs state is at its default in the others: a later lmkit may have
     added it, or have taken it out of the configuration.
     """
@@ -216,7 +223,7 @@ def _add_defaults(rows: Iterable[Row]) -> None:
         for column, target in classes.items():
             section = column.removesuffix("._target_")
             if section.partition(".")[0] in SECTIONS:
-                named = _flat(option_defaults(target), f"{section}.")
+                named = flat(option_defaults(target), f"{section}.")
                 row |= {name: v for name, v in named.items() if name in stated - row.keys()}
 
 
@@ -277,7 +284,7 @@ def _column(values: list[object]) -> pd.Series[Any]:
     return pd.Series(values, dtype="float64" if kinds and kinds <= {int, float} else "object")
 
 
-def _flat(value: object, prefix: str = "") -> Row:
+def flat(value: object, prefix: str = "") -> Row:
     """Every value below `value`, by its dotted name; lists as JSON."""
     leaves = _leaves(value)
     return {f"{prefix}{k}": json.dumps(v) if isinstance(v, list) else v for k, v in leaves}

@@ -1,0 +1,156 @@
+"""Groups of runs that differ only in their seed, and each head at its best learning rate.
+
+setting     a corpus and a trunk: within one, perplexities compare
+variant     a head with its own options
+training    all other options but the learning rates; how long a run could train
+group       all of these and the learning rates: its runs are seeds
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lmkit.results.frame import PERPLEXITIES, options_in, ranks_in
+from lmkit.results.labels import SAME, labels, titles
+
+RATES = ("optimizer.lr", "module.transform_lr")
+DECODER_RANK = "head.decoder_rank"
+_BUDGET = ("max_epochs", "patience", "min_delta", "finetuned", "by_callback")
+
+
+def grouped(table: pd.DataFrame, baseline: str = "softmax") -> tuple[pd.DataFrame, dict[str, str]]:
+    """The runs that compare, in the order of tables, and why others do not.
+
+    Failed runs stay, in groups of their own. A seed counts once in a group.
+
+    Returns: the frame with `setting`, `variant`, `training` and `group` as numbers, and their words
+        in `setting_title`, `variant_label` and `label`.
+    """
+    compares, left_out = _compared(table)
+    runs = compares.assign(
+        by_callback=compares["stopped"] == "callback",
+        is_baseline=compares["family"] == baseline,
+        is_failed=compares["state"] == "failed",
+    )
+    options = [option for option in options_in(runs) if option not in SAME]
+    of_head = [option for option in options if option.startswith("head.")]
+    rest = [o for o in options if o not in (*of_head, *RATES)] + list(_BUDGET)
+    rates = [option for option in RATES if option in runs]
+    runs["setting"] = _number(runs, ["data_sha256", "trunk"])
+    runs["variant"] = _number(runs, ["setting", "head", *of_head])
+    runs["training"] = _number(runs, ["setting", *rest])
+    runs["group"] = _number(runs, ["variant", "training", "is_failed", *rates])
+    runs, repeated = _one_per_seed(runs)
+    runs["setting_title"] = titles(runs)
+    runs["variant_label"] = labels(runs, of_head)
+    runs["label"] = labels(runs, [*options, *_BUDGET])
+    runs.loc[runs["is_failed"], "label"] += ", failed"
+    order = ["setting", "is_failed", "is_baseline", "place", "head", *of_head, *options, "seed"]
+    order = list(dict.fromkeys(order))
+    ascending = [name != "is_baseline" for name in order]
+    return runs.sort_values(order, ascending=ascending, key=_natural), left_out | repeated
+
+
+def summary(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row a group: `seeds`, and mean and deviation of every number over them."""
+    numbers = runs.select_dtypes("number").columns.difference(
+        ["seed", "setting", "variant", "training", "group"]
+    )
+    values = runs[numbers].astype("float64")
+    by = values.groupby(runs["group"], sort=False)
+    table = by.agg(["mean", "std"])
+    table.columns = table.columns.map(" ".join)
+    return table.assign(seeds=by.size())
+
+
+def best_rate(runs: pd.DataFrame) -> pd.DataFrame:
+    """Of each variant and training, the runs at the learning rate of lowest valid perplexity.
+
+    Means over seeds are compared. A rate of one seed counts only where no rate has several: such
+    runs searched for the rate.
+    """
+    good = runs[~runs["is_failed"]]
+    means = good.groupby(["variant", "training", "group"], as_index=False).agg(
+        seeds=("seed", "size"), valid_ppl=("valid_ppl", "mean")
+    )
+    alike = ["variant", "training"]
+    several = means["seeds"] > 1
+    counts = several | ~several.groupby([means[name] for name in alike]).transform("any")
+    best = means[counts].sort_values("valid_ppl").groupby(alike).head(1)
+    return good[good["group"].isin(best["group"])]
+
+
+def heads(runs: pd.DataFrame) -> pd.DataFrame:
+    """Each head of each setting once: a whole decoder, trained as most heads there are, at its best
+    rate. Of a head, variants of a single seed do not count beside one of several; where all are of
+    a single seed, the one of lowest valid perplexity does.
+    """
+    best = best_rate(runs)
+    if DECODER_RANK in best:
+        best = best[best[DECODER_RANK].isna()]
+    best = best[_usual(best, ["setting", "variant"])]
+    seeds = best.groupby("group")["seed"].transform("size")
+    valid = best.groupby("group")["valid_ppl"].transform("mean")
+    of_head = [best["setting"], best["head"]]
+    most = seeds.groupby(of_head).transform("max")
+    lowest = valid.groupby(of_head).transform("min")
+    return best[(seeds > 1) | ((most == 1) & (valid == lowest))]
+
+
+def most_contexts(runs: pd.DataFrame, measure: str = "press") -> int | None:
+    """The number of contexts at which most groups have that rank; of equals the larger."""
+    columns = ranks_in(runs, measure)
+    counts = {n: runs.loc[runs[name].notna(), "group"].nunique() for n, name in columns.items()}
+    return max((n for n in counts if counts[n]), key=lambda n: (counts[n], n), default=None)
+
+
+def _usual(best: pd.DataFrame, of: list[str]) -> pd.Series[bool]:
+    """Which runs were trained as most heads of their setting: of each variant one training."""
+    setting = best.groupby(["setting", "training"])["variant"].nunique().rename("shared")
+    ranked = best.merge(setting.reset_index(), on=["setting", "training"], how="left")
+    ranked = ranked.assign(name=best.index, seeds=ranked.groupby("group")["seed"].transform("size"))
+    order = ["shared", "seeds", "valid_ppl"]
+    first = ranked.sort_values(order, ascending=[False, False, True]).groupby(of).head(1)
+    chosen = first.set_index(of)["training"]
+    wanted = best.join(chosen.rename("usual"), on=of)["usual"]
+    return best["training"] == wanted
+
+
+def _compared(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    left_out = {
+        str(name): str(row["reason"] or "it has not finished")
+        for name, row in table[~table["state"].isin(["finished", "failed"])].iterrows()
+    }
+    ended = table[table["state"].isin(["finished", "failed"])]
+    pruned = ended["stopped"] == "pruned"
+    values = ended[list(PERPLEXITIES)].astype("float64")
+    diverged = values.replace(np.inf, np.nan).isna().any(axis=1) & ~pruned
+    left_out |= dict.fromkeys(ended.index[pruned], "its search pruned it")
+    left_out |= dict.fromkeys(ended.index[diverged], "it diverged: a perplexity is not finite")
+    return ended[~pruned & ~diverged].copy(), left_out
+
+
+def _one_per_seed(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    by_name = runs.sort_index()
+    first = by_name.reset_index().groupby(["group", "seed"])["name"].transform("first")
+    is_first = (first == by_name.index).to_numpy()
+    again = by_name.index[~is_first]
+    reasons = [f"the head and seed of {name}" for name in first[~is_first]]
+    kept = runs.loc[by_name.index[is_first]]
+    return kept.copy(), dict(zip(again, reasons, strict=True))
+
+
+def _number(runs: pd.DataFrame, columns: list[str]) -> pd.Series[int]:
+    return runs.groupby(columns, sort=False, dropna=False).ngroup()
+
+
+def _natural(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Texts beside numbers, and lists, have an order too."""
+    if column.dtype != object:
+        return column
+    texts = column.map(lambda v: v if isinstance(v, int | float | tuple) else str(v))
+    kinds = {type(value) for value in texts}
+    return texts if len(kinds) < 2 else texts.map(str)

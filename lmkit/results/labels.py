@@ -1,0 +1,167 @@
+"""What groups of runs and their settings are called: by what distinguishes them from others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from lmkit.runs.names import FINETUNE
+
+# They change no number's meaning, must equal the trunk's, or are in the head's name.
+SAME = (
+    *("head.in_dim", "head.emb_dim", "head.chunk_mb", "head.loss"),
+    *("head.mixture.in_dim", "head.mixture.emb_dim", "head.mixture.hidden_dim"),
+    *("head.mixture.out_dim", "head.mixture.num_layers", "head.transform.frozen"),
+    *("trainer.deterministic", "windows.eval_length", "windows.eval_batch_size"),
+)
+_SHORT = {
+    "head.mixture.num_experts": "K",
+    "head.mixture.latent_dropout": "latent dropout",
+    "head.num_experts": "K",
+    "head.num_partitions": "J",
+    "optimizer.lr": "rate",
+    "module.transform_lr": "transform rate",
+}
+_TRUNK = "trunk._target_"
+_SOURCES = "sources."  # hashes, by the classes of a user
+_MOST = 4  # differences in a label
+_PLACES = ("root", "folder", "field", "weights_sha256", "_recursive_", "eval_length", "dtype")
+
+
+def labels(runs: pd.DataFrame, options: Iterable[str]) -> pd.Series[str]:
+    """`GSS (c=−1.5, rate 5)`: the head, with those options in which runs of that head differ within
+    a setting. Where they are many, all but the first get a number.
+    """
+    found = pd.Series("", index=runs.index)
+    wanted = [option for option in options if option in runs]
+    for _, peers in runs.groupby(["setting", "head"], sort=False):
+        found.update(pd.Series(_of_head(peers, wanted), index=peers.index))
+    return found
+
+
+def differing(runs: pd.DataFrame, options: Iterable[str]) -> list[str]:
+    """The options whose value is not the same in all runs, those of the head first. An option that
+    some runs lack, since their section is of another class, does not count.
+    """
+    found = [
+        o for o in options if runs[o].nunique(dropna=False) > 1 and not _is_of_a_class(runs, o)
+    ]
+    return sorted(found, key=lambda option: not option.startswith("head."))
+
+
+def titles(runs: pd.DataFrame) -> pd.Series[str]:
+    """`Penn Treebank, AWD-LSTM`, `Penn Treebank, BPE 1,000, frozen AWD-LSTM with MoS`; equal ones
+    with what their data differ in, or their fingerprint.
+    """
+    found = pd.Series({n: _title(runs, of) for n, of in runs.groupby("setting", sort=False)})
+    for _, same in found.groupby(found):
+        if len(same) > 1:
+            among = runs[runs["setting"].isin(same.index)]
+            for number in same.index:
+                found[number] += f", {_data(among, number)}"
+    return runs["setting"].map(found)
+
+
+def in_words(option: str, row: pd.Series[Any]) -> str:
+    """`c=−1.5`, `rate 0.001`, `AdamW`: an option and its value, or the name of what it makes."""
+    if option.startswith("trigger."):
+        return str(row["trigger"])
+    if option == _TRUNK:
+        return str(row["trunk"])
+    value = row[option]
+    if option == "finetuned":
+        return f"finetuned from {_chain(str(value))}" if isinstance(value, str) else "not finetuned"
+    if option == "by_callback":
+        return "ended by a callback" if value else "not ended by a callback"
+    if option.startswith(_SOURCES):
+        return f"source {str(value)[:8]}"
+    if option.endswith("_target_"):
+        return "none" if pd.isna(value) else str(value)
+    name = _SHORT.get(option, option.rpartition(".")[2].replace("_", " "))
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    text = value_text(value)
+    return f"{name}={text}" if len(name) == 1 else f"{name} {text}"
+
+
+def value_text(value: object) -> str:
+    """A value as people write it."""
+    if isinstance(value, float) and not pd.isna(value):
+        return f"{value:g}".replace("-", "−")
+    return "none" if pd.isna(value) else str(value).replace("-", "−")  # type: ignore[call-overload]
+
+
+def _of_head(peers: pd.DataFrame, options: list[str]) -> list[str]:
+    options = differing(peers, options)
+    shown = peers[[*options, *(c for c in ("head", "trunk", "trigger") if c not in options)]]
+    for option in options:
+        if option.endswith("_target_"):
+            shown = shown.assign(**{option: _class_names(shown[option])})
+    texts = []
+    for _, row in shown.iterrows():
+        of_head = (in_words(o, row) for o in options if not _is_absent(o, row))
+        texts.append(tuple(dict.fromkeys(of_head)))
+    numbers = {words: i + 1 for i, words in enumerate(dict.fromkeys(texts))}
+    head = str(peers["head"].iloc[0])
+    return [_label(head, words, numbers[words]) for words in texts]
+
+
+def _is_absent(option: str, row: pd.Series[Any]) -> bool:
+    """A head without a part, such as a whole decoder, needs no word."""
+    return option.startswith("head.") and bool(pd.isna(row[option]))
+
+
+def _class_names(paths: pd.Series[str]) -> pd.Series[str]:
+    """Without their packages, where the names of the classes tell them apart."""
+    names = paths.map(lambda path: str(path).rpartition(".")[2], na_action="ignore")
+    return names if names.nunique() == paths.nunique() else paths
+
+
+def _is_of_a_class(runs: pd.DataFrame, option: str) -> bool:
+    target = f"{option.rpartition('.')[0]}._target_"
+    return target in runs and bool(runs[option].isna().any()) and runs[target].nunique() > 1
+
+
+def _label(head: str, words: tuple[str, ...], number: int) -> str:
+    if len(words) > _MOST:
+        words = (*words[: _MOST - 1], f"… #{number}")
+    return f"{head} ({', '.join(words)})" if words else head
+
+
+def _chain(experiment: str) -> str:
+    """`penn_mos_nt`; `penn_mos_nt, 2 times`."""
+    base = experiment
+    while base.endswith(FINETUNE):
+        base = base.removesuffix(FINETUNE)
+    times = 1 + (len(experiment) - len(base)) // len(FINETUNE)
+    return base if times == 1 else f"{base}, {times} times"
+
+
+def _title(runs: pd.DataFrame, of: pd.DataFrame) -> str:
+    first = of.iloc[0]
+    trunk_of = first.get("trunk_of")
+    if not isinstance(trunk_of, str):
+        cut = first.get("data.train_tokens") if "data.root" in of else None
+        only = "" if pd.isna(cut) else f" (first {cut:,.0f} training tokens)"
+        return f"{first['corpus']}{only}, {first['trunk']}"
+    text = first.get("data.text.title")
+    if trunk_of in runs.index:
+        trained = runs.loc[trunk_of]
+        return f"{trained['corpus']}, frozen {trained['trunk']} trained with {trained['head']}"
+    subwords = first.get("data.text.vocab_size")
+    in_subwords = "" if pd.isna(subwords) else f", BPE {subwords:,.0f}"
+    return f"{text}{in_subwords}, frozen {trunk_of}"
+
+
+def _data(among: pd.DataFrame, setting: object) -> str:
+    options = [c for c in map(str, among.columns) if c.startswith("data.")]
+    options = [c for c in options if c.rpartition(".")[2] not in _PLACES]
+    own = among[among["setting"] == setting].iloc[0]
+    words = [
+        f"{o.rpartition('.')[2].replace('_', ' ')} {value_text(own[o])}"
+        for o in options
+        if among.groupby("setting")[o].first().nunique(dropna=False) > 1
+    ]
+    return ", ".join(words) or f"data {str(own['data_sha256'])[:8]}"

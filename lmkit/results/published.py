@@ -1,0 +1,188 @@
+"""What was published, as one table, and which runs are the same experiments.
+
+`published.csv`: paper, table, row, quantity, value, spread, n, experiment, remark. A quantity has
+the name of a column of the frame. An experiment is one of conf/experiment, `NAME_finetune` after
+finetuning, with the options that the row changes after a space.
+`published_curves.csv` has logs of trainings by others, by epoch; `published_curve_logs.csv` says
+whose they are, which experiment they trained, and in what they differ from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from lmkit.results.frame import Row, add_defaults, flat, is_option
+from lmkit.results.labels import SAME
+from lmkit.runs.identity import identity
+from lmkit.runs.names import FINETUNE
+
+# From an experiment, as `published.csv` names it, to its configuration. Entry points pass it down,
+# since only they compose.
+Compose = Callable[[str], Mapping[str, Any]]
+
+
+class PublishedCorpus(NamedTuple):
+    """A corpus of published experiments, whose names begin with its key."""
+
+    sha256: str  # lmkit's fingerprint of the files that `lmkit download` fetches
+    words: int
+    test_tokens: int  # predictions, of one column
+    rank_contexts: int  # of the published ranks: they compare at that number alone
+
+
+CORPORA = {
+    "penn": PublishedCorpus(
+        "ba5fd78862db146659a36e6c51f41bc5552b797e22e05b71b10fff21ca0b3a40", 10_000, 82_429, 82_429
+    ),
+    "wt2": PublishedCorpus(
+        "ac230c8846ce9edb31523a744c56697595e7aeaf5635abcb7bdb3394b9ea1e81", 33_278, 245_568, 33_320
+    ),
+}
+
+
+def published() -> pd.DataFrame:
+    """Every published value; what a row lacks is missing."""
+    return pd.read_csv(Path(__file__).with_name("published.csv"))
+
+
+def published_curves() -> pd.DataFrame:
+    """Trainings by others: `log, epoch, train_ppl, valid_ppl, test_ppl, seconds, note` and of each
+    log `experiment, seed, differs, source`.
+    """
+    curves = pd.read_csv(Path(__file__).with_name("published_curves.csv"))
+    logs = pd.read_csv(Path(__file__).with_name("published_curve_logs.csv"))
+    return curves.merge(logs, on="log")
+
+
+def corpus_of(run: Mapping[str, Any]) -> str | None:
+    """The key of the published corpus on which a run was trained; None of another corpus. A text of
+    the same sizes counts, and is a difference.
+    """
+    columns = int(run.get("windows.test_batch_size") or 1)
+    for key, corpus in CORPORA.items():
+        tokens = ((corpus.test_tokens + 1) // columns - 1) * columns
+        sizes = run.get("words"), run.get("test_tokens")
+        if run["data_sha256"] == corpus.sha256 or sizes == (corpus.words, tokens):
+            return key
+    return None
+
+
+def nearest(runs: pd.DataFrame, compose: Compose) -> pd.DataFrame:
+    """Of each group on a published corpus, the nearest experiment with the same head.
+
+    Returns: by group `experiment`, `differs` (texts such as `optimizer.lr 5 (20)`: ours, and in
+        brackets the published) and `is_same`, where nothing differs: the identities are equal.
+    """
+    experiments = published()["experiment"].dropna().unique()
+    found = []
+    for group, members in runs.groupby("group", sort=False):
+        run = _known(members.iloc[0])
+        corpus = corpus_of(run)
+        candidates = [
+            (experiment, _with_start(runs, members, experiment, compose))
+            for experiment in experiments
+            if experiment.partition("_")[0] == corpus
+            and _name(experiment).endswith(FINETUNE) == ("finetuned" in run)
+            and _has_head(run, compose(experiment)["head"])
+        ]
+        if candidates:
+            experiment, differs = min(candidates, key=lambda each: len(each[1]))
+            found.append((group, experiment, differs, not differs))
+    return pd.DataFrame(found, columns=["group", "experiment", "differs", "is_same"])
+
+
+def differences(members: pd.DataFrame, experiment: str, compose: Compose) -> list[str]:
+    """In what the runs of a group differ from an experiment. Seeds, threads and the kind of device
+    do not count: they are not what an experiment is.
+    """
+    run = _known(members.iloc[0])
+    config = compose(experiment)
+    wanted = flat(identity(config, str(run["data_sha256"]), str(run["device_kind"])).settings)
+    rows: list[Row] = [{k: v for k, v in each.items() if is_option(k)} for each in (run, wanted)]
+    stated = [set(row) for row in rows]
+    add_defaults(rows)
+    ours, theirs = rows
+    options = [o for o in dict.fromkeys([*theirs, *ours]) if ours.get(o) != theirs.get(o)]
+    texts = [
+        f"{o.removesuffix('._target_')} {_text(ours.get(o))} ({_text(theirs.get(o))})"
+        for o in options
+        if o not in SAME
+        and not o.startswith("stopping.")
+        and not _is_of_a_class(o, ours, theirs, stated)
+    ]
+    return [*texts, *_data(run), *_budget(members, config)]
+
+
+def _with_start(
+    runs: pd.DataFrame, members: pd.DataFrame, experiment: str, compose: Compose
+) -> list[str]:
+    """The differences; of finetuned runs also those of the runs that they go on from."""
+    differs = differences(members, experiment, compose)
+    name, changes = _name(experiment), experiment.partition(" ")[2]
+    if not name.endswith(FINETUNE):
+        return differs
+    digests = set(members["finetuned_from.identity"])
+    starts = runs[runs.index.str.rpartition("-").get_level_values(2).isin(digests)]
+    if len(starts) < len(digests):
+        differs.append("runs that it goes on from are not among these")
+    before = f"{name.removesuffix(FINETUNE)} {changes}".strip()
+    for _, of in starts.groupby("group"):
+        differs += [f"before: {each}" for each in differences(of, before, compose)]
+    return list(dict.fromkeys(differs))
+
+
+def _has_head(run: Mapping[str, Any], head: Mapping[str, Any]) -> bool:
+    targets = {k: v for k, v in flat({"head": head}).items() if k.endswith(("_target_", ".frozen"))}
+    return all(run.get(option) == value for option, value in targets.items())
+
+
+def _name(experiment: str) -> str:
+    """Without the options that it changes."""
+    return experiment.partition(" ")[0]
+
+
+def _is_of_a_class(option: str, ours: Row, theirs: Row, stated: list[set[str]]) -> bool:
+    """Whether only one states the option, since the sections are of different classes."""
+    target = f"{option.rpartition('.')[0]}._target_"
+    of_both = all(option in each for each in stated)
+    return not of_both and ours.get(target) != theirs.get(target)
+
+
+def _data(run: Row) -> list[str]:
+    tokens = run.get("data.train_tokens")
+    if tokens is not None:
+        return [f"data.train_tokens {tokens:,.0f} (all)"]
+    known = {corpus.sha256 for corpus in CORPORA.values()}
+    return [] if run["data_sha256"] in known else ["another text of the same size"]
+
+
+def _budget(members: pd.DataFrame, config: Mapping[str, Any]) -> list[str]:
+    """The papers train until convergence; so did a run that ended by the same patience."""
+    run = _known(members.iloc[0])
+    differs = []
+    if run.get("patience") != config["patience"]:
+        differs.append(f"patience {_text(run.get('patience'))} ({_text(config['patience'])})")
+    if "patience" in run and run.get("min_delta"):
+        differs.append(f"stopping.min_delta {run['min_delta']:g} (0)")
+    ran_out = (members["stopped"] == "max_epochs").any()
+    ran_longer = members["epochs"].max() > config["max_epochs"]
+    if run.get("max_epochs") != config["max_epochs"] and (ran_out or ran_longer):
+        most = _text(run.get("max_epochs")), _text(config["max_epochs"])
+        differs.append(f"max_epochs {most[0]} ({most[1]})")
+    return differs
+
+
+def _known(run: pd.Series[Any]) -> dict[str, Any]:
+    return {str(name): value for name, value in run.dropna().items()}
+
+
+def _text(value: object) -> str:
+    """As it would be typed; of a class only its name."""
+    if value is None:
+        return "null"
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text.rpartition(".")[2] if text.startswith(("lmkit.", "torch.")) else text

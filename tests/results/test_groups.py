@@ -1,0 +1,174 @@
+"""How runs become groups, what groups are called, and which stand for their head."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from lmkit.results.frame import results
+from lmkit.results.groups import best_rate, grouped, heads, most_contexts, summary
+from tests.results.forging import change
+
+
+def groups_in(root, baseline="softmax"):
+    """The number of runs by label, in the order of tables."""
+    runs, _ = grouped(results(str(root)), baseline)
+    return runs.groupby("label", sort=False).size().to_dict()
+
+
+def test_runs_that_differ_by_seed_alone_are_a_group_in_the_papers_order(tmp_path, make_run):
+    for seed in (1, 2, 3):
+        make_run(tmp_path, seed, 57.0 + 0.05 * seed)
+        make_run(tmp_path, seed, 56.9 + 0.05 * seed, transform="gss")
+    make_run(tmp_path, 1, transform="gss", changes={"transform.c": -2.0})
+    make_run(tmp_path, 1, 58.0, trigger="nt")
+    make_run(tmp_path, 1, 56.0, mixture="softmaxes")
+    make_run(tmp_path, 1, 56.0, transform="outside")
+    assert groups_in(tmp_path) == {
+        "Softmax (ET 200)": 3,
+        "Softmax (NT 5)": 1,
+        "GSS (c=−2)": 1,
+        "GSS (c=−1.5)": 3,
+        "Cube": 1,
+        "MoS": 1,
+    }
+    assert next(iter(groups_in(tmp_path, "mos"))) == "MoS"
+    runs, _ = grouped(results(str(tmp_path)))
+    softmax = summary(runs).loc[runs["group"].iloc[0]]
+    assert softmax["test_ppl mean"] == pytest.approx(57.1)
+    assert softmax["test_ppl std"] == pytest.approx(0.05)
+    assert softmax["seeds"] == 3
+
+
+def test_threads_and_chunks_are_no_groups_and_a_seed_counts_once(tmp_path, make_run):
+    run = make_run(tmp_path)
+    twin = tmp_path / "twin"
+    shutil.copytree(run, twin)
+    change(twin, "identity.json", lambda c: c["settings"].update(threads=8))
+    change(twin, "identity.json", lambda c: c["settings"]["head"].update(chunk_mb=64))
+    runs, left_out = grouped(results(str(tmp_path)))
+    assert list(runs.index) == [run.name]
+    assert left_out == {"twin": f"the head and seed of {run.name}"}
+
+
+def ended_by_a_callback(content):
+    content["budget"] |= {"stopped": "callback", "epochs": 2}
+
+
+@pytest.mark.parametrize(
+    ("how", "edit", "labels"),
+    [
+        (
+            {"options": {"optimizer.lr": 5}},
+            None,
+            {"Softmax (rate 5)": 1, "Softmax (rate 20)": 2},
+        ),
+        (
+            {},
+            ended_by_a_callback,
+            {"Softmax (not ended by a callback)": 2, "Softmax (ended by a callback)": 1},
+        ),
+        (
+            {"options": {"max_epochs": 3}},
+            None,
+            {"Softmax (max epochs 3)": 1, "Softmax (max epochs 750)": 2},
+        ),
+        (
+            {
+                "name": "penn_softmax_finetune",
+                "options": {"finetuned_from": {"identity": "0" * 12, "weights_sha256": "1"}},
+            },
+            None,
+            {"Softmax (not finetuned)": 2, "Softmax (finetuned from penn_softmax)": 1},
+        ),
+    ],
+    ids=["rate", "stop", "budget", "finetuned"],
+)
+def test_what_makes_other_runs_makes_another_group(tmp_path, make_run, how, edit, labels):
+    make_run(tmp_path, 1)
+    make_run(tmp_path, 2)
+    other = make_run(tmp_path, 3, **how)
+    if edit:
+        change(other, "result.json", edit)
+    assert groups_in(tmp_path) == labels
+
+
+def test_heads_of_one_name_and_different_classes_are_different(tmp_path, make_run):
+    make_run(tmp_path, transform="outside")
+    make_run(tmp_path, transform="outside", changes={"transform._target_": "mine.Cube"})
+    assert groups_in(tmp_path) == {"Cube (heads.Cube)": 1, "Cube (mine.Cube)": 1}
+
+
+def test_a_failed_run_is_a_group_of_its_own_and_a_diverged_one_none(tmp_path, make_run):
+    for seed in (1, 2, 3):
+        make_run(tmp_path, seed)
+    make_run(tmp_path, 4, 200.0)
+    diverged = make_run(tmp_path, 5)
+    change(diverged, "result.json", lambda c: c["metrics"].update(test_ppl=float("inf")))
+    runs, left_out = grouped(results(str(tmp_path)))
+    assert groups_in(tmp_path) == {"Softmax": 3, "Softmax, failed": 1}
+    assert left_out == {diverged.name: "it diverged: a perplexity is not finite"}
+    assert len(best_rate(runs)) == len(heads(runs)) == 3
+
+
+def test_settings_are_corpora_and_trunks_and_no_two_have_one_title(tmp_path, make_run):
+    make_run(tmp_path)
+    make_run(tmp_path, train_tokens=200000)
+    make_run(tmp_path, train_tokens=200000, trunk="Transformer", seed=2)
+    for words in (50, 60):
+        make_run(tmp_path, sizes=(words, 100), options={"data.num_words": words})
+    runs, _ = grouped(results(str(tmp_path)))
+    assert set(runs["setting_title"]) == {
+        "Penn Treebank, AWD-LSTM, num words none",
+        "Penn Treebank, AWD-LSTM, num words 50",
+        "Penn Treebank, AWD-LSTM, num words 60",
+        "Penn Treebank (first 200,000 training tokens), AWD-LSTM",
+        "Penn Treebank (first 200,000 training tokens), Transformer",
+    }
+
+
+def at_rate(root, make_run, lr, ppls, **how):
+    for seed, ppl in enumerate(ppls, 1):
+        make_run(root, seed, ppl, options={"optimizer.lr": lr}, **how)
+
+
+def test_each_head_stands_at_the_rate_of_lowest_valid_perplexity(tmp_path, make_run):
+    """A rate of one lucky seed does not beat one of several."""
+    at_rate(tmp_path, make_run, 5, [57.0, 57.2])
+    at_rate(tmp_path, make_run, 10, [58.0, 58.2])
+    at_rate(tmp_path, make_run, 20, [50.0])
+    at_rate(tmp_path, make_run, 5, [57.5], transform="gss")
+    at_rate(tmp_path, make_run, 10, [57.3], transform="gss")
+    runs, _ = grouped(results(str(tmp_path)))
+    best = best_rate(runs).groupby("label")["seed"].size().to_dict()
+    assert best == {"Softmax (rate 5)": 2, "GSS (rate 10)": 1}
+    assert set(heads(runs)["label"]) == set(best)
+
+
+def test_a_limited_decoder_is_not_the_head_however_many_seeds_it_has(tmp_path, make_run):
+    at_rate(tmp_path, make_run, 5, [57.0])
+    for seed in (1, 2, 3):
+        make_run(tmp_path, seed, 50.0, options={"optimizer.lr": 5, "head.decoder_rank": 2})
+    runs, _ = grouped(results(str(tmp_path)))
+    assert set(heads(runs)["label"]) == {"Softmax"}
+    assert "Softmax (decoder rank 2)" in set(runs["label"])
+
+
+def test_heads_are_those_trained_as_most(tmp_path, make_run):
+    for head in ("identity", "gss"):
+        at_rate(tmp_path, make_run, 20, [57.0, 57.1], transform=head)
+    for seed in (11, 12, 13):
+        make_run(tmp_path, seed, 50.0, options={"max_epochs": 900})
+    runs, _ = grouped(results(str(tmp_path)))
+    chosen = heads(runs)
+    assert chosen["max_epochs"].unique().tolist() == [750]
+    assert chosen.groupby("head")["seed"].size().to_dict() == {"Softmax": 2, "GSS": 2}
+
+
+def test_ranks_are_taken_at_the_contexts_of_most_groups(tmp_path, make_run):
+    make_run(tmp_path, 1, contexts=10000)
+    make_run(tmp_path, 1, contexts=10000, transform="gss")
+    make_run(tmp_path, 1, contexts=82429, mixture="softmaxes")
+    runs, _ = grouped(results(str(tmp_path)))
+    assert most_contexts(runs) == 10000

@@ -1,0 +1,104 @@
+"""Published values are told from ours: a run is the same experiment, or says in what it differs."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from lmkit.cli.entry import CONFIGS
+from lmkit.cli.finetune import published_config
+from lmkit.data.corpus import TextCorpus
+from lmkit.results.frame import results
+from lmkit.results.groups import grouped
+from lmkit.results.published import CORPORA, nearest, published, published_curves
+from tests.results.forging import change
+
+
+def compose(experiment):
+    return published_config(experiment.partition(" ")[0])
+
+
+def nearest_in(root):
+    """By label, the nearest experiment and the differences."""
+    runs, _ = grouped(results(str(root)))
+    found = nearest(runs, compose).merge(runs.drop_duplicates("group"), on="group")
+    return {row["label"]: (row["experiment_x"], row["differs"]) for _, row in found.iterrows()}
+
+
+def test_every_value_has_its_source_and_every_experiment_is_configured():
+    table = published()
+    assert table[["paper", "table", "row", "quantity", "value", "n"]].notna().all(axis=None)
+    assert not table.duplicated().any()
+    for experiment in table["experiment"].dropna().unique():
+        name = experiment.partition(" ")[0].removesuffix("_finetune")
+        assert (CONFIGS / "experiment" / f"{name}.yaml").is_file(), name
+
+
+def test_values_are_those_of_the_reference(data_root):
+    path = data_root.parent / "reference" / "published_results.yaml"
+    reference = yaml.safe_load(path.read_text())["parthiban2021"]["table2"]
+    table = published().query("paper == 'Parthiban et al. 2021' and table == 'table 2'")
+    for corpus, prefix in (("penn", "penn"), ("wikitext-2", "wt2")):
+        for head, values in reference[corpus].items():
+            ours = table[table["experiment"] == f"{prefix}_{head}"].set_index("quantity")
+            for quantity in ("train_ppl", "valid_ppl", "test_ppl"):
+                assert ours.loc[quantity, ["value", "spread"]].tolist() == values[quantity]
+            rank = ours.loc[f"rank.press@{CORPORA[prefix].rank_contexts}"]
+            assert rank[["value", "spread"]].tolist() == values["rank"]
+
+
+def test_the_fingerprints_are_those_of_the_corpora(data_root):
+    for prefix, folder in (("penn", "penn"), ("wt2", "wikitext-2")):
+        corpus = TextCorpus(folder, str(data_root), folder)
+        assert CORPORA[prefix].sha256 == corpus.fingerprint()
+
+
+def test_a_run_of_the_composed_configuration_is_the_experiment(tmp_path, make_run):
+    make_run(tmp_path)
+    make_run(tmp_path, transform="gss", changes={"transform.k": 1.25})
+    make_run(tmp_path, transform="outside")
+    make_run(tmp_path, mixture="softmaxes", trigger="nt")
+    assert nearest_in(tmp_path) == {
+        "Softmax": ("penn_softmax", []),
+        "GSS": ("penn_gss", ["head.transform.k 1.25 (2.5)"]),
+        "MoS": ("penn_mos_nt", []),
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"optimizer.lr": 5}, ["optimizer.lr 5 (20)"]),
+        ({"windows.test_batch_size": 10}, ["windows.test_batch_size 10 (1)"]),
+        ({"trainer.precision": "bf16-mixed"}, ["trainer.precision bf16-mixed (32-true)"]),
+        ({"trigger.epoch": 100}, ["trigger.epoch 100 (200)"]),
+        (
+            {"optimizer": {"_target_": "torch.optim.Adam", "lr": 20, "weight_decay": 1.2e-6}},
+            ["optimizer Adam (SGD)"],
+        ),
+        ({"patience": 3}, ["patience 3 (100)"]),
+        ({"max_epochs": 900}, []),  # it ended by its patience before
+        ({"trainer.deterministic": True, "windows.eval_length": 35}, []),
+    ],
+)
+def test_everything_that_decides_the_numbers_is_compared(tmp_path, make_run, options, told):
+    make_run(tmp_path, options=options)
+    assert nearest_in(tmp_path) == {"Softmax": ("penn_softmax", told)}
+
+
+def test_another_text_is_not_as_published(tmp_path, make_run):
+    run = make_run(tmp_path)
+    change(run, "identity.json", lambda c: c["settings"].update(data_sha256="0" * 64))
+    assert nearest_in(tmp_path)["Softmax"][1] == ["another text of the same size"]
+
+
+def test_a_part_of_the_text_is_not_as_published(tmp_path, make_run):
+    make_run(tmp_path, train_tokens=200000)
+    assert nearest_in(tmp_path)["Softmax"][1] == ["data.train_tokens 200,000 (all)"]
+
+
+def test_published_curves_are_of_experiments_that_are_configured():
+    curves = published_curves()
+    assert curves[["train_ppl", "source"]].notna().all(axis=None)
+    for experiment in curves["experiment"].dropna().unique():
+        assert (CONFIGS / "experiment" / f"{experiment}.yaml").is_file(), experiment

@@ -1,0 +1,104 @@
+"""Tests against SciPy's own calls and the definitions, and p-values against those in print."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats as scipys
+
+from lmkit.errors.user_error import UserError
+from lmkit.results.published import published
+from lmkit.results.stats import correlation, difference, holm, paired, ten_seeds
+
+A, B = [56.1, 56.4, 56.2, 56.9, 56.5], [57.0, 57.2, 56.8, 57.4]
+
+
+def test_the_interval_and_both_p_values_are_those_of_the_formulas():
+    found = difference(A, B)
+    variances = np.var(A, ddof=1) / len(A), np.var(B, ddof=1) / len(B)
+    error = math.sqrt(sum(variances))
+    freedom = sum(variances) ** 2 / sum(
+        v**2 / (n - 1) for v, n in zip(variances, (len(A), len(B)), strict=True)
+    )
+    half = scipys.t.ppf(0.975, freedom) * error
+    mean = np.mean(A) - np.mean(B)
+    assert found.difference == pytest.approx(mean)
+    assert (found.low, found.high) == pytest.approx((mean - half, mean + half))
+    assert found.p_welch == pytest.approx(2 * scipys.t.sf(abs(mean) / error, freedom))
+    assert found.p_student == pytest.approx(scipys.ttest_ind(A, B).pvalue)
+
+
+def test_one_seed_has_a_difference_and_no_interval():
+    found = difference([57.0], B)
+    assert found.difference == pytest.approx(57.0 - np.mean(B))
+    assert all(map(math.isnan, found[1:]))
+
+
+def test_paired_tests_are_over_shared_seeds():
+    a = {1: 57.1, 2: 57.4, 3: 56.9, 8: 50.0}
+    b = {3: 56.8, 2: 57.35, 1: 56.98, 9: 70.0}
+    theirs = scipys.ttest_rel([57.1, 57.4, 56.9], [56.98, 57.35, 56.8])
+    found = paired(a, b)
+    assert (found.seeds, found.p) == (3, pytest.approx(theirs.pvalue))
+    assert (found.low, found.high) == pytest.approx(tuple(theirs.confidence_interval()))
+    assert paired({1: 57.0, 2: 57.1}, {2: 57.0, 3: 57.2}) is None
+    assert paired({1: 57.1, 2: 57.2}, {1: 57.0, 2: 57.1}) is None  # equal but for rounding
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_values_that_are_not_finite_are_refused(value):
+    with pytest.raises(UserError, match=f"one is {value}"):
+        difference(A, [value, 57.0])
+
+
+def test_holms_correction_is_that_of_the_definition():
+    corrected = holm(pd.Series([0.04, 0.01, np.nan, 0.03]))
+    assert corrected.tolist() == pytest.approx([0.06, 0.03, np.nan, 0.06], nan_ok=True)
+
+
+def printed_p(row):
+    """Smallest and largest p of two groups of ten whose two decimals are printed as these are."""
+    theirs = published().query("table == 'supplement, table 1' and remark == 'ten random seeds'")
+    by_experiment = theirs.set_index("experiment")[["value", "spread"]].T.to_dict("list")
+    mine, base = by_experiment[row], by_experiment[f"{row.partition('_')[0]}_softmax"]
+    every = [
+        scipys.ttest_ind_from_stats(
+            mine[0] + i, mine[1] + j, 10, base[0] + k, base[1] + m, 10
+        ).pvalue
+        for i, j, k, m in itertools.product((-0.005, 0.005), repeat=4)
+    ]
+    return min(every), max(every)
+
+
+@pytest.mark.parametrize("corpus", ["penn", "wt2"])
+@pytest.mark.parametrize("head", ["ss", "gss", "lms_plif", "mos"])
+def test_published_p_values_follow_from_ten_seeds(corpus, head):
+    name = f"{corpus}_{head}"
+    printed = published().query("table == 'table 2' and quantity == 'p_student'")
+    low, high = printed_p(name)
+    assert low <= printed.set_index("experiment")["value"][name] <= high
+
+
+def test_ten_seeds_leave_the_reported_run_out():
+    a = {seed: 57.0 + 0.01 * seed for seed in range(11)}
+    b = {seed: 57.2 + 0.02 * seed for seed in range(11)}
+    found = ten_seeds(a, b, reported_seed=10)
+    theirs = scipys.ttest_ind(list(a.values())[:10], list(b.values())[:10])
+    assert found.p_student == pytest.approx(theirs.pvalue)
+    assert ten_seeds(a, {0: 57.0}, reported_seed=10) is None
+
+
+def test_a_correlation_is_of_log_rank_with_fishers_interval():
+    rank, ppl = [34, 66, 811, 996, 400], [22.9, 22.6, 22.7, 22.4, 22.5]
+    found = correlation(rank, ppl)
+    r = np.corrcoef(np.log(rank), ppl)[0, 1]
+    half = scipys.norm.ppf(0.975) / math.sqrt(len(rank) - 3)
+    assert found.r == pytest.approx(r)
+    limits = math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
+    assert (found.low, found.high) == pytest.approx(limits)
+    assert correlation(rank[:3], ppl[:3]) is None
+    assert correlation([5] * 5, ppl) is None

@@ -77,7 +77,6 @@ class Seq2Seq(nn.Module):
         self.emb_dim, self.out_dim = emb_dim, out_dim
         self.embed_dropout, self.output_dropout = embed_dropout, output_dropout
         self.embedding_weight = nn.Parameter(torch.empty(num_words, emb_dim).uniform_(-0.1, 0.1))
-        self.word_map: nn.Module = nn.Identity()  # a head that shares the weight may have another
         self.responder = nn.Parameter(torch.empty(2, emb_dim).uniform_(-0.1, 0.1))
         dropout = hidden_dropout if num_layers > 1 else 0.0  # PyTorch warns of one it cannot use
         self.encoder = nn.LSTM(emb_dim, hidden_dim, num_layers, dropout=dropout, bidirectional=True)
@@ -93,7 +92,7 @@ class Seq2Seq(nn.Module):
         self, context_SB: Tensor, responder_SB: Tensor, lengths_B: Tensor
     ) -> tuple[Memory, State]:
         """What the decoder starts from: the contexts' states, and its own first state."""
-        words_SBE = self.word_map(F.embedding(context_SB, self.embedding_weight))
+        words_SBE = F.embedding(context_SB, self.embedding_weight)
         words_SBE = words_SBE + F.embedding(responder_SB, self.responder)
         words_SBE = F.dropout(words_SBE, self.embed_dropout, self.training)
         packed = pack_padded_sequence(words_SBE, lengths_B.cpu(), enforce_sorted=False)
@@ -110,7 +109,7 @@ class Seq2Seq(nn.Module):
 
     def decode(self, inputs_TB: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
         """Outputs (T, B, D) after each word, and the decoder's state after the last."""
-        words_TBE = self.word_map(F.embedding(inputs_TB, self.embedding_weight))
+        words_TBE = F.embedding(inputs_TB, self.embedding_weight)
         words_TBE = F.dropout(words_TBE, self.embed_dropout, self.training)
         hidden_TBH, state = self.decoder(words_TBE, state)
         if self.attends:

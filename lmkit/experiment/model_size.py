@@ -10,15 +10,13 @@ FLOPs are those of the matrix products per token, two per multiply-add:
     Transformer layer   2 H (4 H + 3 F)   attention's and the feed-forward part's weights
     attention           4 H (M + 1)       of a layer: a token's own place and M before it
     prior               2 D K             of a mixture
-    latents             2 D K E           of a mixture; for DOC of each layer, its D and its K;
-                                          for multi-facet softmax of all facets
+    latents             2 D K E           of a mixture; for DOC of each layer, its D and its K
     gates               2 D (K - 1) (G + 1) of Mixtape, from the context, and
                         2 (K - 1) G (R + 1) from the words
     sum of latents      2 K E             of a mixture of contexts alone
     decoder             2 V E             K times that for a mixture of softmaxes; for Mixtape
                                           once, and K times for words with gates of their own
     rank map            2 E r             of a decoder of rank r: K times; E of the decoder is r
-    word map            2 E E             of spectrum control: K times, and once more if tied
 
 Lookups are not counted. The nonlinearities of gates, dropout, transforms and softmax are left out.
 The gradients of a product are two products of its size, one for its input and one for its weight:
@@ -108,8 +106,6 @@ def _part_and_uses(path: str, tied: bool, head: Head) -> tuple[str, float]:
         return ("embedding = decoder", decoder_uses) if tied else ("embedding", 0)
     if path == "head.decoder_weight":
         return "decoder", decoder_uses
-    if path.startswith(("trunk.word_map.", "head.word_map.")):
-        return "word_map", decoder_uses + tied
     room, _, rest = path.partition(".")
     if rest.startswith("transform."):
         return "transform", 0

@@ -25,7 +25,6 @@ class ModelParts(nn.Module):
     def __init__(self, trunk: nn.Module, head: Head) -> None:
         super().__init__()
         self.trunk, self.head = trunk, head
-        head.attach(trunk)
 
 
 def parts_without_weights(config: Section, num_words: int) -> ModelParts:
@@ -66,9 +65,9 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
         transform=transform,
         word_counts_V=word_counts_V,
         embedding_weight=embedding_weight,
-        loss=section.get("loss", "chunked"),
         chunk_mb=section.get("chunk_mb"),
     )
+    # "loss" stands in configurations of earlier runs
     shared = ("mixture", "transform", "tie_weights", "loss", "chunk_mb", "start")
     own = {key: value for key, value in section.items() if key not in shared}
     if own.get("decoder_rank") is None:

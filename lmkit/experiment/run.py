@@ -108,7 +108,6 @@ def _fit(defined: RunDefinition, names: RunNames, lock: RunLock, signals: StopSi
     data.train_batches, data.eval_batches("valid"), data.eval_batches("test")  # may refuse
     pl.seed_everything(config["seed"], verbose=False)
     model = objects.make_model(config, torch.from_numpy(corpus.train_word_counts()))
-    model.head.require_vocabulary()
     context = objects.make_context(defined, names, corpus.vocabulary, lock, signals)
     callbacks = objects.make_callbacks_of_run(config, model, context)
     trainer = objects.make_trainer(defined, context, callbacks.in_order)

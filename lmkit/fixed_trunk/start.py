@@ -14,17 +14,15 @@ from lmkit.experiment.make import make
 from lmkit.fixed_trunk.corpus import TrunkContexts
 from lmkit.heads.head import Head
 from lmkit.heads.low_rank import nearest_factors
-from lmkit.heads.spectrum_control import SpectrumControl
-from lmkit.heads.transforms import Transform
+from lmkit.heads.transforms import SoftCap
 from lmkit.measures.perplexity import mean_nll, safe_exp
 from lmkit.presentation.quantities import perplexity_text
-from lmkit.pretrained.model import SoftCap
 from lmkit.runs.names import name_of, place_of
 from lmkit.training.context import RunCallback
 from lmkit.training.head_module import data_of, model_of
 
 
-class AfterSoftCap(Transform):
+class AfterSoftCap(nn.Module):
     """A transform of soft-capped logits, as of Gemma 2.
 
     Args:
@@ -44,13 +42,6 @@ class AfterSoftCap(Transform):
 
 class HeadStart(RunCallback):
     """Gives a head the decoder of the trunk's own head when a run starts."""
-
-    def check(self, module: pl.LightningModule) -> None:
-        head = model_of(module).head
-        if isinstance(head, SpectrumControl):
-            raise UserError(
-                "head.start=trunk does not work with head=spectrum_control, which has no weight W"
-            )
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.ckpt_path is not None:

@@ -39,7 +39,6 @@ class FixedTrunk(Trunk):
         require_count("trunk.out_dim", out_dim)
         require_rate("trunk.output_dropout", output_dropout)
         self.emb_dim, self.out_dim, self.output_dropout = emb_dim, out_dim, output_dropout
-        self.word_map = nn.Identity()
 
     @property
     def embedding_weight(self) -> nn.Parameter:  # type: ignore[override]

@@ -10,23 +10,22 @@ A head is a *mixture* composed with a *transform*, over one decoder (weight V x 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmkit.errors.user_error import UserError, require_choice, require_positive
-from lmkit.heads.chunked_loss import chunk_rows
-from lmkit.heads.chunked_nll import chunked_nll
+from lmkit.errors.user_error import UserError, require_positive
+from lmkit.heads.chunks import chunk_rows, chunked_mean, target_log_probs
 from lmkit.heads.low_rank import RankMap, random_factors
 from lmkit.heads.mixtures import Mixture, MixtureOutput, SingleContext
-from lmkit.heads.transforms import Identity
-from lmkit.kernels.cpu_products import product
+from lmkit.heads.transforms import Identity, Transform, keeps_values
+from lmkit.kernels.shared_weight import affine
 
 # MiB. On a CPU larger chunks gain nothing and overflow its caches; a GPU needs large products.
-CHUNK_MB = {"cpu": 32, "cuda": 512}
+CHUNK_MB = {"cpu": 16, "cuda": 256}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,10 +43,9 @@ class HeadParts:
     size. Zeros do where a checkpoint's weights replace those of the head."""
     embedding_weight: nn.Parameter | None = None
     """The V x E parameter to share as the decoder's weight; None for a separate weight."""
-    loss: str = "chunked"
-    """`chunked`, exact in the memory of one chunk, or `plain`, by `log_probs`."""
     chunk_mb: float | None = None
-    """Memory of one chunk's logits, MiB; None for `CHUNK_MB` of the device."""
+    """Memory of one chunk's logits, MiB; None for `CHUNK_MB` of the device. A transform and its
+    gradient take as much again, once or twice."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.mixture, Mixture):
@@ -56,7 +54,6 @@ class HeadParts:
                 f"head.mixture._target_={kind.__module__}.{kind.__name__} must be derived from "
                 f"lmkit.heads.mixtures.Mixture"
             )
-        require_choice("head.loss", self.loss, ("chunked", "plain"))
         if self.chunk_mb is not None:
             require_positive("head.chunk_mb", self.chunk_mb)
 
@@ -83,7 +80,7 @@ class Head(nn.Module):
         if weight is not None and weight.shape[1] != mixture.emb_dim:
             raise UserError(_cannot_tie(mixture, weight.shape[1]))
         self.mixture, self.transform = mixture, parts.transform
-        self.loss, self.chunk_mb = parts.loss, parts.chunk_mb
+        self.chunk_mb = parts.chunk_mb
         rank_map = None
         if decoder_rank is not None:
             factor_VR, rows_RE = random_factors(num_words, decoder_rank, mixture.emb_dim)
@@ -123,17 +120,6 @@ class Head(nn.Module):
         not one."""
         return {} if self.rank_map is None else {"rank_map.weight": self.mixture.num_experts}
 
-    def attach(self, trunk: nn.Module) -> None:
-        """Called once with the trunk that feeds the head; most heads do nothing."""
-
-    def require_vocabulary(self) -> None:
-        """Called before training; most heads take any number of words.
-
-        Options are checked before the text is read, with a vocabulary of two words.
-
-        Raises: UserError if there are too few words for the options.
-        """
-
     def contexts(self, hidden_TBD: Tensor) -> MixtureOutput:
         """The vectors that the decoder's weight multiplies, and their log prior."""
         output: MixtureOutput = self.mixture(hidden_TBD)
@@ -145,40 +131,56 @@ class Head(nn.Module):
         """What the mixture adds to the nll in the training loss, in nats."""
         return self.mixture.penalty(hidden_TBD)
 
+    def forward(self, inputs: Sequence[Tensor], targets_n: Tensor) -> Tensor:
+        """Negative log-likelihood (n,) of a chunk's targets, nats.
+
+        Args:
+            inputs: a chunk's rows of `formula_inputs`.
+        """
+        log_prior_nK, context_nKE = inputs
+        targets = targets_n.repeat_interleave(context_nKE.shape[1])
+        log_p = self.target_log_probs(self.logits(context_nKE.flatten(0, 1)), targets)
+        return -torch.logsumexp(log_prior_nK + log_p.view_as(log_prior_nK), dim=1)
+
+    def target_log_probs(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Log-probability of each row's target, (rows,), of its logits (rows, V), which it may
+        overwrite."""
+        overwrite = not keeps_values(self.transform)
+        return target_log_probs(self.transform(logits), targets, overwrite=overwrite)
+
+    def formula_inputs(self, hidden_TBD: Tensor) -> list[Tensor]:
+        """What `forward` takes of all contexts, in the parameters' dtype."""
+        return [x.to(self.decoder_weight.dtype) for x in self.contexts(hidden_TBD)]
+
+    def formula_weights(self) -> dict[str, Tensor]:
+        """What `forward` takes of the head itself, by name: parameters, and what transforms make of
+        theirs once."""
+        weights: dict[str, Tensor] = dict(self.named_parameters())
+        for path, module in self.named_modules():
+            if isinstance(module, Transform):
+                made = module.made_once().items()
+                weights |= {f"{path}.{name}": value for name, value in made}
+        return weights
+
     def nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
         """Mean negative log-likelihood of the targets, a scalar in nats, for training."""
-        targets_N = targets_TB.reshape(-1)
         if not torch.is_grad_enabled():
             return self.token_nll(hidden_TBD, targets_TB).mean()
-        if self.loss == "plain":
-            return self._plain_nll(hidden_TBD, targets_N)
-        log_prior_NK, context_NKE = self.contexts(hidden_TBD)
-        return chunked_nll(
-            log_prior_NK,
-            context_NKE,
-            self.decoder_weight,
-            self.decoder_bias,
-            targets_N,
-            self.transform,
-            self._chunk_mb(),
-        )
+        inputs, targets_N = self.formula_inputs(hidden_TBD), targets_TB.reshape(-1)
+        return chunked_mean(self, self.formula_weights(), inputs, targets_N, self._rows())
 
     @torch.no_grad()
     def token_nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
         """Each target's negative log-likelihood (T, B), nats, without gradient."""
-        log_prior_NK, context_NKE = self.contexts(hidden_TBD)
-        targets_N11 = targets_TB.reshape(-1, 1, 1)
-        nll = []
-        for part in self._chunks(context_NKE):
-            log_p_nKV = self._component_log_probs(context_NKE[part])
-            targets = targets_N11[part].expand(-1, context_NKE.shape[1], 1)
-            joint_nK = log_prior_NK[part] + log_p_nKV.gather(2, targets).squeeze(2)
-            nll.append(-torch.logsumexp(joint_nK, dim=1))
-        return torch.cat(nll).view_as(targets_TB)
+        targets = torch.split(targets_TB.reshape(-1), self._rows())
+        pairs = zip(self._input_chunks(hidden_TBD), targets, strict=True)
+        return torch.cat([self(inputs, targets_n) for inputs, targets_n in pairs]).view_as(
+            targets_TB
+        )
 
     def log_probs(self, hidden_TBD: Tensor) -> Tensor:
         """Rows (N, V) of log P, in nats."""
-        return self._log_probs(*self.contexts(hidden_TBD))
+        return self.mixed_log_probs(*self.contexts(hidden_TBD))
 
     def transformed_logits(self, hidden_TBD: Tensor) -> Tensor:
         """Rows (N, V) of the transformed logits of a head with one context (K = 1)."""
@@ -190,38 +192,32 @@ class Head(nn.Module):
     def factors(self, hidden_TBD: Tensor) -> tuple[Tensor, Tensor]:
         """Contexts (N, E) and log normalisers (N,) of a head that `has_factors`."""
         context_NE = self.contexts(hidden_TBD).context_NKE.squeeze(1)
-        parts = [self.logits(context_NE[part]) for part in self._chunks(context_NE.unsqueeze(1))]
+        parts = map(self.logits, torch.split(context_NE, self._rows()))
         return context_NE, torch.cat([torch.logsumexp(logits, dim=1) for logits in parts])
 
     def logits(self, context: Tensor) -> Tensor:
         """Logits (..., V) of contexts (..., E), before the transform, in the parameters' dtype."""
-        weight = self.decoder_weight
-        if torch.is_grad_enabled() or context.dtype != weight.dtype:
-            return F.linear(context, weight, self.decoder_bias).to(weight.dtype)
-        rows = product(context.flatten(0, -2), weight.T, self.decoder_bias)
-        # autocast changes the dtype of an addmm
-        return rows.view(*context.shape[:-1], -1).to(weight.dtype)
+        return affine(context, self.decoder_weight, self.decoder_bias)
 
-    def _component_log_probs(self, context_NKE: Tensor) -> Tensor:
-        return F.log_softmax(self.transform(self.logits(context_NKE)), dim=-1)
-
-    def _log_probs(self, log_prior_NK: Tensor, context_NKE: Tensor) -> Tensor:
-        log_p_NKV = self._component_log_probs(context_NKE)
+    def mixed_log_probs(self, log_prior_NK: Tensor, context_NKE: Tensor) -> Tensor:
+        """Rows (N, V) of log P of what `contexts` returned."""
+        log_p_NKV = F.log_softmax(self.transform(self.logits(context_NKE)), dim=-1)
         return torch.logsumexp(log_prior_NK.unsqueeze(-1) + log_p_NKV, dim=1)
 
-    def _plain_nll(self, hidden_TBD: Tensor, targets_N: Tensor) -> Tensor:
-        log_probs_NV = self.log_probs(hidden_TBD)
-        return -log_probs_NV.gather(1, targets_N.unsqueeze(1)).mean()
+    def _rows(self) -> int:
+        """Contexts per chunk."""
+        chunk_mb = self.chunk_mb
+        if chunk_mb is None:
+            chunk_mb = CHUNK_MB.get(self.decoder_weight.device.type, CHUNK_MB["cuda"])
+        return chunk_rows(self._row_logits(), self.decoder_weight.element_size(), chunk_mb)
 
-    def _chunk_mb(self) -> float:
-        default = CHUNK_MB.get(self.decoder_weight.device.type, CHUNK_MB["cuda"])
-        return default if self.chunk_mb is None else self.chunk_mb
+    def _row_logits(self) -> int:
+        """How many logits a context has."""
+        return self.mixture.num_experts * len(self.decoder_bias)
 
-    def _chunks(self, context_NKE: Tensor) -> list[slice]:
-        num_contexts, num_experts, _ = context_NKE.shape
-        itemsize = self.decoder_weight.element_size()
-        rows = chunk_rows(num_experts, len(self.decoder_bias), itemsize, self._chunk_mb())
-        return [slice(start, start + rows) for start in range(0, num_contexts, rows)]
+    def _input_chunks(self, hidden_TBD: Tensor) -> Iterator[tuple[Tensor, ...]]:
+        parts = (torch.split(x, self._rows()) for x in self.formula_inputs(hidden_TBD))
+        return zip(*parts, strict=True)
 
     @torch.no_grad()
     def logit_range(self, hidden_TBD: Tensor) -> dict[str, Tensor | float]:
@@ -229,27 +225,21 @@ class Head(nn.Module):
         transform, chunk by chunk and without dropout: logging must draw no random numbers."""
         training = self.mixture.training
         self.mixture.eval()
-        num_logits = self._num_logits(hidden_TBD)
         ranges = {"logits": _Range(), "transformed_logits": _Range()}
         for logits in self.logit_chunks(hidden_TBD):
-            ranges["logits"].add(logits, num_logits)
-            ranges["transformed_logits"].add(self.transform(logits), num_logits)
+            ranges["logits"].add(logits)
+            ranges["transformed_logits"].add(self.transform(logits))
         self.mixture.train(training)
         return {
             f"{name}_{measure}": value
             for name, seen in ranges.items()
-            for measure, value in vars(seen).items()
+            for measure, value in seen.measures().items()
         }
 
     def logit_chunks(self, hidden_TBD: Tensor) -> Iterator[Tensor]:
         """Logits (..., V) before the transform, of all contexts and components, chunk by chunk."""
-        _, context_NKE = self.contexts(hidden_TBD)
-        for part in self._chunks(context_NKE):
-            yield self.logits(context_NKE[part])
-
-    def _num_logits(self, hidden_TBD: Tensor) -> int:
-        num_contexts = hidden_TBD.shape[:-1].numel()
-        return num_contexts * self.mixture.num_experts * len(self.decoder_bias)
+        for _, context_nKE in self._input_chunks(hidden_TBD):
+            yield self.logits(context_nKE)
 
 
 def _cannot_tie(mixture: Mixture, emb_dim: int) -> str:
@@ -267,11 +257,15 @@ class _Range:
     """Running minimum, mean and maximum; read without waiting for the device."""
 
     def __init__(self) -> None:
-        self.min: Tensor | float = torch.inf
-        self.mean: Tensor | float = 0.0
-        self.max: Tensor | float = -torch.inf
+        self.low: Tensor | float = torch.inf
+        self.high: Tensor | float = -torch.inf
+        self.sum: Tensor | float = 0.0
+        self.count = 0
 
-    def add(self, x: Tensor, total: int) -> None:
+    def add(self, x: Tensor) -> None:
         low, high = torch.aminmax(x)
-        self.min, self.max = low.clamp(max=self.min), high.clamp(min=self.max)
-        self.mean = self.mean + x.sum() / total
+        self.low, self.high = low.clamp(max=self.low), high.clamp(min=self.high)
+        self.sum, self.count = self.sum + x.sum(), self.count + x.numel()
+
+    def measures(self) -> dict[str, Tensor | float]:
+        return {"min": self.low, "mean": self.sum / self.count, "max": self.high}

@@ -18,7 +18,6 @@ S = R + 1, V vocabulary.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -28,11 +27,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError, require_count, require_positive, require_rate
-from lmkit.heads.autograd_chunks import called, product
-from lmkit.heads.autograd_head import AutogradHead
-from lmkit.heads.chunked_loss import chunk_rows
-from lmkit.heads.head import HeadParts
+from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import Mixture, require_no_mixture
+from lmkit.kernels.shared_weight import affine
 from lmkit.trunk.dropout import locked_dropout
 
 
@@ -96,7 +93,7 @@ def tree_priors(score_nJS: Tensor) -> Tensor:
     return torch.stack(priors, dim=1)
 
 
-class Mixtape(AutogradHead):
+class Mixtape(Head):
     """One softmax of logits gated word by word; see above.
 
     Args:
@@ -111,6 +108,7 @@ class Mixtape(AutogradHead):
 
     display_name, place = "Mixtape", 1
     own_words_R: Tensor
+    own_weight_RE: Tensor | None
 
     def __init__(
         self,
@@ -133,6 +131,7 @@ class Mixtape(AutogradHead):
         self.gate_weight = nn.Parameter(torch.empty(num_own + 1, gate_dim).uniform_(-0.1, 0.1))
         self.gate_bias = nn.Parameter(torch.zeros(num_experts - 1, num_own + 1))
         order_V = torch.argsort(parts.word_counts_V, descending=True, stable=True)
+        self.register_buffer("own_weight_RE", None, persistent=False)  # the decoder's, in the loss
         self.register_buffer("own_words_R", order_V[:num_own].clone())  # kept in every checkpoint
 
     @property
@@ -150,52 +149,41 @@ class Mixtape(AutogradHead):
         """Each gate is one product with the weight; biases are only added."""
         return {"gate_weight": self.mixture.num_experts - 1, "gate_bias": 0}
 
+    def contexts(self, hidden_TBD: Tensor) -> GatedContexts:  # type: ignore[override]  # Mixtape's
+        gated: GatedContexts = self.mixture(hidden_TBD)
+        return gated
+
+    def forward(self, inputs: Sequence[Tensor], targets_n: Tensor) -> Tensor:
+        return -self.target_log_probs(self.gated_logits(*inputs), targets_n)
+
+    def gated_logits(self, latent_nKE: Tensor, gate_nJG: Tensor, score_nJ: Tensor) -> Tensor:
+        """Logits (n, V), before the transform."""
+        own_RE = self.own_weight_RE
+        if own_RE is None:
+            own_RE = self.decoder_weight[self.own_words_R]
+        score_nJS = affine(gate_nJG, self.gate_weight) + score_nJ.unsqueeze(2) + self.gate_bias
+        prior_nKS = tree_priors(score_nJS)
+        shared_nE = (prior_nKS[..., -1:] * latent_nKE).sum(1)
+        own_nR = (prior_nKS[..., :-1] * affine(latent_nKE, own_RE)).sum(1)
+        shared_nV = affine(shared_nE, self.decoder_weight)
+        return shared_nV.index_copy(1, self.own_words_R, own_nR) + self.decoder_bias
+
+    def formula_weights(self) -> dict[str, Tensor]:
+        own_RE = self.decoder_weight[self.own_words_R]
+        return super().formula_weights() | {"own_weight_RE": own_RE}
+
     def log_probs(self, hidden_TBD: Tensor) -> Tensor:
         return F.log_softmax(self.transform(self.logits(hidden_TBD)), dim=-1)
 
     def logits(self, hidden_TBD: Tensor) -> Tensor:
         """Logits (N, V) of trunk outputs (T, B, D), before the transform."""
-        return self._logits(self._inputs(hidden_TBD), *self._weights())
-
-    def _weights(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        own_RE = self.decoder_weight[self.own_words_R]
-        matrices = (self.decoder_weight, own_RE, self.gate_weight)
-        return matrices, (self.decoder_bias, self.gate_bias, *self.transform.parameters())
-
-    def _logits(
-        self, latents: Sequence[Tensor], matrices: Sequence[Tensor], vectors: Sequence[Tensor]
-    ) -> Tensor:
-        latent_nKE, gate_nJG, score_nJ = latents
-        weight_VE, own_RE, gate_SG = matrices
-        bias_V, bias_JS = vectors[:2]
-        score_nJS = product(gate_nJG, gate_SG) + score_nJ.unsqueeze(2) + bias_JS
-        prior_nKS = tree_priors(score_nJS)
-        shared_nE = (prior_nKS[..., -1:] * latent_nKE).sum(1)
-        own_nR = (prior_nKS[..., :-1] * product(latent_nKE, own_RE)).sum(1)
-        shared_nV = product(shared_nE, weight_VE)
-        return shared_nV.index_copy(1, self.own_words_R, own_nR) + bias_V
-
-    def _row_nll(
-        self,
-        latents: Sequence[Tensor],
-        matrices: Sequence[Tensor],
-        vectors: Sequence[Tensor],
-        targets_n: Tensor,
-    ) -> Tensor:
-        logits_nV = self._logits(latents, matrices, vectors)
-        values_nV = called(self.transform, vectors[2:], logits_nV)
-        return F.cross_entropy(values_nV, targets_n, reduction="none")
+        return self.gated_logits(*self.formula_inputs(hidden_TBD))
 
     def logit_chunks(self, hidden_TBD: Tensor) -> Iterator[Tensor]:
-        weights = self._weights()
-        for latents in self._input_chunks(hidden_TBD):
-            yield self._logits(latents, *weights)
+        for inputs in self._input_chunks(hidden_TBD):
+            yield self.gated_logits(*inputs)
 
-    def _num_logits(self, hidden_TBD: Tensor) -> int:
-        return hidden_TBD.shape[:-1].numel() * len(self.decoder_bias)
-
-    def _rows(self) -> int:
-        """Contexts per chunk: autograd holds twice what hand-written gradients would."""
-        num_experts, num_own = self.mixture.num_experts, len(self.own_words_R)
-        words = len(self.decoder_bias) + math.ceil(2.5 * num_experts * num_own)
-        return chunk_rows(2, words, self.decoder_weight.element_size(), self._chunk_mb())
+    def _row_logits(self) -> int:
+        """How many numbers a context has, of which each takes as much memory as a logit: logits,
+        and own words' logits, gates and priors by component."""
+        return len(self.decoder_bias) + 3 * self.mixture.num_experts * len(self.own_words_R)

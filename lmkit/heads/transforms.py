@@ -1,69 +1,58 @@
-"""Transforms: pointwise maps on logits, each with its derivative written out for the chunked loss.
+"""Transforms: pointwise maps on logits, for the head to apply before the softmax.
 
-Shapes: logits of any shape, here (n, V): n rows of a chunk, V vocabulary.
-
-The chunked loss differentiates a transform by its tape, and any other `nn.Module` whose `forward`
-maps logits to logits of the same shape by autograd.
+Any `nn.Module` that maps logits to logits of the same shape is one. Those here that a training step
+meets most keep only the logits for their gradient, and work on few at a time, which fit a CPU's
+cache.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import require_count, require_number, require_positive
-from lmkit.heads.tape import AutogradTape, Tape
 
 
-class Transform(nn.Module, ABC):
-    """A pointwise map on logits that may provide its derivative, as a tape.
+class Transform(nn.Module):
+    """A pointwise map on logits. A subclass may set its display name (`lmkit.runs.names.Named`)."""
 
-    A subclass may set its display name (`lmkit.runs.names.Named`).
-    """
-
-    @abstractmethod
-    def forward(self, logits: Tensor) -> Tensor:
-        """f(logits), of the same shape."""
-
-    def tape(self) -> Tape:
-        """How the chunked loss differentiates it: by autograd, unless overridden."""
-        return AutogradTape(self)
+    keeps_values = True
+    """Whether its gradient needs the values that it returned. If not, softmax overwrites them."""
 
     def __init_subclass__(cls) -> None:
-        """A subclass with a `forward` of its own does not inherit the tape of another function."""
+        """A `forward` of its own does not inherit what holds for another one."""
         super().__init_subclass__()
-        if "forward" in vars(cls) and "tape" not in vars(cls):
-            cls.tape = Transform.tape  # type: ignore[method-assign]
+        if "forward" in vars(cls) and "keeps_values" not in vars(cls):
+            cls.keeps_values = True
+
+    def made_once(self) -> Mapping[str, Tensor]:
+        """By name: buffers, None otherwise, that the loss sets for `forward`, once for all chunks.
+
+        Their gradients reach the parameters that they were made of.
+        """
+        return {}
 
 
-def tape_of(transform: nn.Module) -> Tape:
-    """The tape of a `Transform`, or that of any other module that maps logits to logits."""
-    return transform.tape() if isinstance(transform, Transform) else AutogradTape(transform)
+def keeps_values(transform: nn.Module) -> bool:
+    """Whether softmax must leave the transformed logits as they are."""
+    return transform.keeps_values if isinstance(transform, Transform) else True
 
 
 class Identity(Transform):
     """`identity`: plain softmax."""
 
     display_name, place = "", 0
+    keeps_values = False
 
     def forward(self, logits: Tensor) -> Tensor:
         return logits
-
-    def tape(self) -> Tape:
-        return _IdentityTape()
-
-
-class _IdentityTape(Tape):
-    def value(self, logits: Tensor) -> Tensor:
-        return logits
-
-    def pull(self, grad: Tensor) -> Tensor:
-        return grad
 
 
 class GeneralizedSigSoftmax(Transform):
@@ -73,6 +62,7 @@ class GeneralizedSigSoftmax(Transform):
     """
 
     display_name, place = "GSS", 2
+    keeps_values = False
 
     def __init__(self, c: float, k: float) -> None:
         super().__init__()
@@ -81,10 +71,8 @@ class GeneralizedSigSoftmax(Transform):
         self.c, self.k = float(c), float(k)
 
     def forward(self, logits: Tensor) -> Tensor:
-        return torch.add(logits, F.logsigmoid(logits - self.c), alpha=self.k - 1)
-
-    def tape(self) -> Tape:
-        return _SigmoidTape(self.c, self.k)
+        values: Tensor = _Bent.apply(logits, self.c, self.k)  # type: ignore[no-untyped-call]
+        return values
 
 
 class SigSoftmax(GeneralizedSigSoftmax):
@@ -96,20 +84,72 @@ class SigSoftmax(GeneralizedSigSoftmax):
         super().__init__(c=0.0, k=2.0)
 
 
-class _SigmoidTape(Tape):
-    """Derivative 1 + (k-1) sigmoid(c-z), taken from the log sigmoid of the value."""
+class _Bent(torch.autograd.Function):
+    """z + (k-1) log sigmoid(z-c), of slope 1 + (k-1) sigmoid(c-z)."""
 
-    def __init__(self, c: float, k: float) -> None:
-        self.c, self.k = c, k
+    @staticmethod
+    def forward(z: Tensor, c: float, k: float) -> Tensor:
+        values = torch.empty_like(z, memory_format=torch.contiguous_format)
+        for part, out in _blocks(z, values):
+            torch.add(part, F.logsigmoid(part - c), alpha=k - 1, out=out)
+        return values
 
-    def value(self, logits: Tensor) -> Tensor:
-        log_sigmoid = F.logsigmoid(logits.sub(self.c))
-        value = logits.add_(log_sigmoid, alpha=self.k - 1)
-        self.slope = log_sigmoid.expm1_().mul_(1 - self.k).add_(1)
-        return value
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        z, ctx.c, ctx.k = inputs
+        ctx.save_for_backward(z)
+        ctx.save_for_forward(z)
 
-    def pull(self, grad: Tensor) -> Tensor:
-        return grad.mul_(self.slope)
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (z,) = ctx.saved_tensors
+        grad_z = torch.empty_like(z, memory_format=torch.contiguous_format)
+        for part, g, out in _blocks(z, grad, grad_z):
+            torch.mul(torch.sigmoid(ctx.c - part).mul_(ctx.k - 1).add_(1), g, out=out)
+        return grad_z, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, move: Tensor, *_: None) -> Tensor:
+        (z,) = ctx.saved_tensors
+        moved: Tensor = (1 + (ctx.k - 1) * torch.sigmoid(ctx.c - z)) * move
+        return moved
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, z: Tensor, c: float, k: float) -> tuple[Tensor, int]:
+        values: Tensor = _Bent.apply(z, c, k)  # type: ignore[no-untyped-call]
+        return values, in_dims[0]
+
+
+class SoftCap(Transform):
+    """`softcap`: c tanh(z / c), which keeps logits within c (Gemma Team 2024, Gemma 2)."""
+
+    display_name, place = "soft cap", 6
+
+    def __init__(self, cap: float) -> None:
+        super().__init__()
+        require_positive("head.transform.cap", cap)
+        self.cap = float(cap)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return self.cap * torch.tanh(logits / self.cap)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Evenly spaced knots from -limit on."""
+
+    knots: int
+    limit: float
+
+    @property
+    def step(self) -> float:
+        return 2 * self.limit / self.knots
+
+    def pieces(self, z: Tensor) -> Tensor:
+        """Index of each logit's piece, int64. NaN gets a valid index, and its line keeps it NaN."""
+        scaled = (z + self.limit).mul_(1 / self.step)
+        return scaled.clamp_(0, self.knots - 1).nan_to_num_(0.0).long()
 
 
 class PiecewiseLinear(Transform):
@@ -122,14 +162,19 @@ class PiecewiseLinear(Transform):
     Parthiban et al. 2021, table 3).
     """
 
+    keeps_values = False
+    slopes: Tensor | None
+    intercepts: Tensor | None
+
     def __init__(self, knots: int, limit: float, frozen: bool) -> None:
         super().__init__()
         require_count("head.transform.knots", knots, minimum=2)
         require_positive("head.transform.limit", limit)
-        self.knots, self.limit, self.frozen = knots, float(limit), frozen
-        self.step = 2 * self.limit / knots
+        self.frozen, self.grid = frozen, _Grid(knots, float(limit))
         raw_slopes = torch.randn(knots) + math.log(math.expm1(1.0))
         self.raw_slopes = nn.Parameter(raw_slopes, requires_grad=not frozen)
+        self.register_buffer("slopes", None, persistent=False)
+        self.register_buffer("intercepts", None, persistent=False)
 
     @property
     def display_name(self) -> str:
@@ -141,78 +186,96 @@ class PiecewiseLinear(Transform):
 
     def lines(self) -> tuple[Tensor, Tensor]:
         """Slope and intercept of each piece, (knots,) in float64: the sums run over all pieces."""
-        slopes = F.softplus(self.raw_slopes.double())
+        grid, slopes = self.grid, F.softplus(self.raw_slopes.double())
         heights = _sums_before(slopes)
-        heights = self.step * (heights - heights[self.knots // 2])
-        positions = torch.arange(self.knots, device=slopes.device, dtype=slopes.dtype)
-        return slopes, heights - slopes * (positions * self.step - self.limit)
+        heights = grid.step * (heights - heights[grid.knots // 2])
+        positions = torch.arange(grid.knots, device=slopes.device, dtype=slopes.dtype)
+        return slopes, heights - slopes * (positions * grid.step - grid.limit)
 
-    def pieces(self, logits: Tensor) -> Tensor:
-        """Index of each logit's piece, int64. NaN gets a valid index, and its line keeps it NaN."""
-        scaled = (logits.detach() + self.limit).mul_(1 / self.step)
-        return scaled.clamp_(0, self.knots - 1).nan_to_num_(0.0).long()
+    def made_once(self) -> Mapping[str, Tensor]:
+        return dict(zip(("slopes", "intercepts"), self.lines(), strict=True))
 
     def forward(self, logits: Tensor) -> Tensor:
-        slopes, intercepts = (line.to(logits.dtype) for line in self.lines())
-        pieces = self.pieces(logits)
-        return slopes[pieces] * logits + intercepts[pieces]
+        lines = self.slopes, self.intercepts
+        if lines[0] is None:
+            lines = self.lines()
+        values: Tensor = _OnLines.apply(logits, *lines, self.grid)  # type: ignore[no-untyped-call]
+        return values
 
-    def tape(self) -> Tape:
-        return _PiecewiseLinearTape(self)
 
+class _OnLines(torch.autograd.Function):
+    """slope[piece] z + intercept[piece], whose gradients are two histograms over the pieces.
 
-class _PiecewiseLinearTape(Tape):
-    """Keeps two histograms over the pieces, sum of g and sum of g z: what the slopes need."""
+    They are summed in float64, as float32 sums stall after millions of terms per bin. Not bincount,
+    which makes the host wait for a GPU and is not deterministic there.
+    """
 
-    def __init__(self, plif: PiecewiseLinear) -> None:
-        self.plif = plif
-        with torch.no_grad():
-            self.slopes, self.intercepts = (line.to(plif.raw_slopes.dtype) for line in plif.lines())
-        self.trainable = plif.raw_slopes.requires_grad
-        if self.trainable:
-            self.sum_g = torch.zeros_like(plif.raw_slopes, dtype=torch.float64)
-            self.sum_gz = torch.zeros_like(self.sum_g)
+    @staticmethod
+    def forward(z: Tensor, slopes: Tensor, intercepts: Tensor, grid: _Grid) -> Tensor:
+        values = torch.empty_like(z, memory_format=torch.contiguous_format)
+        slopes, intercepts = slopes.to(z.dtype), intercepts.to(z.dtype)
+        for part, out in _blocks(z, values):
+            pieces = grid.pieces(part)
+            torch.addcmul(intercepts.take(pieces), slopes.take(pieces), part, out=out)
+        return values
 
-    def value(self, logits: Tensor) -> Tensor:
-        self.logits, self.slope = logits, torch.empty_like(logits)
-        self.pieces = torch.empty_like(logits, dtype=torch.int64)
-        value = torch.empty_like(logits)
-        for z, out, slope, pieces in _blocks(logits, value, self.slope, self.pieces):
-            pieces.copy_(self.plif.pieces(z))
-            torch.take(self.slopes, pieces, out=slope)
-            torch.addcmul(self.intercepts.take(pieces), slope, z, out=out)
-        return value
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        z, slopes, _, ctx.grid = inputs
+        ctx.save_for_backward(z, slopes)
+        ctx.save_for_forward(z, slopes)
 
-    def pull(self, grad: Tensor) -> Tensor:
-        for g, z, slope, pieces in _blocks(grad, self.logits, self.slope, self.pieces):
-            if self.trainable:
-                # float64, as float32 sums stall after millions of terms per bin. Not bincount,
-                # which makes the host wait for a GPU and is not deterministic there.
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        z, slopes = ctx.saved_tensors
+        sum_g = sum_gz = None
+        if ctx.needs_input_grad[1]:
+            sum_g, sum_gz = (torch.zeros_like(slopes, dtype=torch.float64) for _ in "gz")
+        slopes = slopes.to(z.dtype)
+        grad_z = torch.empty_like(z, memory_format=torch.contiguous_format)
+        for part, g, out in _blocks(z, grad, grad_z):
+            pieces = ctx.grid.pieces(part)
+            if sum_g is not None and sum_gz is not None:
                 terms = g.to(torch.float64, copy=True)
-                self.sum_g.scatter_add_(0, pieces, terms)
-                self.sum_gz.scatter_add_(0, pieces, terms.mul_(z))
-            g.mul_(slope)
-        return grad
+                sum_g.scatter_add_(0, pieces, terms)
+                sum_gz.scatter_add_(0, pieces, terms.mul_(part))
+            torch.mul(slopes.take(pieces), g, out=out)
+        return grad_z, sum_gz, sum_g, None
 
-    def parameter_grads(self) -> tuple[Tensor, ...]:
-        if not self.trainable:
-            return ()
-        plif = self.plif
-        positions = torch.arange(plif.knots, device=self.sum_g.device, dtype=self.sum_g.dtype)
-        # df(z)/ds_j = z - knot_j in z's own piece j, step in the pieces left of z's,
-        # and -step in those left of the middle knot, where f is held at zero.
-        own = self.sum_gz - self.sum_g * (positions * plif.step - plif.limit)
-        right = self.sum_g.sum() - _sums_before(self.sum_g) - self.sum_g
-        right[: plif.knots // 2] -= self.sum_g.sum()
-        grad_slopes = own + plif.step * right
-        grad = grad_slopes * torch.sigmoid(plif.raw_slopes.double())
-        return (grad.to(plif.raw_slopes.dtype),)
+    @staticmethod
+    def jvp(
+        ctx: Any, move: Tensor, slopes_move: Tensor, intercepts_move: Tensor, _: None
+    ) -> Tensor:
+        z, slopes = ctx.saved_tensors
+        pieces = ctx.grid.pieces(z)
+        moved: Tensor = slopes_move.take(pieces) * z + intercepts_move.take(pieces)
+        moved = moved.to(z.dtype) + slopes.to(z.dtype).take(pieces) * move
+        return moved
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Tensor, int]:
+        return _one_by_one(_OnLines, info.batch_size, in_dims, inputs)
+
+
+def _one_by_one(
+    function: type[torch.autograd.Function],
+    batch_size: int,
+    in_dims: Sequence[int | None],
+    inputs: Sequence[Any],
+) -> tuple[Tensor, int]:
+    """A function's values for each of a batch of arguments, and the batch's dimension."""
+    each = [
+        [x] * batch_size if dim is None else x.unbind(dim)
+        for x, dim in zip(inputs, in_dims, strict=True)
+    ]
+    return torch.stack([function.apply(*own) for own in zip(*each, strict=True)]), 0  # type: ignore[no-untyped-call]
 
 
 def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The same few entries of each tensor, flat, so that the work on them fits a CPU's cache."""
-    block = tensors[0].numel() if tensors[0].is_cuda else 2**16
-    return zip(*(torch.split(x.view(-1), block) for x in tensors), strict=True)
+    block = max(1, tensors[0].numel()) if tensors[0].is_cuda else 2**16
+    return zip(*(torch.split(x.reshape(-1), block) for x in tensors), strict=True)
 
 
 def _sums_before(x_K: Tensor) -> Tensor:
@@ -231,10 +294,11 @@ def _sums_before_in_blocks(x_K: Tensor) -> Tensor:
 class MonotoneMLP(Transform):
     """`monotone_mlp`: sum_i v_i sigmoid(u_i z + b_i) + b with u_i, v_i > 0 (Ganea et al. 2019).
 
-    Positivity by softplus. Units are computed one by one, so that no (..., units) tensor exists.
+    Positivity by softplus.
     """
 
     display_name, place = "monotone MLP", 5
+    keeps_values = False
 
     def __init__(self, units: int) -> None:
         super().__init__()
@@ -247,46 +311,52 @@ class MonotoneMLP(Transform):
 
     def forward(self, logits: Tensor) -> Tensor:
         u, v = F.softplus(self.raw_u), F.softplus(self.raw_v)
-        total = self.bias.expand_as(logits)
+        values: Tensor = _Units.apply(logits, u, v, self.unit_bias)  # type: ignore[no-untyped-call]
+        return values + self.bias
+
+
+class _Units(torch.autograd.Function):
+    """sum_i v_i sigmoid(u_i z + b_i), one unit at a time, so that no (..., units) tensor exists."""
+
+    @staticmethod
+    def forward(z: Tensor, u: Tensor, v: Tensor, b: Tensor) -> Tensor:
+        values = torch.zeros_like(z, memory_format=torch.contiguous_format)
+        for part, out in _blocks(z, values):
+            for u_i, v_i, b_i in zip(u, v, b, strict=True):
+                out.addcmul_(v_i, torch.sigmoid(u_i * part + b_i))
+        return values
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        z, u, v, b = ctx.saved_tensors
+        grad_z = torch.zeros_like(z, memory_format=torch.contiguous_format)
+        sums = [torch.zeros_like(u, dtype=torch.float64) for _ in "uvb"]
+        for part, g, out in _blocks(z, grad, grad_z):
+            for i, (u_i, v_i, b_i) in enumerate(zip(u, v, b, strict=True)):
+                unit = torch.sigmoid(u_i * part + b_i)
+                sums[1][i] += torch.dot(unit, g)
+                inner = unit.mul_(1 - unit).mul_(g).mul_(v_i)
+                sums[0][i] += torch.dot(inner, part)
+                sums[2][i] += inner.sum()
+                out.addcmul_(inner, u_i)
+        return grad_z, *(total.to(u.dtype) for total in sums)
+
+    @staticmethod
+    def jvp(ctx: Any, move: Tensor, u_move: Tensor, v_move: Tensor, b_move: Tensor) -> Tensor:
+        z, u, v, b = ctx.saved_tensors
+        total = torch.zeros_like(z)
         for i in range(len(u)):
-            total = total + v[i] * torch.sigmoid(u[i] * logits + self.unit_bias[i])
+            unit = torch.sigmoid(u[i] * z + b[i])
+            inner = u[i] * move + u_move[i] * z + b_move[i]
+            total += v_move[i] * unit + v[i] * unit * (1 - unit) * inner
         return total
 
-    def tape(self) -> Tape:
-        return _MonotoneMLPTape(self)
-
-
-class _MonotoneMLPTape(Tape):
-    """Recomputes each unit in `pull`, so that memory does not grow with the number of units."""
-
-    def __init__(self, mlp: MonotoneMLP) -> None:
-        self.mlp = mlp
-        with torch.no_grad():
-            self.u, self.v = F.softplus(mlp.raw_u), F.softplus(mlp.raw_v)
-        self.grad_u, self.grad_v = torch.zeros_like(self.u), torch.zeros_like(self.v)
-        self.grad_unit_bias, self.grad_bias = torch.zeros_like(self.u), torch.zeros_like(mlp.bias)
-
-    def value(self, logits: Tensor) -> Tensor:
-        self.logits = logits
-        with torch.no_grad():
-            return self.mlp.forward(logits)
-
-    def pull(self, grad: Tensor) -> Tensor:
-        grad_logits = torch.zeros_like(grad)
-        self.grad_bias += grad.sum()
-        for i in range(len(self.u)):
-            unit = torch.sigmoid(self.u[i] * self.logits + self.mlp.unit_bias[i].detach())
-            self.grad_v[i] += torch.vdot(unit.flatten(), grad.flatten())
-            inner = unit.mul_(1 - unit).mul_(grad).mul_(self.v[i])
-            self.grad_unit_bias[i] += inner.sum()
-            self.grad_u[i] += torch.vdot(inner.flatten(), self.logits.flatten())
-            grad_logits.add_(inner.mul_(self.u[i]))
-        return grad_logits
-
-    def parameter_grads(self) -> tuple[Tensor, ...]:
-        mlp = self.mlp
-        grad_raw_u = self.grad_u * torch.sigmoid(mlp.raw_u.detach())
-        grad_raw_v = self.grad_v * torch.sigmoid(mlp.raw_v.detach())
-        grads = (grad_raw_u, grad_raw_v, self.grad_unit_bias, self.grad_bias)
-        pairs = zip(mlp.parameters(), grads, strict=True)
-        return tuple(grad for parameter, grad in pairs if parameter.requires_grad)
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Tensor, int]:
+        return _one_by_one(_Units, info.batch_size, in_dims, inputs)

@@ -22,9 +22,21 @@ from torch.nn import functional as F
 
 def product(a_MK: Tensor, b_KN: Tensor, bias_N: Tensor | None = None) -> Tensor:
     """a b + bias, (M, N), without gradient; operands of one dtype, on any device."""
-    if a_MK.dtype == torch.float32 and a_MK.device.type == "cpu" and prefers_onednn():
+    if _takes_onednn(a_MK):
         return _onednn_linear(_dense(a_MK), _dense(b_KN.T), bias_N)
     return a_MK @ b_KN if bias_N is None else torch.addmm(bias_N, a_MK, b_KN)
+
+
+def add_product(total_MN: Tensor | None, a_MK: Tensor, b_KN: Tensor, dtype: torch.dtype) -> Tensor:
+    """total + a b, in the place of `total` of that dtype if there is one, without gradient.
+
+    MKL adds within the product; oneDNN's fused sum is no faster than a sum after it.
+    """
+    if total_MN is None:
+        return product(a_MK, b_KN).to(dtype)
+    if a_MK.dtype != dtype or _takes_onednn(a_MK):
+        return total_MN.add_(product(a_MK, b_KN))
+    return total_MN.addmm_(a_MK, b_KN)
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
@@ -34,13 +46,14 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
         x: (..., K).
         weight: (N, K).
     """
-    if torch.compiler.is_compiling():  # it chooses for itself
-        return F.linear(x, weight)
-    by_onednn = x.dtype == torch.float32 and x.device.type == "cpu" and prefers_onednn()
-    if not by_onednn or torch.is_autocast_enabled("cpu"):
+    if not _takes_onednn(x) or torch.is_autocast_enabled("cpu"):
         return F.linear(x, weight)
     rows_MN: Tensor = _Linear.apply(x.flatten(0, -2), weight)  # type: ignore[no-untyped-call]
     return rows_MN.view(*x.shape[:-1], -1)
+
+
+def _takes_onednn(x: Tensor) -> bool:
+    return x.dtype == torch.float32 and x.device.type == "cpu" and prefers_onednn()
 
 
 class _Linear(torch.autograd.Function):

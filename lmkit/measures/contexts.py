@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from lmkit.data.epochs import Batch
-from lmkit.heads.chunked_loss import chunk_rows
+from lmkit.heads.chunks import chunk_rows
 from lmkit.heads.predictor import AnyBatch, Predictor
 from lmkit.presentation.progress import progress_bar
 
-BLOCK_MB = 64  # of one block's logits; not an option, since it changes the last bits
+BLOCK_MB = 32  # of one block's logits; not an option, since it changes the last bits
 LINES_S = 60.0  # between two log lines
 
 
@@ -34,7 +34,7 @@ def context_blocks(
     """The first `num_contexts` contexts of the batches, state carried, in blocks."""
     head, seen = model.head, 0
     itemsize = head.decoder_weight.element_size()
-    rows = chunk_rows(head.mixture.num_experts, len(head.decoder_bias), itemsize, BLOCK_MB)
+    rows = chunk_rows(head.mixture.num_experts * len(head.decoder_bias), itemsize, BLOCK_MB)
     for hidden_TBD, targets_TB in model.head_inputs(batches):
         hidden_ND = hidden_TBD.flatten(0, 1)[: num_contexts - seen]
         targets_N = targets_TB.flatten()[: num_contexts - seen]

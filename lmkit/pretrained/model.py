@@ -17,29 +17,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lmkit.errors.user_error import UserError, require_positive
+from lmkit.errors.user_error import UserError
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOutput, SingleContext
 from lmkit.heads.predictor import HeadInput, Predictor, exact_evaluation
-from lmkit.heads.transforms import Identity, Transform
+from lmkit.heads.transforms import Identity, SoftCap
 from lmkit.pretrained.stride_windows import StrideWindow
 
 CHECKED = 64  # contexts on which logits are compared
 SAME = 1e-4  # of the largest value: rounding of float32 stays below, other functions do not
-
-
-class SoftCap(Transform):
-    """cap tanh(z / cap), as Gemma 2 bounds its logits (Gemma Team 2024)."""
-
-    display_name = "soft cap"
-
-    def __init__(self, cap: float) -> None:
-        super().__init__()
-        require_positive("final_logit_softcapping", cap)
-        self.cap = float(cap)
-
-    def forward(self, logits: Tensor) -> Tensor:
-        return self.cap * torch.tanh(logits / self.cap)
 
 
 class ScaledContext(SingleContext):
@@ -139,7 +125,7 @@ def _run(body: nn.Module, inputs_1T: Tensor, *, with_logits: bool) -> _Seen:
     return _Seen(entered[0], logits_1TV)
 
 
-def _head(layer: nn.Linear, transform: Transform, scale: float = 1.0) -> Head:
+def _head(layer: nn.Linear, transform: nn.Module, scale: float = 1.0) -> Head:
     """A head that shares the output layer's weight."""
     num_words, dim = layer.weight.shape
     assert isinstance(layer.weight, nn.Parameter)

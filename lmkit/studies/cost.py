@@ -28,6 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.heads.head import Head
+from lmkit.heads.transforms import MonotoneMLP
 from lmkit.studies.drawing import legend_under, line_look, panels
 from lmkit.studies.heads import MONOTONE_MLP, MOS, PLIF, SOFTMAX, FreeHead, HeadStudy, sized
 from lmkit.studies.study import Claim, Row, Tables, require_counts, where
@@ -101,17 +102,15 @@ class HeadCost(HeadStudy):
         if loss == "plain" and self._plain_mib(kind, words) > self.plain_mb:
             return {"seconds": None, "peak_mib": None}
         torch.manual_seed(seed)
-        head = kind.build(
-            self.emb_dim, words, context_dim=self.emb_dim, loss=loss, chunk_mb=self.chunk_mb
-        )
+        head = kind.build(self.emb_dim, words, context_dim=self.emb_dim, chunk_mb=self.chunk_mb)
         hidden = torch.randn(1, self.num_contexts, self.emb_dim, requires_grad=True)
         targets = torch.randint(words, (1, self.num_contexts))
         with LiveBytes() as live:
-            _step(head, hidden, targets)
+            _step(head, hidden, targets, loss)
         seconds = []
         for _ in range(self.repeats):
             start = time.process_time()
-            _step(head, hidden, targets)
+            _step(head, hidden, targets, loss)
             seconds.append(time.process_time() - start)
         return {"seconds": median(seconds), "peak_mib": live.peak / MIB}
 
@@ -209,10 +208,29 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._bytes -= size
 
 
-def _step(head: Head, hidden: Tensor, targets: Tensor) -> None:
+def _step(head: Head, hidden: Tensor, targets: Tensor, loss: str) -> None:
     head.zero_grad()
     hidden.grad = None
-    torch.autograd.backward(head.nll(hidden, targets))
+    if loss == "chunked":
+        nll = head.nll(hidden, targets)
+    else:
+        log_probs_NM = _whole_log_probs(head, hidden)
+        nll = -log_probs_NM.gather(1, targets.view(-1, 1)).mean()
+    torch.autograd.backward(nll)
+
+
+def _whole_log_probs(head: Head, hidden: Tensor) -> Tensor:
+    """Log P (N, M) by torch's own operations, as the sources' programs have it."""
+    log_prior_NK, context_NKE = head.contexts(hidden)
+    values_NKM = head.logits(context_NKE)
+    if isinstance(head.transform, MonotoneMLP):
+        mlp, softplus = head.transform, torch.nn.functional.softplus
+        units = torch.sigmoid(softplus(mlp.raw_u) * values_NKM.unsqueeze(-1) + mlp.unit_bias)
+        values_NKM = (softplus(mlp.raw_v) * units).sum(-1) + mlp.bias
+    else:
+        values_NKM = head.transform(values_NKM)
+    log_p_NKM = torch.log_softmax(values_NKM, dim=-1)
+    return torch.logsumexp(log_prior_NK.unsqueeze(-1) + log_p_NKM, dim=1)
 
 
 def _draw(axes: Axes, rows: Sequence[Row], column: str, x: str, names: dict[str, str]) -> None:

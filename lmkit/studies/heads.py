@@ -86,14 +86,12 @@ class FreeHead:
         num_words: int,
         *,
         context_dim: int | None = None,
-        loss: str = "chunked",
         chunk_mb: float | None = None,
     ) -> Head:
         """A head without dropout, its parameters drawn from torch's global generator.
 
         Args:
             context_dim: D; None for that of `context_dim`.
-            loss: "chunked" or "plain", as of `Head`.
             chunk_mb: memory of one chunk's logits, MiB; None for the default of `Head`.
         """
         in_dim = self.context_dim(emb_dim) if context_dim is None else context_dim
@@ -102,7 +100,6 @@ class FreeHead:
             mixture=self._mixture(**{name: sizes[name] for name in self._dims}),
             transform=self._transform(),
             word_counts_V=torch.zeros(num_words, dtype=torch.int64),
-            loss=loss,
             chunk_mb=chunk_mb,
         )
         return Head(parts).eval()

@@ -33,7 +33,7 @@ from lmkit.errors.user_error import (
     require_flag,
     require_positive,
 )
-from lmkit.heads.chunked_loss import chunk_rows
+from lmkit.heads.chunks import chunk_rows
 from lmkit.heads.head import Head
 from lmkit.measures.gradient_share import logit_gradients
 from lmkit.spectra.bottleneck import GradientShares, orthonormal_basis
@@ -41,7 +41,7 @@ from lmkit.studies.cost import MIB, LiveBytes
 from lmkit.studies.heads import FreeHead
 from lmkit.studies.study import Row
 
-BLOCK_MB = 64  # of the log P, or of the logits' gradients, that are looked at together
+BLOCK_MB = 32  # of the log P, or of the logits' gradients, that are looked at together
 SHARE_CONTEXTS = 64  # whose gradients are measured
 WARM_UP = 0.05  # of the steps, in which the learning rate rises to `lr`
 FINAL_LR = 0.01  # the part of `lr` at which the half cosine ends
@@ -240,4 +240,4 @@ def gradient_share(model: Repeater, symbols_B: Tensor) -> float:
 
 def _block(head: Head) -> int:
     """Contexts that are looked at together."""
-    return chunk_rows(head.mixture.num_experts, len(head.decoder_bias), 4, BLOCK_MB)
+    return chunk_rows(head.mixture.num_experts * len(head.decoder_bias), 4, BLOCK_MB)

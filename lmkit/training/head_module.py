@@ -58,7 +58,6 @@ class HeadModule(pl.LightningModule, Predictor):
         super().__init__()
         require_positive("module.transform_lr", transform_lr)
         self.trunk, self.head, self.objective = trunk, head, objective
-        head.attach(trunk)
         self.make_optimizer, self.schedule, self.transform_lr = optimizer, schedule, transform_lr
         self.lr = learning_rate(optimizer)
         self.train_nll, self.valid_nll = TokenMean(), TokenMean()

@@ -65,7 +65,6 @@ class LayeredTrunk(Trunk):
     def embedded(self, tokens_TB: Tensor) -> Tensor:
         """Embeddings (T, B, E) after their dropouts."""
         x = embedding_dropout(tokens_TB, self.embedding_weight, self.embed_dropout, self.training)
-        x = self.word_map(x)
         if self.training and self.embedding_noise:
             x = x + self.embedding_noise * torch.randn_like(x)
         return locked_dropout(x, self.input_dropout, self.training)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,17 +26,6 @@ class TrunkOutput(NamedTuple):
     raw_TBD: Tensor
     state: list[LayerState]
     layers_TBD: list[Tensor]  # embedding and outputs of all layers, each after its dropout
-
-
-@runtime_checkable
-class WordLookup(Protocol):
-    """A trunk whose vectors of words are `word_map` of rows of `embedding_weight`.
-
-    A head that shares the weight may install its own map.
-    """
-
-    embedding_weight: nn.Parameter
-    word_map: nn.Module
 
 
 class Trunk(nn.Module, ABC):
@@ -58,12 +47,10 @@ class Trunk(nn.Module, ABC):
         super().__init__()
         self.emb_dim, self.out_dim = emb_dim, out_dim
         self.embedding_weight = nn.Parameter(torch.empty(num_words, emb_dim).uniform_(-0.1, 0.1))
-        self.word_map: nn.Module = nn.Identity()
 
     def word_vectors(self) -> np.ndarray:
         """The input embedding (V, E), which is the decoder too where weights are tied."""
-        # the map is that of a head that shares the weight
-        vectors_VE: np.ndarray = self.word_map(self.embedding_weight).detach().cpu().numpy()
+        vectors_VE: np.ndarray = self.embedding_weight.detach().cpu().numpy()
         return vectors_VE
 
     @property

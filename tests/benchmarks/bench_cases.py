@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
-from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
 from lmkit.training.objective import RegularizedNLL
 from lmkit.training.optimizer import make_optimizer
@@ -28,7 +27,7 @@ from lmkit.trunk.awd_lstm import AWDLSTM
 
 AR, TAR, CLIP, LR, DECAY = 2.0, 1.0, 0.25, 20.0, 1.2e-6
 KINDS = {"softmax": "identity", "ss": "sigsoftmax", "gss": "gss", "lms_plif": "plif"}
-WITHOUT_PLAIN = ("mixtape", "multi_facet")  # heads that have no plain counterpart
+WITHOUT_PLAIN = ("mixtape",)  # heads that have no plain counterpart
 HEADS = (*KINDS, "mos", *WITHOUT_PLAIN)
 
 
@@ -47,7 +46,6 @@ class Case(NamedTuple):
     hidden_dropout: float
     gate_dim: int = 0  # of Mixtape, as are the words with gates of their own
     own_words: int = 0
-    num_partitions: int = 0  # of multi-facet softmax
 
     @property
     def tokens(self) -> int:
@@ -69,7 +67,6 @@ class Case(NamedTuple):
             weights += (self.num_words + self.num_experts * self.own_words) * self.emb_dim
             return 3 * 2 * self.tokens * weights
         weights += self.num_experts * self.out_dim * (1 + self.emb_dim)
-        weights += max(0, self.num_partitions - 1) * self.out_dim * self.emb_dim
         weights += max(1, self.num_experts) * self.emb_dim * self.num_words
         return 3 * 2 * self.tokens * weights
 
@@ -80,8 +77,6 @@ def case_of(size: str, head: str) -> Case:
         case = case_of(size, "mos")
         own_words, gate_dim = case.num_words // 10, 100 if size == "penn" else 20
         return case._replace(num_experts=4, gate_dim=gate_dim, own_words=own_words)
-    if head == "multi_facet":
-        return case_of(size, "mos")._replace(num_experts=3, num_partitions=4)
     mos = head == "mos"
     if size == "penn" and mos:
         return Case(10_000, 280, 960, 620, 70, 12, 15, 0, 0.4, 0.225)
@@ -169,8 +164,6 @@ def _head(case: Case, parts: HeadParts) -> Head:
     if case.gate_dim:
         own_share = case.own_words / case.num_words
         return Mixtape(parts, **sizes, gate_dim=case.gate_dim, own_share=own_share)
-    if case.num_partitions:
-        return MultiFacetSoftmax(parts, **sizes, num_partitions=case.num_partitions)
     if case.num_experts:
         parts = replace(parts, mixture=MixtureOfSoftmaxes(**sizes))
     return Head(parts)

@@ -4,8 +4,8 @@
     python tests/benchmarks/bench_loss_memory.py --contexts 280 --experts 15 --words 33278
 
 Each figure has a process of its own and is Linux's own: the peak of its resident memory, above that
-of parameters, latents and their gradients, which are there before the loss is. "plain" is
-`head.loss=plain`: log P by PyTorch's own operations.
+of parameters, latents and their gradients, which are there before the loss is. "plain"
+takes the whole of log P.
 
 Shapes: N contexts, K components, E embedding, V vocabulary.
 """
@@ -43,11 +43,22 @@ class Latents(Mixture):
         return MixtureOutput(self.log_prior_NK, self.context_NKE)
 
 
-def made(mixture: Mixture, num_words: int, loss: str) -> Head:
+def made(mixture: Mixture, num_words: int, chunk_mb: float | None = None) -> Head:
     """A plain softmax of each of the latents."""
     counts_V = torch.zeros(num_words)
-    parts = HeadParts(mixture=mixture, transform=Identity(), word_counts_V=counts_V, loss=loss)
+    parts = HeadParts(
+        mixture=mixture, transform=Identity(), word_counts_V=counts_V, chunk_mb=chunk_mb
+    )
     return Head(parts)
+
+
+def step(head: Head, hidden_TBD: torch.Tensor, targets_TB: torch.Tensor, loss: str) -> None:
+    """Forward and backward."""
+    if loss == "chunked":
+        nll = head.nll(hidden_TBD, targets_TB)
+    else:
+        nll = -head.log_probs(hidden_TBD).gather(1, targets_TB.view(-1, 1)).mean()
+    nll.backward()
 
 
 def resident_mb(field: str) -> float:
@@ -59,17 +70,17 @@ def resident_mb(field: str) -> float:
 def measure(args: argparse.Namespace, num_experts: int, loss: str) -> None:
     """The work of one child process: MiB that the loss's forward and backward took at most."""
     torch.set_num_threads(args.threads)
-    head = made(Latents(args.contexts, num_experts, args.emb_dim), args.words, loss)
+    head = made(Latents(args.contexts, num_experts, args.emb_dim), args.words)
     for parameter in head.parameters():
         parameter.grad = torch.zeros_like(parameter)
     hidden_TBD = torch.zeros(args.contexts, 1, 1)
     targets_TB = torch.randint(args.words, (args.contexts, 1))
-    warm = made(Latents(2, num_experts, 8), 16, loss)
-    warm.nll(hidden_TBD[:2], targets_TB[:2] % 16).backward()  # libraries that load on first use
+    warm = made(Latents(2, num_experts, 8), 16)
+    step(warm, hidden_TBD[:2], targets_TB[:2] % 16, loss)  # libraries that load on first use
     torch.ones(8_000_000)  # as a step does, which changes where glibc puts the next large tensor
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = resident_mb("VmRSS")
-    head.nll(hidden_TBD, targets_TB).backward()
+    step(head, hidden_TBD, targets_TB, loss)
     print(resident_mb("VmHWM") - before)
 
 

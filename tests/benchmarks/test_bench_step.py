@@ -55,7 +55,7 @@ def test_every_head_steps(cases, head):
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-@pytest.mark.parametrize("head", ["mixtape", "multi_facet"])
+@pytest.mark.parametrize("head", ["mixtape"])
 def test_a_head_without_a_plain_counterpart_steps(cases, head, precision):
     assert head in cases.WITHOUT_PLAIN
     step = cases.STEPS["lmkit"](cases.case_of("tiny", head), head, "cpu", precision)
@@ -67,9 +67,6 @@ def test_later_heads_have_the_flop_of_their_products(cases):
     mos = cases.case_of("penn", "mos")
     mixtape = cases.case_of("penn", "mixtape")
     assert mixtape.step_flop < mos._replace(num_experts=4).step_flop
-    facets = cases.case_of("penn", "multi_facet")
-    more = facets.step_flop - mos._replace(num_experts=3).step_flop
-    assert more == 6 * facets.tokens * 3 * 620 * 280  # of J - 1 facets, from 620 to 280
 
 
 @pytest.mark.parametrize("head", ["softmax", "mos"])

@@ -52,10 +52,6 @@ def dialogues(tmp_path: Path) -> str:
             "logger.wandb.project must be a text, but is 5; quotes make a number a text: "
             "'logger.wandb.project=\"5\"'",
         ),
-        (
-            "head=multi_facet head.num_partitions=41",
-            "head.num_partitions must be at most 40, the size of the vocabulary, but is 41",
-        ),
     ],
 )
 def test_a_refused_input_leaves_nothing_behind(

@@ -57,7 +57,7 @@ class Bigram(Trunk):
         return []
 
     def forward(self, tokens_TB, state):
-        x_TBE = self.word_map(self.embedding_weight[tokens_TB])
+        x_TBE = self.embedding_weight[tokens_TB]
         out_TBD = torch.tanh(self.layer(x_TBE))
         return TrunkOutput(out_TBD, out_TBD, [], [x_TBE, out_TBD])
 """

@@ -16,7 +16,7 @@ LINES = (
     "head/transform=plif",
     "head/mixture=softmaxes",
     "head/mixture=doc",
-    "head=multi_facet",
+    "head=mixtape",
     "experiment=dialogue_small_softmax",
 )
 

@@ -25,8 +25,7 @@ OTHER_TRUNKS = ["penn_qrnn", "wt2_qrnn"]
 OTHER_TRUNKS += ["toy_transformer", "penn_small_transformer", "penn_transformer", "wt2_transformer"]
 OTHER_TRUNKS += ["penn_subwords_transformer"]
 OTHER_VALUES = ["penn_awd_lstm", "wt2_awd_lstm"]
-OTHER_HEADS = ["penn_mixtape", "penn_doc", "wt2_doc", "penn_multi_facet", "penn_adversarial"]
-OTHER_HEADS += ["penn_spectrum_control"]
+OTHER_HEADS = ["penn_mixtape", "penn_doc", "wt2_doc"]
 # whose contexts they take, by trunk.of
 NEEDS_TRUNK = ["fixed", "fixed_trunk", "decoder_rank", "heads_alone"]
 UNPUBLISHED = [

@@ -115,21 +115,6 @@ def test_bad_options_are_named(make_model, override, expected):
         make_model("none", override)
 
 
-def test_a_controlled_spectrum_starts_as_the_same_function_and_has_its_penalty(folder, data):
-    batch, nlls = data.pairs("train").batch([0, 1], 0, 0, True), []
-    for options in ([], ["head=spectrum_control", "head.spectrum_weight=3"]):
-        torch.manual_seed(3)
-        model = make_model(config(folder, *options), torch.zeros(12)).eval()
-        hidden_1ND = model.decoded(batch)
-        nlls.append(model.head.nll(hidden_1ND, batch.targets_TB[batch.is_word_TB].unsqueeze(0)))
-        model.log_step = lambda *seen: None
-        objective = model.objective(nlls[-1], hidden_1ND, hidden_1ND)
-        expected = objective + model.head.penalty(hidden_1ND)
-        torch.testing.assert_close(model.training_step(batch, 0), expected)
-    torch.testing.assert_close(nlls[0], nlls[1])
-    assert model.head.penalty(hidden_1ND) > 0.01
-
-
 def test_two_layers_and_optimizers(folder, data):
     for optimizer, schedule in (("adam", "constant"), ("sgd", "window_length")):
         choices = f"optimizer={optimizer}", f"schedule={schedule}"

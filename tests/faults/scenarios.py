@@ -44,9 +44,6 @@ TRANSFORMS = (
 OTHER_HEADS = (
     ("head/mixture=doc", "head.mixture.experts=[0,2]"),
     ("head=mixtape", "head.num_experts=2", "head.gate_dim=3"),
-    ("head=multi_facet", "head.num_experts=2", "head.num_partitions=2"),
-    ("head=adversarial",),
-    ("head=spectrum_control",),
 )
 TRANSFORMER = ("trunk=transformer", "trunk.num_heads=2", "trunk.ffn_dim=8", "trunk.memory=9")
 TRANSFORMER += ("optimizer=sgd", "schedule=window_length")

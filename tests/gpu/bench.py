@@ -173,27 +173,22 @@ def loss_memory(args: argparse.Namespace) -> dict[str, Any]:
     """MiB that MoS's loss takes above its inputs and their gradients, by K."""
     import torch
 
-    from lmkit.heads.chunked_nll import chunked_nll
-    from lmkit.heads.transforms import Identity
+    sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+    from bench_loss_memory import Latents, made
 
     rows, emb_dim, words = (24, 8, 50) if args.tiny else (840, 280, 10_000)
     found = {}
     for count in (5, 15, 30):
-        context, weight = (
-            torch.randn(*shape, device=args.device).requires_grad_()
-            for shape in ((rows, count, emb_dim), (words, emb_dim))
-        )
-        prior = torch.log_softmax(torch.randn(rows, count, device=args.device), 1).requires_grad_()
-        bias = torch.zeros(words, device=args.device, requires_grad=True)
-        targets = torch.randint(words, (rows,), device=args.device)
-        learnt = (prior, context, weight, bias)
+        head = made(Latents(rows, count, emb_dim), words).to(args.device)
+        targets_TB = torch.randint(words, (rows, 1), device=args.device)
+        hidden_TBD = torch.zeros(rows, 1, 1, device=args.device)
         found[count] = {}
-        for chunk_mb in (32, 512):
-            for x in learnt:
-                x.grad = None
+        for chunk_mb in (16, 256):
+            head.zero_grad()
+            head.chunk_mb = chunk_mb
             with peak_mb(args.device) as peak:
-                chunked_nll(*learnt, targets, Identity(), chunk_mb).backward()
-            grads_mb = sum(4 * x.numel() for x in learnt) / 2**20
+                head.nll(hidden_TBD, targets_TB).backward()
+            grads_mb = sum(4 * p.numel() for p in head.parameters()) / 2**20
             found[count][f"mb_with_chunks_up_to_{chunk_mb}"] = peak[0] - grads_mb
     return found
 

@@ -34,7 +34,6 @@ class Rehearsed:
         self.num_words = 200 if args.small else args.words
         self.model: HeadModule = make_model(config, torch.zeros(self.num_words, dtype=torch.long))
         self.model.train()
-        self.model.head.require_vocabulary()
         self.model._trainer = SimpleNamespace(log_every_n_steps=50, current_epoch=0)
         self.model.restored = None
         self.optimizer = self.model.configure_optimizers()

@@ -35,7 +35,7 @@ SMALL = {"transformer": ["trunk.num_heads=2", "trunk.memory=8", "trunk.ffn_dim=1
 ON_A_GPU = pytest.param("cuda", marks=pytest.mark.gpu)
 ALL = [(head, trunk) for trunk in TRUNKS for head in heads()]
 FEW = [("softmaxes+plif", "awd_lstm"), ("mixtape+gss", "qrnn"), ("none+identity", "transformer")]
-FEW += [("spectrum_control+gss", "awd_lstm"), ("contexts+monotone_mlp", "awd_lstm")]
+FEW += [("contexts+monotone_mlp", "awd_lstm")]
 CASES = [pytest.param("cuda", *case, marks=pytest.mark.gpu) for case in ALL]
 CASES += [("cpu", *case) for case in FEW]
 

@@ -76,6 +76,16 @@ TRANSFORMS |= {
 }
 
 
+def plain_nll(
+    head: Head,
+    hidden_TBD: Tensor,
+    targets_TB: Tensor,
+    log_probs: Callable[[Head, Tensor], Tensor] = lambda head, hidden: head.log_probs(hidden),
+) -> Tensor:
+    """The loss from the whole of log P, by autograd."""
+    return -log_probs(head, hidden_TBD).gather(1, targets_TB.view(-1, 1)).mean()
+
+
 @pytest.fixture(params=list(MIXTURES))
 def mixture_kind(request: pytest.FixtureRequest) -> str:
     return request.param
@@ -109,7 +119,7 @@ def make_head() -> Callable[..., Head]:
             nn.init.normal_(head.mixture.prior.weight)
             nn.init.normal_(head.mixture.latent.weight)
         # exact in binary: chunks of `rows` contexts
-        head.chunk_mb = rows * 2 * head.mixture.num_experts * num_words * 8 / 2**20
+        head.chunk_mb = rows * head.mixture.num_experts * num_words * 8 / 2**20
         return head
 
     return make
@@ -131,14 +141,21 @@ def make_batch() -> Callable[..., tuple[Tensor, Tensor]]:
 
 @pytest.fixture
 def loss_and_grads() -> Callable[..., dict[str, Tensor]]:
-    """The loss `nll` and its gradients, of `hidden` and of each trainable parameter by name."""
+    """A loss and its gradients, of `hidden` and of each trainable parameter by name.
+
+    The loss is `nll`, or that of a function of a head and a batch.
+    """
 
     def compute(
-        head: Head, hidden_TBD: Tensor, targets_TB: Tensor, scale: float = 1.0
+        head: Head,
+        hidden_TBD: Tensor,
+        targets_TB: Tensor,
+        scale: float = 1.0,
+        loss: Callable[[Head, Tensor, Tensor], Tensor] = Head.nll,
     ) -> dict[str, Tensor]:
         hidden_TBD = hidden_TBD.detach().requires_grad_()
         trainable = {name: p for name, p in head.named_parameters() if p.requires_grad}
-        nll = head.nll(hidden_TBD, targets_TB)
+        nll = loss(head, hidden_TBD, targets_TB)
         inputs = {"hidden": hidden_TBD, **trainable}
         grads = torch.autograd.grad(scale * nll, list(inputs.values()), allow_unused=True)
         pairs = zip(inputs.items(), grads, strict=True)
@@ -153,9 +170,7 @@ def both_losses(loss_and_grads: Callable[..., dict[str, Tensor]]) -> Callable[..
     """`loss_and_grads` of the chunked loss and of the plain one."""
 
     def compute(head: Head, hidden_TBD: Tensor, targets_TB: Tensor) -> tuple[dict, dict]:
-        head.loss = "plain"
-        plain = loss_and_grads(head, hidden_TBD, targets_TB)
-        head.loss = "chunked"
+        plain = loss_and_grads(head, hidden_TBD, targets_TB, loss=plain_nll)
         return loss_and_grads(head, hidden_TBD, targets_TB), plain
 
     return compute
@@ -187,10 +202,7 @@ def assert_formula(
         head: Head, batch: tuple[Tensor, Tensor], plain_log_probs: Callable[[Head, Tensor], Tensor]
     ) -> None:
         found = loss_and_grads(head, *batch)
-        head.nll = lambda hidden_TBD, targets_TB: (
-            -plain_log_probs(head, hidden_TBD).gather(1, targets_TB.view(-1, 1)).mean()
-        )
-        expected = loss_and_grads(head, *batch)
+        expected = loss_and_grads(head, *batch, loss=partial(plain_nll, log_probs=plain_log_probs))
         assert found.keys() == expected.keys()
         for name, value in found.items():
             assert relative_error(value, expected[name]) < 1e-11, name
@@ -211,8 +223,7 @@ def assert_near_in_bf16(
         exact = loss_and_grads(head, hidden_TBD, batch[1])
         with torch.autocast("cpu", dtype=torch.bfloat16):
             found = loss_and_grads(head, hidden_TBD, batch[1])
-            head.loss = "plain"
-            plain = loss_and_grads(head, hidden_TBD, batch[1])
+            plain = loss_and_grads(head, hidden_TBD, batch[1], loss=plain_nll)
         assert any((value != exact[name]).any() for name, value in found.items())
         for name, value in found.items():
             assert value.dtype == torch.float32

@@ -5,17 +5,20 @@ Shapes: T window length, B batch, N = T*B contexts, K components, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from lmkit.heads.chunked_loss import chunk_rows
-from lmkit.heads.chunked_nll import chunked_nll
+from lmkit.heads.chunks import chunk_rows, chunked_mean
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
 from lmkit.studies.cost import LiveBytes
+from tests.heads.conftest import plain_nll
 
 T, B = 7, 3  # 21 contexts
+Loss = Callable[[Head, Tensor, Tensor], Tensor]
 
 
 def test_without_gradient_nothing_is_saved_and_the_value_is_the_same(
@@ -35,13 +38,13 @@ def test_without_gradient_nothing_is_saved_and_the_value_is_the_same(
 def test_what_is_saved_is_gradients_of_inputs_alone(make_head, make_batch):
     head = make_head("softmaxes", "plif", rows=2, num_words=101)
     hidden_TBD, targets_TB = make_batch(head, T, B)
-    log_prior_NK, context_NKE = (x.detach().requires_grad_() for x in head.mixture(hidden_TBD))
-    inputs = [log_prior_NK, context_NKE, head.decoder_weight, head.decoder_bias]
-    saved: list[Tensor] = []
-    with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda x: x):
-        chunked_nll(*inputs, targets_TB.view(-1), head.transform, head.chunk_mb)
-    shapes = [x.shape for x in [*inputs, head.transform.raw_slopes]]
-    assert [x.shape for x in saved] == shapes
+    inputs = [x.detach().requires_grad_() for x in head.contexts(hidden_TBD)]
+    weights = head.formula_weights()
+    nll = chunked_mean(head, weights, inputs, targets_TB.view(-1), head._rows())
+    of_head = ("decoder_weight", "decoder_bias", "transform.slopes", "transform.intercepts")
+    assert [x.shape for x in nll.grad_fn.saved_tensors] == [
+        x.shape for x in [*inputs, *map(weights.get, of_head)]
+    ]
 
 
 def test_no_tensor_has_n_times_v_elements(
@@ -52,8 +55,7 @@ def test_no_tensor_has_n_times_v_elements(
     batch = make_batch(head, 20, 4)
     largest = largest_numel(lambda: loss_and_grads(head, *batch))
     assert rows * num_words <= largest < contexts * num_words / 4
-    head.loss = "plain"
-    largest = largest_numel(lambda: loss_and_grads(head, *batch))
+    largest = largest_numel(lambda: loss_and_grads(head, *batch, loss=plain_nll))
     assert largest >= contexts * num_words  # the watch can see what it is to see
 
 
@@ -65,43 +67,41 @@ def test_the_buffer_is_no_larger_than_the_contexts_need(
     assert largest == T * B * head.mixture.num_experts * len(head.decoder_bias)
 
 
-def peak_bytes(transform: nn.Module, num_experts: int, loss: str) -> int:
+def peak_bytes(transform: nn.Module, num_experts: int, loss: Loss = Head.nll) -> int:
     num_words, dim = 2000, 8
     mixture = MixtureOfSoftmaxes(dim, dim, num_experts, 0.0)
     parts = HeadParts(
         mixture=mixture,
         transform=transform,
         word_counts_V=torch.zeros(num_words),
-        loss=loss,
-        chunk_mb=2,
+        chunk_mb=1,
     )
     head = Head(parts)
     hidden_TBD = torch.randn(16, 8, dim, requires_grad=True)
     targets_TB = torch.randint(num_words, (16, 8))
     with LiveBytes() as live:
-        head.nll(hidden_TBD, targets_TB).backward()
+        loss(head, hidden_TBD, targets_TB).backward()
     return live.peak
 
 
 def test_peak_memory_does_not_grow_with_the_number_of_experts(transform_kind, make_transform):
     """All logits would be 128 * 2000 * 4 bytes = 1 MB times K."""
     transform = make_transform(transform_kind)
-    five, thirty = (peak_bytes(transform, experts, "chunked") for experts in (5, 30))
+    five, thirty = (peak_bytes(transform, experts) for experts in (5, 30))
     latents = 128 * 30 * 8 * 4  # N * K * E in float32, and their gradients
     assert thirty < 1.1 * five + 2 * latents
     assert 2**20 < five < 10 * 2**20
-    assert thirty < peak_bytes(transform, 30, "plain") / 6
+    assert thirty < peak_bytes(transform, 30, plain_nll) / 6
 
 
 @pytest.mark.parametrize(
-    ("experts", "words", "itemsize", "chunk_mb", "rows"),
-    [(1, 1024, 4, 1, 128), (2, 1024, 4, 1, 64), (15, 33_278, 4, 16, 4), (1, 1024, 8, 1, 64)],
+    ("logits", "itemsize", "chunk_mb", "rows"),
+    [(1024, 4, 1, 256), (2048, 4, 1, 128), (15 * 33_278, 4, 16, 8), (1024, 8, 1, 128)],
 )
-def test_chunks_fit_the_budget(experts, words, itemsize, chunk_mb, rows):
-    """Logits and their slopes: two numbers per word."""
-    assert chunk_rows(experts, words, itemsize, chunk_mb) == rows
-    assert 2 * rows * experts * words * itemsize <= chunk_mb * 2**20
+def test_a_chunks_logits_fill_the_budget(logits, itemsize, chunk_mb, rows):
+    assert chunk_rows(logits, itemsize, chunk_mb) == rows
+    assert rows * logits * itemsize <= chunk_mb * 2**20 < (rows + 1) * logits * itemsize
 
 
 def test_a_budget_too_small_for_one_context_takes_one_at_a_time():
-    assert chunk_rows(1000, 10**6, 4, 0.001) == 1
+    assert chunk_rows(10**9, 4, 0.001) == 1

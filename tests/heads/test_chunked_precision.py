@@ -9,10 +9,12 @@ import math
 
 import pytest
 import torch
-from torch import nn
 
-from lmkit.heads.chunked_nll import chunked_nll
-from lmkit.heads.transforms import Identity
+from lmkit.heads.head import Head
+from lmkit.heads.mixtures import SingleContext
+from lmkit.heads.transforms import Identity, _Grid
+from tests.heads.conftest import plain_nll
+from tests.language_models import head_parts
 
 
 def test_float32_is_within_1e_5_of_float64_and_of_the_plain_path(
@@ -21,7 +23,7 @@ def test_float32_is_within_1e_5_of_float64_and_of_the_plain_path(
     head = make_head(mixture_kind, transform_kind, rows=3, num_words=1009)
     batch = make_batch(head, 9, 5)
     if transform_kind.startswith("plif"):  # a larger range: what is tested is not only its ends
-        head.transform.limit, head.transform.step = 8.0, 16.0 / head.transform.knots
+        head.transform.grid = _Grid(head.transform.grid.knots, 8.0)
     exact, _ = both_losses(head, *batch)
     head.float()
     found, plain = both_losses(head, batch[0].float(), batch[1])
@@ -41,8 +43,7 @@ def test_bf16_autocast_is_float32_within_bf16s_rounding(
     exact = loss_and_grads(head, hidden_TBD, targets_TB)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         chunked = loss_and_grads(head, hidden_TBD, targets_TB)
-        head.loss = "plain"
-        plain = loss_and_grads(head, hidden_TBD, targets_TB)
+        plain = loss_and_grads(head, hidden_TBD, targets_TB, loss=plain_nll)
     assert chunked["nll"].dtype == torch.float32
     assert relative_error(chunked["nll"], exact["nll"]) < 4e-3
     for name, value in chunked.items():
@@ -56,9 +57,7 @@ def test_bf16_autocast_is_float32_within_bf16s_rounding(
 def test_bf16_normalisers_are_summed_in_float32():
     """In bf16 the sum over 5,000 equal words would stall at 256."""
     words, dim = 5000, 8
-    context = torch.zeros(3, 1, dim, requires_grad=True)
-    weight, bias = nn.Parameter(torch.randn(words, dim)), nn.Parameter(torch.zeros(words))
-    targets = torch.tensor([0, 1, 2])
+    head = Head(head_parts(SingleContext(dim), Identity(), words))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        nll = chunked_nll(torch.zeros(3, 1), context, weight, bias, targets, Identity(), 1.0)
+        nll = head.nll(torch.zeros(3, 1, dim), torch.tensor([[0], [1], [2]]))
     assert nll.item() == pytest.approx(math.log(words), rel=1e-6)

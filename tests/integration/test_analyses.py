@@ -15,18 +15,15 @@ import pytest
 import torch
 from scipy import stats
 
-from lmkit.analyses.embeddings import BENCHMARKS, Embeddings
+from lmkit.analyses.embeddings import BENCHMARKS
 from lmkit.analyses.logits import Logits, mean_slope
 from lmkit.analyses.measuring import measure_runs
-from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
 from lmkit.evaluation.generate import generate
 from lmkit.evaluation.split_reader import SplitReader
 from lmkit.experiment.load import load_run
-from lmkit.experiment.run import run as train
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
-from tests.integration.conftest import TINY
 
 
 @pytest.fixture(scope="module")
@@ -218,29 +215,6 @@ def test_without_benchmarks_the_components_are_left(lmkit, tiny_run):
     assert content["word_similarity"] == {}
     assert "components for 95%" in printed
     assert 1 <= content["principal_components"]["0.75"] <= content["principal_components"]["0.95"]
-
-
-def test_vectors_are_those_that_the_trunk_reads(mos):
-    """A head that shares the weight may have a map between it and the vectors."""
-    doubled, analysis = torch.nn.Linear(8, 8, bias=False), Embeddings(benchmarks=None)
-    doubled.weight.data.copy_(torch.diag(torch.tensor([1e3] + [1.0] * 7)))
-    before = analysis.measure(mos)["principal_components"]["0.95"]
-    kept, mos.model.trunk.word_map = mos.model.trunk.word_map, doubled
-    after = analysis.measure(mos)["principal_components"]["0.95"]
-    mos.model.trunk.word_map = kept
-    assert before > after == 1
-
-
-def test_so_they_are_with_a_transformer_under_spectrum_control(tmp_path):
-    options = ["trunk=transformer", *TINY, "trunk.num_layers=1", "trunk.num_heads=2"]
-    options += ["head=spectrum_control", "max_epochs=1", f"runs_dir={tmp_path}"]
-    options += ["optimizer=sgd", "schedule=window_length"]
-    loaded = load_run(train(plain_config(compose("train", options))).path, "best", None, None)
-    tokens_TB = torch.tensor([[3], [5]])
-    with torch.no_grad():
-        read_TBE = loaded.model.trunk.eval().embedded(tokens_TB)
-    vectors_VE = loaded.model.trunk.word_vectors()
-    np.testing.assert_allclose(vectors_VE[[3, 5]], read_TBE[:, 0].numpy(), rtol=1e-5, atol=1e-7)
 
 
 def texts(run, num_texts=2, length=8, temperature=1.0, top_k=None, seed=1) -> list[list[int]]:

@@ -151,16 +151,6 @@ def test_ten_kills_change_no_bit(undisturbed, tmp_path):
     assert_same_run(undisturbed, to_the_end(config))
 
 
-@pytest.mark.slow
-def test_kills_change_no_bit_of_a_head_with_a_part_in_the_trunk(tmp_path):
-    options = ("head=spectrum_control", "trigger.epoch=4", "max_epochs=8")
-    config = composed(tmp_path / "killed", *options, "callbacks.checkpoints.every_minutes=0.002")
-    reference = to_the_end(composed(tmp_path / "undisturbed", *options))
-    kills = sum(kill_after(config, rows) for rows in (6, 10, 14))
-    assert kills, "the run ended before it could be killed"
-    assert_same_run(reference, to_the_end(config))
-
-
 TRANSFORMER = ("trunk=transformer", "trunk.memory=30", "trunk.attention_dropout=0.2")
 TRANSFORMER += ("optimizer=adamw", "optimizer.lr=0.003", "schedule=cosine", "schedule.epochs=6")
 TRANSFORMER += ("trigger=at_epoch",)

@@ -12,7 +12,6 @@ from lmkit.heads.direct_output import DirectOutputConnection
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import Mixture, MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
-from lmkit.heads.multi_facet import MultiFacetSoftmax
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, MonotoneMLP, PiecewiseLinear
 from lmkit.measures.contexts import ContextBlock
 from lmkit.measures.gradient_share import logit_update
@@ -56,9 +55,6 @@ def heads(num_words: int = V) -> dict[str, Head]:
         "doc": made(Head, doc, Identity()),
         "mixtape": made(
             Mixtape, none, Identity(), num_experts=4, gate_dim=3, own_share=0.3, **sizes
-        ),
-        "multi_facet": made(
-            MultiFacetSoftmax, none, Identity(), num_experts=3, num_partitions=2, **sizes
         ),
     }  # fmt: skip
 

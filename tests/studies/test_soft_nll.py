@@ -39,7 +39,7 @@ def made(kind: FreeHead, **sizes: int) -> tuple[Head, Tensor, Tensor]:
 
 def chunk_mb(head: Head) -> float:
     """Of chunks of so many rows, exact in binary."""
-    return ROWS * 2 * head.mixture.num_experts * V * 8 / 2**20
+    return ROWS * head.mixture.num_experts * V * 8 / 2**20
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,143 @@
+"""A head's loss in the memory of one chunk of contexts: value and every gradient, by autograd.
+
+The contexts are taken in chunks. A chunk's loss *and* gradients are computed while its logits are
+alive; then they are freed. Only gradients are kept, each the size of its input or weight: three
+matrix products, no recomputation, and no tensor of contexts x words.
+
+Shapes: N contexts, n contexts of a chunk, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.func import functional_call
+
+from lmkit.kernels.shared_weight import SharedWeight
+
+
+def chunk_rows(logits: float, itemsize: int, chunk_mb: float) -> int:
+    """Contexts per chunk, each of so many logits, that take `chunk_mb` MiB; at least 1."""
+    return max(1, int(chunk_mb * 2**20 / (logits * itemsize)))
+
+
+def chunked_mean(
+    formula: nn.Module,
+    weights: Mapping[str, Tensor],
+    inputs: Sequence[Tensor],
+    targets_N: Tensor,
+    rows: int,
+) -> Tensor:
+    """Mean over all contexts of `formula(inputs, targets)`, (n,), `rows` contexts at a time.
+
+    It runs with autocast off. Where autocast was on, the products of `affine` run in its dtype.
+
+    Args:
+        weights: parameters and buffers of the formula, by name, in whose place it gets stand-ins;
+            they may be functions of parameters, which are then computed once, not in every chunk.
+        inputs: tensors with a row for each context, (N, ...).
+        targets_N: (N, ...), word indices or distributions.
+    """
+    device_type, product_dtype = targets_N.device.type, inputs[0].dtype
+    if torch.is_autocast_enabled(device_type):
+        product_dtype = torch.get_autocast_dtype(device_type)
+    with torch.autocast(device_type, enabled=False):
+        mean: Tensor = _ChunkedMean.apply(  # type: ignore[no-untyped-call]
+            formula, tuple(weights), product_dtype, rows, targets_N, *inputs, *weights.values()
+        )
+    return mean
+
+
+class _ChunkedMean(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        formula: nn.Module,
+        names: Sequence[str],
+        product_dtype: torch.dtype,
+        rows: int,
+        targets_N: Tensor,
+        *tensors: Tensor,
+    ) -> Tensor:
+        inputs, shared = tensors[: -len(names)], tensors[-len(names) :]
+        learn = ctx.needs_input_grad[-len(tensors) :]
+        weights = {
+            name: SharedWeight.of(x, product_dtype, learns=learns)
+            for name, x, learns in zip(names, shared, learn[len(inputs) :], strict=True)
+        }
+        grads = [
+            torch.zeros_like(x) if learns else None
+            for x, learns in zip(inputs, learn, strict=False)
+        ]
+        nlls, share = [], 1 / len(targets_N)
+        for start in range(0, len(targets_N), rows):
+            part = slice(start, start + rows)
+            for weight in weights.values():
+                weight.begin_chunk()
+            own = [
+                x[part].detach().requires_grad_(grad is not None)
+                for x, grad in zip(inputs, grads, strict=True)
+            ]
+            with torch.enable_grad():
+                nll_n = functional_call(formula, dict(weights), (own, targets_N[part]))
+            nlls.append(nll_n.detach())
+            leaves = [x for x in (*own, *weights.values()) if x.requires_grad]
+            if nll_n.requires_grad:
+                torch.autograd.backward(nll_n, torch.full_like(nll_n, share), inputs=leaves)
+            for grad, x in zip(grads, own, strict=True):
+                if grad is not None and x.grad is not None:
+                    grad[part] = x.grad
+        grads += [x.grad for x in weights.values()]
+        ctx.kept = [i for i, grad in enumerate(grads) if grad is not None]
+        ctx.save_for_backward(*(grads[i] for i in ctx.kept))
+        ctx.first = len(ctx.needs_input_grad) - len(tensors)
+        return torch.cat(nlls).mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        grads: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
+        exact = not grad_output.is_cuda and grad_output == 1  # nearly always: then a pass is saved
+        for i, grad in zip(ctx.kept, ctx.saved_tensors, strict=True):
+            grads[ctx.first + i] = grad if exact else grad * grad_output
+        return tuple(grads)
+
+
+def target_log_probs(values: Tensor, targets: Tensor, *, overwrite: bool) -> Tensor:
+    """Log-probability of each row's target, (rows,), of rows (rows, V) of transformed logits.
+
+    Args:
+        overwrite: puts the softmax in the place of `values`, which nothing else may need.
+    """
+    found: Tensor = _TargetLogProbs.apply(  # type: ignore[no-untyped-call]
+        values, targets.unsqueeze(1), overwrite
+    )
+    return found
+
+
+class _TargetLogProbs(torch.autograd.Function):
+    """Keeps the softmax alone, and writes the gradient over it: to be differentiated once.
+
+    The normaliser comes from the largest value and its probability, which is at least 1 / V, so
+    that its logarithm is accurate: one exponential per entry serves both. The largest is taken off
+    the target's first: huge logits would swallow the logarithm.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, targets: Tensor, overwrite: bool) -> Tensor:
+        above = values.gather(1, targets) - values.amax(dim=1, keepdim=True)
+        values = values.detach()
+        probs = torch.softmax(values, dim=1, out=values if overwrite else None)
+        ctx.save_for_backward(probs, targets)
+        return (above + probs.amax(dim=1, keepdim=True).log()).squeeze(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        probs, targets = ctx.saved_tensors
+        grad = grad.unsqueeze(1)
+        return probs.mul_(-grad).scatter_add_(1, targets, grad), None, None

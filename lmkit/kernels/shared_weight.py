@@ -1,0 +1,103 @@
+"""A weight that many chunks multiply by, in one pass: cast once, its gradients summed in place.
+
+Shapes: M rows, E columns of the weight, V rows of the weight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from lmkit.kernels.cpu_products import add_product, product
+
+
+class SharedWeight(Tensor):
+    """A parameter's values as a leaf: each `backward` adds to its `grad`.
+
+    Products that `affine` makes with it take operands of its `product_dtype`.
+    """
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    product_dtype: torch.dtype
+    _operand: Tensor | None
+    _room: Tensor | None
+    _in_use: bool
+
+    @classmethod
+    def of(cls, weight: Tensor, product_dtype: torch.dtype, *, learns: bool) -> SharedWeight:
+        """The values of `weight`, in the same memory."""
+        shared: SharedWeight = Tensor._make_subclass(cls, weight.detach(), learns)
+        shared.product_dtype, shared._operand, shared._room = product_dtype, None, None
+        shared._in_use = False
+        return shared
+
+    def begin_chunk(self) -> None:
+        """Called when nothing of the chunk before is needed any more."""
+        self._in_use = False
+
+    def widened(self, rows_MV: Tensor) -> Tensor:
+        """A product in the weight's dtype. A chunk's first one takes the memory of the last one's.
+
+        A CPU takes as long to get new memory as to convert.
+        """
+        room, free = self._room, not self._in_use
+        self._in_use = True
+        if room is not None and free and len(room) >= len(rows_MV):
+            return room[: len(rows_MV)].copy_(rows_MV)
+        found = rows_MV.to(self.dtype)
+        if room is None:
+            self._room = found
+        return found
+
+    def operand(self) -> Tensor:
+        """The values in `product_dtype`."""
+        if self._operand is None:
+            self._operand = self.detach().to(self.product_dtype)
+        return self._operand
+
+
+def affine(x: Tensor, weight_VE: Tensor, bias_V: Tensor | None = None) -> Tensor:
+    """x W' + b, (..., V), in the weight's dtype; for every kind of differentiation.
+
+    By the faster library for a `SharedWeight`, and without gradients.
+    """
+    if isinstance(weight_VE, SharedWeight):
+        found: Tensor = _Affine.apply(x, weight_VE, bias_V)  # type: ignore[no-untyped-call]
+        return found
+    if torch.is_grad_enabled() or x.dtype != weight_VE.dtype:
+        return F.linear(x, weight_VE, bias_V).to(weight_VE.dtype)
+    rows = product(x.flatten(0, -2), weight_VE.T, bias_V)
+    return rows.view(*x.shape[:-1], -1).to(weight_VE.dtype)  # autocast changes it
+
+
+class _Affine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight_VE: SharedWeight, bias_V: Tensor | None) -> Tensor:
+        operand_VE = weight_VE.operand()
+        x_ME = x.flatten(0, -2).to(operand_VE.dtype)
+        ctx.save_for_backward(x_ME)
+        ctx.weight_VE, ctx.shape = weight_VE, x.shape
+        if operand_VE.dtype == weight_VE.dtype:
+            rows_MV = product(x_ME, operand_VE.T, bias_V)
+        else:
+            rows_MV = weight_VE.widened(x_ME @ operand_VE.T)
+            rows_MV = rows_MV if bias_V is None else rows_MV.add_(bias_V)
+        return rows_MV.view(*x.shape[:-1], -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
+        (x_ME,), weight_VE = ctx.saved_tensors, ctx.weight_VE
+        grad_MV = grad.flatten(0, -2)
+        grad_bias_V = grad_MV.sum(0) if ctx.needs_input_grad[2] else None
+        grad_MV = grad_MV.to(x_ME.dtype)
+        if weight_VE.requires_grad:
+            weight_VE.grad = add_product(weight_VE.grad, grad_MV.T, x_ME, weight_VE.dtype)
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_x = product(grad_MV, weight_VE.operand()).to(weight_VE.dtype).view(ctx.shape)
+        return grad_x, None, grad_bias_V

@@ -4,6 +4,7 @@ import ctypes
 import os
 from collections.abc import Callable
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -52,7 +53,10 @@ def __getattr__(name: str) -> Any:
     if name == "train":
         return modules_on_use("lmkit.cli")("train").train
     if name == "results":
-        return modules_on_use("lmkit.runs")("rows").results
+        import_module("lmkit.results.frame")  # which lets the package be called
+        return import_module("lmkit.results")
+    if name == "__version__":
+        return version("lmkit")
     raise AttributeError(f"module lmkit has no attribute {name}")
 
 

@@ -26,7 +26,7 @@ def lmkit_command(line: str) -> str | None:
     match = re.search(
         r"(?:^|^\.venv/bin/|PYTHONPATH=\S+ |srun \S+ |exec )(lmkit .*?)\"?$", line.strip()
     )
-    return match[1] if match else None
+    return match[1].partition(" > ")[0] if match else None
 
 
 def write_shown_files(folder: Path) -> None:

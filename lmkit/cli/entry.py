@@ -33,7 +33,7 @@ from lmkit.cli import options
 from lmkit.cli.command_line import CONFIGS, all_folders, options_first, searched_folders
 from lmkit.cli.help_text import help_text
 from lmkit.cli.interruption import ends_in_one_line, quiet_when_unread, stderr_file
-from lmkit.cli.one_line import first_line, in_one_line
+from lmkit.cli.one_line import in_one_line, of_omegaconf
 from lmkit.errors.user_error import UserError, did_you_mean, end_with
 from lmkit.fixed_trunk.composition import filled_in, implied
 from lmkit.sweeps.axes import GROUP, OF_SWEEPS, config_arguments, for_sweeper, option_of
@@ -126,7 +126,7 @@ def explained(config_name: str, arguments: Sequence[str] | None = None) -> Itera
     try:
         yield
     except EXPLAINED as error:
-        line = in_one_line(error, sys.argv[1:] if arguments is None else arguments, config_name)
+        line = in_one_line(error, sys.argv[1:] if arguments is None else arguments)
         if line is None:
             raise
         raise UserError(line) from None
@@ -137,7 +137,7 @@ def config_reader(config_name: str) -> ConfigReader:
     own = [f"--config-dir={folder}" for folder in searched_folders(sys.argv[1:])]
 
     def explain(error: Exception, line: Sequence[str]) -> str:
-        return in_one_line(error, [*own, *line], config_name) or str(error)
+        return in_one_line(error, [*own, *line]) or str(error)
 
     return ConfigReader(to_plain=plain_config, explain=explain)
 
@@ -178,7 +178,7 @@ def plain_config(config: DictConfig) -> dict[str, Any]:
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
-        raise UserError(first_line(error)) from None
+        raise UserError(of_omegaconf(error)) from None
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items() if key not in OF_SWEEPS}
 
@@ -216,7 +216,7 @@ def create(section: Mapping[str, Any], option: str) -> object:
     try:
         return instantiate(dict(section), _convert_="all")
     except InstantiationException as error:
-        raise UserError(in_one_line(error, (), option) or str(error)) from error
+        raise UserError(f"{option}: {in_one_line(error, ())}") from error
 
 
 def set_up_hydra() -> None:

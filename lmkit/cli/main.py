@@ -17,6 +17,7 @@ from contextlib import redirect_stderr, suppress
 from io import StringIO
 from pathlib import Path
 
+import lmkit
 from lmkit.cli.command_line import complete, files_of, first_sentence, listed
 from lmkit.cli.interruption import ends_in_one_line, quiet_when_unread
 from lmkit.cli.words import folders, word_begun
@@ -58,6 +59,9 @@ def _main() -> None:
         return complete(_commands(), lambda name: _complete(name, arguments))
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE + listed(_commands()))
+        return
+    if arguments == ["--version"]:
+        print(f"lmkit {lmkit.__version__}")
         return
     name = arguments[0]
     if name not in _commands(name):

@@ -13,8 +13,7 @@ from lmkit.cli.entry import entry_point, plain_config
 from lmkit.cli.finetune import published_config
 from lmkit.errors.user_error import UserError, require_flag, require_folder, require_names
 from lmkit.presentation.tables import counted
-from lmkit.runs.finished import LeftOut
-from lmkit.runs.rows import changed_since
+from lmkit.runs.finished import LeftOut, changed_since
 from lmkit.runs.selection import Selection, select_runs
 
 

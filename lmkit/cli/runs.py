@@ -1,36 +1,41 @@
-"""Shows runs, finished and unfinished, in a table: `lmkit runs "runs head:gss" sort=test_ppl`."""
+"""Shows runs, finished or not, as a table or as CSV: `lmkit runs "runs head:gss" sort=test_ppl`."""
 
 from __future__ import annotations
 
+import fnmatch
 import sys
 
+import pandas as pd
+
 from lmkit.cli.interruption import ends_in_one_line
-from lmkit.cli.words import RUNS_DIR, Command, Option, list_of
+from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option, list_of
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.presentation.tables import Column, counted, plain_table
 from lmkit.presentation.terminal import to_terminal
-from lmkit.runs.rows import Value, chosen, standing
-from lmkit.runs.selection import select_folders
+from lmkit.results.frame import chosen, results
 from lmkit.sweeps import tables
 
-SHOWN = (
-    "run,state,head_name,epochs,valid_ppl,test_ppl,test_spectrum.press_rank,cost.seconds_per_epoch"
-)
+SHOWN = "state,head,epochs,valid_ppl,test_ppl,rank.press@*,cost.seconds_per_epoch"
 COMMAND = Command(
     "lmkit runs",
     "RUNS",
-    "One row per run, finished or not. RUNS is as lmkit report takes it.",
+    "One row per run, by its name. RUNS is as lmkit report takes it; nothing: the folder runs.",
     {
-        "columns": Option(SHOWN, "any columns of lmkit results, or patterns of their names"),
-        "sort": Option("run", "the column to sort by; -test_ppl: in descending order"),
+        "columns": Option(
+            "", f"names or patterns; empty: {SHOWN}, and in CSV all that any run has"
+        ),
+        "sort": Option("", "the column to sort by; -test_ppl: in descending order"),
+        "csv": Option("false", "true: as CSV, in full precision", TRUTH),
         "runs_dir": RUNS_DIR,
     },
     """\
-  lmkit runs runs                               all runs in the folder runs
+  lmkit runs                                    all runs in the folder runs
   lmkit runs "runs head:gss" sort=test_ppl      those with that head, the best first
   lmkit runs "runs state:unfinished"
-  lmkit runs gss_grid_penn columns=run,head.transform.*,test_ppl
+  lmkit runs gss_grid_penn columns=head.transform.*,test_ppl
+  lmkit runs runs csv=true > all.csv            settings and results of each run
 """,
+    least=0,
 )
 
 
@@ -38,40 +43,46 @@ COMMAND = Command(
 def main() -> None:
     """Reads the command line."""
     places, given = COMMAND.read(sys.argv[1:])
-    folders, left_out = select_folders("runs", places, given["runs_dir"])
-    every, damaged = standing(folders)
-    for name, reason in (left_out | damaged).items():
-        print(f"left out: {name}: {reason}", file=sys.stderr)
-    show(every, list_of(given["columns"] or SHOWN), given["sort"])
+    runs = results(places or [given["runs_dir"]], given["runs_dir"])
+    for name, reason in runs.loc[runs["state"] == "damaged", "reason"].items():
+        print(f"damaged: {name}: {reason}", file=sys.stderr)
+    if runs.get("code.has_changed", pd.Series(dtype=bool)).any():
+        count = counted(int(runs["code.has_changed"].sum()), "run")
+        print(f"code that has changed since trained {count}", file=sys.stderr)
+    runs = by_column(runs, given["sort"]) if given["sort"] else runs
+    columns = list_of(given["columns"]) if given["columns"] else None
+    if given["csv"] == "true":
+        shown = runs if columns is None else runs[chosen(runs, columns)]
+        print(shown.to_csv(lineterminator="\n"), end="")
+    else:
+        show(runs, columns)
 
 
-def show(every: list[dict[str, Value]], columns: list[str], sort: str) -> None:
-    """Prints the table. Raises: UserError for a column that no run has."""
+def by_column(runs: pd.DataFrame, sort: str) -> pd.DataFrame:
+    """Sorted by a column, descending where a - precedes it; runs without a value come last.
+
+    Raises: UserError for a column that no run has.
+    """
     key = sort.removeprefix("-")
-    if every and key not in every[0]:
-        near = did_you_mean(key, list(every[0]))
-        raise UserError(f"sort: no run has {key!r}{near}; lmkit results shows all columns")
-    known = [row for row in every if row[key] is not None]
-    by_value = sorted(known, key=lambda row: _order(row[key]), reverse=sort.startswith("-"))
-    ordered = by_value + [row for row in every if row[key] is None]
-    if every and columns == SHOWN.split(","):
-        columns = [name for name in columns if name in every[0]]  # others are of finished runs
-    shown = chosen(ordered, columns)
-    headings = list(shown[0]) if shown else []
-    is_text = {name: any(isinstance(row[name], str) for row in shown) for name in headings}
-    table = [Column(name, is_text=is_text[name]) for name in headings]
-    rows = [[_entry(value) for value in row.values()] for row in shown]
-    tables.console().print(to_terminal(plain_table(counted(len(shown), "run"), table, rows)))
+    if key not in runs:
+        near = did_you_mean(key, list(runs.columns))
+        raise UserError(f"sort: no run has {key!r}{near}; csv=true shows all columns")
+    return runs.sort_values(key, ascending=not sort.startswith("-"), kind="stable")
 
 
-def _order(value: Value) -> tuple[bool, float, str]:
-    """Numbers before texts."""
-    if isinstance(value, int | float):
-        return False, value, ""
-    return True, 0.0, str(value)
+def show(runs: pd.DataFrame, columns: list[str] | None) -> None:
+    """Prints the table. Raises: UserError for a column that no run has."""
+    if columns is None:  # of which runs may lack some
+        columns = [name for name in SHOWN.split(",") if fnmatch.filter(runs.columns, name)]
+    shown = runs[chosen(runs, columns)]
+    is_text = [not pd.api.types.is_numeric_dtype(shown[name]) for name in shown]
+    headings = [Column(str(name), is_text=text) for name, text in zip(shown, is_text, strict=True)]
+    rows = [[name, *map(_entry, row)] for name, row in zip(shown.index, shown.values, strict=True)]
+    table = plain_table(counted(len(rows), "run"), [Column("name", is_text=True), *headings], rows)
+    tables.console().print(to_terminal(table))
 
 
-def _entry(value: Value) -> str | None:
-    if value is None:
+def _entry(value: object) -> str | None:
+    if value is None or value is pd.NA or value != value:
         return None
     return f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -34,13 +34,12 @@ class Command(NamedTuple):
     description: str
     options: Mapping[str, Option]
     epilog: str = ""  # examples
+    least: int = 1  # words
     most: int | None = None  # words; None: any number
     choices: tuple[str, ...] = ()  # that the first word has, if these are all
 
     def read(self, arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         """The words, and the value of each option.
-
-        Flags, the earlier form, are still accepted in this release.
 
         Raises: UserError for a wrong argument. SystemExit after --help.
         """
@@ -52,11 +51,9 @@ class Command(NamedTuple):
             sys.exit()
         words: list[str] = []
         given: dict[str, str] = {}
-        rest = list(arguments)
-        while rest:
-            word = rest.pop(0)
+        for word in arguments:
             if word.startswith("--"):
-                word = self._without_flag(word, rest)
+                raise UserError(f"there is no flag {word}; options are written option=value")
             option, equals, value = word.partition("=")
             if not equals or not option.isidentifier() or Path(word).exists():
                 words.append(word)
@@ -73,30 +70,13 @@ class Command(NamedTuple):
         return words, {name: option.default for name, option in self.options.items()} | given
 
     def _require(self, words: Sequence[str]) -> None:
-        if not words:
+        if len(words) < self.least:
             what = ", ".join(self.choices) or "--help says more"
             raise UserError(f"{self.words.split()[0]} is missing: {what}")
         if self.most is not None and len(words) > self.most:
             raise UserError(f"{words[self.most]!r} is too much; usage: {self._usage()}")
         if self.choices:
             require_choice(self.words.lower(), words[0], self.choices)
-
-    def _without_flag(self, flag: str, rest: list[str]) -> str:
-        """The `option=value` that replaces a flag, with a note to the user."""
-        name, equals, value = flag.removeprefix("--").partition("=")
-        option = name.replace("-", "_")
-        if option not in self.options:
-            near = did_you_mean(option, list(self.options))
-            raise UserError(f"there is no flag --{name}{near}; options are written option=value")
-        if not equals:
-            if self.options[option].choices == TRUTH:
-                value = "true"
-            elif rest:
-                value = rest.pop(0)
-            else:
-                raise UserError(f"--{name} must be followed by its value: {option}=VALUE")
-        print(f"--{name} is written {option}={value} from the next release on", file=sys.stderr)
-        return f"{option}={value}"
 
     def _usage(self) -> str:
         return f"{self.name} {self.words} [option=value ...]"

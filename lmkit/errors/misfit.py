@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 from lmkit.errors.user_error import UserError, did_you_mean
 
-_LISTED = 12  # options that one line can hold
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -26,45 +24,46 @@ def misfit(
         given: arguments that are no options.
     """
     text = " ".join(str(error).split())
-    made, options = (factory.func, factory.keywords) if isinstance(factory, partial) else (None, {})
-    if not isinstance(error, TypeError) or made is None:
+    if not isinstance(error, TypeError) or not isinstance(factory, partial):
         return UserError(f"{option}: {text}")
-    unknown = re.search(r"unexpected keyword argument '(\w+)'", text)
-    if unknown:
-        takes = _takes(made, given)
-        near = did_you_mean(unknown[1], takes, f"{option}.")
-        listed = f"; it takes {', '.join(takes) or 'no options'}" if len(takes) <= _LISTED else ""
-        full = f"{option}.{unknown[1]}"
-        leave = "" if near else f"; where a file sets it, ~{full} leaves it out"
-        return UserError(f"there is no option {full}{near}{listed}{leave}")
-    missing = re.search(r"missing \d+ required .*arguments?: '(\w+)'", text)
-    if missing:
-        name = missing[1]
-        return UserError(f"{option}.{name} is missing: set it with +{option}.{name}=VALUE")
+    options, takes = factory.keywords, _takes(factory.func)
+    names = [name for name in takes if name not in given]
+    unknown = next((name for name in options if name not in takes and f"'{name}'" in text), None)
+    if unknown is not None:
+        near = did_you_mean(unknown, names, f"{option}.")
+        remedy = "" if near else f"; ~{option}.{unknown} leaves out what a file sets"
+        listed = ", ".join(names) or "no options"
+        return UserError(f"there is no option {option}.{unknown}{near}; it takes {listed}{remedy}")
+    for name in names:
+        if takes[name].default is inspect.Parameter.empty and name not in options:
+            return UserError(f"{option}.{name} is missing: set it with +{option}.{name}=VALUE")
     if any(name in text for name in options):
-        return UserError(f"{option}: {text}")  # it says itself which
-    named = set(re.findall(r"'(str|list|dict|NoneType)'", text)) or {"str"}
-    given_so = [
-        f"{option}.{name}={value!r}"
-        for name, value in options.items()
-        if type(value).__name__ in named
-    ]
-    if len(given_so) == 1 and "not supported between" in text:
-        return UserError(given_so[0].replace("=", " must be a number, but is ", 1))
-    return UserError(f"{', '.join(given_so) or option}: {text}")
+        return UserError(f"{option}: {text}")
+    # what an operator or a function refuses does not say which option it is
+    odd = [f"{option}.{k}" for k, v in options.items() if not isinstance(v, bool | int | float)]
+    if len(odd) == 1 and "not supported between" in text:
+        value = options[odd[0].rpartition(".")[2]]
+        return UserError(f"{odd[0]} must be a number, but is {value!r}")
+    return UserError(f"{', '.join(odd) or option}: {text}")
 
 
-def _takes(made: Callable[..., Any], given: Collection[str]) -> list[str]:
-    """The names of its options; of a class that hands further ones on, those of its bases too."""
+def _takes(made: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Its parameters; of a class that hands further ones on, those of its bases too."""
     if not inspect.isclass(made):
-        own = inspect.signature(made).parameters.values()
-        return [each.name for each in own if each.kind not in _VARIADIC and each.name not in given]
-    names: dict[str, None] = {}  # in order
+        return _named(made, skipped=0)
+    found: dict[str, inspect.Parameter] = {}
     for kind in inspect.getmro(made):
-        if "__init__" not in vars(kind):
-            continue
-        parameters = list(inspect.signature(vars(kind)["__init__"]).parameters.values())[1:]
-        names |= {each.name: None for each in parameters if each.kind not in _VARIADIC}
-        if not any(each.kind in _VARIADIC for each in parameters):
-            break
-    return [name for name in names if name not in given]
+        if "__init__" in vars(kind):
+            found = _named(vars(kind)["__init__"], skipped=1) | found
+            if not any(each.kind in _VARIADIC for each in _parameters(vars(kind)["__init__"])):
+                break
+    return found
+
+
+def _named(function: Callable[..., Any], skipped: int) -> dict[str, inspect.Parameter]:
+    named = _parameters(function)[skipped:]
+    return {each.name: each for each in named if each.kind not in _VARIADIC}
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(function).parameters.values())

@@ -24,8 +24,7 @@ from lmkit.presentation.tables import (
     table_over,
     whole,
 )
-from lmkit.runs.finished import FinishedRun
-from lmkit.runs.rows import changed_since
+from lmkit.runs.finished import FinishedRun, changed_since
 
 _OfGroup = tuple[Facts, FinishedRun]
 

@@ -21,8 +21,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -100,7 +102,7 @@ def chosen(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
         matching = [name for name in table.columns if fnmatchcase(name, column)]
         if not matching:
             near = did_you_mean(column, list(table.columns))
-            raise UserError(f"columns: no run has {column!r}{near}; lmkit results shows all")
+            raise UserError(f"columns: no run has {column!r}{near}; lmkit runs csv=true shows all")
         names |= dict.fromkeys(matching)
     return list(names)
 
@@ -300,3 +302,15 @@ def _leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+class _Results(ModuleType):
+    """`lmkit.results("runs")` calls the package, which has the name of the function."""
+
+    def __call__(
+        self, runs: str | list[str], runs_dir: str = "runs", columns: Sequence[str] | None = None
+    ) -> pd.DataFrame:
+        return results(runs, runs_dir, columns)
+
+
+sys.modules["lmkit.results"].__class__ = _Results

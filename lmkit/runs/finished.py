@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lmkit.errors.user_error import UserError
+from lmkit.runs.code import code_sha256
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import Result
@@ -48,6 +49,11 @@ class FinishedRun:
         """The configuration, read each time. Raises: UserError when it is missing or damaged."""
         return self.folder.read_config()
 
+    def code_has_changed(self) -> bool | None:
+        """Whether the code that decides its numbers has changed since; None: no record of it."""
+        recorded = self.result.provenance.get("code_sha256")
+        return None if recorded is None else recorded != code_sha256()
+
     def metric(self, name: str) -> float | None:
         """A metric of the result, None where it is missing or not finite."""
         return _finite(self.result.metrics.get(name))
@@ -78,6 +84,14 @@ def read_finished(folder: RunFolder) -> FinishedRun:
         if not isinstance(settings.get(option), kind):
             raise UserError(f"{folder.identity} is damaged: {option} is missing")
     return FinishedRun(folder, settings, folder.read_names(), result)
+
+
+def changed_since(runs: Sequence[FinishedRun]) -> str:
+    """`3 of 10 runs come from code that has changed since`; "" where none does."""
+    count = sum(run.code_has_changed() is True for run in runs)
+    if not count:
+        return ""
+    return f"{count:,} of {len(runs):,} runs come from code that has changed since"
 
 
 def _finite(value: object) -> float | None:

@@ -88,15 +88,15 @@ def test_describe_refuses_parts_that_do_not_fit(refused):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ("experiment=penn_small data.num_words=9 data.rank=3", "data.num_words with data=penn; it"),
         (
-            "head.transform.k=2",
-            "with head/transform=identity; it is one of head/transform=gss, gss",
+            "experiment=penn_small data.num_words=9 data.rank=3",
+            "Could not override 'data.num_words' (data=switchboard or toy has it)",
         ),
-        ("trunk.lr=2 data.lr=3", "there is no option trunk.lr (a new one is written +trunk.lr=VAL"),
+        ("head.transform.k=2", "'head.transform.k' (head/transform=gss or gss_wt2 has it); To app"),
+        ("trunk.lr=2 data.lr=3", "'trunk.lr'; To append to your config use +trunk.lr=2"),
     ],
 )
-def test_a_hint_never_suggests_what_was_typed(refused, arguments, expected):
+def test_a_hint_names_the_option_and_where_it_is(refused, arguments, expected):
     assert expected in refused("train", *arguments.split())
 
 
@@ -120,7 +120,7 @@ def test_what_an_experiment_brings_can_be_left_out(lmkit, refused, run, tmp_path
         "    def forward(self, logits):\n        return logits + 0.01 * logits**3\n"
     )
     own = ("head/transform=gss", "head.transform._target_=mine.Cube")
-    assert "where a file sets it, ~head.transform.c leaves it out" in refused("train", *TINY, *own)
+    assert "; ~head.transform.c leaves out what a file sets" in refused("train", *TINY, *own)
     lmkit("train", *TINY, *own, "~head.transform.c", "~head.transform.k")
     assert run().state() == "finished"
 
@@ -146,7 +146,7 @@ BOTH_SEARCHED = pytest.mark.parametrize(
 )
 
 
-NOT_UTF8 = (b"# caf\xe9", "my_conf/experiment/mine.yaml is not UTF-8 text: line 2 (0xe9); convert")
+NOT_UTF8 = (b"# caf\xe9", "my_conf/experiment/mine.yaml is not UTF-8 text: line 2; convert")
 
 
 @pytest.fixture
@@ -158,13 +158,19 @@ def pythons_loader(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"a: 1\n\tseed: 3\n", "my_conf/experiment/mine.yaml cannot be read: line 3: found char"),
-        (b"seed: 3\nseed: 4\n", "mine.yaml cannot be read: line 3: found duplicate key seed"),
+        (b"a: 1\n\tseed: 3\n", "cannot start any token in "),
+        (b"seed: 3\nseed: 4\n", "found duplicate key seed in "),
         (b"# \0", "special characters are not allowed in "),
-        (b"seed: many", "in experiment/mine: seed must be a whole number, but is many"),
-        (b"trunk: big", "in experiment/mine: trunk: Cannot assign str to Dict[str, Any]"),
-        (b"name: [a, b]", "in experiment/mine: name: Cannot convert 'ListConfig' to string"),
-        (b"- a", "in experiment/mine: Cannot merge DictConfig with ListConfig"),
+        (
+            b"seed: many",
+            "In 'experiment/mine': ValidationError raised while composing config: Value 'many' of",
+        ),
+        (
+            b"trunk: big",
+            "In 'experiment/mine': ValidationError raised while composing config: Cannot assign",
+        ),
+        (b"name: [a, b]", "Cannot convert 'ListConfig' to string"),
+        (b"- a", "Cannot merge DictConfig with ListConfig"),
         NOT_UTF8,
     ],
 )
@@ -201,8 +207,8 @@ def test_a_search_path_that_cannot_be_read_is_told_as_any_option(refused):
 
 def test_letters_that_need_quotes_are_told_in_a_run_and_a_sweep(refused):
     for line in (("runs_dir=josé",), ("runs_dir=josé", "--multirun", "seed=1,2")):
-        expected = "'runs_dir=josé' cannot be read as option=value; quote the value: "
-        assert refused("train", *line) == f"{expected}'runs_dir=\"josé\"'"
+        expected = "'runs_dir=josé' cannot be read as option=value; write for example optimizer"
+        assert refused("train", *line).startswith(expected)
 
 
 def test_an_own_option_is_suggested_whatever_the_letters_of_its_folder(refused, tmp_path):
@@ -262,7 +268,7 @@ def test_a_sweep_chooses_its_launcher_and_the_command_line_another(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ("hydra.launcher.runs=2", "with hydra/launcher=local; it is one of hydra/launcher=packed"),
+        ("hydra.launcher.runs=2", "'hydra.launcher.runs' (hydra/launcher=packed has it)"),
         ("+hydra.launcher.runs=2", "hydra.launcher.runs with hydra/launcher=local; hydra/launch"),
         (
             "hydra/launcher=packed hydra.launcher.devices=GPU-8f2e",
@@ -303,16 +309,16 @@ def test_a_flag_that_takes_another_value_is_one_line(refused, arguments, expecte
         ("evaluate run=there/a.yaml", "there/a.yaml is a file; a run is named by its folder"),
         ("describe max_epochs=0", "max_epochs must be a whole number of at least 1, but is 0"),
         ("download penn root=there/a.yaml", "must be a folder, but there/a.yaml is a file"),
-        ("results there out=a.xlsx", "out=a.xlsx must end in .csv: the rows are written as CSV"),
+        ("runs there csv=yes", "csv must be one of true, false, but is 'yes'"),
         ("train runs_dir=/proc/x", "cannot make the folder /proc/x: "),
-        ("train head=gss", "head=gss does not exist (did you mean head/transform=gss?); there are"),
+        ("train head=gss", "'head/gss' (did you mean head/transform=gss?); head= takes "),
         (
             "train head/transform=gss head.transform.slope=2",
-            "there is no option head.transform.slope; there are c, k",
+            "Could not override 'head.transform.slope'",
         ),
         (
             "train head/mixture=softmaxes head.mixture.experts=5",
-            "(did you mean head.mixture.num_experts?); it is one of head/mixture=doc",
+            "(did you mean head.mixture.num_experts?)",
         ),
         (
             "train data=penn data.root=there/a.yaml",
@@ -324,14 +330,16 @@ def test_a_flag_that_takes_another_value_is_one_line(refused, arguments, expecte
             "head.transform=torch.nn.Flatten makes (300,) of logits of shape (3, 100)",
         ),
         ("train data=text data.root=there/a.yaml", "must end in .txt, .txt.gz, .jsonl or"),
-        ("finetune run=there optimizer.lr=1", "no option optimizer.lr (did you mean lr?)"),
-        ("reproduce yang_table1 training.x=1", "(a new one is written +training.x=VALUE)"),
+        ("finetune run=there optimizer.lr=1", "Could not override 'optimizer.lr'"),
+        ("reproduce yang_table1 training.x=1", "To append to your config use +training.x=1"),
         ("train optimizer=adam optimizer.lr=1e", "optimizer.lr must be a number, but is '1e'"),
-        ("train --config-dir there/head experiment=own", "; --config-dir=there has it"),
-        ("train --config-dir there experiment=own", "there/experiment/own.yaml: experiment=penn_"),
+        (
+            "train --config-dir there experiment=own",
+            "In 'experiment/own': Could not load 'experiment/penn_smal' (did you mean penn_small?)",
+        ),
         (
             "train --config-dir there experiment=far",
-            "there/experiment/far.yaml: there is no option",
+            "In 'experiment/far': ConfigKeyError raised while composing config: Key 'elsewhere'",
         ),
     ],
 )
@@ -377,7 +385,7 @@ def test_a_folder_that_is_a_number_needs_quotes(refused, line):
 @pytest.mark.parametrize(
     ("line", "place"),
     [
-        (("results", "runs"), "runs"),
+        (("runs",), "runs"),
         (("clean", "runs"), "runs"),
         (("sweep", "status", "mine"), "runs/sweeps/mine"),
     ],
@@ -448,8 +456,8 @@ def test_the_metrics_of_finished_runs_that_are_cut_at_a_row_are_named_and_restor
 def test_a_run_is_told_by_its_own_folder_from_within(lmkit, copied, monkeypatch, capsys, here):
     run = min(copied.glob("toy_gss-*"))
     monkeypatch.chdir(run)
-    lmkit("results", here)
-    assert f"\n{run.name},{run}," in capsys.readouterr().out
+    lmkit("runs", here, "columns=folder", "csv=true")
+    assert f"\n{run.name},{run}\n" in capsys.readouterr().out
     lmkit("clean", here)
     assert run.name in capsys.readouterr().out
 

@@ -123,7 +123,7 @@ def test_help_lists_no_module_that_is_no_command():
 
 def test_an_option_that_is_there_needs_no_plus():
     done = lmkit("train", "+seed=3")
-    assert done.stderr == "error: seed is an option already: set it with seed=VALUE, without a +\n"
+    assert "An item is already at 'seed'" in done.stderr
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ COMPARED = ["compare", f"a={STUDY}/penn_study-*", f"b={STUDY}/penn_study_*"]
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["train", "--help"], ["results", str(STUDY)], COMPARED]
+    "arguments", [["--help"], ["train", "--help"], ["runs", str(STUDY)], COMPARED]
 )
 def test_a_command_whose_output_nobody_reads_ends_quietly(unread, arguments):
     command = [sys.executable, "-m", "lmkit", *arguments]
@@ -158,6 +158,6 @@ def test_a_mistake_is_told_where_the_output_is_not_read(unread):
     command = [sys.executable, "-m", "lmkit", "train", "nothing=1"]
     ended = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, text=True)
     assert ended.returncode == 1
-    assert ended.stderr.startswith("error: there is no option nothing")
+    assert ended.stderr.startswith("error: Could not override 'nothing'")
     assert ended.stderr.count("\n") == 1
     assert subprocess.run(command, stdout=unread, stderr=unread).returncode == 1

@@ -138,7 +138,7 @@ def test_the_command_is_taken(line, monkeypatch, tmp_path):
     assert command in main._commands(command)
     if arguments in ([], ["--help"]):
         return
-    if command in ("clean", "download", "dashboard", "results", "runs", "sweep"):
+    if command in ("clean", "download", "dashboard", "runs", "sweep"):
         parse(command, arguments, monkeypatch)
         return
     config_name, rest = config_of(command, arguments)

@@ -129,7 +129,7 @@ def test_clean_shows_what_it_frees_and_frees_that(three, tmp_path, printed):
     runs = tmp_path / "runs"
     three[0].best.unlink()
     os.link(three[0].last, three[0].best)  # as of a run whose last epoch was its best
-    before, rows = files(runs), printed("results", "runs")
+    before, rows = files(runs), printed("runs", "csv=true")
     shown = printed("clean", "runs")
     assert files(runs) == before
     assert f"3 finished runs: {data_size(blocks(runs))} on disk; would free: keep=best " in shown
@@ -143,7 +143,7 @@ def test_clean_shows_what_it_frees_and_frees_that(three, tmp_path, printed):
         assert data_size(freed) == planned
         assert f"keep={keep} has freed {planned}, {left} left" in done
         assert [checkpoints(each) for each in three] == [kept] * 3
-    assert printed("results", "runs") == rows
+    assert printed("runs", "csv=true") == rows
     gone = {each.checkpoints / name for each in three for name in ("best.ckpt", "last.ckpt")}
     after = files(runs)
     assert after == {path: content for path, content in before.items() if path not in gone}

@@ -142,11 +142,11 @@ def test_tables_and_results_say_what_compares(place, monkeypatch, capsys):
         assert "already finished" in shown
         assert "test bits per byte" in shown
         assert ("test perplexity per word" in shown) == (name == SUBWORDS)
-    rows = {str(row["experiment"]): row for row in package.results("runs")}
+    rows = package.results("runs").set_index("experiment").to_dict("index")
     metrics = run_in(place, SUBWORDS).read_result().metrics
     assert rows[SUBWORDS]["test_word_ppl"] == metrics["test_word_ppl"]
     assert rows[SUBWORDS]["test_text.bytes"] == rows["words"]["test_text.bytes"]
-    assert rows[SUBWORDS]["corpus_name"] == "text, BPE 280"
+    assert rows[SUBWORDS]["corpus"] == "text, BPE 280"
     assert "(280 subwords)" in run_in(place, SUBWORDS).log.read_text()
 
 

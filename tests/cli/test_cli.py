@@ -85,7 +85,10 @@ def command_line(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["optimizer.lrr=1"], "there is no option optimizer.lrr (did you mean optimizer.lr?)"),
+        (
+            ["optimizer.lrr=1"],
+            "'optimizer.lrr' (did you mean optimizer.lr?); To append to your config",
+        ),
         (["experiment=penn_moss"], "did you mean penn_mos?"),
         (["lr 20"], "'lr 20' cannot be read as option=value"),
     ],
@@ -172,40 +175,49 @@ def test_help_says_what_each_option_means(command, arguments, tmp_path, monkeypa
     ("arguments", "expected"),
     [
         # options
-        ("optimiser.lr=3", "there is no option optimiser.lr (did you mean optimizer.lr?)"),
+        (
+            "optimiser.lr=3",
+            "Could not override 'optimiser.lr' (did you mean optimizer?); To append to",
+        ),
         ("head/transform=gss head.transform.kk=1", "(did you mean head.transform.k?)"),
         ("+seeed=3", "there is no option seeed (did you mean seed?)"),
         ("+windows.bppt=3", "there is no option windows.bppt (did you mean windows.bptt?); it"),
-        ("+trainer.precision=tf32", "trainer.precision is an option already"),
+        (
+            "+trainer.precision=tf32",
+            "An item is already at 'trainer.precision'; Either remove + pref",
+        ),
         ("~seed", "seed is missing: options can be set, not removed"),
         ("--quiet", "there is no flag --quiet; options are written option=value"),
         ("--config-dir", "--config-dir must be followed by its value"),
         ("=3", "'=3' cannot be read as option=value"),
         ("optimizer.lr=[1", "'optimizer.lr=[1' cannot be read as option=value"),
-        ("optimizer.lr=1,2", "optimizer.lr=1,2 has several values: add --multirun"),
+        ("optimizer.lr=1,2", "'optimizer.lr=1,2'; 1. To use it as a list, use key=[value1,val"),
         # choices
-        ("head/mixture=nonee", "(did you mean none?); there are contexts, doc, none, softmaxes"),
-        ("head/mixtures=none", "there is no option head/mixtures (did you mean head/mixture?)"),
-        ("stopping/pruner=median", "stopping/pruner is not chosen with stopping=patience, but"),
+        ("head/mixture=nonee", "(did you mean none?); head/mixture= takes contexts, doc, none, "),
+        ("head/mixtures=none", "Could not override 'head/mixtures' (did you mean head/mixture?"),
+        ("stopping/pruner=median", "Could not override 'stopping/pruner'"),
         ("head.mixture=none", "but is none; choose one with head/mixture=NAME"),
         ("~head/mixture", "but is None; choose one with head/mixture=NAME"),
-        ("callbacks=[default,spectrums]", "callbacks=spectrums does not exist; there are cuda"),
+        (
+            "callbacks=[default,spectrums]",
+            "'callbacks/spectrums'; callbacks= takes cuda_graphs, def",
+        ),
         ("trigger=200", "trigger=200 does not exist; there are at_epoch, "),
         ("callbacks=[default,cuda_graphs] trigger=null", "trigger=null does not exist; there are"),
-        ("multirun_sweeps=no_such_sweep", "multirun_sweeps=no_such_sweep does not exist"),
+        ("multirun_sweeps=no_such_sweep", "Could not find 'multirun_sweeps/no_such_sweep'; multi"),
         # values
         ("optimizer.lr=0", "optimizer.lr must be greater than 0, but is 0"),
         ("optimizer.lr=-1", "optimizer: Invalid learning rate: -1"),
         ("optimizer.lr=abc", "optimizer.lr must be a number, but is 'abc'"),
         ("optimizer.lr=[1,2]", "optimizer.lr must be a number, but is [1, 2]"),
         ("+optimizer.momentumm=1", "(did you mean optimizer.momentum?); it takes lr, "),
-        ("objective.sum=1", "there is no option objective.sum; there are ar_weight, tar_weight"),
+        ("objective.sum=1", "Could not override 'objective.sum'; To append to your config use +"),
         ("optimizer.lr=nan", "optimizer.lr must be a finite number, but is nan"),
         ("optimizer.lr=${seeed}", "optimizer.lr: Interpolation key 'seeed' not found"),
-        ("seed=abc", "seed must be a whole number, but is abc"),
-        ("seed=", "seed must be a whole number, but is ''"),
-        ("seed=1.5", "seed must be a whole number, but is 1.5"),
-        ("dry_run=maybe", "dry_run must be true or false, but is maybe"),
+        ("seed=abc", "seed: Value 'abc' of type 'str' could not be converted to Integer"),
+        ("seed=", "seed: Value '' of type 'str' could not be converted to Integer"),
+        ("seed=1.5", "seed: Value '1.5' of type 'float' could not be converted to Integer"),
+        ("dry_run=maybe", "dry_run: Value 'maybe' is not a valid bool"),
         ("seed=-1", "seed must be a whole number of at least 0, but is -1"),
         ("seed=4294967296", "seed must be at most 4294967295, but is 4294967296"),
         ("trainer.deterministic=maybe", "trainer.deterministic must be true or false"),
@@ -258,7 +270,7 @@ def test_an_error_while_training_keeps_its_traceback(lmkit_raising, tmp_path):
 
 def test_a_choice_that_does_not_exist_lists_those_that_do(refused):
     message = refused("experiment=penn_soft_max")
-    assert "experiment=penn_soft_max does not exist (did you mean penn_softmax?)" in message
+    assert "'experiment/penn_soft_max' (did you mean penn_softmax?); experiment= takes " in message
     for path in (CONFIGS / "experiment").glob("*.yaml"):
         assert path.stem in message
 
@@ -347,7 +359,10 @@ def test_an_unknown_option_in_a_file_is_refused(refused, tmp_path):
     folder.mkdir(parents=True)
     (folder / "mine.yaml").write_text("# @package _global_\nmax_epoch: 3\n")
     message = refused("experiment=mine", "--config-dir", str(folder.parent), "seed=1")
-    assert "there is no option max_epoch (did you mean max_epochs?)" in message
+    assert (
+        "In 'experiment/mine': ConfigKeyError raised while composing config: Key 'max_epoch'"
+        in message
+    )
 
 
 def test_a_defect_of_a_task_keeps_its_traceback(monkeypatch, tmp_path):
@@ -384,7 +399,7 @@ def test_describe_shows_sizes_and_writes_nothing(monkeypatch, tmp_path, capsys):
 
 
 def test_a_group_of_another_command_is_no_option(refused):
-    assert refused("method=cache") == "there is no option method; --help lists all options"
+    assert "Could not override 'method'" in refused("method=cache")
 
 
 @pytest.mark.parametrize(
@@ -394,8 +409,8 @@ def test_a_group_of_another_command_is_no_option(refused):
         ("run=nowhere", "run=nowhere selects no run: it is not a folder"),
         ("run=nowhere lr=0", "lr must be greater than 0, but is 0"),
         ("run=nowhere n=0", "n must be a whole number of at least 1, but is 0"),
-        ("run=nowhere max_epochs=x", "max_epochs must be a whole number, but is x"),
-        ("run=nowhere patience=3", "there is no option patience"),
+        ("run=nowhere max_epochs=x", "max_epochs: Value 'x' of type 'str' could not be converted"),
+        ("run=nowhere patience=3", "Could not override 'patience'"),
     ],
 )
 def test_finetune_refuses_bad_input(arguments, expected, refused):
@@ -409,8 +424,8 @@ def test_finetune_refuses_bad_input(arguments, expected, refused):
             "run=nowhere",
             "run=nowhere selects no run: it is not a folder, a pattern that matches one",
         ),
-        ("run=nowhere method=cach", "method=cach does not exist (did you mean cache?); there are"),
-        ("run=nowhere method.window=3", "there is no option method.window"),
+        ("run=nowhere method=cach", "'method/cach' (did you mean cache?); method= takes cache, "),
+        ("run=nowhere method.window=3", "'method.window' (method=cache or cache_wt2 has it)"),
         ("run=nowhere method=cache method.thetta=3", "(did you mean method.theta?)"),
         ("run=KEPT method=cache method.weight=1", "method.weight must be at least 0 and less"),
         ("run=KEPT method=cache method.theta_grid=[0]", "method.theta must be greater than 0"),

@@ -1,44 +1,46 @@
-"""Finished runs kept in the repository, and texts filled with what their tables say.
+"""Finished runs kept in the repository.
 
-What is kept of a run is what its numbers are read from: no checkpoints, no spectra of inner epochs
-and of transformed logits, no rows of single windows, and not the folder in which its corpus lay.
-
-A template says `{table[row][column]:format}`, in Python's format language. A row is named by its
-first cell, or by as many as tell all rows of the table apart: `MoS / ET 7 / 5`.
+What is kept of a run is what its numbers are read from: no checkpoints but of trunks, no spectra of
+inner epochs and of transformed logits, no rows of single windows, and not the folder in which its
+corpus lay.
 """
 
 from __future__ import annotations
 
-import csv
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
-from scipy.stats import norm
 
 from lmkit.runs.checksums import checked
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.spectrum_files import read_spectrum
+from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 
+_NAMES = ("head_on_*", "penn_subwords*")
 _FILES = ("identity.json", "result.json", "train.log")
 _OF_WINDOWS = "train/nll"  # a metric that only rows of single windows have
 
 
-class Number(float):
-    """Formats with a true minus sign."""
-
-    def __format__(self, form: str) -> str:
-        return super().__format__(form).replace("-", "−")
-
-
-Rows = dict[str, dict[str, Number | str]]
+def keep(runs: Path, kept: Path) -> None:
+    """Copies heads, whole models and trunks that have finished, and what was measured since."""
+    count = sum(copy_finished(runs, kept, names) for names in _NAMES)
+    for run in kept.iterdir():
+        copy_measured(runs / run.name, run)
+        best, copy = RunFolder(runs / run.name).best, RunFolder(run).best
+        if _is_trunk(run, kept) and best.exists() and not copy.exists():
+            content = load_checkpoint(best)
+            content["lmkit"]["config"] = without_folders(content["lmkit"]["config"])
+            copy.parent.mkdir()
+            write_tensors(copy, content)
+    print(f"kept: {count} more runs")
 
 
 def copy_finished(source: Path, target: Path, names: str = "*") -> int:
@@ -52,10 +54,15 @@ def copy_finished(source: Path, target: Path, names: str = "*") -> int:
         with tempfile.TemporaryDirectory(dir=target) as partial:
             whole = Path(partial) / run.name
             whole.mkdir()
-            (whole / "config.yaml").write_bytes(config_of(run))
+            config = without_folders(RunFolder(run).read_config())
+            text = yaml.safe_dump(config, sort_keys=False)
+            (whole / "config.yaml").write_bytes(checked(text.encode()))
             for name in _FILES:
                 if (run / name).exists():
                     shutil.copy2(run / name, whole)
+            for log in whole.glob("train.log"):  # without the folder that they were trained in
+                text = log.read_text("utf-8").replace(f"{source.resolve()}/", "runs/")
+                log.write_text(text, "utf-8")
             copy_epochs(run, whole)
             copy_measured(run, whole)
             whole.rename(copy)
@@ -80,6 +87,20 @@ def copy_measured(run: Path, copy: Path) -> None:
             shutil.copy2(file, target)
 
 
+def compare(kept: Sequence[Path], anew: Path) -> None:
+    """Prints whether finished runs have the digits of those kept; exits 1 if one has not."""
+    pairs = [(folder / result.parent.name, result.parent) for folder in kept
+             for result in sorted(anew.glob("*/result.json"))]  # fmt: skip
+    both = [(old, new) for old, new in pairs if old.exists()]
+    if not both:
+        sys.exit(f"error: {anew} has no finished run that is kept here")
+    others = {new.name: differing(old, new) for old, new in both}
+    for name, which in others.items():
+        print(f"{name}: {'other ' + ', '.join(which) if which else 'the same digits'}")
+    if any(others.values()):
+        sys.exit(1)
+
+
 def differing(kept: Path, anew: Path) -> list[str]:
     """What is not the same bits in two runs: metrics of the result, spectra of log P on test."""
     of_kept, of_anew = (RunFolder(run).read_result().metrics for run in (kept, anew))
@@ -89,27 +110,6 @@ def differing(kept: Path, anew: Path) -> list[str]:
         if not np.array_equal(one.singular_values_S, other.singular_values_S):
             names.add(file.name)
     return sorted(names)
-
-
-def compare(kept: Path, anew: Path) -> None:
-    """Prints whether finished runs have the digits of those kept; exits 1 if one has not."""
-    both = [result.parent for result in sorted(anew.glob("*/result.json"))
-            if (kept / result.parent.name).exists()]  # fmt: skip
-    if not both:
-        sys.exit(f"error: {anew} has no finished run that is kept here")
-    others = 0
-    for run in both:
-        names = differing(kept / run.name, run)
-        others += bool(names)
-        print(f"{run.name}: {'other ' + ', '.join(names) if names else 'the same digits'}")
-    if others:
-        sys.exit(1)
-
-
-def config_of(run: Path) -> bytes:
-    """A run's config.yaml without the folders of this machine."""
-    config = without_folders(RunFolder(run).read_config())
-    return checked(yaml.safe_dump(config, sort_keys=False).encode())
 
 
 def without_folders(config: dict[str, Any]) -> dict[str, Any]:
@@ -130,52 +130,6 @@ def without_folders(config: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def rows_of(path: Path) -> Rows:
-    """The rows of a table by their names, each a cell by its column."""
-    with path.open(newline="", encoding="utf-8") as file:
-        columns, *rows = csv.reader(file)
-    cells_each = range(1, len(columns) + 1)
-    count = next(n for n in cells_each if len({tuple(row[:n]) for row in rows}) == len(rows))
-    names = [" / ".join(row[:count]) for row in rows]
-    cells = [dict(zip(columns, map(number_or_text, row), strict=True)) for row in rows]
-    return dict(zip(names, cells, strict=True))
-
-
-def number_or_text(cell: str) -> Number | str:
-    try:
-        return Number(cell)
-    except ValueError:
-        return cell
-
-
-def correlation(x: Sequence[float], y: Sequence[float], *held: Sequence[float]) -> str:
-    """Pearson's partial r, given what is held, with Fisher's 95 % interval."""
-    given = np.column_stack([np.ones(len(x)), *held])
-    a, b = (np.array(v) - given @ np.linalg.lstsq(given, v, rcond=None)[0] for v in (x, y))
-    r = a @ b / np.sqrt((a @ a) * (b @ b))
-    half = norm.ppf(0.975) / np.sqrt(len(x) - len(held) - 3)
-    low, high = (Number(np.tanh(np.arctanh(r) + side * half)) for side in (-1, 1))
-    return f"{Number(r):.2f} ({low:.2f} … {high:.2f})"
-
-
-def copy_report(report: Path, folder: Path) -> None:
-    """Its tables as CSV, its figures as SVG and its page, without links to what is not kept."""
-    for kind, ending in (("tables", "csv"), ("figures", "svg")):
-        shutil.rmtree(folder / kind, ignore_errors=True)
-        for file in (report / kind).rglob(f"*.{ending}"):
-            copy = folder / kind / file.relative_to(report / kind)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file, copy)
-    page = (report / "index.html").read_text("utf-8")
-    page = re.sub(r' · <a href="[^"]+\.(pdf|tex)">[^<]+</a>', "", page)
-    (folder / "index.html").write_text(page, "utf-8")
-
-
-def filled(template: Path, known: Mapping[str, Any]) -> str:
-    """A template with numbers in place of what names them; ends where one is unknown."""
-    try:
-        return template.read_text("utf-8").format(**known)
-    except KeyError as error:
-        sys.exit(f"error: {template} names a table, a row or a column that is not there: {error}")
-    except ValueError as error:
-        sys.exit(f"error: {template}: {error}")
+def _is_trunk(run: Path, kept: Path) -> bool:
+    """Whether heads are kept that were trained on its contexts."""
+    return any(kept.glob(f"head_on_{run.name}*"))

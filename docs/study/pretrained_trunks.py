@@ -12,27 +12,25 @@ same digits on the same processor alone.
 from __future__ import annotations
 
 import argparse
-import math
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from tqdm import tqdm
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedTokenizerFast
 
-SEED, VOCABULARY, WIDTH, LAYERS, HEADS, POSITIONS = 141, 1000, 64, 2, 4, 128
-EPOCHS, BATCH, RATE = 3, 32, 3e-3
+SEED, VOCABULARY, POSITIONS, EPOCHS, BATCH, RATE = 141, 1000, 128, 3, 32, 3e-3
 START = "<s>"
+NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+CONFIGS = {
+    "gpt2": GPT2Config(n_embd=64, n_layer=2, n_head=4, n_positions=POSITIONS, **NO_DROPOUT),
+    "llama": LlamaConfig(
+        **{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
+        **{"intermediate_size": 172, "max_position_embeddings": POSITIONS},
+        tie_word_embeddings=False,
+    ),
+}
 
 
 def make_tokenizer(text: str) -> PreTrainedTokenizerFast:
@@ -47,73 +45,48 @@ def make_tokenizer(text: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=made, bos_token=START)
 
 
-def make_gpt2(num_words: int) -> PreTrainedModel:
-    return GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=num_words, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS,
-            n_positions=POSITIONS, bos_token_id=0, eos_token_id=0,
-            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-        )
-    )  # fmt: skip
-
-
-def make_llama(num_words: int) -> PreTrainedModel:
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=num_words, hidden_size=WIDTH, num_hidden_layers=LAYERS,
-            num_attention_heads=HEADS, intermediate_size=172, max_position_embeddings=POSITIONS,
-            bos_token_id=0, eos_token_id=0, tie_word_embeddings=False,
-        )
-    )  # fmt: skip
-
-
-FAMILIES = {"gpt2": make_gpt2, "llama": make_llama}
-
-
-def windows(tokenizer: PreTrainedTokenizerFast, path: Path) -> Tensor:
+def windows(tokenizer: PreTrainedTokenizerFast, text: str) -> Tensor:
     """The text's tokens as rows of POSITIONS; the rest is left out."""
-    lines = path.read_text("utf-8").splitlines(keepends=True)
+    lines = text.splitlines(keepends=True)
     tokens = torch.tensor([token for ids in tokenizer(lines)["input_ids"] for token in ids])
     return tokens[: len(tokens) // POSITIONS * POSITIONS].view(-1, POSITIONS)
 
 
-def batches(windows_WT: Tensor) -> Iterator[Tensor]:
-    """Of every epoch, in an order of its own."""
-    for _ in range(EPOCHS):
-        yield from windows_WT[torch.randperm(len(windows_WT))].split(BATCH)
-
-
-def train(model: PreTrainedModel, windows_WT: Tensor) -> None:
-    steps = EPOCHS * math.ceil(len(windows_WT) / BATCH)
+def train(model: torch.nn.Module, windows_WT: Tensor) -> None:
+    steps = EPOCHS * -(-len(windows_WT) // BATCH)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, steps, pct_start=0.1)
-    for batch in tqdm(batches(windows_WT), total=steps):
-        optimizer.zero_grad()
-        model(batch, labels=batch).loss.backward()
-        optimizer.step()
-        schedule.step()
+    bar = tqdm(total=steps)
+    for _ in range(EPOCHS):
+        for batch in windows_WT[torch.randperm(len(windows_WT))].split(BATCH):
+            optimizer.zero_grad()
+            model(batch, labels=batch).loss.backward()
+            optimizer.step()
+            schedule.step()
+            bar.update()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("family", choices=FAMILIES)
+    parser.add_argument("family", choices=CONFIGS)
     parser.add_argument("penn", type=Path)
     parser.add_argument("folder", type=Path)
     args = parser.parse_args()
-    if not (args.penn / "train.txt").is_file():
-        sys.exit(f"error: {args.penn} has no train.txt")
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
-    tokenizer = make_tokenizer((args.penn / "train.txt").read_text("utf-8"))
-    model = FAMILIES[args.family](len(tokenizer))
-    train(model, windows(tokenizer, args.penn / "train.txt"))
+    text, valid = ((args.penn / f"{split}.txt").read_text("utf-8") for split in ("train", "valid"))
+    tokenizer = make_tokenizer(text)
+    config = CONFIGS[args.family]
+    config.update({"vocab_size": len(tokenizer), "bos_token_id": 0, "eos_token_id": 0})
+    model = AutoModelForCausalLM.from_config(config)
+    train(model, windows(tokenizer, text))
     model.eval()
     with torch.no_grad():
-        valid = windows(tokenizer, args.penn / "valid.txt")
-        losses = [model(batch, labels=batch).loss.item() for batch in valid.split(BATCH)]
-    print(f"valid perplexity per token: {math.exp(sum(losses) / len(losses)):.2f}")
+        batches = windows(tokenizer, valid).split(BATCH)
+        losses = torch.tensor([model(batch, labels=batch).loss for batch in batches])
+    print(f"valid perplexity per token: {losses.mean().exp():.2f}")
     model.save_pretrained(args.folder)
     tokenizer.save_pretrained(args.folder)
 

@@ -1,19 +1,17 @@
-"""What the studies keep of finished runs, and how tables fill their texts."""
+"""What the study keeps of finished runs."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from keeping import compare, copy_epochs, copy_finished, filled, rows_of
+from keeping import compare, copy_epochs, copy_finished
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.selection import select_runs
 from lmkit.runs.spectrum_files import final_spectrum, read_spectrum, write_spectrum
-from tests.conftest import REPOSITORY
 
 
 def test_what_is_kept_and_put_back_is_a_finished_run(make_run, tmp_path: Path):
@@ -50,38 +48,16 @@ def test_rows_of_single_windows_are_not_kept(tmp_path):
 def test_runs_trained_anew_are_compared_with_those_kept(make_run, tmp_path, capsys):
     for folder, ppl in (("kept", 131.7), ("same", 131.7), ("other", 131.8)):
         run = make_run(tmp_path / folder, 1, ppl, 66, name="penn_study")
-    compare(tmp_path / "kept", tmp_path / "same")
+    compare([tmp_path / "kept"], tmp_path / "same")
     assert capsys.readouterr().out == f"{run.name}: the same digits\n"
     with pytest.raises(SystemExit) as left:
-        compare(tmp_path / "kept", tmp_path / "other")
+        compare([tmp_path / "kept"], tmp_path / "other")
     assert left.value.code == 1
     assert capsys.readouterr().out == f"{run.name}: other test_ppl, train_ppl, valid_ppl\n"
     spectrum = final_spectrum(RunFolder(tmp_path / "same" / run.name))
     write_spectrum(spectrum, np.geomspace(100.0, 1e-6, 400), read_spectrum(spectrum).measures)
     with pytest.raises(SystemExit):
-        compare(tmp_path / "kept", tmp_path / "same")
+        compare([tmp_path / "kept"], tmp_path / "same")
     assert capsys.readouterr().out == f"{run.name}: other {spectrum.name}\n"
     with pytest.raises(SystemExit, match="no finished run"):
-        compare(tmp_path / "kept", tmp_path / "nowhere")
-
-
-def test_a_template_takes_cells_by_their_row_and_column(tmp_path):
-    table, template = tmp_path / "penn_t.csv", tmp_path / "README.template.md"
-    table.write_text("head,measure,ours mean\nSS,ppl,1234.5\nSS,rank,-7\nGSS,ppl,\n")
-    known = {"t": rows_of(table), "finished": 2}
-    table.write_text("head,trigger,K,ppl\nMoS,ET 7,1,126\nMoS,ET 7,5,117\n")
-    assert list(rows_of(table)) == ["MoS / ET 7 / 1", "MoS / ET 7 / 5"]
-    template.write_text("{finished}: {t[SS / ppl][ours mean]:,.0f}, {t[SS / rank][ours mean]:.1f}")
-    assert filled(template, known) == "2: 1,234, −7.0"
-    for wrong in ("{t[SS / ppl][theirs]}", "{t[GSS / ppl][ours mean]:.1f}"):
-        template.write_text(wrong)
-        with pytest.raises(SystemExit, match=r"README\.template\.md"):
-            filled(template, known)
-
-
-@pytest.mark.parametrize("folder", ["docs/study", "docs/study/first"])
-def test_a_kept_page_links_only_to_what_is_kept(folder):
-    page = REPOSITORY / folder / "index.html"
-    files = re.findall(r'href="([^"#]+)"', page.read_text("utf-8"))
-    assert len(files) > 20
-    assert [file for file in files if not (page.parent / file).exists()] == []
+        compare([tmp_path / "kept"], tmp_path / "nowhere")

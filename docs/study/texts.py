@@ -1,0 +1,296 @@
+"""What the study's texts say of its kept runs, and its figure: all from the frame of runs.
+
+A head stands at the rate that is best on valid with the first seed, with all its seeds at that
+rate. A template names a value as `{minus[whole][MoC − Softmax]}`.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy.stats import pearsonr
+
+from lmkit.presentation.figure_files import to_svg
+from lmkit.presentation.style import INK, MARKERS, SERIES, WIDE, house_style
+from lmkit.results.frame import results
+from lmkit.results.published import published
+from lmkit.results.stats import correlation, difference, holm
+from lmkit.runs.checksums import parse_json
+from lmkit.runs.folder import RunFolder
+
+FIRST_SEED = 141
+PRESS = "rank.press@10000"
+RANKS = (34, 100, 300, 1000)  # ticks
+WHOLE = "penn_subwords_nt"
+SETTINGS = {  # name in templates: trunk, and name in tables
+    "softmax": ("penn_subwords-b511f1da1004", "on the Softmax trunk"),
+    "mos": ("penn_subwords_softmaxes-ce85e3b663c7", "on the MoS trunk"),
+    "transformer": ("penn_subwords_transformer-4ee3176126df", "on the Transformer"),
+    "whole": (WHOLE, "trained whole"),
+}
+HEADS = (
+    *("Softmax", "SS", "GSS (c=−1.5)", "GSS (c=1.5)", "LMS-PLIF"),
+    *("MoC", "MoS (K=1)", "MoS (K=5)", "MoS + GSS", "Mixtape"),
+)
+PUBLISHED = {  # rows of Parthiban et al. 2021, table 2; their MoS has 15 components
+    "Softmax": "Softmax",
+    "SS": "SS",
+    "GSS (c=−1.5)": "GSS",
+    "LMS-PLIF": "LMS-PLIF",
+    "MoS (K=5)": "MoS",
+}
+_OPTIONS = {  # that tell variants of a head apart
+    "GSS": ("c", "head.transform.c"),
+    "MoS": ("K", "head.mixture.num_experts"),
+    "Hidden": ("units", "head.mixture.hidden_dim"),
+    "Soft cap": ("cap", "head.transform.cap"),
+}
+
+
+def read(runs: Path | str) -> pd.DataFrame:
+    """Finished runs, with `trunk_name`, `rms` of their contexts, `label` of the head and `rate`."""
+    table = results(str(runs)).query("state in ('finished', 'failed')")
+    whole = table["experiment"].str.extract(r"^(penn_subwords_(?:nt|at\d+))", expand=False)
+    trunk = table["trunk_of"].fillna(whole) if "trunk_of" in table else whole
+    labels = [_label(row) for _, row in table.iterrows()]
+    rms = table.get("trunk.rms", np.nan)
+    rate = table["optimizer.lr"].astype(float)
+    return table.assign(trunk_name=trunk, rms=rms, label=labels, rate=rate)
+
+
+def at_best_rate(runs: pd.DataFrame) -> pd.DataFrame:
+    """Of each head on each trunk, the runs at the rate of lowest valid perplexity with the first
+    seed.
+    """
+    of = ["trunk_name", "label"]
+    first = runs[runs["seed"] == FIRST_SEED].sort_values("valid_ppl").groupby(of)["rate"].first()
+    best = runs.join(first.rename("best"), on=of)
+    return runs[best["rate"] == best["best"]]
+
+
+def in_the_table(kept: pd.DataFrame) -> pd.DataFrame:
+    """The runs of ten heads in four settings: five epochs on contexts as they are, or whole."""
+    trunks = [trunk for trunk, _ in SETTINGS.values()]
+    of_heads = kept["label"].isin(HEADS) & kept["head.decoder_rank"].isna() & kept["rms"].isna()
+    long_enough = kept["max_epochs"].isin([5, 60])
+    return kept[of_heads & long_enough & kept["trunk_name"].isin(trunks)]
+
+
+def told(kept: pd.DataFrame, first_study: pd.DataFrame) -> dict[str, Any]:
+    """What the templates name."""
+    table = in_the_table(kept)
+    known: dict[str, Any] = {"kept": len(kept), "dirty": int(kept["code.dirty"].sum())}
+    for name, (trunk, _) in SETTINGS.items():
+        runs = table[table["trunk_name"] == trunk]
+        for key, value in _of_setting(at_best_rate(runs)).items():
+            known.setdefault(key, {})[name] = value
+    low = [known["lowest"][name][head] for name in SETTINGS for head in ("SS", "GSS (c=−1.5)")]
+    own = kept["test_ppl"].to_dict()
+    whole = table[table["trunk_name"] == WHOLE]
+    limited = kept[kept["head.decoder_rank"].notna()]
+    known |= {
+        "largest_gain": f"{-min(low):.1f}",
+        "own": {name: f"{own[trunk]:.2f}" for name, (trunk, _) in SETTINGS.items() if trunk in own},
+        "settings": settings_table(known),
+        "compared": first_screen_table(known),
+        "limited": _limited(limited[limited["trunk_of"] == SETTINGS["softmax"][0]]),
+        "fixed_cpus": _cpus(kept[kept["trunk_of"].notna() & kept["head.decoder_rank"].isna()]),
+        "whole_cpus": _cpus(whole),
+    }
+    return known | _of_whole(whole) | _of_first_study(first_study)
+
+
+def settings_table(known: dict[str, Any]) -> str:
+    """In Markdown, a row a head: in each setting test perplexity, valid perplexity and rank."""
+    rows = []
+    for head in HEADS:
+        cells = [head]
+        for name in SETTINGS:
+            test, valid, press = (known[key][name].get(head) for key in ("test", "valid", "press"))
+            cells.append(f"{test}<br>valid {valid}<br>rank {press}" if test else "not trained")
+        rows.append(cells)
+    return _markdown(["head", *(title for _, title in SETTINGS.values())], rows)
+
+
+def first_screen_table(known: dict[str, Any]) -> str:
+    """In Markdown, a row a head: ranks, three settings, what was published."""
+    columns = ["head", "Press rank, fixed / whole", "on a fixed AWD-LSTM", "on a fixed Transformer"]
+    columns += ["the same on valid", "trained whole", "published per word, at rank"]
+    test, press, theirs = known["test"], known["press"], _published()
+    rows = []
+    for head in HEADS:
+        ranks = " / ".join(press[n][head] for n in ("softmax", "whole") if head in press[n])
+        cells = [
+            test[name].get(head, "not trained") for name in ("softmax", "transformer", "whole")
+        ]
+        cells.insert(2, known["valid"]["transformer"].get(head, ""))
+        rows.append([head, ranks, *cells, theirs.get(PUBLISHED.get(head, ""), "")])
+    return _markdown(columns, rows)
+
+
+def _published() -> dict[str, str]:
+    """Of each row of the published table, perplexity and rank."""
+    table = published().query("paper == 'Parthiban et al. 2021' and table == 'table 2'")
+    penn = table[table["experiment"].str.startswith("penn", na=False)]
+    values = penn.pivot_table("value", "row", "quantity")
+    return {
+        row: f"{of['test_ppl']:.2f} at {of['rank.press@82429']:,.0f}" + " (K=15)" * (row == "MoS")
+        for row, of in values.iterrows()
+    }
+
+
+def interval(mean: float, low: float, high: float, places: int) -> str:
+    """`−0.44 (−0.49 … −0.38)`"""
+    return f"{mean:.{places}f} ({low:.{places}f} … {high:.{places}f})".replace("-", "−")
+
+
+@house_style()
+def drawn(kept: pd.DataFrame) -> str:
+    """The study's figure as SVG: in each setting, test perplexity less Softmax's over rank."""
+    figure = Figure(figsize=(WIDE[0], 5.4), layout="constrained")
+    axes = figure.subplots(2, 2)
+    runs = at_best_rate(in_the_table(kept))
+    for (trunk, title), ax in zip(SETTINGS.values(), axes.flat, strict=True):
+        heads = dict(iter(runs[runs["trunk_name"] == trunk].groupby("label")))
+        softmax = heads["Softmax"]["test_ppl"]
+        for i, head in enumerate(HEADS):
+            if head not in heads:
+                continue
+            less = difference(heads[head]["test_ppl"], softmax)[:3]
+            mean, low, high = 100 * np.array(less) / softmax.mean()
+            bars = [[mean - low], [high - mean]] if head != "Softmax" else None
+            look = {"color": SERIES[i % len(SERIES)], "marker": MARKERS[i % len(MARKERS)]}
+            ax.errorbar(heads[head][PRESS].mean(), mean, bars, linestyle="", label=head, **look)
+        ax.axhline(0, color=INK, linewidth=0.8)
+        ax.set(title=title, xlabel="Press rank of log P", ylabel="test perplexity − Softmax's, %")
+        ax.set(xscale="log", xlim=(28, 1300), xticks=RANKS, xticklabels=map(str, RANKS))
+        ax.minorticks_off()
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    return to_svg(figure, "heads")
+
+
+def _label(row: pd.Series[Any]) -> str:
+    letter, option = _OPTIONS.get(row["head"], ("", ""))
+    value = row.get(option)
+    if not option or pd.isna(value):
+        return str(row["head"])
+    return f"{row['head']} ({letter}={value:g})".replace("-", "−")
+
+
+def _of_setting(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Of the heads on one trunk, by name: means, and differences of all pairs."""
+    heads = {str(head): of for head, of in runs.groupby("label")}
+    test, valid, press = (runs.groupby("label")[c].mean() for c in ("test_ppl", "valid_ppl", PRESS))
+    found: dict[str, dict[str, Any]] = {key: {} for key in ("minus", "percent", "lowest")}
+    p = {}
+    for a, b in permutations(heads, 2):
+        of = difference(heads[a]["test_ppl"], heads[b]["test_ppl"])
+        mean, low, high = of[:3]
+        base = test["Softmax"] if "Softmax" in (a, b) else test[b]
+        pair = f"{a} − {b}"
+        found["minus"][pair] = interval(mean, low, high, 2 if abs(mean) > 0.1 else 3)
+        found["percent"][pair] = interval(*(100 * end / base for end in (mean, low, high)), 1)
+        if b == "Softmax":
+            found["lowest"][a] = 100 * low / base
+        if a < b:
+            p[f"{a}, {b}"] = of.p_student
+    less = {head: ppl - valid["Softmax"] for head, ppl in valid.items()}
+    shown = {head: f"{value:+.2f}".replace("-", "−") for head, value in less.items()}
+    return found | {
+        "test": {h: found["minus"].get(f"{h} − Softmax", f"{test[h]:.2f}") for h in heads},
+        "valid": shown | {"Softmax": f"{valid['Softmax']:.2f}"},
+        "mean": {head: f"{ppl:.2f}" for head, ppl in test.items()},
+        "press": {head: f"{rank:,.0f}" for head, rank in press.items()},
+        "epochs": {h: f"{of['epochs'].min()} to {of['epochs'].max()}" for h, of in heads.items()},
+        "holm": {pair: f"{value:.2f}" for pair, value in holm(pd.Series(p)).items()},
+        "r": interval(*correlation(list(press[list(heads)]), list(test[list(heads)]))[1:], 2),
+    }
+
+
+def _of_whole(runs: pd.DataFrame) -> dict[str, Any]:
+    """Which rate MoC has, when averaging begins, how straight the transforms are."""
+    best = at_best_rate(runs)
+    lucky, *others = sorted(best.loc[best["label"] == "MoC", "valid_ppl"])
+    at_ten = runs[(runs["rate"] == 10) & (runs["seed"] == FIRST_SEED)].set_index("label")
+    begins = best["switched_after"].astype(int) + 1
+    curves = {head: _slope_and_bend(of) for head, of in best.groupby("label")}
+    return {
+        "luckiest": f"{lucky:.2f}",
+        "others": f"{others[0]:.2f} to {others[-1]:.2f}",
+        "at_ten": {head: f"{ppl:.3f}" for head, ppl in at_ten["valid_ppl"].items()},
+        "averaged_from": f"{begins.min()} to {begins.max()}",
+        "slope": {head: of[0] for head, of in curves.items() if of},
+        "bend": {head: of[1] for head, of in curves.items() if of},
+    }
+
+
+def _slope_and_bend(runs: pd.DataFrame) -> tuple[float, float] | None:
+    """The best straight line of a transform over the logits that it meets, as `lmkit logits` of one
+    of the runs measured them: its slope, and the root mean square of what it leaves, in nats.
+    """
+    files = (Path(folder) / "analysis/logits.json" for folder in runs["folder"])
+    file = next((file for file in files if file.exists()), None)
+    if file is None:
+        return None
+    content = parse_json(file.read_bytes())
+    edges, density = (np.array(content["histogram"][name]) for name in ("edges", "density"))
+    middle, weight = (edges[1:] + edges[:-1]) / 2, density * np.diff(edges)
+    curve = np.interp(middle, content["curve"]["logit"], content["curve"]["transformed"])
+    line = np.poly1d(np.polyfit(middle, curve, 1, w=np.sqrt(weight)))
+    left = np.average((curve - line(middle)) ** 2, weights=weight)
+    return float(line[1]), float(np.sqrt(left))
+
+
+def _limited(runs: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """Test perplexity and Press rank by head and rank of its decoder, `GSS 4`."""
+    names = runs["head"] + " " + runs["head.decoder_rank"].astype(int).astype(str)
+    return {
+        "ppl": {n: f"{v:.2f}" for n, v in zip(names, runs["test_ppl"], strict=True)},
+        "press": {n: f"{v:.0f}" for n, v in zip(names, runs[PRESS], strict=True)},
+    }
+
+
+def _of_first_study(runs: pd.DataFrame) -> dict[str, Any]:
+    """Its six heads with three seeds; perplexities of GSS over c and k, and of MoS over K."""
+    alike = ["label", "trigger", "head.transform.k"]
+    six = runs[runs.groupby(alike, dropna=False)["seed"].transform("size") == 3]
+    of = _of_setting(six)
+    test, press = (six.groupby("label")[column].mean() for column in ("test_ppl", PRESS))
+    columns = ["head", "test perplexity", "Press rank"]
+    table = [[head, of["test"][head], of["press"][head]] for head in test.sort_values().index]
+    raw = pearsonr(press, test)
+    one = runs[(runs["seed"] == FIRST_SEED) & (runs["trigger"] == "ET 7")]
+    grid = one[one["head"] == "GSS"]
+    names = (
+        grid["head.transform.c"].map("{:g}".format)
+        + " "
+        + grid["head.transform.k"].map("{:g}".format)
+    )
+    mos = one[one["head"] == "MoS"].set_index("head.mixture.num_experts")["test_ppl"]
+    return {
+        "first": of
+        | {"table": _markdown(columns, table)}
+        | {"raw": interval(raw.statistic, *raw.confidence_interval(), 2)},
+        "grid": {n: f"{v:.2f}" for n, v in zip(names, grid["test_ppl"], strict=True)},
+        "components": {int(count): f"{ppl:.2f}" for count, ppl in mos.items()},
+    }
+
+
+def _cpus(runs: pd.DataFrame) -> str:
+    """`31 runs on an Intel Xeon, 30 on an AMD EPYC`"""
+    results = (RunFolder(Path(folder)).read_result() for folder in runs["folder"])
+    names = pd.Series([result.provenance["hardware"]["cpu"] for result in results])
+    counts = names.str.replace(r"\(R\)| Processor", "", regex=True).value_counts()
+    return ", ".join(f"{n} on an {name}" for name, n in counts.items()).replace(
+        " on", " runs on", 1
+    )
+
+
+def _markdown(columns: list[str], rows: list[list[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

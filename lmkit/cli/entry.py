@@ -30,12 +30,13 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from lmkit.cli import options
-from lmkit.cli.command_line import CONFIGS, all_folders, options_first, searched_folders
+from lmkit.cli.command_line import CONFIGS, options_first, searched_folders
 from lmkit.cli.help_text import help_text
 from lmkit.cli.interruption import ends_in_one_line, quiet_when_unread, stderr_file
 from lmkit.cli.one_line import in_one_line, of_omegaconf
 from lmkit.errors.user_error import UserError, did_you_mean, end_with
 from lmkit.fixed_trunk.composition import filled_in, implied
+from lmkit.runs.folder import RunFolder
 from lmkit.sweeps.axes import GROUP, OF_SWEEPS, config_arguments, for_sweeper, option_of
 from lmkit.sweeps.points import ConfigReader
 
@@ -77,7 +78,7 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
                 if config_name in ("train", "describe"):
                     sys.argv[1:] = implied(sys.argv[1:])
                 if config_name == "train":
-                    sys.argv[1:] = for_sweeper(sys.argv[1:], all_folders(sys.argv[1:]))
+                    sys.argv[1:] = for_sweeper(sys.argv[1:])
                 if not _run_by_compose_alone(config_name, reporting):
                     hydra.main(str(CONFIGS), config_name, version_base="1.3")(reporting)()
 
@@ -139,7 +140,12 @@ def config_reader(config_name: str) -> ConfigReader:
     def explain(error: Exception, line: Sequence[str]) -> str:
         return in_one_line(error, [*own, *line]) or str(error)
 
-    return ConfigReader(to_plain=plain_config, explain=explain)
+    def run_folder(config: dict[str, Any], has_gpu: bool | None) -> RunFolder:
+        from lmkit.experiment.definition import define
+
+        return define(config, has_gpu).folder
+
+    return ConfigReader(plain_config, explain, run_folder)
 
 
 def compose(config_name: str, overrides: Sequence[str] = ()) -> DictConfig:
@@ -226,6 +232,13 @@ def set_up_hydra() -> None:
     # imported after Hydra's search for plugins, which loads this module anew where it finds it; an
     # editable install hides it from that search
     plugins = Plugins.instance()
+    from hydra_plugins.lmkit import launchers
     from hydra_plugins.lmkit.sweeper import LmkitSweeper
 
-    plugins.register(LmkitSweeper)
+    for plugin in (
+        LmkitSweeper,
+        launchers.PackedLauncher,
+        launchers.SlurmLauncher,
+        launchers.WorkersLauncher,
+    ):
+        plugins.register(plugin)

@@ -21,7 +21,7 @@ from lmkit.sweeps.axes import GROUP, read
 from lmkit.sweeps.quoting import search_path
 
 WIDTH = 100
-OF_SWEEPS = ("hydra/launcher", "stopping/pruner")  # groups that are not chosen by default
+OF_SWEEPS = ("hydra/launcher",)  # groups that are not chosen by default
 _KEY = re.compile(r"( *)'?([\w@/.-]+)'?:(?: +|$)(.*)")  # YAML's y and n are quoted
 
 

@@ -31,8 +31,6 @@ class SweepOptions(ToldOfSweep):
     sample: int | None = None
     sample_seed: int = 1
     retries: int = 2
-    add: bool = False
-    trial: int | None = None
 
 
 @dataclass

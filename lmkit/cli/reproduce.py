@@ -35,7 +35,6 @@ from lmkit.reproduction.running import Reproducing
 from lmkit.reproduction.steps import Reproduction
 from lmkit.sweeps import tables
 from lmkit.sweeps.axes import folder_arguments, option_of
-from lmkit.sweeps.multirun import make_launcher
 from lmkit.sweeps.quoting import search_path, typed
 
 USAGE = """\
@@ -61,8 +60,6 @@ def _run(name: str) -> None:
         wanted = _read(config)
         wanted.require_checkpoints()
         settings = HydraConfig.get()
-        with_hydra = OmegaConf.create({"hydra": settings})
-        slots = make_launcher(with_hydra).slots()
         arguments = folder_arguments(settings)
         common = [each for each in arguments if each.startswith("hydra.")]
         of_hydra = settings.overrides.hydra
@@ -77,7 +74,7 @@ def _run(name: str) -> None:
             )
             out = wanted.out or f"reproductions/{name}_{wanted.size.name}"
             page = out, f"{wanted.paper}, {wanted.table}", _about(wanted, sweeps)
-            plan = _plan_in_words(wanted, sweeps, reproducing.commands(*page), slots)
+            plan = _plan_in_words(wanted, sweeps, reproducing.commands(*page))
         print(*plan, sep="\n", flush=True)
         if wanted.dry_run:
             return
@@ -101,7 +98,7 @@ def _planned(wanted: Reproduction, planner: Planner) -> list[PlannedSweep]:
 
 
 def _plan_in_words(
-    wanted: Reproduction, sweeps: list[PlannedSweep], commands: list[list[list[str]]], slots: int
+    wanted: Reproduction, sweeps: list[PlannedSweep], commands: list[list[list[str]]]
 ) -> list[str]:
     """The commands that will run, about how long they take, and the basis of that estimate."""
     speed = estimate.speed_of(config for sweep in sweeps for config in sweep.configs)
@@ -118,10 +115,9 @@ def _plan_in_words(
     training = list(chain(*of_runs))
     left_s = sum(each.seconds for each in training if each)
     if left_s:
-        at_a_time = f"; sweeps {slots} runs at a time" if slots > 1 else ""
         lines.append(
             f"About {rough_duration(left_s + sum(times.measures))} in all, one run after "
-            f"another{at_a_time}; less where runs stop early."
+            f"another; less where runs stop early."
         )
     return lines + [f"{each[0].upper()}{each[1:]}." for each in estimate.basis(training, speed)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections import Counter
 from fnmatch import fnmatchcase
 
 from rich.console import Console
@@ -16,17 +17,16 @@ from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.presentation.tables import counted
 from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps import tables
-from lmkit.sweeps.bars import bars
-from lmkit.sweeps.processes import run_points
-from lmkit.sweeps.scancel import JOBS, cancel, job_name
-from lmkit.sweeps.status import estimate, space, standings
+from lmkit.sweeps.local import train_here
+from lmkit.sweeps.slurm import cancel, jobs_of
+from lmkit.sweeps.status import estimate, standings
 
 
 def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
     """Prints the state of the points. Returns: whether none has failed."""
     every = standings(sweep)
     is_short = shows_all or len(every) <= 40
-    shown = [each for each in every if is_short or not (each.is_done or each.state == "new")]
+    shown = [each for each in every if is_short or not (each.is_finished or each.state == "new")]
     if shown:
         tables.show_standings(console, sweep.manifest.name, shown)
     tables.show_failures(console, sweep, every)
@@ -34,53 +34,52 @@ def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
     changed = sum(each.code_has_changed for each in every)
     if changed:
         console.print(f"{changed:,} come from code that has changed since", highlight=False)
-    console.print(tables.estimate_line(estimate(sweep, every), 1), highlight=False)
-    console.print(tables.space_line(sweep.manifest.name, space(sweep, every)), highlight=False)
-    earlier, name = standings(sweep, sweep.manifest.earlier), sweep.manifest.name
-    if earlier:
-        tables.show_standings(console, f"{name}: no longer asked for", earlier)
-        print(
-            f"no longer asked for: {tables.summary(earlier)}; lmkit sweep forget {name} "
-            f"dry_run=false removes them from the sweep"
-        )
+    console.print(tables.estimate_line(estimate(sweep, every)), highlight=False)
+    if (sweep.path / "slurm.sh").exists() and (jobs := jobs_of(sweep)):
+        by_state = ", ".join(f"{count:,} {state.lower()}" for state, count in Counter(jobs).items())
+        console.print(f"its workers on SLURM: {by_state}", highlight=False)
     return all(each.state != "failed" for each in every)
 
 
 def work(sweep: SweepFolder, console: Console) -> bool:
-    """Trains points one by one until none is left. Returns: whether none failed here."""
-    left = [each.point for each in standings(sweep) if not each.is_done]
-    # workers that start together take different points
-    start = random.randrange(len(left)) if left else 0
-    with bars(console, sweep, left) as say:
-        outcomes = run_points(sweep, left[start:] + left[:start], [{}], say)
-    if outcomes:
-        tables.show_outcomes(console, sweep, outcomes)
-    return all(outcome.failure is None for outcome in outcomes)
+    """Trains points one by one until none is left. Returns: whether none has failed.
+
+    A command that asks for other points meanwhile is obeyed once these are done.
+    """
+    seen: set[str] = set()
+    while left := [point for point in sweep.manifest.points if point.run not in seen]:
+        start = random.randrange(len(left))  # workers that start together take different points
+        train_here(sweep, left[start:] + left[:start], [{}])
+        seen |= {point.run for point in left}
+        sweep.reread()
+    every = standings(sweep)
+    tables.show_failures(console, sweep, every)
+    return all(each.state != "failed" for each in every)
 
 
 def forget(sweep: SweepFolder, pattern: str, dry_run: bool) -> None:
     """Takes points out of the sweep, or shows which.
 
     Args:
-        pattern: of labels or names of runs; empty: the points that the last command did not ask
-        for.
+        pattern: of labels or names of runs, with * and ?.
 
     Raises: UserError when no point matches.
     """
-    gone = _matching(sweep, pattern) if pattern else sweep.manifest.earlier
-    left = len(sweep.manifest.all_points) - len(gone)
+    gone = _matching(sweep, pattern)
+    left = len(sweep.manifest.points) - len(gone)
     what = "would be forgotten" if dry_run else "forgotten"
     if not dry_run:
         sweep.forget([point.run for point in gone])
     for point in gone:
         print(f"{what}: {point.label}")
     line = f"{counted(len(gone), 'point')} {what}, {left:,} left; no run is removed"
-    print(f"{line}; dry_run=false forgets" if dry_run and gone else line)
+    print(f"{line}; dry_run=false forgets" if dry_run else line)
 
 
 def _matching(sweep: SweepFolder, pattern: str) -> list[Point]:
-    every = sweep.manifest.all_points
-    found = [p for p in every if fnmatchcase(p.label, pattern) or fnmatchcase(p.run, pattern)]
+    every = sweep.manifest.points
+    wild = pattern.replace("[", "[[]")  # labels hold lists, as in drops=[0,0.2]
+    found = [p for p in every if fnmatchcase(p.label, wild) or fnmatchcase(p.run, wild)]
     if not found:
         labels = [point.label for point in every]
         near = did_you_mean(pattern, [*labels, *(point.run for point in every)])
@@ -95,8 +94,7 @@ def stop(sweep: SweepFolder) -> None:
     """Has the sweep's launchers, workers and jobs save and end."""
     running = [each for each in standings(sweep) if each.state == "running"]
     sweep.ask_to_stop()
-    if (sweep.path / JOBS).is_dir():
-        cancel(job_name(sweep))
+    cancel(sweep)
     print(
         f"{counted(len(running), 'run')} of {sweep.manifest.name} running: whatever trains them "
         f"here or on other nodes saves and ends; the same command resumes them"
@@ -116,7 +114,7 @@ def _command(name: str, meaning: str, **options: Option) -> Command:
 COMMANDS = {
     "status": _command(
         "status",
-        "Shows which points are done, running, failed, unfinished or new",
+        "Shows which points are finished, running, failed, unfinished or new",
         all=Option("false", "true: a row for every point, even in a long sweep", TRUTH),
     ),
     "work": _command("work", "Trains points one by one until none is left, beside other workers"),
@@ -129,7 +127,7 @@ COMMANDS = {
     "forget": _command(
         "forget",
         "Removes points from the sweep; their runs stay",
-        points=Option("", "a pattern of points or runs; empty: those the last command left out"),
+        points=Option("", "a pattern of points or of their runs, such as *seed=4*; needed"),
         dry_run=Option("true", "false: forgets; true: shows which", TRUTH),
     ),
 }

@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lmkit.comparison.settings import labels, settings_but_defaults, settings_of
-from lmkit.presentation.tables import counted
 from lmkit.runs.finished import FinishedRun, LeftOut
 from lmkit.runs.names import RunNames
-from lmkit.runs.result import PRUNED
 
 _PERPLEXITIES = ("train_ppl", "valid_ppl", "test_ppl")
 
@@ -70,13 +68,9 @@ class Group:
 def comparable(
     runs: Sequence[FinishedRun],
 ) -> tuple[list[FinishedRun], list[LeftOut]]:
-    """The runs with all three perplexities that no search pruned, and why others do not count."""
+    """The runs with all three perplexities, and why others do not count."""
     compared, left_out = [], []
     for run in runs:
-        if run.result.budget.stopped == PRUNED:
-            epochs = counted(run.result.budget.epochs, "epoch")
-            left_out.append(LeftOut(run.name, f"its search pruned it after {epochs}"))
-            continue
         missing = [name for name in _PERPLEXITIES if run.metric(name) is None]
         if not missing:
             compared.append(run)

@@ -30,7 +30,6 @@ _SOURCES = "sources."  # hashes, by the classes of a user
 _TRUNK = "trunk._target_"
 _CALLBACK = "callback"  # why a run stopped, where that was neither its epochs nor its patience
 _PATIENCE = "lmkit.training.callbacks.stopping.Patience"
-_PRUNING = "lmkit.training.callbacks.pruning.Pruning"
 _MOST_IN_LABEL = 4  # differences
 
 
@@ -60,12 +59,9 @@ def _beside_the_identity(run: FinishedRun) -> dict[str, object]:
 
 
 def _stopping(run: FinishedRun) -> str:
-    """The class that ends the run early, as far as the configuration tells. A run that could have
-    been pruned but was not ended by its patience or its epochs.
-    """
+    """The class that ends the run early, as far as the configuration tells."""
     try:
-        target = str(run.config()["stopping"]["_target_"])
-        return _PATIENCE if target == _PRUNING else target
+        return str(run.config()["stopping"]["_target_"])
     except (UserError, OSError, KeyError, TypeError):
         return _PATIENCE
 

@@ -19,7 +19,6 @@ from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.result import PRUNED
 from lmkit.runs.tidy import locks_beside, tidy
 
 _Restore = Callable[[RunFolder, Callable[[], None]], None]  # takes the lock's check
@@ -27,7 +26,6 @@ _Restore = Callable[[RunFolder, Callable[[], None]], None]  # takes the lock's c
 # why a run ended before its budget of epochs was spent
 EARLY = {
     "patience": "the valid perplexity no longer improved (patience)",
-    PRUNED: "pruned: it did worse than others of its search",
     "callback": "by a callback",
 }
 BARS = "progress_bar"  # it changes nothing and leaves nothing

@@ -177,7 +177,7 @@ class RunCallbacks(NamedTuple):
     stopping: Stopping
 
     def why_stopped(self) -> str:
-        """What ended training: "callback", "patience", "pruned" or "max_epochs"."""
+        """What ended training: "callback", "patience" or "max_epochs"."""
         if self.stopping.called_off:
             return "callback"
         return self.stopping.reason if self.stopping.exhausted else "max_epochs"

@@ -262,7 +262,7 @@ def _done(sweep: PlannedSweep, runs_dir: str) -> list[Path | None]:
     done = {
         _run_overrides(each.point.overrides): there.run_folder(each.point).path.resolve()
         for each in standings(there)
-        if each.is_done
+        if each.is_finished
     }
     return [done.get(_run_overrides(line)) for line in sweep.lines]
 

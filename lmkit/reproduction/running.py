@@ -125,7 +125,7 @@ class Reproducing:
             every = standings(SweepFolder.find(sweep.name, self.wanted.runs_dir))
         except UserError:
             every = []
-        num_done = sum(each.is_done for each in every)
+        num_done = sum(each.is_finished for each in every)
         if status != 0 and not num_done:
             raise UserError(
                 f"lmkit train {sweep.overrides[0]} has failed, as shown above; correct that, and "

@@ -20,8 +20,6 @@ from lmkit.runs.typed import typed_or_damaged
 
 SCHEMA_VERSION = 2
 
-PRUNED = "pruned"  # the reason of a run that was stopped as worse than others of its search
-
 _MEND = "restore it, or remove the run's folder and train the run again"
 
 
@@ -33,26 +31,20 @@ class Budget(NamedTuple):
 
     max_epochs: int | None
     patience: int | None
-    may_be_pruned: bool = False  # by the run's search
     min_delta: float = 0.0
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Budget:
         """That of a composed configuration."""
         stopping = config["stopping"] if isinstance(config["stopping"], Mapping) else {}
-        may_be_pruned, min_delta = "pruner" in stopping, stopping.get("min_delta", 0.0)
-        return cls(config["max_epochs"], config["patience"], may_be_pruned, min_delta)
+        return cls(config["max_epochs"], config["patience"], stopping.get("min_delta", 0.0))
 
     def suffices_for(self, budget: Budget) -> bool:
         """Whether a run may train at least as long as within `budget`."""
         is_as_patient = self.patience is None or self.min_delta <= budget.min_delta
-        return (
-            is_as_patient
-            and self.may_be_pruned <= budget.may_be_pruned
-            and all(
-                mine is None or (theirs is not None and mine >= theirs)
-                for mine, theirs in zip(self[:2], budget[:2], strict=True)
-            )
+        return is_as_patient and all(
+            mine is None or (theirs is not None and mine >= theirs)
+            for mine, theirs in zip(self[:2], budget[:2], strict=True)
         )
 
 
@@ -63,7 +55,7 @@ class Spent:
     max_epochs: int | None  # as allowed then
     patience: int | None  # as allowed then, in epochs
     epochs: int  # trained in all
-    # reason: "max_epochs", "patience", PRUNED, or "callback", regardless of the budget
+    # reason: "max_epochs", "patience", or "callback", regardless of the budget
     stopped: str
     min_delta: float = 0.0  # as allowed then, of the valid perplexity
 
@@ -73,8 +65,6 @@ class Spent:
             return True
         if self.stopped == "max_epochs":
             return False
-        if self.stopped == PRUNED:
-            return budget.may_be_pruned
         if self.stopped == "patience":
             if self.patience is None or budget.patience is None:
                 return self.patience is None

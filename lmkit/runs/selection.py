@@ -177,7 +177,7 @@ def _runs_in(path: Path) -> list[RunFolder]:
         return []
     if (path / MANIFEST).is_file():
         sweep = SweepFolder.find(str(path), ".")
-        return [sweep.run_folder(point) for point in sweep.manifest.all_points]
+        return [sweep.run_folder(point) for point in sweep.manifest.points]
     if _may_be_run(RunFolder(path)):
         return [RunFolder(path)]
     inside = map(RunFolder, sorted(path.iterdir())) if path.is_dir() else ()

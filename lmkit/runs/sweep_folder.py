@@ -3,9 +3,11 @@
 <runs_dir>/sweeps/<name>/
     manifest.json              the points, each with its overrides; a checksum is verified
     logs/<run>.log             what the run's process printed, one attempt after another
-    failures/<run>.json        the last failure of a point that has not finished since
+    failures/<run>.<n>.json    the n-th failed attempt at a point, until the sweep's command is
+                               typed again or the point has finished
+    failures/<run>.claim       who is at an attempt, until it is counted
+    slurm.sh                   the script of its last array of SLURM jobs
     stop                       rewritten whenever the sweep is to be stopped
-    optuna.journal             the study of a sweep that searches (lmkit.runs.search)
 """
 
 from __future__ import annotations
@@ -13,23 +15,29 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from lmkit.errors.user_error import UserError, did_you_mean
-from lmkit.runs.atomic import make_folder, replace_bytes, replace_text
+from lmkit.runs.atomic import (
+    AlreadyPublished,
+    link_exclusively,
+    make_folder,
+    publish,
+    replace_bytes,
+    replace_text,
+    written_beside,
+)
 from lmkit.runs.checksums import checked_json, read_json
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.lock import LockHeld, RunLock
+from lmkit.runs.holder import this_process
+from lmkit.runs.lock import LockHeld, RunLock, look_at
 from lmkit.runs.result import Budget
-from lmkit.runs.sweep_axes import labels
 from lmkit.runs.typed import typed, typed_or_damaged
 
 SCHEMA_VERSION = 3  # of manifest.json
-_FAILURE_VERSION = 1  # of a file in failures/
 MANIFEST = "manifest.json"
 STOP = "stop"
 _WAIT_S = 30.0  # for another process that writes the manifest
@@ -46,45 +54,35 @@ class Point:
     max_epochs: int | None
     patience: int | None
     keep: str = "all"  # the checkpoints that stay once it has finished
-    may_be_pruned: bool = False  # by the sweep's search
     min_delta: float = 0.0  # of the valid perplexity, for `patience`
 
     @property
     def budget(self) -> Budget:
         """How far the run may go."""
-        return Budget(self.max_epochs, self.patience, self.may_be_pruned, self.min_delta)
+        return Budget(self.max_epochs, self.patience, self.min_delta)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a point did not finish."""
+    """Why an attempt at a point failed."""
 
-    reason: str  # how its last attempt ended
-    attempts: int
+    reason: str  # how it ended
     log_tail: list[str]  # the last lines that it printed
+    repeats: bool = False  # whether another attempt would end the same way
+    attempts: int = 1  # that have failed so far, this one included
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a sweep is.
-
-    A later command for the same sweep may ask for other points: those that it leaves out become
-    `earlier` ones, which are shown, but not trained, until they are forgotten.
-    """
+    """What a sweep is: the points that its last command asked for."""
 
     name: str
     runs_dir: str  # as given by the option
     started_in: str  # the folder that relative paths start from
-    retries: int  # how often a failed point is retried
-    points: list[Point]  # asked for by the last command
+    retries: int  # how often a failed point is retried, whoever trains it
+    points: list[Point]
     # before the overrides of every point: where the user's own configs are, in absolute folders
     config_arguments: list[str] = field(default_factory=list)
-    earlier: list[Point] = field(default_factory=list)  # asked for by earlier commands
-
-    @property
-    def all_points(self) -> list[Point]:
-        """Those that the last command asked for, then the earlier ones."""
-        return [*self.points, *self.earlier]
 
     @property
     def launched_to(self) -> Path:
@@ -134,18 +132,16 @@ class SweepFolder:
         )
 
     def save(self) -> None:
-        """Writes the manifest; points of the previous one that are no longer asked for become
-        earlier.
-
-        A damaged manifest is replaced.
+        """Writes the manifest, replacing that of an earlier command, and forgets failures.
 
         Raises: UserError when it cannot be written.
         """
         for folder in (self.path / "logs", self.path / "failures"):
             make_folder(folder)
         with self._only_writer() as lock:
-            self.manifest = self._with_earlier()
             self._write(lock)
+        for file in (self.path / "failures").glob("*.json"):
+            file.unlink(missing_ok=True)
 
     def forget(self, runs: Collection[str]) -> None:
         """Removes the points with these runs from the manifest; the runs stay.
@@ -153,30 +149,20 @@ class SweepFolder:
         Raises: UserError when the manifest cannot be written.
         """
         with self._only_writer() as lock:
-            before = self.manifest = _read(self.path / MANIFEST)
-            points, earlier = (
-                [point for point in each if point.run not in runs]
-                for each in (before.points, before.earlier)
-            )
-            self.manifest = replace(before, points=points, earlier=earlier)
+            before = _read(self.path / MANIFEST)
+            left = [point for point in before.points if point.run not in runs]
+            self.manifest = replace(before, points=left)
             self._write(lock)
-        for point in before.all_points:
+        for point in before.points:
             if point.run in runs:
-                self.forget_failure(point)
+                self.forget_failures(point)
 
-    def no_longer_asked_for(self) -> list[Point]:
-        """Points that the previous command asked for, which `save` turns into earlier ones."""
-        try:
-            before = _read(self.path / MANIFEST).points
-        except UserError:
-            return []
-        asked = {point.run for point in self.manifest.points}
-        return [point for point in before if point.run not in asked]
+    def reread(self) -> None:
+        """Takes over the manifest in the folder, which a later command may have replaced.
 
-    def add_before(self) -> None:
-        """Asks for the points of the previous command, too."""
-        points = [*self.manifest.points, *self.no_longer_asked_for()]
-        self.manifest = replace(self.manifest, points=_relabelled(points))
+        Raises: UserError when it is missing or damaged.
+        """
+        self.manifest = _read(self.path / MANIFEST)
 
     def ask_to_stop(self) -> None:
         """Makes the sweep's current launchers and workers stop, on any node.
@@ -213,19 +199,6 @@ class SweepFolder:
         finally:
             lock.release()
 
-    def _with_earlier(self) -> Manifest:
-        try:
-            before = _read(self.path / MANIFEST).all_points
-        except UserError:
-            return self.manifest
-        asked = {point.run for point in self.manifest.points}
-        earlier = [point for point in before if point.run not in asked]
-        if not earlier:
-            return self.manifest
-        every = _relabelled([*self.manifest.points, *earlier])
-        num_asked = len(self.manifest.points)
-        return replace(self.manifest, points=every[:num_asked], earlier=every[num_asked:])
-
     def _write(self, lock: RunLock) -> None:
         content = {"schema_version": SCHEMA_VERSION} | asdict(self.manifest)
         replace_bytes(self.path / MANIFEST, checked_json(content, indent=1), lock.check)
@@ -238,47 +211,82 @@ class SweepFolder:
         """The file with what a point's process printed."""
         return self.path / "logs" / f"{point.run}.log"
 
-    def record_failure(self, point: Point, failure: Failure) -> None:
-        """Raises: UserError when the record cannot be written."""
-        content = {"schema_version": _FAILURE_VERSION} | asdict(failure)
-        _replace_json(self._failure(point), content)
+    def record_failure(self, point: Point, failure: Failure) -> Failure:
+        """Counts a failed attempt. Each is a file of its own: workers on several nodes count
+        together.
 
-    def forget_failure(self, point: Point) -> None:
-        """Removes the record of a point's failure, if there is one."""
-        self._failure(point).unlink(missing_ok=True)
+        Returns: the failure with the number of attempts so far.
+
+        Raises: UserError when the record cannot be written.
+        """
+        while True:
+            last = self.failure(point)
+            counted = replace(failure, attempts=last.attempts + 1 if last else 1)
+            try:
+                publish(
+                    self._failure(point, counted.attempts), json.dumps(asdict(counted)).encode()
+                )
+            except AlreadyPublished:
+                continue  # by another worker, just now
+            return counted
+
+    def claim(self, point: Point, now_s: float | None) -> bool:
+        """Takes the next attempt at a point for this process; False while another has it.
+
+        A claim has no heartbeat: while the run trains, its lock has one.
+
+        Args:
+            now_s: as of `look_at`.
+
+        Raises: UserError when it cannot be written.
+        """
+        path = self._claim(point)
+        with written_beside(path, lambda file: file.write(this_process().to_json())) as record:
+            if link_exclusively(record, path):
+                return True
+            state = look_at(path, now_s)
+            if state is not None and state.gone is None:
+                return False
+            path.unlink(missing_ok=True)
+            return link_exclusively(record, path)
+
+    def release(self, point: Point) -> None:
+        """Ends the claim of this process."""
+        self._claim(point).unlink(missing_ok=True)
+
+    def forget_failures(self, point: Point) -> None:
+        """Removes the records of a point's failed attempts."""
+        number = 1
+        while (file := self._failure(point, number)).exists():
+            file.unlink(missing_ok=True)
+            number += 1
 
     def failure(self, point: Point) -> Failure | None:
-        """The last failure of the point; None when its record is missing, damaged or of another
-        version."""
-        try:
-            content = json.loads(self._failure(point).read_bytes())
-            if content.pop("schema_version") != _FAILURE_VERSION:
-                return None
-            return typed(Failure, content)
-        except (OSError, ValueError, KeyError, AttributeError, RecursionError):
+        """The last failed attempt at the point; None without one. A damaged record counts too."""
+        number = 0
+        while self._failure(point, number + 1).exists():
+            number += 1
+        if number == 0:
             return None
+        try:
+            content = json.loads(self._failure(point, number).read_bytes())
+            return replace(typed(Failure, content), attempts=number)
+        except (OSError, ValueError, AttributeError, RecursionError):
+            return Failure("its record is damaged", [], attempts=number)
 
-    def _failure(self, point: Point) -> Path:
-        return self.path / "failures" / f"{point.run}.json"
+    def is_given_up(self, failure: Failure) -> bool:
+        """Whether the point of that last failure is not attempted again."""
+        return failure.repeats or failure.attempts > self.manifest.retries
 
+    def _claim(self, point: Point) -> Path:
+        return self.path / "failures" / f"{point.run}.claim"
 
-def _relabelled(points: Sequence[Point]) -> list[Point]:
-    """Labels that distinguish one command's points may not distinguish them from another's."""
-    texts = labels([point.overrides for point in points])
-    return [replace(p, label=label) for p, label in zip(points, texts, strict=True)]
-
-
-def sweeps_by_run(runs_dir: Path) -> dict[str, list[str]]:
-    """The names of the sweeps in `runs_dir` that contain each run; damaged ones are skipped."""
-    names: dict[str, list[str]] = {}
-    for manifest in _manifests(runs_dir):
-        for run in dict.fromkeys(point.run for point in manifest.all_points):
-            names.setdefault(run, []).append(manifest.name)
-    return names
+    def _failure(self, point: Point, number: int) -> Path:
+        return self.path / "failures" / f"{point.run}.{number}.json"
 
 
 def points_asked_for(runs_dir: Path) -> list[Point]:
-    """The points of all sweeps in `runs_dir`, except earlier points and damaged sweeps."""
+    """The points of all sweeps in `runs_dir`, except damaged sweeps."""
     return [point for manifest in _manifests(runs_dir) for point in manifest.points]
 
 
@@ -304,7 +312,3 @@ def _read(path: Path) -> Manifest:
     except FileNotFoundError:
         raise UserError(f"{path} is missing; {mend}") from None
     return typed_or_damaged(Manifest, content, path, mend)
-
-
-def _replace_json(path: Path, content: dict[str, Any]) -> None:
-    replace_text(path, json.dumps(content, indent=1) + "\n")

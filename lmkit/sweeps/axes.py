@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import random
-import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import product
-from pathlib import Path
 
 from hydra.conf import HydraConf
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
@@ -20,7 +21,6 @@ from lmkit.sweeps.quoting import quoted
 Line = tuple[str, ...]  # the overrides of one run, each as `option=value`
 
 GROUP = "multirun_sweeps"  # the group of configurations that holds the named sweeps
-OWN_SWEEPERS = ("lmkit", "search")  # the choices of hydra/sweeper in conf/
 OF_SWEEPS = (GROUP, "sweep", "dry_run")  # options of a sweep, not of the runs in it
 
 _parser = OverridesParser.create()
@@ -70,37 +70,24 @@ def folder_arguments(hydra: HydraConf) -> list[str]:
     return arguments
 
 
-def for_sweeper(arguments: Sequence[str], folders: Sequence[Path]) -> list[str]:
+def for_sweeper(arguments: Sequence[str]) -> list[str]:
     """A command line unchanged; for a sweep, with single values as choices, `k=choice(2.5)`. Hydra
     composes the sweep itself with each single value, and refuses an option that only the points
     have, such as a transform's. It leaves choices to the sweeper.
 
-    Args:
-        folders: of configurations, where the files of sweeps lie.
+    A line that names a sweep's file is a sweep, whatever the file says of its mode.
+
+    Raises: UserError for submitit's launcher where there is no SLURM.
     """
-    is_sweep = any(
-        argument in ("--multirun", "-m") or _names_sweep(argument, folders)
-        for argument in arguments
-    )
-    hydras = any(
-        option == "hydra/sweeper" and name not in OWN_SWEEPERS
-        for option, _, name in (argument.partition("=") for argument in arguments)
-    )
-    if not is_sweep or hydras:
+    chosen = {option: name for option, _, name in (each.partition("=") for each in arguments)}
+    if chosen.get("hydra/launcher") == "submitit_slurm" and shutil.which("srun") is None:
+        raise UserError("hydra/launcher=submitit_slurm needs SLURM, but srun is not on PATH here")
+    names_file = chosen.get(GROUP, "null") != "null"
+    if not names_file and not {"--multirun", "-m"} & set(arguments):
         return list(arguments)
-    return [_as_choice(argument) for argument in arguments]
-
-
-def _names_sweep(argument: str, folders: Sequence[Path]) -> bool:
-    option, _, name = argument.partition("=")
-    if option != GROUP:
-        return False
-    files = (folder / GROUP / f"{name}.yaml" for folder in folders)
-    texts = [file.read_text("utf-8", errors="replace") for file in files if file.is_file()]
-    return any(
-        "# @package _global_" in text and re.search(r"^\s+mode: *MULTIRUN", text, re.MULTILINE)
-        for text in texts
-    )
+    is_ours = chosen.get("hydra/sweeper", "lmkit") == "lmkit"
+    line = [_as_choice(each) if is_ours else each for each in arguments]
+    return ["--multirun", *line] if names_file else line
 
 
 def _as_choice(argument: str) -> str:
@@ -128,22 +115,29 @@ def run_overrides(typed: Sequence[str]) -> list[str]:
 
 
 def expand(
-    params: Mapping[str, object], parts: Sequence[Mapping[str, object]], typed: Sequence[str]
+    params: Mapping[str, object],
+    parts: Sequence[Mapping[str, object]],
+    typed: Sequence[str],
+    loader: ConfigLoader | None = None,
 ) -> list[Line]:
     """Every combination of the axes' values, one line per point, none twice.
 
     Args:
         params: axes common to all parts: an option and its values as on a command line, `a,b,c`,
-            `choice(...)` or `range(start,stop,step)`. One value makes a constant.
+            `choice(...)`, `range(start,stop,step)` or, of a group's files, `glob(toy*)`. One value
+            makes a constant.
         parts: further axes; the sweep is the union of the parts. None: one part without axes.
         typed: overrides from the command line. Each replaces the axis of its option in the parts
             that have it, or joins all parts when none has.
+        loader: finds the files of `glob(...)`; without it that cannot be read.
 
     Raises: UserError for an axis that cannot be enumerated.
     """
     common = as_overrides("hydra.sweeper.params", params)
-    own = [_axes(common + as_overrides("hydra.sweeper.parts", part)) for part in parts or [{}]]
-    known, given = {option for axes in own for option in axes}, _axes(typed)
+    own = [
+        _axes(common + as_overrides("hydra.sweeper.parts", part), loader) for part in parts or [{}]
+    ]
+    known, given = {option for axes in own for option in axes}, _axes(typed, loader)
     lines: dict[Line, None] = {}  # in order
     for axes in own:
         for option, values in given.items():
@@ -190,12 +184,12 @@ def _text(section: str, option: str, values: object) -> str:
     )
 
 
-def _axes(overrides: Iterable[str]) -> dict[str, list[str]]:
+def _axes(overrides: Iterable[str], loader: ConfigLoader | None) -> dict[str, list[str]]:
     """Each option's values as overrides; of two lines about one option the later counts."""
-    return {option_of(override): _values(override) for override in overrides}
+    return {option_of(override): _values(override, loader) for override in overrides}
 
 
-def _values(override: str) -> list[str]:
+def _values(override: str, loader: ConfigLoader | None) -> list[str]:
     parsed = read(override)
     if not parsed.is_sweep_override():
         return [override]
@@ -205,4 +199,8 @@ def _values(override: str) -> list[str]:
             f"range(start,stop,step) or a,b,c"
         )
     option = parsed.get_key_element()
-    return [f"{option}={value}" for value in parsed.sweep_string_iterator()]
+    with_files = replace(parsed, config_loader=loader)
+    values = [f"{option}={value}" for value in with_files.sweep_string_iterator()]
+    if not values:
+        raise UserError(f"{override}: no file of {option} has a name like that")
+    return values

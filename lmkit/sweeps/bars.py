@@ -14,7 +14,7 @@ from rich.progress import Progress, TaskID
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.progress import progress_bar
 from lmkit.runs.sweep_folder import Point, SweepFolder
-from lmkit.sweeps.launcher import Say
+from lmkit.sweeps.backlog import Say
 from lmkit.sweeps.status import Standing, standings
 
 _LOOK_S = 2.0  # between two scans of the runs' folders
@@ -73,7 +73,7 @@ class Watched:
             every = standings(self._sweep, self._points)
         except (UserError, OSError):
             return  # the error is reported when the point ends
-        ended = sum(each.is_done or each.state == "failed" for each in every)
+        ended = sum(each.is_finished or each.state == "failed" for each in every)
         self._progress.update(self._all, completed=ended)
         running = {each.point.run: each for each in every if each.state == "running"}
         for run in [run for run in self._bars if run not in running]:

@@ -1,4 +1,4 @@
-"""Launchers for this machine: one run at a time, as many as it has room for, or none."""
+"""Points on this machine, each in a process of its own: as many at a time as there is room for."""
 
 from __future__ import annotations
 
@@ -9,28 +9,25 @@ from collections.abc import Sequence
 
 from lmkit.errors.user_error import UserError, require_count, require_list
 from lmkit.runs.sweep_folder import Point, SweepFolder
-from lmkit.sweeps.launcher import Launcher, Outcome, Say
+from lmkit.sweeps import tables
+from lmkit.sweeps.bars import bars
 from lmkit.sweeps.processes import Environment, run_points
 from lmkit.sweeps.quoting import typed
 
 
-class Local(Launcher):
-    """One run at a time, on whatever device it finds."""
-
-    def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
-        return run_points(sweep, points, [{}], say)
-
-
-class Packed(Launcher):
-    """Several runs at a time; each run sees only the GPU assigned to it.
+class Packed:
+    """Several runs at a time; each sees only the GPU assigned to it.
 
     A run has as many CPU threads as its option `threads` says, which is part of its identity:
     `runs` times `threads` should be no more than the machine's cores.
 
     Args:
         runs: runs at a time, all devices together; None: `per_device` on each.
-        devices: GPUs to share out, as CUDA_VISIBLE_DEVICES names them; None: all that are visible.
+        devices: GPUs to share out, as CUDA_VISIBLE_DEVICES names them; None: all that are visible;
+            an empty list: none is assigned, and a run takes what it finds.
         per_device: runs on one GPU at a time, when `runs` is None.
+
+    Raises: UserError for a value that is wrong.
     """
 
     def __init__(
@@ -49,11 +46,8 @@ class Packed(Launcher):
             )
         self._runs = runs or len(self._devices) * per_device
 
-    def slots(self) -> int:
-        return self._runs
-
-    def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
-        return run_points(sweep, points, self.environments(), say)
+    def __call__(self, sweep: SweepFolder, points: Sequence[Point]) -> None:
+        train_here(sweep, points, self.environments())
 
     def environments(self) -> list[Environment]:
         """What each slot adds to the environment of its runs: the devices in turn."""
@@ -63,13 +57,20 @@ class Packed(Launcher):
         return [{"CUDA_VISIBLE_DEVICES": device} for device in turns]
 
 
-class Workers(Launcher):
+class Workers:
     """Runs nothing itself: `lmkit sweep work` trains the points, on any node."""
 
-    def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
+    def __call__(self, sweep: SweepFolder, points: Sequence[Point]) -> None:
         work = typed(["sweep", "work", str(sweep.path)])
-        say(f"waiting for workers ({len(points):,}): {work}")
-        return []
+        print(f"waiting for workers ({len(points):,}): {work}", flush=True)
+
+
+def train_here(
+    sweep: SweepFolder, points: Sequence[Point], environments: Sequence[Environment]
+) -> None:
+    """Trains points under bars, and says as each ends."""
+    with bars(tables.console(), sweep, points) as say:
+        run_points(sweep, points, environments, say)
 
 
 def visible_devices() -> list[str]:

@@ -13,6 +13,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import name_with_head
 from lmkit.sweeps.axes import Line, option_of, read
 
@@ -24,6 +25,8 @@ class ConfigReader(NamedTuple):
 
     to_plain: Callable[[DictConfig], Config]  # resolves; raises UserError where that fails
     explain: Callable[[Exception, Sequence[str]], str]  # Hydra's error about these overrides
+    # of a run, found without torch; the flag tells whether it sees a GPU, None: as here
+    run_folder: Callable[[Config, bool | None], RunFolder]
 
 
 class Composer:

@@ -1,7 +1,7 @@
 """Runs the points of a sweep on this machine, each in its own process. So a point that fails, or is
 killed, takes no other down. A point that another process trains is skipped and checked again later,
-since that process may die: the launch ends when all its points have finished or failed, whoever
-trained them.
+since that process may die: the work ends when all points have finished or failed, whoever trained
+them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.lock import HELD
-from lmkit.runs.stop_signals import StopRequested, StopSignals
+from lmkit.runs.stop_signals import INTERRUPTED, STOPPED, StopRequested, StopSignals
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
-from lmkit.sweeps.launcher import Backlog, Outcome, Say, Waiting, how_ended, tail
+from lmkit.sweeps.backlog import Backlog, Say, Waiting
 from lmkit.sweeps.quoting import as_value
 
 POLL_S = 0.1
-LOOK_AGAIN_S = 3.0  # between two checks of a lock that another process holds
+TAIL_LINES = 8  # of a log
 SAVE_S = 100.0  # for a run that was asked to stop
 INTERRUPT_S = 20.0  # for one that was interrupted
 
@@ -40,10 +41,11 @@ class _Running:
 
 def run_points(
     sweep: SweepFolder, points: Sequence[Point], slots: Sequence[Environment], say: Say
-) -> list[Outcome]:
+) -> None:
     """Runs `points`, one at a time in each slot, until all have finished or failed.
 
-    A point that failed or was killed is retried `sweep.retries` times, from its checkpoint.
+    A point that failed or was killed is retried from its checkpoint, `sweep.retries` times whoever
+    attempts it; one that a message of the user's ended would end the same way again.
 
     Raises: StopRequested on a signal or `lmkit sweep stop`, once the runs have saved and ended.
     """
@@ -51,7 +53,7 @@ def run_points(
     processes = _Processes(sweep, points, slots, say)
     with StopSignals() as signals:
         try:
-            while processes.backlog.waiting or processes.running:
+            while len(processes.backlog) or processes.running:
                 if signals.requested:
                     say("its runs save and end; Ctrl-C again ends them at once")
                     raise StopRequested(signals.requested)
@@ -66,7 +68,6 @@ def run_points(
             raise
         finally:  # on any other end of the launch too, such as Ctrl-C while runs save
             processes.end(signal.SIGINT, INTERRUPT_S)
-    return processes.backlog.outcomes
 
 
 def command(sweep: SweepFolder, point: Point) -> list[str]:
@@ -78,13 +79,13 @@ def command(sweep: SweepFolder, point: Point) -> list[str]:
 
 
 class _Processes:
-    """The points of one launch, and the processes that train them."""
+    """The points of one process, and the processes that train them."""
 
     def __init__(
         self, sweep: SweepFolder, points: Sequence[Point], slots: Sequence[Environment], say: Say
     ) -> None:
         self.sweep = sweep
-        self.backlog = Backlog(sweep, points, say, LOOK_AGAIN_S)
+        self.backlog = Backlog(sweep, points, say)
         self.free = list(slots)
         self.running: list[_Running] = []
 
@@ -128,15 +129,13 @@ class _Processes:
         waiting, status = run.waiting, run.process.returncode
         point, folder = waiting.point, self.sweep.run_folder(waiting.point)
         if folder.finished_within(point.budget):  # perhaps killed just after finishing
-            self.backlog.end(point, "finished")
-            return
-        if status == HELD:
-            self.backlog.put_off(waiting)  # another process was faster, or has taken the run over
-            return
-        lines = tail(self.sweep.log(point), run.log_start)
-        reason = how_ended(status, folder.path)
-        if not self.backlog.retry(waiting, reason, delay_s=waiting.attempt):
-            self.backlog.end(point, "failed", Failure(reason, waiting.attempt, lines))
+            self.backlog.finished(point)
+        elif status == HELD:
+            self.backlog.refused(waiting)  # another process was faster, or has taken the run over
+        else:
+            lines = tail(self.sweep.log(point), run.log_start)
+            repeats = status == 1 and bool(lines) and lines[-1].startswith("error: ")
+            self.backlog.failed(point, Failure(how_ended(status, folder.path), lines, repeats))
 
     def end(self, number: int, within_s: float) -> None:
         """Sends a signal to all remaining processes, and kills them if they take too long.
@@ -153,3 +152,35 @@ class _Processes:
             except subprocess.TimeoutExpired:
                 run.process.kill()
                 run.process.wait()
+        for run in self.running:
+            self.sweep.release(run.waiting.point)
+
+
+def how_ended(status: int, folder: Path) -> str:
+    """What a process's exit status means for a run that has no result in `folder`."""
+    if status == 0:
+        return (
+            f"no result in {folder}: is the kind of device, which is part of a run's identity, "
+            f"different here from where the sweep was started?"
+        )
+    if status in (STOPPED, INTERRUPTED):
+        return "stopped by a signal" if status == STOPPED else "interrupted"
+    if status > 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
+
+
+def tail(log: Path, start: int) -> list[str]:
+    """The last lines of a log, blank ones left out, reading from byte `start` on."""
+    try:
+        with log.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(start, end - 16384))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    printed = [line.rstrip() for line in text.replace("\r", "\n").splitlines()]
+    return [line for line in printed if line.strip()][-TAIL_LINES:]

@@ -1,31 +1,61 @@
-"""The launcher for a cluster: each point of a sweep is a SLURM job, all in one array."""
+"""A sweep on a cluster: one array of SLURM jobs, each of which is a worker of the sweep.
+
+A job's run saves shortly before the job's time is over, and the job is queued again; SLURM itself
+requeues what it preempts. Nothing waits for the jobs: `lmkit sweep status` shows where the points
+stand. The script stays in the sweep's folder, and `sbatch` takes it by hand too.
+"""
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from lmkit.errors.user_error import require_count, require_list, require_positive
-from lmkit.runs.stop_signals import StopRequested
+from lmkit.errors.user_error import UserError, require_count, require_list, require_positive
+from lmkit.runs.atomic import replace_text
+from lmkit.runs.stop_signals import STOPPED
 from lmkit.runs.sweep_folder import Point, SweepFolder
-from lmkit.sweeps.launcher import Launcher, Outcome, Say
-from lmkit.sweeps.scancel import JOBS, job_name
-from lmkit.sweeps.slurm_gather import Jobs
-from lmkit.sweeps.slurm_queue import Queue, executor_in, max_array_size, require_answer
+
+# USR2 is the warning that time is nearly over: the job queues itself again once its run has saved.
+# At TERM the job was preempted or cancelled, and SLURM knows which.
+SCRIPT = """\
+#!/bin/bash
+{options}
+
+# A worker of the sweep {name}: it trains points until none is left. Submitted again, the array
+# goes on where the last one was left.
+{setup}
+{worker} &
+worker=$!
+trap 'warned=1; kill -TERM $worker' USR2
+trap 'kill -TERM $worker' TERM
+wait $worker; status=$?
+while kill -0 $worker 2>/dev/null; do wait $worker; status=$?; done
+if [ "$warned" ] && [ $status = {stopped} ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {requeues} ]
+then
+  scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}"
+fi
+exit $status
+"""
+_TIMEOUT_S = 60.0
 
 
-class Slurm(Launcher):
-    """One job per point, submitted through submitit.
+class Slurm:
+    """Submits workers.
 
     Args:
         partition: None: the cluster's default.
-        time_min: time limit of a job; when it is reached, the run saves and its job is requeued.
+        account: None: the cluster's default.
+        time_min: time limit of a job; when it is reached, its run saves and the job is requeued.
+        signal_delay_s: seconds before that limit at which a job is told to save.
         gpus: per job.
         cpus: per job; the runs' option `threads` should be the same.
         mem_gb: per job; None: the cluster's default.
-        account: None: the cluster's default.
-        array_parallelism: jobs that run at a time.
+        array_parallelism: the most jobs; each trains one point after another.
         max_requeues: how often a job that reached its time limit is requeued.
-        signal_delay_s: seconds before its time limit at which a job is told to save.
         setup: shell lines that run first, such as `module load cuda`.
         extra: further options of sbatch by their long names.
 
@@ -36,67 +66,128 @@ class Slurm(Launcher):
         self,
         *,
         partition: str | None,
+        account: str | None,
         time_min: int,
+        signal_delay_s: int,
         gpus: int,
         cpus: int,
         mem_gb: float | None,
-        account: str | None,
         array_parallelism: int,
         max_requeues: int,
-        signal_delay_s: int,
         setup: Sequence[str],
         extra: Mapping[str, str | int | bool],
     ) -> None:
         for option, value, minimum in (
             ("time_min", time_min, 1),
+            ("signal_delay_s", signal_delay_s, 1),
             ("gpus", gpus, 0),
             ("cpus", cpus, 1),
             ("array_parallelism", array_parallelism, 1),
             ("max_requeues", max_requeues, 0),
-            ("signal_delay_s", signal_delay_s, 1),
         ):
             require_count(f"hydra.launcher.{option}", value, minimum)
         if mem_gb is not None:
             require_positive("hydra.launcher.mem_gb", mem_gb)
         require_list("hydra.launcher.setup", setup, "[module load cuda]", may_be_empty=True)
-        self.has_gpu = gpus > 0
-        self._array_parallelism, self._max_requeues = array_parallelism, max_requeues
-        self._parameters = {
-            "timeout_min": time_min,
-            "gpus_per_node": gpus or None,
-            "cpus_per_task": cpus,
-            "mem_gb": mem_gb,
-            "stderr_to_stdout": True,
-            "slurm_partition": partition,
-            "slurm_account": account,
-            "slurm_array_parallelism": array_parallelism,
-            "slurm_signal_delay_s": signal_delay_s,
-            "slurm_setup": list(setup),
-            "slurm_srun_args": [f"--cpus-per-task={cpus}"],  # srun does not take it from sbatch
-            "slurm_additional_parameters": {"requeue": True} | dict(extra),
+        self._most_jobs, self._requeues = array_parallelism, max_requeues
+        self._setup = list(setup) if gpus else [*setup, "export CUDA_VISIBLE_DEVICES="]
+        self._options = {
+            "partition": partition,
+            "account": account,
+            "time": time_min,
+            "signal": f"B:USR2@{signal_delay_s}",
+            "gpus-per-node": gpus or None,
+            "cpus-per-task": cpus,
+            "mem": mem_gb and f"{round(mem_gb * 1024)}M",
+            "requeue": True,
+            "open-mode": "append",
+        } | dict(extra)
+
+    def __call__(self, sweep: SweepFolder, points: Sequence[Point]) -> None:
+        """Submits as many workers as there are points, less those that are queued or running.
+
+        Raises: UserError when SLURM takes none; the script can be submitted by hand.
+        """
+        file = sweep.path / "slurm.sh"
+        queued = len(jobs_of(sweep) or ())
+        number = min(len(points), self._most_jobs)
+        replace_text(file, self.script(sweep, number))
+        if queued < number:
+            array = _answer(["sbatch", "--parsable", f"--array=0-{number - queued - 1}", str(file)])
+            print(f"array {array.partition(';')[0]}: {number - queued:,} workers, by {file}")
+        if queued:
+            print(f"{queued:,} workers of an earlier command are queued or running")
+        sys.stdout.flush()
+
+    def script(self, sweep: SweepFolder, number: int) -> str:
+        """What sbatch is given for so many workers."""
+        options = self._options | {
+            "job-name": job_name(sweep),
+            "array": f"0-{number - 1}",
+            "chdir": sweep.manifest.started_in,
+            "output": sweep.path / "logs" / "job-%A_%a.log",
         }
-
-    def slots(self) -> int:
-        return self._array_parallelism
-
-    def require(self) -> None:
-        require_answer()
-
-    def launch(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> list[Outcome]:
-        executor = executor_in(sweep.path / JOBS, self._max_requeues)
-        name = job_name(sweep)
-        executor.update_parameters(name=name, **self._parameters)
-        environment = {} if self.has_gpu else {"CUDA_VISIBLE_DEVICES": ""}
-        jobs = Jobs(
-            sweep=sweep,
-            points=points,
-            queue=Queue(executor, name),
-            max_array=max_array_size(),
-            environment=environment,
-            say=say,
+        lines = [
+            f"#SBATCH --{name}" if value is True else f"#SBATCH --{name}={shlex.quote(str(value))}"
+            for name, value in options.items()
+            if value not in (None, False)
+        ]
+        worker = [sys.executable, "-m", "lmkit", "sweep", "work", str(sweep.path)]
+        return SCRIPT.format(
+            options="\n".join(lines),
+            name=sweep.manifest.name,
+            setup="\n".join(self._setup),
+            worker=shlex.join(worker),
+            stopped=STOPPED,
+            requeues=self._requeues,
         )
-        try:
-            return jobs.gather()
-        except (KeyboardInterrupt, StopRequested):
-            say(f"the jobs continue; to end them: lmkit sweep stop {sweep.manifest.name}")
-            raise
+
+
+def job_name(sweep: SweepFolder) -> str:
+    """The name of all jobs of a sweep."""
+    return f"lmkit-{sweep.manifest.name}"
+
+
+def jobs_of(sweep: SweepFolder) -> list[str] | None:
+    """The states of the sweep's jobs that are queued or running; None where SLURM does not
+    answer."""
+    command = ["squeue", "--noheader", "--array", "--format=%T", f"--user={os.getuid()}"]
+    try:
+        return _answer([*command, f"--name={job_name(sweep)}"]).split()
+    except UserError:
+        return None
+
+
+def cancel(sweep: SweepFolder) -> None:
+    """Ends the sweep's jobs, if it has any; SLURM first sends SIGTERM, on which runs save.
+
+    Raises: UserError if SLURM refuses.
+    """
+    if (sweep.path / "slurm.sh").exists():
+        _answer(["scancel", f"--name={job_name(sweep)}", f"--user={os.getuid()}"])
+
+
+def _answer(command: list[str]) -> str:
+    """What a command of SLURM's prints. Raises: UserError when it fails, or is not there.
+
+    An allocation's variables would be options of the jobs that are submitted from within it.
+    """
+    outside = {
+        name: value
+        for name, value in os.environ.items()
+        if name == "SLURM_CONF" or not name.startswith(("SLURM_", "SLURMD_", "SRUN_"))
+    }
+    try:
+        done = subprocess.run(
+            command, env=outside, capture_output=True, text=True, timeout=_TIMEOUT_S
+        )
+    except FileNotFoundError:
+        by_hand = f"; where it is, type sbatch {command[-1]}" if command[0] == "sbatch" else ""
+        raise UserError(
+            f"{command[0]}, a command of SLURM's, is not on PATH here{by_hand}"
+        ) from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"{Path(command[0]).name} does not answer here: {error}") from None
+    if done.returncode != 0:
+        raise UserError(f"{command[0]}: {' '.join(done.stderr.split())}")
+    return done.stdout.strip()

@@ -16,12 +16,11 @@ from lmkit.runs.code import code_sha256
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.heartbeat import server_time_s
 from lmkit.runs.metrics import MetricsFile, Row
-from lmkit.runs.result import PRUNED, Result
-from lmkit.runs.space import Space, space_of
+from lmkit.runs.result import Result
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
-from lmkit.sweeps.launcher import is_held
+from lmkit.sweeps.backlog import is_held
 
-STATES = ("done", PRUNED, "running", "failed", "unfinished", "new")
+STATES = ("finished", "running", "failed", "unfinished", "new")
 
 
 @dataclass(frozen=True)
@@ -30,19 +29,19 @@ class Standing:
 
     point: Point
     state: str  # one of STATES
-    epoch: int | None = None  # the last of a done point, otherwise the current one, from 1
-    valid_ppl: float | None = None  # the best of a done point, otherwise the latest
+    epoch: int | None = None  # the last of a finished point, otherwise the current one, from 1
+    valid_ppl: float | None = None  # the best of a finished point, otherwise the latest
     test_ppl: float | None = None
     press_rank: int | None = None
     seconds_per_epoch: float | None = None
     seconds_left: float | None = None  # at most, since patience may end the run earlier
     failure: Failure | None = None
-    code_has_changed: bool = False  # since a done point was trained
+    code_has_changed: bool = False  # since a finished point was trained
 
     @property
-    def is_done(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether nothing of the point is left to train."""
-        return self.state in ("done", PRUNED)
+        return self.state == "finished"
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def standings(sweep: SweepFolder, points: Sequence[Point] | None = None) -> list
     """The states of points of the sweep, in order.
 
     Args:
-        points: of the sweep; None: those that its last command asked for.
+        points: of the sweep; None: all.
 
     Raises: UserError naming a file that is damaged.
     """
@@ -85,15 +84,8 @@ def counts(standings: Sequence[Standing]) -> dict[str, int]:
     return {state: number[state] for state in STATES}
 
 
-def space(sweep: SweepFolder, standings: Sequence[Standing]) -> Space:
-    """The disk space of the points' runs."""
-    return Space.of(
-        space_of(sweep.run_folder(each.point), is_finished=each.is_done) for each in standings
-    )
-
-
 def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
-    """The training time of all points that are not done, estimated from other runs of their
+    """The training time of all points that have not finished, estimated from other runs of their
     experiments. The sweep's own runs count, or if it has none yet, others in the same folder:
     finished ones, otherwise running ones, as if each point used up its budget.
     """
@@ -102,7 +94,7 @@ def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
     def usual(*kind: Any) -> UsualCost | None:
         return _own_cost(standings, *kind) or usual_cost(sweep.runs_dir, *kind)
 
-    left = [standing for standing in standings if not standing.is_done]
+    left = [standing for standing in standings if not standing.is_finished]
     seconds: list[float] = []  # of those that are known
     for standing in left:
         cost = usual(standing.point.experiment, standing.point.max_epochs)
@@ -147,7 +139,7 @@ def _done(point: Point, result: Result) -> Standing:
     metrics: dict[str, Any] = result.metrics
     return Standing(
         point,
-        PRUNED if result.budget.stopped == PRUNED else "done",
+        "finished",
         result.budget.epochs,
         metrics.get("valid_ppl"),
         metrics.get("test_ppl"),
@@ -166,7 +158,7 @@ def _own_cost(
         for each in standings
         if (each.point.experiment, each.point.max_epochs) == (experiment, max_epochs)
     ]
-    done = [each for each in alike if each.state == "done"]
+    done = [each for each in alike if each.is_finished]
     return _usual(
         [each.seconds_per_epoch for each in done] or [each.seconds_per_epoch for each in alike],
         [each.epoch for each in done if each.epoch is not None],
@@ -186,7 +178,7 @@ def usual_cost(runs_dir: Path, experiment: str, max_epochs: int | None) -> Usual
             if folder.result.exists():
                 result = folder.read_result()
                 finished.append(result.cost.get("seconds_per_epoch"))
-                if result.budget.max_epochs == max_epochs and result.budget.stopped != PRUNED:
+                if result.budget.max_epochs == max_epochs:
                     epochs.append(result.budget.epochs)
             else:
                 under_way.append(MetricsFile(folder.metrics).latest().get("seconds_per_epoch"))

@@ -8,15 +8,12 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from lmkit.presentation.quantities import data_size, duration
-from lmkit.presentation.tables import Cell, Column, Table, absent, counted, number, table_over
+from lmkit.presentation.quantities import duration
+from lmkit.presentation.tables import Cell, Column, absent, counted, number, table_over
 from lmkit.presentation.terminal import to_terminal
-from lmkit.runs.result import PRUNED
-from lmkit.runs.space import Space
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
-from lmkit.sweeps.launcher import Outcome
 from lmkit.sweeps.quoting import as_value, typed
-from lmkit.sweeps.status import Estimate, Standing, counts, standings
+from lmkit.sweeps.status import Estimate, Standing, counts
 
 
 def console() -> Console:
@@ -51,29 +48,10 @@ def summary(standings: Sequence[Standing]) -> str:
     return f"{counted(len(standings), 'run')}: {', '.join(parts)}"
 
 
-def show_outcomes(console: Console, sweep: SweepFolder, outcomes: Sequence[Outcome]) -> None:
-    """The closing table: every point that ran and its result, then what failed and why."""
-    optional = ("valid ppl", "test ppl", "Press rank", "attempts", "why")
-    columns = [Column("point"), Column("outcome")]
-    columns += [Column(heading, is_optional=True) for heading in optional]
-    every = standings(sweep, [outcome.point for outcome in outcomes])
-    rows = [
-        [
-            outcome.point.label,
-            PRUNED if standing.state == PRUNED else outcome.how,
-            number(standing.valid_ppl),
-            number(standing.test_ppl),
-            standing.press_rank,
-            outcome.failure.attempts if outcome.failure else None,
-            outcome.failure.reason if outcome.failure else None,
-        ]
-        for outcome, standing in zip(outcomes, every, strict=True)
-    ]
-    title = f"sweep {sweep.manifest.name}"
-    console.print(to_terminal(Table("outcomes", title, "", columns, rows)))
-    for outcome in outcomes:
-        if outcome.failure is not None:
-            _show_failure(console, sweep, outcome.point, outcome.failure)
+def show_ended(console: Console, sweep: SweepFolder, ended: Sequence[Standing]) -> None:
+    """The closing table: every point that was trained, then what failed and why."""
+    show_standings(console, f"sweep {sweep.manifest.name}", ended)
+    show_failures(console, sweep, ended)
     say_command(console, "report", f"runs={as_value(str(sweep.path))}")
 
 
@@ -89,34 +67,25 @@ def show_failures(console: Console, sweep: SweepFolder, standings: Sequence[Stan
             _show_failure(console, sweep, each.point, each.failure)
 
 
-def estimate_line(estimate: Estimate, slots: int) -> str:
+def estimate_line(estimate: Estimate) -> str:
     """How long the rest will take, estimated from the runs so far."""
     if not estimate.num_points and not estimate.num_unknown:
         return "nothing is left to train"
     if not estimate.num_points:
         return "no time estimate: no run of these experiments has trained an epoch yet"
-    slots = min(slots, estimate.num_points)
-    at_a_time = f", {slots} at a time" if slots > 1 else ""
-    line = f"about {duration(estimate.seconds / slots)} of training{at_a_time}, by runs so far"
+    line = f"about {duration(estimate.seconds)} of training, by runs so far"
     if estimate.num_unknown:
         unknown = f"no run of the experiments of {estimate.num_unknown:,} more points"
         line += f"; {unknown} has trained an epoch"
     return line
 
 
-def space_line(name: str, space: Space) -> str:
-    """The disk space of a sweep's runs, and how much could be freed."""
-    line = f"{data_size(space.total)} on disk"
-    if not space.freed["none"]:
-        return line
-    best, none = (data_size(space.freed[keep]) for keep in ("best", "none"))
-    return f"{line}; lmkit clean {name} would free {best} (keep=none: {none})"
-
-
 def _show_failure(console: Console, sweep: SweepFolder, point: Point, failure: Failure) -> None:
+    log = sweep.log(point)
+    where = f"; log: {log}" if log.exists() else ""  # launchers of Hydra's have logs of their own
     console.print(
         f"[red]failed[/] after {counted(failure.attempts, 'attempt')}: {escape(point.label)}: "
-        f"{escape(failure.reason)}; log: {escape(str(sweep.log(point)))}",
+        f"{escape(failure.reason + where)}",
         soft_wrap=True,
     )
     for line in failure.log_tail:

@@ -12,7 +12,6 @@ from pytorch_lightning.loggers.logger import Logger
 from lmkit.errors.user_error import UserError, require_choice, require_text
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import RunNames
-from lmkit.runs.sweep_folder import sweeps_by_run
 from lmkit.tracking.charts import Charts, epoch_charts, final_charts, transform_charts
 from lmkit.tracking.record import Filing, RunRecord
 
@@ -98,10 +97,8 @@ class WandbLogger(Logger):
             return RunRecord(run, config, names, filing, settings)
 
         try:
-            also = sweeps_by_run(run.path.parent).get(run.path.name, [])
-            filing = self._filing._replace(sweeps=sorted({*self._filing.sweeps, *also}))
             try:
-                self._record = opened(filing)
+                self._record = opened(self._filing)
             except Exception as error:
                 if self._mode == "offline":
                     raise
@@ -110,7 +107,7 @@ class WandbLogger(Logger):
                 print(f"W&B is unreachable ({reason}); {sync} uploads the run later", flush=True)
                 wandb.teardown()  # otherwise the run's id is still in use
                 self._mode = "offline"
-                self._record = opened(filing)
+                self._record = opened(self._filing)
         except Exception as error:
             self._give_up(error)
 

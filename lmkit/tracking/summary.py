@@ -39,7 +39,7 @@ class PlotAxis(NamedTuple):
 def axes_of(sweep: SweepFolder) -> list[PlotAxis]:
     """The options that the sweep varies, one per field, in order."""
     axes: dict[str, PlotAxis] = {}
-    lines = [point.overrides for point in sweep.manifest.all_points]
+    lines = [point.overrides for point in sweep.manifest.points]
     for option, values in varied_options(lines).items():
         field = field_name(option)
         axes.setdefault(field, PlotAxis(option, field, all(map(_is_number, values))))
@@ -59,7 +59,7 @@ def project_of(sweep: SweepFolder) -> str:
 
     Raises: UserError when the run's configuration is damaged.
     """
-    for point in sweep.manifest.all_points:
+    for point in sweep.manifest.points:
         folder = sweep.run_folder(point)
         if folder.state() != "new":
             return filed_as(folder.read_config())[0]

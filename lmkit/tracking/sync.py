@@ -27,7 +27,7 @@ from lmkit.presentation.progress import tracked
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile, Row
 from lmkit.runs.names import RunNames
-from lmkit.runs.sweep_folder import Point, SweepFolder, sweeps_by_run
+from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.tracking.charts import Charts, all_epoch_charts, final_charts
 from lmkit.tracking.record import Filing, RunRecord
 from lmkit.tracking.summary import axes_of, filed_as
@@ -62,8 +62,7 @@ def rebuild(sweep: SweepFolder) -> Rebuilt:
     """
     rebuilt = Rebuilt()
     axes = [axis.option for axis in axes_of(sweep)]
-    sweeps_of = sweeps_by_run(sweep.runs_dir)
-    for point in tracked(sweep.manifest.all_points, "W&B runs"):
+    for point in tracked(sweep.manifest.points, "W&B runs"):
         folder = sweep.run_folder(point)
         if folder.state() == "new":
             rebuilt.new.append(point)
@@ -73,8 +72,7 @@ def rebuild(sweep: SweepFolder) -> Rebuilt:
         except UserError as error:
             rebuilt.damaged[point.label] = str(error)
             continue
-        names = sorted({sweep.manifest.name, *sweeps_of.get(point.run, ())})
-        rebuilt.records.append(_write(run, sweep, axes, names))
+        rebuilt.records.append(_write(run, sweep, axes, [sweep.manifest.name]))
         if run.result is None:
             rebuilt.unfinished.append(point)
     return rebuilt
@@ -101,7 +99,7 @@ def _write(run: _OfflineRun, sweep: SweepFolder, axes: list[str], sweeps: list[s
     """Records one run beside the others, then removes its earlier records.
 
     Args:
-        sweeps: names of all sweeps with the run, so that tags do not depend on which is rebuilt.
+        sweeps: names of the sweeps with the run.
     """
     name = run.folder.path.name
     records = sweep.path / "wandb"

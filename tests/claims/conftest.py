@@ -44,7 +44,7 @@ def no_imports(monkeypatch: pytest.MonkeyPatch) -> None:
             check_points.main()
         return CompletedProcess(command, 0, stdout.getvalue(), "")
 
-    monkeypatch.setattr("lmkit.sweeps.multirun.subprocess", SimpleNamespace(run=run))
+    monkeypatch.setattr("lmkit.sweeps.planning.subprocess", SimpleNamespace(run=run))
     monkeypatch.setattr("lmkit.sweeps.processes.subprocess", for_points())
 
 

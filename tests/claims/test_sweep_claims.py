@@ -56,10 +56,10 @@ def test_points_know_their_sweep_and_carry_the_name_of_their_head(planned, lmkit
     assert [run.path.name for run in runs()] == [sweep.manifest.points[0].run]
     capsys.readouterr()
     lmkit("sweep", "status", "mine")
-    assert "2 runs: 1 done, 1 new" in said(capsys)
+    assert "2 runs: 1 finished, 1 new" in said(capsys)
     lmkit("sweep", "work", "mine")  # trains the other, in a process of its own
     lmkit("sweep", "status", "mine")
-    assert "2 runs: 2 done" in said(capsys)
+    assert "2 runs: 2 finished" in said(capsys)
     assert {run.path.name for run in runs()} == {point.run for point in sweep.manifest.points}
     # its log in the sweep's folder has the lines of its own
     other = sweep.manifest.points[1]
@@ -82,32 +82,15 @@ def test_unfinished_points_of_a_sweep_are_named_and_left_out(planned, lmkit, ref
     assert f"left out: {second}: it has not been started" in said(capsys)
 
 
-def test_a_sweep_typed_again_with_other_axes_keeps_its_points(planned, lmkit, capsys):
-    before = planned("seed=1,2")
+def test_a_sweep_typed_again_has_the_points_of_the_last_line(planned, lmkit, capsys):
+    planned("seed=1,2")
     after = planned("seed=2", "head/transform=gss,identity")
-    assert [point.run for point in after.manifest.earlier] == [before.manifest.points[0].run]
-    assert len({point.label for point in after.manifest.all_points}) == 3
+    assert len(after.manifest.points) == 2
     capsys.readouterr()
     lmkit("sweep", "status", "mine")
-    printed = said(capsys)
-    assert "2 runs: 2 new" in printed
-    assert "no longer asked for: 1 run: 1 new; lmkit sweep forget mine dry_run=false" in printed
-    lmkit("sweep", "forget", "mine", "dry_run=false")
-    assert "1 point forgotten, 2 left; no run is removed" in said(capsys)
-    assert SweepFolder.find("mine", "runs").manifest.all_points == after.manifest.points
-
-
-def test_a_point_is_added_to_a_sweep_by_one_value(planned, lmkit, capsys):
-    planned("seed=1,2")
-    assert "will not be trained" not in said(capsys)
-    dropped = planned("seed=3")
-    assert "2 points of the previous command will no longer be trained" in said(capsys)
-    assert len(dropped.manifest.points) == 1
-    added = planned("seed=4", "sweep.add=true")
-    assert [point.label for point in added.manifest.points] == ["seed=4", "seed=3"]
-    assert "will not be trained" not in said(capsys)
-    lmkit("train", *SWEEP, "seed=1,2", "sweep.add=true", "dry_run=true")
-    assert "4 runs: 4 new" in said(capsys)
+    assert "2 runs: 2 new" in said(capsys)
+    lmkit("sweep", "forget", "mine", "points=*gss*", "dry_run=false")
+    assert "1 point forgotten, 1 left; no run is removed" in said(capsys)
 
 
 def test_two_axes_that_mean_one_run_are_one_point(planned, capsys):
@@ -130,7 +113,7 @@ def test_of_points_that_are_one_run_the_largest_budget_is_trained(
     planned, capsys, axes, budget, told
 ):
     (point,) = planned(*axes).manifest.points
-    assert point.budget == (*budget, False, 0.0)  # nothing prunes it
+    assert point.budget == (*budget, 0.0)
     assert f"max_epochs={budget[0] or 'null'}" in point.overrides
     printed = said(capsys)
     assert f"{told} the same as another of them but for a smaller budget, and left out" in printed
@@ -187,21 +170,34 @@ def test_a_sweeper_of_hydras_is_told_the_valid_perplexity(lmkit, runs, tmp_path)
     assert len(told) == 2
 
 
-@pytest.mark.parametrize(
-    ("pair", "expected"),
-    [
-        (("hydra/launcher=basic",), "hydra/launcher=basic does not go with hydra/sweeper=lmkit"),
-        (
-            ("hydra/sweeper=basic",),
-            "the launchers local, packed, slurm and workers need hydra/sweeper=lmkit; a sweeper "
-            "of Hydra's takes hydra/launcher=basic,",
-        ),
-        (("hydra/sweeper=basic", "hydra/launcher=packed"), "the launchers local, packed, slurm an"),
-        (("hydra/launcher=nowhere",), "hydra/launcher=nowhere does not exist"),
-    ],
-)
-def test_sweepers_and_launchers_that_do_not_go_together_are_one_line(refused, pair, expected):
-    assert expected in refused("train", "--multirun", *TINY, "seed=1,2", *pair)
+@pytest.mark.parametrize("sweeper", ["lmkit", "basic"])
+@pytest.mark.parametrize("launcher", ["basic", "packed"])
+def test_every_launcher_goes_with_every_sweeper(lmkit, runs, sweeper, launcher):
+    chosen = [f"hydra/sweeper={sweeper}", f"hydra/launcher={launcher}"]
+    chosen += ["hydra.launcher.runs=2"] if launcher == "packed" else []
+    lmkit("train", *SWEEP, "seed=1,2", *chosen)
+    assert [run.state() for run in runs()] == ["finished", "finished"]
+
+
+def test_a_point_that_fails_under_a_launcher_of_hydras_ends_no_other(lmkit, capsys):
+    with pytest.raises(SystemExit, match=r"^1$"):
+        lmkit("train", *SWEEP, "optimizer.lr=1e30,20", "hydra/launcher=basic")
+    assert re.search(r"failed after 1 attempt: optimizer.lr=1e\+30: .* is not finite", said(capsys))
+    with pytest.raises(SystemExit, match=r"^1$"):
+        lmkit("sweep", "status", "mine")
+    assert "1 finished, 1 failed" in said(capsys)
+
+
+def test_axes_may_be_the_files_of_a_group(lmkit, refused, capsys):
+    lmkit("train", *SWEEP, "head/transform=glob(g*)", "dry_run=true")
+    assert "head/transform=gss │ new" in said(capsys)
+    expected = "head/transform=glob(x*): no file of head/transform has a name like that"
+    assert refused("train", *SWEEP, "head/transform=glob(x*)") == expected
+
+
+def test_a_launcher_that_does_not_exist_is_one_line(refused):
+    error = refused("train", *SWEEP, "seed=1,2", "hydra/launcher=nowhere")
+    assert "hydra/launcher=nowhere does not exist" in error
 
 
 @pytest.mark.parametrize(
@@ -232,10 +228,6 @@ SEEDS = 'hydra:\n  mode: MULTIRUN\n  sweeper:\n    params: {seed: "1,2"}\n'
         ),
         (SEEDS, "the file of multirun_sweeps=mine must begin with the line # @package _global_"),
         (
-            GLOBAL + SEEDS.replace("  mode: MULTIRUN\n", ""),
-            "multirun_sweeps/mine.yaml is not a sweep: add hydra.mode: MULTIRUN to it",
-        ),
-        (
             GLOBAL + SEEDS + "max_epochs: 3\n",
             "mine.yaml: max_epochs must stand under hydra.sweeper.params, as max_epochs: value",
         ),
@@ -256,10 +248,18 @@ def test_a_file_that_is_no_sweep_is_refused_with_the_line_to_add(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_file_of_ones_own_is_a_sweep_by_its_name(lmkit, capsys, tmp_path):
+@pytest.mark.parametrize(
+    "content",
+    [
+        SEEDS,
+        SEEDS.replace("  mode: MULTIRUN\n", ""),
+        'hydra: {mode: "MULTIRUN", sweeper: {params: {seed: "1,2"}}}',
+    ],
+)
+def test_a_file_of_ones_own_is_a_sweep_by_its_name(lmkit, capsys, tmp_path, content):
     file = tmp_path / "configs" / "multirun_sweeps" / "two_seeds.yaml"
     file.parent.mkdir(parents=True)
-    file.write_text(GLOBAL + SEEDS)
+    file.write_text(GLOBAL + content)
     line = ("--config-dir", "configs", "multirun_sweeps=two_seeds", *TINY)
     lmkit("train", *line, "hydra/launcher=workers")
     manifest = json.loads(Path("runs/sweeps/two_seeds/manifest.json").read_text())

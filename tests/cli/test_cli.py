@@ -195,7 +195,6 @@ def test_help_says_what_each_option_means(command, arguments, tmp_path, monkeypa
         # choices
         ("head/mixture=nonee", "(did you mean none?); head/mixture= takes contexts, doc, none, "),
         ("head/mixtures=none", "Could not override 'head/mixtures' (did you mean head/mixture?"),
-        ("stopping/pruner=median", "Could not override 'stopping/pruner'"),
         ("head.mixture=none", "but is none; choose one with head/mixture=NAME"),
         ("~head/mixture", "but is None; choose one with head/mixture=NAME"),
         (

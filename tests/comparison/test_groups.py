@@ -92,17 +92,6 @@ def test_runs_that_diverged_are_left_out(tmp_path, make_run, study_of):
     assert left_out == [(diverged.name, "result.json: test_ppl is inf: the run diverged")]
 
 
-def test_runs_that_a_search_pruned_are_left_out(tmp_path, make_run, study_of):
-    make_run(tmp_path, 1)
-    pruned = make_run(tmp_path, 2)
-    result = parse_json((pruned / "result.json").read_bytes())
-    result["budget"] |= {"stopped": "pruned", "epochs": 3}
-    (pruned / "result.json").write_bytes(checked_json(result))
-    study, left_out = study_of(tmp_path)
-    assert [len(group.runs) for group in study.groups] == [1]
-    assert left_out == [(pruned.name, "its search pruned it after 3 epochs")]
-
-
 def test_each_corpus_has_its_study_the_whole_one_first(tmp_path, make_run):
     make_run(tmp_path, 1, train_tokens=200000)
     make_run(tmp_path, 1)

@@ -51,8 +51,6 @@ for path in sorted(CONFIGS.glob("*/**/*.yaml")):
 ALONE = ("experiment", "data", "multirun_sweeps", "hydra/sweeper", "hydra/launcher", "trunk")
 ALONE += ("module", "windows", "stopping")
 CHOICES = [f"{group}={name}" for group in ALONE for name in GROUPS[group]]
-PRUNERS = GROUPS.pop("stopping/pruner")
-CHOICES += [f"stopping=pruning stopping/pruner={name}" for name in PRUNERS]
 # of the other groups, the first of each together, the second of each, and so on
 OTHERS = {group: names for group, names in GROUPS.items() if group not in ALONE}
 TOGETHER = zip_longest(*([f"{group}={name}" for name in OTHERS[group]] for group in OTHERS))

@@ -138,14 +138,6 @@ def test_a_smaller_min_delta_is_a_larger_budget() -> None:
     assert Budget(50, None, min_delta=0.1).suffices_for(Budget(50, None))
 
 
-def test_a_pruned_run_is_finished_for_a_search_alone() -> None:
-    had = Spent(max_epochs=50, patience=10, epochs=3, stopped="pruned")
-    assert not had.suffices_for(Budget(50, 10))
-    assert had.suffices_for(Budget(50, 10, may_be_pruned=True))
-    assert Budget(50, 10).suffices_for(Budget(50, 10, may_be_pruned=True))
-    assert not Budget(50, 10, may_be_pruned=True).suffices_for(Budget(50, 10))
-
-
 def test_memory_by_its_earlier_name_is_read_by_its_own(tmp_path):
     """What earlier versions called MB were MiB."""
     old = replace(result(), cost={"peak_memory_mb": 512.5, "parameters": 3})

@@ -1,10 +1,12 @@
-"""The records in a sweep's folder say the version of their form."""
+"""The records in a sweep's folder."""
 
 from __future__ import annotations
 
-import json
+import subprocess
+import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from lmkit.runs import sweep_folder
 from lmkit.runs.sweep_folder import Failure, Manifest, Point, SweepFolder
 
-FAILURE = Failure("exit status 1", 2, ["error: no"])
+FAILURE = Failure("exit status 1", ["error: no"], repeats=True)
 
 
 @pytest.fixture
@@ -20,27 +22,40 @@ def sweep(tmp_path: Path) -> SweepFolder:
     point = Point("a", [], "toy-0", "toy", 1, None)
     sweep = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 0, [point]))
     sweep.save()
-    sweep.record_failure(point, FAILURE)
     return sweep
 
 
-def test_a_failure_is_read_back(sweep: SweepFolder) -> None:
-    assert sweep.failure(sweep.manifest.points[0]) == FAILURE
+def test_failures_are_read_back_and_counted(sweep: SweepFolder) -> None:
+    (point,) = sweep.manifest.points
+    assert sweep.record_failure(point, FAILURE) == FAILURE
+    assert sweep.record_failure(point, FAILURE).attempts == 2
+    assert sweep.failure(point) == replace(FAILURE, attempts=2)
 
 
-@pytest.mark.parametrize(
-    "change", [{"schema_version": 99}, {"schema_version": None}, {"attempts": "2"}]
-)
-def test_a_failure_of_another_form_is_none(sweep: SweepFolder, change: dict[str, object]) -> None:
+@pytest.mark.parametrize("content", ["", "{}", '{"reason": 1, "log_tail": []}', "[" * 10**5])
+def test_a_damaged_failure_counts(sweep: SweepFolder, content: str) -> None:
+    (point,) = sweep.manifest.points
+    sweep.record_failure(point, FAILURE)
     (record,) = (sweep.path / "failures").iterdir()
-    content = json.loads(record.read_bytes())
-    assert "schema_version" in content
-    changed = {name: value for name, value in (content | change).items() if value is not None}
-    record.write_text(json.dumps(changed))
-    assert sweep.failure(sweep.manifest.points[0]) is None
+    record.write_text(content)
+    assert sweep.failure(point) == Failure("its record is damaged", [], attempts=1)
 
 
-def test_lines_typed_at_the_same_instant_keep_each_others_points(
+def test_an_attempt_is_one_process_s_until_it_ends_or_dies(sweep: SweepFolder) -> None:
+    (point,) = sweep.manifest.points
+    assert sweep.claim(point, None)
+    assert not sweep.claim(point, None)
+    sweep.release(point)
+    other = (
+        f"from lmkit.runs.sweep_folder import SweepFolder as S\n"
+        f"s = S.find({str(sweep.path)!r}, '.')\nprint(s.claim(s.manifest.points[0], None))"
+    )
+    done = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+    assert sweep.claim(point, None)  # that process is gone
+
+
+def test_of_lines_typed_at_the_same_instant_one_has_its_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slow(path: Path, read=sweep_folder._read) -> Manifest:
@@ -58,5 +73,5 @@ def test_lines_typed_at_the_same_instant_keep_each_others_points(
     for line in lines:
         line.join()
     found = SweepFolder.find("mine", str(tmp_path / "runs"))
-    assert {point.run for point in found.manifest.all_points} == {"toy-0", "toy-1", "toy-2"}
+    assert len(found.manifest.points) == 1
     assert {path.name for path in found.path.iterdir()} == {"failures", "logs", "manifest.json"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
-from lmkit.sweeps import processes
+from lmkit.sweeps import backlog, processes
 
 # python trainer.py RUN_FOLDER BEHAVIOUR: takes the lock, does as it is told, publishes a result.
 TRAINER = """
@@ -32,6 +32,8 @@ try:
         print("attempt", attempts, flush=True)
         if behaviour == "fails":
             sys.exit("error: the reason why")
+        if behaviour == "crashes":
+            sys.exit("RuntimeError: the reason why")
         if behaviour == "killed" and attempts == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         deadline = time.monotonic() + 60
@@ -90,3 +92,10 @@ def attempts() -> Callable[[SweepFolder], list[list[str]]]:
         return [file.read_text().split() if file.exists() else [] for file in files]
 
     return read
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points that others hold are looked at several times a second."""
+    monkeypatch.setattr(backlog, "LOOK_AGAIN_S", 0.2)
+    monkeypatch.setattr(backlog, "LOOK_SELDOM_S", 0.2)

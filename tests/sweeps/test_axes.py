@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from lmkit.cli.entry import CONFIGS
 from lmkit.errors.user_error import UserError
 from lmkit.sweeps.axes import expand, for_sweeper, read, sample
 from lmkit.sweeps.quoting import as_value
@@ -89,7 +88,8 @@ def test_single_values_of_a_sweeps_line_are_left_to_the_sweeper():
         "--config-dir",
         "mine",
     ]
-    assert for_sweeper(line, [CONFIGS]) == [
+    assert for_sweeper(line) == [
+        "--multirun",
         "multirun_sweeps=gss_grid_penn",
         "k=choice(2.5)",
         "+callbacks.mine.by=choice([1,2])",
@@ -98,10 +98,25 @@ def test_single_values_of_a_sweeps_line_are_left_to_the_sweeper():
 
 
 @pytest.mark.parametrize(
-    "line", [["k=2"], ["multirun_sweeps=no_such", "k=2"], ["-m", "k=2", "hydra/sweeper=basic"]]
+    ("line", "expected"),
+    [
+        (["k=2"], ["k=2"]),
+        (["multirun_sweeps=null", "k=2"], ["multirun_sweeps=null", "k=2"]),
+        (["-m", "k=2", "hydra/sweeper=basic"], ["-m", "k=2", "hydra/sweeper=basic"]),
+        (
+            ["multirun_sweeps=mine", "k=2", "hydra/sweeper=basic"],
+            ["--multirun", "multirun_sweeps=mine", "k=2", "hydra/sweeper=basic"],
+        ),
+    ],
 )
-def test_other_lines_stay_as_they_are(line):
-    assert for_sweeper(line, [CONFIGS]) == line
+def test_other_lines_keep_their_values(line, expected):
+    assert for_sweeper(line) == expected
+
+
+def test_submitits_launcher_needs_slurm(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UserError, match="srun is not on PATH"):
+        for_sweeper(["-m", "hydra/launcher=submitit_slurm"])
 
 
 @pytest.mark.parametrize(

@@ -104,10 +104,10 @@ def test_own_sweeps_experiments_and_heads_reach_the_runs_and_the_workers(folder)
     assert sweep.run_folder(point).path.name.startswith("own_doubled-")
     assert "own_code.Doubled" in sweep.run_folder(point).config.read_text()
     again = typed(folder, "train", *OWN, "multirun_sweeps=two_seeds", "dry_run=true")
-    assert "2 runs: 1 done, 1 new" in again.stdout
+    assert "2 runs: 1 finished, 1 new" in again.stdout
     (folder / "runs").rename(folder / "archive")
     moved = typed(folder, "sweep", "status", "archive/sweeps/two_seeds")
-    assert "1 run: 1 done" in moved.stdout
+    assert "1 run: 1 finished" in moved.stdout
     (archived,) = (folder / "archive").glob("own_doubled-*/")
     shutil.rmtree(archived)
     trained = typed(folder, "sweep", "work", "archive/sweeps/two_seeds")

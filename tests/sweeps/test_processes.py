@@ -11,53 +11,77 @@ import pytest
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.lock import RunLock
-from lmkit.sweeps import launcher, processes
-from lmkit.sweeps.launcher import is_held
-from lmkit.sweeps.local import Local, Packed, Workers, visible_devices
+from lmkit.runs.sweep_folder import Failure
+from lmkit.sweeps import backlog, processes
+from lmkit.sweeps.backlog import Backlog
+from lmkit.sweeps.local import Packed, Workers, visible_devices
 from lmkit.sweeps.processes import run_points
+from lmkit.sweeps.status import standings
+
+
+def states(sweep) -> list[str]:
+    return [each.state for each in standings(sweep)]
 
 
 def test_a_point_that_fails_or_is_killed_takes_no_other_down(sweep_of, attempts):
-    sweep, said = sweep_of("ok", "fails", "killed", "ok"), []
-    outcomes = run_points(sweep, sweep.manifest.points, [{}], said.append)
-    how = {outcome.point.label: outcome.how for outcome in outcomes}
-    assert how == {
-        "0 ok": "finished",
-        "1 fails": "failed",
-        "2 killed": "finished",
-        "3 ok": "finished",
-    }
+    sweep, said = sweep_of("ok", "crashes", "killed", "ok"), []
+    run_points(sweep, sweep.manifest.points, [{}], said.append)
+    assert states(sweep) == ["finished", "failed", "finished", "finished"]
     assert [len(each) for each in attempts(sweep)] == [1, 2, 2, 1]
-    (failure,) = (outcome.failure for outcome in outcomes if outcome.failure)
+    failure = sweep.failure(sweep.manifest.points[1])
     assert (failure.reason, failure.attempts) == ("exit status 1", 2)
-    assert failure.log_tail == ["attempt 2", "error: the reason why"]  # of its last attempt alone
+    assert failure.log_tail == ["attempt 2", "RuntimeError: the reason why"]  # of its last alone
     assert "2 killed: killed by SIGKILL, attempt 2 follows" in said
 
 
-def test_failures_are_remembered_until_the_point_finishes(sweep_of):
+def test_an_error_of_the_users_is_not_retried(sweep_of, attempts):
+    sweep = sweep_of("fails")
+    run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
+    assert [len(each) for each in attempts(sweep)] == [1]
+    assert sweep.failure(sweep.manifest.points[0]).log_tail[-1] == "error: the reason why"
+
+
+def test_workers_count_a_points_attempts_together(sweep_of, attempts, quick):
+    """With one retry a failing point is started twice, however many try it."""
+    sweep = sweep_of("crashes", "ok")
+    together(3, lambda: run_points(sweep, sweep.manifest.points, [{}], lambda text: None))
+    run_points(sweep, sweep.manifest.points, [{}], lambda text: None)  # and one who comes later
+    assert [len(each) for each in attempts(sweep)] == [2, 1]
+    assert states(sweep) == ["failed", "finished"]
+
+
+def test_attempts_that_end_at_once_are_all_counted(sweep_of):
+    sweep = sweep_of("ok")
+    (point,) = sweep.manifest.points
+    together(8, lambda: sweep.record_failure(point, Failure("killed", [])))
+    assert sweep.failure(point).attempts == 8
+
+
+def test_the_sweeps_command_tries_again_what_has_failed(sweep_of, attempts):
     sweep = sweep_of("fails", "ok")
     run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
     failed, fine = sweep.manifest.points
-    assert sweep.failure(failed).log_tail[-1] == "error: the reason why"
     assert sweep.failure(fine) is None
     failed.overrides[1] = "ok"
-    run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
+    sweep.save()
     assert sweep.failure(failed) is None
+    run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
+    assert states(sweep) == ["finished", "finished"]
 
 
 def test_what_is_finished_is_not_started_again(sweep_of, attempts):
-    sweep = sweep_of("ok", "ok")
-    for expected in ("finished", "finished elsewhere"):
-        outcomes = run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
-        assert [outcome.how for outcome in outcomes] == [expected, expected]
+    sweep, said = sweep_of("ok", "ok"), []
+    run_points(sweep, sweep.manifest.points, [{}], said.append)
+    assert said == ["[1/2] finished: 0 ok", "[2/2] finished: 1 ok"]
+    run_points(sweep, sweep.manifest.points, [{}], said.append)
+    assert len(said) == 2
     assert [len(each) for each in attempts(sweep)] == [1, 1]
 
 
 @pytest.mark.parametrize("finishes", [True, False])
 def test_a_point_that_another_process_trains_is_looked_at_again(
-    sweep_of, attempts, monkeypatch, finishes
+    sweep_of, attempts, quick, finishes
 ):
-    monkeypatch.setattr(processes, "LOOK_AGAIN_S", 0.2)
     sweep = sweep_of("ok", "ok")
     held = sweep.run_folder(sweep.manifest.points[0])
     lock = RunLock(held.lock)
@@ -75,17 +99,57 @@ def test_a_point_that_another_process_trains_is_looked_at_again(
     other = threading.Thread(target=end)
     other.start()
     said = []
-    outcomes = run_points(sweep, sweep.manifest.points, [{}], said.append)
+    run_points(sweep, sweep.manifest.points, [{}], said.append)
     other.join()
-    assert said[0] == "0 ok: another process trains it; checking again later"
-    assert [outcome.point.label for outcome in outcomes] == ["1 ok", "0 ok"]
-    assert outcomes[1].how == ("finished elsewhere" if finishes else "finished")
+    assert said == [
+        "0 ok: another process trains it; checking again later",
+        "[1/2] finished: 1 ok",
+        f"[2/2] finished{' elsewhere' if finishes else ''}: 0 ok",
+    ]
     assert [len(each) for each in attempts(sweep)] == [0 if finishes else 1, 1]
 
 
-def test_a_refusal_by_the_lock_is_no_failure_whatever_the_log_says(sweep_of, attempts, monkeypatch):
+def test_points_whose_holders_have_died_are_taken_over(sweep_of, attempts, quick):
+    sweep = sweep_of("ok")
+    lock = sweep.run_folder(sweep.manifest.points[0]).lock
+    killed = f"""
+import os, signal
+from pathlib import Path
+from lmkit.runs.lock import RunLock
+RunLock(Path({str(lock)!r})).acquire()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", killed], check=False)
+    assert lock.exists()
+    run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
+    assert states(sweep) == ["finished"]
+
+
+def test_whoever_waits_asks_for_the_servers_time_once_a_look(sweep_of, monkeypatch, quick):
+    """And not once for each point that others hold."""
+    sweep, asked = sweep_of(*["ok"] * 30), []
+    locks = [RunLock(sweep.run_folder(point).lock) for point in sweep.manifest.points]
+    for lock in locks:
+        lock.acquire()
+    real = backlog.server_time_s
+    monkeypatch.setattr(backlog, "server_time_s", lambda folder: asked.append(1) or real(folder))
+    monkeypatch.setattr("lmkit.runs.lock.server_time_s", None)  # it is not asked for anywhere else
+    waiting = Backlog(sweep, sweep.manifest.points, lambda text: None)
+    assert waiting.take() is None
+    assert (len(waiting), len(asked)) == (30, 1)
+    waiting._look_at = 0.0
+    assert waiting.take() is None
+    assert len(asked) == 2
+    for lock in locks:
+        lock.release()
+    waiting._look_at = 0.0
+    assert waiting.take() is not None
+
+
+def test_a_refusal_by_the_lock_is_no_failure_whatever_the_log_says(
+    sweep_of, attempts, monkeypatch, quick
+):
     """Two launches may start a point at the same time: each has seen that nobody trains it."""
-    monkeypatch.setattr(processes, "LOOK_AGAIN_S", 0.2)
     looks = iter([False])
     sweep, said = sweep_of("talks"), []
     lock = RunLock(sweep.run_folder(sweep.manifest.points[0]).lock)
@@ -95,52 +159,43 @@ def test_a_refusal_by_the_lock_is_no_failure_whatever_the_log_says(sweep_of, att
         said.append(text)
         lock.release()
 
-    monkeypatch.setattr(launcher, "is_held", lambda lock: next(looks, True) and is_held(lock))
-    (outcome,) = run_points(sweep, sweep.manifest.points, [{}], hear)
+    real = backlog.is_held
+    monkeypatch.setattr(backlog, "is_held", lambda *lock: next(looks, True) and real(*lock))
+    run_points(sweep, sweep.manifest.points, [{}], hear)
     assert said[0] == "0 talks: another process trains it; checking again later"
-    assert outcome.how == "finished"
+    assert states(sweep) == ["finished"]
     assert [len(each) for each in attempts(sweep)] == [1]
 
 
 def test_a_point_killed_at_its_very_end_has_finished(sweep_of, attempts):
     sweep = sweep_of("killed at the end")
-    (outcome,) = run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
-    assert outcome.how == "finished"
+    run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
+    assert states(sweep) == ["finished"]
     assert [len(each) for each in attempts(sweep)] == [1]
     assert not sweep.run_folder(sweep.manifest.points[0]).lock.exists()
 
 
-def test_two_sweeps_over_the_same_points_train_each_once(sweep_of, attempts, monkeypatch):
-    monkeypatch.setattr(processes, "LOOK_AGAIN_S", 0.2)
+def test_two_sweeps_over_the_same_points_train_each_once(sweep_of, attempts, quick):
     sweep = sweep_of(*["0.4"] * 5)
-    found = {}
+    together(2, lambda: run_points(sweep, sweep.manifest.points, [{}], lambda text: None))
+    assert states(sweep) == ["finished"] * 5
+    assert [len(each) for each in attempts(sweep)] == [1] * 5
 
-    def run(name: int) -> None:
-        points = sweep.manifest.points
-        found[name] = run_points(sweep, points, [{}], lambda text: None)
 
-    threads = [threading.Thread(target=run, args=(name,)) for name in range(2)]
+def together(number: int, work) -> None:
+    threads = [threading.Thread(target=work) for _ in range(number)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [len(outcomes) for outcomes in found.values()] == [5, 5]
-    assert not any(o.failure for outcomes in found.values() for o in outcomes)
-    assert [len(each) for each in attempts(sweep)] == [1] * 5
 
 
 def test_packed_runs_at_a_time_and_shares_the_devices_out(sweep_of, attempts):
     sweep = sweep_of(*["together"] * 4)
-    launcher = Packed(runs=None, devices=[3, "MIG-1"], per_device=2)
-    assert launcher.slots() == 4
-    outcomes = launcher.launch(sweep, sweep.manifest.points, lambda text: None)
-    assert [outcome.how for outcome in outcomes] == ["finished"] * 4
-    assert sorted(device for each in attempts(sweep) for device in each) == [
-        "3",
-        "3",
-        "MIG-1",
-        "MIG-1",
-    ]
+    Packed(runs=None, devices=[3, "MIG-1"], per_device=2)(sweep, sweep.manifest.points)
+    assert states(sweep) == ["finished"] * 4
+    devices = [device for each in attempts(sweep) for device in each]
+    assert sorted(devices) == ["3", "3", "MIG-1", "MIG-1"]
 
 
 def test_packed_without_a_gpu_needs_to_be_told_how_many(monkeypatch):
@@ -150,13 +205,12 @@ def test_packed_without_a_gpu_needs_to_be_told_how_many(monkeypatch):
     assert Packed(runs=3, devices=None, per_device=1).environments() == [{}, {}, {}]
     with pytest.raises(UserError, match=r"hydra\.launcher\.runs"):
         Packed(runs=0, devices=None, per_device=1)
-    assert Local().slots() == 1
 
 
-def test_points_left_to_workers_are_not_run(sweep_of, attempts):
-    sweep, said = sweep_of("ok"), []
-    assert Workers().launch(sweep, sweep.manifest.points, said.append) == []
-    assert said == [f"waiting for workers (1): lmkit sweep work {sweep.path}"]
+def test_points_left_to_workers_are_not_run(sweep_of, attempts, capsys):
+    sweep = sweep_of("ok")
+    Workers()(sweep, sweep.manifest.points)
+    assert capsys.readouterr().out == f"waiting for workers (1): lmkit sweep work {sweep.path}\n"
     assert attempts(sweep) == [[]]
 
 
@@ -164,8 +218,8 @@ def test_a_process_that_ends_well_without_a_result_has_failed(sweep_of):
     sweep = sweep_of("ok")
     elsewhere = sweep.run_folder(sweep.manifest.points[0]).path.with_name("elsewhere")
     sweep.manifest.points[0].overrides[0] = str(elsewhere)
-    (outcome,) = run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
-    assert "the kind of device" in outcome.failure.reason
+    run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
+    assert "the kind of device" in sweep.failure(sweep.manifest.points[0]).reason
 
 
 def test_visible_devices_are_those_named_in_the_environment(monkeypatch):

@@ -15,7 +15,7 @@ from lmkit.experiment.make import make
 from lmkit.runs.identity import identity
 from lmkit.runs.names import name_with_head
 from lmkit.sweeps import axes
-from lmkit.sweeps.multirun import check
+from lmkit.sweeps.planning import check
 from lmkit.sweeps.points import Composer
 
 FOLDER = cli.CONFIGS / axes.GROUP

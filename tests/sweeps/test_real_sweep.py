@@ -95,14 +95,14 @@ def test_killed_failing_and_started_again(tmp_path):
     assert running.returncode == 1
     assert "optimizer.lr=20: killed by SIGKILL, attempt 2 follows" in text
     assert "finished: optimizer.lr=20" in text
-    assert "failed after 2 attempts: optimizer.lr=1e+30: exit status 1" in text
+    assert "failed after 1 attempt: optimizer.lr=1e+30: exit status 1" in text
     assert "is not finite" in text
     assert (fine.state(), bad.result.exists()) == ("finished", False)
     epochs = [row["epoch"] for row in MetricsFile(fine.metrics).read() if "valid/ppl" in row]
     assert epochs == list(range(1, 61))  # on from its checkpoint, nothing twice
     table, _ = looked_at(tmp_path)
     assert re.search(r"optimizer\.lr=1e\+30 +│ failed", table)
-    assert "2 runs: 1 done, 1 failed" in table
+    assert "2 runs: 1 finished, 1 failed" in table
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_the_same_line_after_kills_finishes_with_the_bits_of_a_sweep_left_alone(
     planned = sweep(tmp_path, *line, "seed=1,2,3", "dry_run=true")
     text = said(planned)
     assert planned.returncode == 0
-    assert "3 runs: 2 done, 1 new" in text
+    assert "3 runs: 2 finished, 1 new" in text
     assert re.search(r"about \d+ s of training, by runs so far", text)
 
 

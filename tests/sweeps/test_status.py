@@ -17,7 +17,7 @@ from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.sweeps.processes import command, run_points
 from lmkit.sweeps.quoting import as_value
-from lmkit.sweeps.status import counts, estimate, standings
+from lmkit.sweeps.status import STATES, counts, estimate, standings
 from lmkit.sweeps.tables import estimate_line, say_command, summary
 
 
@@ -32,10 +32,9 @@ def test_every_state_is_told_apart(sweep_of):
     MetricsFile(running.metrics).append(5, 1, {"valid/ppl": 90.0, "seconds_per_epoch": 7.0})
     with RunLock(running.lock):
         found = standings(sweep)
-    assert [s.state for s in found] == ["done", "failed", "running", "unfinished", "new"]
-    one_each = dict.fromkeys(("done", "running", "failed", "unfinished", "new"), 1)
-    assert counts(found) == one_each | {"pruned": 0}
-    assert summary(found) == "5 runs: 1 done, 1 running, 1 failed, 1 unfinished, 1 new"
+    assert [s.state for s in found] == ["finished", "failed", "running", "unfinished", "new"]
+    assert counts(found) == dict.fromkeys(STATES, 1)
+    assert summary(found) == "5 runs: 1 finished, 1 running, 1 failed, 1 unfinished, 1 new"
     done, failed, going = found[:3]
     assert (done.epoch, done.valid_ppl, done.test_ppl, done.press_rank) == (4, 9.0, 8.0, 7)
     assert failed.failure.log_tail[-1] == "error: the reason why"
@@ -57,18 +56,18 @@ def test_a_damaged_metrics_file_of_an_unfinished_run_keeps_no_sweep_from_going_o
     assert (found[0].epoch, found[0].valid_ppl) == (None, None)
     assert estimate(sweep, found).num_unknown == 2
     run_points(sweep, points, [{}], lambda text: None)
-    assert [s.state for s in standings(sweep)] == ["done", "done"]
+    assert [s.state for s in standings(sweep)] == ["finished", "finished"]
 
 
 def test_the_estimate_goes_by_finished_runs_of_the_experiment(sweep_of):
     sweep = sweep_of("ok", "ok", "ok")
     before = estimate(sweep, standings(sweep))
     assert (before.num_points, before.num_unknown) == (0, 3)
-    assert estimate_line(before, 1).startswith("no time estimate")
+    assert estimate_line(before).startswith("no time estimate")
     run_points(sweep, sweep.manifest.points[:1], [{}], lambda text: None)
     after = estimate(sweep, standings(sweep))
     assert (after.seconds, after.num_points, after.num_unknown) == (80.0, 2, 0)
-    assert estimate_line(after, 2) == "about 40 s of training, 2 at a time, by runs so far"
+    assert estimate_line(after) == "about 1 min 20 s of training, by runs so far"
 
 
 def test_until_a_run_has_finished_the_estimate_goes_by_those_under_way(sweep_of):
@@ -87,11 +86,11 @@ def test_a_sweep_that_was_moved_has_the_runs_beside_it(sweep_of, tmp_path):
     (tmp_path / "archive").mkdir()
     (tmp_path / "runs").rename(tmp_path / "archive" / "old")
     moved = SweepFolder.find("mine", str(tmp_path / "archive" / "old"))
-    assert [each.state for each in standings(moved)] == ["done", "done"]
+    assert [each.state for each in standings(moved)] == ["finished", "finished"]
     first = moved.manifest.points[0]
     shutil.copytree(moved.run_folder(first).path, tmp_path / "runs" / first.run)
     shutil.rmtree(moved.run_folder(first).path)
-    assert [each.state for each in standings(moved)] == ["new", "done"]
+    assert [each.state for each in standings(moved)] == ["new", "finished"]
 
 
 def test_points_of_a_sweep_that_was_moved_are_trained_where_it_lies(tmp_path):
@@ -130,10 +129,8 @@ def test_the_sweeps_own_runs_come_before_others_in_the_folder(sweep_of):
 def test_a_sweep_runs_where_the_folder_that_it_was_started_in_is_not(sweep_of, tmp_path):
     sweep = sweep_of("ok")
     elsewhere = replace(sweep.manifest, started_in="/no/such/folder")
-    (outcome,) = run_points(
-        SweepFolder(sweep.path, elsewhere), elsewhere.points, [{}], lambda text: None
-    )
-    assert outcome.how == "finished"
+    run_points(SweepFolder(sweep.path, elsewhere), elsewhere.points, [{}], lambda text: None)
+    assert [each.state for each in standings(sweep)] == ["finished"]
 
 
 def test_a_sweep_is_found_by_name_or_folder(sweep_of, tmp_path):

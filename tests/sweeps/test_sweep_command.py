@@ -30,7 +30,7 @@ def test_work_trains_what_is_left_and_status_tells(sweep_of, attempts, monkeypat
     typed(monkeypatch, "work", str(sweep.path))  # nothing is left
     assert [len(each) for each in attempts(sweep)] == [1, 2, 1]
     typed(monkeypatch, "status", "mine", f"runs_dir={sweep.runs_dir}")
-    assert "3 runs: 3 done" in capsys.readouterr().out
+    assert "3 runs: 3 finished" in capsys.readouterr().out
 
 
 def test_a_failure_shows_in_tables_and_exit_status(sweep_of, monkeypatch, capsys):
@@ -40,7 +40,7 @@ def test_a_failure_shows_in_tables_and_exit_status(sweep_of, monkeypatch, capsys
             typed(monkeypatch, *arguments)
         assert end.value.code == 1
         printed = " ".join(capsys.readouterr().out.split())
-        assert "failed after 2 attempts: 0 fails: exit status 1" in printed
+        assert "failed after 1 attempt: 0 fails: exit status 1" in printed
         assert "error: the reason why" in printed
 
 
@@ -78,32 +78,34 @@ def test_a_worker_that_is_asked_to_leave_ends_its_run_and_says_so_by_its_status(
     assert state is None or state.gone  # it has ended
 
 
-def test_points_that_are_no_longer_asked_for_count_until_they_are_forgotten(
-    sweep_of, attempts, monkeypatch, capsys
-):
+def test_a_sweep_has_the_points_of_its_last_command(sweep_of, attempts, monkeypatch):
     sweep = sweep_of("ok", "fails", "ok")
-    with pytest.raises(SystemExit):
-        typed(monkeypatch, "work", str(sweep.path))
-    done, failed, other = sweep.manifest.points
-    narrowed = SweepFolder(sweep.path, replace(sweep.manifest, points=[other]))
-    narrowed.save()
-    SweepFolder(sweep.path, replace(sweep.manifest, points=[other])).save()  # typed once more
-    assert [point.run for point in narrowed.manifest.earlier] == [done.run, failed.run]
-    found = SweepFolder.find(str(sweep.path), ".")
-    assert found.manifest == narrowed.manifest
-    assert len(found.manifest.all_points) == 3
-    typed(monkeypatch, "work", str(sweep.path))  # trains none of them
-    assert len(attempts(sweep)[1]) == 2
-    typed(monkeypatch, "forget", str(sweep.path))  # shows them
-    assert "2 points would be forgotten, 1 left" in capsys.readouterr().out
-    assert len(SweepFolder.find(str(sweep.path), ".").manifest.all_points) == 3
-    typed(monkeypatch, "forget", str(sweep.path), "dry_run=false")
-    assert "2 points forgotten, 1 left" in capsys.readouterr().out
-    assert SweepFolder.find(str(sweep.path), ".").manifest.all_points == narrowed.manifest.points
-    assert found.failure(failed) is None
-    assert sweep.run_folder(done).result.exists()
+    done, _, other = sweep.manifest.points
+    typed(monkeypatch, "forget", str(sweep.path), "points=1 fails", "dry_run=false")
+    typed(monkeypatch, "work", str(sweep.path))
+    SweepFolder(sweep.path, replace(sweep.manifest, points=[other])).save()
+    assert SweepFolder.find(str(sweep.path), ".").manifest.points == [other]
+    assert sweep.run_folder(done).result.exists()  # no run is removed
     sweep.save()  # asks for all of them again
     assert len(SweepFolder.find(str(sweep.path), ".").manifest.points) == 3
+
+
+def test_a_worker_goes_on_with_the_points_of_a_later_command(sweep_of, attempts, monkeypatch):
+    sweep = sweep_of("0.5", "ok")
+    first, second = sweep.manifest.points
+    SweepFolder(sweep.path, replace(sweep.manifest, points=[first])).save()
+    started = sweep.run_folder(first).path / "attempts"
+
+    def ask() -> None:
+        while not started.exists():
+            time.sleep(0.02)
+        SweepFolder(sweep.path, replace(sweep.manifest, points=[first, second])).save()
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    typed(monkeypatch, "work", str(sweep.path))
+    asking.join()
+    assert [len(each) for each in attempts(sweep)] == [1, 1]
 
 
 def test_single_points_are_forgotten(sweep_of, monkeypatch, capsys):
@@ -116,7 +118,15 @@ def test_single_points_are_forgotten(sweep_of, monkeypatch, capsys):
         assert "1 point forgotten" in capsys.readouterr().out
         found = SweepFolder.find(str(sweep.path), ".").manifest
         assert [point.label for point in found.points] == left
-        assert not found.earlier
+
+
+def test_a_pattern_finds_lists_in_labels(sweep_of, monkeypatch, capsys):
+    sweep = sweep_of("ok")
+    label = "trunk.drops=[0,0,2] seed=1"
+    points = [replace(sweep.manifest.points[0], label=label)]
+    SweepFolder(sweep.path, replace(sweep.manifest, points=points)).save()
+    typed(monkeypatch, "forget", str(sweep.path), "points=*[0,0,2]*")
+    assert f"would be forgotten: {label}" in capsys.readouterr().out
 
 
 def test_stop_ends_workers_whose_runs_save(sweep_of, monkeypatch, capsys):
@@ -148,7 +158,7 @@ def test_stop_ends_workers_whose_runs_save(sweep_of, monkeypatch, capsys):
 
 def test_stop_ends_jobs_of_slurm(sweep_of, monkeypatch, tmp_path):
     sweep = sweep_of("ok")
-    (sweep.path / "jobs").mkdir()
+    (sweep.path / "slurm.sh").touch()
     scancel = tmp_path / "bin" / "scancel"
     scancel.parent.mkdir()
     scancel.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/said\n')

@@ -1,0 +1,58 @@
+"""The launchers of `lmkit train`. Hydra imports this file at each start: imports stay light."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hydra.core.utils import JobReturn
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from hydra.utils import get_class
+from omegaconf import DictConfig
+
+
+class OwnLauncher(Launcher):
+    """Trains points as processes of their own, from the sweep's folder, whichever sweeper asks.
+
+    Args:
+        options: of `trains`, by the names in its file in conf/hydra/launcher.
+    """
+
+    trains: str  # the class of what trains the points of a sweep
+
+    def __init__(self, **options: Any) -> None:
+        self._train = get_class(self.trains)(**options)
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        """Takes what `launch` needs; runs are processes of their own and do not call the task."""
+        self._loader, self._config = hydra_context.config_loader, config
+
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
+        """Trains the points with these overrides.
+
+        Raises: UserError for what is wrong with one of them; StopRequested on a signal.
+        """
+        # only now: other commands do without these imports
+        from lmkit.cli.entry import config_reader
+        from lmkit.sweeps.launching import launch
+
+        return launch(
+            self._train, self._loader, self._config, job_overrides, config_reader("train")
+        )
+
+
+class PackedLauncher(OwnLauncher):
+    trains = "lmkit.sweeps.local.Packed"
+
+
+class WorkersLauncher(OwnLauncher):
+    trains = "lmkit.sweeps.local.Workers"
+
+
+class SlurmLauncher(OwnLauncher):
+    trains = "lmkit.sweeps.slurm.Slurm"

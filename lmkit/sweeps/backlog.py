@@ -1,0 +1,176 @@
+"""The points that one process is still to train, beside others that may train them too.
+
+Nothing is agreed upon but files. A run's lock says who trains it, and its result that it has
+finished. In the sweep's folder failed attempts are counted, and a claim says who is at an attempt,
+from before it starts until it is counted. So any number of processes on any number of nodes share
+a sweep. One that finds nothing to train looks at a few of the points that others hold, since their
+processes may die, and looks less and less often while nothing changes.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmkit.runs.heartbeat import server_time_s
+from lmkit.runs.lock import look_at
+from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
+from lmkit.runs.tidy import tidy_all
+
+LOOK_AGAIN_S = 3.0  # until the first look at what others hold; then longer, up to
+LOOK_SELDOM_S = 30.0
+LOOKED_AT = 20  # of the points that others hold, in one look
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Waiting:
+    """A point that is to be trained."""
+
+    point: Point
+    not_before: float = 0.0  # time.monotonic()
+    was_held: bool = False  # by another process
+
+
+class Backlog:
+    """The points of one process that have not ended.
+
+    Args:
+        sweep: where failures are counted.
+        points: those to be trained.
+        say: called with a line on what happens to them.
+    """
+
+    def __init__(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> None:
+        self._sweep, self._say, self._total = sweep, say, len(points)
+        self._free = [Waiting(point) for point in points]  # as far as is known
+        self._held: list[Waiting] = []  # by other processes, when last seen
+        self._num_ended = 0
+        self._look_at, self._pause_s = 0.0, LOOK_AGAIN_S
+
+    def __len__(self) -> int:
+        return len(self._free) + len(self._held)
+
+    def take(self) -> Waiting | None:
+        """The next point that is due and that nobody trains; None if there is none now.
+
+        A point that has finished or was given up meanwhile ends here.
+        """
+        if not any(waiting.not_before <= time.monotonic() for waiting in self._free):
+            self._look_at_held()
+        locked: set[str] | None = None
+        now_s: float | None = None
+        for waiting in list(self._free):
+            if waiting.not_before > time.monotonic():
+                continue
+            if locked is None:  # one look for all points
+                locked, now_s = _locks_in(self._sweep.runs_dir), _now_s(self._sweep.runs_dir)
+            self._free.remove(waiting)
+            lock = self._lock(waiting)
+            if lock.name in locked and is_held(lock, now_s):
+                self.put_off(waiting)
+            elif self._has_ended(waiting):
+                continue
+            elif not self._sweep.claim(waiting.point, now_s):
+                self.put_off(waiting)
+            elif self._has_ended(waiting):  # just before it was claimed
+                self._sweep.release(waiting.point)
+            else:
+                return waiting
+        return None
+
+    def refused(self, waiting: Waiting) -> None:
+        """Keeps a point that was taken, and that another process turned out to train."""
+        self._sweep.release(waiting.point)
+        self.put_off(waiting)
+
+    def put_off(self, waiting: Waiting) -> None:
+        """Keeps a point that another process trains, since that process may die."""
+        if not self._held:
+            self._look_at, self._pause_s = time.monotonic() + LOOK_AGAIN_S, LOOK_AGAIN_S
+            self._say(f"{waiting.point.label}: another process trains it; checking again later")
+        waiting.was_held = True
+        self._held.append(waiting)
+
+    def failed(self, point: Point, failure: Failure) -> None:
+        """Counts a failed attempt; the point comes first again, or is given up.
+
+        Raises: UserError when it cannot be recorded.
+        """
+        counted = self._sweep.record_failure(point, failure)
+        self._sweep.release(point)
+        if self._sweep.is_given_up(counted):
+            self._end(point, f"failed ({counted.reason})")
+            return
+        following = counted.attempts + 1
+        self._say(f"{point.label}: {counted.reason}, attempt {following} follows")
+        self._free.insert(0, Waiting(point, time.monotonic() + counted.attempts))
+
+    def finished(self, point: Point) -> None:
+        """Ends a point that this process has trained."""
+        tidy_all([(self._sweep.run_folder(point), point.keep)])
+        self._sweep.forget_failures(point)
+        self._sweep.release(point)
+        self._end(point, "finished")
+
+    def _has_ended(self, waiting: Waiting) -> bool:
+        point = waiting.point
+        if self._sweep.run_folder(point).finished_within(point.budget):
+            tidy_all([(self._sweep.run_folder(point), point.keep)])
+            self._end(point, "finished elsewhere" if waiting.was_held else "")
+            return True
+        failure = self._sweep.failure(point)
+        if failure is not None and self._sweep.is_given_up(failure):
+            self._end(point, f"failed ({failure.reason})")
+            return True
+        return False
+
+    def _look_at_held(self) -> None:
+        """Frees points that others no longer hold: all whose lock is gone, and of the others those
+        found dead among a few."""
+        if not self._held or time.monotonic() < self._look_at:
+            return
+        locked = _locks_in(self._sweep.runs_dir)
+        some = random.sample(self._held, min(LOOKED_AT, len(self._held)))
+        now_s = _now_s(self._sweep.runs_dir)
+        freed = [each for each in some if not is_held(self._lock(each), now_s)]
+        freed += [e for e in self._held if self._lock(e).name not in locked and e not in freed]
+        self._held = [each for each in self._held if each not in freed]
+        self._free += freed
+        self._pause_s = LOOK_AGAIN_S if freed else min(2 * self._pause_s, LOOK_SELDOM_S)
+        self._look_at = time.monotonic() + self._pause_s
+
+    def _lock(self, waiting: Waiting) -> Path:
+        return self._sweep.run_folder(waiting.point).lock
+
+    def _end(self, point: Point, how: str) -> None:
+        """Counts a point, and says how it has ended; "" for one that had before."""
+        self._num_ended += 1
+        if how:
+            self._say(f"[{self._num_ended}/{self._total}] {how}: {point.label}")
+
+
+def is_held(lock: Path, now_s: float | None = None) -> bool:
+    """Whether a living process holds the lock, as far as can be told; see `look_at`."""
+    state = look_at(lock, now_s)
+    return state is not None and state.gone is None
+
+
+def _locks_in(runs_dir: Path) -> set[str]:
+    try:
+        return {name for name in os.listdir(runs_dir) if name.endswith(".lock")}
+    except FileNotFoundError:
+        return set()
+
+
+def _now_s(runs_dir: Path) -> float | None:
+    """The file server's time, asked for once for all locks; None where no file can be made."""
+    try:
+        return server_time_s(runs_dir)
+    except OSError:
+        return None

@@ -1,0 +1,221 @@
+"""From the lines of a sweep to its points: composed, looked for among finished runs, and checked.
+
+What has not finished is checked as training would, without training, by `lmkit.cli.check_points` in
+a process of its own: a sweep may wait for weeks, and keeps no torch in memory meanwhile. A sweep
+whose runs have all finished needs no torch at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import yaml
+from hydra.core.config_loader import ConfigLoader
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+
+from lmkit.errors.user_error import UserError, require_count
+from lmkit.presentation.tables import counted
+from lmkit.runs.result import Budget
+from lmkit.runs.sweep_axes import labels as labels_of
+from lmkit.runs.sweep_axes import varied_options
+from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
+from lmkit.sweeps.axes import GROUP, Line, config_arguments, option_of
+from lmkit.sweeps.points import Composer, Config, ConfigReader
+
+PROGRAM = "lmkit.cli.check_points"
+# options of launchers, ours and submitit's, that give the runs a GPU
+_GPUS = ("gpus", "gpus_per_node", "gpus_per_task", "gres")
+
+
+class Checked(NamedTuple):
+    """What the check found about a point."""
+
+    run: str  # name of its run folder; empty with an error
+    error: str | None  # what is wrong with it, in one line
+
+
+class Plan(NamedTuple):
+    """A sweep that is not saved yet."""
+
+    sweep: SweepFolder
+    points: list[Point]  # one a line, in order; of lines that mean one run, the same point
+
+
+def plan(
+    loader: ConfigLoader,
+    config: DictConfig,
+    lines: Sequence[Line],
+    reader: ConfigReader,
+    console: Console,
+) -> Plan:
+    """The sweep of these lines, which says on the terminal what it does.
+
+    Args:
+        config: composed for the sweep itself, with Hydra's own section.
+        lines: the overrides of each run.
+
+    Raises: UserError naming the bad point.
+    """
+    name = name_of(config)
+    require_name(name)
+    require_count("sweep.retries", config.sweep.retries, 0)
+    labels, varied = labels_of(lines), list(varied_options(lines))
+    console.print(f"{name}: {counted(len(lines), 'run')}; checking them", highlight=False)
+    composer = Composer(loader, config.hydra.job.config_name, common_options(config), reader)
+    configs = [
+        _composed(composer, reader, i, line, label)
+        for i, (line, label) in enumerate(zip(lines, labels, strict=True))
+    ]
+    if len({each["runs_dir"] for each in configs}) != 1:
+        raise UserError("runs_dir must be the same for all points of a sweep")
+    every: list[Point] = []
+    for i, checked in enumerate(_checked(configs, config, reader, console)):
+        if checked.error is not None:
+            raise _point_error(i, labels[i], checked.error)
+        line = _with_bookkeeping(lines[i], configs[i], name, varied)
+        ends = *Budget.of(configs[i])[:2], configs[i]["keep"], Budget.of(configs[i]).min_delta
+        every.append(Point(labels[i], line, checked.run, configs[i]["name"], *ends))
+    once = _each_run_once(every, console)
+    arguments = config_arguments(config.hydra, "train")
+    runs_dir, here, retries = configs[0]["runs_dir"], os.getcwd(), config.sweep.retries
+    sweep = SweepFolder.of(Manifest(name, runs_dir, here, retries, list(once.values()), arguments))
+    return Plan(sweep, [once[point.run] for point in every])
+
+
+def name_of(config: DictConfig) -> str:
+    """The sweep's name."""
+    return str(config.sweep.name or config.hydra.runtime.choices.get(GROUP) or "multirun")
+
+
+def common_options(config: DictConfig) -> list[str]:
+    """Options of every point that say where configurations are."""
+    return [a for a in config_arguments(config.hydra, "train") if a.startswith("hydra.")]
+
+
+def check(configs: Sequence[Config], has_gpu: bool | None = None) -> list[Checked]:
+    """Checks composed configurations, in order; stops after the first bad one.
+
+    Args:
+        configs: the configurations to be trained.
+        has_gpu: whether the machine that trains them has a GPU; None: it is this one.
+
+    Raises: UserError when the check itself cannot run.
+    """
+    if not configs:
+        return []
+    done = subprocess.run(
+        [sys.executable, "-m", PROGRAM],
+        input=json.dumps({"has_gpu": has_gpu, "configs": configs}),
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        last_line = " ".join(done.stderr.strip().splitlines()[-1:])
+        raise UserError(f"the points cannot be checked: {last_line}")
+    return [Checked(*each) for each in json.loads(done.stdout.splitlines()[-1])]
+
+
+def _checked(
+    configs: Sequence[Config], config: DictConfig, reader: ConfigReader, console: Console
+) -> list[Checked]:
+    """Each point's run; up to the first bad point. Those that have finished need no check."""
+    has_gpu = _has_gpu(config.hydra.launcher)
+    names = _names_in(configs[0]["runs_dir"])
+    finished: dict[int, Checked] = {}
+    for i, each in enumerate(configs):
+        if each["name"] in names:
+            folder = reader.run_folder(each, has_gpu)
+            if folder.finished_within(Budget.of(each)):
+                finished[i] = Checked(folder.path.name, None)
+    left = [each for i, each in enumerate(configs) if i not in finished]
+    with console.status(f"checking {counted(len(left), 'run')}"):
+        others = iter(check(left, has_gpu))
+    found = []
+    for i in range(len(configs)):
+        checked = finished[i] if i in finished else next(others)
+        found.append(checked)
+        if checked.error is not None:
+            break
+    return found
+
+
+def _names_in(runs_dir: str) -> set[str]:
+    """What the runs in a folder are called, without their identities."""
+    try:
+        return {name.rpartition("-")[0] for name in os.listdir(runs_dir)}
+    except OSError:
+        return set()
+
+
+def _has_gpu(launcher: Mapping[str, object]) -> bool | None:
+    """Whether runs see a GPU where a launcher starts them; None: as on this machine."""
+    asked = [launcher[option] for option in _GPUS if option in launcher]
+    return any(asked) if asked else None
+
+
+def _each_run_once(points: Sequence[Point], console: Console) -> dict[str, Point]:
+    """By run, the first point with the largest budget.
+
+    Raises: UserError for points that are the same run with contradictory options.
+    """
+    alike: dict[str, list[Point]] = {}
+    for point in points:
+        alike.setdefault(point.run, []).append(point)
+    once = {run: _largest(each) for run, each in alike.items()}
+    smaller = sum(point.budget != once[point.run].budget for point in points)
+    same = len(points) - len(once) - smaller
+    for count, but in ((same, ""), (smaller, " but for a smaller budget, and left out")):
+        if count:
+            are = "is" if count == 1 else "are"
+            console.print(f"{count:,} of them {are} the same as another of them{but}")
+    return once
+
+
+def _largest(alike: Sequence[Point]) -> Point:
+    """Of points that are the same run, the first whose budget suffices for all.
+
+    Raises: UserError if there is none, or if they keep different checkpoints.
+    """
+    largest = alike[0]
+    for point in alike:
+        if not largest.budget.suffices_for(point.budget):
+            largest = point
+    for point in alike:
+        if point.keep == largest.keep and largest.budget.suffices_for(point.budget):
+            continue
+        option = "keep" if point.keep != largest.keep else "max_epochs or patience"
+        first, second = sorted((largest, point), key=alike.index)
+        raise UserError(f"{first.label} and {second.label} are one run: give {option} one value")
+    return largest
+
+
+def _composed(
+    composer: Composer, reader: ConfigReader, index: int, line: Line, label: str
+) -> Config:
+    try:
+        return composer.compose(line)
+    except UserError as error:
+        raise _point_error(index, label, str(error)) from None
+    except (HydraException, OmegaConfBaseException, ValueError, yaml.YAMLError) as error:
+        raise _point_error(index, label, reader.explain(error, line)) from None
+
+
+def _point_error(index: int, label: str, message: str) -> UserError:
+    return UserError(f"point {index + 1} ({label}): {message}")
+
+
+def _with_bookkeeping(line: Line, config: Config, name: str, varied: Sequence[str]) -> list[str]:
+    """The line plus the sweep's name and axes for loggers, and a short log, unless set already."""
+    extra = {"sweep.name": name, "sweep.axes": f"[{','.join(varied)}]"}
+    if "progress_bar" in config["callbacks"]:  # the user's callbacks may have none
+        extra["callbacks.progress_bar"] = "null"
+    given = {option_of(override) for override in line}
+    return [*line, *(f"{key}={value}" for key, value in extra.items() if key not in given)]

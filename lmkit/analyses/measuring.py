@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmkit import experiment, pretrained
+from lmkit.analyses import base, storing
 from lmkit.analyses.analysis import Analysis, Content
 from lmkit.errors.user_error import UserError
 from lmkit.pretrained.hf_source import READER_VERSION, PretrainedSource
@@ -26,6 +27,21 @@ class Measured(NamedTuple):
     """What was measured, and which runs could not be."""
 
     contents: dict[str, Content]  # by the run's name, as its folder holds it
+    left_out: dict[str, str]  # name -> reason
+
+
+class MeasuredSubject(NamedTuple):
+    """What was measured of one run or model, and where it lies."""
+
+    folder: RunFolder
+    stem: str
+    measured: base.StoredRecord
+
+
+class Outcomes(NamedTuple):
+    """What was measured, and which runs or models could not be."""
+
+    measured: list[MeasuredSubject]
     left_out: dict[str, str]  # name -> reason
 
 
@@ -104,6 +120,93 @@ def write_analysis(
     )
     print(f"written: {analysis_files.analysis_file(folder, stem)}")
     return whole
+
+
+def measure_subjects(
+    analysis: base.RecordAnalysis,
+    runs: Iterable[RunFolder],
+    *,
+    data_root: str | None = None,
+    threads: int | None = None,
+) -> Outcomes:
+    """Measures each run, and writes what was measured into its folder. Args: as `measure_runs`."""
+    found = Outcomes([], {})
+    for folder in runs:
+        name = folder.path.name
+        try:
+            for place in (folder.analysis, folder.spectra):
+                if place.is_dir() and not os.access(place, os.W_OK):
+                    raise UserError(f"{place} cannot be written: the result would be lost")
+            run = experiment.load.load_run(folder.path, analysis.checkpoint, data_root, threads)
+            text = run.text()
+            if not text.is_own:
+                print(f"{name}: not its own text but {text.name}, {text.sha256[:8]}")
+            subject = base.Subject(name, folder, run.model, text, run.averaged, run=run)
+            found.measured.append(_stored(analysis, subject, analysis.checkpoint, {}))
+        except UserError as error:
+            found.left_out[name] = str(error)
+    return found
+
+
+def measure_models(
+    analysis: base.RecordAnalysis, source: PretrainedSource, threads: int | None
+) -> Outcomes:
+    """Measures each model, and writes what was measured into its folder.
+
+    Raises: UserError of a single model that cannot be measured; of several they are left out.
+    """
+    found = Outcomes([], {})
+    sha256 = hashlib.sha256(source.text.encode()).hexdigest()
+    for checkpoint in source.checkpoints:
+        try:
+            loaded = pretrained.loading.load_pretrained(
+                checkpoint,
+                source.text,
+                window=source.window,
+                stride=source.stride,
+                threads=threads,
+            )
+            folder = source.folder(checkpoint)
+            text = Text(source.text_name, sha256, is_own=_is_first_text(analysis, folder, sha256))
+            subject = base.Subject(
+                checkpoint.name, folder, loaded.model, text, averaged=False, pretrained=loaded
+            )
+            for place in (folder.analysis, folder.spectra):
+                make_folder(place)
+            with RunLock(folder.lock) as lock:
+                remove_leftovers(folder.path, lock.check)
+                name = checkpoint.revision or Path(checkpoint.place).name
+                about = _pretrained_facts(source, checkpoint, loaded, sha256)
+                found.measured.append(_stored(analysis, subject, name, about))
+        except UserError as error:
+            if len(source.checkpoints) == 1:
+                raise
+            found.left_out[checkpoint.name] = str(error)
+    return found
+
+
+def _is_first_text(analysis: base.RecordAnalysis, folder: RunFolder, sha256: str) -> bool:
+    """Whether this analysis measured the model on no other text: its files need no hash."""
+    for stem in analysis_files.analysis_stems(folder, analysis.name):
+        try:
+            stored = analysis_files.read_analysis(
+                folder, stem, kind=analysis.name, schema_version=analysis.version
+            )
+        except UserError:
+            continue  # a damaged one may be written anew
+        if stored is not None and analysis_files.is_of_another_text(stored, sha256):
+            return False
+    return True
+
+
+def _stored(
+    analysis: base.RecordAnalysis, subject: base.Subject, checkpoint: str, about: Content
+) -> MeasuredSubject:
+    outcome = analysis.measure(subject)
+    stem = storing.store(analysis, outcome, subject, checkpoint, about)
+    print(f"written: {analysis_files.analysis_file(subject.folder, stem)}")
+    name = subject.name + subject.text.suffix
+    return MeasuredSubject(subject.folder, stem, base.StoredRecord(name, *outcome))
 
 
 class MeasuredModels(NamedTuple):

@@ -13,5 +13,7 @@ if TYPE_CHECKING:  # what analyses use, for mypy
     from lmkit.measures import next_words as next_words
     from lmkit.measures import perplexity as perplexity
     from lmkit.measures import rank_robustness as rank_robustness
+    from lmkit.measures import truncation as truncation
+    from lmkit.measures import unargmaxable as unargmaxable
 else:
     __getattr__ = modules_on_use(__name__)

@@ -12,14 +12,19 @@ run's.
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import make_folder, replace_bytes
-from lmkit.runs.checksums import checked_json, read_json
+from lmkit.runs.checksums import checked, checked_json, read_json, unchecked
 from lmkit.runs.folder import RunFolder
+
+if TYPE_CHECKING:  # listing runs does not wait for it
+    import numpy as np
 
 Content = dict[str, Any]  # plain data, as JSON holds it
 MEASURE_AGAIN = "remove it and measure again"  # where a file is damaged
@@ -94,6 +99,37 @@ def write_analysis(
     make_folder(path.parent)
     replace_bytes(path, data)
     return whole
+
+
+def write_arrays(run: RunFolder, stem: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes the arrays of a measurement beside its file, replacing any earlier ones."""
+    import numpy as np
+
+    archive = io.BytesIO()
+    np.savez_compressed(archive, **arrays)  # type: ignore[arg-type]  # an option named as an array
+    make_folder(run.analysis)
+    replace_bytes(_arrays_file(run, stem), checked(archive.getvalue()))
+
+
+def read_arrays(run: RunFolder, stem: str) -> dict[str, np.ndarray]:
+    """The arrays of a measurement; none where there is no such file.
+
+    Raises: UserError naming the file when it is damaged.
+    """
+    import numpy as np
+
+    path = _arrays_file(run, stem)
+    try:
+        with np.load(io.BytesIO(unchecked(path.read_bytes())), allow_pickle=False) as arrays:
+            return dict(arrays)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is damaged: {error}; {MEASURE_AGAIN}") from None
+
+
+def _arrays_file(run: RunFolder, stem: str) -> Path:
+    return run.analysis / f"{stem}.npz"
 
 
 def read_analysis(run: RunFolder, stem: str, *, kind: str, schema_version: int) -> Content | None:

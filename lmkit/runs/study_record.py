@@ -15,7 +15,7 @@ SCHEMA_VERSION = 3
 RECORD = "synthetic.json"
 
 
-class Record(NamedTuple):
+class StudyRecord(NamedTuple):
     """The content of `synthetic.json`."""
 
     schema_version: int
@@ -35,12 +35,12 @@ def columns_and_rows(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     return {"columns": columns, "rows": [[row[column] for column in columns] for row in rows]}
 
 
-def publish_record(path: Path, record: Record) -> None:
+def publish_record(path: Path, record: StudyRecord) -> None:
     """Writes `synthetic.json`, once. Raises: UserError when it cannot be written."""
     publish(path, checked_json(record._asdict(), indent=1))
 
 
-def read_record(path: Path) -> Record:
+def read_record(path: Path) -> StudyRecord:
     """Reads a `synthetic.json`.
 
     Raises: UserError naming `path` when it is missing, damaged, or of another schema.
@@ -51,14 +51,14 @@ def read_record(path: Path) -> Record:
     except FileNotFoundError:
         raise UserError(f"{path} is missing; {mend}") from None
     content.setdefault("figure_sha256", {})
-    return typed_or_damaged(Record, content, path, mend)
+    return typed_or_damaged(StudyRecord, content, path, mend)
 
 
-def read_record_of_any_version(path: Path) -> Record:
+def read_record_of_any_version(path: Path) -> StudyRecord:
     """Reads a `synthetic.json`, for a page that shows it as it is.
 
     Raises: OSError; ValueError when it is damaged.
     """
     content = parse_json(path.read_bytes())
     content.setdefault("figure_sha256", {})
-    return typed(Record, content)
+    return typed(StudyRecord, content)

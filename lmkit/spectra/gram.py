@@ -95,6 +95,11 @@ class GramAccumulator:
         values_V = squares_V.flip(0).clamp(min=0).sqrt()
         return values_V[: min(self.num_rows, self.num_columns)]
 
+    def matrix(self) -> Tensor:
+        """The whole A^T A, float64, on the accumulator's device."""
+        self._flush()
+        return self._require_gram().triu() + self._require_gram().triu(1).T
+
     def _gather(self, rows_NV: Tensor) -> None:
         if self._block_NV is None:
             self._block_NV = torch.empty(

@@ -26,7 +26,7 @@ from lmkit.runs.source import option_defaults
 from lmkit.runs.study_record import (
     RECORD,
     SCHEMA_VERSION,
-    Record,
+    StudyRecord,
     columns_and_rows,
     publish_record,
     read_record,
@@ -111,7 +111,7 @@ class StudyRun:
                 save(figure, self.path / f"{name}.svg", lock.check)
                 save_pdf(figure, self.path / f"{name}.pdf", lock.check)
         made_by = provenance("", self.threads)  # no corpus: all is drawn from the seed
-        record = Record(
+        record = StudyRecord(
             schema_version=SCHEMA_VERSION,
             experiment=self.name,
             config=self.settings,

@@ -29,6 +29,8 @@ COMMANDS = {
     "divergence": ["contexts=50"],
     "logits": ["contexts=50"],
     "gradient_bottleneck": ["contexts=50"],
+    "truncation": ["contexts=50"],
+    "unargmaxable": [],
     "predictions": ["published=false", "random=1", "hits=5"],
     "press_robustness": ["contexts=50", "round_trips=1", "noise=[1e-20]"],
 }

@@ -16,7 +16,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.holder import this_process
 from lmkit.runs.lock import RunLock
 from lmkit.runs.stop_signals import INTERRUPTED
-from lmkit.runs.study_record import RECORD, Record, read_record
+from lmkit.runs.study_record import RECORD, StudyRecord, read_record
 from lmkit.studies.work import Work
 from tests.studies.conftest import TINY
 
@@ -42,7 +42,7 @@ def run(tmp_path, monkeypatch) -> Run:
     return command_line
 
 
-def without_times(record: Record) -> str:
+def without_times(record: StudyRecord) -> str:
     tables = {
         name: [
             dict(zip(table["columns"], row, strict=True)) | {"seconds": 0} for row in table["rows"]
@@ -97,7 +97,7 @@ def test_a_study_killed_and_resumed_ends_as_one_that_was_not(name, run, monkeypa
     assert resumed.cost["seconds"] == pytest.approx(sum(times), abs=0.06)  # of both starts
 
 
-def check_record(record: Record, folder: Path) -> None:
+def check_record(record: StudyRecord, folder: Path) -> None:
     assert record.experiment == folder.name.rpartition("-")[0]
     assert record.claims
     for claim in record.claims:

@@ -1,0 +1,147 @@
+"""The contract of an analysis: one question about a model and a text, answered in one module.
+
+An analysis measures a `Record`, flat and plain, and named arrays beside it. `runs` stores both in
+the folder of the run as `analysis/<name>.json` and `.npz`. The terminal shows the record, the
+report a table of all runs and at most one figure. `conf/analyses/<name>.yaml`
+names the class and holds its options with their defaults; the command line and the report find it
+there. Modules import torch only once they measure: the report reads analyses without it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from lmkit import experiment
+from lmkit.errors.user_error import UserError
+from lmkit.runs.analysis_files import Text
+from lmkit.runs.folder import RunFolder
+
+if TYPE_CHECKING:  # they bring torch and matplotlib
+    from matplotlib.axes import Axes
+
+    from lmkit.analyses.first_contexts import ChosenContexts, FirstContexts
+    from lmkit.data.datamodule import WindowsDataModule
+    from lmkit.data.epochs import Batch
+    from lmkit.experiment.load import LoadedRun
+    from lmkit.heads.predictor import Predictor
+    from lmkit.pretrained.loading import LoadedPretrained
+    from lmkit.training.language_model import LanguageModel
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class Record(BaseModel):
+    """What is measured: numbers, texts and lists of these; None for what is not defined.
+
+    A field with a title, `Field(title="words")`, is a column of the page's table. The terminal
+    shows all fields.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    @classmethod
+    def columns(cls) -> dict[str, str]:
+        """The headings of the page's table, by field."""
+        return {name: each.title for name, each in cls.model_fields.items() if each.title}
+
+
+class Recorded(NamedTuple):
+    """What `measure` returns."""
+
+    record: Record
+    arrays: Arrays = MappingProxyType({})
+
+
+class StoredRecord(NamedTuple):
+    """An outcome as a figure gets it, with the label of its line."""
+
+    label: str
+    record: Record
+    arrays: Arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A finished run or a pretrained model, and the text that it reads."""
+
+    name: str
+    folder: RunFolder
+    model: Predictor
+    text: Text
+    averaged: bool  # whether its weights are averages
+    run: LoadedRun | None = None  # None: a pretrained model
+    pretrained: LoadedPretrained | None = field(default=None, repr=False)
+
+    def contexts(self, first: FirstContexts) -> ChosenContexts:
+        """The first contexts of a split, or of a pretrained model's text."""
+        if self.run is not None:
+            return first.of(self.run)
+        return first.among(self.loaded_pretrained.windows, self.text.name)
+
+    def with_bar(self, chosen: ChosenContexts, then: str) -> Iterator[Batch]:
+        """Their batches, with a progress bar; `then` names what follows the last context."""
+        whose = self.run or self.loaded_pretrained
+        return whose.with_bar(chosen.batches, chosen.num_contexts, then)
+
+    def split(self, first: FirstContexts) -> str:
+        """What is read: a split, or the name of a pretrained model's text."""
+        return first.split if self.run is not None else self.text.name
+
+    @property
+    def loaded_run(self) -> LoadedRun:
+        """The run. Raises: UserError for a pretrained model."""
+        if self.run is None:
+            raise UserError("only runs of lmkit have what this analysis measures")
+        return self.run
+
+    @property
+    def language_model(self) -> tuple[LanguageModel, WindowsDataModule]:
+        """A run's model of running text, and its data. Raises: UserError for anything else."""
+        return experiment.load.as_language_model(self.loaded_run)
+
+    @property
+    def loaded_pretrained(self) -> LoadedPretrained:
+        assert self.pretrained is not None
+        return self.pretrained
+
+
+class RecordAnalysis(ABC):
+    """A question, with its options; making one checks them.
+
+    The constructor takes the options of its YAML file by their names, and raises UserError for a
+    value that is wrong. Options that models of `hf=` share are those of /pretrained.
+    """
+
+    name: ClassVar[str]  # of the command, of conf/analyses/<name>.yaml and of its files
+    version: ClassVar[int] = 1  # raised when the same fields would mean other numbers
+    record: ClassVar[type[Record]]
+    title: ClassVar[str]  # of its section on the page
+    caption: ClassVar[str] = ""  # of its figure; "": it draws none
+    checkpoint: str = "best"  # which of a run's checkpoints is loaded
+
+    @abstractmethod
+    def measure(self, subject: Subject) -> Recorded:
+        """Measures one run or model.
+
+        Raises: UserError saying why it cannot be measured.
+        """
+
+    def variant(self, record: Record) -> str:
+        """What tells several measurements of one run apart, for the file's name: `test_2000`."""
+        return ""
+
+    def lines(self, record: Record) -> Sequence[str]:
+        """What the terminal shows below the record."""
+        return []
+
+    @classmethod
+    def draw(cls, axes: Axes, measured: Sequence[StoredRecord]) -> None:
+        """Draws one figure of all that were measured, a line each."""
+        raise NotImplementedError(f"{cls.name} has no figure")

@@ -1,0 +1,78 @@
+"""What an analysis measured, written into the folder of a run or a model and read from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from lmkit.analyses.base import Record, RecordAnalysis, Recorded, StoredRecord, Subject
+from lmkit.errors.user_error import UserError
+from lmkit.runs import analysis_files
+from lmkit.runs.folder import RunFolder
+
+SomeRecord = TypeVar("SomeRecord", bound=Record)
+
+
+def stem_of(analysis: RecordAnalysis, record: Record, text: analysis_files.Text) -> str:
+    """The name of the files, without their endings."""
+    variant = analysis.variant(record)
+    return f"{analysis.name}{'_' if variant else ''}{variant}{text.suffix}"
+
+
+def store(
+    analysis: RecordAnalysis,
+    outcome: Recorded,
+    subject: Subject,
+    checkpoint: str,
+    about: Mapping[str, Any],
+) -> str:
+    """Writes `analysis/<stem>.json`, and `.npz` where there are arrays; returns the stem.
+
+    Args:
+        checkpoint: the one that was measured.
+        about: further facts of a pretrained model.
+
+    Raises: UserError naming the file when it cannot be written, or a number is not finite.
+    """
+    stem = stem_of(analysis, outcome.record, subject.text)
+    if outcome.arrays:  # first: the record says that both are there
+        analysis_files.write_arrays(subject.folder, stem, outcome.arrays)
+    analysis_files.write_analysis(
+        subject.folder,
+        stem,
+        {"measured_on": subject.text._asdict(), **about, **outcome.record.model_dump()},
+        kind=analysis.name,
+        schema_version=analysis.version,
+        checkpoint=checkpoint,
+        averaged=subject.averaged,
+    )
+    return stem
+
+
+def measured(folder: RunFolder, kind: type[RecordAnalysis], label: str) -> Iterator[StoredRecord]:
+    """What `kind` measured of a run on its own text, or of a model, by the names of its files.
+
+    Raises: UserError naming a file that is damaged or of another version.
+    """
+    for stem in analysis_files.analysis_stems(folder, kind.name):
+        content = analysis_files.read_analysis(
+            folder, stem, kind=kind.name, schema_version=kind.version
+        )
+        if content is not None:
+            path = analysis_files.analysis_file(folder, stem)
+            record = as_record(kind.record, content, str(path))
+            yield StoredRecord(label, record, analysis_files.read_arrays(folder, stem))
+
+
+def as_record(kind: type[SomeRecord], content: Mapping[str, Any], where: str) -> SomeRecord:
+    """The record with these fields. Raises: UserError naming `where` and the field."""
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise UserError(
+            f"{where} is damaged: {field}: {first['msg']}; {analysis_files.MEASURE_AGAIN}"
+        ) from None

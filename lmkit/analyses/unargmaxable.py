@@ -1,0 +1,109 @@
+"""Words that no context can make the likeliest, however the trunk is trained.
+
+Grivas, Bogoychev and Lopez 2022 find them in pretrained decoders by linear programs; see
+`lmkit.measures.unargmaxable` for which heads keep them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import Field
+
+from lmkit import measures
+from lmkit.analyses.base import Record, RecordAnalysis, Recorded, Subject
+from lmkit.analyses.first_contexts import FirstContexts
+from lmkit.errors.user_error import UserError
+from lmkit.presentation.progress import progress_bar
+
+if TYPE_CHECKING:  # it brings torch
+    from torch import Tensor
+
+NAMED = 50  # words in the record, at most
+
+
+class UnargmaxableWords(Record):
+    """Of a softmax over the head's decoder."""
+
+    num_words: int = Field(title="words")
+    emb_dim: int = Field(title="dimension")  # or the decoder's rank
+    num_contexts: int  # whose likeliest words were struck out first
+    # words that are the head's likeliest at one of these contexts
+    predicted: int = Field(title="predicted words")
+    unargmaxable: int = Field(title="never the likeliest")
+    # of these, how many occur in the training text, or in a model's text
+    occurring: int = Field(title="of these in the text")
+    occurrences: int  # how often they do, together
+    occurrence_share: float = Field(title="share of its tokens")  # of all tokens there
+    # that a mixture of transformed softmaxes predicts at one of these contexts
+    freed: int = Field(title="freed by the mixture")
+    words: list[str]  # the most frequent ones
+
+
+class Unargmaxable(RecordAnalysis):
+    """Counts them.
+
+    Args:
+        split: train, valid or test, whose predictions strike words out.
+        contexts: how many contexts, from its start, at most; None or "all": all.
+    """
+
+    name, record = "unargmaxable", UnargmaxableWords
+    title = "Words that no context can make the likeliest"
+
+    def __init__(self, *, split: str, contexts: int | str | None) -> None:
+        self.first = FirstContexts(split, contexts)
+
+    def measure(self, subject: Subject) -> Recorded:
+        head, chosen = subject.model.head, subject.contexts(self.first)
+        if not head.mixes_softmaxes:
+            raise UserError(
+                f"{type(head).__name__} has no one decoder, whose words could be excluded"
+            )
+        shown = subject.with_bar(chosen, "words")
+        predicted_V = measures.unargmaxable.predicted_words(
+            subject.model, shown, chosen.num_contexts
+        )
+        # what a mixture predicts says nothing of one softmax over its decoder
+        known_V = predicted_V & (head.mixture.num_experts == 1)
+        with progress_bar() as progress:
+            task = progress.add_task(f"{subject.name}: words", total=len(known_V))
+            excluded = measures.unargmaxable.unargmaxable_words(
+                head.decoder_weight,
+                head.decoder_bias,
+                known_V,
+                lambda done: progress.update(task, completed=done),
+            )
+        counts_V, names = _words(subject)
+        of_excluded = counts_V[excluded]
+        most_frequent = sorted(excluded, key=lambda word: -counts_V[word])[:NAMED]
+        return Recorded(
+            UnargmaxableWords(
+                num_words=len(known_V),
+                emb_dim=head.decoder_weight.shape[1],
+                num_contexts=chosen.num_contexts,
+                predicted=int(predicted_V.sum()),
+                unargmaxable=len(excluded),
+                occurring=int((of_excluded > 0).sum()),
+                occurrences=int(of_excluded.sum()),
+                occurrence_share=float(of_excluded.sum() / counts_V.sum()),
+                freed=_count(predicted_V, excluded),
+                words=[names[word] for word in most_frequent],
+            )
+        )
+
+
+def _count(chosen_V: Tensor, words: list[int]) -> int:
+    return int(chosen_V[words].sum())
+
+
+def _words(subject: Subject) -> tuple[np.ndarray, tuple[str, ...]]:
+    """How often each word occurs in the training text, or a model's text, and what it is."""
+    if subject.run is not None:
+        corpus = subject.language_model[1].corpus
+        return corpus.train_word_counts(), corpus.vocabulary
+    text, num_words = subject.loaded_pretrained.text, len(subject.model.head.decoder_bias)
+    padded = range(len(text.vocabulary), num_words)  # rows of the decoder without a token
+    names = (*text.vocabulary, *(f"<{index}>" for index in padded))
+    return np.bincount(text.tokens, minlength=num_words), names

@@ -1,0 +1,130 @@
+"""How much of its rank log P uses: its best approximation of rank k, and what that costs.
+
+With the rows of log P centred, A = log P - mean, the rank-k approximation is A V_k V_k^T, V_k the k
+leading right singular vectors: the eigenvectors of A^T A, which is summed over blocks of rows. Each
+approximated row is made a distribution again by a softmax, which is where the mean goes. A second
+pass over the rows gives KL(P || P_k) and the cross-entropy of the words that follow. The rank of A
+is at most one less than that of log P, as the mean is a row's own.
+
+The truncation is the best of rank k in the sum of squares over all entries, rare words as much as
+frequent ones, not in KL: a softmax of dimension k that is trained can be nearer to P. So a small
+KL shows that rank k is enough, and a large one does not show that it is not.
+
+Shapes: N contexts, n of a block, V vocabulary, k rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lmkit.spectra.gram import GramAccumulator
+from lmkit.spectra.rows import require_rows
+
+COLUMNS = 4096  # at a time, where the rows' products are summed
+
+
+class Truncated(NamedTuple):
+    """The approximation of one rank, as means over contexts."""
+
+    rank: int
+    divergence: float  # KL(P || P_k), nats a context
+    nll: float  # of the words that follow, nats
+
+
+class Basis:
+    """The right singular vectors of the centred rows, from the sums of a first pass.
+
+    With fewer rows than columns, the sums are those of the rows' products with each other, and the
+    rows are held: N x V float64, less than the V x V of the other case.
+
+    Args:
+        num_rows: N, that will be added.
+        num_columns: V.
+        device: where the sums live.
+    """
+
+    def __init__(self, num_rows: int, num_columns: int, device: str | torch.device = "cpu") -> None:
+        self._rows: list[Tensor] = []
+        self._is_wide = num_rows < num_columns
+        self._gram = GramAccumulator(min(num_rows, num_columns), device)
+
+    def add(self, log_probs_nV: Tensor) -> None:
+        """Adds rows of log P."""
+        rows_nV = centred(log_probs_nV)
+        if self._is_wide:
+            self._rows.append(rows_nV)
+        else:
+            self._gram.add(rows_nV)
+
+    def vectors(self, most: int) -> Tensor:
+        """The `most` leading ones as columns (V, most), float64."""
+        if not self._is_wide:
+            return _leading(self._gram.matrix(), most)
+        rows_NV = torch.cat(self._rows)
+        for columns_Nv in torch.split(rows_NV, COLUMNS, dim=1):
+            self._gram.add(columns_Nv.T)
+        left_Nk = _leading(self._gram.matrix(), most)
+        vectors_Vk: Tensor = torch.linalg.qr(rows_NV.T @ left_Nk).Q  # orthonormal near 0 too
+        return vectors_Vk
+
+
+class RankLosses:
+    """Gathers, in a second pass, what each rank loses.
+
+    Args:
+        vectors_Vk: the leading right singular vectors, at least as many as the largest rank.
+        ranks: ascending.
+    """
+
+    def __init__(self, vectors_Vk: Tensor, ranks: Sequence[int]) -> None:
+        self._vectors_Vk, self._ranks = vectors_Vk, list(ranks)
+        self._sums = vectors_Vk.new_zeros(len(ranks), 2)  # KL and nll
+        self.num_rows = 0
+
+    def add(self, log_probs_nV: Tensor, targets_n: Tensor) -> None:
+        """Adds rows of log P and the words that follow, one for each row."""
+        require_rows(log_probs_nV, len(self._vectors_Vk), self.num_rows)
+        # probabilities in float32 sum to 1 but for 1e-8, which would be a divergence
+        log_p_nV = torch.log_softmax(log_probs_nV.to(self._vectors_Vk), dim=1)
+        scores_nk = centred(log_p_nV) @ self._vectors_Vk
+        p_nV, targets_n1 = log_p_nV.exp(), targets_n.reshape(-1, 1)
+        approximation_nV = torch.zeros_like(log_p_nV)
+        done = 0
+        for index, rank in enumerate(self._ranks):  # each adds its own directions to those before
+            part = slice(done, rank)
+            approximation_nV.addmm_(scores_nk[:, part], self._vectors_Vk[:, part].T)
+            log_q_nV = torch.log_softmax(approximation_nV, dim=1)
+            self._sums[index, 0] += (p_nV * (log_p_nV - log_q_nV)).sum()
+            self._sums[index, 1] -= log_q_nV.gather(1, targets_n1).sum()
+            done = rank
+        self.num_rows += len(log_p_nV)
+
+    def result(self) -> list[Truncated]:
+        """For each rank, ascending."""
+        means = (self._sums / self.num_rows).tolist()
+        return [Truncated(rank, *pair) for rank, pair in zip(self._ranks, means, strict=True)]
+
+
+def _leading(gram: Tensor, most: int) -> Tensor:
+    """The eigenvectors of the `most` largest eigenvalues, as columns, the largest first."""
+    vectors: Tensor = torch.linalg.eigh(gram).eigenvectors
+    return vectors[:, -most:].flip(1)
+
+
+def centred(rows_nV: Tensor) -> Tensor:
+    """Rows less their means, in float64."""
+    rows_nV = rows_nV.double()
+    return rows_nV - rows_nV.mean(dim=1, keepdim=True)
+
+
+def ranks_up_to(most: int, fewest: int = 8) -> list[int]:
+    """8, 16, 24, 32, 48, 64, 96, ... and `most`: two a doubling from 16 on."""
+    ranks = [fewest]
+    while ranks[-1] < most:
+        step = 2 ** (ranks[-1].bit_length() - 1)  # the power of two at or below
+        ranks.append(ranks[-1] + max(fewest, step // 2))
+    return [*(rank for rank in ranks if rank < most), most]

@@ -1,0 +1,59 @@
+"""The rank-k approximations of log P against a plain SVD."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lmkit.spectra.truncation import Basis, RankLosses, ranks_up_to
+
+
+def cut(log_probs_NV, targets_N, ranks, block):
+    num_rows, num_columns = log_probs_NV.shape
+    basis = Basis(num_rows, num_columns)
+    for rows in log_probs_NV.split(block):
+        basis.add(rows)
+    truncation = RankLosses(basis.vectors(ranks[-1]), ranks)
+    for rows, targets in zip(log_probs_NV.split(block), targets_N.split(block), strict=True):
+        truncation.add(rows, targets)
+    return truncation.result()
+
+
+@pytest.mark.parametrize(("num_rows", "num_words"), [(40, 17), (17, 40), (23, 23)])
+def test_every_rank_is_that_of_the_whole_svd(num_rows, num_words):
+    generator = torch.Generator().manual_seed(5)
+    logits = 2 * torch.randn(num_rows, num_words, generator=generator, dtype=torch.float64)
+    log_p = torch.log_softmax(logits, dim=1)
+    targets = torch.randint(num_words, (num_rows,), generator=generator)
+    ranks = [1, 2, 5, 11, 17]
+    found = cut(log_p, targets, ranks, block=7)
+    left, values, right = torch.linalg.svd(log_p - log_p.mean(1, keepdim=True))
+    for rank, each in zip(ranks, found, strict=True):
+        approximation = (left[:, :rank] * values[:rank]) @ right[:rank]
+        log_q = torch.log_softmax(approximation, dim=1)
+        assert each.rank == rank
+        divergence = (log_p.exp() * (log_p - log_q)).sum(1).mean()
+        assert each.divergence == pytest.approx(float(divergence), rel=1e-8, abs=1e-12)
+        nll = torch.nn.functional.nll_loss(log_q, targets)
+        assert each.nll == pytest.approx(float(nll), rel=1e-8)
+
+
+def test_a_softmax_loses_nothing_from_its_bound_on():
+    """With a bias, log P less its rows' means has rank E + 1; float32 rounds its entries."""
+    generator = torch.Generator().manual_seed(3)
+    context, weight, bias = (
+        torch.randn(*shape, generator=generator) for shape in ((300, 6), (50, 6), (50,))
+    )
+    log_p = torch.log_softmax(context @ weight.T + bias, dim=1)
+    targets = torch.randint(50, (300,), generator=generator)
+    below, at, all_words = cut(log_p, targets, [6, 7, 50], block=64)
+    assert below.divergence > 1e-3
+    assert at.divergence < 1e-11
+    assert at.nll == pytest.approx(float(torch.nn.functional.nll_loss(log_p, targets)), abs=1e-5)
+    assert all_words.divergence < 1e-11
+
+
+def test_the_ranks_that_are_tried():
+    assert ranks_up_to(100) == [8, 16, 24, 32, 48, 64, 96, 100]
+    assert ranks_up_to(8) == [8]
+    assert ranks_up_to(5) == [5]

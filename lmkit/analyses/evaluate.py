@@ -62,7 +62,6 @@ class Evaluate(Analysis):
         return f"evaluate_{content['method']}_{content['split']}{last}"
 
     def measure(self, run: experiment.load.LoadedRun) -> Content:
-        evaluation.method.refuse_what_cannot(run, self.method.kind)
         method, search = self.method, None
         if self.search:
             searched = evaluation.method.search_on_valid(run, method, self.search_tokens)

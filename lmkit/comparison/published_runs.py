@@ -43,7 +43,6 @@ _NAMED = (
     "softmax_ddagger",
     "awd_lstm_mos_hyperparameters",
     "awd_lstm",
-    "qrnn",
     "doc",
 )
 # published under the family of their head, but configured under another name

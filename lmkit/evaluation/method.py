@@ -1,14 +1,10 @@
-"""Ways to predict a text after training: one contract for every method of `lmkit evaluate`.
-
-A part of a model can refuse a method: its class names the method and the reason, as in
-`cannot_evaluate = {"dynamic": "it has no gradient"}`.
-"""
+"""Ways to predict a text after training: one contract for every method of `lmkit evaluate`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import ClassVar, NamedTuple, Self
 
 from lmkit.data.windows import EvalWindows
 from lmkit.errors.user_error import UserError
@@ -86,22 +82,3 @@ def one_column(
             f"{split}; null takes these"
         )
     return data.one_column(split, length=length, num_targets=num_targets)
-
-
-@runtime_checkable
-class LimitsEvaluation(Protocol):
-    """A part of a model that some methods cannot be used with."""
-
-    cannot_evaluate: Mapping[str, str]  # why, by the method's kind
-
-
-def refuse_what_cannot(run: LoadedRun, kind: str) -> None:
-    """Raises UserError when that method cannot be used with a part of the run's model."""
-    head = run.model.head
-    parts = {"trunk": run.model.trunk, "head.mixture": head.mixture}
-    for option, part in (parts | {"head.transform": head.transform}).items():
-        if isinstance(part, LimitsEvaluation) and kind in part.cannot_evaluate:
-            reason = part.cannot_evaluate[kind]
-            raise UserError(
-                f"method={kind} cannot be done with {option}={type(part).__name__}: {reason}"
-            )

@@ -79,7 +79,7 @@ def parts(model: HeadModule | ModelParts) -> list[Part]:
         name, uses = _part_and_uses(path, tied, head)
         by_name.setdefault(name, []).append(_parameter_part(name, parameter, uses))
     if isinstance(head.mixture, MixtureOfContexts):
-        flops = 2 * head.mixture.num_latents * head.mixture.emb_dim
+        flops = 2 * head.mixture.num_experts * head.mixture.emb_dim
         by_name["mixture.sum"] = [Part("mixture.sum", 0, 0, 0, flops, 3 * flops)]
     if isinstance(model.trunk, Trunk) and model.trunk.attention_flops:
         flops = model.trunk.attention_flops

@@ -107,20 +107,17 @@ class _ChunkedMean(torch.autograd.Function):
         return tuple(grads)
 
 
-def target_log_probs(values: Tensor, targets: Tensor, *, overwrite: bool) -> Tensor:
+def target_log_probs(values: Tensor, targets: Tensor) -> Tensor:
     """Log-probability of each row's target, (rows,), of rows (rows, V) of transformed logits.
 
-    Args:
-        overwrite: puts the softmax in the place of `values`, which nothing else may need.
+    It overwrites `values`, which nothing else may need, and is differentiated once.
     """
-    found: Tensor = _TargetLogProbs.apply(  # type: ignore[no-untyped-call]
-        values, targets.unsqueeze(1), overwrite
-    )
+    found: Tensor = _TargetLogProbs.apply(values, targets.unsqueeze(1))  # type: ignore[no-untyped-call]
     return found
 
 
 class _TargetLogProbs(torch.autograd.Function):
-    """Keeps the softmax alone, and writes the gradient over it: to be differentiated once.
+    """Keeps the softmax alone, in the place of the logits, and writes the gradient over it.
 
     The normaliser comes from the largest value and its probability, which is at least 1 / V, so
     that its logarithm is accurate: one exponential per entry serves both. The largest is taken off
@@ -128,16 +125,16 @@ class _TargetLogProbs(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, targets: Tensor, overwrite: bool) -> Tensor:
+    def forward(ctx: Any, values: Tensor, targets: Tensor) -> Tensor:
         above = values.gather(1, targets) - values.amax(dim=1, keepdim=True)
         values = values.detach()
-        probs = torch.softmax(values, dim=1, out=values if overwrite else None)
+        probs = torch.softmax(values, dim=1, out=values)
         ctx.save_for_backward(probs, targets)
         return (above + probs.amax(dim=1, keepdim=True).log()).squeeze(1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         probs, targets = ctx.saved_tensors
         grad = grad.unsqueeze(1)
-        return probs.mul_(-grad).scatter_add_(1, targets, grad), None, None
+        return probs.mul_(-grad).scatter_add_(1, targets, grad), None

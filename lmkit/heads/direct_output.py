@@ -77,10 +77,10 @@ class DirectOutputConnection(Mixture):
         dims = [emb_dim] + [hidden_dim] * (num_layers - 1) + [out_dim]
         self.layers = tuple(i for i, count in enumerate(experts) if count)
         self.dims = [dims[i] for i in self.layers]
-        self.in_dim, self.emb_dim, self.num_experts = sum(self.dims), emb_dim, sum(experts)
+        self.in_dim, self.emb_dim, self.num_components = sum(self.dims), emb_dim, sum(experts)
         self.latent_dropout, self.balance_weight = latent_dropout, balance_weight
         self.penalty_of = penalty_of
-        self.prior = nn.Linear(out_dim, self.num_experts, bias=False)
+        self.prior = nn.Linear(out_dim, self.num_components, bias=False)
         self.latents = nn.ModuleList(nn.Linear(dims[i], experts[i] * emb_dim) for i in self.layers)
 
     def forward(self, hidden_TBD: Tensor) -> MixtureOutput:
@@ -89,19 +89,19 @@ class DirectOutputConnection(Mixture):
         latent = torch.tanh(torch.cat(latents, dim=2))
         latent = locked_dropout(latent, self.latent_dropout, self.training)
         return MixtureOutput(
-            self._log_prior(hidden_TBD), latent.reshape(-1, self.num_experts, self.emb_dim)
+            self._log_prior(hidden_TBD), latent.reshape(-1, self.num_components, self.emb_dim)
         )
 
     def penalty(self, hidden_TBD: Tensor) -> Tensor:
         """The penalty on the priors of a window, a scalar."""
         prior_NK = self._log_prior(hidden_TBD).exp()
         if self.penalty_of == "program":
-            use_BK = prior_NK.view(*hidden_TBD.shape[:2], self.num_experts).sum(0)
-            spread = (self.num_experts - 1) * use_BK.var() / use_BK.mean() ** 2
+            use_BK = prior_NK.view(*hidden_TBD.shape[:2], self.num_components).sum(0)
+            spread = (self.num_components - 1) * use_BK.var() / use_BK.mean() ** 2
             return self.balance_weight * spread
         use_K = prior_NK.sum(0)
         return self.balance_weight * use_K.var(correction=0) / use_K.mean() ** 2
 
     def _log_prior(self, hidden_TBD: Tensor) -> Tensor:
         scores = self.prior(hidden_TBD[..., -self.dims[-1] :]).to(self.prior.weight.dtype)
-        return F.log_softmax(scores, dim=-1).reshape(-1, self.num_experts)
+        return F.log_softmax(scores, dim=-1).reshape(-1, self.num_components)

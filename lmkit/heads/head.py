@@ -21,7 +21,7 @@ from lmkit.errors.user_error import UserError, require_positive
 from lmkit.heads.chunks import chunk_rows, chunked_mean, target_log_probs
 from lmkit.heads.low_rank import RankMap, random_factors
 from lmkit.heads.mixtures import Mixture, MixtureOutput, SingleContext
-from lmkit.heads.transforms import Identity, Transform, keeps_values
+from lmkit.heads.transforms import Identity, Transform, in_loss
 from lmkit.kernels.shared_weight import affine
 
 # MiB. On a CPU larger chunks gain nothing and overflow its caches; a GPU needs large products.
@@ -94,7 +94,7 @@ class Head(nn.Module):
     @property
     def has_factors(self) -> bool:
         """Whether log P = context W' + b - log Z, so that its rank is at most E + 2, or r + 2."""
-        return self.mixture.num_experts == 1 and type(self.transform) is Identity
+        return self.mixture.num_components == 1 and type(self.transform) is Identity
 
     @property
     def mixes_softmaxes(self) -> bool:
@@ -112,13 +112,13 @@ class Head(nn.Module):
     @property
     def decoder_uses(self) -> float:
         """How many products with the whole decoder weight each context takes."""
-        return self.mixture.num_experts
+        return self.mixture.num_components
 
     @property
     def own_uses(self) -> Mapping[str, int]:
         """By name: how many products with one of the head's own parameters each context takes, if
         not one."""
-        return {} if self.rank_map is None else {"rank_map.weight": self.mixture.num_experts}
+        return {} if self.rank_map is None else {"rank_map.weight": self.mixture.num_components}
 
     def contexts(self, hidden_TBD: Tensor) -> MixtureOutput:
         """The vectors that the decoder's weight multiplies, and their log prior."""
@@ -145,8 +145,7 @@ class Head(nn.Module):
     def target_log_probs(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Log-probability of each row's target, (rows,), of its logits (rows, V), which it may
         overwrite."""
-        overwrite = not keeps_values(self.transform)
-        return target_log_probs(self.transform(logits), targets, overwrite=overwrite)
+        return target_log_probs(in_loss(self.transform, logits), targets)
 
     def formula_inputs(self, hidden_TBD: Tensor) -> list[Tensor]:
         """What `forward` takes of all contexts, in the parameters' dtype."""
@@ -213,7 +212,7 @@ class Head(nn.Module):
 
     def _row_logits(self) -> int:
         """How many logits a context has."""
-        return self.mixture.num_experts * len(self.decoder_bias)
+        return self.mixture.num_components * len(self.decoder_bias)
 
     def _input_chunks(self, hidden_TBD: Tensor) -> Iterator[tuple[Tensor, ...]]:
         parts = (torch.split(x, self._rows()) for x in self.formula_inputs(hidden_TBD))

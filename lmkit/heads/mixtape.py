@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError, require_count, require_positive, require_rate
 from lmkit.heads.head import Head, HeadParts
-from lmkit.heads.mixtures import Mixture, require_no_mixture
+from lmkit.heads.mixtures import Mixture, SingleContext
 from lmkit.kernels.shared_weight import affine
 from lmkit.trunk.dropout import locked_dropout
 
@@ -57,7 +57,8 @@ class MixtapeLatents(Mixture):
             )
         require_count("head.gate_dim", gate_dim)
         require_rate("head.latent_dropout", latent_dropout)
-        self.in_dim, self.emb_dim, self.num_experts = in_dim, emb_dim, num_experts
+        self.in_dim, self.emb_dim = in_dim, emb_dim
+        self.num_experts = self.num_components = num_experts
         self.gate_dim, self.latent_dropout = gate_dim, latent_dropout
         self.latent = nn.Linear(in_dim, num_experts * emb_dim)
         self.gate = nn.Linear(in_dim, (num_experts - 1) * gate_dim, bias=False)
@@ -121,12 +122,17 @@ class Mixtape(Head):
         own_share: float,
         latent_dropout: float,
     ) -> None:
-        require_no_mixture("mixtape", parts.mixture)
+        if type(parts.mixture) is not SingleContext:
+            raise UserError(
+                f"head=mixtape is a mixture itself and needs head/mixture=none, but has "
+                f"{type(parts.mixture).__name__}"
+            )
         require_positive("head.own_share", own_share)
         if own_share > 1:
             raise UserError(f"head.own_share must be at most 1, but is {own_share!r}")
         latents = MixtapeLatents(in_dim, emb_dim, num_experts, gate_dim, latent_dropout)
         super().__init__(replace(parts, mixture=latents))
+        self.num_experts = num_experts
         num_own = max(1, round(own_share * len(parts.word_counts_V)))
         self.gate_weight = nn.Parameter(torch.empty(num_own + 1, gate_dim).uniform_(-0.1, 0.1))
         self.gate_bias = nn.Parameter(torch.zeros(num_experts - 1, num_own + 1))
@@ -142,12 +148,12 @@ class Mixtape(Head):
     def decoder_uses(self) -> float:
         """One product with the whole weight, and K with the rows of words that have their own
         gates."""
-        return 1 + self.mixture.num_experts * len(self.own_words_R) / len(self.decoder_bias)
+        return 1 + self.num_experts * len(self.own_words_R) / len(self.decoder_bias)
 
     @property
     def own_uses(self) -> Mapping[str, int]:
         """Each gate is one product with the weight; biases are only added."""
-        return {"gate_weight": self.mixture.num_experts - 1, "gate_bias": 0}
+        return {"gate_weight": self.num_experts - 1, "gate_bias": 0}
 
     def contexts(self, hidden_TBD: Tensor) -> GatedContexts:  # type: ignore[override]  # Mixtape's
         gated: GatedContexts = self.mixture(hidden_TBD)
@@ -186,4 +192,4 @@ class Mixtape(Head):
     def _row_logits(self) -> int:
         """How many numbers a context has, of which each takes as much memory as a logit: logits,
         and own words' logits, gates and priors by component."""
-        return len(self.decoder_bias) + 3 * self.mixture.num_experts * len(self.own_words_R)
+        return len(self.decoder_bias) + 3 * self.num_experts * len(self.own_words_R)

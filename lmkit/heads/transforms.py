@@ -1,15 +1,14 @@
-"""Transforms: pointwise maps on logits, for the head to apply before the softmax.
+"""Transforms: pointwise maps on logits, which the head applies before the softmax.
 
-Any `nn.Module` that maps logits to logits of the same shape is one. Those here that a training step
-meets most keep only the logits for their gradient, and work on few at a time, which fit a CPU's
-cache.
+Any `nn.Module` that maps logits to logits of the same shape is one. Those derived from `Transform`
+may help the loss, which meets all logits of a training step.
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,46 +22,112 @@ from lmkit.errors.user_error import require_count, require_number, require_posit
 class Transform(nn.Module):
     """A pointwise map on logits. A subclass may set its display name (`lmkit.runs.names.Named`)."""
 
-    keeps_values = True
-    """Whether its gradient needs the values that it returned. If not, softmax overwrites them."""
-
-    def __init_subclass__(cls) -> None:
-        """A `forward` of its own does not inherit what holds for another one."""
-        super().__init_subclass__()
-        if "forward" in vars(cls) and "keeps_values" not in vars(cls):
-            cls.keeps_values = True
+    def in_loss(self, logits: Tensor) -> Tensor:
+        """`forward` for the loss, which differentiates it once and overwrites the result."""
+        return torch.clone(self(logits))
 
     def made_once(self) -> Mapping[str, Tensor]:
-        """By name: buffers, None otherwise, that the loss sets for `forward`, once for all chunks.
+        """By name: buffers, None otherwise, that the loss sets once for all its chunks.
 
-        Their gradients reach the parameters that they were made of.
+        Their gradients reach the parameters that they are made of.
         """
         return {}
 
+    def __init_subclass__(cls) -> None:
+        """A `forward` of its own does not inherit another function's `in_loss`."""
+        super().__init_subclass__()
+        if "forward" in vars(cls) and "in_loss" not in vars(cls):
+            cls.in_loss = Transform.in_loss  # type: ignore[method-assign]
 
-def keeps_values(transform: nn.Module) -> bool:
-    """Whether softmax must leave the transformed logits as they are."""
-    return transform.keeps_values if isinstance(transform, Transform) else True
+
+def in_loss(transform: nn.Module, logits: Tensor) -> Tensor:
+    """Transformed logits that the loss may overwrite."""
+    if isinstance(transform, Transform):
+        return transform.in_loss(logits)
+    return torch.clone(transform(logits))
+
+
+class BlockwiseTransform(Transform):
+    """A transform whose loss keeps the logits alone, and works on as many as fit a CPU's cache."""
+
+    def tables(self) -> tuple[Tensor, ...]:
+        """What the formula is made of, beside constants."""
+        return ()
+
+    @abstractmethod
+    def formula(self, z: Tensor, *tables: Tensor) -> Tensor:
+        """f(z), for every kind of differentiation."""
+
+    @abstractmethod
+    def pull(
+        self, z: Tensor, grad: Tensor, tables: Sequence[Tensor], sums: Sequence[Tensor]
+    ) -> Tensor:
+        """The gradient of some logits z (n,), from that of f(z).
+
+        Args:
+            sums: of the gradients of each table, float64, to be added to; empty if none learns.
+        """
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return self.formula(logits, *self.tables())
+
+    def in_loss(self, logits: Tensor) -> Tensor:
+        values: Tensor = _InBlocks.apply(self, logits, *self.tables())  # type: ignore[no-untyped-call]
+        return values
+
+
+class _InBlocks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, transform: BlockwiseTransform, z: Tensor, *tables: Tensor) -> Tensor:
+        ctx.save_for_backward(z, *tables)
+        ctx.transform = transform
+        values, tables = _like(z), tuple(x.to(z.dtype) for x in tables)
+        for part, out in _blocks(z, values):
+            out.copy_(transform.formula(part, *tables))
+        return values
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        z, *tables = ctx.saved_tensors
+        learns = any(ctx.needs_input_grad[2:])
+        # float64, as float32 sums stall after millions of terms
+        sums = [torch.zeros_like(x, dtype=torch.float64) for x in tables] if learns else []
+        grad_z, tables = _like(z), [x.to(z.dtype) for x in tables]
+        for part, g, out in _blocks(z, grad, grad_z):
+            out.copy_(ctx.transform.pull(part, g, tables, sums))
+        return None, grad_z, *(sums if learns else [None] * len(tables))
+
+
+def _like(z: Tensor) -> Tensor:
+    return torch.empty_like(z, memory_format=torch.contiguous_format)
+
+
+def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The same few entries of each tensor, flat."""
+    block = max(1, tensors[0].numel()) if tensors[0].is_cuda else 2**16
+    return zip(*(torch.split(x.reshape(-1), block) for x in tensors), strict=True)
 
 
 class Identity(Transform):
     """`identity`: plain softmax."""
 
     display_name, place = "", 0
-    keeps_values = False
 
     def forward(self, logits: Tensor) -> Tensor:
         return logits
 
+    def in_loss(self, logits: Tensor) -> Tensor:
+        return logits
 
-class GeneralizedSigSoftmax(Transform):
+
+class GeneralizedSigSoftmax(BlockwiseTransform):
     """`gss`: k(z-c) + c - (k-1) softplus(z-c) (Parthiban et al. 2021, equation 3).
 
     Computed as z + (k-1) log sigmoid(z-c), the same function without cancellation for large |z|.
     """
 
     display_name, place = "GSS", 2
-    keeps_values = False
 
     def __init__(self, c: float, k: float) -> None:
         super().__init__()
@@ -70,9 +135,13 @@ class GeneralizedSigSoftmax(Transform):
         require_positive("head.transform.k", k)
         self.c, self.k = float(c), float(k)
 
-    def forward(self, logits: Tensor) -> Tensor:
-        values: Tensor = _Bent.apply(logits, self.c, self.k)  # type: ignore[no-untyped-call]
-        return values
+    def formula(self, z: Tensor, *tables: Tensor) -> Tensor:
+        return torch.add(z, F.logsigmoid(z - self.c), alpha=self.k - 1)
+
+    def pull(
+        self, z: Tensor, grad: Tensor, tables: Sequence[Tensor], sums: Sequence[Tensor]
+    ) -> Tensor:
+        return torch.sigmoid(self.c - z).mul_(self.k - 1).add_(1).mul_(grad)
 
 
 class SigSoftmax(GeneralizedSigSoftmax):
@@ -82,43 +151,6 @@ class SigSoftmax(GeneralizedSigSoftmax):
 
     def __init__(self) -> None:
         super().__init__(c=0.0, k=2.0)
-
-
-class _Bent(torch.autograd.Function):
-    """z + (k-1) log sigmoid(z-c), of slope 1 + (k-1) sigmoid(c-z)."""
-
-    @staticmethod
-    def forward(z: Tensor, c: float, k: float) -> Tensor:
-        values = torch.empty_like(z, memory_format=torch.contiguous_format)
-        for part, out in _blocks(z, values):
-            torch.add(part, F.logsigmoid(part - c), alpha=k - 1, out=out)
-        return values
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        z, ctx.c, ctx.k = inputs
-        ctx.save_for_backward(z)
-        ctx.save_for_forward(z)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (z,) = ctx.saved_tensors
-        grad_z = torch.empty_like(z, memory_format=torch.contiguous_format)
-        for part, g, out in _blocks(z, grad, grad_z):
-            torch.mul(torch.sigmoid(ctx.c - part).mul_(ctx.k - 1).add_(1), g, out=out)
-        return grad_z, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, move: Tensor, *_: None) -> Tensor:
-        (z,) = ctx.saved_tensors
-        moved: Tensor = (1 + (ctx.k - 1) * torch.sigmoid(ctx.c - z)) * move
-        return moved
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, z: Tensor, c: float, k: float) -> tuple[Tensor, int]:
-        values: Tensor = _Bent.apply(z, c, k)  # type: ignore[no-untyped-call]
-        return values, in_dims[0]
 
 
 class SoftCap(Transform):
@@ -132,27 +164,13 @@ class SoftCap(Transform):
         self.cap = float(cap)
 
     def forward(self, logits: Tensor) -> Tensor:
-        return self.cap * torch.tanh(logits / self.cap)
+        return torch.tanh(logits / self.cap).mul(self.cap)
+
+    def in_loss(self, logits: Tensor) -> Tensor:
+        return self.forward(logits)  # autograd keeps the tanh, not the product
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """Evenly spaced knots from -limit on."""
-
-    knots: int
-    limit: float
-
-    @property
-    def step(self) -> float:
-        return 2 * self.limit / self.knots
-
-    def pieces(self, z: Tensor) -> Tensor:
-        """Index of each logit's piece, int64. NaN gets a valid index, and its line keeps it NaN."""
-        scaled = (z + self.limit).mul_(1 / self.step)
-        return scaled.clamp_(0, self.knots - 1).nan_to_num_(0.0).long()
-
-
-class PiecewiseLinear(Transform):
+class PiecewiseLinear(BlockwiseTransform):
     """`plif`: a learned increasing piecewise linear function (LMS-PLIF; Ganea et al. 2019).
 
     `knots` knots begin at -limit and lie `step` = 2 limit / knots apart. Right of knot i, and
@@ -162,7 +180,6 @@ class PiecewiseLinear(Transform):
     Parthiban et al. 2021, table 3).
     """
 
-    keeps_values = False
     slopes: Tensor | None
     intercepts: Tensor | None
 
@@ -170,7 +187,8 @@ class PiecewiseLinear(Transform):
         super().__init__()
         require_count("head.transform.knots", knots, minimum=2)
         require_positive("head.transform.limit", limit)
-        self.frozen, self.grid = frozen, _Grid(knots, float(limit))
+        self.knots, self.limit, self.frozen = knots, float(limit), frozen
+        self.step = 2 * self.limit / knots
         raw_slopes = torch.randn(knots) + math.log(math.expm1(1.0))
         self.raw_slopes = nn.Parameter(raw_slopes, requires_grad=not frozen)
         self.register_buffer("slopes", None, persistent=False)
@@ -186,96 +204,46 @@ class PiecewiseLinear(Transform):
 
     def lines(self) -> tuple[Tensor, Tensor]:
         """Slope and intercept of each piece, (knots,) in float64: the sums run over all pieces."""
-        grid, slopes = self.grid, F.softplus(self.raw_slopes.double())
+        slopes = F.softplus(self.raw_slopes.double())
         heights = _sums_before(slopes)
-        heights = grid.step * (heights - heights[grid.knots // 2])
-        positions = torch.arange(grid.knots, device=slopes.device, dtype=slopes.dtype)
-        return slopes, heights - slopes * (positions * grid.step - grid.limit)
+        heights = self.step * (heights - heights[self.knots // 2])
+        positions = torch.arange(self.knots, device=slopes.device, dtype=slopes.dtype)
+        return slopes, heights - slopes * (positions * self.step - self.limit)
 
     def made_once(self) -> Mapping[str, Tensor]:
         return dict(zip(("slopes", "intercepts"), self.lines(), strict=True))
 
-    def forward(self, logits: Tensor) -> Tensor:
-        lines = self.slopes, self.intercepts
-        if lines[0] is None:
-            lines = self.lines()
-        values: Tensor = _OnLines.apply(logits, *lines, self.grid)  # type: ignore[no-untyped-call]
-        return values
+    def tables(self) -> tuple[Tensor, ...]:
+        if self.slopes is None or self.intercepts is None:
+            return self.lines()
+        return self.slopes, self.intercepts
 
+    def pieces(self, z: Tensor) -> Tensor:
+        """Index of each logit's piece, int64. NaN gets a valid index, and its line keeps it NaN."""
+        scaled = (z.detach() + self.limit).mul_(1 / self.step)
+        return scaled.clamp_(0, self.knots - 1).nan_to_num_(0.0).long()
 
-class _OnLines(torch.autograd.Function):
-    """slope[piece] z + intercept[piece], whose gradients are two histograms over the pieces.
+    def formula(self, z: Tensor, *tables: Tensor) -> Tensor:
+        pieces = self.pieces(z)
+        slopes, intercepts = (_at(x.to(z.dtype), pieces) for x in tables)
+        return torch.addcmul(intercepts, slopes, z)
 
-    They are summed in float64, as float32 sums stall after millions of terms per bin. Not bincount,
-    which makes the host wait for a GPU and is not deterministic there.
-    """
-
-    @staticmethod
-    def forward(z: Tensor, slopes: Tensor, intercepts: Tensor, grid: _Grid) -> Tensor:
-        values = torch.empty_like(z, memory_format=torch.contiguous_format)
-        slopes, intercepts = slopes.to(z.dtype), intercepts.to(z.dtype)
-        for part, out in _blocks(z, values):
-            pieces = grid.pieces(part)
-            torch.addcmul(intercepts.take(pieces), slopes.take(pieces), part, out=out)
-        return values
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        z, slopes, _, ctx.grid = inputs
-        ctx.save_for_backward(z, slopes)
-        ctx.save_for_forward(z, slopes)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        z, slopes = ctx.saved_tensors
-        sum_g = sum_gz = None
-        if ctx.needs_input_grad[1]:
-            sum_g, sum_gz = (torch.zeros_like(slopes, dtype=torch.float64) for _ in "gz")
-        slopes = slopes.to(z.dtype)
-        grad_z = torch.empty_like(z, memory_format=torch.contiguous_format)
-        for part, g, out in _blocks(z, grad, grad_z):
-            pieces = ctx.grid.pieces(part)
-            if sum_g is not None and sum_gz is not None:
-                terms = g.to(torch.float64, copy=True)
-                sum_g.scatter_add_(0, pieces, terms)
-                sum_gz.scatter_add_(0, pieces, terms.mul_(part))
-            torch.mul(slopes.take(pieces), g, out=out)
-        return grad_z, sum_gz, sum_g, None
-
-    @staticmethod
-    def jvp(
-        ctx: Any, move: Tensor, slopes_move: Tensor, intercepts_move: Tensor, _: None
+    def pull(
+        self, z: Tensor, grad: Tensor, tables: Sequence[Tensor], sums: Sequence[Tensor]
     ) -> Tensor:
-        z, slopes = ctx.saved_tensors
-        pieces = ctx.grid.pieces(z)
-        moved: Tensor = slopes_move.take(pieces) * z + intercepts_move.take(pieces)
-        moved = moved.to(z.dtype) + slopes.to(z.dtype).take(pieces) * move
-        return moved
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Tensor, int]:
-        return _one_by_one(_OnLines, info.batch_size, in_dims, inputs)
-
-
-def _one_by_one(
-    function: type[torch.autograd.Function],
-    batch_size: int,
-    in_dims: Sequence[int | None],
-    inputs: Sequence[Any],
-) -> tuple[Tensor, int]:
-    """A function's values for each of a batch of arguments, and the batch's dimension."""
-    each = [
-        [x] * batch_size if dim is None else x.unbind(dim)
-        for x, dim in zip(inputs, in_dims, strict=True)
-    ]
-    return torch.stack([function.apply(*own) for own in zip(*each, strict=True)]), 0  # type: ignore[no-untyped-call]
+        """The lines' gradients are two histograms over the pieces, sum of g z and sum of g."""
+        pieces = self.pieces(z)
+        if sums:
+            # Not bincount, which makes the host wait for a GPU and is not deterministic there.
+            terms = grad.to(torch.float64, copy=True)
+            sums[1].scatter_add_(0, pieces, terms)
+            sums[0].scatter_add_(0, pieces, terms.mul_(z))
+        return _at(tables[0], pieces).mul_(grad)
 
 
-def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """The same few entries of each tensor, flat, so that the work on them fits a CPU's cache."""
-    block = max(1, tensors[0].numel()) if tensors[0].is_cuda else 2**16
-    return zip(*(torch.split(x.reshape(-1), block) for x in tensors), strict=True)
+def _at(table_K: Tensor, index: Tensor) -> Tensor:
+    """table[index], in a third of the time."""
+    return table_K.index_select(0, index.flatten()).view_as(index)
 
 
 def _sums_before(x_K: Tensor) -> Tensor:
@@ -291,14 +259,14 @@ def _sums_before_in_blocks(x_K: Tensor) -> Tensor:
     return sums.flatten()[: len(x_K)]
 
 
-class MonotoneMLP(Transform):
+class MonotoneMLP(BlockwiseTransform):
     """`monotone_mlp`: sum_i v_i sigmoid(u_i z + b_i) + b with u_i, v_i > 0 (Ganea et al. 2019).
 
-    Positivity by softplus.
+    Positivity by softplus. Units are computed one by one, and again for their gradients, so that
+    the loss makes no (..., units) tensor.
     """
 
     display_name, place = "monotone MLP", 5
-    keeps_values = False
 
     def __init__(self, units: int) -> None:
         super().__init__()
@@ -309,54 +277,28 @@ class MonotoneMLP(Transform):
         self.unit_bias = nn.Parameter(torch.linspace(-4, 4, units) if units > 1 else torch.zeros(1))
         self.bias = nn.Parameter(torch.zeros(()))
 
-    def forward(self, logits: Tensor) -> Tensor:
-        u, v = F.softplus(self.raw_u), F.softplus(self.raw_v)
-        values: Tensor = _Units.apply(logits, u, v, self.unit_bias)  # type: ignore[no-untyped-call]
-        return values + self.bias
+    def tables(self) -> tuple[Tensor, ...]:
+        return F.softplus(self.raw_u), F.softplus(self.raw_v), self.unit_bias, self.bias
 
-
-class _Units(torch.autograd.Function):
-    """sum_i v_i sigmoid(u_i z + b_i), one unit at a time, so that no (..., units) tensor exists."""
-
-    @staticmethod
-    def forward(z: Tensor, u: Tensor, v: Tensor, b: Tensor) -> Tensor:
-        values = torch.zeros_like(z, memory_format=torch.contiguous_format)
-        for part, out in _blocks(z, values):
-            for u_i, v_i, b_i in zip(u, v, b, strict=True):
-                out.addcmul_(v_i, torch.sigmoid(u_i * part + b_i))
-        return values
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-        ctx.save_for_forward(*inputs)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        z, u, v, b = ctx.saved_tensors
-        grad_z = torch.zeros_like(z, memory_format=torch.contiguous_format)
-        sums = [torch.zeros_like(u, dtype=torch.float64) for _ in "uvb"]
-        for part, g, out in _blocks(z, grad, grad_z):
-            for i, (u_i, v_i, b_i) in enumerate(zip(u, v, b, strict=True)):
-                unit = torch.sigmoid(u_i * part + b_i)
-                sums[1][i] += torch.dot(unit, g)
-                inner = unit.mul_(1 - unit).mul_(g).mul_(v_i)
-                sums[0][i] += torch.dot(inner, part)
-                sums[2][i] += inner.sum()
-                out.addcmul_(inner, u_i)
-        return grad_z, *(total.to(u.dtype) for total in sums)
-
-    @staticmethod
-    def jvp(ctx: Any, move: Tensor, u_move: Tensor, v_move: Tensor, b_move: Tensor) -> Tensor:
-        z, u, v, b = ctx.saved_tensors
-        total = torch.zeros_like(z)
+    def formula(self, z: Tensor, *tables: Tensor) -> Tensor:
+        u, v, unit_bias, total = tables
         for i in range(len(u)):
-            unit = torch.sigmoid(u[i] * z + b[i])
-            inner = u[i] * move + u_move[i] * z + b_move[i]
-            total += v_move[i] * unit + v[i] * unit * (1 - unit) * inner
+            total = total + v[i] * torch.sigmoid(u[i] * z + unit_bias[i])
         return total
 
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Tensor, int]:
-        return _one_by_one(_Units, info.batch_size, in_dims, inputs)
+    def pull(
+        self, z: Tensor, grad: Tensor, tables: Sequence[Tensor], sums: Sequence[Tensor]
+    ) -> Tensor:
+        u, v, unit_bias, _ = tables
+        grad_z = torch.zeros_like(z)
+        for i in range(len(u)):
+            unit = torch.sigmoid(u[i] * z + unit_bias[i])
+            inner = (1 - unit).mul_(unit).mul_(grad).mul_(v[i])
+            grad_z.addcmul_(inner, u[i])
+            if sums:
+                sums[0][i] += torch.dot(inner, z)
+                sums[1][i] += torch.dot(unit, grad)
+                sums[2][i] += inner.sum()
+        if sums:
+            sums[3].add_(grad.sum())
+        return grad_z

@@ -1,8 +1,7 @@
 """RMSNorm and SwiGLU in the fewest passes over memory, with gradients.
 
 PyTorch's own RMSNorm on a CPU is a chain of products, each of which keeps its operands for the
-backward pass. Here RMSNorm and SwiGLU keep only their input and recompute the rest. `torch.compile`
-fuses such chains itself, so it gets the plain ones.
+backward pass. Here RMSNorm and SwiGLU keep only their input and recompute the rest.
 
 Shapes: H features, F inner width of a feed-forward part.
 """
@@ -24,17 +23,12 @@ silu_backward = torch.ops.aten.silu_backward.grad_input
 def rms_norm(x: Tensor, weight_H: Tensor) -> Tensor:
     """x / sqrt(mean(x^2) + epsilon) * weight over the last dimension (Zhang and Sennrich 2019,
     equation 4), (..., H)."""
-    if torch.compiler.is_compiling():
-        return x * (x.square().mean(-1, keepdim=True) + EPSILON).rsqrt() * weight_H
     normed: Tensor = _RMSNorm.apply(x, weight_H)  # type: ignore[no-untyped-call]
     return normed
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
     """silu(gate) * up, (..., F), from both concatenated, (..., 2 F) (Shazeer 2020, equation 5)."""
-    if torch.compiler.is_compiling():
-        gate, up = gate_up.chunk(2, dim=-1)
-        return F.silu(gate) * up
     product: Tensor = _SwiGLU.apply(gate_up)  # type: ignore[no-untyped-call]
     return product
 

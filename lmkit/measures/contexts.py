@@ -34,7 +34,7 @@ def context_blocks(
     """The first `num_contexts` contexts of the batches, state carried, in blocks."""
     head, seen = model.head, 0
     itemsize = head.decoder_weight.element_size()
-    rows = chunk_rows(head.mixture.num_experts * len(head.decoder_bias), itemsize, BLOCK_MB)
+    rows = chunk_rows(head.mixture.num_components * len(head.decoder_bias), itemsize, BLOCK_MB)
     for hidden_TBD, targets_TB in model.head_inputs(batches):
         hidden_ND = hidden_TBD.flatten(0, 1)[: num_contexts - seen]
         targets_N = targets_TB.flatten()[: num_contexts - seen]

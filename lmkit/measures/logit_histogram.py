@@ -83,7 +83,7 @@ def _first_contexts(model: Predictor, batches: Iterable[Batch], num_contexts: in
 def _chunks(model: Predictor, hidden_ND: Tensor) -> Iterator[Tensor]:
     """Logits (..., V) before the transform, of a few contexts at a time."""
     head = model.head
-    rows = max(1, _CHUNK // (head.mixture.num_experts * len(head.decoder_bias)))
+    rows = max(1, _CHUNK // (head.mixture.num_components * len(head.decoder_bias)))
     for part_nD in torch.split(hidden_ND, rows):
         with exact_evaluation(model, model.device.type):
             yield from head.logit_chunks(part_nD.unsqueeze(1))

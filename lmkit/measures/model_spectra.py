@@ -163,7 +163,7 @@ def has_factors(model: Predictor, matrix: str) -> bool:
 def has_transformed_logits(model: Predictor) -> bool:
     """Whether the head maps each context to one row of logits that a transform changes."""
     head = model.head
-    return head.mixture.num_experts == 1 and type(head.transform) is not Identity
+    return head.mixture.num_components == 1 and type(head.transform) is not Identity
 
 
 def _observed(

@@ -39,7 +39,7 @@ def chunked_cross_entropy(
 
     Equals that of `head.log_probs`, in value and in every gradient, but for the order of sums.
     """
-    logits = head.mixture.num_experts * len(head.decoder_bias)
+    logits = head.mixture.num_components * len(head.decoder_bias)
     rows = chunk_rows(logits, head.decoder_weight.element_size(), chunk_mb)
     inputs = head.formula_inputs(hidden_ND.unsqueeze(0))
     weights = {f"head.{name}": x for name, x in head.formula_weights().items()}

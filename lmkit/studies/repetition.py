@@ -240,4 +240,4 @@ def gradient_share(model: Repeater, symbols_B: Tensor) -> float:
 
 def _block(head: Head) -> int:
     """Contexts that are looked at together."""
-    return chunk_rows(head.mixture.num_experts * len(head.decoder_bias), 4, BLOCK_MB)
+    return chunk_rows(head.mixture.num_components * len(head.decoder_bias), 4, BLOCK_MB)

@@ -6,15 +6,16 @@ Shapes: T window length, B batch, D features of a layer's input.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from lmkit.kernels.cpu_products import has_onednn, prefers_onednn
 from lmkit.kernels.lstm_function import lstm_layer
-from lmkit.trunk.dropout import drop_connect
-from lmkit.trunk.recurrent_trunk import RecurrentLayer, RecurrentTrunk
-from lmkit.trunk.trunk import LayerState
+from lmkit.trunk.dropout import drop_connect, locked_dropout
+from lmkit.trunk.trunk import LayeredTrunk, LayerState, State, TrunkOutput
 
 # From these sizes on `lstm_layer` gains more than its Python loop costs
 # (tests/benchmarks/RESULTS.md).
@@ -23,7 +24,7 @@ FUNCTION_FROM_WEIGHTS = 1_500_000  # in bf16, where the backward of `torch.lstm`
 CUDNN_MULTIPLE = 8  # 16 bytes of bfloat16: one load of a GPU's matrix units
 
 
-class LSTMLayer(RecurrentLayer):
+class LSTMLayer(nn.Module):
     """One LSTM layer with DropConnect on its hidden-to-hidden weight, one mask per window.
 
     Parameters are named and initialised as PyTorch's `nn.LSTM` does: U(-1/sqrt(H), 1/sqrt(H)).
@@ -32,7 +33,6 @@ class LSTMLayer(RecurrentLayer):
     def __init__(self, in_dim: int, hidden_dim: int, weight_dropout: float) -> None:
         super().__init__()
         self.hidden_dim, self.weight_dropout = hidden_dim, weight_dropout
-        self.state_dims = (hidden_dim, hidden_dim)
         self.weight_ih = nn.Parameter(torch.empty(4 * hidden_dim, in_dim))
         self.weight_hh = nn.Parameter(torch.empty(4 * hidden_dim, hidden_dim))
         self.bias_ih = nn.Parameter(torch.empty(4 * hidden_dim))
@@ -42,6 +42,7 @@ class LSTMLayer(RecurrentLayer):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, x_TBD: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        """Outputs (T, B, H), and the state after the window."""
         dropped_hh = drop_connect(self.weight_hh, self.weight_dropout, self.training)
         weights = [self.weight_ih, dropped_hh, self.bias_ih, self.bias_hh]
         if x_TBD.is_cuda:
@@ -116,10 +117,33 @@ def _flat(weights: list[Tensor]) -> list[Tensor]:
     return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
 
 
-class AWDLSTM(RecurrentTrunk):
+@dataclass(kw_only=True, eq=False, repr=False)
+class AWDLSTM(LayeredTrunk):
     """LSTM layers with DropConnect on hidden-to-hidden weights (Merity et al. 2018, section 2)."""
 
     display_name, place = "AWD-LSTM", 0
 
-    def make_layer(self, index: int, in_dim: int, out_dim: int) -> LSTMLayer:
-        return LSTMLayer(in_dim, out_dim, self.weight_dropout)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        dims = [self.emb_dim] + [self.hidden_dim] * (self.num_layers - 1) + [self.out_dim]
+        self._units = dims[1:]
+        layers = [LSTMLayer(*pair, self.weight_dropout) for pair in pairwise(dims)]
+        self.layers = nn.ModuleList(layers)
+
+    def initial_state(self, batch_size: int) -> list[LayerState]:
+        """Zeros: h and c of each layer, each (1, B, H)."""
+        shapes = [(1, batch_size, units) for units in self._units]
+        zeros = self.embedding_weight.new_zeros
+        return [(zeros(shape), zeros(shape)) for shape in shapes]
+
+    def forward(self, tokens_TB: Tensor, state: State) -> TrunkOutput:
+        x = self.embedded(tokens_TB)
+        new_state, layers = [], [x]
+        for i, layer in enumerate(self.layers):
+            if i:
+                x = locked_dropout(x, self.hidden_dropout, self.training)
+                layers.append(x)
+            x, layer_state = layer(x, state[i])
+            new_state.append(layer_state)
+        dropped = locked_dropout(x, self.output_dropout, self.training)
+        return TrunkOutput(dropped, x, new_state, [*layers, dropped])

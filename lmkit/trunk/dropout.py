@@ -34,7 +34,7 @@ def embedding_dropout(tokens_TB: Tensor, weight_VE: Tensor, p: float, training: 
 
 def drop_connect(weight: Tensor, p: float, training: bool) -> Tensor:
     """Dropout on single connections of a recurrent weight, to be drawn once per window."""
-    if not training or p == 0 or weight.is_cuda or torch.compiler.is_compiling():
+    if not training or p == 0 or weight.is_cuda:
         return F.dropout(weight, p, training)
     return weight * (_random_int16(weight) >= round(p * 2**16) - 2**15).to(weight.dtype).div_(1 - p)
 

@@ -31,8 +31,7 @@ from lmkit.errors.user_error import require_count, require_rate
 from lmkit.kernels.cpu_products import linear
 from lmkit.kernels.transformer_functions import rms_norm, swiglu
 from lmkit.trunk.dropout import drop_connect, locked_dropout
-from lmkit.trunk.layered_trunk import LayeredTrunk
-from lmkit.trunk.trunk import LayerState, State, TrunkOutput
+from lmkit.trunk.trunk import LayeredTrunk, LayerState, State, TrunkOutput
 
 ROTARY_BASE = 10_000.0
 
@@ -158,7 +157,6 @@ class Transformer(LayeredTrunk):
     """On single attention weights, not locked."""
 
     display_name, place = "Transformer", 3
-    compiles = True
 
     def __post_init__(self) -> None:
         require_count("trunk.num_heads", self.num_heads)

@@ -65,8 +65,6 @@ def test_finetuning_without_a_name_changes_nothing():
     [
         ("penn_mos", {"lr": 25}),
         ("wt2_mos", {"lr": 20}),
-        ("penn_qrnn", {"seed": 404, "max_epochs": 300}),
-        ("wt2_qrnn", {}),
         ("penn_awd_lstm", {}),
         ("wt2_awd_lstm", {"max_epochs": 750}),
         ("penn_doc", {"n": 60}),
@@ -82,10 +80,6 @@ def test_dynamic_evaluation_has_the_values_of_krauses_programs():
     first = method("dynamic_awd_lstm")
     assert (first["lr"], first["decay"], first["epsilon"]) == (0.002, 0.02, 0.001)
     assert (first["convention"], first["length"]) == ("code", 5)
-    qrnn, wt2 = method("dynamic_qrnn"), method("dynamic_qrnn_wt2")
-    assert (qrnn["lr"], qrnn["decay"], qrnn["length"]) == (1.2e-4, 0.02, 20)
-    assert qrnn["convention"] == "paper"
-    assert wt2 == qrnn | {"decay": 0.008}
 
 
 @pytest.mark.parametrize("corpus", ["penn", "wt2"])

@@ -21,8 +21,7 @@ from lmkit.training.language_model import LanguageModel
 
 CORPORA = {"penn": ("penn", 10_000), "wt2": ("wikitext-2", 33_278)}
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
-OTHER_TRUNKS = ["penn_qrnn", "wt2_qrnn"]
-OTHER_TRUNKS += ["toy_transformer", "penn_small_transformer", "penn_transformer", "wt2_transformer"]
+OTHER_TRUNKS = ["toy_transformer", "penn_small_transformer", "penn_transformer", "wt2_transformer"]
 OTHER_TRUNKS += ["penn_subwords_transformer"]
 OTHER_VALUES = ["penn_awd_lstm", "wt2_awd_lstm"]
 OTHER_HEADS = ["penn_mixtape", "penn_doc", "wt2_doc"]

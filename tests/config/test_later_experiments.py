@@ -21,27 +21,6 @@ def built(*overrides: str) -> LanguageModel:
         return make_model(composed(*overrides), torch.zeros(10_000))
 
 
-@pytest.mark.parametrize("name", ["penn_qrnn", "wt2_qrnn"])
-def test_qrnn_is_as_the_authors_code_trains_it(name):
-    config = composed(f"experiment={name}")
-    trunk = config["trunk"]
-    assert (trunk["hidden_dim"], trunk["num_layers"], trunk["weight_dropout"]) == (1550, 4, 0.1)
-    assert (trunk["emb_dim"], trunk["out_dim"], trunk["input_dropout"]) == (400, 400, 0.4)
-    assert config["trigger"]["n"] == 5
-    penn = {"clip": 0.2, "batch": 20, "hidden_dropout": 0.3, "epochs": 550, "seed": 9001}
-    wt2 = {"clip": 0.25, "batch": 40, "hidden_dropout": 0.2, "epochs": 500, "seed": 4002}
-    found = {
-        "clip": config["trainer"]["gradient_clip_val"],
-        "batch": config["windows"]["batch_size"],
-        "hidden_dropout": trunk["hidden_dropout"],
-        "epochs": config["max_epochs"],
-        "seed": config["seed"],
-    }
-    assert found == (penn if name == "penn_qrnn" else wt2)
-    assert config["optimizer"]["lr"] == 30.0
-    assert len(built(f"experiment={name}").trunk.layers) == 4
-
-
 @pytest.mark.parametrize(("corpus", "words"), [("penn", 10_000), ("wt2", 33_278)])
 def test_the_transformer_has_the_dimensions_and_parameters_of_awd_lstm(corpus, words):
     sizes = []

@@ -22,8 +22,6 @@ from lmkit.heads.transforms import (
 )
 from lmkit.training.language_model import LanguageModel
 from lmkit.trunk.awd_lstm import AWDLSTM
-from lmkit.trunk.mogrifier import MogrifierLSTM
-from lmkit.trunk.qrnn import AWDQRNN
 from lmkit.trunk.transformer import Transformer
 from tests.language_models import language_model, tied_head
 
@@ -41,7 +39,7 @@ TRANSFORMS = {
 def small_model() -> Callable[[str], LanguageModel]:
     """Makes the model of a head: a key of TRANSFORMS, "moc", "mos" or "mos_plif".
 
-    Or of another trunk with a softmax: "qrnn", "mogrifier", "transformer".
+    Or of another trunk with a softmax: "transformer".
     """
 
     def make(kind: str) -> LanguageModel:
@@ -49,9 +47,7 @@ def small_model() -> Callable[[str], LanguageModel]:
         places = ("embed", "input", "hidden", "output", "weight")
         options = {"num_words": V, "emb_dim": D, "hidden_dim": 6, "out_dim": D, "num_layers": 2}
         options |= {f"{place}_dropout": 0.2 for place in places}
-        trunks = {"qrnn": partial(AWDQRNN, **options)}
-        trunks |= {"mogrifier": partial(MogrifierLSTM, **options, rounds=3, rank=None)}
-        trunks |= {"transformer": partial(Transformer, **options, num_heads=2, memory=7)}
+        trunks = {"transformer": partial(Transformer, **options, num_heads=2, memory=7)}
         trunk = trunks.get(kind, partial(AWDLSTM, **options))()
         kind = "softmax" if kind in trunks else kind
         mixture, _, transform = kind.rpartition("_")

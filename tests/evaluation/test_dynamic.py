@@ -21,8 +21,7 @@ from lmkit.evaluation.dynamic import (
 LENGTH = 5
 TRAIN_BATCH = 4
 RATES = Rates(lr=0.02, decay=0.3, epsilon=0.01)
-KINDS = ["softmax", "ss", "gss", "plif", "monotone", "moc", "mos", "mos_plif"]
-KINDS += ["qrnn", "mogrifier", "transformer"]
+KINDS = ["softmax", "ss", "gss", "plif", "monotone", "moc", "mos", "mos_plif", "transformer"]
 
 
 @pytest.fixture

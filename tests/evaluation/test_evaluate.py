@@ -11,8 +11,6 @@ from lmkit.analyses.analysis import Analysis
 from lmkit.analyses.measuring import measure_runs
 from lmkit.cli.entry import compose, create, plain_config
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.method import refuse_what_cannot
-from lmkit.experiment.load import load_run
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 from lmkit.training.checkpoint_files import write_tensors
@@ -115,12 +113,3 @@ def test_what_is_more_than_there_is_gets_refused(folder):
         evaluated(folder, "method=cache", "search=true", "search_tokens=400")
     with pytest.raises(UserError, match=r"too short for 5000 columns; choose a smaller method\."):
         evaluated(folder, "method=dynamic", "method.batch_size=5000")
-
-
-def test_what_a_part_cannot_do_is_refused(folder):
-    run = load_run(folder.path, "best", None, None)
-    run.model.trunk.cannot_evaluate = {"dynamic": "it has no gradient"}
-    reason = "method=dynamic cannot be done with trunk=AWDLSTM: it has no gradient"
-    with pytest.raises(UserError, match=reason):
-        refuse_what_cannot(run, "dynamic")
-    refuse_what_cannot(run, "cache")

@@ -47,7 +47,7 @@ OTHER_HEADS = (
 )
 TRANSFORMER = ("trunk=transformer", "trunk.num_heads=2", "trunk.ffn_dim=8", "trunk.memory=9")
 TRANSFORMER += ("optimizer=sgd", "schedule=window_length")
-TRUNKS = ((), (), ("trunk=qrnn",), ("trunk=mogrifier",), TRANSFORMER)
+TRUNKS = ((), (), TRANSFORMER)
 PRECISIONS = ((), (), ("trainer.precision=bf16-mixed",))
 TRIGGERS = (
     *(("trigger=at_epoch", "switch_epoch=1"),) * 2,

@@ -33,8 +33,6 @@ BENCH = (
     "penn_doc",
     "penn_mixtape",
     "penn_mos_plif",
-    "penn_qrnn",
-    "penn_softmax trunk=mogrifier",
     "wt2_lms_plif",
     "wt2_transformer",
 )

@@ -32,7 +32,7 @@ ROOT = HERE.parent.parent
 PRELOADED = "LMKIT_STAND_IN_DEVICE"
 sys.path[:0] = [str(ROOT), str(HERE)]
 
-TRUNKS = ("awd_lstm", "mogrifier", "qrnn", "transformer")
+TRUNKS = ("awd_lstm", "transformer")
 PRECISIONS = ("32-true", "bf16-mixed")
 SIZES = ["data=penn", "trunk.emb_dim=400", "trunk.hidden_dim=1150", "trunk.out_dim=400"]
 SMALL = ["data=penn", "trunk.emb_dim=40", "trunk.hidden_dim=64", "trunk.out_dim=40"]

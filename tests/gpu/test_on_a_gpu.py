@@ -34,7 +34,11 @@ SIZES += [f"trunk.{name}_dropout=0" for name in WITHOUT]
 SMALL = {"transformer": ["trunk.num_heads=2", "trunk.memory=8", "trunk.ffn_dim=16"]}
 ON_A_GPU = pytest.param("cuda", marks=pytest.mark.gpu)
 ALL = [(head, trunk) for trunk in TRUNKS for head in heads()]
-FEW = [("softmaxes+plif", "awd_lstm"), ("mixtape+gss", "qrnn"), ("none+identity", "transformer")]
+FEW = [
+    ("softmaxes+plif", "awd_lstm"),
+    ("mixtape+gss", "awd_lstm"),
+    ("none+identity", "transformer"),
+]
 FEW += [("contexts+monotone_mlp", "awd_lstm")]
 CASES = [pytest.param("cuda", *case, marks=pytest.mark.gpu) for case in ALL]
 CASES += [("cpu", *case) for case in FEW]

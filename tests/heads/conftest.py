@@ -16,7 +16,12 @@ from torch import Tensor, nn
 
 from lmkit.cli.entry import CONFIGS
 from lmkit.heads.head import Head, HeadParts
-from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.mixtures import (
+    HiddenLayer,
+    MixtureOfContexts,
+    MixtureOfSoftmaxes,
+    SingleContext,
+)
 from lmkit.heads.transforms import (
     GeneralizedSigSoftmax,
     Identity,
@@ -50,6 +55,7 @@ class Bend(nn.Module):
 
 MIXTURES: dict[str, Callable[[], nn.Module]] = {
     "none": lambda: SingleContext(E),
+    "hidden": lambda: HiddenLayer(D, E, 7, 0.0),
     "contexts": lambda: MixtureOfContexts(D, E, K, 0.0),
     "softmaxes": lambda: MixtureOfSoftmaxes(D, E, K, 0.0),
     "softmaxes K=1": lambda: MixtureOfSoftmaxes(D, E, 1, 0.0),
@@ -115,11 +121,10 @@ def make_head() -> Callable[..., Head]:
         head = Head(parts).double()
         nn.init.normal_(head.decoder_weight)
         nn.init.normal_(head.decoder_bias)
-        if mixture != "none":
-            nn.init.normal_(head.mixture.prior.weight)
-            nn.init.normal_(head.mixture.latent.weight)
+        for part in head.mixture.children():
+            nn.init.normal_(part.weight)
         # exact in binary: chunks of `rows` contexts
-        head.chunk_mb = rows * head.mixture.num_experts * num_words * 8 / 2**20
+        head.chunk_mb = rows * head.mixture.num_components * num_words * 8 / 2**20
         return head
 
     return make

@@ -64,7 +64,7 @@ def test_the_buffer_is_no_larger_than_the_contexts_need(
 ):
     head = make_head("softmaxes", "identity", rows=10_000)
     largest = largest_numel(lambda: loss_and_grads(head, *make_batch(head, T, B)))
-    assert largest == T * B * head.mixture.num_experts * len(head.decoder_bias)
+    assert largest == T * B * head.mixture.num_components * len(head.decoder_bias)
 
 
 def peak_bytes(transform: nn.Module, num_experts: int, loss: Loss = Head.nll) -> int:

@@ -12,7 +12,7 @@ import torch
 
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import SingleContext
-from lmkit.heads.transforms import Identity, _Grid
+from lmkit.heads.transforms import Identity
 from tests.heads.conftest import plain_nll
 from tests.language_models import head_parts
 
@@ -23,7 +23,7 @@ def test_float32_is_within_1e_5_of_float64_and_of_the_plain_path(
     head = make_head(mixture_kind, transform_kind, rows=3, num_words=1009)
     batch = make_batch(head, 9, 5)
     if transform_kind.startswith("plif"):  # a larger range: what is tested is not only its ends
-        head.transform.grid = _Grid(head.transform.grid.knots, 8.0)
+        head.transform.limit, head.transform.step = 8.0, 16.0 / head.transform.knots
     exact, _ = both_losses(head, *batch)
     head.float()
     found, plain = both_losses(head, batch[0].float(), batch[1])

@@ -17,6 +17,7 @@ from lmkit.heads.direct_output import DirectOutputConnection
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import (
+    HiddenLayer,
     Mixture,
     MixtureOfContexts,
     MixtureOfSoftmaxes,
@@ -46,7 +47,10 @@ def plain_log_probs(head: Head, hidden_TBD: Tensor) -> Tensor:
     """log sum_k prior_k softmax(f(W g_k + b)), context by context; f alone is the head's own."""
     rows = []
     for hidden_D in hidden_TBD.double().reshape(-1, hidden_TBD.shape[-1]):
-        if isinstance(head.mixture, SingleContext):
+        if isinstance(head.mixture, HiddenLayer):
+            w, b, a, d = (p.double() for p in head.mixture.parameters())
+            prior, contexts = torch.ones(1), (a @ torch.tanh(w @ hidden_D + b) + d).unsqueeze(0)
+        elif isinstance(head.mixture, SingleContext):
             prior, contexts = torch.ones(1, dtype=torch.float64), hidden_D.unsqueeze(0)
         else:
             prior = torch.softmax(head.mixture.prior.weight.double() @ hidden_D, 0)
@@ -154,7 +158,7 @@ def test_logit_range_draws_no_random_numbers_and_leaves_the_mode():
     assert not any(module.training for module in head.modules())
 
 
-@pytest.mark.parametrize("mixture_kind", ["none", "contexts"])
+@pytest.mark.parametrize("mixture_kind", ["none", "hidden", "contexts"])
 def test_factors_reproduce_log_probs(make_head, make_batch, mixture_kind):
     head = make_head(mixture_kind, "identity", rows=3, num_words=31)
     hidden_TBD, _ = make_batch(head, 9, B)
@@ -236,7 +240,7 @@ class Doubled(Mixture):
     """A user's mixture: two equal contexts, and a penalty."""
 
     in_dim = emb_dim = 6
-    num_experts = 2
+    num_components = 2
 
     def forward(self, hidden_TBD: Tensor) -> MixtureOutput:
         context_NKE = hidden_TBD.reshape(-1, 1, 6).expand(-1, 2, -1)
@@ -265,6 +269,7 @@ def test_kinds_have_names_and_places_of_their_own():
     transforms = [Identity(), SigSoftmax(), GeneralizedSigSoftmax(0.0, 3.0), *slopes]
     transforms += [MonotoneMLP(2), SoftCap(5.0)]
     mixtures = [SingleContext, MixtureOfContexts, MixtureOfSoftmaxes, DirectOutputConnection]
+    mixtures += [HiddenLayer]
     heads = [Head, Mixtape]
     for kinds in (transforms, mixtures, heads):
         assert [place_of(kind) for kind in kinds] == list(range(len(kinds)))

@@ -12,7 +12,13 @@ import torch
 from torch import nn
 
 from lmkit.errors.user_error import UserError
-from lmkit.heads.mixtures import Latents, MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
+from lmkit.heads.mixtures import (
+    HiddenLayer,
+    Latents,
+    MixtureOfContexts,
+    MixtureOfSoftmaxes,
+    SingleContext,
+)
 
 T, B, D, E, K = 5, 4, 7, 6, 3
 
@@ -68,7 +74,7 @@ def test_moc_is_the_prior_weighted_sum_of_the_same_latents():
     moc = MixtureOfContexts(D, E, K, 0.0).double()
     hidden_TBD = hidden(T, B, D)
     log_prior_N1, context_N1E = moc(hidden_TBD)
-    assert moc.num_experts == 1
+    assert (moc.num_experts, moc.num_components) == (K, 1)
     assert log_prior_N1.shape == (T * B, 1)
     assert not log_prior_N1.any()
     for i, hidden_D in enumerate(hidden_TBD.reshape(-1, D)):
@@ -128,6 +134,21 @@ def test_no_latent_dropout_in_evaluation():
     torch.set_rng_state(state)
     mixture(hidden_TBD)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_hidden_layer_of_83_units_has_the_parameters_of_moc():
+    assert count(HiddenLayer(32, 32, 83, 0.0)) == 83 * (32 + 1) + 32 * (83 + 1) == 5427
+    assert count(MixtureOfContexts(32, 32, 5, 0.0)) == 5 * 32 + 5 * 32 * (32 + 1) == 5440
+
+
+def test_dropout_of_a_hidden_layer_is_locked_over_the_window():
+    layer = HiddenLayer(D, E, 9, 0.5).double().train()
+    one_step = hidden(1, 1, D).expand(T, B, D)
+    context_TBE = layer(one_step).context_NKE.view(T, B, E)
+    assert torch.equal(context_TBE, context_TBE[:1].expand(T, B, E))
+    assert not torch.equal(context_TBE[0, 0], context_TBE[0, 1])
+    context_NE = layer.eval()(one_step).context_NKE.squeeze(1)
+    torch.testing.assert_close(context_NE, context_NE[:1].expand(T * B, E))
 
 
 @pytest.mark.parametrize("kind", [MixtureOfSoftmaxes, MixtureOfContexts])

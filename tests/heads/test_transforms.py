@@ -13,6 +13,8 @@ from lmkit.heads.transforms import (
     MonotoneMLP,
     PiecewiseLinear,
     SigSoftmax,
+    SoftCap,
+    in_loss,
 )
 
 EXTREMES = (-1e4, -80.0, 80.0, 1e4)
@@ -84,7 +86,7 @@ def test_monotone_mlp_is_its_formula(make_transform):
 
 
 @pytest.mark.parametrize(
-    "transform_kind", ["identity", "sigsoftmax", "gss", "monotone_mlp", "cube", "bend"]
+    "transform_kind", ["identity", "sigsoftmax", "gss", "monotone_mlp", "softcap", "cube", "bend"]
 )
 def test_extreme_logits_are_finite_and_right_in_float32(transform_kind, make_transform):
     torch.manual_seed(1)
@@ -96,6 +98,7 @@ def test_extreme_logits_are_finite_and_right_in_float32(transform_kind, make_tra
         "sigsoftmax": lambda: gss(z, 0.0, 2.0),
         "gss": lambda: gss(z, -0.7, 0.4),
         "monotone_mlp": lambda: monotone_mlp(z, transform),
+        "softcap": lambda: 30 * np.tanh(z / 30),
         "cube": lambda: z + (z / 3) ** 3,
         "bend": lambda: 0.7 * z + 1.3 * np.tanh(z) + 0.2,
     }[transform_kind]()
@@ -112,6 +115,49 @@ def test_monotone(transform_kind, make_transform, dtype):
     assert (value.diff() >= 0).all()
     assert (slope(transform, z) >= 0).all()
     assert value[-1] - value[0] > 1
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+def test_in_the_loss_it_is_the_same_function_with_the_same_gradients(
+    transform_kind, make_transform, freeze
+):
+    torch.manual_seed(3)
+    transform = make_transform(transform_kind).double()
+    parameters = list(transform.parameters())
+    if freeze and parameters:
+        parameters[0].requires_grad_(False)
+    z = (2 * torch.randn(6, 500, dtype=torch.float64)).T.requires_grad_()
+    inputs = [z, *(p for p in parameters if p.requires_grad)]
+    grad = torch.randn(500, 6, dtype=torch.float64)
+    plain, lean = transform(z), in_loss(transform, z)
+    torch.testing.assert_close(lean, plain, rtol=1e-12, atol=1e-12)
+    expected = torch.autograd.grad(plain, inputs, grad, allow_unused=True)
+    found = torch.autograd.grad(lean, inputs, grad, allow_unused=True)
+    for one, other in zip(found, expected, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
+
+
+class Steeper(PiecewiseLinear):
+    """A user's variation of a built-in transform."""
+
+    def forward(self, logits: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(logits)
+
+
+@pytest.mark.parametrize("transform", [Steeper(5, 1.0, frozen=False), nn.Tanh(), nn.Identity()])
+def test_the_loss_may_overwrite_what_a_transform_from_outside_returned(transform):
+    torch.manual_seed(4)
+    z = torch.randn(3, 6, requires_grad=True)
+    (expected,) = torch.autograd.grad(transform(z).sum(), z)
+    values = in_loss(transform, z)
+    torch.testing.assert_close(values, transform(z))
+    kept = z.detach().clone()
+    values.detach().fill_(torch.nan)
+    (found,) = torch.autograd.grad(values.sum(), z)
+    torch.testing.assert_close(found, expected)
+    assert torch.equal(z, kept)
 
 
 def test_forward_passes_gradcheck(transform_kind, make_transform):
@@ -132,6 +178,7 @@ def test_forward_passes_gradcheck(transform_kind, make_transform):
         (lambda: PiecewiseLinear(2.5, 2.0, False), "head.transform.knots"),
         (lambda: PiecewiseLinear(8, 0.0, False), "head.transform.limit"),
         (lambda: MonotoneMLP(0), "head.transform.units"),
+        (lambda: SoftCap(0.0), "head.transform.cap"),
     ],
 )
 def test_impossible_settings_name_the_option(make, option):

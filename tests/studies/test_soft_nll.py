@@ -39,7 +39,7 @@ def made(kind: FreeHead, **sizes: int) -> tuple[Head, Tensor, Tensor]:
 
 def chunk_mb(head: Head) -> float:
     """Of chunks of so many rows, exact in binary."""
-    return ROWS * head.mixture.num_experts * V * 8 / 2**20
+    return ROWS * head.mixture.num_components * V * 8 / 2**20
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -63,7 +63,7 @@ def test_a_monotone_network_of_a_thousand_units_makes_no_tensor_of_all(
     largest = largest_numel(
         lambda: chunked_cross_entropy(head, hidden_ND, targets_NV, chunk_mb(head)).backward()
     )
-    assert largest <= max(ROWS * head.mixture.num_experts * V, 1000)
+    assert largest <= max(ROWS * head.mixture.num_components * V, 1000)
     assert all((p.grad.isfinite()).all() for p in head.parameters())
 
 

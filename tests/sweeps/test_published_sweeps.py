@@ -43,7 +43,7 @@ NUM_RUNS = {
     "yang_table5": 3,
     "yang_table8": 2,
     "ganea_results": 7,
-    "merity_results": 4,
+    "merity_results": 2,
     "takase_results": 2,
     "own_study": 33,
     "trunks_and_words": 12,

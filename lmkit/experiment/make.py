@@ -19,13 +19,6 @@ from lmkit.errors.user_error import UserError, did_you_mean
 
 Section = Mapping[str, Any]
 
-# classes that have moved, by their names in configurations of finished runs
-_CALLBACK = "lmkit.training.callbacks.gradient_bottleneck.GradientBottleneck"
-MOVED = {
-    "lmkit.evaluation.conclusion.Conclusion": "lmkit.experiment.conclusion.Conclusion",
-    _CALLBACK: f"{_CALLBACK}Callback",
-}
-
 
 def make(section: object, option: str, kind: type = object, /, **parts: object) -> Any:
     """The object that `section` names by its `_target_`.
@@ -73,8 +66,7 @@ def factory_of(section: object, option: str) -> partial[Any]:
     if not isinstance(target, str) or not target:
         raise UserError(f"{option}._target_ must name a class as module.Class, but is {target!r}")
     try:
-        current = {**section, "_target_": MOVED.get(target, target)}
-        factory: partial[Any] = instantiate(current, _partial_=True, _convert_="all")
+        factory: partial[Any] = instantiate(dict(section), _partial_=True, _convert_="all")
     except InstantiationException as error:
         raise _in_one_line(error, option) from error
     return factory

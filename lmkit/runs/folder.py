@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import yaml
 
@@ -35,7 +36,8 @@ State = Literal["new", "unfinished", "finished"]
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it was built
 
 
-class _IdentityFile(NamedTuple):
+@dataclass(frozen=True)
+class _IdentityFile:
     """The content of `identity.json`."""
 
     digest: str

@@ -7,8 +7,7 @@ run that resumes truncates the file to its checkpoint's step, or restores it fro
 checkpoint.
 
 `chained_crc32` is the checksum of all lines so far, of the row's own without that cell: it detects
-corrupted rows, and, in the next row, a missing one. In files of earlier versions `crc32` covers
-only the header and the row, or there is no such column.
+corrupted rows, and, in the next row, a missing one. A file written by hand may lack the column.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import Appender, replace_to_append
 
 _CHECKSUM = "chained_crc32"
-_CHECKSUM_BY_ROW = "crc32"  # of earlier versions
 _FIRST_COLUMNS = ("step", "epoch")
 _RESTORED = "the run's command restores it from its last checkpoint"
 
@@ -181,10 +179,7 @@ class MetricsFile:
         columns = _columns_of(content)
         if tuple(columns[:2]) != _FIRST_COLUMNS:
             raise self._damaged(f"its columns must begin with {','.join(_FIRST_COLUMNS)}", content)
-        if header.startswith(f"{_CHECKSUM_BY_ROW},"):
-            seed = zlib.crc32(header.encode())
-            lines = [self._checked(line, seed) for line in lines]
-        elif header.startswith(f"{_CHECKSUM},"):
+        if header.startswith(f"{_CHECKSUM},"):
             lines = list(self._chained(header, lines, from_start))
         return [self._parse_line(columns, line) for line in lines]
 
@@ -232,7 +227,7 @@ def _columns_of(content: str) -> list[str]:
         columns = next(csv.reader([first]), [])
     except csv.Error:  # such as a field of more than 128 KiB
         return []
-    return columns[1:] if columns[:1] in ([_CHECKSUM], [_CHECKSUM_BY_ROW]) else columns
+    return columns[1:] if columns[:1] == [_CHECKSUM] else columns
 
 
 def _whole(columns: list[str], rows: Iterable[Mapping[str, object]]) -> tuple[bytes, int]:

@@ -104,7 +104,4 @@ def read_result(path: Path) -> Result:
         content = read_json(path, SCHEMA_VERSION, _MEND)
     except FileNotFoundError:
         raise UserError(f"{path} is missing: this run has not finished") from None
-    cost = content.get("cost")
-    if isinstance(cost, dict) and "peak_memory_mb" in cost:  # as earlier versions called their MiB
-        cost["peak_memory_mib"] = cost.pop("peak_memory_mb")
     return typed_or_damaged(Result, content, path, _MEND)

@@ -24,7 +24,7 @@ class StudyRecord(NamedTuple):
     tables: dict[str, dict[str, list[Any]]]  # name -> {"columns": [...], "rows": [[...], ...]}
     claims: list[dict[str, Any]]
     figures: list[str]  # files beside it
-    figure_sha256: dict[str, str]  # of these and of their PDF; {} in records of earlier versions
+    figure_sha256: dict[str, str]  # of these and of their PDF
     cost: dict[str, float]
     provenance: dict[str, object]
 
@@ -50,7 +50,6 @@ def read_record(path: Path) -> StudyRecord:
         content = read_json(path, SCHEMA_VERSION, mend)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; {mend}") from None
-    content.setdefault("figure_sha256", {})
     return typed_or_damaged(StudyRecord, content, path, mend)
 
 
@@ -60,5 +59,4 @@ def read_record_of_any_version(path: Path) -> StudyRecord:
     Raises: OSError; ValueError when it is damaged.
     """
     content = parse_json(path.read_bytes())
-    content.setdefault("figure_sha256", {})
     return typed(StudyRecord, content)

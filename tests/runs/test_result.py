@@ -136,11 +136,3 @@ def test_a_smaller_min_delta_is_a_larger_budget() -> None:
         assert had.suffices_for(asked) is suffices
         assert Budget(50, 3, min_delta=0.1).suffices_for(asked) is suffices
     assert Budget(50, None, min_delta=0.1).suffices_for(Budget(50, None))
-
-
-def test_memory_by_its_earlier_name_is_read_by_its_own(tmp_path):
-    """What earlier versions called MB were MiB."""
-    old = replace(result(), cost={"peak_memory_mb": 512.5, "parameters": 3})
-    publish_result(tmp_path / "result.json", old)
-    cost = {"peak_memory_mib": 512.5, "parameters": 3}
-    assert read_result(tmp_path / "result.json").cost == cost

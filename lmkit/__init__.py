@@ -49,7 +49,7 @@ def modules_on_use(package: str) -> Callable[[str], ModuleType]:
 def __getattr__(name: str) -> Any:
     """`load`, `results` and `train`, for notebooks: imported when they are first used."""
     if name == "load":
-        return modules_on_use("lmkit.experiment")("load").load
+        return modules_on_use("lmkit.experiment")("trained_run").load
     if name == "train":
         return modules_on_use("lmkit.cli")("train").train
     if name == "results":

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
 
-def make_tokenizer(text: str, *, begins: bool):
-    """A byte-level tokenizer of 290 tokens; whether it puts a token before every text."""
+
+def make_tokenizer(text: str, *, begins: bool = False, template: str | None = None):
+    """A byte-level tokenizer of 290 tokens.
+
+    Args:
+        begins: whether it puts its `bos_token` before every text.
+        template: what it makes of a text $A instead, with further special tokens.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -14,14 +21,14 @@ def make_tokenizer(text: str, *, begins: bool):
     trainer = trainers.BpeTrainer(
         vocab_size=290,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=["<s>"],
+        special_tokens=["<s>", *re.findall(r"[<[]\S+", template or "")],
         show_progress=False,
     )
     made.train_from_iterator([text], trainer)
-    if begins:
-        made.post_processor = processors.TemplateProcessing(
-            single="<s> $A", special_tokens=[("<s>", 0)]
-        )
+    if begins or template:
+        template = template or "<s> $A"
+        special = [(name, made.token_to_id(name)) for name in re.findall(r"[<[]\S+", template)]
+        made.post_processor = processors.TemplateProcessing(single=template, special_tokens=special)
     return PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>")
 
 

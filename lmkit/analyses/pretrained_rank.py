@@ -47,6 +47,7 @@ def measure_rank(
         "test_ppl": None,
         "perplexity": statistics.perplexity,
         "bits_per_byte": statistics.bits_per_byte(loaded.text.num_bytes(count)),
+        "no_bits_per_byte": loaded.text.lost,
         "spectrum": spectrum.measures.to_dict(),
         **decoder_rank.stored(folder, "best", weight, statistics.mean_cosine),
     }
@@ -61,9 +62,14 @@ def cells(content: Content) -> dict[str, str]:
         "step": None if model["step"] is None else f"{model['step']:,}",
         "logits": model["logits"],
         "perplexity per token": decimal(content["perplexity"], 2),
-        "bits per byte": content["bits_per_byte"] and f"{content['bits_per_byte']:.4f}",
+        "bits per byte": _bits_per_byte(content),
     }
     return {name: cell for name, cell in rows.items() if cell}
+
+
+def _bits_per_byte(content: Content) -> str | None:
+    bits, reason = content["bits_per_byte"], content.get("no_bits_per_byte")
+    return f"none: {reason}" if bits is None and reason else bits and f"{bits:.4f}"
 
 
 def panels(measured: Sequence[MeasuredRun]) -> list[Panel]:

@@ -18,7 +18,7 @@ from lmkit.runs.names import name_with_head
 from lmkit.sweeps.axes import GROUP, option_of
 
 if TYPE_CHECKING:  # it imports torch
-    from lmkit.experiment.load import TrainedRun
+    from lmkit.experiment.trained_run import TrainedRun
 
 
 def train(overrides: Sequence[str] = ()) -> TrainedRun:
@@ -43,7 +43,7 @@ def train(overrides: Sequence[str] = ()) -> TrainedRun:
     plain["name"] = name_with_head(plain["name"], overrides)
     kept = [each for each in overrides if option_of(each) != "keep"]
     plain["command"] = shlex.join(["lmkit", "train", *kept])
-    return experiment.load.load(experiment.run.run(plain).path)
+    return experiment.trained_run.load(experiment.run.run(plain).path)
 
 
 @entry_point("train", AGAIN)

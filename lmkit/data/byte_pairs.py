@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -26,16 +25,14 @@ from platformdirs import user_cache_path
 from rich.console import Console
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from lmkit.data.tokenizer import Subwords, words_of
+from lmkit.data.subwords import Subwords
+from lmkit.data.tokenizer import words_of
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_bytes
 from lmkit.runs.checksums import checked_json, read_json
 
 if TYPE_CHECKING:  # a finished run is reported without NumPy
     import numpy as np
-
-# Its threads would count beside those of the option `threads`, and warn in every forked process.
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 NUM_BYTES = 256
 VERSION = 1  # raised whenever the same text would give another vocabulary
@@ -45,11 +42,11 @@ class BytePairs(Subwords):
     """Byte-pair encoding by a vocabulary that `trained` made."""
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
-        super().__init__(vocabulary)
         ids = {token: index for index, token in enumerate(vocabulary)}
-        self._tokenizer = tokenizers.Tokenizer(models.BPE(ids, merges(vocabulary)))
-        self._tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        self._tokenizer.decoder = decoders.ByteLevel()
+        tokenizer = tokenizers.Tokenizer(models.BPE(ids, merges(vocabulary)))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        super().__init__(tokenizer)
 
     def encode(self, text: str) -> np.ndarray:
         import numpy as np
@@ -68,10 +65,6 @@ class BytePairs(Subwords):
 
     def first_word_tokens(self, text: str) -> int:
         return len(self.encode(next(iter(words_of(text)))))
-
-    def text(self, ids: Sequence[int]) -> str:
-        decoded: str = self._tokenizer.decode(list(ids))
-        return decoded
 
 
 def trained(text: str, size: int) -> tuple[str, ...]:

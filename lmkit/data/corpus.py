@@ -3,7 +3,7 @@
 Text is read as in the papers (Merity et al. 2018, Yang et al. 2018): white space separates words,
 `<eos>` follows every line, and the vocabulary is that of all three splits. Or it is read as
 subwords, whose vocabulary the training split decides (byte_pairs.py), or a tokenizer of
-`transformers` (hf_tokens.py).
+`transformers` (subwords.py).
 
 Shapes: V vocabulary.
 """
@@ -11,23 +11,24 @@ Shapes: V vocabulary.
 from __future__ import annotations
 
 import hashlib
+import sys
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Sized
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from lmkit.data.split_files import SPLITS
 from lmkit.data.text_files import TextFiles
-from lmkit.data.tokenizer import EOS, Subwords, Tokenizer, Words, words_of
+from lmkit.data.tokenizer import EOS, Tokenizer, Words, lines_of, words_of
 from lmkit.errors.user_error import UserError, require_choice, require_count
 
 if TYPE_CHECKING:  # a finished run is reported without NumPy
     import numpy as np
 
-    from lmkit.data.hf_tokens import HFTokens
+    from lmkit.data.subwords import SavedSubwords, Subwords
     from lmkit.data.windows import Columns
 
 READER_VERSION = 1  # raised whenever the same bytes would be read as other token ids
@@ -294,11 +295,11 @@ class TextCorpus(Corpus):
         return byte_pairs.BytePairs(vocabulary or self._vocabulary or ())
 
     @cached_property
-    def _hf_tokens(self) -> HFTokens:
-        from lmkit.data.hf_tokens import HFTokens  # whose library words need not wait for
+    def _hf_tokens(self) -> SavedSubwords:
+        from lmkit.data.subwords import SavedSubwords  # whose library words need not wait for
 
         assert self.tokenizer_of is not None
-        return HFTokens(self.tokenizer_of)
+        return SavedSubwords(self.tokenizer_of)
 
     def _text(self, split: str) -> str:
         """A split with `\\n` at the end of every line, the last one too."""
@@ -315,6 +316,7 @@ class TextCorpus(Corpus):
         import numpy as np
 
         lines = self._lines(split)
+        _tell_doubled(self.files.path(split), split, lines)
         tokens = chain.from_iterable(map(_tokens, lines))
         try:
             return np.fromiter(map(index.__getitem__, tokens), dtype=np.int64)
@@ -324,24 +326,33 @@ class TextCorpus(Corpus):
     def _unknown_word(self, word: str, split: str, lines: list[str]) -> UserError:
         number = next(n for n, line in enumerate(lines, 1) if word in _tokens(line))
         return UserError(
-            f"{self.files.path(split)}, line {number}: {word!r} is not in the vocabulary the model "
-            f"was trained with; data must be the corpus of that run, or a text of its words only"
+            f"{self.files.named(split, number)}: {word!r} is not in the vocabulary the model was "
+            f"trained with; data must be the corpus of that run, or a text of its words only"
         )
 
     def _lines(self, split: str) -> list[str]:
         text = self.files.text(split)
         if not text.strip():
-            path = self.files.path(split)
-            raise UserError(f"{path} is empty; it must hold at least one line of text")
-        return _split_lines(text)
+            raise UserError(
+                f"{self.files.named(split)} is empty; it must hold at least one line of text"
+            )
+        lines = lines_of(text)
+        return lines if lines[-1] else lines[:-1]
 
 
 def _tokens(line: str) -> list[str]:
     return [*line.split(), EOS]
 
 
-def _split_lines(text: str) -> list[str]:
-    # As in Python's text files, \n, \r\n and \r end a line. Unicode's other separators, at which
-    # str.splitlines would split too, do not. A last line counts with or without an end.
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return text.removesuffix("\n").split("\n")
+@cache  # once a process, however often the text is read
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _tell_doubled(path: Path, split: str, lines: Sequence[str]) -> None:
+    count = sum(line.rstrip().endswith(EOS) and line.split()[-1] == EOS for line in lines)
+    if count:
+        _tell(
+            f"{path}: {count:,} lines of {split} end in {EOS} already, and have two of them now: "
+            f"each end of a line is one; take them out of the text"
+        )

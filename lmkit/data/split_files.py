@@ -56,9 +56,13 @@ class SplitFiles:
         except UnicodeDecodeError as error:
             line = raw.count(b"\n", 0, error.start) + 1
             raise UserError(
-                f"{self.path(split)} is not UTF-8 text: line {line}, byte offset {error.start} "
-                f"(0x{raw[error.start]:02x}); convert the file to UTF-8"
+                f"{self.named(split, line)}: the byte 0x{raw[error.start]:02x} is not UTF-8 text; "
+                f"convert the file to UTF-8"
             ) from None
+
+    def named(self, split: str, line: int | None = None) -> str:
+        """Where a split, or a line of it (from 1), is found, for messages."""
+        return f"{self.path(split)}" + ("" if line is None else f", line {line}")
 
     def path(self, split: str) -> Path:
         """Where the file of a split is. Raises: UserError when `data.root` is not set."""

@@ -42,20 +42,32 @@ class TextFiles(SplitFiles):
         self.field, self.held_out = field, held_out
 
     def read(self, split: str) -> bytes:
+        return b"".join(piece for _, piece in self._pieces(split))
+
+    def named(self, split: str, line: int | None = None) -> str:
+        path, is_shared = self.path(split), self.path(split) == self._place()
+        where = f"{path}: {split}" if is_shared else f"{path}"
+        if line is None:
+            return where
+        numbers = [n for n, piece in self._pieces(split) for _ in piece.splitlines()]
+        return f"{where}, {'row' if path.is_dir() else 'line'} {numbers[line - 1]}"
+
+    def _pieces(self, split: str) -> list[tuple[int, bytes]]:
+        """The lines, records or rows of a split, by their numbers in the file."""
         path = self.path(split)
         if path.is_dir():
-            return self._read_data_set(path, split)
+            return self._rows(path, split)
         if self._place().is_file() and not path.name.endswith(FORMS):
             raise UserError(f"data.root={self.root} is a file whose name must end in {_ENDINGS}")
         raw = super().read(split)
         if path.suffix == ".gz":
             raw, path = _decompressed(raw, path), path.with_suffix("")
+        lines = list(enumerate(raw.splitlines(keepends=True), 1))
         if path.suffix == ".jsonl":
-            pieces = [self._record(path, n, line) for n, line in enumerate(raw.splitlines(), 1)]
-        else:
-            pieces = raw.splitlines(keepends=True)
-        is_whole = self._place().is_file()
-        return b"".join(self._cut(pieces, split) if is_whole else pieces)
+            lines = [
+                (n, self._record(f"{path}, line {n}", line)) for n, line in lines if line.strip()
+            ]
+        return self._cut(lines, split) if self._place().is_file() else lines
 
     def path(self, split: str) -> Path:
         missing, place = super().path(split), self._place()
@@ -69,15 +81,13 @@ class TextFiles(SplitFiles):
     def _place(self) -> Path:
         return super().path("train").parent
 
-    def _record(self, path: Path, number: int, line: bytes) -> bytes:
+    def _record(self, where: str, line: bytes) -> bytes:
         """The text of a line of JSON."""
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
-            raise UserError(
-                f"{path}, line {number}: it is not JSON, as each line must be"
-            ) from None
-        return self._text_of(record, f"{path}, line {number}")
+            raise UserError(f"{where}: it is not JSON, as each line must be") from None
+        return self._text_of(record, where)
 
     def _text_of(self, record: Any, where: str) -> bytes:
         text = record.get(self.field) if isinstance(record, dict) else None
@@ -86,9 +96,13 @@ class TextFiles(SplitFiles):
             is_there = isinstance(record, dict) and self.field in record
             told = f"it is {text!r}" if is_there else f"there are: {fields}"
             raise UserError(f"{where}: it has no text in data.field={self.field}; {told}")
-        return text.encode() + b"\n" * (not text.endswith("\n"))
+        try:
+            return text.encode() + b"\n" * (not text.endswith("\n"))
+        except UnicodeEncodeError as error:
+            half = f"\\u{ord(text[error.start]):x}"
+            raise UserError(f"{where}: {half} is half a surrogate pair, and no character") from None
 
-    def _read_data_set(self, folder: Path, split: str) -> bytes:
+    def _rows(self, folder: Path, split: str) -> list[tuple[int, bytes]]:
         try:
             import datasets  # an extra, which takes seconds to import
         except ImportError:
@@ -113,10 +127,10 @@ class TextFiles(SplitFiles):
                 f"there are: {', '.join(loaded.column_names)}"
             )
         rows = loaded.select_columns(self.field)
-        pieces = [self._text_of(row, f"{folder}, row {n}") for n, row in enumerate(rows, 1)]
-        return b"".join(pieces if has_splits else self._cut(pieces, split))
+        pieces = [(n, self._text_of(row, f"{folder}, row {n}")) for n, row in enumerate(rows, 1)]
+        return pieces if has_splits else self._cut(pieces, split)
 
-    def _cut(self, pieces: list[bytes], split: str) -> list[bytes]:
+    def _cut(self, pieces: list[tuple[int, bytes]], split: str) -> list[tuple[int, bytes]]:
         """The lines of a split, of those of the whole text."""
         held = max(1, round(self.held_out * len(pieces)))
         ends = (len(pieces) - 2 * held, len(pieces) - held, len(pieces))

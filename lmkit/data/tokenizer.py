@@ -1,7 +1,9 @@
 """Between text and token ids: reads prompts and writes samples in the form of a corpus.
 
 Text is read as in the papers (Merity et al. 2018, Yang et al. 2018): white space separates words,
-and `<eos>` follows every line.
+and `<eos>` follows every line. White space is Unicode's, as `str.split` knows it: a no-break space
+(U+00A0), an ideographic space (U+3000), NEL (U+0085) and the separators U+2028 and U+2029 separate
+words, zero-width characters do not. A line ends with \\n, \\r\\n or \\r alone.
 """
 
 from __future__ import annotations
@@ -9,15 +11,12 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from lmkit.errors.user_error import UserError, did_you_mean
 
-if TYPE_CHECKING:  # a finished run is reported without NumPy
-    import numpy as np
-
-EOS = "<eos>"
+EOS, UNKNOWN = "<eos>", "<unk>"
 # A word or a line's end, with the blanks before it. `\s` is white space as str.split knows it.
+_LINE_END = re.compile(r" ?\n ?")  # among words that blanks join
 _WORD = re.compile(r"[^\S\n]*(?:\n|\S+)|[^\S\n]+")
 
 
@@ -27,6 +26,15 @@ def words_of(text: str) -> list[str]:
     They are as many as a word-level model has tokens, where the text ends in a line's end.
     """
     return _WORD.findall(text)
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text; one more, empty, where the text ends in a line's end.
+
+    As in Python's text files, \\n, \\r\\n and \\r end a line. Unicode's other separators, at which
+    `str.splitlines` would split too, do not.
+    """
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 class Tokenizer(ABC):
@@ -73,45 +81,24 @@ class Words(Tokenizer):
 
     def ids(self, option: str, text: str) -> list[int]:
         index = {word: i for i, word in enumerate(self.vocabulary)}
-        words = text.split()
-        if not words:
+        words = self.words(text)
+        if not text.strip():
             raise UserError(f"{option} must hold a word")
         for word in words:
             if word not in index:
                 near = did_you_mean(word, self.vocabulary)
-                unknown = "; write <unk> for rare words" if "<unk>" in index else ""
+                unknown = f"; write {UNKNOWN} for rare words" if UNKNOWN in index else ""
                 raise UserError(f"{option}: {word!r} is not in the run's vocabulary{near}{unknown}")
         return [index[word] for word in words]
 
+    @staticmethod
+    def words(text: str) -> list[str]:
+        """The words of a text, and `<eos>` for each end of a line, as in a corpus."""
+        return f" {EOS} ".join(lines_of(text)).split()
+
     def text(self, ids: Sequence[int]) -> str:
         words = (self.vocabulary[index] for index in ids)
-        return " ".join("\n" if word == EOS else word for word in words).replace(" \n ", "\n")
+        return _LINE_END.sub("\n", " ".join("\n" if word == EOS else word for word in words))
 
     def quotation(self, ids: Sequence[int]) -> str:
         return " ".join(self.vocabulary[index] for index in ids)
-
-
-class Subwords(Tokenizer):
-    """Pieces of words; any text is a sequence of them."""
-
-    has_words = False
-
-    @abstractmethod
-    def encode(self, text: str) -> np.ndarray:
-        """The tokens of a text as it is written, int64 (tokens,)."""
-
-    @abstractmethod
-    def first_word_tokens(self, text: str) -> int | None:
-        """How many tokens the first word of a text is; None where one reaches into the second."""
-
-    def ids(self, option: str, text: str) -> list[int]:
-        if not text.strip():
-            raise UserError(f"{option} must hold a word")
-        ids: list[int] = self.encode(text).tolist()
-        return ids
-
-    def within_line(self, text: str) -> str:
-        return text if text[:1].isspace() else f" {text}"
-
-    def quotation(self, ids: Sequence[int]) -> str:
-        return self.text(ids).replace("\n", EOS).strip()

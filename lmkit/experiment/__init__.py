@@ -15,5 +15,6 @@ if TYPE_CHECKING:  # what commands and analyses use, for mypy
     from lmkit.experiment import objects as objects
     from lmkit.experiment import parts as parts
     from lmkit.experiment import run as run
+    from lmkit.experiment import trained_run as trained_run
 else:
     __getattr__ = modules_on_use(__name__)

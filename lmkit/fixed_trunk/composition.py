@@ -159,7 +159,7 @@ def _pretrained_source(config: DictConfig) -> _TrunkSource:
         "short_title": f"the trunk of {of}",
         "folder": folder,
         "num_words": facts.num_words,
-        "beginning": facts.beginning,
+        "prefix": list(facts.prefix),
         "weights_sha256": weights_sha256,
         "out_dim": facts.dim,
         "window": window,

@@ -204,7 +204,8 @@ class ContextsOfPretrained(TrunkContexts):
     Args:
         folder: of the model.
         num_words: V, of its output layer.
-        beginning: the token that it puts before every text, if any.
+        prefix: the tokens that its tokenizer puts before every text.
+        beginning: the same, one or none, in configurations of earlier runs.
         window, stride: as of `lmkit rank hf=`.
         contexts: the arguments of `TrunkContexts`.
     """
@@ -214,13 +215,15 @@ class ContextsOfPretrained(TrunkContexts):
         *,
         folder: str,
         num_words: int,
-        beginning: int | None,
         window: int,
         stride: int,
+        prefix: Sequence[int] = (),
+        beginning: int | None = None,
         **contexts: Any,
     ) -> None:
         super().__init__(**contexts)
-        self.folder, self.num_words, self.beginning = folder, num_words, beginning
+        self.folder, self.num_words = folder, num_words
+        self.prefix = tuple(prefix) if beginning is None else (beginning,)
         self.window, self.stride = window, stride
 
     def head(self) -> Head:
@@ -228,7 +231,7 @@ class ContextsOfPretrained(TrunkContexts):
 
     def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize | None:
         size = self.text.text_size(split, self._text_vocabulary(vocabulary))
-        if size is None or self.beginning is None:
+        if size is None or not self.prefix:
             return size
         # then all tokens of the first word are predicted, and none of them counts
         return size._replace(first_word_tokens=size.first_word_tokens + 1)
@@ -244,12 +247,14 @@ class ContextsOfPretrained(TrunkContexts):
         return tuple(vocabulary[:count])
 
     def _decides(self) -> dict[str, object]:
-        windows = {"window": self.window, "stride": self.stride, "beginning": self.beginning}
+        # one or none as earlier versions wrote it, whose contexts stay valid
+        beginning = self.prefix if len(self.prefix) > 1 else next(iter(self.prefix), None)
+        windows = {"window": self.window, "stride": self.stride, "beginning": beginning}
         return super()._decides() | windows
 
     def _text_splits(self, vocabulary: Sequence[str] | None) -> TextSplits:
         text = super()._text_splits(None)
-        begins = np.array([] if self.beginning is None else [self.beginning], dtype=np.int64)
+        begins = np.array(self.prefix[-1:], dtype=np.int64)  # before what is predicted first
         padded = (f"<{index}>" for index in range(len(text.vocabulary), self.num_words))
         splits = (np.concatenate([begins, tokens]) for tokens in text[1:])
         return TextSplits((*text.vocabulary, *padded), *splits)

@@ -9,7 +9,7 @@ from lmkit import pretrained
 from lmkit.errors.user_error import UserError, require_count, require_folder
 from lmkit.runs.folder import RunFolder
 
-READER_VERSION = 2  # raised when models read a text in another way, or what is trained changes
+READER_VERSION = 3  # raised when models read a text in another way, or what is trained changes
 OPTIONS = ("hf", "text", "revision", "window", "stride", "out")  # of conf/pretrained.yaml
 
 

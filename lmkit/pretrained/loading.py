@@ -9,8 +9,7 @@ Shapes: V vocabulary.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -19,114 +18,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from lmkit.data.tokenizer import Tokenizer
+from lmkit.data.subwords import Subwords
 from lmkit.errors.user_error import UserError
 from lmkit.heads.predictor import AnyBatch
 from lmkit.measures.contexts import with_bar
 from lmkit.pretrained.hf_checkpoints import Checkpoint
 from lmkit.pretrained.model import PretrainedModel, pretrained_model
 from lmkit.pretrained.stride_windows import StrideWindows
+from lmkit.pretrained.tokenized_text import TokenizedText
 
 MOST = 1024  # tokens per window, unless the user asks for more
-_SHOWN = str.maketrans({" ": "▁", "\n": "↵", "\t": "⇥"})  # in a table a bare space is not seen
-
-
-# Special tokens in a text, such as `<unk>`, are text, not control tokens, so that every model reads
-# the same text.
-READING = {"add_special_tokens": False, "split_special_tokens": True}
-
-
-class TokenizedText:
-    """A text as a model's tokenizer cuts it.
-
-    Args:
-        text: as its file holds it.
-        tokenizer: of `transformers`.
-
-    Raises: UserError for a model without a tokenizer of its own.
-    """
-
-    def __init__(self, text: str, tokenizer: Any) -> None:
-        if len(tokenizer.get_vocab()) <= len(tokenizer.all_special_ids):
-            raise UserError("the model comes without a tokenizer")
-        self.text, self._tokenizer = text, tokenizer
-        encoded = tokenizer(
-            text,
-            **READING,
-            return_offsets_mapping=tokenizer.is_fast,
-            verbose=False,
-        )
-        self._ends = [end for _, end in encoded["offset_mapping"]] if tokenizer.is_fast else None
-        ids = np.array(encoded["input_ids"], dtype=np.int64)
-        self.beginning = self._beginning()
-        begins = [] if self.beginning is None else [self.beginning]
-        self.tokens: np.ndarray = np.concatenate([np.array(begins, dtype=np.int64), ids])
-
-    def _beginning(self) -> int | None:
-        """The token that the tokenizer puts before every text."""
-        bos = self._tokenizer.bos_token_id
-        begun, bare = (
-            self._tokenizer("a", add_special_tokens=added)["input_ids"] for added in (True, False)
-        )
-        return bos if begun[:1] == [bos] and bare[:1] != [bos] else None
-
-    def tokenizer_by(self, vocabulary: tuple[str, ...]) -> Tokenizer:
-        """The tokenizer for other texts.
-
-        Args:
-            vocabulary: every token as tables show it.
-        """
-        return _PretrainedTokenizer(self._tokenizer, vocabulary)
-
-    def num_bytes(self, num_contexts: int) -> int | None:
-        """UTF-8 bytes of the text up to the last token that the first contexts predict.
-
-        None for part of a text whose tokenizer does not say where its tokens stand.
-        """
-        count = num_contexts + (self.beginning is None)  # tokens of the text
-        if num_contexts == len(self.tokens) - 1:
-            return len(self.text.encode())
-        return None if self._ends is None else len(self.text[: self._ends[count - 1]].encode())
-
-    @cached_property
-    def vocabulary(self) -> tuple[str, ...]:
-        """Every token as tables show it: a space is ▁, an end of line ↵."""
-        names = {index: name for name, index in self._tokenizer.get_vocab().items()}
-        shown = {}
-        for index, name in names.items():
-            plain = self._tokenizer.convert_tokens_to_string([name])
-            # SentencePiece drops the space that begins a text
-            begins = name.startswith("▁") and not plain.startswith(" ")
-            shown[index] = ("▁" if begins else "") + (plain.translate(_SHOWN) or name)
-        return tuple(shown.get(index, f"<{index}>") for index in range(max(shown) + 1))
-
-
-class _PretrainedTokenizer(Tokenizer):
-    """A tokenizer of `transformers` as the analyses of runs know theirs."""
-
-    has_words = False
-
-    def __init__(self, tokenizer: Any, vocabulary: tuple[str, ...]) -> None:
-        super().__init__(vocabulary)
-        self._tokenizer = tokenizer
-
-    def line_end(self) -> int:
-        ids = self.ids("vocabulary", "\n")
-        if len(ids) != 1:
-            raise UserError("the tokenizer has no token of its own for the end of a line")
-        return ids[0]
-
-    def ids(self, option: str, text: str) -> list[int]:
-        tokens: list[int] = self._tokenizer(text, **READING)["input_ids"]
-        if not tokens:
-            raise UserError(f"{option} must hold a word")
-        return tokens
-
-    def text(self, ids: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(ids))
-
-    def quotation(self, ids: Sequence[int]) -> str:
-        return " ".join(self.vocabulary[index] for index in ids)
 
 
 class LoadedPretrained(NamedTuple):
@@ -140,7 +41,7 @@ class LoadedPretrained(NamedTuple):
     def windows_of(self, tokens: np.ndarray) -> StrideWindows:
         """Other tokens in windows of the same size."""
         windows = self.windows
-        return StrideWindows(tokens, windows.window, windows.stride, windows.beginning)
+        return StrideWindows(tokens, windows.window, windows.stride, windows.prefix)
 
     def with_bar(self, windows: Iterable[AnyBatch], contexts: int, then: str) -> Iterator[AnyBatch]:
         """The windows, with a progress bar over their contexts; `then` names what follows."""
@@ -152,7 +53,7 @@ class ModelFacts(NamedTuple):
 
     num_words: int  # rows of its output layer
     dim: int  # of its contexts
-    beginning: int | None  # the token that it puts before every text
+    prefix: tuple[int, ...]  # the tokens that its tokenizer puts before every text
     window: int  # tokens that it reads at a time
     cap: float | None  # the soft cap on its logits that its configuration declares
 
@@ -161,11 +62,11 @@ def facts_of(checkpoint: Checkpoint) -> ModelFacts:
     """Raises: UserError when there is no such model, or it comes without a tokenizer."""
     transformers, where = _transformers(), _where(checkpoint)
     config = _from(transformers.AutoConfig, where).get_text_config()
-    text = TokenizedText("a", _from(transformers.AutoTokenizer, where))
+    tokenizer = _tokenizer(transformers, where)
     longest = getattr(config, "max_position_embeddings", None)
     cap = config.to_dict().get("final_logit_softcapping")
     window = min(longest or MOST, MOST)
-    return ModelFacts(config.vocab_size, config.hidden_size, text.beginning, window, cap)
+    return ModelFacts(config.vocab_size, config.hidden_size, tokenizer.prefix, window, cap)
 
 
 def load_pretrained(
@@ -198,9 +99,9 @@ def load_pretrained(
         if window is not None and longest is not None and window > longest:
             raise UserError(f"window={window} is more than the {longest} tokens that it can read")
         size = window or min(longest or MOST, MOST)
-        tokenized = TokenizedText(text, _from(transformers.AutoTokenizer, where))
+        tokenized = TokenizedText(text, _tokenizer(transformers, where))
         half = max(1, size // 2)
-        windows = StrideWindows(tokenized.tokens, size, stride or half, tokenized.beginning)
+        windows = StrideWindows(tokenized.tokens, size, stride or half, tokenized.prefix)
         body = _body(transformers, config, where)
         first = next(iter(windows))
         model = pretrained_model(body, first.inputs_TB[:, 0])
@@ -233,6 +134,19 @@ def _transformers() -> ModuleType:
     transformers.logging.disable_progress_bar()
     module: ModuleType = transformers
     return module
+
+
+def _tokenizer(transformers: ModuleType, where: dict[str, Any]) -> Subwords:
+    """Raises: UserError for a model without a tokenizer, or with one that is a Python program."""
+    tokenizer = _from(transformers.AutoTokenizer, where)
+    if len(tokenizer.get_vocab()) <= len(tokenizer.all_special_ids):
+        raise UserError("the model comes without a tokenizer")
+    if not tokenizer.is_fast:
+        raise UserError(
+            f"its tokenizer, {type(tokenizer).__name__}, is a program in Python, and lmkit reads "
+            f"those that the library tokenizers reads: a tokenizer.json"
+        )
+    return Subwords(tokenizer.backend_tokenizer)
 
 
 def _body(transformers: ModuleType, config: Any, where: dict[str, Any]) -> nn.Module:

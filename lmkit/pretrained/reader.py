@@ -24,12 +24,11 @@ class PretrainedReader(TextReader):
     def __init__(self, loaded: LoadedPretrained, split: str, top: int) -> None:
         super().__init__(loaded.model, loaded.text.tokens, top)
         self.loaded, self.split = loaded, split
-        names = loaded.text.vocabulary
+        self.tokenizer = loaded.text.tokenizer
+        names = self.tokenizer.shown()
         padded = range(len(names), len(loaded.model.head.decoder_bias))  # rows without a token
         self.vocabulary = (*names, *(f"<{index}>" for index in padded))
-        self.tokenizer = loaded.text.tokenizer_by(self.vocabulary)
-        if loaded.text.beginning is not None:
-            self.begins = (loaded.text.beginning,)
+        self.begins = loaded.text.prefix[-1:]
 
     def windows(self, tokens: np.ndarray) -> StrideWindows:
         return self.loaded.windows_of(tokens)

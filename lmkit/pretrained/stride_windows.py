@@ -1,11 +1,12 @@
 """A text cut into overlapping windows: each predicts what the windows before it have not.
 
-Shapes: T tokens that a window reads, n of them contexts that it measures; one column, B = 1.
+Shapes: T tokens that a window reads, n of them contexts that it measures, P special tokens that
+begin it; one column, B = 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -44,45 +45,49 @@ class StrideWindows:
     on the token's position, not on what follows it.
 
     Args:
-        tokens: of the text, after its beginning token where there is one.
+        tokens: of the text, after the last token of the prefix where there is one.
         window: tokens that the model reads at a time.
-        stride: tokens that each window adds, at most `window`.
-        beginning: the token that every window begins with, in the place of its first one; None for
-            a model that has none.
+        stride: tokens that each window adds.
+        prefix: the P tokens that every window begins with, in the place of its first ones.
 
     Raises: UserError for a stride that does not fit, or a text with nothing to predict.
     """
 
     def __init__(
-        self, tokens: np.ndarray, window: int, stride: int, beginning: int | None = None
+        self, tokens: np.ndarray, window: int, stride: int, prefix: Sequence[int] = ()
     ) -> None:
         require_count("window", window, 2)
         require_count("stride", stride)
-        most = window if beginning is None else window - 1
+        most = window - len(prefix)
         if stride > most:
-            raise UserError(f"stride={stride} must be at most {most} with windows of {window}")
+            begins = f" that begin with {len(prefix)} special tokens" if len(prefix) > 1 else ""
+            raise UserError(
+                f"stride={stride} must be at most {most} with windows of {window}{begins}"
+            )
         if len(tokens) < 2:
             raise UserError(f"a text of {len(tokens)} tokens has none to predict")
-        self._tokens = torch.from_numpy(np.asarray(tokens, dtype=np.int64))
-        self.window, self.stride, self.beginning = window, stride, beginning
+        self.window, self.stride, self.prefix = window, stride, tuple(prefix)
+        self._prefix_P = torch.tensor(self.prefix, dtype=torch.int64)
+        text = torch.from_numpy(np.asarray(tokens, dtype=np.int64))
+        self._stream = torch.cat([self._prefix_P[:-1], text])
 
     @property
     def num_targets(self) -> int:
-        """Predicted tokens: all but the first."""
-        return len(self._tokens) - 1
+        """Predicted tokens: all but the first, and the prefix."""
+        return len(self._stream) - max(1, len(self.prefix))
 
     def __len__(self) -> int:
-        return 1 + -(-max(0, self.num_targets - self.window) // self.stride)
+        return 1 + -(-max(0, len(self._stream) - 1 - self.window) // self.stride)
 
     def __iter__(self) -> Iterator[StrideWindow]:
-        done = 0
+        last = len(self._stream) - 1
+        done = max(1, len(self.prefix))  # tokens that need no prediction, or have one
         for index in range(len(self)):
             start = index * self.stride
-            end = min(start + self.window, self.num_targets)
-            inputs_T = self._tokens[start:end]
-            if self.beginning is not None and index:
-                inputs_T = torch.cat([inputs_T.new_tensor([self.beginning]), inputs_T[1:]])
-            targets_n = self._tokens[done + 1 : end + 1]
+            end = min(start + self.window, last)
+            inputs_T = self._stream[start:end].clone()
+            inputs_T[: len(self.prefix)] = self._prefix_P
+            targets_n = self._stream[done : end + 1]
             is_last = index == len(self) - 1
             yield StrideWindow(inputs_T.unsqueeze(1), targets_n.unsqueeze(1), index, is_last)
-            done = end
+            done = end + 1

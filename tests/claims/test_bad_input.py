@@ -14,7 +14,7 @@ import yaml
 
 from lmkit.analyses.gradient_bottleneck import logged_epochs
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.load import load
+from lmkit.experiment.trained_run import load
 from lmkit.runs.folder import RunFolder
 from tests.claims.conftest import TINY, Lmkit
 from tests.conftest import PYTHONS_LOADER

@@ -28,12 +28,33 @@ def test_a_loaded_run_measures_what_it_measured(trained: Path):
     assert (
         min(row["valid/ppl"] for row in run.metrics if "valid/ppl" in row) == metrics["valid_ppl"]
     )
-    # all but the first word of test are predicted, here with an end of line before the first
+
+
+def test_a_loaded_run_reads_a_text_as_its_corpus_does(trained: Path):
+    """Against one pass of trunk and head over the corpus's own indices, after an end of line."""
+    run = package.load(next(trained.glob("toy-*/")))
     words = ToyLanguage(**without_target(run.config["data"])).load().test.tolist()
-    log_probs = run.log_probs(" ".join(run.vocabulary[word] for word in words))
-    assert log_probs.shape == (300, 40)
-    nll = -log_probs[range(1, 300), words[1:]].double().mean()
-    assert math.exp(nll) == pytest.approx(metrics["test_ppl"], rel=0.01)
+    inputs_T1 = torch.tensor([run.vocabulary.index("<eos>"), *words[:-1]]).unsqueeze(1)
+    with torch.no_grad():
+        output = run.model.trunk(inputs_T1, run.model.trunk.initial_state(1))
+        hidden_T1D = run.model.head_input(output)
+        rows = run.model.head.log_probs(hidden_T1D)
+    nll = -rows[range(300), words]
+
+    written = " ".join(run.vocabulary[word] for word in words).replace(" <eos>", "\n")
+    assert "\n" in written
+    for text in (written, written.replace("\n", "\r\n"), words, [run.vocabulary[w] for w in words]):
+        assert run.ids(text) == words
+        assert torch.allclose(run.log_probs(text), rows, atol=1e-5)
+        assert torch.allclose(run.nll(text), nll, atol=1e-5)
+        assert torch.allclose(run.contexts(text), hidden_T1D[:, 0], atol=1e-6)
+        assert run.perplexity(text) == pytest.approx(math.exp(nll.double().mean()), rel=1e-6)
+    # the corpus's own figure leaves out the first word
+    test_ppl = RunFolder(run.folder.path).read_result().metrics["test_ppl"]
+    assert math.exp(run.nll(written)[1:].double().mean()) == pytest.approx(test_ppl, rel=0.01)
+    values = torch.linalg.svdvals(rows.double())
+    tolerance = 0.5 * (300 + 40 + 1) ** 0.5 * torch.finfo(torch.float32).eps
+    assert run.rank(written).press_rank == int((values > tolerance * values[0]).sum())
 
 
 def test_a_loaded_run_is_shown_in_one_line_and_the_package_by_what_it_offers(trained: Path):
@@ -53,6 +74,7 @@ def test_training_in_python_returns_the_finished_run(lmkit, tmp_path, capsys, mo
     assert run.result.metrics["test_ppl"] > 1
     assert run.folder.path.name.startswith("toy_gss-")
     assert run.log_probs("w1 w2").shape == (2, 40)
+    assert package.load(run.folder.path.name).result == run.result
     lmkit("train", *TINY, "head/transform=gss", "seed=7")
     assert f"already finished: runs/{run.folder.path.name}" in capsys.readouterr().out
     assert run.config["command"].startswith("lmkit train threads=1 ")
@@ -80,12 +102,18 @@ def test_log_probs_do_not_see_what_follows(trained: Path):
     assert torch.equal(long[0], short[0])
     assert torch.allclose(long[1], short[1])
     assert not torch.allclose(long[2], long[1])
-    with pytest.raises(UserError, match="does not know the word 'w99'"):
-        run.log_probs("w1 w99")
     for wrong, message in (
-        ("nowhere", "is no folder"),
-        (None, "None is no folder"),
-        (trained, "there is no run in it; give the folder of a finished run, such as runs/NAME-ID"),
+        ("w1 w99", "does not know the word 'w99'"),
+        ([3, 40], "has 40 words, and none is 40"),
+        (" \n", "has no words"),
+        ([], "has no words"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run.log_probs(wrong)
+    for wrong, message in (
+        ("nowhere", "run=nowhere selects no run: it is not a folder"),
+        (None, "run must be the folder or the name of a run, but is None"),
+        (trained, r"selects 3 runs \(toy.*\): give one"),
     ):
         with pytest.raises(UserError, match=message):
             package.load(wrong)

@@ -72,7 +72,7 @@ def nats(place: Path, name: str, split: str) -> tuple[float, int, int]:
     file = place / "text" / f"{split}.txt"
     text = file.read_text()
     first, *words = re.findall(r"[^\S\n]*(?:\n|\S+)", text)
-    tokens = run.tokenizer.ids("text", first) if name != "words" else run.word_indices(first)
+    tokens = run.ids(first)
     count_from = len(tokens)
     if name == PRETRAINED:
         tokens = run.tokenizer.ids("text", text)
@@ -80,7 +80,7 @@ def nats(place: Path, name: str, split: str) -> tuple[float, int, int]:
         if name == SUBWORDS:
             tokens += run.tokenizer.ids("text", word) if word.strip() else ends_line(run, word)
         else:
-            tokens += run.word_indices(word if word.strip() else "<eos>")
+            tokens += run.ids([word.strip() or "<eos>"])
     inputs_T1 = torch.tensor(tokens[:-1]).unsqueeze(1)
     with torch.no_grad():
         output = run.model.trunk(inputs_T1, run.model.trunk.initial_state(1))
@@ -199,7 +199,7 @@ def test_analyses_read_and_write_subwords(place, monkeypatch, capsys):
     assert content["word_similarity"] == {}
     assert "the tokens are subwords, not words" in " ".join(capsys.readouterr().out.split())
     run = package.load(folder.path)
-    assert len(run.log_probs(" w1 Grüße")) == len(run.word_indices(" w1 Grüße")) > 2
+    assert len(run.log_probs(" w1 Grüße")) == len(run.ids(" w1 Grüße")) > 2
 
 
 def test_a_text_of_other_words_is_read_with_the_runs_own_subwords(place, monkeypatch, tmp_path):

@@ -51,6 +51,18 @@ def test_only_line_ends_of_text_files_end_a_line(tmp_path):
     assert words(corpus, "train") == "a b c d <eos>"
 
 
+def test_line_ends_that_a_text_spells_out_are_told(tmp_path, capsys):
+    """Each end of a line is one `<eos>`; those in the text come on top of it."""
+    corpus = write_texts(tmp_path, train="a <eos>\n<eos> b\nc<eos>\n<eos> \n")
+    for _ in range(2):
+        assert words(corpus.load(), "train") == (
+            "a <eos> <eos> <eos> b <eos> c<eos> <eos> <eos> <eos>"
+        )
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "train.txt: 2 lines of train end in <eos> already, and have two of them now" in told
+
+
 def test_given_vocabulary_is_kept_and_decides_the_ids(tmp_path):
     vocabulary = ["<eos>", "zebra", "sat", "bird", "a", "dog", "cat", "the"]
     corpus = write_texts(tmp_path).load(vocabulary)
@@ -130,7 +142,7 @@ def test_empty_text_is_refused(tmp_path, text):
 
 def test_text_that_is_not_utf8_is_located(tmp_path):
     raw = "erste Zeile\nGrü".encode() + "ße\n".encode("latin-1")
-    with pytest.raises(UserError, match=r"train\.txt is not UTF-8.*line 2, byte offset 16.*0xdf"):
+    with pytest.raises(UserError, match=r"train\.txt, line 2: the byte 0xdf is not UTF-8"):
         write_texts(tmp_path, train=raw).load()
 
 

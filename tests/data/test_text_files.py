@@ -90,6 +90,42 @@ def test_a_record_of_several_lines_ends_each(tmp_path):
     assert corpus(str(root)).files.read("train") == b"a b\nc\nd\n"
 
 
+def test_blank_lines_between_records_are_passed_over(tmp_path):
+    root = tmp_path / "all.jsonl"
+    root.write_bytes(records(["a", "b", "c"]).replace(b"\n", b"\n\n"))
+    assert corpus(str(root)).files.read("train") == b"a\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "where"),
+    [
+        ("all.txt", b"a\nb\na\n\na\nb\na\nx\na\n", r"all\.txt: valid, line 8: 'x'"),
+        ("all.txt.gz", b"a\nb\na\na x\n", r"all\.txt\.gz: test, line 4: 'x'"),
+        ("all.jsonl", records(["a\na\na", "b", "a\nb\nx"]), r"all\.jsonl: test, line 3: 'x'"),
+        ("all.jsonl", b"\n\n" + records(["x", "a", "a"]), r"all\.jsonl: train, line 3: 'x'"),
+    ],
+)
+def test_an_unknown_word_is_found_by_the_lines_of_the_file(tmp_path, name, raw, where):
+    (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    with pytest.raises(UserError, match=where):
+        corpus(str(tmp_path / name)).load(["a", "b", "<eos>"])
+
+
+def test_a_row_of_a_data_set_is_named(tmp_path):
+    root = data_set(tmp_path / "set", {"train": ["a", "a\nb"], "valid": ["a", "x"], "test": ["a"]})
+    with pytest.raises(UserError, match=r"set: valid, row 2: 'x' is not in the vocabulary"):
+        corpus(root).load(["a", "b", "<eos>"])
+
+
+@pytest.mark.parametrize("name", ["all.txt", "all.jsonl"])
+def test_a_split_that_blank_lines_leave_empty_is_named(tmp_path, name):
+    lines = ["a b"] * 19 + [""]
+    raw = records(lines) if name == "all.jsonl" else "\n".join(lines).encode() + b"\n"
+    (tmp_path / name).write_bytes(raw)
+    with pytest.raises(UserError, match=rf"{name}: test is empty; it must hold at least one line"):
+        corpus(str(tmp_path / name)).load()
+
+
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
@@ -98,6 +134,10 @@ def test_a_record_of_several_lines_ends_each(tmp_path):
         (b'{"body": "a", "id": 3}\n', r"no text in data\.field=text; there are: body, id"),
         (b'{"text": 3}\n', r"line 1: it has no text in data\.field=text"),
         (b"3\n", r"there are: no fields"),
+        (
+            b'{"text": "a"}\n\n{"text": "a \\ud83d b"}\n',
+            r"line 3: \\ud83d is half a surrogate pair",
+        ),
     ],
 )
 def test_records_that_hold_no_text_are_named(tmp_path, raw, message):

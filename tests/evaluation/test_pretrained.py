@@ -18,13 +18,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 from torch import Tensor
 
 from lmkit.cli.main import main
+from lmkit.data.subwords import Subwords
 from lmkit.pretrained.hf_checkpoints import find_checkpoints
-from lmkit.pretrained.loading import TokenizedText, load_pretrained
+from lmkit.pretrained.loading import load_pretrained
 from lmkit.pretrained.stride_windows import StrideWindows
+from lmkit.pretrained.tokenized_text import TokenizedText
 from lmkit.runs.checksums import checked_json, parse_json
 from lmkit.runs.spectrum_files import read_spectrum
 from lmkit.spectra.cosine import CosineAccumulator
@@ -112,19 +115,21 @@ def own_rows(folder: Path, text: str) -> tuple[Tensor, Tensor]:
     """
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    ids = tokenizer(text)["input_ids"]  # after <s>, where the model has it
-    begins = ids[:1] if ids[0] == 0 else []
+    bare = tokenizer(text, add_special_tokens=False)["input_ids"]
+    whole = tokenizer(text)["input_ids"]
+    begins = whole[: whole.index(bare[0])] if len(whole) > len(bare) else []
+    ids = begins + bare  # nothing that comes behind a text
+    first = max(1, len(begins))  # place of the first token to be predicted
     rows: list[Tensor] = []
     start = 0
-    while len(rows) < len(ids) - 1:
+    while len(rows) < len(ids) - first:
         window = ids[start : min(start + WINDOW, len(ids) - 1)]
-        if start and begins:
-            window = begins + window[1:]
+        window = begins + window[len(begins) :]
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([window])).logits[0].double()
-        rows += list(torch.log_softmax(logits, dim=-1)[len(rows) - start :])
+        rows += list(torch.log_softmax(logits, dim=-1)[len(rows) + first - 1 - start :])
         start += STRIDE
-    return torch.stack(rows), torch.tensor(ids[1:])
+    return torch.stack(rows), torch.tensor(ids[first:])
 
 
 def output_weight(folder: Path) -> Tensor:
@@ -176,6 +181,43 @@ def test_rank_is_that_of_the_models_own_log_softmax(name, method, logits, made, 
 
 
 @pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("template", ["[gMASK] <sop> $A", "[CLS] $A [SEP]", "$A </s>"])
+def test_every_window_begins_as_the_tokenizer_begins_a_text(template, made, here, lmkit):
+    """GLM's two tokens, a `cls` in the place of a `bos`, an end that is no beginning."""
+    text = (made / "text.txt").read_text("utf-8")
+    folder = Path(shutil.copytree(made / "neox", here / "neox"))
+    make_tokenizer(text, template=template).save_pretrained(folder)
+    lmkit("rank", *options(here, "neox", f"text={made / 'text.txt'}", "out=found"))
+    (file,) = (here / "found/neox/analysis").iterdir()
+    found = parse_json(file.read_bytes())
+    rows_NV, targets_N = own_rows(folder, text)
+    nll_N = -rows_NV.gather(1, targets_N.unsqueeze(1))
+    assert found["all_contexts"] == len(rows_NV)
+    assert found["perplexity"] == pytest.approx(float(nll_N.mean().exp()), rel=1e-5)
+    if not template.startswith("$A"):
+        bits = float(nll_N.sum()) / np.log(2)
+        assert found["bits_per_byte"] == pytest.approx(bits / len(text.encode()), rel=1e-5)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_tokenizer_that_loses_text_gives_no_bits_per_byte(made, here, lmkit):
+    text = (made / "text.txt").read_text("utf-8")
+    folder = Path(shutil.copytree(made / "neox", here / "neox"))
+    tokenizer = make_tokenizer(text.lower())
+    tokenizer.backend_tokenizer.normalizer = tokenizers.normalizers.Lowercase()
+    tokenizer.save_pretrained(folder)
+    shown = lmkit("rank", *options(here, "neox", f"text={made / 'text.txt'}", "contexts=50"))
+    (file,) = (here / "pretrained/neox/analysis").iterdir()
+    found = parse_json(file.read_bytes())
+    assert found["bits_per_byte"] is None
+    assert found["perplexity"] > 1
+    reason = "the tokenizer does not keep the text: in line 1, "
+    assert found["no_bits_per_byte"].startswith(reason)
+    assert "becomes" in found["no_bits_per_byte"]
+    assert "none: the tokenizer" in " ".join(shown.split())
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_all_contexts_count_all_bytes_and_the_weight_has_a_spectrum(made, here, lmkit):
     lmkit("rank", *options(made, "neox"))
     (file,) = (here / "pretrained/neox/analysis").iterdir()
@@ -216,23 +258,24 @@ def test_cosines_are_those_of_all_pairs():
     assert cosines.mean() == pytest.approx((units @ units.T)[~np.eye(40, dtype=bool)].mean())
 
 
-@pytest.mark.parametrize("beginning", [None, 0])
+@pytest.mark.parametrize("prefix", [(), (0,), (-2, -1, 0)])
 @pytest.mark.parametrize("length", [2, 8, 9, 50])
-def test_every_token_is_predicted_once_whatever_follows_it(length, beginning):
-    tokens = np.arange(length)
-    windows = StrideWindows(tokens, 8, 3, beginning)
+def test_every_token_is_predicted_once_whatever_follows_it(length, prefix):
+    windows = StrideWindows(np.arange(length), 8, 3, prefix)
     seen = list(windows)
     assert len(seen) == len(windows)
     targets = torch.cat([window.targets_TB[:, 0] for window in seen])
     assert targets.tolist() == list(range(1, length))
+    assert windows.num_targets == length - 1
     for window in seen:
         inputs = window.inputs_TB[:, 0].tolist()
         assert inputs[-1] + 1 == window.targets_TB[-1, 0]
         assert len(inputs) <= 8
-        assert beginning is None or inputs[0] == beginning
-        if window.index:  # 5 = 8 - 3 of old ones; the first is the beginning's
+        assert tuple(inputs[: len(prefix)]) == prefix
+        assert np.diff(inputs[len(prefix) :]).tolist() == [1] * (len(inputs) - len(prefix) - 1)
+        if window.index:  # 5 = 8 - 3 of old ones; the first are the prefix's
             assert len(inputs) - window.num_targets == 5
-    longer = StrideWindows(np.arange(length + 20), 8, 3, beginning)
+    longer = StrideWindows(np.arange(length + 20), 8, 3, prefix)
     for window, other in zip(seen[:-1], longer, strict=False):
         assert torch.equal(window.inputs_TB, other.inputs_TB)
 
@@ -298,11 +341,11 @@ def test_special_tokens_in_a_text_are_text(marks):
     owning.add_special_tokens(
         {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<|endoftext|>"}
     )
-    tokens = [TokenizedText(text, tokenizer).tokens for tokenizer in (plain, owning)]
+    cut = [Subwords(tokenizer.backend_tokenizer) for tokenizer in (plain, owning)]
+    tokens = [TokenizedText(text, tokenizer).tokens for tokenizer in cut]
     assert tokens[0].tolist() == tokens[1].tolist()
     assert tokens[0].tolist().count(plain.bos_token_id) == 1  # before the text
-    read = TokenizedText("the", owning)
-    assert read.tokenizer_by(read.vocabulary).ids("texts", text) == tokens[0].tolist()[1:]
+    assert cut[1].ids("texts", text) == tokens[0].tolist()[1:]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
@@ -320,7 +363,7 @@ def test_predictions_are_the_models_own(name, made, here, lmkit):
         assert [each["prob"] for each in entry["top"]] == pytest.approx(
             probs.topk(5).values.tolist(), rel=1e-4
         )
-    assert any("▁company" in entry["context"] for entry in found["contexts"])
+    assert any(entry["context"].endswith("company") for entry in found["contexts"])
 
 
 def test_checkpoints_of_one_model_are_curves_over_training(made, here, lmkit):
@@ -470,13 +513,13 @@ def test_a_folder_is_read_without_the_network(made, monkeypatch):
     (checkpoint,) = find_checkpoints(str(made / "llama"), None)
     loaded = load_pretrained(checkpoint, "the company said", window=None, stride=None)
     assert (loaded.windows.window, loaded.windows.stride) == (32, 16)
-    assert loaded.text.beginning == 0
+    assert loaded.text.prefix == (0,)
 
 
 def test_tokens_are_shown_with_their_spaces(made):
-    tokenizer = make_tokenizer(sample_text(), begins=False)
-    text = TokenizedText("the company\n", tokenizer)
-    assert [text.vocabulary[token] for token in text.tokens] == ["the", "▁company", "↵"]
+    tokenizer = Subwords(make_tokenizer(sample_text()).backend_tokenizer)
+    shown = tokenizer.shown()
+    assert [shown[token] for token in tokenizer.encode("the company\n")] == ["the", "▁company", "↵"]
 
 
 def spoiled(made: Path, here: Path, case: str) -> str:

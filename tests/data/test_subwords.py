@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, trainers
 
 from lmkit.data.corpus import TextCorpus
-from lmkit.data.hf_tokens import HFTokens
+from lmkit.data.subwords import SavedSubwords
 from lmkit.data.tokenizer import words_of
 from lmkit.errors.user_error import UserError
 from tests.data.test_byte_pairs import ODD, corpus_in, folder, toy_text, write  # noqa: F401
@@ -47,7 +47,7 @@ def test_tokens_are_those_of_the_text_without_special_ones(tmp_path):
     text = " hello <s> world \n hello\n"
     tokenizer = make_tokenizer(text * 20, begins=True)
     tokenizer.save_pretrained(tmp_path)
-    ours = HFTokens(str(tmp_path))
+    ours = SavedSubwords(str(tmp_path))
     ids = ours.encode(text).tolist()
     assert ids == tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     assert tokenizer.bos_token_id not in ids
@@ -57,7 +57,7 @@ def test_tokens_are_those_of_the_text_without_special_ones(tmp_path):
     assert ours.ids("prompt", "hello") == tokenizer("hello", add_special_tokens=False)["input_ids"]
 
 
-def of_pieces(place: Path, text: str, **normalizer: object) -> HFTokens:
+def of_pieces(place: Path, text: str, **normalizer: object) -> SavedSubwords:
     """As SentencePiece's: blanks are letters of words, and a word may reach over one."""
     made = tokenizers.Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
     made.normalizer = normalizers.Sequence(
@@ -69,7 +69,7 @@ def of_pieces(place: Path, text: str, **normalizer: object) -> HFTokens:
     trainer = trainers.BpeTrainer(vocab_size=330, special_tokens=special, show_progress=False)
     made.train_from_iterator([text], trainer)
     made.save(str(place / "tokenizer.json"))
-    return HFTokens(str(place))
+    return SavedSubwords(str(place))
 
 
 def test_pieces_of_the_llama_kind_keep_the_text(tmp_path):

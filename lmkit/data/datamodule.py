@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 
 from lmkit.data.corpus import Splits, TextSplits
 from lmkit.data.epochs import EpochBatches, EvalBatches
-from lmkit.data.windows import EvalWindows, TrainWindows, Window, beginning
+from lmkit.data.windows import Columns, EvalWindows, TrainWindows, Window, beginning
 from lmkit.errors.user_error import require_count
 
 
@@ -90,10 +90,14 @@ class WindowsDataModule(DataModule):
         self.eval_length = eval_length
         self.seed = seed
 
+    @property
+    def train_columns(self) -> Columns:
+        """The training split in the columns that the trunk reads."""
+        return self.corpus.columns("train", self.batch_size)
+
     @cached_property
     def train_batches(self) -> EpochBatches:
-        columns_SB = self.corpus.columns("train", self.batch_size)
-        return TrainWindows(columns_SB, self.bptt, self.max_length_delta, self.seed)
+        return TrainWindows(self.train_columns, self.bptt, self.max_length_delta, self.seed)
 
     def eval_batches(self, split: str) -> EvalWindows:
         """Fixed windows over `split`; train is laid out as valid is.

@@ -95,7 +95,10 @@ class ContextsDataModule(WindowsDataModule):
         require_count("windows.columns", columns)
         self.columns = columns
 
+    @property
+    def train_columns(self) -> Columns:
+        return self.corpus.columns("train", self.columns)
+
     @cached_property
     def train_batches(self) -> EpochBatches:
-        columns_SC = self.corpus.columns("train", self.columns)
-        return ShuffledContexts(columns_SC, self.batch_size, self.seed)
+        return ShuffledContexts(self.train_columns, self.batch_size, self.seed)

@@ -70,6 +70,9 @@ def filled_in(config: DictConfig) -> DictConfig:
     left = {key: value for key, value in trunk.items() if key not in (*_FINDS, *sizes)}
     OmegaConf.update(config, "trunk", left | sizes, merge=False)
     OmegaConf.update(config, "data", source.data, merge=False)
+    if trunk.get("rms") is not None:
+        section = {"_target_": "lmkit.fixed_trunk.start.ContextScale"}
+        OmegaConf.update(config, "callbacks.context_scale", section, force_add=True)
     if start == "trunk":
         section = {"_target_": "lmkit.fixed_trunk.start.HeadStart"}
         OmegaConf.update(config, "callbacks.head_start", section, force_add=True)

@@ -9,11 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.data.corpus import Corpus
+from lmkit.data.datamodule import WindowsDataModule
+from lmkit.data.windows import ContextColumns
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.make import make
 from lmkit.fixed_trunk.corpus import TrunkContexts
+from lmkit.fixed_trunk.trunk import FixedTrunk
 from lmkit.heads.head import Head
 from lmkit.heads.low_rank import nearest_factors
+from lmkit.heads.mixtures import Latents, SingleContext
 from lmkit.heads.transforms import SoftCap
 from lmkit.measures.perplexity import mean_nll, safe_exp
 from lmkit.presentation.quantities import perplexity_text
@@ -40,6 +44,21 @@ class AfterSoftCap(nn.Module):
         return values
 
 
+class ContextScale(RunCallback):
+    """Finds the factor of `trunk.rms` when a run starts; checkpoints hold it."""
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.ckpt_path is not None:
+            return  # the run resumes
+        trunk, data = model_of(pl_module).trunk, data_of(trainer)
+        assert isinstance(trunk, FixedTrunk)
+        assert isinstance(data, WindowsDataModule)
+        columns = data.train_columns
+        assert isinstance(columns, ContextColumns)
+        found = trunk.scale(columns.contexts_SBD)
+        self.run.log.write(f"training contexts have RMS {found:.4g}, and now {trunk.rms:g}")
+
+
 class HeadStart(RunCallback):
     """Gives a head the decoder of the trunk's own head when a run starts."""
 
@@ -49,7 +68,9 @@ class HeadStart(RunCallback):
         source = make(self.run.config["data"], "data", Corpus)
         assert isinstance(source, TrunkContexts)
         model = model_of(pl_module)
-        start_as(model.head, source.head())
+        trunk = model.trunk
+        assert isinstance(trunk, FixedTrunk)
+        start_as(model.head, source.head(), 1.0 if trunk.factor is None else float(trunk.factor))
         ppl = safe_exp(mean_nll(model, data_of(trainer).eval_batches("valid")))
         self.run.log.write(
             f"starting with the trunk's own decoder, at valid perplexity {perplexity_text(ppl)}"
@@ -57,11 +78,14 @@ class HeadStart(RunCallback):
 
 
 @torch.no_grad()
-def start_as(head: Head, own: Head) -> None:
+def start_as(head: Head, own: Head, factor: float = 1.0) -> None:
     """Copies weight and bias of the trunk's `own` decoder; its mixture and transform too, if they
     have the same class and parameter sizes. A decoder of limited rank starts as the best
-    approximation of that rank. Raises: UserError if the decoders differ in size, or the trunk's
-    logits have another soft cap than the head's.
+    approximation of that rank. What reads the contexts is divided by their `factor`, so that the
+    logits stay as they are.
+
+    Raises: UserError if the decoders differ in size, or the trunk's logits have another soft cap
+        than the head's.
     """
     weight_VE = own.word_weight()
     weight_VE = own.decoder_weight if weight_VE is None else weight_VE
@@ -75,6 +99,8 @@ def start_as(head: Head, own: Head) -> None:
     cap = transform.capped.cap if isinstance(transform, AfterSoftCap) else None
     if cap != (own.transform.cap if isinstance(own.transform, SoftCap) else None):
         raise UserError("head.start=trunk: the model's logits are not under the cap it declares")
+    if type(head.mixture) is SingleContext:
+        weight_VE = weight_VE / factor
     if head.rank_map is None:
         head.decoder_weight.copy_(weight_VE)
     else:
@@ -85,6 +111,9 @@ def start_as(head: Head, own: Head) -> None:
     for part, theirs in ((head.mixture, own.mixture), (transform, own.transform)):
         if type(part) is type(theirs) and _sizes(part) == _sizes(theirs):
             part.load_state_dict(theirs.state_dict())
+            if isinstance(part, Latents):
+                part.latent.weight.div_(factor)
+                part.prior.weight.div_(factor)
 
 
 def _sizes(part: nn.Module) -> dict[str, Any]:

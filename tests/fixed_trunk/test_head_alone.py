@@ -133,6 +133,37 @@ def test_a_softmax_that_starts_as_the_trunk_has_its_perplexity_at_step_0(train_h
     assert f"at valid perplexity {ppl:.2f}" in folder.log.read_text()
 
 
+@pytest.mark.parametrize("windows", [[], ["windows=contexts", "windows.batch_size=100"]])
+def test_contexts_of_one_rms_leave_what_the_trunks_decoder_predicts(train_head, trunk_run, windows):
+    """trunk.rms=0.5, against the mean square of all stored training contexts."""
+    options = ["head.start=trunk", "trunk.rms=0.5", "max_epochs=1", *windows]
+    folder = train_head(*options)
+    ppl = trunk_run.read_result().metrics["valid_ppl"]
+    assert f"at valid perplexity {ppl:.2f}" in folder.log.read_text()
+    loaded = load_run(folder.path, "best", None, 1)
+    contexts = loaded.data.train_columns.contexts_SBD
+    assert float(loaded.model.trunk.factor) == pytest.approx(
+        0.5 / float(np.sqrt(np.mean(contexts.numpy().astype(np.float64) ** 2))), rel=1e-6
+    )
+    output = loaded.model.trunk.eval()(contexts, [])
+    assert float(output.dropped_TBD.double().square().mean().sqrt()) == pytest.approx(0.5)
+    metrics = folder.read_result().metrics
+    test = perplexity(loaded.model, loaded.data.eval_batches("test"), "test")
+    assert test.perplexity == metrics["test_ppl"]
+    assert train_head(*options[:1], *options[2:]).path != folder.path
+
+
+def test_latents_of_scaled_contexts_are_the_trunks_own(trunk_runs, head_config):
+    (mos,) = (path for path in trunk_runs.glob("mos-*") if path.is_dir())
+    options = ["head/mixture=softmaxes", "head.mixture.num_experts=3", "trunk.rms=2"]
+    model, data = made(head_config(*options, of=mos))
+    assert model.trunk.scale(data.train_columns.contexts_SBD) > 0
+    own = load_run(mos, "best", None, 1)
+    start_as(model.head, own.model.head, float(model.trunk.factor))
+    nll = mean_nll(model, data.eval_batches("valid"))
+    assert nll == pytest.approx(mean_nll(own.model, own.data.eval_batches("valid")), rel=1e-6)
+
+
 def test_patience_ends_a_run_that_is_never_averaged(train_head):
     options = ["optimizer=adamw", "optimizer.lr=1", "trigger=never", "patience=1", "max_epochs=9"]
     assert train_head(*options).read_result().budget.epochs < 9

@@ -51,34 +51,46 @@ def measure_runs(
     *,
     data_root: str | None = None,
     threads: int | None = None,
+    changed_code: bool = False,
 ) -> Measured:
     """Measures each run, and writes what was measured into its folder.
 
     Args:
         data_root: where the corpora lie now; None: where the runs read them.
         threads: of the CPU; None: as many as the run had.
+        changed_code: whether classes of the user's own may have changed since.
     """
     contents: dict[str, Content] = {}
     left_out: dict[str, str] = {}
     for folder in runs:
         try:
-            contents[folder.path.name] = _measure(analysis, folder, data_root, threads)
+            contents[folder.path.name] = _measure(
+                analysis, folder, data_root, threads, changed_code=changed_code
+            )
         except UserError as error:
             left_out[folder.path.name] = str(error)
     return Measured(contents, left_out)
 
 
 def _measure(
-    analysis: Analysis, folder: RunFolder, data_root: str | None, threads: int | None
+    analysis: Analysis,
+    folder: RunFolder,
+    data_root: str | None,
+    threads: int | None,
+    *,
+    changed_code: bool,
 ) -> Content:
-    stored = analysis.stored(folder) if data_root is None else None
+    is_own = data_root is None and not changed_code
+    stored = analysis.stored(folder) if is_own else None
     if stored is not None:
         print(f"measured already: {analysis_files.analysis_file(folder, analysis.stem(stored))}")
         return stored
     for place in (folder.analysis, folder.spectra):
         if place.is_dir() and not os.access(place, os.W_OK):
             raise UserError(f"{place} cannot be written: the result would be lost")
-    run = experiment.load.load_run(folder.path, analysis.checkpoint, data_root, threads)
+    run = experiment.load.load_run(
+        folder.path, analysis.checkpoint, data_root, threads, with_changed_code=changed_code
+    )
     if not analysis.takes_dialogue:
         experiment.load.as_language_model(run)
     text = run.text()
@@ -128,6 +140,7 @@ def measure_subjects(
     *,
     data_root: str | None = None,
     threads: int | None = None,
+    changed_code: bool = False,
 ) -> Outcomes:
     """Measures each run, and writes what was measured into its folder. Args: as `measure_runs`."""
     found = Outcomes([], {})
@@ -137,7 +150,9 @@ def measure_subjects(
             for place in (folder.analysis, folder.spectra):
                 if place.is_dir() and not os.access(place, os.W_OK):
                     raise UserError(f"{place} cannot be written: the result would be lost")
-            run = experiment.load.load_run(folder.path, analysis.checkpoint, data_root, threads)
+            run = experiment.load.load_run(
+                folder.path, analysis.checkpoint, data_root, threads, with_changed_code=changed_code
+            )
             text = run.text()
             if not text.is_own:
                 print(f"{name}: not its own text but {text.name}, {text.sha256[:8]}")

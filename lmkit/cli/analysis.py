@@ -26,7 +26,7 @@ from lmkit.analyses.measuring import (
 from lmkit.cli.entry import create, entry_point, plain_config
 from lmkit.cli.finetune import published_config
 from lmkit.comparison.facts import published_of_runs
-from lmkit.errors.user_error import UserError, require_threads
+from lmkit.errors.user_error import UserError, require_flag, require_threads
 from lmkit.presentation.figures import save
 from lmkit.presentation.style import house_style
 from lmkit.presentation.tables import DASH, key_values
@@ -37,7 +37,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
 
 LISTED = 12  # of a list's values, on the terminal
-OF_RUNS = ("run", "data_root", "split", "checkpoint", "compared_with", "published")
+OF_RUNS = ("run", "data_root", "changed_code", "split", "checkpoint", "compared_with", "published")
 
 
 def run_analysis(name: str) -> None:
@@ -47,6 +47,8 @@ def run_analysis(name: str) -> None:
     def main(config: DictConfig) -> None:
         options = plain_config(config)
         runs, data_root, threads = (options.pop(key) for key in ("run", "data_root", "threads"))
+        changed_code = options.pop("changed_code")
+        require_flag("changed_code", changed_code)
         if threads is not None:
             require_threads(threads)
         pretrained = {key: options.pop(key) for key in OPTIONS} if "hf" in options else {}
@@ -61,7 +63,13 @@ def run_analysis(name: str) -> None:
                 outcomes = measure_models(analysis, PretrainedSource(**pretrained), threads)
             else:
                 taken = [each.folder for each in selected.runs]
-                outcomes = measure_subjects(analysis, taken, data_root=data_root, threads=threads)
+                outcomes = measure_subjects(
+                    analysis,
+                    taken,
+                    data_root=data_root,
+                    threads=threads,
+                    changed_code=changed_code,
+                )
                 outcomes.left_out.update(selected.left_out)
             show_records(analysis, outcomes, "model" if has_models else "run")
             return
@@ -75,7 +83,9 @@ def run_analysis(name: str) -> None:
             return
         analysis.published_of_run = published_of_runs(selected.runs, published_config)
         folders = [each.folder for each in selected.runs]
-        measured = measure_runs(analysis, folders, data_root=data_root, threads=threads)
+        measured = measure_runs(
+            analysis, folders, data_root=data_root, threads=threads, changed_code=changed_code
+        )
         show(analysis, Measured(measured.contents, measured.left_out | selected.left_out))
         is_folder = isinstance(runs, str) and Path(runs).is_dir()
         of_all = Path(runs) if is_folder else folders[0].path.parent

@@ -42,7 +42,7 @@ class TrainOptions:
     seed: int = MISSING
     threads: int = MISSING
     switch_epoch: int = MISSING
-    sgd_lr: float = MISSING
+    sgd_lr: float | None = MISSING
     max_epochs: int | None = MISSING
     patience: int | None = MISSING
     keep: str = MISSING

@@ -121,6 +121,11 @@ def show_result(folder: RunFolder) -> None:
     if result.budget.stopped in EARLY:
         rows.append(("stopped early", EARLY[result.budget.stopped]))
     Console().print(to_terminal(key_values(folder.path.name, rows)))
+    if not metrics["best_epoch"]:
+        print(
+            "no epoch is better than the weights that the run started from, whose figures these "
+            "are: choose a smaller lr"
+        )
     print(f"run folder: {folder.path}")
     print(f"curves:     {folder.path / 'curves.svg'}")
     print(f"spectrum:   {folder.path / 'spectrum.svg'}")

@@ -73,8 +73,27 @@ def start_from(
     if weights_sha256(_weights_that_count(content)) != source["weights_sha256"]:
         raise UserError(f"{best} has changed meanwhile: run the same command again")
     averaged = load_evaluated_weights(model, content)
-    checkpoints.best_ppl = source["valid_ppl"]
-    checkpoints.train_ppl_at_best = source["train_ppl"]
+    best_is_start(
+        model, checkpoints, source["valid_ppl"], source["train_ppl"], averaged, check_lock
+    )
+
+
+def best_is_start(
+    model: HeadModule,
+    checkpoints: Checkpoints,
+    valid_ppl: float,
+    train_ppl: float,
+    averaged: bool,
+    check_lock: Callable[[], None],
+) -> None:
+    """Writes `best.ckpt` with the weights that a run starts from, as of epoch 0.
+
+    They stay the best until an epoch beats their valid perplexity.
+
+    Args:
+        averaged: whether they are averages.
+    """
+    checkpoints.best_ppl, checkpoints.train_ppl_at_best = valid_ppl, train_ppl
     weights = {name: p.detach() for name, p in model.named_parameters()}
     start = {
         "epoch": -1,  # Lightning counts epochs from 0

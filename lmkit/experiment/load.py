@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from lmkit.heads.predictor import AnyBatch
 from lmkit.measures.contexts import with_bar
 from lmkit.runs.analysis_files import Text
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.source import source_sha256
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.head_module import HeadModule
@@ -32,6 +34,7 @@ class LoadedRun(NamedTuple):
     model: HeadModule  # with the weights that the checkpoint's valid perplexity belongs to
     data: DataModule
     averaged: bool  # whether these weights are averages
+    changed: tuple[str, ...] = ()  # classes of the user's own whose code is another than trained
 
     def with_bar(self, batches: Iterable[AnyBatch], contexts: int, then: str) -> Iterator[AnyBatch]:
         """The batches, with a progress bar over their contexts; `then` names what follows the
@@ -41,11 +44,17 @@ class LoadedRun(NamedTuple):
     def text(self) -> Text:
         """The text that was found this time, by its hash now: a file may have been edited.
 
+        What is measured with changed code is not the run's own, whatever the text.
+
         Raises: UserError when it, or the run's identity, cannot be read.
         """
         sha256 = self.source.fingerprint()
         own = self.folder.read_identity().settings.get("data_sha256")
         name = str(self.config["data"].get("root") or self.config["data"]["name"])
+        if self.changed:
+            codes = [str(source_sha256(target)) for target in self.changed]
+            digest = hashlib.sha256("\n".join([sha256, *codes]).encode()).hexdigest()
+            return Text(f"{name} (changed code: {', '.join(self.changed)})", digest, False)
         return Text(name, sha256, sha256 == own)
 
 
@@ -56,21 +65,45 @@ def as_language_model(run: LoadedRun) -> tuple[LanguageModel, WindowsDataModule]
     return run.model, run.data
 
 
+def changed_classes(folder: RunFolder, *, allowed: bool) -> tuple[str, ...]:
+    """The classes of the user's own whose files are others than those that the run was trained by.
+
+    Raises: UserError when there are any, unless that is allowed.
+    """
+    stored = folder.read_identity().settings.get("sources", {})
+    assert isinstance(stored, dict)
+    changed = tuple(t for t, sha256 in stored.items() if source_sha256(t) != sha256)
+    if changed and not allowed:
+        raise UserError(
+            f"{folder.path}: {changed[0]} has changed since the run was trained, or a file that it "
+            f"imports has: bring the earlier code back, or measure the weights with the code as it "
+            f"is now, under a name of its own, by changed_code=true"
+        )
+    return changed
+
+
 def load_run(
-    path: Path | str, checkpoint: str, data_root: str | None, threads: int | None
+    path: Path | str,
+    checkpoint: str,
+    data_root: str | None,
+    threads: int | None,
+    *,
+    with_changed_code: bool = False,
 ) -> LoadedRun:
     """Rebuilds model and data of the run in `path` from `checkpoint`, "best" or "last".
 
     Args:
         data_root: the folder of the corpora; None: where the run found its own.
         threads: CPU threads; None: as many as the run had.
+        with_changed_code: whether classes of the user's own may have changed since.
 
-    Raises: UserError when there is no such run, its checkpoint is damaged, or the text holds words
-        that the model does not know.
+    Raises: UserError when there is no such run, its checkpoint is damaged, its code has changed, or
+        the text holds words that the model does not know.
     """
     folder = RunFolder(Path(path))
     if not folder.path.is_dir():
         raise UserError(f"run={path} is no folder; give the folder of a run, such as runs/NAME-ID")
+    changed = changed_classes(folder, allowed=with_changed_code)
     file = folder.checkpoints / f"{checkpoint}.ckpt"
     content = load_checkpoint(file)
     if "lmkit" not in content:
@@ -87,4 +120,4 @@ def load_run(
     averaged = load_evaluated_weights(model, content)
     if torch.cuda.is_available():
         model.to("cuda")
-    return LoadedRun(folder, config, source, model, make_data(config, corpus), averaged)
+    return LoadedRun(folder, config, source, model, make_data(config, corpus), averaged, changed)

@@ -20,6 +20,7 @@ from lmkit.data.corpus import Corpus
 from lmkit.data.tokenizer import UNKNOWN, Tokenizer, Words
 from lmkit.data.windows import EvalWindows, columns
 from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.experiment.load import changed_classes
 from lmkit.experiment.make import make
 from lmkit.experiment.objects import make_model
 from lmkit.measures.model_spectra import fitting_spectrum
@@ -133,15 +134,16 @@ class TrainedRun:
         return self.model, EvalWindows(columns(tokens, 1), LENGTH)
 
 
-def load(run: Path | str, device: str = "cpu") -> TrainedRun:
+def load(run: Path | str, device: str = "cpu", changed_code: bool = False) -> TrainedRun:
     """A finished run; its corpus need not be there.
 
     Args:
         run: its folder, or as commands take it: its name in `runs`, or a selection of one run.
         device: where the model goes, as torch names it.
+        changed_code: whether classes of one's own may have changed since the run was trained.
 
-    Raises: UserError when there is no such run, or several, it has not finished, or its checkpoint
-        is gone.
+    Raises: UserError when there is no such run, or several, it has not finished, its checkpoint is
+        gone, or its code has changed.
     """
     if not isinstance(run, Path | str):
         raise UserError(f"run must be the folder or the name of a run, but is {run!r}")
@@ -150,6 +152,7 @@ def load(run: Path | str, device: str = "cpu") -> TrainedRun:
         names = ", ".join(each.name for each in found[:3])
         raise UserError(f"run={run} selects {len(found)} runs ({names}, ...): give one")
     folder, result = found[0].folder, found[0].result
+    changed_classes(folder, allowed=changed_code)
     content = load_checkpoint(folder.best)
     config, vocabulary = content["lmkit"]["config"], tuple(content["lmkit"]["vocabulary"])
     model = make_model(config, torch.zeros(len(vocabulary), dtype=torch.long))

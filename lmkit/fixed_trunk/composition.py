@@ -23,6 +23,9 @@ _CONTEXTS = "lmkit.fixed_trunk.corpus.ContextsOf"  # of a run, or of a pretraine
 _TEXT = "lmkit.data.corpus.TextCorpus"
 _DOC = "lmkit.heads.direct_output.DirectOutputConnection"
 _HF = "hf:"
+# of SGD, by what the contexts are of: those of pretrained models are larger, and a decoder that
+# starts as their own would leave it for good
+LR_OF_RUN, LR_OF_PRETRAINED = 20.0, 0.1
 _FINDS = ("of", "dtype", "window", "stride")  # options of the section that find the contexts
 
 
@@ -65,11 +68,14 @@ def filled_in(config: DictConfig) -> DictConfig:
             "head/mixture=doc takes the outputs of all layers, and trunk=fixed has those of the "
             "last: choose another mixture"
         )
-    source = _pretrained_source(config) if trunk.of.startswith(_HF) else _run_source(config)
+    trunk_of = trunk.of
+    source = _pretrained_source(config) if trunk_of.startswith(_HF) else _run_source(config)
     sizes = {"emb_dim": source.emb_dim, "out_dim": source.out_dim}
     left = {key: value for key, value in trunk.items() if key not in (*_FINDS, *sizes)}
     OmegaConf.update(config, "trunk", left | sizes, merge=False)
     OmegaConf.update(config, "data", source.data, merge=False)
+    if config.get("sgd_lr") is None:
+        config.sgd_lr = LR_OF_PRETRAINED if trunk_of.startswith(_HF) else LR_OF_RUN
     if trunk.get("rms") is not None:
         section = {"_target_": "lmkit.fixed_trunk.start.ContextScale"}
         OmegaConf.update(config, "callbacks.context_scale", section, force_add=True)

@@ -155,12 +155,14 @@ class ContextsOfRun(TrunkContexts):
     def _model(self) -> LanguageModel:
         import torch
 
+        from lmkit.experiment.load import changed_classes
         from lmkit.experiment.objects import make_model
         from lmkit.fixed_trunk.weights import evaluated_sha256
         from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
         from lmkit.training.checkpoint_files import load_checkpoint
         from lmkit.training.language_model import LanguageModel
 
+        changed_classes(self.folder, allowed=False)
         content = load_checkpoint(self.folder.best)
         if evaluated_sha256(content) != self.weights_sha256:
             raise UserError(

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import WindowsDataModule
-from lmkit.data.windows import ContextColumns
+from lmkit.data.windows import ContextColumns, EvalWindows
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.finetuning import best_is_start
 from lmkit.experiment.make import make
 from lmkit.fixed_trunk.corpus import TrunkContexts
 from lmkit.fixed_trunk.trunk import FixedTrunk
@@ -19,9 +20,10 @@ from lmkit.heads.head import Head
 from lmkit.heads.low_rank import nearest_factors
 from lmkit.heads.mixtures import Latents, SingleContext
 from lmkit.heads.transforms import SoftCap
-from lmkit.measures.perplexity import mean_nll, safe_exp
+from lmkit.measures.perplexity import perplexity
 from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.names import name_of, place_of
+from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.context import RunCallback
 from lmkit.training.head_module import data_of, model_of
 
@@ -60,20 +62,34 @@ class ContextScale(RunCallback):
 
 
 class HeadStart(RunCallback):
-    """Gives a head the decoder of the trunk's own head when a run starts."""
+    """Gives a head the decoder of the trunk's own head when a run starts.
+
+    These weights are the best ones, as of epoch 0, until an epoch beats them.
+    """
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.ckpt_path is not None:
             return  # the run resumes
         source = make(self.run.config["data"], "data", Corpus)
         assert isinstance(source, TrunkContexts)
-        model = model_of(pl_module)
+        model, data = model_of(pl_module), data_of(trainer)
+        assert isinstance(data, WindowsDataModule)
         trunk = model.trunk
         assert isinstance(trunk, FixedTrunk)
         start_as(model.head, source.head(), 1.0 if trunk.factor is None else float(trunk.factor))
-        ppl = safe_exp(mean_nll(model, data_of(trainer).eval_batches("valid")))
+        train = perplexity(model, EvalWindows(data.train_columns, data.eval_length), "train, start")
+        valid = perplexity(model, data.eval_batches("valid"), "valid, start")
+        best_is_start(
+            model,
+            next(each for each in trainer.callbacks if isinstance(each, Checkpoints)),  # type: ignore[attr-defined]  # set by a connector
+            valid.perplexity,
+            train.perplexity,
+            averaged=False,
+            check_lock=self.run.check_lock,
+        )
         self.run.log.write(
-            f"starting with the trunk's own decoder, at valid perplexity {perplexity_text(ppl)}"
+            f"starting with the trunk's own decoder, at valid perplexity "
+            f"{perplexity_text(valid.perplexity)}"
         )
 
 

@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -52,14 +52,79 @@ def find_source(target: str) -> Source | None:
 
 
 def source_sha256(target: str) -> str | None:
-    """SHA-256 (hex) of the file that defines a user's own class. None for what a distribution
-    installed, wherever it lies: its version is in a result's provenance. None too if the file is
-    not known. An editable installation counts as the user's own.
+    """SHA-256 (hex) of the files that define a user's own class: the one with the class, and those
+    of the user's own that it imports, and they import.
+
+    None for what a distribution installed, wherever it lies: its version is in a result's
+    provenance. None too if the file is not known. An editable installation counts as the user's
+    own, lmkit does not.
     """
     source = find_source(target)
     if source is None or _is_installed(source.file):
         return None
-    return hashlib.sha256(source.file.read_bytes()).hexdigest()
+    hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in own_files(source.file)]
+    # of a file that stands alone, as earlier versions hashed every file
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def own_files(file: Path) -> list[Path]:
+    """A file, and the user's own files that importing it imports, in the order of their imports."""
+    found: dict[Path, None] = {}
+    waiting = [file.resolve()]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found[each] = None
+            waiting += sorted(_imported_files(each), reverse=True)
+    return list(found)
+
+
+def _imported_files(file: Path) -> set[Path]:
+    """The user's own files among what a file imports, also within functions."""
+    try:
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    except SyntaxError:  # reported when it is imported
+        return set()
+    found: set[Path] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                found |= set(_files_of(alias.name))
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for alias in node.names:
+                found |= set(_files_of(f"{node.module}.{alias.name}"))
+        elif isinstance(node, ast.ImportFrom):
+            folder = file.parents[node.level - 1]
+            parts = node.module.split(".") if node.module else []
+            for alias in node.names:
+                found |= set(_files_below([folder], [*parts, alias.name]))
+    return {each.resolve() for each in found if not _is_installed(each)}
+
+
+def _files_of(dotted: str) -> list[Path]:
+    """The Python files that run when `package.module.name` is imported, none of lmkit's."""
+    top, *rest = dotted.split(".")
+    if top == "lmkit":
+        return []
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return []
+    if spec is None:
+        return []
+    files = [Path(spec.origin)] if spec.origin and spec.origin.endswith(".py") else []
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    return [*files, *_files_below(folders, rest)]
+
+
+def _files_below(folders: Sequence[Path], parts: Sequence[str]) -> list[Path]:
+    files: list[Path] = []
+    for part in parts:
+        inits = [folder / part / "__init__.py" for folder in folders]
+        modules = [folder / f"{part}.py" for folder in folders]
+        files += [path for path in (*inits, *modules) if path.is_file()][:1]
+        folders = [folder / part for folder in folders if (folder / part).is_dir()]
+    return files
 
 
 @cache

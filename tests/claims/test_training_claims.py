@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 
@@ -10,6 +11,8 @@ import pytest
 import torch
 import yaml
 
+import lmkit as package
+from lmkit.errors.user_error import UserError
 from tests.claims.conftest import TINY
 
 CALLBACKS = """
@@ -217,6 +220,29 @@ def test_a_runs_name_says_its_head(lmkit, runs, tmp_path):
     lmkit("train", *TINY, "head/transform=sigsoftmax", "name=mine")
     names = [run.path.name.rpartition("-")[0] for run in runs()]
     assert names == ["mine", "toy_contexts", "toy_cube", "toy_gss"]
+
+
+def test_a_run_is_measured_by_the_code_that_trained_it(lmkit, run, refused, tmp_path):
+    """A file that the user's class imports is edited: refused, or stored under another name."""
+    (tmp_path / "powers.py").write_text("def cube(x):\n    return x ** 3\n")
+    (tmp_path / "heads.py").write_text("import powers\n" + TRANSFORMS)
+    lmkit("train", *TINY, "head.transform._target_=heads.Cube")
+    path = run().path
+    lmkit("evaluate", f"run={path}")
+    own = sorted(each.name for each in run().analysis.glob("*.json"))
+    (tmp_path / "powers.py").write_text("def cube(x):\n    return 0 * x\n")
+    assert re.search(
+        r"heads\.Cube has changed since the run was", refused("evaluate", f"run={path}")
+    )
+    with pytest.raises(UserError, match=r"heads\.Cube has changed since the run"):
+        package.load(path)
+    assert package.load(path, changed_code=True).result == run().read_result()
+    lmkit("evaluate", f"run={path}", "changed_code=true")
+    (other,) = {each.name for each in run().analysis.glob("*.json")} - set(own)
+    content = json.loads((run().analysis / other).read_bytes())
+    assert "@" in other
+    assert "(changed code: heads.Cube)" in content["measured_on"]["name"]
+    assert not content["measured_on"]["is_own"]
 
 
 def test_nothing_is_left_behind_but_the_runs(lmkit, tmp_path):

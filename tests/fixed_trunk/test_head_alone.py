@@ -133,6 +133,21 @@ def test_a_softmax_that_starts_as_the_trunk_has_its_perplexity_at_step_0(train_h
     assert f"at valid perplexity {ppl:.2f}" in folder.log.read_text()
 
 
+def test_the_start_is_the_best_until_an_epoch_beats_it(train_head, trunk_run, capsys):
+    """SGD at a rate that leaves the trunk's own decoder for good."""
+    theirs = trunk_run.read_result().metrics
+    folder = train_head("head.start=trunk", "sgd_lr=5000", "max_epochs=1")
+    metrics = folder.read_result().metrics
+    assert (metrics["best_epoch"], metrics["valid_ppl"]) == (0, theirs["valid_ppl"])
+    assert metrics["test_ppl"] == theirs["test_ppl"]
+    assert 1 < metrics["train_ppl"] < theirs["train_ppl"]  # without the trunk's dropout
+    assert (
+        "no epoch is better than the weights that the run started from" in capsys.readouterr().out
+    )
+    better = train_head("head.start=trunk", "sgd_lr=5000", "max_epochs=1", "optimizer.lr=0.5")
+    assert better.read_result().metrics["best_epoch"] == 1
+
+
 @pytest.mark.parametrize("windows", [[], ["windows=contexts", "windows.batch_size=100"]])
 def test_contexts_of_one_rms_leave_what_the_trunks_decoder_predicts(train_head, trunk_run, windows):
     """trunk.rms=0.5, against the mean square of all stored training contexts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from lmkit.fixed_trunk.start import start_as
 from lmkit.measures.perplexity import mean_nll
 from lmkit.pretrained.hf_checkpoints import find_checkpoints
 from lmkit.pretrained.loading import load_pretrained
+from lmkit.runs.metrics import MetricsFile
 from tests.evaluation.test_pretrained import make_models, sample_text
 from tests.fixed_trunk.conftest import COMMON
 from tests.pretrained_models import make_tokenizer
@@ -76,6 +78,18 @@ def test_a_head_that_starts_as_the_models_own_has_its_perplexity(made, config_of
         windows = data.one_column(split)
         assert windows.num_targets == loaded.windows.num_targets
         assert mean_nll(model, windows) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_the_default_rate_does_not_leave_the_models_own_decoder(config_of, name):
+    config = config_of(name, "head.start=trunk", "windows.batch_size=1")
+    assert config["optimizer"]["lr"] == 0.1
+    assert config_of(name, "sgd_lr=3")["optimizer"]["lr"] == 3
+    folder = run(config)
+    rows = MetricsFile(folder.metrics).read()
+    (first,) = (row["valid/ppl"] for row in rows if "valid/ppl" in row)
+    start = re.search(r"at valid perplexity ([\d.,]+)", folder.log.read_text())
+    assert first < 1.01 * float(start[1].rstrip(".").replace(",", ""))
 
 
 HEADS = {

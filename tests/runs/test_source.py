@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.runs.source import Source, find_source, option_defaults, source_sha256
+from lmkit.runs.source import Source, find_source, option_defaults, own_files, source_sha256
 
 ROOT = Path(__file__).parents[2]
 CODE = """
@@ -81,8 +81,47 @@ def their(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_file_of_a_class_is_found_and_hashed(their: Path, target: str, file: str) -> None:
     source = find_source(target)
     assert source == Source(their / file, "Own" + target.partition("Own")[2])
-    assert source_sha256(target) == hashlib.sha256((their / file).read_bytes()).hexdigest()
+    files = [their / file, their / "their_base.py"]
+    hashes = [hashlib.sha256(each.read_bytes()).hexdigest() for each in files]
+    assert source_sha256(target) == hashlib.sha256("\n".join(hashes).encode()).hexdigest()
     assert "their_module" not in sys.modules
+
+
+def test_a_file_that_imports_none_of_the_users_own_has_its_own_hash(their: Path) -> None:
+    expected = hashlib.sha256((their / "their_base.py").read_bytes()).hexdigest()
+    assert source_sha256("their_base.Base") == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "files"),
+    [
+        ("import torch, json\nfrom lmkit.heads.head import Head\n", ()),
+        ("import their_base as b\n", ("their_base.py",)),
+        ("def f():\n    from their_base import Base\n", ("their_base.py",)),
+        ("from their_package import inner\n", ("their_package/__init__.py",
+                                               "their_package/inner.py", "their_base.py")),
+        ("import their_plain.deep.code\n", ("their_plain/deep/code.py", "their_base.py")),
+        ("from nowhere import x\nfrom . import y\n", ()),
+    ],
+)  # fmt: skip
+def test_what_a_file_imports_of_the_users_own_is_found(their: Path, code: str, files) -> None:
+    (their / "mine.py").write_text(code + "class Mine: pass\n")
+    assert set(own_files(their / "mine.py")) == {their / name for name in ("mine.py", *files)}
+    before = source_sha256("mine.Mine")
+    for name in files:
+        (their / name).write_text(f"{(their / name).read_text()}# changed\n")
+        before, changed = source_sha256("mine.Mine"), before
+        assert before != changed
+
+
+def test_relative_imports_are_found_and_circles_end(their: Path) -> None:
+    package = their / "their_package"
+    (package / "a.py").write_text("from .b import x\nfrom . import inner\n")
+    (package / "b.py").write_text("from ..their_package.a import y\n")
+    assert set(own_files(package / "a.py")) == {
+        package / "a.py", package / "b.py", package / "__init__.py", package / "inner.py",
+        their / "their_base.py",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("target", ["nowhere.Own", "their_plain.Own", "their_module", "math.sqrt"])

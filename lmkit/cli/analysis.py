@@ -46,9 +46,11 @@ def run_analysis(name: str) -> None:
     @entry_point(f"analyses/{name}")
     def main(config: DictConfig) -> None:
         options = plain_config(config)
-        runs, data_root, threads = (options.pop(key) for key in ("run", "data_root", "threads"))
-        changed_code = options.pop("changed_code")
-        require_flag("changed_code", changed_code)
+        runs, threads = options.pop("run"), options.pop("threads")
+        how = {key: options.pop(key) for key in ("data_root", "changed_code")} | {
+            "threads": threads
+        }
+        require_flag("changed_code", how["changed_code"])
         if threads is not None:
             require_threads(threads)
         pretrained = {key: options.pop(key) for key in OPTIONS} if "hf" in options else {}
@@ -63,13 +65,7 @@ def run_analysis(name: str) -> None:
                 outcomes = measure_models(analysis, PretrainedSource(**pretrained), threads)
             else:
                 taken = [each.folder for each in selected.runs]
-                outcomes = measure_subjects(
-                    analysis,
-                    taken,
-                    data_root=data_root,
-                    threads=threads,
-                    changed_code=changed_code,
-                )
+                outcomes = measure_subjects(analysis, taken, **how)
                 outcomes.left_out.update(selected.left_out)
             show_records(analysis, outcomes, "model" if has_models else "run")
             return
@@ -83,9 +79,7 @@ def run_analysis(name: str) -> None:
             return
         analysis.published_of_run = published_of_runs(selected.runs, published_config)
         folders = [each.folder for each in selected.runs]
-        measured = measure_runs(
-            analysis, folders, data_root=data_root, threads=threads, changed_code=changed_code
-        )
+        measured = measure_runs(analysis, folders, **how)
         show(analysis, Measured(measured.contents, measured.left_out | selected.left_out))
         is_folder = isinstance(runs, str) and Path(runs).is_dir()
         of_all = Path(runs) if is_folder else folders[0].path.parent

@@ -20,6 +20,7 @@ FLAGS_WITH_VALUE = (
     "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn",
     "--config-dir", "-cd", "--experimental-rerun",
 )  # fmt: skip
+CONFIG_DIR = ("--config-dir", "-cd")
 _CFG = ("job", "hydra", "all")
 _INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 CHOICES = {"--cfg": _CFG, "-c": _CFG, "--info": _INFO, "-i": _INFO}
@@ -61,7 +62,7 @@ def config_folders(arguments: Sequence[str]) -> list[Path]:
     folders = []
     for argument, following in pairwise([*arguments, ""]):
         flag, _, value = argument.partition("=")
-        if flag in ("--config-dir", "-cd"):
+        if flag in CONFIG_DIR:
             folders.append(Path(value or following))
     return folders
 

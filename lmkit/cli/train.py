@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
@@ -11,9 +12,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from lmkit import experiment
+from lmkit.cli.command_line import CONFIG_DIR, config_folders, options_first
 from lmkit.cli.entry import command_line, compose, entry_point, explained, plain_config
 from lmkit.cli.interruption import AGAIN
 from lmkit.errors.user_error import UserError, require_list
+from lmkit.fixed_trunk.composition import implied
 from lmkit.runs.names import name_with_head
 from lmkit.sweeps.axes import GROUP, option_of
 
@@ -25,21 +28,28 @@ def train(overrides: Sequence[str] = ()) -> TrainedRun:
     """Trains what `lmkit train` trains with these options, resumes it, or finds it finished.
 
     Args:
-        overrides: as typed, such as `["experiment=penn_small", "seed=1"]`.
+        overrides: as typed, such as `["experiment=penn_small", "seed=1"]`; a folder of one's own
+            configurations as `--config-dir=FOLDER`.
 
     Returns: the finished run, as `lmkit.load` does.
 
     Raises: UserError for whatever the user can correct, and for a sweep.
     """
     require_list("overrides", overrides, "['max_epochs=1', 'seed=1']", may_be_empty=True)
-    for override in overrides:
-        if option_of(override) in (GROUP, "dry_run") or override.startswith("-"):
+    folders = [str(folder.resolve()) for folder in config_folders(overrides)]
+    line = options_first(overrides)
+    options = list(takewhile(lambda each: not each.startswith("-"), line))
+    flags = [each for each in line[len(options) :] if each.startswith("-")]
+    for override in line:
+        is_foreign = override in flags and override.partition("=")[0] not in CONFIG_DIR
+        if is_foreign or option_of(override) in (GROUP, "dry_run"):
             raise UserError(
                 f"{override}: lmkit.train trains one run; lmkit train on a command line "
                 f"trains sweeps"
             )
+    searched = [f"hydra.searchpath={folders}"] if folders else []
     with explained("train", overrides):
-        plain = plain_config(compose("train", overrides))
+        plain = plain_config(compose("train", [*implied(options), *searched]))
     plain["name"] = name_with_head(plain["name"], overrides)
     kept = [each for each in overrides if option_of(each) != "keep"]
     plain["command"] = shlex.join(["lmkit", "train", *kept])

@@ -294,3 +294,6 @@ def test_own_configs_are_as_good_as_ours(lmkit, run, tmp_path):
     assert (config["seed"], config["head"]["transform"]["start"]) == (7, 0.02)
     assert np.isfinite(run().read_result().metrics["test_ppl"])
     assert run().read_names().head == "Cube"
+    for flags in (["--config-dir=configs"], ["--config-dir", "configs"]):
+        again = package.train([*flags, "experiment=mine", "head/transform=cube", *TINY])
+        assert again.folder.path.resolve() == run().path.resolve()

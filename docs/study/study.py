@@ -1,5 +1,7 @@
 """The study: its next runs, its kept runs, its texts.
 
+    python docs/study/study.py next RUNS      prints the commands that rules.md still asks for, by
+                                              what has finished in RUNS
     python docs/study/study.py keep RUNS      copies what has finished into runs/, and of trunks
                                               their best.ckpt
     python docs/study/study.py restore RUNS   copies all of it back, so that only the rest is
@@ -25,6 +27,7 @@ FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
 
 from keeping import compare, keep  # noqa: E402
+from rules import asked_for  # noqa: E402
 from texts import drawn, read, told  # noqa: E402
 
 KEPT, FIRST = FOLDER / "runs", FOLDER / "first"
@@ -66,11 +69,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("keep", "restore", "compare"):
+    for name in ("next", "keep", "restore", "compare"):
         commands.add_parser(name).add_argument("runs", type=Path)
     commands.add_parser("write")
     args = parser.parse_args()
-    if args.command == "keep":
+    if args.command == "next":
+        print("\n".join(asked_for(args.runs)))
+    elif args.command == "keep":
         keep(args.runs, KEPT)
     elif args.command == "restore":
         shutil.copytree(KEPT, args.runs, dirs_exist_ok=True)

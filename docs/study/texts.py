@@ -25,6 +25,7 @@ from lmkit.runs.folder import RunFolder
 
 FIRST_SEED = 141
 PRESS = "rank.press@10000"
+RMS = 0.4  # of contexts, in controls
 RANKS = (34, 100, 300, 1000)  # ticks
 WHOLE = "penn_subwords_nt"
 SETTINGS = {  # name in templates: trunk, and name in tables
@@ -45,10 +46,10 @@ PUBLISHED = {  # rows of Parthiban et al. 2021, table 2; their MoS has 15 compon
     "MoS (K=5)": "MoS",
 }
 _OPTIONS = {  # that tell variants of a head apart
-    "GSS": ("c", "head.transform.c"),
-    "MoS": ("K", "head.mixture.num_experts"),
-    "Hidden": ("units", "head.mixture.hidden_dim"),
-    "Soft cap": ("cap", "head.transform.cap"),
+    "GSS": ("c=", "head.transform.c"),
+    "MoS": ("K=", "head.mixture.num_experts"),
+    "tanh layer": ("", "head.mixture.width"),
+    "soft cap": ("", "head.transform.cap"),
 }
 
 
@@ -64,13 +65,13 @@ def read(runs: Path | str) -> pd.DataFrame:
 
 
 def at_best_rate(runs: pd.DataFrame) -> pd.DataFrame:
-    """Of each head on each trunk, the runs at the rate of lowest valid perplexity with the first
-    seed.
+    """Of each head on the same contexts, the runs at the rate of lowest valid perplexity with the
+    first seed.
     """
-    of = ["trunk_name", "label"]
-    first = runs[runs["seed"] == FIRST_SEED].sort_values("valid_ppl").groupby(of)["rate"].first()
-    best = runs.join(first.rename("best"), on=of)
-    return runs[best["rate"] == best["best"]]
+    of = runs.groupby(["trunk_name", "rms", "label"], dropna=False).ngroup()
+    first = runs.assign(of=of)[runs["seed"] == FIRST_SEED].sort_values("valid_ppl")
+    best = of.map(first.groupby("of")["rate"].first())
+    return runs[runs["rate"] == best]
 
 
 def in_the_table(kept: pd.DataFrame) -> pd.DataFrame:
@@ -133,6 +134,38 @@ def first_screen_table(known: dict[str, Any]) -> str:
     return _markdown(columns, rows)
 
 
+def controls_table(kept: pd.DataFrame) -> str:
+    """In Markdown, a row a head and trunk: on contexts of one root mean square, and tanh layers.
+
+    The seed that chose the rate is left out where others are there.
+    """
+    five = kept[(kept["max_epochs"] == 5) & kept["head.decoder_rank"].isna()]
+    five = at_best_rate(five[five["trunk_of"].notna()])
+    wanted = (five["rms"] == RMS) | (five["head"] == "tanh layer")
+    titles = dict(SETTINGS.values())
+    rows = []
+    for (trunk, rms, head), of in five[wanted].groupby(
+        ["trunk_name", "rms", "label"], dropna=False
+    ):
+        alike = five["rms"].isna() if pd.isna(rms) else five["rms"] == rms
+        softmax = five[(five["trunk_name"] == trunk) & alike & (five["label"] == "Softmax")]
+        ours, theirs = _fresh(of), _fresh(softmax)
+        mean, low, high = difference(ours["test_ppl"], theirs["test_ppl"])[:3]
+        less = interval(mean, low, high, 2) if len(ours) > 1 else f"{mean:.2f}".replace("-", "−")
+        numbers = (f"{ours[c].mean():.2f}" for c in ("test_ppl", "valid_ppl"))
+        size = "as they are" if pd.isna(rms) else f"RMS {rms:g}"
+        cells = [f"{titles[trunk]}, {size}", head, f"{of['rate'].iloc[0]:g}", str(len(ours))]
+        rows.append([*cells, less, *numbers, f"{ours[PRESS].mean():,.0f}"])
+    names = ["contexts", "head", "rate", "seeds", "test − Softmax", "test", "valid", "Press rank"]
+    return _markdown(names, rows)
+
+
+def _fresh(runs: pd.DataFrame) -> pd.DataFrame:
+    """Without the seed that chose the rate, unless it is the only one."""
+    fresh = runs[runs["seed"] != FIRST_SEED]
+    return fresh if len(fresh) else runs
+
+
 def _published() -> dict[str, str]:
     """Of each row of the published table, perplexity and rank."""
     table = published().query("paper == 'Parthiban et al. 2021' and table == 'table 2'")
@@ -175,11 +208,11 @@ def drawn(kept: pd.DataFrame) -> str:
 
 
 def _label(row: pd.Series[Any]) -> str:
-    letter, option = _OPTIONS.get(row["head"], ("", ""))
+    name, option = _OPTIONS.get(row["head"], ("", ""))
     value = row.get(option)
     if not option or pd.isna(value):
         return str(row["head"])
-    return f"{row['head']} ({letter}={value:g})".replace("-", "−")
+    return f"{row['head']} ({name}{value:g})".replace("-", "−")
 
 
 def _of_setting(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:

@@ -9,18 +9,78 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import rules
 import study
 import texts
 import torch
+import yaml
 from scipy.stats import t as students_t
 
-from lmkit.runs.checksums import checked_json
+from lmkit.runs.checksums import checked, checked_json
 from lmkit.runs.spectrum_files import read_spectrum
+
+LADDER = [0.003, 0.01, 0.03, 0.1, 0.3]
 
 
 @pytest.fixture(scope="module")
 def kept() -> pd.DataFrame:
     return texts.read(study.KEPT)
+
+
+@pytest.fixture
+def head(tmp_path: Path):
+    """Runs of one head: rate, seed and valid perplexity of each."""
+    command = "lmkit train optimizer.lr=1 'sweep.axes=[a,b]' runs_dir=runs"
+    text = yaml.safe_dump({"command": command})
+    (tmp_path / "config.yaml").write_bytes(checked(text.encode()))
+
+    def make(*runs: tuple[float, int, float]) -> pd.DataFrame:
+        table = pd.DataFrame(runs, columns=["rate", "seed", "valid_ppl"])
+        same = {"trunk_name": "trunk", "rms": None, "label": "GSS", "module.transform_lr": 0.02}
+        return table.assign(folder=str(tmp_path), **same)
+
+    return make
+
+
+def rates(head: pd.DataFrame) -> list[str]:
+    return list(rules.missing_rates(head, LADDER, 141))
+
+
+def test_rates_are_added_while_the_best_is_an_edge(head):
+    def train(rate: float) -> str:
+        return f"lmkit train runs_dir=runs optimizer.lr={rate:g}"
+
+    assert rates(head((0.01, 141, 26.0), (0.03, 141, 25.0))) == [train(0.1)]
+    assert rates(head((0.01, 141, 25.0), (0.03, 141, 26.0))) == [train(0.003)]
+    inner = head((0.01, 141, 26.0), (0.03, 141, 25.0), (0.1, 141, 25.5), (0.1, 142, 1.0))
+    assert rates(inner) == []
+
+
+def test_fresh_seeds_have_the_rate_that_the_choosing_seed_found(head):
+    rule = {"choosing": 141, "fresh": [142, 143, 144]}
+    runs = head((0.01, 141, 26.0), (0.03, 141, 25.0), (0.03, 143, 99.0), (0.01, 142, 1.0))
+    assert rules.missing_seeds(runs, rule) == [
+        f"lmkit train optimizer.lr=1 runs_dir=runs seed={seed}" for seed in (142, 144)
+    ]
+    assert set(texts.at_best_rate(runs)["seed"]) == {141, 143}
+    assert rules.missing_seeds(head((0.01, 142, 26.0)), rule) == []
+
+
+def test_the_rules_name_sweeps_that_are_there():
+    rule = rules.rules()
+    assert rule["choosing"] not in rule["fresh"]
+    for sweep, of in rule["sweeps"].items():
+        path = study.FOLDER.parents[1] / f"multirun_sweeps/{sweep}.yaml"
+        params = yaml.safe_load(path.read_text())["hydra"]["sweeper"]["params"]
+        assert {float(rate) for rate in params["optimizer.lr"].split(",")} < set(of["rates"])
+
+
+def test_nothing_is_asked_for_but_sweeps_where_nothing_was_trained():
+    commands = rules.asked_for(study.KEPT)
+    assert {word for line in commands for word in line.split() if "multirun_sweeps" in word} == {
+        f"multirun_sweeps={sweep}" for sweep in rules.rules()["sweeps"]
+    }
+    assert all("multirun_sweeps" in line for line in commands)
 
 
 def test_its_texts_are_their_templates_with_the_kept_runs():

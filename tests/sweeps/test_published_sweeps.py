@@ -51,6 +51,10 @@ NUM_RUNS = {
     "heads_alone": 20,
     "whole_heads": 16,
     "full_size_starts": 5,
+    "whole_controls": 12,
+    "fixed_controls": 14,
+    "fixed_to_end": 32,
+    "study_trunks": 6,
 }
 SAME = {"own_study": 1}  # lines about a run that another line has
 TEN_SEEDS = {6623, 8915, 4534, 4053, 568, 7266, 7763, 9410, 1045, 5127}

@@ -129,7 +129,7 @@ def test_imports_point_to_the_left(path):
         ("if TYPE_CHECKING:\n    from lmkit.heads.head import Head", "lmkit.trunk.dropout"),
         ("from lmkit.cli.entry import entry_point", "lmkit.presentation.figures"),
         ("from lmkit.heads.head import Head", "lmkit.sweeps.multirun"),
-        ("from lmkit.tracking.live import WandbLogger", "lmkit.experiment.run"),
+        ("from lmkit.tracking.wandb import WandbLogger", "lmkit.experiment.run"),
         ("from lmkit.studies.fit import fit", "lmkit.report.page"),
         ("from lmkit.dialogue.scores import bleu", "lmkit.studies.fit"),
     ],

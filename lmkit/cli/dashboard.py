@@ -1,55 +1,27 @@
-"""Writes a sweep's W&B workspace to a file, and uploads it when asked: `lmkit dashboard`.
+"""Uploads a sweep's W&B workspace: `lmkit dashboard SWEEP ENTITY/PROJECT`.
 
-It has curves, test perplexity over rank, all spectra in one chart, heat maps over the axes, and
-parallel coordinates. Its runs are those that `lmkit sweep sync` has sent to W&B.
+It has curves, test perplexity over rank and over the options that the sweep varies, all spectra in
+one chart, and parallel coordinates. Its runs are those that `lmkit sync` or training has sent.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 from lmkit import tracking
 from lmkit.cli.interruption import ends_in_one_line
-from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
+from lmkit.cli.words import RUNS_DIR, Command
 from lmkit.errors.user_error import UserError
+from lmkit.runs.sweep_axes import varied_options
 from lmkit.runs.sweep_folder import SweepFolder
-
-UNKNOWN = "ENTITY"  # until the workspace is sent
-
-
-def dashboard(sweep: SweepFolder, target: str | None, out: str, online: bool) -> None:
-    """Writes the workspace of a sweep, and uploads it if `online`.
-
-    Args:
-        target: ENTITY/PROJECT in W&B.
-        out: the file; "": workspace.json in the sweep's folder.
-    """
-    if target is None and online:
-        raise UserError("online=true needs a destination: add ENTITY/PROJECT after the sweep")
-    if target is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", target):
-        raise UserError(f"ENTITY/PROJECT must be two names with a / between, but is {target!r}")
-    target = target or f"{UNKNOWN}/{tracking.summary.project_of(sweep)}"
-    path = Path(out) if out else sweep.path / "workspace.json"
-    axes = tracking.summary.axes_of(sweep)
-    content = tracking.workspace.workspace(sweep.manifest.name, axes, *target.split("/"))
-    if online:
-        print(f"workspace: {tracking.publish.send(path, content)}")
-    else:
-        tracking.publish.write_workspace(path, content)
-    print(f"file:      {path}")
-
 
 COMMAND = Command(
     "lmkit dashboard",
-    "SWEEP [ENTITY/PROJECT]",
+    "SWEEP ENTITY/PROJECT",
     __doc__.strip(),
-    {
-        "out": Option("", "the file; empty: workspace.json in the sweep's folder", is_path=True),
-        "online": Option("false", "true: also uploads it to ENTITY/PROJECT in W&B", TRUTH),
-        "runs_dir": RUNS_DIR,
-    },
+    {"runs_dir": RUNS_DIR},
+    least=2,
     most=2,
 )
 
@@ -57,6 +29,10 @@ COMMAND = Command(
 @ends_in_one_line()
 def main() -> None:
     """Reads the command line."""
-    (name, *target), given = COMMAND.read(sys.argv[1:])
+    (name, target), given = COMMAND.read(sys.argv[1:])
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", target):
+        raise UserError(f"ENTITY/PROJECT must be two names with a / between, but is {target!r}")
     sweep = SweepFolder.find(name, given["runs_dir"])
-    dashboard(sweep, target[0] if target else None, given["out"], given["online"] == "true")
+    options = varied_options([point.overrides for point in sweep.manifest.points])
+    made = tracking.dashboard.workspace(sweep.manifest.name, list(options), *target.split("/"))
+    print(f"workspace: {tracking.dashboard.send(made)}")

@@ -21,7 +21,6 @@ class ToldOfSweep:
     """What a run's loggers are told about its sweep."""
 
     name: str | None = None
-    axes: list[str] = field(default_factory=list)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Shows, works on, uploads or trims a sweep, from any node that can read it: `lmkit sweep`."""
+"""Shows, works on, stops or trims a sweep, from any node that can read it: `lmkit sweep`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 
 from rich.console import Console
 
-from lmkit import tracking
 from lmkit.cli.command_line import listed, run_named
 from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
@@ -119,11 +118,6 @@ COMMANDS = {
     ),
     "work": _command("work", "Trains points one by one until none is left, beside other workers"),
     "stop": _command("stop", "Has the processes that train points, on any node, save and end"),
-    "sync": _command(
-        "sync",
-        "Rebuilds the sweep's W&B runs from its run folders",
-        online=Option("false", "true: uploads them too", TRUTH),
-    ),
     "forget": _command(
         "forget",
         "Removes points from the sweep; their runs stay",
@@ -150,8 +144,6 @@ def _run(name: str) -> None:
         is_well = status(sweep, console, given["all"] == "true")
     elif name == "work":
         is_well = work(sweep, console)
-    elif name == "sync":
-        is_well = tracking.sync.sync(sweep, given["online"] == "true", console)
     elif name == "forget":
         forget(sweep, given["points"], given["dry_run"] == "true")
     else:

@@ -5,7 +5,9 @@ Each is made twice: before a run has a folder, to refuse mistakes at once, and f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
@@ -19,6 +21,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.experiment.definition import RunDefinition
 from lmkit.experiment.make import Section, factory_of, make
 from lmkit.experiment.parts import make_head, make_trunk
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames, family_of, head_name, name_of, place_of
@@ -132,10 +135,24 @@ def make_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
     return callbacks
 
 
-def make_loggers(config: Section) -> list[Logger]:
-    """The configured loggers, in their order. Raises: UserError naming the option that is wrong."""
-    sections = config["logger"].items()
+def make_loggers(config: Section, folder: RunFolder) -> list[Logger]:
+    """The configured loggers, in their order; they write into the run's folder.
+
+    Raises: UserError naming the option that is wrong.
+    """
+    known = {"RUN_FOLDER": str(folder.path.resolve()), "RUN_NAME": folder.path.name}
+    sections = known_words(config["logger"], known).items()
     return [make(s, f"logger.{name}", Logger) for name, s in sections if s is not None]
+
+
+def known_words(section: Any, known: Mapping[str, str]) -> Any:
+    """A section with words in its texts replaced by what they stand for."""
+    if isinstance(section, Mapping):
+        return {key: known_words(value, known) for key, value in section.items()}
+    if isinstance(section, str):
+        for word, value in known.items():
+            section = section.replace(word, value)
+    return section
 
 
 def require_checkpoints(callbacks: Sequence[pl.Callback]) -> Checkpoints:
@@ -207,7 +224,7 @@ def make_trainer(
         Trainer,
         max_epochs=defined.budget.max_epochs,
         callbacks=callbacks,
-        logger=[MetricsLogger(run.metrics), *make_loggers(defined.config)],
+        logger=[MetricsLogger(run.metrics), *make_loggers(defined.config, run.folder)],
         checkpoint_io=AtomicCheckpointIO(run.check_lock),
     )
     return trainer
@@ -251,7 +268,8 @@ def check_model(config: dict[str, Any]) -> HeadModule:
 
 def check_without_model(config: dict[str, Any]) -> Trigger:
     """Makes what needs no model. Raises: UserError."""
-    make_loggers(config)
+    with TemporaryDirectory() as folder:
+        make_loggers(config, RunFolder(Path(folder)))
     trigger: Trigger = make(config["trigger"], "trigger", Trigger)
     make(config["stopping"], "stopping", Stopping)
     check_options({key: v for key, v in config["trainer"].items() if key != "_target_"})

@@ -35,6 +35,8 @@ from lmkit.runs.retention import drop_surplus, require_last
 from lmkit.runs.stop_signals import StopRequested, StopSignals, whether_read_or_not
 
 if TYPE_CHECKING:
+    from pytorch_lightning.loggers import Logger
+
     from lmkit.experiment.conclusion import Trained
     from lmkit.training.head_module import HeadModule
 
@@ -118,7 +120,7 @@ def _fit(defined: RunDefinition, names: RunNames, lock: RunLock, signals: StopSi
         folder.reopen(lock.check)
     words = f"{len(corpus.vocabulary):,} {defined.source.unit}"
     context.log.write(_first_line(defined, names, words, model, start))
-    tell(trainer.loggers, lambda observer: observer.begin(folder, config, names))
+    _open(trainer.loggers, folder, config, names)
     if start.checkpoint is None and "finetuned_from" in config:
         start_from(config["finetuned_from"], model, callbacks.checkpoints, lock.check)
     trainer.fit(model, datamodule=data, ckpt_path=start.checkpoint, weights_only=True)
@@ -136,6 +138,14 @@ def _fit(defined: RunDefinition, names: RunNames, lock: RunLock, signals: StopSi
         epochs=trainer.current_epoch,
         stopped=stopped,
     )
+
+
+def _open(
+    loggers: list[Logger], folder: RunFolder, config: dict[str, Any], names: RunNames
+) -> None:
+    tell(loggers, lambda observer: observer.begin(folder, config, names))
+    for logger in loggers:
+        logger.log_hyperparams(config)
 
 
 def _require_resumable(folder: RunFolder) -> None:

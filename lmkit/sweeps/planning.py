@@ -25,7 +25,6 @@ from lmkit.errors.user_error import UserError, require_count
 from lmkit.presentation.tables import counted
 from lmkit.runs.result import Budget
 from lmkit.runs.sweep_axes import labels as labels_of
-from lmkit.runs.sweep_axes import varied_options
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
 from lmkit.sweeps.axes import GROUP, Line, config_arguments, option_of
 from lmkit.sweeps.points import Composer, Config, ConfigReader
@@ -67,7 +66,7 @@ def plan(
     name = name_of(config)
     require_name(name)
     require_count("sweep.retries", config.sweep.retries, 0)
-    labels, varied = labels_of(lines), list(varied_options(lines))
+    labels = labels_of(lines)
     console.print(f"{name}: {counted(len(lines), 'run')}; checking them", highlight=False)
     composer = Composer(loader, config.hydra.job.config_name, common_options(config), reader)
     configs = [
@@ -80,7 +79,7 @@ def plan(
     for i, checked in enumerate(_checked(configs, config, reader, console)):
         if checked.error is not None:
             raise _point_error(i, labels[i], checked.error)
-        line = _with_bookkeeping(lines[i], configs[i], name, varied)
+        line = _with_bookkeeping(lines[i], configs[i], name)
         ends = *Budget.of(configs[i])[:2], configs[i]["keep"], Budget.of(configs[i]).min_delta
         every.append(Point(labels[i], line, checked.run, configs[i]["name"], *ends))
     once = _each_run_once(every, console)
@@ -212,9 +211,9 @@ def _point_error(index: int, label: str, message: str) -> UserError:
     return UserError(f"point {index + 1} ({label}): {message}")
 
 
-def _with_bookkeeping(line: Line, config: Config, name: str, varied: Sequence[str]) -> list[str]:
-    """The line plus the sweep's name and axes for loggers, and a short log, unless set already."""
-    extra = {"sweep.name": name, "sweep.axes": f"[{','.join(varied)}]"}
+def _with_bookkeeping(line: Line, config: Config, name: str) -> list[str]:
+    """The line plus the sweep's name for loggers, and a short log, unless set already."""
+    extra = {"sweep.name": name}
     if "progress_bar" in config["callbacks"]:  # the user's callbacks may have none
         extra["callbacks.progress_bar"] = "null"
     given = {option_of(override) for override in line}

@@ -1,4 +1,4 @@
-"""W&B's charts of stored spectra, and of a learned transform. No torch.
+"""W&B's charts of stored spectra. No torch.
 
 Shapes: S singular values, descending.
 """
@@ -14,7 +14,7 @@ from wandb.plot import CustomChart
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.spectrum_files import epoch_spectra, final_spectrum, read_spectrum
-from lmkit.tracking.summary import rank_fields
+from lmkit.tracking.fields import rank_fields
 
 PLOTTED_POINTS = 100
 PLOTTED_EPOCHS = 8  # logging all of them again after each epoch would take quadratic space
@@ -72,10 +72,19 @@ def final_charts(run: RunFolder) -> Charts:
     return {FINAL: line}
 
 
-def transform_charts(logits: Sequence[float], transformed: Sequence[float]) -> Charts:
-    """The curve of a transform."""
-    line = _line(["logit", "transformed logit"], logits, transformed, "transform")
-    return {"transform": line}
+def log_charts(run: wandb.Run, charts: Charts, *, commit: bool = True) -> None:
+    """Logs charts with their tables written into the record's folder.
+
+    Otherwise W&B also copies each table into the user's home, as an artifact that the record
+    refers to by its absolute path.
+    """
+    for name, chart in charts.items():
+        key, table = name, chart
+        if isinstance(chart, CustomChart):
+            chart.set_key(name)
+            key, table = chart.spec.table_key, chart.table
+        table.bind_to_run(run, key, run.step)
+    run.log(charts, commit=commit)
 
 
 def _line(columns: list[str], x: Sequence[float], y: Sequence[float], title: str) -> CustomChart:

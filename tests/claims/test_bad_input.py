@@ -479,7 +479,7 @@ def test_a_finished_run_without_its_best_checkpoint_is_named(refused, copied):
 @pytest.mark.slow
 def test_w_and_b_out_of_reach_does_not_stop_a_run(run, tmp_path):
     program = (
-        "import sys, lmkit.tracking.live as live\n"
+        "import sys, lmkit.tracking.wandb as live\n"
         "from lmkit.cli.main import main\n"
         "live.INIT_S = 5.0\n"
         "main()\n"

@@ -164,7 +164,7 @@ def test_the_runs_of_a_sweep_find_them(lmkit, runs, capsys):
     assert [run.read_names().head for run in runs()] == ["Two views", "Two views + Cubed"]
     points = SweepFolder.find("heads", "runs").manifest.points
     assert {point.run for point in points} == {run.path.name for run in runs()}
-    assert all("sweep.axes=[head/transform]" in point.overrides for point in points)
+    assert all("sweep.name=heads" in point.overrides for point in points)
 
 
 def test_an_edited_source_trains_anew(lmkit, runs, capsys, tmp_path):

@@ -20,42 +20,16 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import look_at
 from lmkit.runs.metrics import MetricsFile
 
-# Three points of the smoke sweep, some seconds each: one more than run at a time.
+# The twelve points of the smoke sweep, some seconds each, on two processors.
 SMOKE = [
     "multirun_sweeps=smoke",
-    "seed=141",
-    "head/transform=identity,plif",
-    "head/mixture=softmaxes",
-    "max_epochs=6",
     "callbacks.spectrum=null",
     "conclusion.contexts=200",
     "logger=csv",
 ]
-# Two of them, as Hydra's own sweeper is told them.
-BY_HYDRA = [
-    "--multirun",
-    "hydra/sweeper=basic",
-    "seed=141",
-    "head/transform=identity,plif",
-    "data.train_tokens=20000",
-    "data.valid_tokens=2000",
-    "data.test_tokens=2000",
-    "trigger.epoch=2",
-    "threads=1",
-    *SMOKE[4:],
-]
-# Two heads alone, on the contexts of a run that a test trains.
-HEADS_ALONE = [
-    "--multirun",
-    "trunk=fixed",
-    "sweep.name=smoke",
-    "head/transform=identity,gss",
-    "seed=141",
-    "threads=1",
-    *SMOKE[4:],
-]
 SLURM = ["hydra/launcher=slurm", "hydra.launcher.gpus=0", "hydra.launcher.cpus=1"]
-PATIENCE_S = 600.0
+SLURM += ["hydra.launcher.array_parallelism=4"]
+PATIENCE_S = 900.0
 ENVIRONMENT = os.environ | {
     "OMP_NUM_THREADS": "1",
     "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -113,7 +87,6 @@ class Sweep:
         self.path = folder / "runs" / "sweeps" / "smoke"
         self.pinned: list[Pinned] = []
         self.overrides = SMOKE
-        self.has_manifest = True
 
     def typed(self, line: str) -> Process:
         return Process(self.folder, *shlex.split(line))
@@ -122,19 +95,19 @@ class Sweep:
         """The sweep on this machine, without SLURM."""
         return Process(self.folder, "python", "-m", "lmkit", "train", *self.overrides, *overrides)
 
-    def on_slurm(self, *overrides: str) -> Process:
-        return self.here(*SLURM, *overrides)
+    def on_slurm(self, *overrides: str) -> str:
+        """Submits the sweep's workers; what the command says, which ends at once."""
+        process = self.here(*SLURM, *overrides)
+        text = process.said()
+        assert process.returncode == 0, text
+        return text
 
-    def by_hydra(self, *overrides: str) -> Process:
-        """Two of its points, by a sweeper of Hydra's, which writes no manifest."""
-        self.has_manifest = False
-        return Process(self.folder, "python", "-m", "lmkit", "train", *BY_HYDRA, *overrides)
+    def wait_for_the_end(self) -> None:
+        """Until no job is queued or running."""
+        self.wait_for(lambda: not self.slurm("squeue", "-h"))
 
     def runs(self) -> list[RunFolder]:
-        """The points' folders, once the sweep has begun."""
-        if not self.has_manifest:
-            return [RunFolder(path.parent) for path in self.folder.glob("runs/*/config.yaml")]
-        self.wait_for((self.path / "manifest.json").exists)
+        """The points' folders."""
         points = json.loads((self.path / "manifest.json").read_text())["points"]
         return [RunFolder(self.folder / "runs" / point["run"]) for point in points]
 
@@ -147,10 +120,12 @@ class Sweep:
                 self.pinned.append(Pinned(run))
         return self.pinned
 
-    def pinned_to(self, number: int) -> list[Pinned]:
-        """As `pin`, when so many are stopped."""
+    def pin_two(self) -> tuple[Pinned, Pinned]:
+        """Stops two runs that have not been stopped before."""
+        number = len(self.pinned) + 2
         self.wait_for(lambda: len(self.pin()) >= number)
-        return self.pinned
+        one, other = self.pinned[-2:]
+        return one, other
 
     def job(self, pinned: Pinned) -> str:
         """The job that trains a run, as SLURM's commands name one of an array: 12_3."""
@@ -162,7 +137,7 @@ class Sweep:
 
     def job_logs(self) -> list[str]:
         """What each job printed, all its attempts."""
-        return [log.read_text() for log in sorted(self.path.glob("jobs/*_log.out"))]
+        return [log.read_text() for log in sorted(self.path.glob("logs/job-*.log"))]
 
     def metrics(self) -> dict[str, dict]:
         """What is comparable bit for bit of each point's result."""
@@ -213,4 +188,6 @@ def sweep(tmp_path: Path) -> Iterator[Sweep]:
         over.set()
         thread.join()
         sweep.slurm("scancel", f"--user={os.getuid()}")
-        sweep.wait_for(lambda: not sweep.slurm("squeue", "-h"))
+        for pinned in sweep.pinned:
+            pinned.release()
+        sweep.wait_for_the_end()

@@ -84,7 +84,7 @@ def test_killed_failing_and_started_again(tmp_path):
     running = sweep(tmp_path, *line, *packed)
     found = points(tmp_path)
     manifest = json.loads((tmp_path / "runs/sweeps/mine/manifest.json").read_text())
-    assert all("sweep.axes=[optimizer.lr]" in p["overrides"] for p in manifest["points"])
+    assert all("sweep.name=mine" in p["overrides"] for p in manifest["points"])
     fine, bad = found["optimizer.lr=20"], found["optimizer.lr=1e+30"]
     wait_for(lambda: is_training(fine))
     table, seconds = looked_at(tmp_path)

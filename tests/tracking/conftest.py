@@ -1,4 +1,4 @@
-"""Run folders without training, a sweep of them, and W&B's records read back."""
+"""Run folders without training, and W&B's records read back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,10 @@ from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
 from lmkit.runs.spectrum_files import write_spectrum
-from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.spectra.measures import SpectrumMeasures, measure
 
 NAMES = RunNames("GSS", "gss", (0, 0, 3), "AWD-LSTM", "ET 2", "Toy language", "Toy")
-AXES = ["head.transform.c", "head.transform.k"]
+IDENTITY = RunIdentity({"seed": 141, "data_sha256": "0" * 64}, "0123456789ab")
 CONFIG = {
     "name": "toy",
     "seed": 141,
@@ -32,12 +30,11 @@ CONFIG = {
     "head": {"transform": {"_target_": "lmkit.heads.transforms.Gss", "c": -1.5, "k": 2.5}},
     "logger": {
         "wandb": {
-            "_target_": "lmkit.tracking.live.WandbLogger",
+            "_target_": "lmkit.tracking.wandb.WandbLogger",
             "mode": "offline",
             "project": "theirs",
             "group": "mine",
             "tags": ["odd"],
-            "axes": AXES,
         }
     },
 }
@@ -59,7 +56,7 @@ def write_toy_spectrum(path: Path) -> SpectrumMeasures:
 def template(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A finished run of three epochs, with a spectrum after each and one on test."""
     run = RunFolder(tmp_path_factory.mktemp("runs") / "toy-0123456789ab")
-    run.prepare(yaml.safe_dump(CONFIG), RunIdentity({"seed": 141}, "0123456789ab"), NAMES)
+    run.prepare(yaml.safe_dump(CONFIG), IDENTITY, NAMES)
     metrics = MetricsFile(run.metrics)
     for epoch in (1, 2, 3):
         metrics.append(10 * epoch - 5, epoch, {"train/nll": 5 - epoch / 10})
@@ -83,23 +80,6 @@ def finished(template: RunFolder, tmp_path: Path) -> RunFolder:
     return RunFolder(shutil.copytree(template.path, tmp_path / "runs" / template.path.name))
 
 
-@pytest.fixture
-def sweep(finished: RunFolder, tmp_path: Path) -> SweepFolder:
-    """Four points: finished, unfinished, damaged, and one that has not begun."""
-    names = [finished.path.name, "unfinished-1", "damaged-2", "new-3"]
-    for name in names[1:3]:
-        shutil.copytree(finished.path, finished.path.with_name(name))
-    finished.path.with_name("unfinished-1").joinpath("result.json").unlink()
-    finished.path.with_name("damaged-2").joinpath("metrics.csv").write_text("epoch\n1\n")
-    points = []
-    for (c, k), name in zip(product((-1.5, 0), (2.5, 3)), names, strict=True):
-        line = [f"head.transform.c={c}", f"head.transform.k={k}", "seed=141"]
-        points.append(Point(f"c={c} k={k}", line, name, "toy", 3, None))
-    saved = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 1, points))
-    saved.save()
-    return saved
-
-
 def inspect(record: Path) -> dict:
     """What is recorded of a run: its summary, its history, and who it is, without the unsteady."""
     command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(record)]
@@ -112,14 +92,17 @@ def inspect(record: Path) -> dict:
         if line["type"] == "run":
             names = ("run_id", "display_name", "run_group", "job_type", "tags", "project")
             record_of |= {name: content.get(name) for name in names}
-            record_of["config"] = content["config"]["update"]
+            record_of["config"] |= content["config"]["update"]
+        elif line["type"] == "config":
+            record_of["config"] |= content["update"]
         elif line["type"] == "history":
             record_of["history"].append(_steady(content["item"]))
         elif line["type"] == "summary":
             record_of["summary"] |= _steady(content["update"])
         elif line["type"] == "exit":
             record_of["exit_code"] = content.get("exit_code", 0)
-    record_of["config"].pop("_wandb")
+    config = record_of["config"]
+    record_of["config"] = {k: v for k, v in config.items() if not k.startswith("_wandb")}
     return record_of
 
 

@@ -1,0 +1,36 @@
+"""Records finished runs in W&B from their folders, and uploads them: `lmkit sync RUNS`."""
+
+from __future__ import annotations
+
+import sys
+
+from lmkit import tracking
+from lmkit.cli.interruption import ends_in_one_line
+from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
+from lmkit.presentation.tables import counted
+from lmkit.runs.selection import select_runs
+
+COMMAND = Command(
+    "lmkit sync",
+    "RUNS",
+    """\
+Records finished runs in W&B from their folders, whole and each under one id, whether they trained
+with W&B or without. RUNS is a run, a folder of runs, a sweep, as lmkit report takes them. A record
+is in the folder of its run.""",
+    {"online": Option("false", "true: uploads them too", TRUTH), "runs_dir": RUNS_DIR},
+)
+
+
+@ends_in_one_line("the same command records them again")
+def main() -> None:
+    """Reads the command line; ends with status 1 when a run is left out."""
+    places, given = COMMAND.read(sys.argv[1:])
+    selected = select_runs("runs", places, given["runs_dir"])
+    records, damaged = tracking.sync.record_all(selected.runs)
+    for name, reason in {**selected.left_out, **damaged}.items():
+        print(f"left out: {name}: {reason}")
+    print(f"{counted(len(records), 'run')} recorded, each in wandb/ of its folder")
+    if given["online"] == "true" and records:
+        tracking.sync.upload(records)
+    if damaged:
+        sys.exit(1)

@@ -1,0 +1,119 @@
+"""A W&B workspace of runs as code: curves, perplexity over rank and over options, and spectra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import wandb
+import wandb_workspaces.reports.v2 as wr
+import wandb_workspaces.workspaces as ws
+from wandb_workspaces import expr
+
+from lmkit.errors.user_error import UserError
+from lmkit.spectra.measures import EPSILONS
+from lmkit.tracking.charts import FINAL, INDEX, RELATIVE
+from lmkit.tracking.fields import effective_rank_field
+
+EFFECTIVE_RANKS = {effective_rank_field(f"{e:g}"): f"{e:g}-effective rank" for e in EPSILONS}
+RANKS = {"press_rank": "Press rank", **EFFECTIVE_RANKS}
+PERPLEXITIES = {"valid_ppl": "valid perplexity", "test_ppl": "test perplexity"}
+MAX_SHOWN = 100  # runs in a panel of curves
+
+
+def workspace(name: str, options: Sequence[str], entity: str, project: str) -> ws.Workspace:
+    """The workspace of the sweep `name`, not uploaded.
+
+    Args:
+        options: what the sweep varies, by the names on the command line.
+    """
+    return ws.Workspace(
+        entity=entity,
+        project=project,
+        name=f"sweep {name}",
+        sections=[
+            ws.Section("Curves", _curves(), is_open=True),
+            ws.Section("Rank and perplexity", _over(RANKS), is_open=True),
+            ws.Section("Spectra", [_spectra()], is_open=True),
+            ws.Section("Options", [*_over_options(options), _parallel(options)], is_open=True),
+        ],
+        settings=ws.WorkspaceSettings(x_axis="epoch", max_runs=MAX_SHOWN),
+        runset_settings=ws.RunsetSettings(
+            filters=expr.And(expr.Metric("Group") == name),
+            order=[expr.Ordering(expr.Summary("test_ppl"), ascending=True)],
+            pinned_columns=["run:displayName", *(f"summary:{f}" for f in (*PERPLEXITIES, *RANKS))],
+        ),
+    )
+
+
+def send(made: ws.Workspace) -> str:
+    """Uploads a workspace; returns its address. Raises: UserError when W&B rejects it."""
+    try:
+        made.save()
+    except (wandb.Error, ValueError, OSError) as error:
+        raise UserError(
+            f"W&B has rejected the workspace: {' '.join(str(error).split())}; it needs an "
+            f"account: type python -m wandb login"
+        ) from None
+    return str(made.url)
+
+
+def _curves() -> list[wr.LinePlot]:
+    return [
+        _curve("valid/ppl", "valid, evaluated weights", "perplexity", log=True),
+        _curve("train/ppl", "train", "perplexity", log=True),
+        _curve("spectrum/valid_log_probs/press_rank", "on a sample of valid", "Press rank"),
+    ]
+
+
+def _curve(metric: str, title: str, unit: str, log: bool = False) -> wr.LinePlot:
+    return wr.LinePlot(
+        title=f"{unit}, {title}",
+        x="epoch",
+        y=[metric],
+        log_y=log,
+        title_x="epoch",
+        title_y=unit,
+        max_runs_to_show=MAX_SHOWN,
+    )
+
+
+def _over(fields: dict[str, str]) -> list[wr.ScatterPlot]:
+    return [_scatter(wr.SummaryMetric(field), label) for field, label in fields.items()]
+
+
+def _over_options(options: Sequence[str]) -> list[wr.ScatterPlot]:
+    return [_scatter(wr.Config(option), option) for option in options if "/" not in option]
+
+
+def _scatter(x: wr.SummaryMetric | wr.Config, label: str) -> wr.ScatterPlot:
+    return wr.ScatterPlot(
+        title=f"test perplexity over {label}",
+        x=x,
+        y=wr.SummaryMetric("test_ppl"),
+        legend_template="${run:displayName}",
+    )
+
+
+def _spectra() -> wr.CustomChart:
+    """The final spectra of all runs in one chart."""
+    return wr.CustomChart(
+        query={"summaryTable": {"tableKey": f"{FINAL}_table"}},
+        chart_name="wandb/line/v0",
+        chart_fields={"x": INDEX, "y": RELATIVE},
+        chart_strings={"title": f"log P on test: {RELATIVE}"},
+    )
+
+
+def _parallel(options: Sequence[str]) -> wr.ParallelCoordinatesPlot:
+    """The head and the options on the left, then ranks, then perplexities."""
+    columns = [wr.ParallelCoordinatesPlotColumn(wr.SummaryMetric("head"), display_name="head")]
+    columns += [
+        wr.ParallelCoordinatesPlotColumn(wr.Config(option), display_name=option)
+        for option in options
+        if "/" not in option
+    ]
+    columns += [
+        wr.ParallelCoordinatesPlotColumn(wr.SummaryMetric(field), display_name=label)
+        for field, label in {**RANKS, **PERPLEXITIES}.items()
+    ]
+    return wr.ParallelCoordinatesPlot(columns, title="options, ranks and perplexities")

@@ -1,0 +1,165 @@
+"""A run that W&B records while it trains: Lightning's logger, with the run's spectra and result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, Literal, ParamSpec
+
+import wandb
+from pytorch_lightning.loggers import WandbLogger as LightningsLogger
+
+from lmkit.errors.user_error import UserError, require_choice, require_text
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.names import RunNames
+from lmkit.tracking.charts import all_epoch_charts, epoch_charts, final_charts, log_charts
+from lmkit.tracking.fields import result_fields, run_fields
+
+Mode = Literal["offline", "online", "disabled"]
+MODES: tuple[Mode, ...] = ("offline", "online", "disabled")
+INIT_S = 20.0  # timeout of W&B's server, after which nothing is recorded
+FINISH_S = 120.0  # for uploading the rest at a run's end
+# what an agent of W&B's tells the one run that it starts
+_OF_AN_AGENT = ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_SWEEP_PARAM_PATH")
+
+_P = ParamSpec("_P")
+
+
+def _ends_alone(
+    method: Callable[Concatenate[WandbLogger, _P], object],
+) -> Callable[Concatenate[WandbLogger, _P], None]:
+    """A failure of W&B does not end the run: the first is printed, and nothing more is recorded."""
+
+    @wraps(method)
+    def guarded(self: WandbLogger, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        if not self.is_recording:
+            return
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:
+            self.is_recording = False
+            reason = " ".join(str(error).split()) or type(error).__name__
+            print(
+                f"W&B's record ends early ({reason}); metrics.csv is complete, and lmkit sync "
+                f"records the run when it has finished",
+                flush=True,
+            )
+
+    return guarded
+
+
+class WandbLogger(LightningsLogger):
+    """Lightning's `WandbLogger` as a `RunObserver`: it is opened when the run begins, and told what
+    the run is, its spectra and its result. The record is in the run's folder.
+
+    Args:
+        mode: "offline" records in the run's folder; "online" uploads as well, with an account.
+            WANDB_MODE and WANDB_DISABLED come first.
+        project: the project in W&B.
+        group: the name of the run's sweep.
+        tags: tags besides the head's name.
+        options: Lightning's own, with `save_dir` and `id`.
+
+    Raises: UserError for a wrong option, or without an account where one is needed.
+    """
+
+    def __init__(
+        self, *, mode: Mode, project: str, group: str | None, tags: Sequence[str], **options: Any
+    ) -> None:
+        require_choice("logger.wandb.mode", mode, MODES)
+        require_text("logger.wandb.project", project)
+        if isinstance(tags, str):
+            raise UserError(f"logger.wandb.tags must be a list such as [a,b], but is {tags!r}")
+        if group is not None:
+            for variable in _OF_AN_AGENT:  # each run of lmkit's own sweep has its own id
+                os.environ.pop(variable, None)
+        self._mode, self._tags = _mode(mode), list(tags)
+        self.is_recording = False
+        if self._mode == "online" and not wandb.login(prompt=False, verify=False):
+            raise UserError(
+                "logger.wandb.mode=online needs an account: type `wandb login`, or set "
+                "WANDB_API_KEY; logger.wandb.mode=offline needs none, and `lmkit sync` uploads "
+                "the run later"
+            )
+        super().__init__(
+            project=project,
+            group=group,
+            mode=self._mode,
+            settings=wandb.Settings(silent=True, init_timeout=INIT_S, finish_timeout=FINISH_S),
+            **options,
+        )
+
+    def begin(self, run: RunFolder, config: Mapping[str, object], names: RunNames) -> None:
+        self.is_recording, self._run = self._mode != "disabled", run
+        self._open(config, names)
+
+    @_ends_alone
+    def _open(self, config: Mapping[str, object], names: RunNames) -> None:
+        if os.environ.get("WANDB_DIR"):
+            print("WANDB_DIR is passed over: W&B's record of a run is in the run's folder")
+        with service_logs_in(self._run.path):
+            experiment = self.experiment
+        experiment.tags = list(dict.fromkeys([names.family, *self._tags]))
+        experiment.summary.update({**run_fields(config, names), "finished": False})
+
+    @_ends_alone
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Logs one row, with epochs counted from 1."""
+        super().log_metrics({**metrics, "epoch": int(metrics.get("epoch", 0)) + 1}, step)
+
+    @_ends_alone
+    def log_hyperparams(self, params: Any) -> None:
+        super().log_hyperparams(params)
+
+    @_ends_alone
+    def epoch_spectrum(self, split: str, matrix: str) -> None:
+        """Shows spectra as they come where somebody can see them; otherwise at the end."""
+        if self._mode == "online":
+            log_charts(self.experiment, epoch_charts(self._run, split, matrix), commit=False)
+
+    @_ends_alone
+    def concluded(self, metrics: Mapping[str, object], cost: Mapping[str, object]) -> None:
+        log_charts(self.experiment, all_epoch_charts(self._run) | final_charts(self._run))
+        self.experiment.summary.update({**result_fields(metrics, cost), "finished": True})
+        self._finish(0)
+
+    @_ends_alone
+    def leaving(self) -> None:
+        self._finish(1)
+
+    def finalize(self, status: str) -> None:
+        """Flushes buffers when an exception ends the training."""
+        if status == "failed":
+            self.leaving()
+
+    def _finish(self, exit_code: int) -> None:
+        self.experiment.finish(exit_code=exit_code)
+        self.is_recording = False
+
+
+def _mode(asked: Mode) -> Mode:
+    """What W&B's own variables say comes first. Raises: UserError for a mode that is none."""
+    if os.environ.get("WANDB_DISABLED", "").lower() in ("true", "1", "yes", "on"):
+        return "disabled"
+    mode = os.environ.get("WANDB_MODE") or asked
+    require_choice("WANDB_MODE", mode, MODES)
+    return mode  # type: ignore[return-value]
+
+
+@contextmanager
+def service_logs_in(folder: Path) -> Iterator[None]:
+    """Makes W&B's own process, if it starts here, log into this folder's wandb/, not the home.
+
+    The user's WANDB_CACHE_DIR counts where it is set.
+    """
+    if "WANDB_CACHE_DIR" in os.environ:
+        yield
+        return
+    os.environ["WANDB_CACHE_DIR"] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ["WANDB_CACHE_DIR"]

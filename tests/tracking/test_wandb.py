@@ -1,0 +1,284 @@
+"""A run in W&B: what is recorded as it trains and from its folder, and that W&B fails alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lmkit.cli import sync as command
+from lmkit.errors.user_error import UserError
+from lmkit.runs.finished import read_finished
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.observer import RunObserver
+from lmkit.tracking import wandb as module
+from lmkit.tracking.sync import record_all, upload
+from lmkit.tracking.wandb import WandbLogger
+from tests.tracking.conftest import CONFIG, NAMES, inspect, offline
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WANDB_MODE", "WANDB_DISABLED", "WANDB_DIR", "WANDB_RUN_ID", "WANDB_SWEEP_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def logger(run: RunFolder, mode: str = "offline", group: str | None = "mine") -> WandbLogger:
+    place = {"save_dir": str(run.path.resolve()), "id": run.path.name, "name": run.path.name}
+    return WandbLogger(mode=mode, project="theirs", group=group, tags=["odd"], **place)
+
+
+def play(told: WandbLogger, run: RunFolder) -> None:
+    """Tells the logger all that a training tells it until the row of the test."""
+    told.begin(run, CONFIG, NAMES)
+    told.log_hyperparams(CONFIG)
+    for row in MetricsFile(run.metrics).read():
+        if any(name.startswith("spectrum/") for name in row):
+            told.epoch_spectrum("valid", "log_probs")
+        values = {name: value for name, value in row.items() if name != "step"}
+        told.log_metrics(values | {"epoch": row["epoch"] - 1}, row["step"])
+
+
+def conclude(told: WandbLogger, run: RunFolder) -> None:
+    result = run.read_result()
+    told.concluded(result.metrics, result.cost)
+
+
+def recorded_from_its_folder(run: RunFolder) -> dict:
+    (record,), left_out = record_all([read_finished(run)])
+    assert not left_out
+    return inspect(record)
+
+
+def test_a_run_is_recorded_live_as_it_is_from_its_folder(finished):
+    told = logger(finished)
+    play(told, finished)
+    conclude(told, finished)
+    (record,) = offline(finished.path)
+    live = inspect(record)
+    assert (live["run_id"], live["project"], live["run_group"]) == (
+        finished.path.name,
+        "theirs",
+        "mine",
+    )
+    assert (live["tags"], live["exit_code"], live["config"]) == (["gss", "odd"], 0, CONFIG)
+    assert recorded_from_its_folder(finished) == live
+    assert recorded_from_its_folder(finished) == live  # again, in the place of the first
+    assert len(offline(finished.path)) == 1
+
+
+def test_the_summary_says_what_the_run_is_and_what_came_out(finished):
+    summary = recorded_from_its_folder(finished)["summary"]
+    assert (summary["head"], summary["trunk"], summary["data"]) == ("GSS", "AWD-LSTM", "Toy")
+    assert (summary["test_ppl"], summary["press_rank"], summary["finished"]) == (34.5, 60, True)
+    assert summary["effective_rank_0_001"] < 60
+    assert (summary["parameters"], summary["rank_contexts"]) == (24_221_600, 100)
+    history = recorded_from_its_folder(finished)["history"]
+    assert [row["epoch"] for row in history if "valid/ppl" in row] == [1, 2, 3]
+
+
+def test_a_run_that_leaves_is_unfinished_and_all_of_it_is_there(finished):
+    told = logger(finished)
+    play(told, finished)
+    told.log_metrics({"epoch": 3, "valid/ppl": 20.0}, 40)
+    told.finalize("failed")
+    record = inspect(offline(finished.path)[0])
+    assert (record["summary"]["head"], record["summary"]["finished"]) == ("GSS", False)
+    assert (record["exit_code"], record["history"][-1]["epoch"]) == (1, 4)
+
+
+def test_a_record_is_all_in_the_folder_of_its_run(finished, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("WANDB_CACHE_DIR", raising=False)
+    module.wandb.teardown()  # its process starts anew
+    told = logger(finished)
+    play(told, finished)
+    conclude(told, finished)
+    assert list(home.rglob("*")) == []
+    finished.path.rename(tmp_path / "moved")
+    (record,) = offline(tmp_path / "moved")
+    tables = [
+        {part: row[f"{name.removesuffix('path')}{part}"] for part in ("path", "sha256", "nrows")}
+        for row in inspect(record)["history"]
+        for name in row
+        if name.endswith("table.path")
+    ]
+    assert len(tables) == 4
+    for table in tables:
+        content = (record / "files" / table["path"]).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == table["sha256"]
+        assert len(json.loads(content)["data"]) == table["nrows"] > 0
+    (whole,) = record.glob("*.wandb")
+    assert b"artifact" not in whole.read_bytes()
+
+
+def test_nothing_is_opened_before_the_run_begins(finished):
+    told = logger(finished)
+    assert isinstance(told, RunObserver)
+    told.log_metrics({"epoch": 0, "train/nll": 4.0}, 5)
+    told.leaving()
+    assert not offline(finished.path)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("WANDB_MODE", "disabled"), ("WANDB_DISABLED", "true")]
+)
+def test_wandbs_own_variables_come_first(finished, monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    told = logger(finished)
+    play(told, finished)
+    conclude(told, finished)
+    assert not (finished.path / "wandb").exists()
+
+
+def test_wandbs_mode_of_the_environment_is_taken_or_refused_by_name(finished, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    told = logger(finished, "online")  # needs no account
+    play(told, finished)
+    told.leaving()
+    assert len(offline(finished.path)) == 1
+    monkeypatch.setenv("WANDB_MODE", "of")
+    with pytest.raises(UserError, match="WANDB_MODE must be one of offline, online, disabled"):
+        logger(finished)
+
+
+def test_wandbs_folder_is_passed_over_aloud(finished, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path / "theirs"))
+    told = logger(finished)
+    play(told, finished)
+    told.leaving()
+    assert "WANDB_DIR is passed over" in capsys.readouterr().out
+    assert len(offline(finished.path)) == 1
+    assert not (tmp_path / "theirs").exists()
+
+
+@pytest.mark.parametrize(("group", "expected"), [("mine", "toy-0123456789ab"), (None, "theirs")])
+def test_under_an_agent_a_run_of_a_sweep_has_its_own_id(finished, group, expected):
+    """And the one run that an agent starts has the agent's."""
+    program = f"""
+from pathlib import Path
+from tests.tracking.test_wandb import logger, play
+from lmkit.runs.folder import RunFolder
+run = RunFolder(Path({str(finished.path)!r}))
+told = logger(run, group={group!r})
+play(told, run)
+told.leaving()
+"""
+    agent = {"WANDB_SWEEP_ID": "s", "WANDB_RUN_ID": "theirs", "WANDB_PROJECT": "p"}
+    environment = {k: v for k, v in os.environ.items() if k != "WANDB_SERVICE"} | agent
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (record,) = offline(finished.path)
+    assert inspect(record)["run_id"] == expected
+
+
+@pytest.mark.parametrize("at", ["init", "log", "finish"])
+def test_a_failure_of_wandb_is_told_once_and_ends_nothing_else(at, finished, monkeypatch, capsys):
+    def fails(*arguments: object, **options: object) -> None:
+        raise ConnectionResetError("Connection\n lost")
+
+    owner = module.wandb if at == "init" else module.wandb.Run
+    monkeypatch.setattr(owner, at, fails)
+    told = logger(finished)
+    play(told, finished)
+    conclude(told, finished)
+    printed = capsys.readouterr().out
+    assert printed.count("W&B's record ends early (Connection lost); metrics.csv is complete") == 1
+    monkeypatch.undo()
+    if module.wandb.run is not None:
+        module.wandb.run.finish()
+
+
+@pytest.mark.parametrize(
+    ("file", "content"), [("metrics.csv", "epoch\n1\n"), ("config.yaml", "a: ["), (None, None)]
+)
+def test_the_command_records_what_has_finished_and_leaves_out_the_rest(
+    finished, file, content, monkeypatch, capsys
+):
+    bad = RunFolder(shutil.copytree(finished.path, finished.path.with_name("bad-0123456789ab")))
+    if file:
+        (bad.path / file).write_text(content)
+    else:
+        bad.result.unlink()
+    monkeypatch.setattr("sys.argv", ["lmkit sync", str(finished.path.parent)])
+    if file:
+        with pytest.raises(SystemExit, match="1"):
+            command.main()
+    else:
+        command.main()
+    printed = capsys.readouterr().out
+    assert f"left out: {bad.path.name}: " in printed
+    assert "1 run recorded, each in wandb/ of its folder" in printed
+    assert (len(offline(finished.path)), offline(bad.path)) == (1, [])
+
+
+def test_an_upload_that_wandb_does_not_take_says_so(tmp_path, monkeypatch):
+    record = tmp_path / "offline-run-20260101_000000-toy"
+    record.mkdir()
+    monkeypatch.setattr("lmkit.tracking.sync.subprocess.run", lambda *_, **__: None)
+    with pytest.raises(UserError, match="W&B has rejected 1 of 1 runs"):
+        upload([record])
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from tests.tracking.conftest import CONFIG, NAMES
+from tests.tracking.test_wandb import logger
+from lmkit.runs.folder import RunFolder
+
+run = RunFolder(Path(sys.argv[1]))
+told = logger(run)
+told.begin(run, CONFIG, NAMES)
+print(*(path.read_text() for path in Path("/proc/self/task").glob("*/children")), flush=True)
+sys.stdin.readline()
+for step in range(3):
+    told.log_metrics({"epoch": 0, "train/nll": 4.0}, step)
+told.leaving()
+print("went on")
+"""
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_when_the_process_of_wandb_is_ended(finished: RunFolder):
+    """As a scheduler does that sends its signal to every process of a job."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(finished.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env={k: v for k, v in os.environ.items() if k != "WANDB_SERVICE"},  # a process of its own
+    )
+    children = process.stdout.readline().split()
+    assert children
+    for pid in children:
+        os.kill(int(pid), signal.SIGTERM)
+    while any(map(_lives, children)):
+        time.sleep(0.01)
+    out, _ = process.communicate("go on\n", timeout=60)
+    assert process.returncode == 0
+    assert out.splitlines()[-1] == "went on"
+    assert out.count("W&B's record ends early") == 1
+
+
+def _lives(pid: str) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False

@@ -253,6 +253,6 @@ def _draw(trained: Trained, metrics: Metrics, spectrum: Spectrum) -> None:
     if any(True for _ in transform.parameters()):
         with torch.no_grad():  # over the published PLIF's knots
             logits = torch.linspace(-20.0, 20.0, 401, device=trained.model.device)
-            transformed = transform(logits).cpu()
+            transformed = trained.model.head.transform_curve(logits).cpu()
         curve = figures.transform_curve(logits.cpu().numpy(), transformed.numpy(), title)
         figures.save(curve, path / "transform.svg", run.check_lock)

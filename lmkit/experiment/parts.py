@@ -5,11 +5,13 @@ Lightning takes longer to import than torch itself: code that only inspects a mo
 
 from __future__ import annotations
 
+import inspect
+
 import torch
 from torch import Tensor, nn
 
 from lmkit.errors.user_error import require_flag
-from lmkit.experiment.make import Section, make
+from lmkit.experiment.make import Section, factory_of, make
 from lmkit.heads.head import Head, HeadParts
 from lmkit.training.objective import RegularizedNLL
 
@@ -47,6 +49,15 @@ def make_trunk(config: Section, num_words: int) -> nn.Module:
     return trunk
 
 
+def make_transform(section: object, num_words: int) -> nn.Module:
+    """The transform of a section; one that takes `num_words` gets it, as for a parameter a word."""
+    factory = factory_of(section, "head.transform")
+    asks = "num_words" in inspect.signature(factory.func).parameters
+    given = {"num_words": num_words} if asks and "num_words" not in factory.keywords else {}
+    transform: nn.Module = make(section, "head.transform", nn.Module, **given)
+    return transform
+
+
 def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
     """The untrained head of a configuration's section.
 
@@ -54,9 +65,8 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
         word_counts_V: int64, how often each word occurs in the training text.
         trunk: whose embedding it may be tied to.
     """
-    mixture, transform = (
-        make(section.get(part), f"head.{part}", nn.Module) for part in ("mixture", "transform")
-    )
+    mixture = make(section.get("mixture"), "head.mixture", nn.Module)
+    transform = make_transform(section.get("transform"), len(word_counts_V))
     require_flag("head.tie_weights", section.get("tie_weights"))
     embedding_weight = trunk.embedding_weight if section["tie_weights"] else None
     assert embedding_weight is None or isinstance(embedding_weight, nn.Parameter)

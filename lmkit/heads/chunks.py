@@ -69,42 +69,44 @@ class _ChunkedMean(torch.autograd.Function):
             name: SharedWeight.of(x, product_dtype, learns=learns)
             for name, x, learns in zip(names, shared, learn[len(inputs) :], strict=True)
         }
-        grads = [
-            torch.zeros_like(x) if learns else None
-            for x, learns in zip(inputs, learn, strict=False)
-        ]
+        pairs = list(zip(inputs, learn, strict=False))
+        grads = [torch.zeros_like(x) if learns else None for x, learns in pairs]
         nlls, share = [], 1 / len(targets_N)
         for start in range(0, len(targets_N), rows):
             part = slice(start, start + rows)
-            for weight in weights.values():
-                weight.begin_chunk()
-            own = [
-                x[part].detach().requires_grad_(grad is not None)
-                for x, grad in zip(inputs, grads, strict=True)
-            ]
-            with torch.enable_grad():
-                nll_n = functional_call(formula, dict(weights), (own, targets_N[part]))
-            nlls.append(nll_n.detach())
-            leaves = [x for x in (*own, *weights.values()) if x.requires_grad]
-            if nll_n.requires_grad:
-                torch.autograd.backward(nll_n, torch.full_like(nll_n, share), inputs=leaves)
+            own = [x[part].detach().requires_grad_(learns) for x, learns in pairs]
+            nlls.append(_differentiated(formula, weights, own, targets_N[part], share))
             for grad, x in zip(grads, own, strict=True):
                 if grad is not None and x.grad is not None:
                     grad[part] = x.grad
-        grads += [x.grad for x in weights.values()]
-        ctx.kept = [i for i, grad in enumerate(grads) if grad is not None]
-        ctx.save_for_backward(*(grads[i] for i in ctx.kept))
-        ctx.first = len(ctx.needs_input_grad) - len(tensors)
+        ctx.save_for_backward(*grads, *(x.grad for x in weights.values()))
         return torch.cat(nlls).mean()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        grads: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
-        exact = not grad_output.is_cuda and grad_output == 1  # nearly always: then a pass is saved
-        for i, grad in zip(ctx.kept, ctx.saved_tensors, strict=True):
-            grads[ctx.first + i] = grad if exact else grad * grad_output
-        return tuple(grads)
+        grads = ctx.saved_tensors
+        if grad_output.is_cuda or grad_output != 1:  # nearly always 1: then a pass is saved
+            grads = [None if grad is None else grad * grad_output for grad in grads]
+        return (None, None, None, None, None, *grads)
+
+
+def _differentiated(
+    formula: nn.Module,
+    weights: Mapping[str, SharedWeight],
+    inputs: Sequence[Tensor],
+    targets_n: Tensor,
+    share: float,
+) -> Tensor:
+    """The losses (n,) of a chunk, `share` of whose gradients is in the `grad` of all else."""
+    for weight in weights.values():
+        weight.begin_chunk()
+    with torch.enable_grad():
+        nll_n: Tensor = functional_call(formula, dict(weights), (inputs, targets_n))
+    if nll_n.requires_grad:
+        leaves = [x for x in (*inputs, *weights.values()) if x.requires_grad]
+        torch.autograd.backward(nll_n, torch.full_like(nll_n, share), inputs=leaves)
+    return nll_n.detach()
 
 
 def target_log_probs(values: Tensor, targets: Tensor) -> Tensor:

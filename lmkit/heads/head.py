@@ -37,7 +37,7 @@ class HeadParts:
 
     mixture: Mixture
     transform: nn.Module
-    """A pointwise map on logits, see `lmkit.heads.transforms`."""
+    """A pointwise map on logits (..., V), see `lmkit.heads.transforms`."""
     word_counts_V: Tensor
     """How often each word occurs in the training text, int64; its length is the vocabulary's
     size. Zeros do where a checkpoint's weights replace those of the head."""
@@ -56,6 +56,24 @@ class HeadParts:
             )
         if self.chunk_mb is not None:
             require_positive("head.chunk_mb", self.chunk_mb)
+        self._require_shape()
+
+    def _require_shape(self) -> None:
+        """Raises UserError unless the transform keeps the shape of logits."""
+        logits_nV = torch.zeros(3, len(self.word_counts_V), device=self.word_counts_V.device)
+        if logits_nV.is_meta:
+            return  # a transform of the user's own need not work without values
+        name, shape = type(self.transform).__name__, tuple(logits_nV.shape)
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                found = tuple(self.transform(logits_nV).shape)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise UserError(
+                f"head.transform={name} fails on logits of shape {shape}: {reason}"
+            ) from error
+        if found != shape:
+            raise UserError(f"head.transform={name} makes {found} of logits of shape {shape}")
 
 
 class Head(nn.Module):
@@ -172,10 +190,8 @@ class Head(nn.Module):
     def token_nll(self, hidden_TBD: Tensor, targets_TB: Tensor) -> Tensor:
         """Each target's negative log-likelihood (T, B), nats, without gradient."""
         targets = torch.split(targets_TB.reshape(-1), self._rows())
-        pairs = zip(self._input_chunks(hidden_TBD), targets, strict=True)
-        return torch.cat([self(inputs, targets_n) for inputs, targets_n in pairs]).view_as(
-            targets_TB
-        )
+        chunks = zip(self._input_chunks(hidden_TBD), targets, strict=True)
+        return torch.cat([self(*chunk) for chunk in chunks]).view_as(targets_TB)
 
     def log_probs(self, hidden_TBD: Tensor) -> Tensor:
         """Rows (N, V) of log P, in nats."""
@@ -186,6 +202,13 @@ class Head(nn.Module):
         context_NE = self.contexts(hidden_TBD).context_NKE.squeeze(1)
         values_NV: Tensor = self.transform(self.logits(context_NE))
         return values_NV
+
+    @torch.no_grad()
+    def transform_curve(self, logits_n: Tensor) -> Tensor:
+        """What the transform makes of some values, (n,); the median over words if they differ."""
+        grid_nV = logits_n.unsqueeze(1).expand(-1, len(self.decoder_bias)).contiguous()
+        values_n: Tensor = self.transform(grid_nV).median(dim=1).values
+        return values_n
 
     @torch.no_grad()
     def factors(self, hidden_TBD: Tensor) -> tuple[Tensor, Tensor]:

@@ -62,7 +62,7 @@ def model_logits(
     density = counts / counts.sum() / (edges[1:] - edges[:-1])
     logit = torch.linspace(low, high, CURVE_POINTS)
     with exact_evaluation(model, model.device.type):
-        transformed = model.head.transform(logit.to(model.device)).cpu()
+        transformed = model.head.transform_curve(logit.to(model.device)).cpu()
     return LogitHistogram(
         len(hidden_ND),
         Histogram(edges.tolist(), density.tolist()),

@@ -31,7 +31,7 @@ class Latents(Mixture):
 
     def __init__(self, num_contexts: int, num_experts: int, emb_dim: int) -> None:
         super().__init__()
-        self.in_dim, self.num_experts, self.emb_dim = 1, num_experts, emb_dim
+        self.in_dim, self.num_components, self.emb_dim = 1, num_experts, emb_dim
         self.log_prior_NK = torch.nn.Parameter(
             torch.log_softmax(torch.randn(num_contexts, num_experts), 1)
         )

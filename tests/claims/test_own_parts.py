@@ -38,7 +38,7 @@ class Views(Mixture):
 
     def __init__(self, in_dim, emb_dim):
         super().__init__()
-        self.in_dim, self.emb_dim, self.num_experts = in_dim, emb_dim, 2
+        self.in_dim, self.emb_dim, self.num_components = in_dim, emb_dim, 2
         self.view = nn.Linear(in_dim, 2 * emb_dim)
 
     def forward(self, hidden_TBD):

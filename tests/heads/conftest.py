@@ -31,6 +31,7 @@ from lmkit.heads.transforms import (
 )
 
 D, E, K, V = 6, 5, 3, 13
+Loss = Callable[[Head, Tensor, Tensor], Tensor]
 
 
 class Cube(nn.Module):
@@ -102,6 +103,12 @@ def transform_kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+@pytest.fixture(params=[(m, "plif") for m in MIXTURES] + [("softmaxes", t) for t in TRANSFORMS])
+def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Every mixture and every transform, though not with each other."""
+    return request.param
+
+
 @pytest.fixture
 def make_transform() -> Callable[[str], nn.Module]:
     return lambda kind: TRANSFORMS[kind]()
@@ -156,7 +163,7 @@ def loss_and_grads() -> Callable[..., dict[str, Tensor]]:
         hidden_TBD: Tensor,
         targets_TB: Tensor,
         scale: float = 1.0,
-        loss: Callable[[Head, Tensor, Tensor], Tensor] = Head.nll,
+        loss: Loss = Head.nll,
     ) -> dict[str, Tensor]:
         hidden_TBD = hidden_TBD.detach().requires_grad_()
         trainable = {name: p for name, p in head.named_parameters() if p.requires_grad}

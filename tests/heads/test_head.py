@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.parts import make_transform
 from lmkit.heads.direct_output import DirectOutputConnection
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtape import Mixtape
@@ -125,17 +126,8 @@ def test_every_loss_is_the_mean_of_the_gathered_log_probs(
     torch.testing.assert_close(nll.detach(), expected_TB.mean(), rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("rows", [1, 3, 100])
-def test_token_nll_does_not_depend_on_chunks(make_head, make_batch, rows):
-    whole = make_head("softmaxes", "plif", rows=1000)
-    hidden_TBD, targets_TB = make_batch(whole, T, B)
-    expected = whole.token_nll(hidden_TBD, targets_TB)
-    found = make_head("softmaxes", "plif", rows).token_nll(hidden_TBD, targets_TB)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
-
-
-def test_logit_range_is_that_of_all_logits(mixture_kind, transform_kind, make_head, make_batch):
-    head = make_head(mixture_kind, transform_kind, rows=3)
+def test_logit_range_is_that_of_all_logits(pair, make_head, make_batch):
+    head = make_head(*pair, rows=3)
     hidden_TBD, _ = make_batch(head, T, B)
     logits = head.mixture(hidden_TBD).context_NKE @ head.decoder_weight.T + head.decoder_bias
     found = head.logit_range(hidden_TBD)
@@ -281,6 +273,48 @@ def test_impossible_settings_name_the_option():
     for chunk_mb in (0, -1, float("nan"), "16"):
         with pytest.raises(UserError, match=r"head\.chunk_mb"):
             made(SingleContext(6), Identity(), 11, chunk_mb=chunk_mb)
+
+
+class Temperature(nn.Module):
+    """A user's transform with a parameter a word."""
+
+    def __init__(self, num_words: int) -> None:
+        super().__init__()
+        self.scale_V = nn.Parameter(torch.linspace(0.5, 2, num_words))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return logits * self.scale_V
+
+
+def test_a_transform_may_have_a_parameter_a_word(make_batch, assert_formula):
+    section = {"_target_": f"{__name__}.Temperature"}
+    transform = make_transform(section, 11)
+    assert transform.scale_V.shape == (11,)
+    assert make_transform(section | {"num_words": 3}, 11).scale_V.shape == (3,)
+    head = made(MixtureOfSoftmaxes(6, 5, 3, 0.0), transform, 11, chunk_mb=1e-3).double()
+
+    def log_probs(head: Head, hidden_TBD: Tensor) -> Tensor:
+        log_prior_NK, context_NKE = head.mixture(hidden_TBD)
+        scaled_VE = head.decoder_weight * head.transform.scale_V[:, None]
+        logits = context_NKE @ scaled_VE.T + head.decoder_bias * head.transform.scale_V
+        return torch.logsumexp(log_prior_NK[..., None] + logits.log_softmax(-1), 1)
+
+    assert_formula(head, make_batch(head, T, B), log_probs)
+    curve = head.transform_curve(torch.tensor([-1.0, 2.0], dtype=torch.float64))
+    assert curve.tolist() == [-1.25, 2.5]  # of the word in the middle
+
+
+@pytest.mark.parametrize(
+    ("transform", "expected"),
+    [
+        (nn.Flatten(0), r"head\.transform=Flatten makes \(33,\) of logits of shape \(3, 11\)"),
+        (Temperature(5), r"head\.transform=Temperature fails on logits of shape \(3, 11\): The s"),
+    ],
+)
+def test_a_transform_of_another_shape_is_refused_in_one_line(transform, expected):
+    with pytest.raises(UserError, match=expected) as error:
+        made(SingleContext(6), transform, 11)
+    assert "\n" not in str(error.value)
 
 
 def test_a_nan_comes_out_as_a_nan_loss_and_not_as_an_error():

@@ -130,8 +130,8 @@ def test_imports_point_to_the_left(path):
         ("from lmkit.cli.entry import entry_point", "lmkit.presentation.figures"),
         ("from lmkit.heads.head import Head", "lmkit.sweeps.multirun"),
         ("from lmkit.tracking.wandb import WandbLogger", "lmkit.experiment.run"),
-        ("from lmkit.studies.fit import fit", "lmkit.report.page"),
-        ("from lmkit.dialogue.scores import bleu", "lmkit.studies.fit"),
+        ("from lmkit.studies.heads import fitted", "lmkit.report.page"),
+        ("from lmkit.dialogue.scores import bleu", "lmkit.studies.heads"),
     ],
 )
 def test_an_import_to_the_right_is_found(source, module):

@@ -6,20 +6,19 @@ Each file in conf/studies/, or in the same folder of the user's own configs, nam
 from __future__ import annotations
 
 import sys
-from functools import partial
+from pathlib import Path
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from lmkit import studies
 from lmkit.cli.command_line import files_of, first_sentence, listed, run_named
 from lmkit.cli.entry import create, entry_point, plain_config
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, require_count, require_folder, require_threads
 
 GROUP = "studies"
 USAGE = """\
-lmkit study runs an experiment that needs no language model, and says of each claim of its sources
-whether it holds.
+lmkit study runs an experiment that needs no language model, prints a summary, and writes all rows
+as CSV and a figure.
 
 usage: lmkit study STUDY [option=value ...]      lmkit study STUDY --help lists a study's options
 
@@ -34,23 +33,16 @@ def main() -> None:
 
 
 def _run(name: str) -> None:
-    @entry_point(f"{GROUP}/{name}", "the same command resumes")
+    @entry_point(f"{GROUP}/{name}")
     def run(config: DictConfig) -> None:
         options = plain_config(config)
-        shared = {key: options.pop(key) for key in ("runs_dir", "seed", "threads")}
-        progress_bar = options.pop("progress_bar")
-        named = create({"_target_": options["_target_"], "_partial_": True}, name)
-        kind = named.func if isinstance(named, partial) else None
-        if not (isinstance(kind, type) and issubclass(kind, studies.study.SyntheticStudy)):
-            raise UserError(f"{options['_target_']} is not derived from SyntheticStudy")
-        overrides = HydraConfig.get().overrides.hydra
-        search = [each for each in overrides if each.startswith("hydra.searchpath=")]
-        for option in kind.head_options:
-            options[option] = studies.head_options.head_sections(option, options[option], search)
+        out, seed, threads = (options.pop(key) for key in ("runs_dir", "seed", "threads"))
+        require_folder("runs_dir", out)
+        require_count("seed", seed, 0)
+        require_threads(threads)
         study = create({**options, "_convert_": "all"}, name)
-        assert isinstance(study, studies.study.SyntheticStudy)
-        started = studies.running.StudyRun(study, name=name, options=options, **shared)
-        started.finish(progress_bar=progress_bar)
-        studies.running.show(started.path)
+        if not isinstance(study, studies.study.SyntheticStudy):
+            raise UserError(f"{options['_target_']} is not derived from SyntheticStudy")
+        studies.running.finish(study, name, Path(out, name), seed=seed, threads=threads)
 
     run()

@@ -6,7 +6,6 @@ restarted reproduction runs the same commands.
 
 from __future__ import annotations
 
-import glob
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -174,11 +173,6 @@ class Reproducing:
         # all that a page begins with comes last: a line shows its options first
         words = ["report", *self.wanted.report, f"out={as_value(out)}"]
         words += [f"title={quoted(title)}", f"about={quoted(about)}"]
-        studies = [
-            f"{glob.escape(self.wanted.runs_dir)}/synthetic/{step.study}-*"
-            for step in self.steps.studies
-        ]
-        words.append(f"synthetic={_listed(studies)}")
         return [*words, f"runs={_listed(places) if places else 'null'}"]
 
     def _sweep_folders(self) -> list[str]:

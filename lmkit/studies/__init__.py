@@ -1,4 +1,4 @@
-"""The bottleneck in isolation: experiments that need no language model.
+"""The bottleneck in isolation: experiments that need no language model, and take minutes.
 
 Its modules import torch, so each of them loads when it is first used.
 """
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from lmkit import modules_on_use
 
 if TYPE_CHECKING:  # what the command uses, for mypy
-    from lmkit.studies import head_options as head_options
     from lmkit.studies import running as running
     from lmkit.studies import study as study
 else:

@@ -1,6 +1,6 @@
 """True distributions to be fitted, in log space, and how far a fit is from them.
 
-Shapes: P problems, N contexts, V words. All in float64.
+Shapes: N contexts, V words. All in float64.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from lmkit.spectra.measures import measure
-from lmkit.studies.study import Row
 
 
 def dirichlet_log_probs(
@@ -27,7 +26,7 @@ def dirichlet_log_probs(
     return log_gamma - np.logaddexp.reduce(log_gamma, axis=1, keepdims=True)
 
 
-def score(log_probs_NV: Tensor, target_NV: Tensor) -> Row:
+def score(log_probs_NV: Tensor, target_NV: Tensor) -> dict[str, float | int | None]:
     """How well log P fits log P* on one problem, both in float64; nats are per context."""
     probs_NV = target_NV.exp()
     cross_entropy = -(probs_NV * log_probs_NV).sum(1)

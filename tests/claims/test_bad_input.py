@@ -373,7 +373,7 @@ def test_slurm_that_is_not_there_is_told_before_the_points_are_checked(
         ("report", "runs=x", "out=2024"),
         ("report", "runs=x", "runs_dir=2024"),
         ("compare", "a=x", "b=y", "runs_dir=2024"),
-        ("study", "rank_bounds", "runs_dir=2024"),
+        ("study", "degenerate", "runs_dir=2024"),
     ],
 )
 def test_a_folder_that_is_a_number_needs_quotes(refused, line):

@@ -58,7 +58,7 @@ def test_a_misspelt_command_is_one_line_with_what_was_meant():
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("lmkit tr", "train"),
+        ("lmkit tra", "train"),
         ("lmkit pre", "predictions\npress_robustness"),
         ("lmkit train trigger=n", "trigger=never\ntrigger=non_monotone"),
         ("lmkit rank spl", "split="),
@@ -73,7 +73,7 @@ def test_completion_is_of_commands_and_then_hydras(line, expected):
     ("line", "expected"),
     [
         ("lmkit study mode", "mode_matching"),
-        ("lmkit study cost repe", "repeats="),
+        ("lmkit study degenerate dra", "draws="),
         ("lmkit reproduce parthiban_table2", "parthiban_table2"),
         ("lmkit reproduce parthiban_table2 dry", "dry_run="),
         ("lmkit train head/transform=si", "head/transform=sigsoftmax"),

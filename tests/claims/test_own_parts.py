@@ -134,24 +134,6 @@ def test_a_run_and_the_report_call_them_by_their_names(lmkit, runs, tmp_path):
     lmkit("report", "runs=runs", "baseline=two_views_cubed", "sections=[performance]", "out=other")
 
 
-def test_a_study_of_all_heads_has_them(lmkit, tmp_path):
-    sizes = (
-        *("alphas=[0.1]", "seeds=1", "num_contexts=6", "num_words=6", "dims=[1]", "more_words=[]"),
-        *("words_dim=1", "knots=10", "units=2", "steps=2", "num_experts=2"),
-    )
-    lmkit("study", "mode_matching", *OWN, "heads=all", "progress_bar=false", "threads=1", *sizes)
-    (record,) = tmp_path.glob("runs/synthetic/mode_matching-*/synthetic.json")
-    options = json.loads(record.read_text())["config"]["options"]
-    heads = {head["option"] for head in options["heads"]}
-    mixtures, transforms = ({part.split("+")[i] for part in heads} for i in (0, 1))
-    assert mixtures == {"none", "contexts", "softmaxes", "views"}
-    assert {"identity", "sigsoftmax", "gss", "plif", "monotone_mlp", "cube"} <= transforms
-    assert len(heads) == len(mixtures) * len(transforms)
-    figure = record.with_name("mode_match.svg").read_text()
-    assert "Two views" in figure
-    assert "Cubed" in figure
-
-
 @pytest.mark.slow
 def test_the_runs_of_a_sweep_find_them(lmkit, runs, capsys):
     lmkit(

@@ -24,7 +24,7 @@ from tests.claims.conftest import TINY, Lmkit, forget_modules_in, typed_in
 from tests.conftest import REPOSITORY
 from tests.pages import MANUAL, README, lmkit_command, shell_lines, write_shown_files
 from tests.pretrained_models import make_gpt2, make_tokenizer
-from tests.studies.conftest import TINY as TINY_STUDIES
+from tests.studies.test_studies import TINY as TINY_STUDIES
 
 # How a line begins that no test can run everywhere, and why. test_readme_commands.py composes those
 # of lmkit.
@@ -142,9 +142,7 @@ def tiny(command: str, arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     first = list(arguments[:1])
     if command == "study":
-        sizes = ["threads=1", "progress_bar=false", *TINY_STUDIES[first[0]].split()]
-        if first[0] in ("mode_matching", "rank_bounds") and "heads=" not in " ".join(arguments):
-            sizes.append("heads=[none+identity,softmaxes+gss]")
+        sizes = ["threads=1", *TINY_STUDIES[first[0]]]
         rest = [each for each in arguments[1:] if each.partition("=")[0] not in LARGE]
         own = {each.partition("=")[0] for each in rest}
         return [*first, *(each for each in sizes if each.partition("=")[0] not in own), *rest]

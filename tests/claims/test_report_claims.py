@@ -54,12 +54,6 @@ def test_what_names_nothing_is_refused_by_its_option(page, refused, option, valu
     assert refused("report", "runs=runs", f"{option}={value}").startswith(f"{option} must name ")
 
 
-@pytest.mark.parametrize("runs", ["runs", "'runs seed:1'", "'runs/penn_*'", "[runs,'runs seed:1']"])
-def test_studies_beside_the_runs_have_a_chapter_whatever_names_the_runs(page, runs):
-    html = page(f"runs={runs}", "sections=[performance]")
-    assert html.count("Made-up distributions") == 1
-
-
 def test_sections_without_anything_measured_stand_in_one_list(page):
     html = page("runs=runs")
     assert '<a href="#penn-performance">Performance</a>' in html
@@ -67,11 +61,6 @@ def test_sections_without_anything_measured_stand_in_one_list(page):
     (unmeasured,) = re.findall(r'id="penn-not-measured">.*?</ul>', html, re.DOTALL)
     assert re.search(r'<li id="penn-embeddings"><b>Embeddings</b>: .*lmkit embeddings', unmeasured)
     assert f"Not measured ({unmeasured.count('<li')})</a>" in html
-
-
-def test_studies_without_runs_are_those_that_are_named(page, refused):
-    assert "Made-up distributions" in page("runs=null", "synthetic='runs/synthetic/rank*'")
-    assert "there is no run and no study to report on" in refused("report", "runs=null")
 
 
 def test_options_that_are_true_or_false_are_shown_so(page, tmp_path, make_run):

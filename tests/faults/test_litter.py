@@ -37,8 +37,7 @@ def test_a_report_leaves_no_litter(tmp_path):
 
 def test_a_study_leaves_no_litter(tmp_path):
     (tmp_path / "inputs").mkdir()
-    sizes = ("num_contexts=12", "num_words=8", "rank=3", "dims=[2]", "steps=20", "threads=1")
-    line = ("study", "rank_bounds", "heads=[softmaxes+identity]", *sizes, "progress_bar=false")
+    line = ("study", "gss_pieces", "points=21", "threads=1")
     assert dies_and_repeats(tmp_path, *line).endswith("0 problems")
 
 

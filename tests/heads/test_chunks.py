@@ -15,9 +15,9 @@ from lmkit.heads.chunks import chunk_rows, chunked_mean
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import Identity
-from lmkit.studies.cost import LiveBytes
 from tests.heads.conftest import Loss, plain_nll
 from tests.language_models import head_parts
+from tests.live_bytes import LiveBytes
 
 T, B = 7, 3  # 21 contexts
 

@@ -1,1 +1,0 @@
-"""Degenerate layers: the bottleneck of ReLU layers, and what mixtures of experts do about it."""

@@ -1,0 +1,133 @@
+"""Studies at a size of seconds, by their command, against what the sources prove."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from lmkit.cli.main import main
+from lmkit.studies.degenerate import singular_values
+from lmkit.studies.experts import ConvExperts, DenseExperts
+from lmkit.studies.mode_matching import against_softmax
+from lmkit.studies.targets import dirichlet_log_probs, score
+
+TINY = {
+    "gss_pieces": ("points=21",),
+    "degenerate": ("width=16", "experts=[2,4]", "inputs=3", "draws=2", "image_side=3"),
+    "mode_matching": (
+        *("heads=[Softmax,MoS + GSS]", "alphas=[0.1]", "seeds=2", "num_contexts=20"),
+        *("num_words=12", "dims=[2,4]", "more_words=[8]", "words_dim=2", "steps=120"),
+        *("num_experts=2", "knots=20", "units=2"),
+    ),
+}
+
+
+@pytest.fixture
+def rows(monkeypatch, tmp_path, capsys):
+    """Runs a study and reads its rows."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str, *options: str) -> pd.DataFrame:
+        monkeypatch.setattr(sys, "argv", ["lmkit", "study", name, "threads=1", *options])
+        main()
+        assert "written: runs/synthetic" in capsys.readouterr().out.replace("\n", "")
+        folder = tmp_path / "runs/synthetic" / name
+        assert (folder / "figure.svg").read_text().startswith("<?xml")
+        return pd.read_csv(folder / "rows.csv")
+
+    return run
+
+
+def test_gss_is_farthest_from_its_pieces_at_the_knee(rows):
+    """By |k - 1| ln 2 (Parthiban et al. 2021, equations 2 and 3)."""
+    found = rows("gss_pieces", "c=[0.0]", "k=[1.0,2.0,3.0]", *TINY["gss_pieces"])
+    gaps = (found["smooth"] - found["pieces"]).abs().groupby(found["k"]).max()
+    assert gaps.to_dict() == pytest.approx({k: (k - 1) * math.log(2) for k in (1, 2, 3)})
+
+
+def test_half_of_a_relu_layer_is_off_and_experts_mend_it(rows):
+    found = rows("degenerate", "width=32", "experts=[8]", "inputs=20")
+    ends = found.groupby(["layer", "gates"])["value"].min()
+    assert (
+        ends["dense", "none"] < 1e-9 < 1e-4 < min(ends["dense", g] for g in ("softmax", "constant"))
+    )
+    again = rows("degenerate", "width=32", "experts=[8]", "inputs=20")
+    pd.testing.assert_frame_equal(found, again)
+
+
+def test_a_plain_layers_jacobian_has_a_zero_for_each_unit_that_is_off():
+    torch.manual_seed(0)
+    layer, inputs = DenseExperts(12, 12, 1, "constant"), torch.randn(5, 12)
+    zeros = (singular_values(layer, inputs) < 1e-12).sum(1)
+    assert zeros.tolist() == (layer(inputs.double()) == 0).sum(1).tolist()
+
+
+@pytest.mark.parametrize("gates", ["softmax", "constant"])
+def test_convolutions_are_dense_experts_at_every_position(gates):
+    """With a kernel of one pixel."""
+    torch.manual_seed(0)
+    conv = ConvExperts(3, 5, 4, kernel=1, gates=gates)
+    dense = DenseExperts(3, 5, 4, gates)
+    dense.weight_KOI.data = conv.weight.data.flatten(2)
+    if conv.gate_weight_KC is not None:
+        dense.gate_weight_KI = conv.gate_weight_KC
+    images = torch.randn(2, 3, 4, 4)
+    expected = dense(images.movedim(1, -1)).movedim(-1, 1)
+    torch.testing.assert_close(conv(images), expected)
+
+
+def test_softmax_stays_in_its_rank_and_the_mixture_fits_better(rows):
+    found = rows("mode_matching", *TINY["mode_matching"])
+    assert len(found) == 2 * 3 * 2
+    ranks = (found["rank"] - found["dim"]).groupby(found["head"]).max()
+    assert ranks["Softmax"] <= 2 < ranks["MoS + GSS"]
+    assert (found["kl"] >= 0).all()
+    means = found[found["dim"] == 2].groupby("head")["kl"].mean()
+    assert means["MoS + GSS"] < means["Softmax"]
+
+
+def test_a_pair_is_the_mean_difference_of_one_problem():
+    base = {"alpha": 0.1, "words": 8, "rank": 3, "cross_entropy": 1.0}
+    lines = [
+        base | {"head": head, "seed": seed, "dim": dim, "mode_match": match}
+        for head, matches in (("Softmax", (0.2, 0.4, 0.3, 1.0)), ("MoS", (0.4, 0.5, 0.6, 1.0)))
+        for (seed, dim), match in zip(((0, 1), (0, 2), (1, 1), (1, 2)), matches, strict=True)
+    ]
+    (found,) = against_softmax(pd.DataFrame(lines)).to_dict("records")
+    assert found["pairs"] == 2  # at seed 1, d = 2 softmax matches all modes
+    assert found["mode_match − softmax"] == pytest.approx((0.15 + 0.3) / 2)
+
+
+def test_dirichlet_rows_have_the_moments_of_the_distribution():
+    """E p = 1 / M, Var p = (1 / M) (1 - 1 / M) / (M alpha + 1)."""
+    probs = np.exp(dirichlet_log_probs(0.5, 4000, 4, np.random.RandomState(0)))
+    np.testing.assert_allclose(probs.sum(1), 1)
+    np.testing.assert_allclose(probs.mean(0), 0.25, atol=0.02)
+    np.testing.assert_allclose(probs.var(0), 0.25 * 0.75 / 3, atol=0.005)
+
+
+def test_a_perfect_fit_scores_as_one():
+    target = torch.log_softmax(torch.randn(9, 5, dtype=torch.float64), 1)
+    found = score(target, target)
+    assert (found["mode_match"], found["rank"]) == (1, found["true_rank"])
+    assert found["kl"] == pytest.approx(0, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("degenerate", "kernel=2"), "kernel must be odd, but is 2"),
+        (("mode_matching", "heads=[MoS + SSS]"), "heads must be one of Softmax, SS, "),
+        (("gss_pieces", "k=[0]"), "k must be greater than 0, but is 0"),
+    ],
+)
+def test_a_mistake_is_one_line(options, expected, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["lmkit", "study", *options])
+    with pytest.raises(SystemExit):
+        main()
+    assert expected in capsys.readouterr().err

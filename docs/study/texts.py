@@ -25,7 +25,6 @@ from lmkit.runs.folder import RunFolder
 
 FIRST_SEED = 141
 PRESS = "rank.press@10000"
-RMS = 0.4  # of contexts, in controls
 RANKS = (34, 100, 300, 1000)  # ticks
 WHOLE = "penn_subwords_nt"
 SETTINGS = {  # name in templates: trunk, and name in tables
@@ -103,7 +102,7 @@ def told(kept: pd.DataFrame, first_study: pd.DataFrame) -> dict[str, Any]:
         "fixed_cpus": _cpus(kept[kept["trunk_of"].notna() & kept["head.decoder_rank"].isna()]),
         "whole_cpus": _cpus(whole),
     }
-    return known | _of_whole(whole) | _of_first_study(first_study)
+    return known | _controls(kept) | _of_whole(whole) | _of_first_study(first_study)
 
 
 def settings_table(known: dict[str, Any]) -> str:
@@ -134,30 +133,28 @@ def first_screen_table(known: dict[str, Any]) -> str:
     return _markdown(columns, rows)
 
 
-def controls_table(kept: pd.DataFrame) -> str:
-    """In Markdown, a row a head and trunk: on contexts of one root mean square, and tanh layers.
-
-    The seed that chose the rate is left out where others are there.
+def _controls(kept: pd.DataFrame) -> dict[str, Any]:
+    """Heads on contexts of one root mean square, and tanh layers: a table in Markdown, and means
+    and differences from Softmax on the same contexts by `transformer, RMS 0.4: MoC`.
     """
     five = kept[(kept["max_epochs"] == 5) & kept["head.decoder_rank"].isna()]
-    five = at_best_rate(five[five["trunk_of"].notna()])
-    wanted = (five["rms"] == RMS) | (five["head"] == "tanh layer")
-    titles = dict(SETTINGS.values())
-    rows = []
-    for (trunk, rms, head), of in five[wanted].groupby(
-        ["trunk_name", "rms", "label"], dropna=False
-    ):
-        alike = five["rms"].isna() if pd.isna(rms) else five["rms"] == rms
-        softmax = five[(five["trunk_name"] == trunk) & alike & (five["label"] == "Softmax")]
-        ours, theirs = _fresh(of), _fresh(softmax)
-        mean, low, high = difference(ours["test_ppl"], theirs["test_ppl"])[:3]
-        less = interval(mean, low, high, 2) if len(ours) > 1 else f"{mean:.2f}".replace("-", "−")
-        numbers = (f"{ours[c].mean():.2f}" for c in ("test_ppl", "valid_ppl"))
-        size = "as they are" if pd.isna(rms) else f"RMS {rms:g}"
-        cells = [f"{titles[trunk]}, {size}", head, f"{of['rate'].iloc[0]:g}", str(len(ours))]
-        rows.append([*cells, less, *numbers, f"{ours[PRESS].mean():,.0f}"])
-    names = ["contexts", "head", "rate", "seeds", "test − Softmax", "test", "valid", "Press rank"]
-    return _markdown(names, rows)
+    five = at_best_rate(five[five["trunk_of"].notna()]).fillna({"rms": 0})
+    settings = {trunk: (name, title) for name, (trunk, title) in SETTINGS.items()}
+    wanted = five[(five["rms"] > 0) | (five["head"] == "tanh layer")]
+    rows, means, less = [], {}, {}
+    for (trunk, rms, head), of in wanted.groupby(["trunk_name", "rms", "label"]):
+        alike = five[(five["trunk_name"] == trunk) & (five["rms"] == rms)]
+        ours, softmax = _fresh(of), _fresh(alike[alike["label"] == "Softmax"])
+        name, title = settings[trunk]
+        size = f"RMS {rms:g}" if rms else "as they are"
+        mean, low, high = difference(ours["test_ppl"], softmax["test_ppl"])[:3]
+        less[f"{name}, {size}: {head}"] = interval(mean, low, high, 2)
+        means[f"{name}, {size}: {head}"] = f"{ours['test_ppl'].mean():.2f}"
+        numbers = [f"{ours[column].mean():.2f}" for column in ("valid_ppl", "test_ppl")]
+        cells = [f"{title}, {size}", head, f"{of['rate'].iloc[0]:g}", f"{len(ours)}", *numbers]
+        rows.append([*cells, interval(mean, low, high, 2), f"{ours[PRESS].mean():,.0f}"])
+    names = ["contexts", "head", "rate", "seeds", "valid", "test", "minus Softmax", "Press rank"]
+    return {"controls": _markdown(names, rows), "control": means, "control_less": less}
 
 
 def _fresh(runs: pd.DataFrame) -> pd.DataFrame:
@@ -178,8 +175,11 @@ def _published() -> dict[str, str]:
 
 
 def interval(mean: float, low: float, high: float, places: int) -> str:
-    """`−0.44 (−0.49 … −0.38)`"""
-    return f"{mean:.{places}f} ({low:.{places}f} … {high:.{places}f})".replace("-", "−")
+    """`−0.44 (−0.49 … −0.38)`; of one seed there is no interval."""
+    text = f"{mean:.{places}f}" + (
+        "" if np.isnan(low) else f" ({low:.{places}f} … {high:.{places}f})"
+    )
+    return text.replace("-", "−")
 
 
 @house_style()

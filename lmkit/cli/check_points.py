@@ -21,16 +21,25 @@ from lmkit.errors.user_error import UserError
 from lmkit.experiment.conclusion import Conclusion
 from lmkit.experiment.definition import define
 from lmkit.experiment.make import make
-from lmkit.experiment.objects import check_model, check_without_model, make_data, require_fit
+from lmkit.experiment.objects import (
+    make_callbacks,
+    make_data,
+    make_epoch_end,
+    make_model,
+    make_trainer,
+    require_fit,
+    try_loggers,
+)
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import identity
+from lmkit.training.triggers import Trigger
 
 Config = dict[str, Any]
 _Made = TypeVar("_Made")
 
 _KINDS = ("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger")
 _WITH_MODEL = ("trunk", "head", "module", "objective", "optimizer", "schedule", "callbacks")
-_WITHOUT_MODEL = ("trigger", "stopping", "logger", "conclusion", "trainer")
+_WITHOUT_MODEL = ("trigger", "stopping", "callbacks", "logger", "conclusion", "trainer")
 
 
 class Checker:
@@ -46,20 +55,25 @@ class Checker:
         others = {key: value for key, value in config.items() if key not in (*_KINDS, "windows")}
         run = self._once("others", others, lambda: define(config, self._has_gpu))
 
-        def make_model() -> None:
-            with torch.device("meta"):
-                check_model(config)
+        def with_model() -> None:
+            with torch.device("meta"):  # of two words
+                model = make_model(config, torch.zeros(2, dtype=torch.long))
+            make_callbacks(config, model)
 
         def make_rest() -> None:
-            check_without_model(config)
+            make(config["trigger"], "trigger", Trigger)
+            make_epoch_end(config)
+            try_loggers(config)
             make(config["conclusion"], "conclusion", Conclusion)
+            # this machine may lack the device of the training
+            make_trainer(config["trainer"], "auto")
 
         together = [config[name] for name in ("data", "windows", "module", "trunk")]
         self._once("together", together, lambda: require_fit(config, run.source))
         # no optimizer is refused because of the trunk: each is made once, not each pair
         for apart in ("trunk", "optimizer"):
             sections = {name: config[name] for name in _WITH_MODEL if name != apart}
-            self._once(f"model, but for its {apart},", sections, make_model)
+            self._once(f"model, but for its {apart},", sections, with_model)
         self._once("rest", [config[name] for name in _WITHOUT_MODEL], make_rest)
         self._once("windows", [config["windows"], config["seed"]], lambda: _check_windows(config))
         named = identity(config, run.data_sha256, "cuda" if run.accelerator == "gpu" else "cpu")

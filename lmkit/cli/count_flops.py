@@ -19,7 +19,7 @@ import torch
 from lmkit.data.corpus import TextSplits
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.make import make
-from lmkit.experiment.model_size import model_without_weights, parts, total
+from lmkit.experiment.model_size import model_sizes, model_without_weights
 from lmkit.reproduction.estimate import Flops
 
 _SIDE = 1024  # of the timed matrices
@@ -35,11 +35,12 @@ def flops_of(config: dict[str, Any]) -> Flops:
     if not isinstance(corpus, TextSplits):
         raise UserError("FLOPs are counted for running text only")
     model = model_without_weights(config, len(corpus.vocabulary))
-    each = total(parts(model))
+    each = model_sizes(model)["total"]
+    forward_flops, training_flops = each.forward_flops or 0, each.training_flops or 0
     return Flops(
-        train=float(each.training_flops * len(corpus.train)),
-        valid=float(each.forward_flops * len(corpus.valid)),
-        test=float(each.forward_flops * len(corpus.test)),
+        train=float(training_flops * len(corpus.train)),
+        valid=float(forward_flops * len(corpus.valid)),
+        test=float(forward_flops * len(corpus.test)),
         test_tokens=len(corpus.test),
         num_words=len(corpus.vocabulary),
         has_factors=model.head.has_factors,

@@ -1,13 +1,13 @@
 """Shows what would be trained, without training: `lmkit describe experiment=NAME`.
 
-It shows each part's trainable and total parameters, their bytes, and the FLOPs of its matrix
-products per token, forward and with the backward pass (lmkit/experiment/model_size.py has the
-formulas). The corpus is read for the size of its vocabulary; the model's weights take no memory.
+It shows trainable and total parameters of trunk and head, their bytes, and the FLOPs of their
+matrix products per token, forward and with the backward pass, as PyTorch counts them. The corpus is
+read for the size of its vocabulary; the model's weights take no memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
@@ -22,7 +22,7 @@ from lmkit.presentation.terminal import to_terminal
 from lmkit.reproduction.estimate import SHARE
 
 if TYPE_CHECKING:  # it imports torch, which --help must not wait for
-    from lmkit.experiment.model_size import Part
+    from lmkit.experiment.model_size import Size
 
 HEAD = ("head", "head.mixture", "head.transform")
 CHOICES = ("trunk", *HEAD, "objective", "optimizer", "schedule", "trigger")
@@ -39,21 +39,19 @@ def main(config: DictConfig) -> None:
     make = experiment.make.make
     make(plain["trigger"], "trigger")
     source: Corpus = make(plain["data"], "data", Corpus)
-    if plain["module"].get("_target_") != experiment.model_size.LANGUAGE_MODEL:
-        experiment.objects.require_fit(plain, source)
+    experiment.objects.require_fit(plain, source)
     corpus: Sizes = source.sizes()
     model = experiment.model_size.model_without_weights(plain, corpus.num_words)
-    sizes = experiment.model_size.parts(model)
+    sizes = experiment.model_size.model_sizes(model)
     console = Console()
     console.print(to_terminal(configuration_table(plain, corpus, source.unit)))
-    whole = experiment.model_size.total(sizes)
-    console.print(to_terminal(size_table([*sizes, whole])))
+    console.print(to_terminal(size_table(sizes)))
     console.print(LEGEND, style="dim")
     if issubclass(source.splits, TextSplits):
-        console.print(time_line(plain, corpus, whole), highlight=False, soft_wrap=True)
+        console.print(time_line(plain, corpus, sizes["total"]), highlight=False, soft_wrap=True)
 
 
-def time_line(config: dict[str, Any], corpus: Sizes, whole: Part) -> str:
+def time_line(config: dict[str, Any], corpus: Sizes, whole: Size) -> str:
     """An estimate of the training time here, from the FLOPs and the speed of a matrix product."""
     import torch  # which --help must not wait for
 
@@ -65,7 +63,8 @@ def time_line(config: dict[str, Any], corpus: Sizes, whole: Part) -> str:
         train = min(train, limit * windows["batch_size"] * windows["bptt"])
     on_gpu = torch.cuda.is_available() and config["trainer"].get("accelerator") != "cpu"
     rate = flops_per_second(config["threads"], on_gpu)
-    seconds = (whole.training_flops * train + whole.forward_flops * valid) / (SHARE * rate)
+    flops = (whole.training_flops or 0) * train + (whole.forward_flops or 0) * valid
+    seconds = flops / (SHARE * rate)
     epochs, text = config["max_epochs"], f"about {rough_duration(seconds)} per epoch"
     if epochs is not None:
         text += f", {rough_duration(seconds * epochs)} for {epochs:,} epochs"
@@ -92,13 +91,16 @@ def configuration_table(config: dict[str, Any], corpus: Sizes, unit: str) -> Tab
     return key_values(config["name"], rows)
 
 
-def size_table(sizes: Sequence[Part]) -> Table:
-    """One row per part, then their total."""
+def size_table(sizes: Mapping[str, Size]) -> Table:
+    """One row per part; the total is the last."""
     columns = ("part", "trainable", "in all", "bytes", "forward", "training")
     rows: list[Row] = []
-    for part in sizes:
-        mflops = (number(flops / 1e6, 3) for flops in (part.forward_flops, part.training_flops))
-        rows.append([part.name, part.trainable, part.parameters, part.num_bytes, *mflops])
+    for name, size in sizes.items():
+        mflops = (
+            "" if flops is None else number(flops / 1e6, 3)
+            for flops in (size.forward_flops, size.training_flops)
+        )
+        rows.append([name, size.trainable, size.parameters, size.num_bytes, *mflops])
     return plain_table("parameters, and MFLOPs per token", columns, rows, rules=[len(rows) - 1])
 
 

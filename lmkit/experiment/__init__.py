@@ -13,7 +13,6 @@ if TYPE_CHECKING:  # what commands and analyses use, for mypy
     from lmkit.experiment import make as make
     from lmkit.experiment import model_size as model_size
     from lmkit.experiment import objects as objects
-    from lmkit.experiment import parts as parts
     from lmkit.experiment import run as run
     from lmkit.experiment import trained_run as trained_run
 else:

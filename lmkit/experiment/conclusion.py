@@ -15,7 +15,7 @@ from pytorch_lightning.loggers import Logger
 
 from lmkit.data.datamodule import DataModule
 from lmkit.data.toy import ToyLanguage
-from lmkit.errors.user_error import UserError, require_count
+from lmkit.errors.user_error import require_count
 from lmkit.experiment.definition import RunDefinition
 from lmkit.measures.contexts import with_bar
 from lmkit.measures.memory import GB, available_bytes
@@ -35,8 +35,8 @@ from lmkit.runs.provenance import provenance
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent
 from lmkit.runs.spectrum_files import final_spectrum, write_spectrum
 from lmkit.spectra.measures import SpectrumMeasures, numbers
-from lmkit.training.callbacks.checkpoints import Checkpoints
 from lmkit.training.callbacks.cost import peak_memory_mib
+from lmkit.training.callbacks.epoch_end import EpochEnd
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.context import RunContext
 from lmkit.training.head_module import HeadModule
@@ -51,7 +51,7 @@ class Trained(NamedTuple):
     model: HeadModule  # with the best weights
     data: DataModule
     run: RunContext
-    checkpoints: Checkpoints
+    epoch_end: EpochEnd  # knows the best epoch
     loggers: list[Logger]
     steps: int
     epochs: int
@@ -158,13 +158,13 @@ class Conclusion:
 
 def _metrics(trained: Trained, test: Perplexity, spectrum: Spectrum) -> Metrics:
     return {
-        "train_ppl": trained.checkpoints.train_ppl_at_best,
-        "valid_ppl": trained.checkpoints.best_ppl,
+        "train_ppl": trained.epoch_end.train_ppl_at_best,
+        "valid_ppl": trained.epoch_end.best_ppl,
         "test_ppl": test.perplexity,
         "test_nll": test.nll,
         "test_bits_per_token": test.bits_per_token,
         "test_tokens": test.num_tokens,
-        "best_epoch": trained.checkpoints.best_epoch,
+        "best_epoch": trained.epoch_end.best_epoch,
         "switched_after": trained.run.switch.switched_after,
         "test_spectrum": spectrum.measures.to_dict(),
     }
@@ -219,9 +219,7 @@ def restore_metrics(folder: RunFolder, check_lock: Callable[[], None]) -> None:
     Raises: UserError when they are damaged, or the file cannot be written; LockLost.
     """
     result, checkpoint = folder.read_result(), load_checkpoint(folder.last)
-    copy, step = checkpoint["lmkit"].get("metrics"), checkpoint["global_step"]
-    if copy is None:
-        raise UserError(f"{folder.last}, which an earlier version wrote, has no copy of it")
+    copy, step = checkpoint["lmkit"]["metrics"], checkpoint["global_step"]
     file = MetricsFile(folder.metrics, check_lock)
     file.restore(step, copy)
     measures = SpectrumMeasures(**result.metrics["test_spectrum"])

@@ -17,7 +17,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import FINETUNE
 from lmkit.training.callbacks.asgd_switch import STATE_KEY, load_evaluated_weights
-from lmkit.training.callbacks.checkpoints import Checkpoints
+from lmkit.training.callbacks.epoch_end import EpochEnd
 from lmkit.training.checkpoint_files import load_checkpoint, weights_sha256, write_tensors
 from lmkit.training.head_module import HeadModule
 
@@ -58,7 +58,7 @@ def finetuning_config(
 def start_from(
     source: Mapping[str, Any],
     model: HeadModule,
-    checkpoints: Checkpoints,
+    epoch_end: EpochEnd,
     check_lock: Callable[[], None],
 ) -> None:
     """Loads a finished run's best weights into `model`; they are this run's best, as of epoch 0.
@@ -73,14 +73,12 @@ def start_from(
     if weights_sha256(_weights_that_count(content)) != source["weights_sha256"]:
         raise UserError(f"{best} has changed meanwhile: run the same command again")
     averaged = load_evaluated_weights(model, content)
-    best_is_start(
-        model, checkpoints, source["valid_ppl"], source["train_ppl"], averaged, check_lock
-    )
+    best_is_start(model, epoch_end, source["valid_ppl"], source["train_ppl"], averaged, check_lock)
 
 
 def best_is_start(
     model: HeadModule,
-    checkpoints: Checkpoints,
+    epoch_end: EpochEnd,
     valid_ppl: float,
     train_ppl: float,
     averaged: bool,
@@ -93,16 +91,16 @@ def best_is_start(
     Args:
         averaged: whether they are averages.
     """
-    checkpoints.best_ppl, checkpoints.train_ppl_at_best = valid_ppl, train_ppl
+    epoch_end.best_ppl, epoch_end.train_ppl_at_best = valid_ppl, train_ppl
     weights = {name: p.detach() for name, p in model.named_parameters()}
     start = {
         "epoch": -1,  # Lightning counts epochs from 0
         "global_step": 0,
         "state_dict": model.state_dict(),
         "callbacks": {STATE_KEY: {"averages": weights if averaged else {}}},
-        "lmkit": checkpoints.contents,
+        "lmkit": epoch_end.contents,
     }
-    write_tensors(checkpoints.run.folder.best, start, check_lock)
+    write_tensors(epoch_end.run.folder.best, start, check_lock)
 
 
 def _weights_that_count(content: dict[str, Any]) -> dict[str, Tensor]:

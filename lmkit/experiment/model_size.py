@@ -1,123 +1,108 @@
-"""Parameters, bytes and FLOPs of a model by part, without running it.
+"""Parameters, bytes and FLOPs of a model's trunk and head, without running it.
 
-Shapes: E embedding, H and I a layer's hidden and input size, F inner width of a feed-forward part,
-M memory, D trunk output, K components, G gate embedding, R words with gates of their own,
-V vocabulary.
-
-FLOPs are those of the matrix products per token, two per multiply-add:
-
-    LSTM layer          2 * 4H (I + H)    input-to-hidden and hidden-to-hidden weights
-    Transformer layer   2 H (4 H + 3 F)   attention's and the feed-forward part's weights
-    attention           4 H (M + 1)       of a layer: a token's own place and M before it
-    prior               2 D K             of a mixture
-    latents             2 D K E           of a mixture; for DOC of each layer, its D and its K
-    gates               2 D (K - 1) (G + 1) of Mixtape, from the context, and
-                        2 (K - 1) G (R + 1) from the words
-    sum of latents      2 K E             of a mixture of contexts alone
-    decoder             2 V E             K times that for a mixture of softmaxes; for Mixtape
-                                          once, and K times for words with gates of their own
-    rank map            2 E r             of a decoder of rank r: K times; E of the decoder is r
-
-Lookups are not counted. The nonlinearities of gates, dropout, transforms and softmax are left out.
-The gradients of a product are two products of its size, one for its input and one for its weight:
-forward and backward together take three times these FLOPs. So does the chunked loss, which
-recomputes nothing.
+FLOPs are those of the matrix products for one token, two for each multiply-add, as PyTorch counts
+them (`torch.utils.flop_counter`) on the meta device, which has shapes and no numbers. Lookups,
+nonlinearities, dropout and softmax are not counted.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils.flop_counter import FlopCounterMode
 
-from lmkit import experiment
+from lmkit.errors.user_error import UserError
 from lmkit.experiment.make import Section
-from lmkit.experiment.parts import ModelParts, parts_without_weights
-from lmkit.heads.head import Head
-from lmkit.heads.mixtures import MixtureOfContexts
-from lmkit.trunk.trunk import Trunk
-
-if TYPE_CHECKING:  # it imports Lightning
-    from lmkit.training.head_module import HeadModule
-
-LANGUAGE_MODEL = "lmkit.training.language_model.LanguageModel"
+from lmkit.experiment.objects import make_model
+from lmkit.training.head_module import HeadModule
+from lmkit.training.language_model import LanguageModel
 
 
-class Part(NamedTuple):
-    """A part of a model, or the sum of several."""
+class Size(NamedTuple):
+    """The size of a model, or of a part of it."""
 
-    name: str
     trainable: int  # parameters
     parameters: int
     num_bytes: int  # of the parameters
-    forward_flops: int  # a token
-    training_flops: int  # a token, forward and backward
+    forward_flops: int | None  # for a token; None: not known
+    training_flops: int | None  # for a token, forward and backward
 
 
-def model_without_weights(config: Section, num_words: int) -> HeadModule | ModelParts:
-    """The model of a configuration (plain data, resolved), on the meta device.
-
-    A module that is not a `LanguageModel` may refuse its parts or have parameters of its own, so it
-    is made whole.
+def model_without_weights(config: Section, num_words: int) -> HeadModule:
+    """The model of a configuration (plain data, resolved), on the meta device: it takes no memory.
 
     Raises: UserError naming the option that is wrong.
     """
-    if config["module"].get("_target_") == LANGUAGE_MODEL:
-        return parts_without_weights(config, num_words)
-    return experiment.objects.model_without_weights(config, num_words)
+    with torch.device("meta"):
+        return make_model(config, torch.zeros(num_words, dtype=torch.long))
 
 
-def parts(model: HeadModule | ModelParts) -> list[Part]:
-    """The parts that hold parameters or take matrix products; each parameter is in exactly one.
+def model_sizes(model: HeadModule) -> dict[str, Size]:
+    """The sizes of trunk, head and whole of a model on the meta device.
 
-    Trunks and mixtures from outside lmkit are assumed to use every matrix once per token.
+    What both share, as a tied embedding, is the trunk's. FLOPs are known of language models alone.
     """
-    by_name: dict[str, list[Part]] = {}
-    head = model.head
-    tied = any(weight is head.decoder_weight for weight in model.trunk.parameters())
-    for path, parameter in model.named_parameters():
-        name, uses = _part_and_uses(path, tied, head)
-        by_name.setdefault(name, []).append(_parameter_part(name, parameter, uses))
-    if isinstance(head.mixture, MixtureOfContexts):
-        flops = 2 * head.mixture.num_experts * head.mixture.emb_dim
-        by_name["mixture.sum"] = [Part("mixture.sum", 0, 0, 0, flops, 3 * flops)]
-    if isinstance(model.trunk, Trunk) and model.trunk.attention_flops:
-        flops = model.trunk.attention_flops
-        by_name["attention"] = [Part("attention", 0, 0, 0, flops, 3 * flops)]
-    return [total(same, name) for name, same in by_name.items()]
+    trunk = list(model.trunk.parameters())
+    shared = {id(p) for p in trunk}
+    head = [p for p in model.head.parameters() if id(p) not in shared]
+    flops: list[tuple[int, int]] = []
+    if isinstance(model, LanguageModel):
+        try:
+            flops = _flops(model)
+        except (NotImplementedError, RuntimeError) as error:  # a class of the user's, perhaps
+            reason = str(error).partition("\n")[0]
+            raise UserError(f"the model cannot be run on PyTorch's meta device: {reason}") from None
+    return {
+        "trunk": _size(trunk, flops[:1]),
+        "head": _size(head, flops[1:]),
+        "total": _size([*trunk, *head], flops),
+    }
 
 
-def total(some: list[Part], name: str = "total") -> Part:
-    """The sum of parts."""
-    return Part(
-        name,
-        trainable=sum(part.trainable for part in some),
-        parameters=sum(part.parameters for part in some),
-        num_bytes=sum(part.num_bytes for part in some),
-        forward_flops=sum(part.forward_flops for part in some),
-        training_flops=sum(part.training_flops for part in some),
+def _size(parameters: list[nn.Parameter], flops: list[tuple[int, int]]) -> Size:
+    return Size(
+        sum(p.numel() for p in parameters if p.requires_grad),
+        sum(p.numel() for p in parameters),
+        sum(p.numel() * p.element_size() for p in parameters),
+        sum(forward for forward, _ in flops) if flops else None,
+        sum(training for _, training in flops) if flops else None,
     )
 
 
-def _part_and_uses(path: str, tied: bool, head: Head) -> tuple[str, float]:
-    """The part that a parameter belongs to, and how many products with it a token takes."""
-    decoder_uses = head.decoder_uses
-    if path == "trunk.embedding_weight":
-        return ("embedding = decoder", decoder_uses) if tied else ("embedding", 0)
-    if path == "head.decoder_weight":
-        return "decoder", decoder_uses
-    room, _, rest = path.partition(".")
-    if rest.startswith("transform."):
-        return "transform", 0
-    if room == "head" and rest in head.own_uses:
-        return rest, head.own_uses[rest]
-    return rest.rpartition(".")[0] or rest, 1
+def _flops(model: LanguageModel) -> list[tuple[int, int]]:
+    """Forward alone, and with backward, of trunk and head for a token."""
+    trunk, head = model.train().trunk, model.head
+    with torch.device("meta"):
+        tokens_11 = torch.zeros(1, 1, dtype=torch.long)
+        # with a gradient, as within a window the state before a token has
+        state = [(_learning(first), _learning(second)) for first, second in trunk.initial_state(1)]
+        outputs: list[Tensor] = []
+
+        def read() -> Tensor:
+            outputs[:] = [model.head_input(trunk(tokens_11, state))]
+            return outputs[0].sum()
+
+        def lose() -> Tensor:
+            inputs = head.formula_inputs(_learning(outputs[0].detach()))
+            arguments = (inputs, tokens_11.flatten())
+            nll_1: Tensor = functional_call(head, head.formula_weights(), arguments)
+            return nll_1.sum()
+
+        return [_counted(read), _counted(lose)]
 
 
-def _parameter_part(name: str, parameter: nn.Parameter, uses: float) -> Part:
-    count = parameter.numel()
-    trainable = count if parameter.requires_grad else 0
-    flops = round(2 * count * uses) if parameter.dim() == 2 else 0
-    passes = 3 if parameter.requires_grad else 2
-    num_bytes = count * parameter.element_size()
-    return Part(name, trainable, count, num_bytes, flops, passes * flops)
+def _learning(x: Tensor) -> Tensor:
+    return x.requires_grad_() if x.is_floating_point() else x
+
+
+def _counted(work: Callable[[], Tensor]) -> tuple[int, int]:
+    with FlopCounterMode(display=False) as forward, FlopCounterMode(display=False) as whole:
+        loss = work()
+        before = forward.get_total_flops()
+        if loss.requires_grad:
+            loss.backward()  # type: ignore[no-untyped-call]
+    return before, whole.get_total_flops()

@@ -1,11 +1,10 @@
-"""Makes the objects of a run from its configuration; errors are one line.
-
-Each is made twice: before a run has a folder, to refuse mistakes at once, and for training.
-"""
+"""Makes the objects of a run from its configuration, each once; errors are one line."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -13,26 +12,24 @@ from typing import Any, NamedTuple
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import Logger
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import DataModule
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, require_flag
+from lmkit.experiment.conclusion import Conclusion
 from lmkit.experiment.definition import RunDefinition
 from lmkit.experiment.make import Section, factory_of, make
-from lmkit.experiment.parts import make_head, make_trunk
+from lmkit.heads.head import Head, HeadParts
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames, family_of, head_name, name_of, place_of
 from lmkit.runs.stop_signals import StopSignals
 from lmkit.runs.train_log import TrainLog
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
-from lmkit.training.callbacks.checkpoints import Checkpoints
+from lmkit.training.callbacks.epoch_end import AfterEpoch, EpochEnd
 from lmkit.training.callbacks.metrics_logger import MetricsLogger
-from lmkit.training.callbacks.requeue import Requeue
 from lmkit.training.callbacks.stopping import Stopping
-from lmkit.training.callbacks.training_log import TrainingLog
 from lmkit.training.checkpoint_files import AtomicCheckpointIO
 from lmkit.training.context import RunCallback, RunContext
 from lmkit.training.head_module import HeadModule
@@ -52,6 +49,73 @@ NOT_TAKEN = {
     "BaseFinetuning": "averaging needs the same parameters throughout; trunk=fixed trains heads",
     "ModelPruning": "it replaces weights that are shared with the decoder and averaged by name",
 }
+
+
+class RunObjects(NamedTuple):
+    """All that training takes."""
+
+    data: DataModule
+    model: HeadModule
+    run: RunContext
+    epoch_end: EpochEnd
+    trainer: Trainer
+    conclusion: Conclusion
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run's objects get from the process that trains it."""
+
+    check_lock: Callable[[], None]  # raises LockLost
+    signals: StopSignals
+    after_epoch: AfterEpoch | None = None
+
+
+def make_objects(defined: RunDefinition, around: Surroundings) -> RunObjects:
+    """The objects of a run. Nothing is written.
+
+    Raises: UserError naming the option that is wrong.
+    """
+    config = defined.config
+    torch.set_num_threads(config["threads"])
+    require_fit(config, defined.source)
+    trigger = make(config["trigger"], "trigger", Trigger)
+    conclusion = make(config["conclusion"], "conclusion", Conclusion)
+    try_loggers(config)
+    corpus = defined.source.load()
+    data = make_data(config, corpus)
+    data.train_batches, data.eval_batches("valid"), data.eval_batches("test")  # may refuse
+    pl.seed_everything(config["seed"], verbose=False)
+    model = make_model(config, torch.from_numpy(corpus.train_word_counts()))
+    switch = AsgdSwitch(trigger)
+    epoch_end = make_epoch_end(config, around.after_epoch)
+    # the last one behind a user's ModelCheckpoint: what it saves of that is of the same epoch
+    callbacks = [switch, *make_callbacks(config, model), epoch_end]
+    run = RunContext(
+        folder=defined.folder,
+        identity=defined.identity,
+        names=names_of(model, trigger, defined.source),
+        config=config,
+        vocabulary=corpus.vocabulary,
+        metrics=MetricsFile(defined.folder.metrics, around.check_lock),
+        switch=switch,
+        signals=around.signals,
+        log=TrainLog(defined.folder.log, around.check_lock),
+        check_lock=around.check_lock,
+    )
+    for callback in callbacks:
+        if isinstance(callback, RunCallback):
+            callback.attach(run)
+    trainer = make_trainer(
+        config["trainer"],
+        defined.accelerator,
+        max_epochs=defined.budget.max_epochs,
+        callbacks=callbacks,
+        logger=[MetricsLogger(run.metrics)],  # others begin in the run's folder
+        checkpoint_io=AtomicCheckpointIO(around.check_lock),
+    )
+    data.train_batches.limit = trainer.windows_per_epoch
+    return RunObjects(data, model, run, epoch_end, trainer, conclusion)
 
 
 def require_fit(config: Section, source: Corpus) -> None:
@@ -79,16 +143,24 @@ def _class_of(section: object, option: str) -> type[object]:
     return made if isinstance(made, type) else object
 
 
+def make_data(config: Section, corpus: object) -> DataModule:
+    """The batches of a corpus. Raises: UserError naming the option that is wrong."""
+    seed = config["seed"]
+    data: DataModule = make(config["windows"], "windows", DataModule, corpus=corpus, seed=seed)
+    return data
+
+
 def make_model(config: Section, word_counts_V: Tensor) -> HeadModule:
     """The untrained model of a configuration (plain data, resolved).
 
-    Parameters are drawn from torch's global generator, in a fixed order.
+    Parameters are drawn from torch's global generator, in a fixed order; within
+    `torch.device("meta")` there are only shapes, which take no memory.
 
     Args:
         word_counts_V: int64, how often each word occurs in the training text; zeros do if weights
         are loaded afterwards.
     """
-    trunk = make_trunk(config, len(word_counts_V))
+    trunk: nn.Module = make(config["trunk"], "trunk", nn.Module, num_words=len(word_counts_V))
     module: HeadModule = make(
         config["module"],
         "module",
@@ -102,27 +174,58 @@ def make_model(config: Section, word_counts_V: Tensor) -> HeadModule:
     return module
 
 
-def model_without_weights(config: Section, num_words: int) -> HeadModule:
-    """`make_model` on the meta device: shapes only, which take no memory."""
-    with torch.device("meta"):
-        return make_model(config, torch.zeros(num_words, dtype=torch.long))
+def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
+    """The untrained head of a configuration's section, perhaps tied to a trunk's embedding."""
+    mixture = make(section.get("mixture"), "head.mixture", nn.Module)
+    transform = make_transform(section.get("transform"), len(word_counts_V))
+    require_flag("head.tie_weights", section.get("tie_weights"))
+    embedding_weight = trunk.embedding_weight if section["tie_weights"] else None
+    assert embedding_weight is None or isinstance(embedding_weight, nn.Parameter)
+    parts = HeadParts(
+        mixture=mixture,
+        transform=transform,
+        word_counts_V=word_counts_V,
+        embedding_weight=embedding_weight,
+        chunk_mb=section.get("chunk_mb"),
+    )
+    # "loss" stands in configurations of earlier runs
+    shared = ("mixture", "transform", "tie_weights", "loss", "chunk_mb", "start")
+    own = {key: value for key, value in section.items() if key not in shared}
+    if own.get("decoder_rank") is None:
+        own.pop("decoder_rank", None)  # a user's class need not accept it
+    head: Head = make(own, "head", Head, parts=parts)
+    return head
 
 
-def make_data(config: Section, corpus: object) -> DataModule:
-    """The batches of a corpus. Raises: UserError naming the option that is wrong."""
-    seed = config["seed"]
-    data: DataModule = make(config["windows"], "windows", DataModule, corpus=corpus, seed=seed)
-    return data
+def make_transform(section: object, num_words: int) -> nn.Module:
+    """The transform of a section; one that takes `num_words` gets it, as for a parameter a word."""
+    factory = factory_of(section, "head.transform")
+    asks = "num_words" in inspect.signature(factory.func).parameters
+    given = {"num_words": num_words} if asks and "num_words" not in factory.keywords else {}
+    transform: nn.Module = make(section, "head.transform", nn.Module, **given)
+    return transform
+
+
+def make_epoch_end(config: Section, after_epoch: AfterEpoch | None = None) -> EpochEnd:
+    """What saves and ends the run. Raises: UserError where it is left out or an option is wrong."""
+    section = config["callbacks"].get("checkpoints")
+    if section is None:
+        raise UserError("callbacks.checkpoints cannot be left out: a killed run could not resume")
+    stopping = make(config["stopping"], "stopping", Stopping)
+    made: EpochEnd = make(
+        section, "callbacks.checkpoints", EpochEnd, stopping=stopping, after_epoch=after_epoch
+    )
+    return made
 
 
 def make_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
-    """The configured callbacks, in their order.
+    """The configured callbacks but for `checkpoints`, in their order.
 
     Raises: UserError naming the option that is wrong, or one that does not go with the module.
     """
     callbacks: list[pl.Callback] = []
     for name, section in config["callbacks"].items():
-        if section is None:
+        if section is None or name == "checkpoints":
             continue
         callback = make(section, f"callbacks.{name}", pl.Callback)
         for kind in type(callback).__mro__:
@@ -135,6 +238,13 @@ def make_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
     return callbacks
 
 
+def make_trainer(section: Section, accelerator: str, **parts: object) -> Trainer:
+    """The Trainer of a section. Raises: UserError naming an option that a run cannot support."""
+    check_options({key: value for key, value in section.items() if key != "_target_"})
+    trainer: Trainer = make({**section, "accelerator": accelerator}, "trainer", Trainer, **parts)
+    return trainer
+
+
 def make_loggers(config: Section, folder: RunFolder) -> list[Logger]:
     """The configured loggers, in their order; they write into the run's folder.
 
@@ -143,6 +253,15 @@ def make_loggers(config: Section, folder: RunFolder) -> list[Logger]:
     known = {"RUN_FOLDER": str(folder.path.resolve()), "RUN_NAME": folder.path.name}
     sections = known_words(config["logger"], known).items()
     return [make(s, f"logger.{name}", Logger) for name, s in sections if s is not None]
+
+
+def try_loggers(config: Section) -> None:
+    """Makes the loggers elsewhere than in the run's folder, where some write as they are made.
+
+    Raises: UserError naming the option that is wrong.
+    """
+    with TemporaryDirectory() as folder:
+        make_loggers(config, RunFolder(Path(folder)))
 
 
 def known_words(section: Any, known: Mapping[str, str]) -> Any:
@@ -155,93 +274,10 @@ def known_words(section: Any, known: Mapping[str, str]) -> Any:
     return section
 
 
-def require_checkpoints(callbacks: Sequence[pl.Callback]) -> Checkpoints:
-    """The callback that saves. Raises: UserError when there is none."""
-    for callback in callbacks:
-        if isinstance(callback, Checkpoints):
-            return callback
-    raise UserError("callbacks.checkpoints cannot be left out: a killed run could not resume")
-
-
-def make_context(
-    defined: RunDefinition,
-    names: RunNames,
-    vocabulary: Sequence[str],
-    lock: RunLock,
-    signals: StopSignals,
-) -> RunContext:
-    """What callbacks may know about the run."""
-    config, folder = defined.config, defined.folder
-    return RunContext(
-        folder=folder,
-        identity=defined.identity,
-        names=names,
-        config=config,
-        vocabulary=vocabulary,
-        metrics=MetricsFile(folder.metrics, lock.check),
-        switch=AsgdSwitch(make(config["trigger"], "trigger", Trigger)),
-        signals=signals,
-        log=TrainLog(folder.log, lock.check),
-        check_lock=lock.check,
-    )
-
-
-class RunCallbacks(NamedTuple):
-    """The callbacks of a run."""
-
-    in_order: list[pl.Callback]  # all of them, in Lightning's order
-    checkpoints: Checkpoints
-    stopping: Stopping
-
-    def why_stopped(self) -> str:
-        """What ended training: "callback", "patience" or "max_epochs"."""
-        if self.stopping.called_off:
-            return "callback"
-        return self.stopping.reason if self.stopping.exhausted else "max_epochs"
-
-
-def make_callbacks_of_run(config: Section, model: HeadModule, context: RunContext) -> RunCallbacks:
-    """The configured callbacks, and those that every run has."""
-    stopping = make(config["stopping"], "stopping", Stopping)
-    callbacks = [context.switch, stopping, *make_callbacks(config, model)]
-    checkpoints = require_checkpoints(callbacks)
-    # behind a user's ModelCheckpoint: what it saves of that one is of this epoch
-    callbacks.remove(checkpoints)
-    callbacks += [checkpoints, TrainingLog(checkpoints), Requeue(checkpoints)]
-    return RunCallbacks(callbacks, checkpoints, stopping)
-
-
-def make_trainer(
-    defined: RunDefinition, run: RunContext, callbacks: Sequence[pl.Callback]
-) -> Trainer:
-    """The Trainer of a run, whose callbacks know the run."""
-    for callback in callbacks:
-        if isinstance(callback, RunCallback):
-            callback.attach(run)
-    trainer: Trainer = make(
-        {**defined.config["trainer"], "accelerator": defined.accelerator},
-        "trainer",
-        Trainer,
-        max_epochs=defined.budget.max_epochs,
-        callbacks=callbacks,
-        logger=[MetricsLogger(run.metrics), *make_loggers(defined.config, run.folder)],
-        checkpoint_io=AtomicCheckpointIO(run.check_lock),
-    )
-    return trainer
-
-
-def check_all(config: dict[str, Any], source: Corpus) -> RunNames:
-    """Makes all that training will make, with a vocabulary of two words, before a run has a folder.
-
-    Returns: the display names of its kinds.
-
-    Raises: UserError for what training would refuse.
-    """
-    require_fit(config, source)
-    model = check_model(config)
-    trigger = check_without_model(config)
+def names_of(model: HeadModule, trigger: Trigger, source: Corpus) -> RunNames:
+    """The display names of a run's kinds."""
     head = model.head
-    kinds = (head, head.mixture, head.transform)
+    kinds: Sequence[object] = (head, head.mixture, head.transform)
     name = head_name([name_of(kind) for kind in kinds])
     return RunNames(
         name,
@@ -252,22 +288,3 @@ def check_all(config: dict[str, Any], source: Corpus) -> RunNames:
         source.display_name,
         source.short_name,
     )
-
-
-def check_model(config: dict[str, Any]) -> HeadModule:
-    """Makes the model and the callbacks, which may not go with it. Raises: UserError."""
-    model = make_model(config, torch.zeros(2, dtype=torch.long))
-    require_checkpoints(make_callbacks(config, model))
-    return model
-
-
-def check_without_model(config: dict[str, Any]) -> Trigger:
-    """Makes what needs no model. Raises: UserError."""
-    with TemporaryDirectory() as folder:
-        make_loggers(config, RunFolder(Path(folder)))
-    trigger: Trigger = make(config["trigger"], "trigger", Trigger)
-    make(config["stopping"], "stopping", Stopping)
-    check_options({key: v for key, v in config["trainer"].items() if key != "_target_"})
-    # this machine may lack the device of the training
-    make({**config["trainer"], "accelerator": "auto"}, "trainer", Trainer)
-    return trigger

@@ -1,8 +1,9 @@
 """A run, from its configuration to its result: what `lmkit train` and `lmkit finetune` do.
 
     define     what decides the run's numbers, and so its folder
-    lock       one process at a time trains it
-    make       corpus, batches, model, callbacks, Trainer
+    make       corpus, batches, model, callbacks, loggers, Trainer, each once; a mistake is refused
+               here, before there is a folder
+    lock       one process at a time trains the run
     fit        from the start or the last checkpoint, until the budget is spent
     conclude   measure the best weights on test
     publish    write result.json, once and whole
@@ -15,8 +16,6 @@ PyTorch and Lightning take seconds to import, so a finished run is reported with
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,27 +24,26 @@ import yaml
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.already_finished import report_finished, say_removed, show_result
 from lmkit.experiment.definition import RunDefinition, define
-from lmkit.experiment.make import make
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
-from lmkit.runs.names import RunNames
 from lmkit.runs.observer import tell
 from lmkit.runs.result import publish_result
 from lmkit.runs.retention import drop_surplus, require_last
 from lmkit.runs.stop_signals import StopRequested, StopSignals, whether_read_or_not
 
 if TYPE_CHECKING:
-    from pytorch_lightning.loggers import Logger
-
     from lmkit.experiment.conclusion import Trained
-    from lmkit.training.head_module import HeadModule
+    from lmkit.experiment.objects import RunObjects
+    from lmkit.training.callbacks.epoch_end import AfterEpoch
 
 
-def run(config: dict[str, Any]) -> RunFolder:
+def run(config: dict[str, Any], after_epoch: AfterEpoch | None = None) -> RunFolder:
     """Trains a configuration to its end: from scratch, from its last checkpoint, or not at all.
 
     Args:
         config: as a command composes it, as plain data.
+        after_epoch: called with each epoch, from 1, and its row of metrics once they are saved;
+            what it raises leaves this function, and the run can be resumed.
 
     Raises: UserError for whatever the user can correct; existing files are kept.
     """
@@ -53,86 +51,73 @@ def run(config: dict[str, Any]) -> RunFolder:
     if defined.folder.finished_within(defined.budget):
         report_finished(defined)
     else:
-        _train(defined)
+        _train(defined, after_epoch)
     show_result(defined.folder)
     return defined.folder
 
 
-def _train(defined: RunDefinition) -> None:
-    """Fits, concludes and publishes the run under its lock."""
+def _train(defined: RunDefinition, after_epoch: AfterEpoch | None) -> None:
+    """Makes the run's objects; fits, concludes and publishes it under its lock."""
     folder, keep = defined.folder, defined.config["keep"]
     _require_resumable(folder)
     if sys.stdout.isatty():
         print(f"{folder.path}: loading PyTorch", flush=True)
-    from lmkit.experiment import objects
-    from lmkit.experiment.conclusion import Conclusion, origin
+    from lmkit.experiment.conclusion import origin
+    from lmkit.experiment.objects import Surroundings, make_objects
 
     made_by = origin(defined)  # now: the code may change while this process trains
-    names = objects.check_all(defined.config, defined.source)  # refuses before there is a folder
-    conclusion = make(defined.config["conclusion"], "conclusion", Conclusion)
-    with (
-        whether_read_or_not(),
-        _runs_dir_kept_for_runs(folder.path.parent),
-        StopSignals() as signals,
-    ):
+    with whether_read_or_not(), StopSignals() as signals:
         signals.at_once = True  # a lock holder that seems dead is watched for minutes
-        with RunLock(folder.lock) as lock:
+        lock = RunLock(folder.lock)
+        made = make_objects(defined, Surroundings(lock.check, signals, after_epoch))
+        with lock:
             if not folder.finished_within(defined.budget):  # by another process, just now
                 _require_resumable(folder)
-                trained = _fit(defined, names, lock, signals)
+                trained = _fit(defined, made)
                 try:
-                    result = conclusion.conclude(defined, trained, made_by)
+                    result = made.conclusion.conclude(defined, trained, made_by)
                 except StopRequested as stop:
-                    trained.run.log.note(f"stopped after training: {stop}")  # it is printed later
+                    made.run.log.note(f"stopped after training: {stop}")  # it is printed later
                     raise
                 publish_result(folder.result, result, lock.check)
             say_removed(folder, keep, drop_surplus(folder, keep, lock.check))
 
 
-def _fit(defined: RunDefinition, names: RunNames, lock: RunLock, signals: StopSignals) -> Trained:
-    """Makes the run's objects, and fits the model until its budget is spent.
+def _fit(defined: RunDefinition, made: RunObjects) -> Trained:
+    """Fits the model until its budget is spent.
 
     A finished run is reopened once nothing here refuses to resume it.
     """
-    import pytorch_lightning as pl
-    import torch
-
-    from lmkit.experiment import objects
     from lmkit.experiment.conclusion import Trained
     from lmkit.experiment.finetuning import start_from
+    from lmkit.experiment.objects import make_loggers
     from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
     from lmkit.training.checkpoint_files import load_checkpoint
 
-    config, folder = defined.config, defined.folder
-    torch.set_num_threads(config["threads"])
-    corpus = defined.source.load()
-    data = objects.make_data(config, corpus)
-    data.train_batches, data.eval_batches("valid"), data.eval_batches("test")  # may refuse
-    pl.seed_everything(config["seed"], verbose=False)
-    model = objects.make_model(config, torch.from_numpy(corpus.train_word_counts()))
-    context = objects.make_context(defined, names, corpus.vocabulary, lock, signals)
-    callbacks = objects.make_callbacks_of_run(config, model, context)
-    trainer = objects.make_trainer(defined, context, callbacks.in_order)
-    data.train_batches.limit = trainer.windows_per_epoch
+    config, folder, (data, model, run, epoch_end, trainer, _) = defined.config, defined.folder, made
     start = _resumption(folder, defined.identity.digest)
-    folder.prepare(yaml.safe_dump(config, sort_keys=False), defined.identity, names, lock.check)
+    folder.prepare(
+        yaml.safe_dump(config, sort_keys=False), defined.identity, run.names, run.check_lock
+    )
     if folder.state() == "finished":
-        folder.reopen(lock.check)
-    words = f"{len(corpus.vocabulary):,} {defined.source.unit}"
-    context.log.write(_first_line(defined, names, words, model, start))
-    _open(trainer.loggers, folder, config, names)
+        folder.reopen(run.check_lock)
+    run.log.write(_first_line(defined, made, start))
+    trainer.loggers = [*trainer.loggers, *make_loggers(config, folder)]
+    tell(trainer.loggers, lambda observer: observer.begin(folder, config, run.names))
+    for logger in trainer.loggers:
+        logger.log_hyperparams(config)
     if start.checkpoint is None and "finetuned_from" in config:
-        start_from(config["finetuned_from"], model, callbacks.checkpoints, lock.check)
+        start_from(config["finetuned_from"], model, epoch_end, run.check_lock)
     trainer.fit(model, datamodule=data, ckpt_path=start.checkpoint, weights_only=True)
-    stopped = callbacks.why_stopped()
-    context.log.write(f"training stops after epoch {trainer.current_epoch:,}, by {stopped}")
+    stopped = epoch_end.stopped
+    run.log.write(f"training stops after epoch {trainer.current_epoch:,}, by {stopped}")
     load_evaluated_weights(model, load_checkpoint(folder.best))
     model.to("cuda" if defined.accelerator == "gpu" else "cpu")
     return Trained(
         model,
         data,
-        context,
-        callbacks.checkpoints,
+        run,
+        epoch_end,
         trainer.loggers,
         steps=trainer.global_step,
         epochs=trainer.current_epoch,
@@ -140,31 +125,10 @@ def _fit(defined: RunDefinition, names: RunNames, lock: RunLock, signals: StopSi
     )
 
 
-def _open(
-    loggers: list[Logger], folder: RunFolder, config: dict[str, Any], names: RunNames
-) -> None:
-    tell(loggers, lambda observer: observer.begin(folder, config, names))
-    for logger in loggers:
-        logger.log_hyperparams(config)
-
-
 def _require_resumable(folder: RunFolder) -> None:
     """Raises UserError where a finished run has no checkpoint to resume under a larger budget."""
     if folder.state() == "finished":
         require_last(folder)
-
-
-@contextmanager
-def _runs_dir_kept_for_runs(runs_dir: Path) -> Iterator[None]:
-    """Removes the folder of runs if it was made here for a run that was then refused."""
-    is_new = not runs_dir.exists()
-    try:
-        yield
-    except UserError:
-        if is_new:
-            with suppress(OSError):  # there is a run in it
-                runs_dir.rmdir()
-        raise
 
 
 class _Start(NamedTuple):
@@ -194,13 +158,12 @@ def _resumption(folder: RunFolder, identity: str) -> _Start:
     return _Start(folder.last, content["global_step"], content["epoch"] + 1)
 
 
-def _first_line(
-    defined: RunDefinition, names: RunNames, words: str, model: HeadModule, start: _Start
-) -> str:
+def _first_line(defined: RunDefinition, made: RunObjects, start: _Start) -> str:
     """The first line of the run's log."""
     import torch
 
-    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    names, words = made.run.names, f"{len(made.run.vocabulary):,} {defined.source.unit}"
+    parameters = sum(p.numel() for p in made.model.parameters() if p.requires_grad)
     on_gpu, threads = defined.accelerator == "gpu", defined.config["threads"]
     device = torch.cuda.get_device_name() if on_gpu else f"CPU (threads: {threads})"
     if start.checkpoint is not None:

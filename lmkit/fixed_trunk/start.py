@@ -23,7 +23,7 @@ from lmkit.heads.transforms import SoftCap
 from lmkit.measures.perplexity import perplexity
 from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.names import name_of, place_of
-from lmkit.training.callbacks.checkpoints import Checkpoints
+from lmkit.training.callbacks.epoch_end import EpochEnd
 from lmkit.training.context import RunCallback
 from lmkit.training.head_module import data_of, model_of
 
@@ -81,7 +81,7 @@ class HeadStart(RunCallback):
         valid = perplexity(model, data.eval_batches("valid"), "valid, start")
         best_is_start(
             model,
-            next(each for each in trainer.callbacks if isinstance(each, Checkpoints)),  # type: ignore[attr-defined]  # set by a connector
+            next(each for each in trainer.callbacks if isinstance(each, EpochEnd)),  # type: ignore[attr-defined]  # set by a connector
             valid.perplexity,
             train.perplexity,
             averaged=False,

@@ -10,7 +10,7 @@ A head is a *mixture* composed with a *transform*, over one decoder (weight V x 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -126,17 +126,6 @@ class Head(nn.Module):
             return None
         weight = self.decoder_weight
         return weight if self.rank_map is None else self.rank_map.whole(weight)
-
-    @property
-    def decoder_uses(self) -> float:
-        """How many products with the whole decoder weight each context takes."""
-        return self.mixture.num_components
-
-    @property
-    def own_uses(self) -> Mapping[str, int]:
-        """By name: how many products with one of the head's own parameters each context takes, if
-        not one."""
-        return {} if self.rank_map is None else {"rank_map.weight": self.mixture.num_components}
 
     def contexts(self, hidden_TBD: Tensor) -> MixtureOutput:
         """The vectors that the decoder's weight multiplies, and their log prior."""

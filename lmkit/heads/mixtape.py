@@ -18,7 +18,7 @@ S = R + 1, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -143,17 +143,6 @@ class Mixtape(Head):
     @property
     def mixes_softmaxes(self) -> bool:
         return False
-
-    @property
-    def decoder_uses(self) -> float:
-        """One product with the whole weight, and K with the rows of words that have their own
-        gates."""
-        return 1 + self.num_experts * len(self.own_words_R) / len(self.decoder_bias)
-
-    @property
-    def own_uses(self) -> Mapping[str, int]:
-        """Each gate is one product with the weight; biases are only added."""
-        return {"gate_weight": self.num_experts - 1, "gate_bias": 0}
 
     def contexts(self, hidden_TBD: Tensor) -> GatedContexts:  # type: ignore[override]  # Mixtape's
         gated: GatedContexts = self.mixture(hidden_TBD)

@@ -45,8 +45,8 @@ _HARMLESS_OPTIONS = (
 )
 # callbacks that only observe; any other is assumed to change numbers
 _ONLOOKERS = (
-    "lmkit.training.callbacks.checkpoints.Checkpoints",
     "lmkit.training.callbacks.cost.Cost",
+    "lmkit.training.callbacks.epoch_end.EpochEnd",
     "lmkit.training.callbacks.gradient_bottleneck.GradientBottleneckCallback",
     "lmkit.training.callbacks.progress.EpochProgress",
     "lmkit.training.callbacks.spectrum.SpectrumCallback",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pytorch_lightning as pl
+from torch import Tensor, nn
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import RunIdentity
@@ -14,7 +16,18 @@ from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames
 from lmkit.runs.stop_signals import StopSignals
 from lmkit.runs.train_log import TrainLog
-from lmkit.training.callbacks.asgd_switch import AsgdSwitch
+from lmkit.training.triggers import Trigger
+
+
+class Averaging(Protocol):
+    """The running averages of a run's weights."""
+
+    trigger: Trigger
+    switched_after: int | None  # the epoch; None: averaging has not started
+    averages: dict[str, Tensor]  # by parameter; empty before the first
+
+    def averaged(self, module: nn.Module) -> AbstractContextManager[None]:
+        """The module with its averages, where there are any, in place of its weights."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +40,7 @@ class RunContext:
     config: Mapping[str, Any]  # composed, as plain data
     vocabulary: Sequence[str]  # words by index
     metrics: MetricsFile
-    switch: AsgdSwitch  # holds the averages
+    switch: Averaging
     signals: StopSignals  # catches signals that ask the process to end
     log: TrainLog  # for people
     check_lock: Callable[[], None]  # raises LockLost; called before a file is renamed

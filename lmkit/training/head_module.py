@@ -184,7 +184,7 @@ class HeadModule(pl.LightningModule, Predictor):
         return safe_exp(float(self.train_nll.compute()))
 
     def on_train_epoch_end(self) -> None:
-        """Writes what callbacks reported; of them Lightning runs only `Checkpoints` after this."""
+        """Writes what callbacks reported; of them Lightning runs only `EpochEnd` after this."""
         self.report("train/ppl", self.train_perplexity())
         self.report("lr", self.lr)
         self._write_row(self.epoch_metrics, self.global_step)
@@ -216,7 +216,7 @@ class HeadModule(pl.LightningModule, Predictor):
         torch.set_rng_state(progress["cpu_rng"])
         if progress["cuda_rng"] is not None:
             torch.cuda.set_rng_state(progress["cuda_rng"])
-        self.epoch_metrics = dict(progress.get("epoch_metrics", {}))  # new since version 0.1
+        self.epoch_metrics = dict(progress["epoch_metrics"])
         total, num_tokens = progress["train_nll"]
         self.train_nll.total = total.to(self.device)
         self.train_nll.num_tokens = num_tokens.to(self.device)

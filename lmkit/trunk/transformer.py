@@ -183,12 +183,6 @@ class Transformer(LayeredTrunk):
             residual_scale=1 / math.sqrt(2 * self.num_layers),
         )
 
-    @property
-    def attention_flops(self) -> int:
-        """Scores of a token's own position and M others in each layer, and the weighted sum of
-        values."""
-        return self.num_layers * 4 * self.num_heads * self.head_dim * (self.memory + 1)
-
     def initial_state(self, batch_size: int) -> list[LayerState]:
         """An empty memory per layer: zeros, with no position marked as holding a token.
 

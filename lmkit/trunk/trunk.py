@@ -52,11 +52,6 @@ class Trunk(nn.Module, ABC):
         vectors_VE: np.ndarray = self.embedding_weight.detach().cpu().numpy()
         return vectors_VE
 
-    @property
-    def attention_flops(self) -> int:
-        """FLOPs per token of matrix products without parameters, such as attention's, forward."""
-        return 0
-
     @abstractmethod
     def initial_state(self, batch_size: int) -> list[LayerState]:
         """The state at the start of a text."""

@@ -327,7 +327,7 @@ def test_a_flag_that_takes_another_value_is_one_line(refused, arguments, expecte
         ("report runs=null", "there is no run and no study to report on: "),
         (
             "train head.transform._target_=torch.nn.Flatten +head.transform.start_dim=0",
-            "head.transform=Flatten makes (6,) of logits of shape (3, 2)",
+            "head.transform=Flatten makes (120,) of logits of shape (3, 40)",
         ),
         ("train data=text data.root=there/a.yaml", "must end in .txt, .txt.gz, .jsonl or"),
         ("finetune run=there optimizer.lr=1", "Could not override 'optimizer.lr'"),

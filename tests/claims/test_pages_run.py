@@ -47,7 +47,7 @@ NOT_RUN = {
     "lmkit train multirun_sweeps=gss_grid_penn hydra/launcher=slurm ": "needs SLURM, likewise",
     "lmkit sweep status gss_grid_penn runs_dir=/shared/runs": "likewise",
     "lmkit reproduce  ": "composes every sweep: test_reproduce_claims.py runs it",
-    "lmkit sync \"runs head:gss\" online=true": "needs an account of W&B",
+    'lmkit sync "runs head:gss" online=true': "needs an account of W&B",
     "lmkit dashboard gss_grid_penn ENTITY/PROJECT": "needs an account of W&B",
 }
 TRAINED_SWEEPS = ("smoke", "gss_grid_penn")  # those that later lines measure; others are dry runs

@@ -28,12 +28,6 @@ def test_a_finished_run_is_skipped_without_torch(trained: Path):
     assert told.splitlines()[-1] == "imported"
 
 
-def test_describe_imports_no_lightning(tmp_path: Path):
-    told = run(tmp_path, "describe", *TINY)
-    assert "MFLOPs" in told
-    assert told.splitlines()[-1] == "imported torch"
-
-
 def test_a_finished_run_on_a_corpus_is_skipped_without_numpy():
     modules = "lmkit.cli.train, lmkit.experiment.run, lmkit.data.corpus, lmkit.data.byte_pairs"
     code = f"import sys, {modules}; assert 'numpy' not in sys.modules"

@@ -141,8 +141,7 @@ def test_callbacks_without_a_progress_bar_are_trained_in_a_sweep(lmkit, runs, tm
     file = tmp_path / "configs/callbacks/few.yaml"
     file.parent.mkdir(parents=True)
     file.write_text(
-        "checkpoints: {_target_: lmkit.training.callbacks.checkpoints.Checkpoints, "
-        "every_minutes: 10}\n"
+        "checkpoints: {_target_: lmkit.training.callbacks.epoch_end.EpochEnd, every_minutes: 10}\n"
     )
     options = [option for option in SWEEP if not option.startswith("callbacks.")]
     lmkit("train", "--config-dir", "configs", *options, "callbacks=few", "seed=1,2")

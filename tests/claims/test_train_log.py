@@ -39,8 +39,8 @@ def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(lmkit, run, cap
         "epoch # of #: train perplexity #, valid #, #, # s left",
         "spectrum of log P on valid: Press rank #, stable rank #, entropy rank #",
         "best valid perplexity so far: #",
-        "saved at step #",
         "averaging starts with epoch #",
+        "saved at step #",
     ]
     assert "epoch # of #: train perplexity #, valid # (averaged weights), #, # s left" in logged(
         text
@@ -59,7 +59,7 @@ def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(lmkit, run, cap
 
 
 def test_the_first_steps_say_how_long_a_run_will_take(lmkit, run, monkeypatch):
-    monkeypatch.setattr("lmkit.training.callbacks.training_log.TOLD_AFTER_S", 0.0)
+    monkeypatch.setattr("lmkit.training.callbacks.epoch_end.TOLD_AFTER_S", 0.0)
     lmkit("train", *LINE)
     lines = logged(run().log.read_text())
     told = [line for line in lines if "by its first steps" in line]

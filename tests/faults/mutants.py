@@ -32,7 +32,7 @@ from tests.faults.campaign import ADOPT_ORPHANS
 from tests.faults.interposer import has_compiler, preloaded
 
 SWITCH = "lmkit.training.callbacks.asgd_switch:AsgdSwitch"
-CHECKPOINTS = "lmkit.training.callbacks.checkpoints:Checkpoints"
+CHECKPOINTS = "lmkit.training.callbacks.epoch_end:EpochEnd"
 MODULE = "lmkit.training.head_module:HeadModule"
 BATCHES = "lmkit.data.epochs:EpochBatches"
 TESTS = (
@@ -94,7 +94,7 @@ MUTANTS = (
            ".on_save_checkpoint", 'checkpoint["lmkit_progress"]["hidden"] = hidden',
            'checkpoint["lmkit_progress"]["hidden"] = None'),
     Mutant("an epoch's validation is skipped after a signal",
-           "lmkit.training.callbacks.checkpoints:_in_validation",
+           "lmkit.training.callbacks.epoch_end:_in_validation",
            'progress["completed"] = progress["processed"]', "pass"),
     Mutant("what stood before validation is not saved", f"{CHECKPOINTS}._hold",
            "self.held = _in_validation(as_it_stands(checkpoint, copy_tensors=is_foreign))",

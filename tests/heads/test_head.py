@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.parts import make_transform
+from lmkit.experiment.objects import make_transform
 from lmkit.heads.direct_output import DirectOutputConnection
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtape import Mixtape

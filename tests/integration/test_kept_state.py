@@ -14,7 +14,7 @@ from lmkit.cli.entry import compose, plain_config
 from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
-from lmkit.training.callbacks.checkpoints import Checkpoints
+from lmkit.training.callbacks.epoch_end import EpochEnd
 from tests.integration.test_resume import assert_same_run
 
 TINY = [
@@ -51,8 +51,8 @@ def composed(runs_dir: Path) -> dict:
 
 
 def killed_at(config: dict, method: str, call: int) -> None:
-    """Trains until `Checkpoints.method` is called for the `call`-th time."""
-    original, calls = getattr(Checkpoints, method), 0
+    """Trains until `EpochEnd.method` is called for the `call`-th time."""
+    original, calls = getattr(EpochEnd, method), 0
 
     @wraps(original)
     def fatal(*arguments):
@@ -63,7 +63,7 @@ def killed_at(config: dict, method: str, call: int) -> None:
         return original(*arguments)
 
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(Checkpoints, method, fatal)
+        monkeypatch.setattr(EpochEnd, method, fatal)
         with pytest.raises(Killed):
             run(config)
 

@@ -45,7 +45,7 @@ def config() -> dict:
         "patience": 30,
         "logger": {"wandb": {"mode": "offline"}},
         "callbacks": {
-            "checkpoints": {"_target_": f"{OURS}.checkpoints.Checkpoints", "every_minutes": 10},
+            "checkpoints": {"_target_": f"{OURS}.epoch_end.EpochEnd", "every_minutes": 10},
             "spectrum": {"_target_": f"{OURS}.spectrum.SpectrumCallback", "every": 1},
             "progress_bar": None,
         },

@@ -1,141 +1,87 @@
-"""Parameters and FLOPs by part, against counts by hand and against torch's own counter.
+"""Parameters, bytes and FLOPs of published configurations, against counts by hand.
 
-Shapes: T window length, B batch, N = T*B contexts, V vocabulary.
+FLOPs are two for each multiply-add of the matrix products; a product has two of its size in the
+backward pass, one for its input and one for its weight.
+
+Shapes: V vocabulary, E embedding, H hidden units of inner layers, K mixture components.
 """
 
 from __future__ import annotations
 
 import pytest
-import torch
-from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from lmkit.experiment.model_size import Part, parts, total
-from lmkit.heads.head import Head
-from lmkit.heads.mixtape import Mixtape
-from lmkit.heads.mixtures import Mixture, MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
-from lmkit.heads.transforms import Identity, PiecewiseLinear
-from lmkit.training.language_model import LanguageModel
-from lmkit.trunk.awd_lstm import AWDLSTM
-from lmkit.trunk.transformer import Transformer
-from tests.language_models import head_parts, language_model
+from lmkit.cli.entry import compose, plain_config
+from lmkit.experiment.model_size import Size, model_sizes, model_without_weights
 
-V, E, H, D, K = 13, 5, 7, 6, 3
-T, B = 4, 3
+V = 10_000
 
 
-def model(
-    mixture: Mixture,
-    transform: nn.Module | None = None,
-    tied: bool = True,
-):
-    trunk = AWDLSTM(num_words=V, emb_dim=E, hidden_dim=H, out_dim=mixture.in_dim, num_layers=2)
-    weight = trunk.embedding_weight if tied else None
-    made_of = head_parts(mixture, transform or Identity(), V, weight)
-    return language_model(trunk, Head(made_of))
+def sizes(*overrides: str) -> dict[str, Size]:
+    config = plain_config(compose("train", list(overrides)))
+    return model_sizes(model_without_weights(config, V))
 
 
-def by_name(found: list[Part]) -> dict[str, Part]:
-    return {part.name: part for part in found}
+def lstm(inputs: int, hidden: int) -> int:
+    """FLOPs of a layer: input-to-hidden and hidden-to-hidden products of four gates."""
+    return 2 * 4 * hidden * (inputs + hidden)
 
 
-def test_counts_of_a_mixture_of_softmaxes_are_those_by_hand():
-    found = by_name(parts(model(MixtureOfSoftmaxes(D, E, K, 0.0), PiecewiseLinear(11, 4.0, True))))
-    assert found == {
-        "embedding = decoder": Part("embedding = decoder", 65, 65, 260, 390, 1170),
-        "layers.0": Part("layers.0", 392, 392, 1568, 672, 2016),
-        "layers.1": Part("layers.1", 360, 360, 1440, 624, 1872),
-        "decoder_bias": Part("decoder_bias", 13, 13, 52, 0, 0),
-        "mixture.prior": Part("mixture.prior", 18, 18, 72, 36, 108),
-        "mixture.latent": Part("mixture.latent", 105, 105, 420, 180, 540),
-        "transform": Part("transform", 0, 11, 44, 0, 0),
-    }
+def by_hand(experiment: str) -> tuple[int, int]:
+    """Forward FLOPs of trunk and head for a token."""
+    if experiment == "penn_softmax":
+        trunk = lstm(400, 1150) + lstm(1150, 1150) + lstm(1150, 400)
+        return trunk, 2 * V * 400
+    if experiment == "penn_transformer":
+        # 10 layers: queries, keys, values and the output; gate, value and output of SwiGLU;
+        # scores and weighted sum of a token's own place and the 140 before it
+        layer = 2 * (4 * 400 * 400 + 3 * 400 * 1152) + 4 * 400 * 141
+        return 10 * layer, 2 * V * 400
+    trunk = lstm(280, 960) + lstm(960, 960) + lstm(960, 620)
+    prior_and_latents = 2 * 620 * 15 + 2 * 620 * 15 * 280
+    if experiment == "penn_moc":  # the latents are summed, then one product with the decoder
+        return trunk, prior_and_latents + 2 * 15 * 280 + 2 * V * 280
+    return trunk, prior_and_latents + 15 * 2 * V * 280
 
 
-def test_a_transformer_has_its_attention_beside_its_matrices():
-    trunk = Transformer(
-        **{"num_words": V, "emb_dim": E, "hidden_dim": H, "out_dim": D, "num_layers": 2},
-        num_heads=2,  # of 4 channels
-        ffn_dim=9,
-        memory=10,
-    )
-    head = Head(head_parts(SingleContext(D), Identity(), V))
-    found = by_name(parts(language_model(trunk, head)))
-    products = H * 3 * 8 + 8 * H + H * 2 * 9 + 9 * H
-    count = products + 2 * H  # and two norms
-    assert found["layers.1"] == Part(
-        "layers.1", count, count, 4 * count, 2 * products, 6 * products
-    )
-    assert found["attention"] == Part("attention", 0, 0, 0, 2 * 4 * 8 * 11, 3 * 2 * 4 * 8 * 11)
-    assert found["input_map"].forward_flops == 2 * E * H
-    assert found["output_map"].forward_flops == 2 * H * D
+@pytest.mark.parametrize("experiment", ["penn_softmax", "penn_mos", "penn_moc", "penn_transformer"])
+def test_flops_are_those_by_hand(experiment):
+    found, (trunk, head) = sizes(f"experiment={experiment}"), by_hand(experiment)
+    assert found["trunk"][3:] == (trunk, 3 * trunk)
+    assert found["head"][3:] == (head, 3 * head)
+    assert found["total"][3:] == (trunk + head, 3 * (trunk + head))
 
 
-def test_an_untied_embedding_is_looked_up_and_not_multiplied():
-    found = by_name(parts(model(SingleContext(D), tied=False)))
-    assert found["embedding"] == Part("embedding", V * E, V * E, 4 * V * E, 0, 0)
-    assert found["decoder"] == Part("decoder", V * D, V * D, 4 * V * D, 2 * V * D, 6 * V * D)
+def test_words_with_gates_of_their_own_cost_mixtape_k_products_and_the_others_one():
+    """Yang et al. 2019: four components whose gates are a tree of three, shared by rare words."""
+    config = plain_config(compose("train", ["experiment=penn_mixtape"]))
+    model = model_without_weights(config, V)
+    found, own = model_sizes(model)["head"], len(model.head.own_words_R)
+    in_dim, emb_dim = config["trunk"]["out_dim"], config["trunk"]["emb_dim"]
+    gate_dim, gates = config["head"]["gate_dim"], 3
+    latents = 2 * in_dim * 4 * emb_dim
+    of_gates = 2 * in_dim * gates * (gate_dim + 1) + 2 * gates * gate_dim * (own + 1)
+    assert found.forward_flops == latents + of_gates + 2 * emb_dim * (V + 4 * own)
 
 
-def test_a_frozen_matrix_saves_its_own_gradient():
-    trunk_frozen = model(SingleContext(E))
-    trunk_frozen.trunk.layers[0].requires_grad_(False)
-    part = by_name(parts(trunk_frozen))["layers.0"]
-    assert (part.trainable, part.parameters) == (0, 392)
-    assert part.training_flops == 2 * part.forward_flops
+@pytest.mark.parametrize("tied", ["true", "false"])
+def test_parameters_are_each_in_one_part(tied):
+    config = plain_config(compose("train", ["experiment=penn_mos", f"head.tie_weights={tied}"]))
+    model = model_without_weights(config, V)
+    found, parameters = model_sizes(model), list(model.parameters())
+    assert all(p.is_meta for p in parameters)
+    count = sum(p.numel() for p in parameters)
+    assert found["total"][:3] == (count, count, 4 * count)
+    assert found["trunk"].parameters == sum(p.numel() for p in model.trunk.parameters())
+    # without ties the head has a decoder of its own
+    assert found["head"].parameters > (V * 280 if tied == "false" else 0)
 
 
-@pytest.mark.parametrize("mixture", [SingleContext, MixtureOfContexts, MixtureOfSoftmaxes])
-@pytest.mark.parametrize("tied", [True, False])
-def test_parts_sum_to_the_model(mixture, tied):
-    made = mixture(E) if mixture is SingleContext else mixture(E, E, K, 0.0)
-    whole = model(made, PiecewiseLinear(11, 4.0, False), tied)
-    found = total(parts(whole))
-    sizes = [parameter.numel() for parameter in whole.parameters()]
-    assert found.parameters == found.trainable == sum(sizes)
-    assert found.num_bytes == 4 * sum(sizes)
+def test_what_does_not_learn_is_counted_apart():
+    plif = sizes("experiment=toy", "head/transform=plif_frozen")["head"]
+    assert plif.parameters - plif.trainable == 100_000  # its slopes
 
 
-def flops_in_place(_total: torch.Size, left: torch.Size, right: torch.Size, **_rest) -> int:
-    return 2 * left.numel() * right[1]
-
-
-def counted_flops(language_model: LanguageModel) -> int:
-    """Those that torch counts for a window; in float64 every LSTM is made of counted products."""
-    language_model.double().train()
-    tokens_TB = torch.randint(V, (T, B))
-    # with a gradient of its own, the state takes part in each step's products as all others do
-    state = [
-        (h.requires_grad_(), c.requires_grad_()) for h, c in language_model.trunk.initial_state(B)
-    ]
-    in_place = {torch.ops.aten.addmm_: flops_in_place}  # the one product that it leaves out
-    with FlopCounterMode(display=False, custom_mapping=in_place) as counter:
-        output = language_model.trunk(tokens_TB, state)
-        language_model.head.nll(output.dropped_TBD, tokens_TB).backward()
-    return counter.get_total_flops()
-
-
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("mixture", [SingleContext, MixtureOfContexts, MixtureOfSoftmaxes])
-def test_flops_are_those_that_torch_counts(mixture, tied):
-    made = mixture(E) if mixture is SingleContext else mixture(D, E, K, 0.0)
-    whole = model(made, tied=tied)
-    found = total(parts(whole))
-    assert found.training_flops == 3 * found.forward_flops
-    assert counted_flops(whole) == T * B * found.training_flops
-
-
-def test_flops_of_mixtape_are_those_that_torch_counts():
-    whole = model(SingleContext(D), tied=False)
-    whole.head = Mixtape(
-        head_parts(SingleContext(D), Identity(), V),
-        in_dim=D,
-        emb_dim=E,
-        num_experts=4,
-        gate_dim=5,
-        own_share=10 / V,
-        latent_dropout=0.0,
-    )
-    found = by_name(parts(whole))
-    assert (found["gate_weight"].forward_flops, found["gate_bias"].forward_flops) == (330, 0)
-    assert counted_flops(whole) == T * B * total(parts(whole)).training_flops
+def test_of_other_modules_flops_are_not_known():
+    found = sizes("experiment=dialogue_softmax")
+    assert found["total"].parameters > 0
+    assert found["total"][3:] == (None, None)

@@ -15,19 +15,7 @@ from lmkit.presentation.quantities import duration, perplexity_text
 from lmkit.runs.stop_signals import StopSignals
 from lmkit.training.context import RunCallback, RunContext
 from lmkit.training.head_module import data_of, model_of
-from lmkit.training.pace import Pace
-
-
-def epochs_done(trainer: pl.Trainer) -> float:
-    """Epochs that a run has completed when its training starts, fractions included."""
-    batches = data_of(trainer).train_batches
-    done = batches.state_dict()
-    return done["epoch"] - 1 + done["windows_done"] / batches.num_batches(done["epoch"])
-
-
-def last_epoch(trainer: pl.Trainer) -> int | None:
-    """The last epoch of the budget; None: no limit."""
-    return None if trainer.max_epochs == -1 else trainer.max_epochs
+from lmkit.training.pace import Pace, epochs_done, last_epoch
 
 
 class _Note(ProgressColumn):

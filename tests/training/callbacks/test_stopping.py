@@ -4,56 +4,50 @@ from __future__ import annotations
 
 import math
 import random
-from types import SimpleNamespace
 
 import pytest
+import pytorch_lightning as pl
 
 from lmkit.errors.user_error import UserError
-from lmkit.training.callbacks.stopping import NonMonotoneStop, Patience
+from lmkit.training.callbacks.stopping import NonMonotoneStop, Patience, Stopping
 from lmkit.training.triggers import AtEpoch, FromStart, Never
 
 
-class Script(Patience):
-    """Patience that takes valid perplexities from a list instead of measuring them."""
+class Script(pl.Callback):
+    """Valid perplexities of a list in place of measured ones."""
 
-    def __init__(self, epochs: int | None, ppls: list[float], min_delta: float = 0.0) -> None:
-        super().__init__(epochs, min_delta)
+    def __init__(self, ppls: list[float]) -> None:
         self.ppls = ppls
 
     def on_train_epoch_end(self, trainer, pl_module) -> None:
         pl_module.epoch_metrics["valid/ppl"] = self.ppls[trainer.current_epoch]
-        super().on_train_epoch_end(trainer, pl_module)
 
 
-def epochs_run(patience: int | None, ppls: list[float], min_delta: float = 0.0) -> int:
-    """Epochs until a switched run stops, without training."""
-    callback = Patience(patience, min_delta)
-    callback.attach(SimpleNamespace(switch=SimpleNamespace(averages={"w": 0})))
-    trainer = SimpleNamespace(should_stop=False)
+def epochs_run(stopping: Stopping, ppls: list[float]) -> int:
+    """Epochs until a run stops, without training."""
     for epoch, ppl in enumerate(ppls, start=1):
-        callback.on_train_epoch_end(trainer, SimpleNamespace(epoch_metrics={"valid/ppl": ppl}))
-        assert trainer.should_stop == callback.exhausted
-        if trainer.should_stop:
+        stopping.history.append(ppl)
+        if stopping.exhausted:
             return epoch
     return len(ppls)
 
 
 def test_stops_after_as_many_epochs_without_a_better_perplexity():
-    assert epochs_run(2, [9, 8, 8.5, 8.1, 7]) == 4
-    assert epochs_run(2, [9, 8, 8.5, 7.9, 8, 8, 7]) == 6
-    assert epochs_run(1, [9, 8, 7, 6]) == 4
+    assert epochs_run(Patience(2), [9, 8, 8.5, 8.1, 7]) == 4
+    assert epochs_run(Patience(2), [9, 8, 8.5, 7.9, 8, 8, 7]) == 6
+    assert epochs_run(Patience(1), [9, 8, 7, 6]) == 4
     # as good is not better, and a perplexity that is not a number is worse
-    assert epochs_run(2, [9, 9, 9, 1]) == 3
-    assert epochs_run(2, [9, math.nan, math.nan, 1]) == 3
-    assert epochs_run(2, [9, math.inf, 8, math.inf, math.inf, 1]) == 5
+    assert epochs_run(Patience(2), [9, 9, 9, 1]) == 3
+    assert epochs_run(Patience(2), [9, math.nan, math.nan, 1]) == 3
+    assert epochs_run(Patience(2), [9, math.inf, 8, math.inf, math.inf, 1]) == 5
 
 
 def test_better_is_by_more_than_min_delta_below_the_last_better_one():
     ppls = [9, 8.5, 8, 7.75, 7.5, 7.25, 7.0]
-    assert epochs_run(2, ppls) == len(ppls)
-    assert epochs_run(2, ppls, min_delta=0.25) == len(ppls)  # 7.5 is, after 8
-    assert epochs_run(2, ppls, min_delta=0.5) == 5
-    assert epochs_run(1, ppls, min_delta=0.25) == 4
+    assert epochs_run(Patience(2), ppls) == len(ppls)
+    assert epochs_run(Patience(2, 0.25), ppls) == len(ppls)  # 7.5 is, after 8
+    assert epochs_run(Patience(2, 0.5), ppls) == 5
+    assert epochs_run(Patience(1, 0.25), ppls) == 4
 
 
 @pytest.mark.parametrize("value", [-0.1, math.nan, "little", None])
@@ -63,93 +57,61 @@ def test_impossible_min_delta_names_the_option(value):
 
 
 def test_without_a_number_it_never_stops():
-    assert epochs_run(None, [9.0] * 20) == 20
+    assert epochs_run(Patience(None), [9.0] * 20) == 20
 
 
 def test_perplexities_before_the_switch_do_not_count(fit):
     """Averages tell from epoch 3 on: its 9 is the best so far, whatever was before."""
     ppls = [1, 1, 9, 9.5, 9.6, 1]
-    run = fit(AtEpoch(2), 6, Script(2, ppls))
+    run = fit(AtEpoch(2), 6, Script(ppls), stopping=Patience(2))
     assert max(run.records.epochs) == 5
 
 
 def test_where_no_switch_ever_comes_every_epoch_counts(fit):
-    run = fit(Never(), 4, Script(1, [1.0] * 4))
+    run = fit(Never(), 4, Script([1.0] * 4), stopping=Patience(1))
     assert max(run.records.epochs) == 2
 
 
 def test_a_run_whose_switch_does_not_come_goes_to_its_end(fit):
-    run = fit(AtEpoch(9), 4, Script(1, [1.0] * 4))
+    run = fit(AtEpoch(9), 4, Script([1.0] * 4), stopping=Patience(1))
     assert max(run.records.epochs) == 4
 
 
 def test_a_resumed_run_stops_when_the_undisturbed_one_does(fit):
     ppls = [9, 8, 8.2, 8.3, 8.4, 1]
-    whole = fit(AtEpoch(1), 6, Script(3, ppls))
-    first = fit(AtEpoch(1), 3, Script(3, ppls))
-    resumed = fit(AtEpoch(1), 6, Script(3, ppls), resume=first.checkpoint)
+    whole = fit(AtEpoch(1), 6, Script(ppls), stopping=Patience(3))
+    first = fit(AtEpoch(1), 3, Script(ppls), stopping=Patience(3))
+    resumed = fit(AtEpoch(1), 6, Script(ppls), stopping=Patience(3), resume=first.checkpoint)
     assert resumed.records.epochs[0] == 4
     assert max(resumed.records.epochs) == max(whole.records.epochs) == 5
 
 
 def test_stopped_it_trains_no_more_but_goes_on_with_more_patience(fit):
     ppls = [9, 8, 8.2, 8.3, 8.4, 8.5, 1]
-    stopped = fit(AtEpoch(1), 7, Script(2, ppls))
+    stopped = fit(AtEpoch(1), 7, Script(ppls), stopping=Patience(2))
     path = stopped.checkpoint
     assert max(stopped.records.epochs) == 4
-    again = fit(AtEpoch(1), 7, Script(2, ppls), resume=path)
+    again = fit(AtEpoch(1), 7, Script(ppls), stopping=Patience(2), resume=path)
     assert again.records.epochs == []
-    patient = fit(AtEpoch(1), 7, Script(4, ppls), resume=path)
+    patient = fit(AtEpoch(1), 7, Script(ppls), stopping=Patience(4), resume=path)
     assert patient.records.epochs[0] == 5
     assert max(patient.records.epochs) == 6
-    unending = fit(AtEpoch(1), 7, Script(None, ppls), resume=path)
+    unending = fit(AtEpoch(1), 7, Script(ppls), stopping=Patience(None), resume=path)
     assert max(unending.records.epochs) == 7
 
 
 def test_with_a_smaller_min_delta_it_goes_on_too(fit):
     ppls = [9, 8, 7.9, 7.8, 7.7, 7.6, 7.5]
-    stopped = fit(AtEpoch(1), 7, Script(2, ppls, min_delta=0.5))
+    stopped = fit(AtEpoch(1), 7, Script(ppls), stopping=Patience(2, 0.5))
     assert max(stopped.records.epochs) == 4
-    again = fit(AtEpoch(1), 7, Script(2, ppls), resume=stopped.checkpoint)
+    again = fit(AtEpoch(1), 7, Script(ppls), stopping=Patience(2), resume=stopped.checkpoint)
     assert sorted(set(again.records.epochs)) == [5, 6, 7]
-
-
-@pytest.mark.parametrize(
-    ("seen", "state"),
-    [
-        ([], {"best": math.inf, "waited": 0}),
-        ([math.inf, math.nan], {"best": math.inf, "waited": 2}),
-        ([9, 8, 8.5, 8.5], {"best": 8, "waited": 2}),
-    ],
-)
-def test_an_earlier_versions_state_waits_for_as_long(seen, state):
-    now, earlier = Patience(3), Patience(3)
-    now.load_state_dict({"history": seen})
-    earlier.load_state_dict(state)
-    for callback in (now, earlier):
-        callback.attach(SimpleNamespace(switch=SimpleNamespace(averages={"w": 0})))
-    for ppl in (8.2, 8.1, 8.3, 8.4):
-        assert now.exhausted == earlier.exhausted
-        now.see(ppl)
-        earlier.see(ppl)
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, True])
 def test_impossible_patience_names_the_option(value):
     with pytest.raises(UserError, match="patience must be"):
         Patience(value)
-
-
-class ScriptedStop(NonMonotoneStop):
-    """The authors' rule, told valid perplexities instead of measuring them."""
-
-    def __init__(self, n: int, ppls: list[float]) -> None:
-        super().__init__(n)
-        self.ppls = ppls
-
-    def on_train_epoch_end(self, trainer, pl_module) -> None:
-        pl_module.epoch_metrics["valid/ppl"] = self.ppls[trainer.current_epoch]
-        super().on_train_epoch_end(trainer, pl_module)
 
 
 def authors_epochs(losses: list[float], n: int) -> int:
@@ -167,22 +129,20 @@ def test_finetuning_stops_as_the_authors_code_does(n):
     for seed in range(50):
         draw = random.Random(seed)
         ppls = [math.exp(5 - 0.1 * epoch + draw.gauss(0, 0.3)) for epoch in range(25)]
-        stop, trainer = NonMonotoneStop(n), SimpleNamespace(should_stop=False)
-        epochs = 0
-        while not trainer.should_stop and epochs < len(ppls):
-            epoch_metrics = {"valid/ppl": ppls[epochs]}
-            stop.on_train_epoch_end(trainer, SimpleNamespace(epoch_metrics=epoch_metrics))
-            epochs += 1
-        assert epochs == authors_epochs([math.log(ppl) for ppl in ppls], n)
+        assert epochs_run(NonMonotoneStop(n), ppls) == authors_epochs(
+            [math.log(p) for p in ppls], n
+        )
 
 
 def test_a_finetuning_run_goes_on_after_a_stop_if_n_is_larger(fit):
     ppls = [9, 8, 8.2, 8.3, 8.4, 8.5, 1]
-    stopped = fit(FromStart(), 7, ScriptedStop(1, ppls))
+    stopped = fit(FromStart(), 7, Script(ppls), stopping=NonMonotoneStop(1))
     assert max(stopped.records.epochs) == 4
-    again = fit(FromStart(), 7, ScriptedStop(1, ppls), resume=stopped.checkpoint)
+    again = fit(
+        FromStart(), 7, Script(ppls), stopping=NonMonotoneStop(1), resume=stopped.checkpoint
+    )
     assert again.records.epochs == []
-    more = fit(FromStart(), 7, ScriptedStop(3, ppls), resume=stopped.checkpoint)
+    more = fit(FromStart(), 7, Script(ppls), stopping=NonMonotoneStop(3), resume=stopped.checkpoint)
     assert more.records.epochs[0] == 5
     assert max(more.records.epochs) == 6
 

@@ -1,0 +1,121 @@
+"""What follows an epoch: saved, logged, stopped; and a run that was asked to stop, in order."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from lmkit.errors.user_error import UserError
+from lmkit.runs.stop_signals import StopRequested
+from lmkit.training.callbacks.epoch_end import EpochEnd
+from lmkit.training.callbacks.stopping import Patience
+from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
+from lmkit.training.triggers import AtEpoch, Never
+
+
+class Recorder:
+    """An observer that notes that it is told, and may fail."""
+
+    def __init__(self, events: list[str], failure: Exception | None) -> None:
+        self.events, self.failure = events, failure
+
+    def leaving(self) -> None:
+        self.events.append("told")
+        if self.failure:
+            raise self.failure
+
+    def never(self, *told: object) -> None:
+        raise AssertionError(told)
+
+    begin = epoch_spectrum = concluded = never
+
+
+def epoch_end(asked: int | None, events: list[str], monkeypatch: pytest.MonkeyPatch) -> EpochEnd:
+    callback = EpochEnd(every_minutes=1000, stopping=Patience(None))
+    log = SimpleNamespace(write=events.append, note=lambda line: None)
+    signals = SimpleNamespace(requested=asked, at_once=False)
+    callback.attach(SimpleNamespace(signals=signals, log=log))
+    callback.is_untold = False
+    callback.saved_at = math.inf
+    monkeypatch.setattr(callback, "save", lambda *_: events.append("saved"))
+    monkeypatch.setattr(callback, "_hold", lambda *_: events.append("held"))
+    return callback
+
+
+def trainer(*loggers: object) -> SimpleNamespace:
+    batches = SimpleNamespace(commit=lambda batch: None, state_dict=dict)
+    data = SimpleNamespace(train_batches=batches)
+    return SimpleNamespace(loggers=loggers, global_step=7, datamodule=data)
+
+
+@pytest.mark.parametrize("failure", [None, ConnectionResetError("Connection lost")])
+def test_after_a_window_it_saves_and_leaves_whatever_an_observer_does(failure, capsys, monkeypatch):
+    events: list[str] = []
+    window, callback = SimpleNamespace(is_last=False), epoch_end(15, events, monkeypatch)
+    its = trainer(Recorder(events, failure))
+    saved = "stopped by SIGTERM: saved at step 7; the same command resumes"
+    with pytest.raises(StopRequested, match=saved) as ended:
+        callback.on_train_batch_end(its, None, None, window, 0)
+    callback.on_exception(its, None, ended.value)
+    assert events == ["SIGTERM heard: saving, then stopping", "saved", "told"]
+    said = capsys.readouterr().out
+    assert ("failed, the run continues: Connection lost" in said) == (failure is not None)
+
+
+def test_between_an_epochs_last_window_and_its_checkpoint_a_signal_leaves_at_once(monkeypatch):
+    events: list[str] = []
+    callback = epoch_end(12, events, monkeypatch)
+    with pytest.raises(StopRequested):
+        callback.on_train_batch_end(trainer(), None, None, SimpleNamespace(is_last=True), 0)
+    assert events == ["held"]  # which becomes last.ckpt
+    callback = epoch_end(None, events, monkeypatch)
+    for is_last in (False, True):
+        callback.on_train_batch_start(None, None, None, 0)
+        assert not callback.run.signals.at_once
+        callback.on_train_batch_end(trainer(), None, None, SimpleNamespace(is_last=is_last), 0)
+        assert callback.run.signals.at_once == is_last
+
+
+def test_an_error_that_is_no_request_tells_nobody(monkeypatch):
+    events: list[str] = []
+    callback = epoch_end(None, events, monkeypatch)
+    callback.on_exception(trainer(Recorder(events, None)), None, ValueError("mine"))
+    assert events == []
+
+
+def test_the_best_epoch_is_the_first_with_the_lowest_perplexity(fit):
+    run = fit(Never(), 4)
+    ppls = [report["valid/ppl"] for report in run.records.reports]
+    kept = load_checkpoint(run.checkpoint)["callbacks"]["EpochEnd"]
+    assert (kept["best_ppl"], kept["best_epoch"]) == (min(ppls), 1 + ppls.index(min(ppls)))
+    best = load_checkpoint(run.checkpoint.with_name("best.ckpt"))
+    assert best["epoch"] + 1 == kept["best_epoch"]
+
+
+def test_a_checkpoint_of_an_earlier_version_is_refused_by_name(fit, tmp_path):
+    run = fit(AtEpoch(1), 1)
+    content = load_checkpoint(run.checkpoint)
+    content["callbacks"]["Checkpoints"] = content["callbacks"].pop("EpochEnd")
+    old = tmp_path / "last.ckpt"
+    write_tensors(old, content)
+    with pytest.raises(UserError, match=r"last\.ckpt is of an earlier version; remove it"):
+        fit(AtEpoch(1), 2, resume=old)
+
+
+def test_after_each_epoch_its_row_is_told_and_an_error_leaves_what_can_be_resumed(fit):
+    told: list[tuple[int, float]] = []
+
+    def after(epoch: int, row) -> None:
+        told.append((epoch, row["valid/ppl"]))
+        if epoch == 2:
+            raise ValueError("given up")
+
+    with pytest.raises(ValueError, match="given up") as ended:
+        fit(Never(), 4, after_epoch=after)
+    del ended
+    whole = fit(Never(), 4)
+    assert told == [(i, whole.records.reports[i - 1]["valid/ppl"]) for i in (1, 2)]
+    assert torch.isfinite(torch.tensor(told)).all()

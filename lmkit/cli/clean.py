@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
 
@@ -17,15 +16,14 @@ from lmkit.errors.user_error import UserError
 from lmkit.fixed_trunk import cache
 from lmkit.presentation.progress import tracked
 from lmkit.presentation.quantities import data_size
-from lmkit.presentation.tables import Column, counted, plain_table
-from lmkit.presentation.terminal import to_terminal
+from lmkit.presentation.tables import counted
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.lock import LockHeld, look_at
+from lmkit.runs.lock import LockHeld, is_held
 from lmkit.runs.names import FINETUNE
 from lmkit.runs.retention import KEEPS
 from lmkit.runs.selection import Selection, select_runs
-from lmkit.runs.space import Space, space_of
+from lmkit.runs.space import taken, would_free
 from lmkit.runs.sweep_folder import points_asked_for
 from lmkit.runs.tidy import locks_beside, tidy
 from lmkit.sweeps import tables
@@ -58,19 +56,10 @@ checkpoints takes training again.""",
   lmkit clean contexts                              those of fixed trunks, kept for all runs
 """,
 )
-SHOWN = 40  # runs that have a row each
 CONTEXTS = "contexts"  # in the place of runs
 FURTHER = "a sweep asks for more epochs of it"
 IN_USE = "a process is using it"
 STARTED = "an unfinished finetuning starts from its best.ckpt"
-
-
-class _Found(NamedTuple):
-    """A finished run, and its disk space."""
-
-    run: FinishedRun
-    space: Space
-    stays: str  # why nothing of it is removed; "" where something may be
 
 
 @ends_in_one_line("the same command resumes")
@@ -85,39 +74,34 @@ def main() -> None:
 
 
 def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bool:
-    """Shows what would go; removes it unless `dry_run`. Returns: whether everything could go."""
-    found = _found(selected.runs, keep, console)
-    _show(found, keep, dry_run, console)
-    reasons = Counter([*selected.left_out.values(), *(each.stays for each in found if each.stays)])
-    for reason, count in reasons.items():
+    """Tidies the runs, or shows what that would free. Returns: whether everything could go."""
+    folders = [run.folder for run in selected.runs]
+    stays = _stays(selected.runs, keep)
+    goes = [folder for folder in folders if folder.path.resolve() not in stays]
+    for reason, count in Counter([*selected.left_out.values(), *stays.values()]).items():
         console.print(f"left as it is: {counted(count, 'run')}: {reason}", markup=False)
-    space = Space.of(each.space for each in found)
-    frees = ", ".join(f"keep={each} {data_size(space.freed[each])}" for each in ("best", "none"))
-    runs = counted(len(found), "finished run")
-    taken = f"{runs}: {data_size(space.total)} on disk; would free: {frees}"
+    before, runs = sum(map(taken, folders)), counted(len(folders), "finished run")
     if dry_run:
-        console.print(taken, highlight=False)
-        console.print("nothing has been removed; dry_run=false removes", highlight=False)
+        freed = data_size(sum(would_free(folder, keep) for folder in goes))
+        on_disk = f"{runs}: {data_size(before)} on disk, of which keep={keep} would free"
+        console.print(f"{on_disk} {freed}; dry_run=false removes", highlight=False, soft_wrap=True)
         return True
-    failures = _remove([each.run for each in found if not each.stays], keep, console)
+    failures = _remove(goes, keep, console)
     for name, reason in failures.items():
         console.print(f"left as it is: {name}: {reason}", markup=False, soft_wrap=True)
-    left = sum(space_of(each.run.folder, is_finished=True).total for each in found)
-    freed = data_size(space.total - left)
+    left = sum(map(taken, folders))
+    freed = data_size(before - left)
     console.print(f"{runs}: keep={keep} has freed {freed}, {data_size(left)} left", highlight=False)
     return not failures
 
 
-def _found(runs: Sequence[FinishedRun], keep: str, console: Console) -> list[_Found]:
+def _stays(runs: Sequence[FinishedRun], keep: str) -> dict[Path, str]:
+    """The folders of runs that are left as they are, and why."""
     starts = _starts_of_finetunings(runs) if keep == "none" else ()
     needed = dict.fromkeys(starts, STARTED) | dict.fromkeys(_to_go_further(runs), FURTHER)
-    found = []
-    for run in tracked(runs, "measuring", console):
-        lock = look_at(run.folder.lock)
-        in_use = lock is not None and lock.gone is None
-        stays = IN_USE if in_use else needed.get(run.folder.path.resolve(), "")
-        found.append(_Found(run, space_of(run.folder, is_finished=not stays), stays))
-    return found
+    needed |= {run.folder.path.resolve(): IN_USE for run in runs if is_held(run.folder.lock)}
+    selected = {run.folder.path.resolve() for run in runs}
+    return {path: reason for path, reason in needed.items() if path in selected}
 
 
 def _to_go_further(runs: Iterable[FinishedRun]) -> set[Path]:
@@ -144,38 +128,15 @@ def _starts_of_finetunings(runs: Iterable[FinishedRun]) -> set[Path]:
     return starts
 
 
-def _show(found: Sequence[_Found], keep: str, dry_run: bool, console: Console) -> None:
-    """One row per run; of many runs one row per name."""
-    rows: dict[str, list[_Found]] = {}
-    for each in found:
-        name = each.run.name
-        rows.setdefault(name if len(found) <= SHOWN else name.rpartition("-")[0], []).append(each)
-    cells = []
-    for name, those in rows.items():
-        space = Space.of(each.space for each in those)
-        stays = ", ".join(dict.fromkeys(each.stays for each in those if each.stays))
-        runs = len(those) if len(found) > SHOWN else None
-        sizes = data_size(space.total), data_size(space.freed[keep])
-        cells.append([name, runs, *sizes, stays or None])
-    columns = [
-        Column("run", is_text=True),
-        Column("runs", is_optional=True),
-        Column("on disk", is_text=False),
-        Column("would free" if dry_run else "frees", is_text=False),
-        Column("left as it is", is_text=True, is_optional=True),
-    ]
-    console.print(to_terminal(plain_table(f"keep={keep}", columns, cells)))
-
-
-def _remove(runs: Sequence[FinishedRun], keep: str, console: Console) -> dict[str, str]:
+def _remove(folders: Sequence[RunFolder], keep: str, console: Console) -> dict[str, str]:
     """Removes what can go. Returns: why something could not, by the run's name."""
     failures = {}
-    beside = {run.folder.path.parent: locks_beside(run.folder) for run in runs}
-    for run in tracked(runs, "removing", console):
+    beside = {folder.path.parent: locks_beside(folder) for folder in folders}
+    for folder in tracked(folders, "removing", console):
         try:
-            tidy(run.folder, keep, beside[run.folder.path.parent])
+            tidy(folder, keep, beside[folder.path.parent])
         except LockHeld:
-            console.print(f"left as it is: {run.name}: {IN_USE}", markup=False)
+            console.print(f"left as it is: {folder.path.name}: {IN_USE}", markup=False)
         except (OSError, UserError) as error:
-            failures[run.name] = str(error)
+            failures[folder.path.name] = str(error)
     return failures

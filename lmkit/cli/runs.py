@@ -13,6 +13,7 @@ from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.presentation.tables import Column, counted, plain_table
 from lmkit.presentation.terminal import to_terminal
 from lmkit.results.frame import chosen, results
+from lmkit.results.groups import grouped, heads
 from lmkit.sweeps import tables
 
 SHOWN = "state,head,epochs,valid_ppl,test_ppl,rank.press@*,cost.seconds_per_epoch"
@@ -25,12 +26,16 @@ COMMAND = Command(
             "", f"names or patterns; empty: {SHOWN}, and in CSV all that any run has"
         ),
         "sort": Option("", "the column to sort by; -test_ppl: in descending order"),
+        "best": Option(
+            "", "head: of each head on each corpus and trunk, the runs at its best rate", ("head",)
+        ),
         "csv": Option("false", "true: as CSV, in full precision", TRUTH),
         "runs_dir": RUNS_DIR,
     },
     """\
   lmkit runs                                    all runs in the folder runs
   lmkit runs "runs head:gss" sort=test_ppl      those with that head, the best first
+  lmkit runs runs best=head                     each head at its best learning rate on valid
   lmkit runs "runs state:unfinished"
   lmkit runs gss_grid_penn columns=head.transform.*,test_ppl
   lmkit runs runs csv=true > all.csv            settings and results of each run
@@ -49,6 +54,8 @@ def main() -> None:
     if runs.get("code.has_changed", pd.Series(dtype=bool)).any():
         count = counted(int(runs["code.has_changed"].sum()), "run")
         print(f"code that has changed since trained {count}", file=sys.stderr)
+    if given["best"]:
+        runs = heads(grouped(runs)[0])
     runs = by_column(runs, given["sort"]) if given["sort"] else runs
     columns = list_of(given["columns"]) if given["columns"] else None
     if given["csv"] == "true":

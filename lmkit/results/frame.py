@@ -33,9 +33,8 @@ import pandas as pd
 from lmkit.errors.user_error import UserError, did_you_mean, require_list
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.code import code_sha256
-from lmkit.runs.finished import FinishedRun, read_finished
+from lmkit.runs.finished import FinishedRun, read_finished, standing
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.lock import look_at
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import FINETUNE, RunNames
 from lmkit.runs.selection import select_folders
@@ -128,14 +127,12 @@ def _row(folder: RunFolder) -> Row | None:
     """All that is known of a run; None where nothing was begun."""
     row: Row = {"name": folder.path.name, "folder": str(folder.path), "state": "finished"}
     try:
-        state = folder.state()
+        state = standing(folder)
         if state == "new":
             return None
         if state == "finished":
             return row | {"reason": None} | _finished(read_finished(folder))
-        lock = look_at(folder.lock)
-        is_running = lock is not None and lock.gone is None
-        return row | {"state": "running" if is_running else state} | _under_way(folder)
+        return row | {"state": state} | _under_way(folder)
     except (UserError, PermissionError) as error:
         reason = str(error).replace(f"{folder.path}/", "")
         return row | {"state": "damaged", "reason": reason}

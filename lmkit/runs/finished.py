@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from lmkit.errors.user_error import UserError
 from lmkit.runs.code import code_sha256
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.lock import is_held
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import Result
 
@@ -61,6 +62,12 @@ class FinishedRun:
     def cost(self, name: str) -> float | None:
         """A cost of the result, None where it is missing or not finite."""
         return _finite(self.result.cost.get(name))
+
+
+def standing(folder: RunFolder) -> str:
+    """Where a run stands: "new", "unfinished", "running" (a process holds its lock), "finished"."""
+    state = folder.state()
+    return "running" if state == "unfinished" and is_held(folder.lock) else state
 
 
 class LeftOut(NamedTuple):

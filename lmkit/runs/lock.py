@@ -204,6 +204,12 @@ def look_at(
     return _look(path, this_process(), now_s, stale_after_s)
 
 
+def is_held(path: Path, now_s: float | None = None) -> bool:
+    """Whether a living process holds the lock, as far as can be told; see `look_at`."""
+    state = look_at(path, now_s)
+    return state is not None and state.gone is None
+
+
 def _take_with_heartbeat(path: Path, record: Path, me: Holder, stale_after_s: float) -> Heartbeat:
     heartbeat = Heartbeat(record, stale_after_s / _HEARTBEATS)
     heartbeat.start()  # already here: a process that watches another is not silent itself

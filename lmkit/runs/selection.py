@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from lmkit.errors.user_error import UserError, did_you_mean, require_names, require_text
-from lmkit.runs.finished import FinishedRun, read_finished
+from lmkit.runs.finished import FinishedRun, read_finished, standing
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import family_of
 from lmkit.runs.sweep_folder import MANIFEST, SweepFolder
@@ -232,7 +232,7 @@ def _written(value: object) -> str:
 
 def _value(folder: RunFolder, name: str) -> object:
     if name == "state":
-        return folder.state()
+        return standing(folder)
     return folder.read_names().family if name == "head" else _option(folder.read_config(), name)
 
 

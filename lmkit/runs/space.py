@@ -1,4 +1,4 @@
-"""The disk space of runs, and how much of it finished ones could free."""
+"""The disk space of a run, and how much of it would go where `keep` says less."""
 
 from __future__ import annotations
 
@@ -6,46 +6,26 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.retention import KEEPS, surplus
+from lmkit.runs.retention import surplus
 
 _BLOCK = 512  # bytes, whatever the file system's block size
 
 
-class Space(NamedTuple):
-    """The space of run folders, in bytes on the disk."""
-
-    total: int
-    freed: dict[str, int]  # by `keep`, one of KEEPS: what finished runs would free
-
-    @classmethod
-    def of(cls, spaces: Iterable[Space]) -> Space:
-        """Of several folders."""
-        every = list(spaces)
-        freed = {keep: sum(each.freed[keep] for each in every) for keep in KEEPS}
-        return cls(sum(each.total for each in every), freed)
-
-
-def space_of(folder: RunFolder, is_finished: bool) -> Space:
-    """The space of a run's folder, all 0 if there is none.
+def taken(folder: RunFolder) -> int:
+    """Bytes on the disk of a run's folder, 0 if there is none.
 
     The two checkpoints may be one file under two names, which takes up space until both are gone.
-
-    Args:
-        is_finished: whether the run has finished and is not in use: otherwise all of it stays.
     """
+    return sum(_by_inode(stat for _, stat in _files(str(folder.path))).values())
+
+
+def would_free(folder: RunFolder, keep: str) -> int:
+    """Bytes that tidying a finished run with that `keep` frees."""
     files = dict(_files(str(folder.path)))
-    total = sum(_by_inode(files.values()).values())
-    if not is_finished:
-        return Space(total, dict.fromkeys(KEEPS, 0))
     leftovers = [path for path in files if path.name.startswith(".") and path.suffix == ".tmp"]
-    freed = {
-        keep: _freed(files[path] for path in {*leftovers, *surplus(folder, keep)} & files.keys())
-        for keep in KEEPS
-    }
-    return Space(total, freed)
+    return _freed(files[path] for path in {*leftovers, *surplus(folder, keep)} & files.keys())
 
 
 def _files(folder: str) -> Iterator[tuple[Path, os.stat_result]]:

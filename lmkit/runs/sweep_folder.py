@@ -33,7 +33,7 @@ from lmkit.runs.atomic import (
 from lmkit.runs.checksums import checked_json, read_json
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.holder import this_process
-from lmkit.runs.lock import LockHeld, RunLock, look_at
+from lmkit.runs.lock import LockHeld, RunLock, is_held
 from lmkit.runs.result import Budget
 from lmkit.runs.typed import typed, typed_or_damaged
 
@@ -244,8 +244,7 @@ class SweepFolder:
         with written_beside(path, lambda file: file.write(this_process().to_json())) as record:
             if link_exclusively(record, path):
                 return True
-            state = look_at(path, now_s)
-            if state is not None and state.gone is None:
+            if is_held(path, now_s):
                 return False
             path.unlink(missing_ok=True)
             return link_exclusively(record, path)

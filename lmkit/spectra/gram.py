@@ -3,7 +3,7 @@
 The Gram matrix A^T A is summed in float64 over blocks of rows; the square roots of its eigenvalues
 are the singular values of A. Forming A^T A squares the condition, so that values below about
 sqrt(eps of float64) * sigma_1 drown in rounding: `measures.RESOLUTION["gram"]`.
-tests/benchmarks/bench_gram.py compares it with other ways to the same values.
+tests/benchmarks/RESULTS.md compares it with other ways to the same values.
 
 Shapes: N contexts (rows), V vocabulary (columns).
 """

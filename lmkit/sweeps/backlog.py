@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lmkit.runs.heartbeat import server_time_s
-from lmkit.runs.lock import look_at
+from lmkit.runs.lock import is_held
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.runs.tidy import tidy_all
 
@@ -153,12 +153,6 @@ class Backlog:
         self._num_ended += 1
         if how:
             self._say(f"[{self._num_ended}/{self._total}] {how}: {point.label}")
-
-
-def is_held(lock: Path, now_s: float | None = None) -> bool:
-    """Whether a living process holds the lock, as far as can be told; see `look_at`."""
-    state = look_at(lock, now_s)
-    return state is not None and state.gone is None
 
 
 def _locks_in(runs_dir: Path) -> set[str]:

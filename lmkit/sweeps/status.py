@@ -15,10 +15,10 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.code import code_sha256
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.heartbeat import server_time_s
+from lmkit.runs.lock import is_held
 from lmkit.runs.metrics import MetricsFile, Row
 from lmkit.runs.result import Result
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
-from lmkit.sweeps.backlog import is_held
 
 STATES = ("finished", "running", "failed", "unfinished", "new")
 

@@ -18,15 +18,9 @@ from lmkit.cli import check_points
 from lmkit.cli.main import main
 from lmkit.runs.folder import RunFolder
 from tests.forked import for_points
+from tests.tiny import TINY
 
 # a run of a second on the toy language
-TINY = (
-    *("threads=1", "logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null"),
-    *("data.num_words=40", "data.train_tokens=3000", "data.valid_tokens=300"),
-    *("data.test_tokens=300", "conclusion.contexts=60", "windows.batch_size=10"),
-    *("trunk.emb_dim=6", "trunk.hidden_dim=8", "trunk.out_dim=6", "trunk.num_layers=2"),
-    *("windows.bptt=20", "optimizer.lr=5", "max_epochs=2", "switch_epoch=1"),
-)
 
 Lmkit = Callable[..., None]
 

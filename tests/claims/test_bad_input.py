@@ -16,8 +16,8 @@ from lmkit.analyses.gradient_bottleneck import logged_epochs
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.trained_run import load
 from lmkit.runs.folder import RunFolder
-from tests.claims.conftest import TINY, Lmkit
 from tests.conftest import PYTHONS_LOADER
+from tests.tiny import TINY
 
 TEXT = "data=toy goes with windows=bptt module=language_model and a trunk such as trunk=awd_lstm"
 DIALOGUE = "goes with windows=dialogue module=dialogue trunk=seq2seq, as experiment=dialogue_soft"
@@ -106,14 +106,6 @@ def test_a_head_that_is_none_is_told_what_it_must_be(refused, tmp_path):
     assert refused("train", *TINY, "head._target_=mine.Mine") == expected
 
 
-def test_a_head_of_ones_own_trains(lmkit, run, tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "from lmkit.heads.head import Head\n\nclass Mine(Head):\n    display_name = 'Mine'\n"
-    )
-    lmkit("train", *TINY, "head._target_=mine.Mine")
-    assert run().read_names().head == "Mine"
-
-
 def test_what_an_experiment_brings_can_be_left_out(lmkit, refused, run, tmp_path):
     (tmp_path / "mine.py").write_text(
         "import torch\n\nclass Cube(torch.nn.Module):\n"
@@ -200,36 +192,6 @@ def test_an_own_sweep_is_found_wherever_it_lies(lmkit, tmp_path, own):
     lmkit("train", *own, *TINY, *line)  # k is an option of the points alone
 
 
-def test_a_search_path_that_cannot_be_read_is_told_as_any_option(refused):
-    line = ("hydra.searchpath=[my_conf", "multirun_sweeps=mine", "seed=1")
-    assert "'hydra.searchpath=[my_conf' cannot be read as option=value" in refused("train", *line)
-
-
-def test_letters_that_need_quotes_are_told_in_a_run_and_a_sweep(refused):
-    for line in (("runs_dir=josé",), ("runs_dir=josé", "--multirun", "seed=1,2")):
-        expected = "'runs_dir=josé' cannot be read as option=value; write for example optimizer"
-        assert refused("train", *line).startswith(expected)
-
-
-def test_an_own_option_is_suggested_whatever_the_letters_of_its_folder(refused, tmp_path):
-    file = tmp_path / "josé" / "head" / "transform" / "mine.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text("_target_: mine.Mine\npower: 3\n")
-    line = ("--config-dir", "josé", "head/transform=mine", "head.transform.powr=2")
-    assert "(did you mean head.transform.power?)" in refused("train", *line)
-
-
-def test_a_choice_in_a_folder_of_its_own_is_part_of_the_runs_name(lmkit, run, tmp_path):
-    (tmp_path / "cubes.py").write_text(
-        "from lmkit.heads.transforms import Identity\n\nclass Cube(Identity):\n    pass\n"
-    )
-    file = tmp_path / "my_conf" / "head" / "transform" / "mine" / "cube.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text("_target_: cubes.Cube\n")
-    lmkit("train", "--config-dir", "my_conf", *TINY, "head/transform=mine/cube")
-    assert run().path.name.startswith("toy_mine_cube-")
-
-
 PACKED_SWEEP = """\
 # @package _global_
 defaults:
@@ -288,18 +250,6 @@ def test_a_sweep_chooses_its_launcher_and_the_command_line_another(
 )
 def test_an_option_that_the_launcher_does_not_take_is_named(refused, arguments, expected):
     assert expected in refused("train", "--multirun", "seed=1,2", *arguments.split())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ("--cfg wrong", "--cfg must be one of job, hydra, all, but is 'wrong'"),
-        ("--cfg=wrong", "--cfg must be one of job, hydra, all, but is 'wrong'"),
-        ("--info defalts", "--info must be one of all, config, defaults, defaults-tree, plugins,"),
-    ],
-)
-def test_a_flag_that_takes_another_value_is_one_line(refused, arguments, expected):
-    assert expected in refused("train", *arguments.split())
 
 
 @pytest.mark.parametrize(
@@ -460,12 +410,6 @@ def test_a_run_is_told_by_its_own_folder_from_within(lmkit, copied, monkeypatch,
     assert f"\n{run.name},{run}\n" in capsys.readouterr().out
     lmkit("clean", here)
     assert run.name in capsys.readouterr().out
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_strict_report_of_whole_runs_succeeds(lmkit: Lmkit, copied, tmp_path):
-    lmkit("report", "runs=runs", "strict=true")
-    assert (tmp_path / "report" / "index.html").exists()
 
 
 def test_a_finished_run_without_its_best_checkpoint_is_named(refused, copied):

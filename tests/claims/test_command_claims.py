@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.claims.conftest import TINY
 from tests.conftest import REPOSITORY
+from tests.tiny import TINY
 
 STUDY = REPOSITORY / "docs/study/first/runs"
 

@@ -12,7 +12,8 @@ import pytest
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
-from tests.claims.conftest import TINY, Lmkit
+from tests.claims.conftest import Lmkit
+from tests.tiny import TINY
 
 
 @pytest.fixture

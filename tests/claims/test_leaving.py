@@ -26,8 +26,9 @@ from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.callbacks.spectrum import SpectrumCallback
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.head_module import HeadModule
-from tests.claims.conftest import TINY, Lmkit, typed_in
+from tests.claims.conftest import Lmkit, typed_in
 from tests.integration.test_resume import assert_same_run
+from tests.tiny import TINY
 
 AT_STEP = """
 import json, signal

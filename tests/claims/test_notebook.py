@@ -7,8 +7,8 @@ import json
 import shlex
 from typing import Any
 
-from tests.claims.conftest import TINY
 from tests.conftest import REPOSITORY
+from tests.tiny import TINY
 
 NOTEBOOK = REPOSITORY / "docs" / "notebook.ipynb"
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from lmkit.runs.sweep_folder import SweepFolder
-from tests.claims.conftest import TINY, Lmkit
+from tests.claims.conftest import Lmkit
+from tests.tiny import TINY
 
 MODULE = """
 import torch

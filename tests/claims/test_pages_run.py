@@ -20,11 +20,12 @@ import pytest
 
 from lmkit.reproduction import estimate
 from lmkit.runs.folder import RunFolder
-from tests.claims.conftest import TINY, Lmkit, forget_modules_in, typed_in
+from tests.claims.conftest import Lmkit, forget_modules_in, typed_in
 from tests.conftest import REPOSITORY
 from tests.pages import MANUAL, README, lmkit_command, shell_lines, write_shown_files
 from tests.pretrained_models import make_gpt2, make_tokenizer
 from tests.studies.test_studies import TINY as TINY_STUDIES
+from tests.tiny import TINY
 
 # How a line begins that no test can run everywhere, and why. test_readme_commands.py composes those
 # of lmkit.

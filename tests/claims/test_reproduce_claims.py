@@ -28,7 +28,8 @@ from lmkit.reproduction.running import Reproducing
 from lmkit.reproduction.steps import Reproduction, Size, StudyStep
 from lmkit.runs.result import read_result
 from lmkit.runs.stop_signals import StopRequested
-from tests.claims.conftest import TINY, Lmkit
+from tests.claims.conftest import Lmkit
+from tests.tiny import TINY
 
 NAMES = sorted(file.stem for file in (entry.CONFIGS / "reproduce").glob("*.yaml"))
 

@@ -16,7 +16,7 @@ from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
-from tests.claims.conftest import TINY
+from tests.tiny import TINY
 
 
 def test_a_loaded_run_measures_what_it_measured(trained: Path):

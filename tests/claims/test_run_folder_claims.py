@@ -10,8 +10,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from lmkit.runs.folder import RunFolder
-from tests.claims.conftest import TINY
 from tests.conftest import REPOSITORY
+from tests.tiny import TINY
 
 PAGE = (REPOSITORY / "docs" / "runs.md").read_text("utf-8")
 CHOSEN = {"transform.svg", "wandb/", "tensorboard/"}  # of a kind of head, or of a logger

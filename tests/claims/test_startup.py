@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.claims.conftest import TINY
+from tests.tiny import TINY
 
 # the command, then which of these it has imported
 CODE = """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.claims.conftest import TINY
+from tests.tiny import TINY
 
 NOT_SHORT = [
     each

@@ -13,7 +13,7 @@ import yaml
 
 import lmkit as package
 from lmkit.errors.user_error import UserError
-from tests.claims.conftest import TINY
+from tests.tiny import TINY
 
 CALLBACKS = """
 import pytorch_lightning as pl

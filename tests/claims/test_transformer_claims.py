@@ -12,7 +12,8 @@ import torch
 
 from lmkit.cli.entry import CONFIGS, compose, plain_config
 from lmkit.experiment.objects import make_model
-from tests.claims.conftest import TINY, typed_in
+from tests.claims.conftest import typed_in
+from tests.tiny import TINY
 
 SMALL = ("trunk.hidden_dim=8", "trunk.num_heads=2", "trunk.memory=30", "optimizer.lr=0.02")
 SMALL += ("trunk.emb_dim=6", "trunk.out_dim=6", "trunk.num_layers=2")

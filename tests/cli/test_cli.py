@@ -352,18 +352,6 @@ class Power(nn.Module):
 """
 
 
-def test_an_unknown_option_in_a_file_is_refused(refused, tmp_path):
-    """Hydra takes over whatever a file says; lmkit does not."""
-    folder = tmp_path / "more" / "experiment"
-    folder.mkdir(parents=True)
-    (folder / "mine.yaml").write_text("# @package _global_\nmax_epoch: 3\n")
-    message = refused("experiment=mine", "--config-dir", str(folder.parent), "seed=1")
-    assert (
-        "In 'experiment/mine': ConfigKeyError raised while composing config: Key 'max_epoch'"
-        in message
-    )
-
-
 def test_a_defect_of_a_task_keeps_its_traceback(monkeypatch, tmp_path):
     def defect(config):
         raise ZeroDivisionError
@@ -373,10 +361,6 @@ def test_a_defect_of_a_task_keeps_its_traceback(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["lmkit", *QUIET])
     with pytest.raises(ZeroDivisionError):
         train.main()
-
-
-def test_evaluate_asks_for_its_run(refused):
-    assert refused(command=evaluate) == "run is not set: give it as run=VALUE"
 
 
 def test_describe_shows_sizes_and_writes_nothing(monkeypatch, tmp_path, capsys):
@@ -395,10 +379,6 @@ def test_describe_shows_sizes_and_writes_nothing(monkeypatch, tmp_path, capsys):
     said = " ".join(shown.split())
     assert re.search(r"time: about [\w. ]+ per epoch, [\w. ]+ for 24 epochs, without transf", said)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_group_of_another_command_is_no_option(refused):
-    assert "Could not override 'method'" in refused("method=cache")
 
 
 @pytest.mark.parametrize(
@@ -437,10 +417,6 @@ def test_finetune_refuses_bad_input(arguments, expected, refused):
 def test_evaluate_refuses_bad_input(arguments, expected, refused):
     arguments = arguments.replace("KEPT", str(KEPT))
     assert expected in refused(*arguments.split(), command=evaluate)
-
-
-def test_describe_needs_the_corpus(refused):
-    assert "data.root is not set" in refused("experiment=penn_mos", command=describe.main)
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from hydra.errors import ConfigCompositionException
 
 from lmkit.cli.entry import CONFIGS, compose, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.make import make
 from lmkit.experiment.objects import make_model
-from lmkit.heads.mixtures import MixtureOfSoftmaxes
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
 from lmkit.training.language_model import LanguageModel
 
@@ -259,63 +257,10 @@ def test_an_experiment_has_its_head(corpus, name, mixture, transform, trainable)
     assert any(p.requires_grad for p in head.transform.parameters()) is trainable
 
 
-TRANSFORMS = sorted(path.stem for path in (CONFIGS / "head" / "transform").glob("*.yaml"))
-TRIGGERS = sorted(path.stem for path in (CONFIGS / "trigger").glob("*.yaml"))
-
-
-# penn_softmax, which chooses none of these groups, is what the others are held against.
-@pytest.mark.parametrize("trigger", TRIGGERS)
-@pytest.mark.parametrize("experiment", ["toy", "penn_small", "wt2_gss_nt"])
-def test_any_trigger_goes_with_any_experiment(experiment, trigger):
-    config = composed(f"experiment={experiment}", f"trigger={trigger}")
-    section = config["trigger"]
-    expected = dict(composed("experiment=penn_softmax", f"trigger={trigger}")["trigger"])
-    if trigger == "at_epoch":
-        expected["epoch"] = config["switch_epoch"]
-    assert section == expected
-    make(section, "trigger")
-
-
-@pytest.mark.parametrize("transform", TRANSFORMS)
-@pytest.mark.parametrize("experiment", ["wt2_gss_nt", "penn_mos_plif"])
-def test_any_transform_goes_with_any_experiment(experiment, transform):
-    config = composed(f"experiment={experiment}", f"head/transform={transform}")
-    default = composed("experiment=penn_softmax", f"head/transform={transform}")
-    assert config["head"]["transform"] == default["head"]["transform"]
-    with torch.device("meta"):
-        make_model(config, torch.zeros(10))
-
-
-@pytest.mark.parametrize("experiment", ["toy", "penn_softmax", "wt2_moc_nt", "penn_mos_dagger"])
-def test_any_experiment_becomes_a_mixture_of_softmaxes(experiment):
-    config = composed(
-        f"experiment={experiment}", "head/mixture=softmaxes", "head.mixture.num_experts=4"
-    )
-    with torch.device("meta"):
-        head = make_model(config, torch.zeros(10)).head
-    assert isinstance(head.mixture, MixtureOfSoftmaxes)
-    assert head.mixture.num_experts == 4
-
-
-@pytest.mark.parametrize("option", ["switch_epoch", "trigger.epoch"])
-def test_the_epoch_of_the_switch_can_be_set(option):
-    assert composed("experiment=penn_small", f"{option}=4")["trigger"]["epoch"] == 4
-
-
-def test_a_value_on_the_command_line_wins_over_the_experiment():
-    config = composed("experiment=wt2_gss_nt", "trigger.n=9", "head.transform.k=0.5", "seed=7")
-    assert (config["trigger"]["n"], config["head"]["transform"]["k"], config["seed"]) == (9, 0.5, 7)
-
-
 def test_mixtures_are_needed_where_the_sizes_of_trunk_and_embedding_differ():
     config = composed("experiment=penn_mos", "head/mixture=none")
     with torch.device("meta"), pytest.raises(UserError, match=r"trunk.out_dim \(620\)"):
         make_model(config, torch.zeros(10))
-
-
-def test_what_belongs_to_another_choice_is_refused():
-    with pytest.raises(ConfigCompositionException, match=r"head\.transform\.k"):
-        compose("train", ["experiment=penn_gss", "head/transform=identity", "head.transform.k=2"])
 
 
 @pytest.mark.parametrize("experiment", ["toy", "penn_softmax"])

@@ -13,19 +13,13 @@ from lmkit.comparison.published import published_section
 from lmkit.experiment import conclusion
 from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
+from tests.tiny import TINY
 
-TINY = (
-    *("threads=1", "logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null"),
-    *("data.num_words=40", "data.train_tokens=3000", "data.valid_tokens=300"),
-    *("data.test_tokens=300", "conclusion.contexts=60", "windows.batch_size=10"),
-    *("trunk.emb_dim=6", "trunk.hidden_dim=8", "trunk.out_dim=6", "trunk.num_layers=2"),
-    *("windows.bptt=20", "optimizer.lr=5", "max_epochs=1", "switch_epoch=1"),
-    *("head/mixture=softmaxes", "head.mixture.num_experts=2"),
-)
+MIXTURE = (*TINY, "max_epochs=1", "head/mixture=softmaxes", "head.mixture.num_experts=2")
 
 
 def finished(runs_dir: Path, *overrides: str) -> RunFolder:
-    options = [*TINY, f"runs_dir={runs_dir}", *overrides]
+    options = [*MIXTURE, f"runs_dir={runs_dir}", *overrides]
     return run(plain_config(compose("train", options)))
 
 

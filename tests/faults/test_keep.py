@@ -14,28 +14,13 @@ from lmkit.cli.entry import compose, plain_config
 from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from tests import forked
+from tests.tiny import TINY
 
-TINY = [
-    "threads=1",
-    "logger=csv",
-    "callbacks.progress_bar=null",
-    "callbacks.spectrum=null",
-    "data.num_words=40",
-    "data.train_tokens=3000",
-    "data.valid_tokens=300",
-    "data.test_tokens=300",
-    "conclusion.contexts=60",
-    "trunk.emb_dim=6",
-    "trunk.hidden_dim=8",
-    "trunk.out_dim=6",
-    "max_epochs=2",
-    "switch_epoch=1",
-    "keep=none",
-]
+KEPT = (*TINY, "keep=none")
 
 
 def composed(runs_dir: Path) -> dict:
-    return plain_config(compose("train", [*TINY, f"runs_dir={runs_dir}"]))
+    return plain_config(compose("train", [*KEPT, f"runs_dir={runs_dir}"]))
 
 
 def train_and_die(config: dict, call: str, prefix: str) -> None:

@@ -21,22 +21,9 @@ from lmkit.runs.lock import HELD, LockHeld, RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.tidy import tidy_all
 from tests import forked
+from tests.tiny import SMALL
 
-TINY = [
-    "threads=1",
-    "logger=csv",
-    "callbacks.progress_bar=null",
-    "callbacks.spectrum=null",
-    "trainer.log_every_n_steps=2",
-    "data.train_tokens=8000",
-    "data.valid_tokens=600",
-    "data.test_tokens=600",
-    "trunk.emb_dim=8",
-    "trunk.out_dim=8",
-    "trunk.hidden_dim=12",
-    "switch_epoch=1",
-    "max_epochs=3",
-]
+TINY = [*SMALL, "callbacks.spectrum=null", "trainer.log_every_n_steps=2", "max_epochs=3"]
 LISTED = {  # by docs/runs.md, of a run with a fixed transform
     *("config.yaml", "identity.json", "metrics.csv", "result.json", "train.log"),
     *("curves.svg", "spectrum.svg"),

@@ -12,21 +12,9 @@ import pytest
 from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
 from lmkit.experiment.run import run
+from tests.tiny import SMALL
 
-TINY = [
-    "threads=1",
-    "logger=csv",
-    "callbacks.progress_bar=null",
-    "callbacks.spectrum=null",
-    "data.train_tokens=8000",
-    "data.valid_tokens=600",
-    "data.test_tokens=600",
-    "trunk.emb_dim=8",
-    "trunk.out_dim=8",
-    "trunk.hidden_dim=12",
-    "switch_epoch=1",
-    "max_epochs=2",
-]
+TINY = [*SMALL, "callbacks.spectrum=null", "max_epochs=2"]
 
 
 @pytest.fixture(scope="session")

@@ -16,23 +16,12 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.spectra.bottleneck import GradientShare, GradientShares
 from lmkit.training.checkpoint_files import load_checkpoint
+from tests.tiny import SMALL
 
-SMALL = [
-    "threads=1",
-    "logger=csv",
-    "callbacks.progress_bar=null",
-    "callbacks.spectrum=null",
-    "data.train_tokens=8000",
-    "data.valid_tokens=600",
-    "data.test_tokens=600",
-    "trunk.emb_dim=12",
-    "trunk.out_dim=12",
-    "trunk.hidden_dim=12",
-    "head/mixture=softmaxes",
-    "head.mixture.num_experts=3",
-    "head/transform=gss",
-    "switch_epoch=1",
-]
+OPTIONS = (
+    *(*SMALL, "callbacks.spectrum=null", "trunk.emb_dim=12", "trunk.out_dim=12"),
+    *("head/mixture=softmaxes", "head.mixture.num_experts=3", "head/transform=gss"),
+)
 MEASURED = [
     "callbacks=[default,gradient_bottleneck]",
     "callbacks.gradient_bottleneck.every=2",
@@ -41,7 +30,7 @@ MEASURED = [
 
 
 def trained(runs_dir: Path, *overrides: str) -> RunFolder:
-    return run(plain_config(compose("train", [*SMALL, f"runs_dir={runs_dir}", *overrides])))
+    return run(plain_config(compose("train", [*OPTIONS, f"runs_dir={runs_dir}", *overrides])))
 
 
 @pytest.fixture(scope="module")

@@ -16,30 +16,12 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.training.callbacks.epoch_end import EpochEnd
 from tests.integration.test_resume import assert_same_run
+from tests.tiny import TINY
 
-TINY = [
-    "threads=1",
-    "logger=csv",
-    "callbacks.progress_bar=null",
-    "callbacks.spectrum=null",
-    "callbacks.checkpoints.every_minutes=1e-6",
-    "trainer.log_every_n_steps=1",
-    "data.num_words=40",
-    "data.train_tokens=2000",
-    "data.valid_tokens=300",
-    "data.test_tokens=300",
-    "conclusion.contexts=60",
-    "windows.batch_size=10",
-    "windows.bptt=20",
-    "trunk.emb_dim=6",
-    "trunk.hidden_dim=8",
-    "trunk.out_dim=6",
-    "trunk.num_layers=2",
-    "trunk.input_dropout=0.3",
-    "optimizer.lr=5",
-    "switch_epoch=1",
-    "max_epochs=3",
-]
+OPTIONS = (
+    *(*TINY, "callbacks.checkpoints.every_minutes=1e-6", "trainer.log_every_n_steps=1"),
+    *("data.train_tokens=2000", "trunk.input_dropout=0.3", "max_epochs=3"),
+)
 
 
 class Killed(BaseException):
@@ -47,7 +29,7 @@ class Killed(BaseException):
 
 
 def composed(runs_dir: Path) -> dict:
-    return plain_config(compose("train", [*TINY, f"runs_dir={runs_dir}"]))
+    return plain_config(compose("train", [*OPTIONS, f"runs_dir={runs_dir}"]))
 
 
 def killed_at(config: dict, method: str, call: int) -> None:

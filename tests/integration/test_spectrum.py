@@ -20,24 +20,13 @@ from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.spectrum_files import epoch_spectrum, final_spectrum, read_spectrum
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.training.checkpoint_files import load_checkpoint
+from tests.tiny import SMALL
 
-SMALL = [
-    "threads=1",
-    "logger=csv",
-    "callbacks.progress_bar=null",
-    "data.train_tokens=8000",
-    "data.valid_tokens=600",
-    "data.test_tokens=600",
-    "trunk.emb_dim=8",
-    "trunk.out_dim=8",
-    "trunk.hidden_dim=12",
-    "switch_epoch=1",
-    "max_epochs=3",
-]
+OPTIONS = (*SMALL, "max_epochs=3")
 
 
 def trained(runs_dir: Path, *overrides: str) -> RunFolder:
-    return run(plain_config(compose("train", [*SMALL, f"runs_dir={runs_dir}", *overrides])))
+    return run(plain_config(compose("train", [*OPTIONS, f"runs_dir={runs_dir}", *overrides])))
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +133,8 @@ def test_blocks_of_contexts_are_the_first_ones_with_their_targets(runs, monkeypa
     loaded = load_run(folder_of(runs, "mos").path, "best", None, None)
     model, windows = loaded.model, loaded.data.eval_batches("valid")
     blocks = list(context_blocks(model, windows, 150))
-    assert [len(block.targets_1N[0]) for block in blocks] == 15 * [10]  # of 3 x 200 logits each
+    # 0.05 MiB hold 21 rows of 3 x 200 logits in float32
+    assert [len(block.targets_1N[0]) for block in blocks] == [*7 * [21], 3]
     hidden = torch.cat([block.hidden_1ND[0] for block in blocks])
     targets = torch.cat([block.targets_1N[0] for block in blocks])
     contexts = torch.cat([hidden_TBD.flatten(0, 1) for hidden_TBD, _ in model.head_inputs(windows)])

@@ -19,7 +19,7 @@ import rich
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED
 from tests import forked
-from tests.claims.conftest import TINY
+from tests.tiny import TINY
 
 WITH_BAR = [each for each in TINY if each != "callbacks.progress_bar=null"]
 

@@ -15,14 +15,8 @@ from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.trainer import Trainer
+from tests.tiny import TINY
 
-TINY = (
-    *("threads=1", "logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null"),
-    *("data.num_words=40", "data.train_tokens=3000", "data.valid_tokens=300"),
-    *("data.test_tokens=300", "conclusion.contexts=60", "windows.batch_size=10"),
-    *("trunk.emb_dim=6", "trunk.hidden_dim=8", "trunk.out_dim=6", "trunk.num_layers=2"),
-    *("windows.bptt=20", "optimizer.lr=5", "max_epochs=2", "switch_epoch=1"),
-)
 MADE_BY_THE_RUN = {"callbacks", "logger", "max_epochs"}
 PASSED_ON = {
     *("accelerator", "devices", "precision", "limit_train_batches", "log_every_n_steps"),

@@ -1,0 +1,19 @@
+"""The options of runs that tests train on the toy language."""
+
+from __future__ import annotations
+
+_QUIET = ("threads=1", "logger=csv", "callbacks.progress_bar=null")
+
+# a run of a second
+TINY = (
+    *(*_QUIET, "callbacks.spectrum=null", "conclusion.contexts=60"),
+    *("data.num_words=40", "data.train_tokens=3000", "data.valid_tokens=300"),
+    *("data.test_tokens=300", "windows.batch_size=10", "windows.bptt=20"),
+    *("trunk.emb_dim=6", "trunk.hidden_dim=8", "trunk.out_dim=6", "trunk.num_layers=2"),
+    *("optimizer.lr=5", "max_epochs=2", "switch_epoch=1"),
+)
+# with as many windows as kills and measurements need
+SMALL = (
+    *(*_QUIET, "data.train_tokens=8000", "data.valid_tokens=600", "data.test_tokens=600"),
+    *("trunk.emb_dim=8", "trunk.out_dim=8", "trunk.hidden_dim=12", "switch_epoch=1"),
+)

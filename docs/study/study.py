@@ -28,7 +28,7 @@ sys.path.insert(0, str(FOLDER))
 
 from keeping import compare, keep  # noqa: E402
 from rules import asked_for  # noqa: E402
-from texts import drawn, read, told  # noqa: E402
+from texts import at_best_rate, drawn, read, told  # noqa: E402
 
 KEPT, FIRST = FOLDER / "runs", FOLDER / "first"
 PROJECT = FOLDER.parents[1] / "README.md"
@@ -64,6 +64,14 @@ def with_first_screen(readme: str, known: dict[str, Any]) -> str:
     return f"{before}{begins}{filled(FOLDER / 'first_screen.template', known)}{ends}{after}"
 
 
+def drop_spectra() -> None:
+    """Takes out the spectra of runs at rates that no text or figure has."""
+    kept = read(KEPT)
+    heads = kept[kept["head.decoder_rank"].isna() & kept["trunk_name"].notna()]
+    for folder in heads["folder"].drop(at_best_rate(heads).index):
+        shutil.rmtree(Path(folder) / "spectra", ignore_errors=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -77,6 +85,7 @@ def main() -> None:
         print("\n".join(asked_for(args.runs)))
     elif args.command == "keep":
         keep(args.runs, KEPT)
+        drop_spectra()
     elif args.command == "restore":
         shutil.copytree(KEPT, args.runs, dirs_exist_ok=True)
     elif args.command == "compare":

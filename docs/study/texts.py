@@ -64,10 +64,11 @@ def read(runs: Path | str) -> pd.DataFrame:
 
 
 def at_best_rate(runs: pd.DataFrame) -> pd.DataFrame:
-    """Of each head on the same contexts, the runs at the rate of lowest valid perplexity with the
-    first seed.
+    """Of each head, trained alike on the same contexts, the runs at the rate of lowest valid
+    perplexity with the first seed.
     """
-    of = runs.groupby(["trunk_name", "rms", "label"], dropna=False).ngroup()
+    alike = ["trunk_name", "rms", "max_epochs", "label"]
+    of = runs.groupby(alike, dropna=False).ngroup()
     first = runs.assign(of=of)[runs["seed"] == FIRST_SEED].sort_values("valid_ppl")
     best = of.map(first.groupby("of")["rate"].first())
     return runs[runs["rate"] == best]

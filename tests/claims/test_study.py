@@ -36,7 +36,13 @@ def head(tmp_path: Path):
 
     def make(*runs: tuple[float, int, float]) -> pd.DataFrame:
         table = pd.DataFrame(runs, columns=["rate", "seed", "valid_ppl"])
-        same = {"trunk_name": "trunk", "rms": None, "label": "GSS", "module.transform_lr": 0.02}
+        same = {
+            "trunk_name": "trunk",
+            "rms": None,
+            "max_epochs": 5,
+            "label": "GSS",
+            "module.transform_lr": 0.02,
+        }
         return table.assign(folder=str(tmp_path), **same)
 
     return make

@@ -1,76 +1,84 @@
-"""Compares two groups of finished runs: `lmkit compare a=RUNS b=RUNS`."""
+"""Compares two sets of finished runs: `lmkit compare a=RUNS b=RUNS`."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import pandas as pd
 from omegaconf import DictConfig
 from rich.console import Console
 
 from lmkit.cli.entry import entry_point, plain_config
-from lmkit.comparison.cells import listed
-from lmkit.comparison.groups import Group, comparable, group_runs
-from lmkit.comparison.run_files import Files
-from lmkit.comparison.two_groups import compare_groups, comparison_table, unlike
-from lmkit.errors.user_error import UserError, require_count
-from lmkit.presentation.table_files import to_csv
-from lmkit.presentation.tables import counted
+from lmkit.errors.user_error import UserError
+from lmkit.presentation.styled import p_text
+from lmkit.presentation.tables import Column, counted, listed, number, plain_table
 from lmkit.presentation.terminal import to_terminal
-from lmkit.runs.atomic import replace_atomically
-from lmkit.runs.finished import FinishedRun
-from lmkit.runs.selection import select_runs
+from lmkit.results.compare import TwoSets, compare
+from lmkit.results.frame import frame
+from lmkit.results.groups import grouped
+from lmkit.runs.atomic import replace_text
+from lmkit.runs.selection import select_folders
 
 
 @entry_point("compare")
 def main(config: DictConfig) -> None:
     """Selects the runs, then compares, prints and writes."""
     plain = plain_config(config)
-    require_count("seed", plain["seed"], 0)
     out = _checked_out(plain["out"])
-    selected = {name: _runs(name, plain[name], plain["runs_dir"]) for name in ("a", "b")}
-    groups = {name: runs for name, (runs, _) in selected.items()}
-    differences = unlike(*(alike for _, alike in selected.values()))
-    files = Files()
-    comparisons, contexts = compare_groups(groups["a"], groups["b"], files, plain["seed"])
-    for each in files.damaged:
-        print(f"left out: {each.name}: {each.reason}")
-    table = comparison_table(comparisons, contexts, differences)
-    Console().print(to_terminal(table))
-    if out is None:
-        return
-    content = {
-        "schema_version": 2,
-        "kind": "comparison",
-        **{name: [run.name for run in runs] for name, runs in groups.items()},
-        "rank_contexts": contexts,
-        "differences": differences,
-        "comparisons": {name: each.unpaired._asdict() for name, each in comparisons.items()},
-        "paired": {
-            name: each.paired and each.paired._asdict() for name, each in comparisons.items()
-        },
-    }
-    text = to_csv(table) if out.suffix == ".csv" else json.dumps(content, indent=2) + "\n"
-    replace_atomically(out, lambda file: file.write(text.encode()))
-    print(f"written: {out}")
+    a, b = (_runs(name, plain[name], plain["runs_dir"]) for name in ("a", "b"))
+    found = compare(a, b)
+    _show(found)
+    if out is not None:
+        replace_text(out, found.table.to_csv() if out.suffix == ".csv" else _json(found.table))
+        print(f"written: {out}")
 
 
-def _runs(option: str, value: object, runs_dir: str) -> tuple[list[FinishedRun], list[Group]]:
-    """The runs that an option selects, each once, and their groups; prints which they are."""
-    selection = select_runs(option, value, runs_dir)
-    runs, diverged = comparable(selection.runs)
-    groups, repeated = group_runs(runs, baseline="")
-    for name, reason in (*selection.left_out.items(), *diverged, *repeated):
+def _runs(option: str, value: str | list[str], runs_dir: str) -> pd.DataFrame:
+    """The runs that an option selects; prints which they are, and which are left out."""
+    runs, left_out = grouped(frame(*select_folders(option, value, runs_dir)))
+    for name, reason in left_out.items():
         print(f"left out: {name}: {reason}")
-    if not runs:
+    if runs.empty:
         raise UserError(f"{option}={value} selects no run with perplexities")
-    once = {run for group in groups for run in group.runs}
-    runs = [run for run in runs if run in once]
-    print(f"{option}: {counted(len(runs), 'run')}: {listed((run.name for run in runs), 4)}")
-    if len(groups) > 1:
-        labels = listed([group.label for group in groups], 4)
-        print(f"{option} holds {len(groups)} groups, tested as if they were one: {labels}")
-    return runs, groups
+    print(f"{option}: {counted(len(runs), 'run')}: {listed(runs.index, 4)}")
+    labels = list(dict.fromkeys(runs["label"]))
+    if len(labels) > 1:
+        print(
+            f"{option} holds {len(labels)} groups, tested as if they were one: {listed(labels, 4)}"
+        )
+    return runs
+
+
+def _json(table: pd.DataFrame) -> str:
+    """By what was computed, then by measure, in full precision."""
+    plain = table.astype(object).where(table.notna(), None)
+    return json.dumps(plain.to_dict(), indent=2) + "\n"
+
+
+def _show(found: TwoSets) -> None:
+    table = found.table.T
+    rows = []
+    for name, values in table.iterrows():
+        is_p = str(name).startswith("p") and "paired" not in str(name)
+        is_p |= str(name) == "paired p"
+        cells = [p_text(v) if is_p else _cell(str(name), v) for v in values]
+        rows.append([str(name).replace("_", ", "), *cells])
+    columns = [Column("", is_text=True), *(Column(str(name), is_text=False) for name in table)]
+    shown = plain_table("a compared with b", columns, rows)
+    shown.notes = [
+        "a difference below 0: a has the lower value; low and high: 95 % (Welch's; paired: of the "
+        "seeds that both have)",
+        *found.differs,
+    ]
+    Console().print(to_terminal(shown))
+
+
+def _cell(name: str, value: float) -> str:
+    if pd.isna(value):
+        return "–"
+    is_count = name.startswith("runs") or name == "paired seeds"
+    return f"{value:.0f}" if is_count else number(value, 3).text
 
 
 def _checked_out(out: object) -> Path | None:

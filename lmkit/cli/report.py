@@ -1,9 +1,9 @@
-"""Tables and figures over many runs, beside the published values: `lmkit report`."""
+"""The page over many runs, beside the published values: `lmkit report`."""
 
 from __future__ import annotations
 
-import glob
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 from rich.console import Console
@@ -11,69 +11,49 @@ from rich.console import Console
 from lmkit import analyses, report
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.cli.finetune import published_config
-from lmkit.errors.user_error import UserError, require_flag, require_folder, require_names
+from lmkit.errors.user_error import UserError, require_flag, require_folder, require_text
 from lmkit.presentation.tables import counted
-from lmkit.runs.finished import LeftOut, changed_since
-from lmkit.runs.selection import Selection, select_runs
+from lmkit.results.frame import frame
+from lmkit.runs.selection import select_with_models
 
 
 @entry_point("report")
 def main(config: DictConfig) -> None:
     """Writes the page of the selected runs, and prints what is left out."""
     plain = plain_config(config)
-    require_flag("strict", plain["strict"])
-    require_folder("out", plain["out"])
-    window = report.rank.perplexity_window(plain["window"])
-    keys = _names("sections", plain["sections"], "sections of the page")
-    studies = _names("synthetic", plain["synthetic"], "folders of studies")
+    _check(plain)
     console = Console()
     with console.status(f"reading {plain['runs']}"):
-        selected = Selection([], {})
-        if plain["runs"] is not None:
-            selected = select_runs("runs", plain["runs"], plain["runs_dir"], with_models=True)
+        folders, models, damaged = select_with_models("runs", plain["runs"], plain["runs_dir"])
+        runs = frame(folders, damaged)
         available = analyses.finding.find_analyses()
-    unread = [LeftOut(name, reason) for name, reason in selected.left_out.items()]
-    left_out = [*unread, *available.left_out]
-    if studies is None:
-        studies = _studies_beside(selected)
     with console.status("drawing"):
         written = report.contents.make_report(
-            selected.runs,
-            analyses=available.classes,
-            experiments=published_config,
+            runs,
+            analyses=available.records,
+            compose=published_config,
             baseline=plain["baseline"],
-            window=window,
             out=Path(plain["out"]),
-            left_out=left_out,
-            models=selected.models,
-            studies_in=studies,
-            keys=keys,
+            models=models,
             title=plain["title"],
             about=plain["about"],
         )
-    changed = changed_since(selected.runs)
-    if changed:
-        print(changed)
-    for each in written.left_out:
-        print(f"left out: {each.name}: {each.reason}")
-    counts = [counted(len(selected.runs), "run")] if selected.runs or not selected.models else []
-    if selected.models:
-        counts.append(counted(len(selected.models), "pretrained model"))
+    left_out = {each.name: each.reason for each in available.left_out} | written.left_out
+    new = [folder.path.name for folder in folders if folder.state() == "new"]
+    left_out |= dict.fromkeys(new, "it has not been started")
+    for name, reason in left_out.items():
+        print(f"left out: {name}: {reason}")
+    counts = [counted(len(runs), "run")] if len(runs) or not models else []
+    if models:
+        counts.append(counted(len(models), "pretrained model"))
     print(f"{', '.join(counts)}: {written.page}")
-    if plain["strict"] and written.left_out:
-        count = "1 was" if len(written.left_out) == 1 else f"{len(written.left_out):,} were"
+    if plain["strict"] and left_out:
+        count = "1 was" if len(left_out) == 1 else f"{len(left_out):,} were"
         raise UserError(f"strict=true: {count} left out of the report")
 
 
-def _names(option: str, value: object, kind: str) -> list[str] | None:
-    """The texts of an option that may be null, or an empty list."""
-    if value is None:
-        return None
-    return [] if value == [] else require_names(option, value, kind)
-
-
-def _studies_beside(selected: Selection) -> list[str]:
-    """Patterns that match studies in the folders of the runs and the models."""
-    folders = [*(run.folder for run in selected.runs), *selected.models]
-    parents = dict.fromkeys(folder.path.parent.resolve() for folder in folders)
-    return [f"{glob.escape(str(parent))}/synthetic/*" for parent in parents]
+def _check(plain: dict[str, Any]) -> None:
+    require_flag("strict", plain["strict"])
+    require_folder("out", plain["out"])
+    for option in ("baseline", "title"):
+        require_text(option, plain[option])

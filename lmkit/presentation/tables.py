@@ -211,6 +211,13 @@ def joined(names: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def listed(names: Iterable[str], limit: int = 8) -> str:
+    """A list of names; if there are many, the first ones and how many more."""
+    every = list(names)
+    more = f" and {len(every) - limit} more" if len(every) > limit else ""
+    return ", ".join(every[:limit]) + more
+
+
 def decimal(value: float, digits: int) -> str:
     """With commas and a true minus sign, which 0 has none of."""
     if math.isnan(value):

@@ -1,4 +1,4 @@
-"""The report over many runs: tables, figures and one page of HTML. No torch.
+"""The page over finished runs. No torch.
 
 Its modules import matplotlib and scipy, so each of them loads when it is first used.
 """
@@ -9,6 +9,5 @@ from lmkit import modules_on_use
 
 if TYPE_CHECKING:  # what the command uses, for mypy
     from lmkit.report import contents as contents
-    from lmkit.report import rank as rank
 else:
     __getattr__ = modules_on_use(__name__)

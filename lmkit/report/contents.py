@@ -1,175 +1,167 @@
-"""The contents of the report, in order."""
+"""The contents of the page, in order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lmkit.analyses.analysis import Analysis
-from lmkit.comparison.facts import Study, studies
-from lmkit.comparison.published_runs import Experiments
-from lmkit.comparison.run_files import Files
-from lmkit.errors.user_error import UserError
-from lmkit.presentation.section import Section
+import pandas as pd
+
+from lmkit.analyses.base import RecordAnalysis
+from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.presentation.style import house_style
 from lmkit.presentation.tables import counted
-from lmkit.report.answer import answer
-from lmkit.report.beside_published import published_hyperparameters, published_perplexities
-from lmkit.report.decoder_ranks import decoder_ranks
-from lmkit.report.mixture_figures import mixture_figures
-from lmkit.report.mixtures import mixtures
-from lmkit.report.page import Chapter, write_report
-from lmkit.report.performance import pairwise_tests, performance
-from lmkit.report.pretrained_models import pretrained_models
-from lmkit.report.rank import Window, rank_and_perplexity
-from lmkit.report.rank_gradient import rank_gradient_perplexity
-from lmkit.report.runs_section import runs_section
-from lmkit.report.synthetic_studies import synthetic_studies
-from lmkit.report.tokenizers import tokenizers
-from lmkit.report.training import averaging, curves
-from lmkit.runs.finished import FinishedRun, LeftOut
+from lmkit.report import curves, first_screen, over_option, pretrained, tables
+from lmkit.report.blocks import PageSection
+from lmkit.report.measurements import measurements
+from lmkit.report.page import write_page
+from lmkit.results.against import against_baseline
+from lmkit.results.groups import grouped, most_contexts
+from lmkit.results.published import Compose, nearest, published
 from lmkit.runs.folder import RunFolder
 
-TITLE = "Softmax heads compared"
+_CODE = {
+    "code.dirty": "a working tree with changes that no commit has",
+    "code.has_changed": "code that has changed since",
+}
 
 
 class Report(NamedTuple):
     """What was written."""
 
     page: Path
-    left_out: list[LeftOut]  # runs, analyses and files that do not count
+    left_out: dict[str, str]  # runs and files that do not count, with the reason
 
 
 def make_report(
-    runs: Sequence[FinishedRun],
+    table: pd.DataFrame,
     *,
-    analyses: Sequence[type[Analysis]],
-    experiments: Experiments,
+    analyses: Sequence[type[RecordAnalysis]],
+    compose: Compose,
     baseline: str,
-    window: Window | None,
     out: Path,
-    left_out: Sequence[LeftOut] = (),
     models: Sequence[RunFolder] = (),
-    studies_in: Iterable[str] = (),
-    keys: Sequence[str] | None = None,
-    title: str = TITLE,
+    title: str,
     about: str = "",
 ) -> Report:
-    """Writes the report on the runs into `out`.
+    """Writes the page of the runs into `out`, with the files of its tables and figures.
 
     Args:
-        analyses: those whose sections belong to the report.
-        experiments: composes a published experiment, which runs are compared with.
+        table: the runs, as `lmkit.results.frame` reads them.
+        analyses: the kinds that are shown of what is stored in the runs.
+        compose: a published experiment.
         baseline: family of the head that others are compared with.
-        window: lowest and highest test perplexity; runs outside are outliers. None: as published.
-        left_out: what has been left out so far.
         models: folders of what was measured of pretrained models.
-        studies_in: patterns of the folders whose synthetic studies belong to the report.
-        keys: of the sections to include; None: all.
         title: its heading.
         about: its introduction.
 
-    Raises: UserError when no run, model or study counts, no key is a section's, the baseline is no
-        head, or `out` cannot be written.
+    Raises: UserError when nothing counts, no run or publication has the baseline's head, or `out`
+        cannot be written.
     """
-    sections, unread = synthetic_studies(studies_in)
-    if not (runs or models or sections):
-        raise UserError(_no_run(left_out))
-    files = _files_of(runs)
-    per_corpus, repeated = studies(runs, baseline, experiments, files) if runs else ([], [])
-    with house_style():
-        chapters = [_chapter(study, files, analyses, window) for study in per_corpus]
-        chapters += _joint_chapters(per_corpus, models, files)
-        if keys is not None:
-            chapters, absent = _only(keys, chapters)
-            unread += absent
-            if not chapters and not sections:
-                raise UserError(f"sections={','.join(keys)}: {absent[0].reason}")
-        if sections:
-            chapters.append(Chapter("isolation", "The bottleneck in isolation", None, sections))
-        unused = [*left_out, *repeated, *files.damaged, *unread]
-        overview = f"{about} {_overview(per_corpus, len(models))}".strip()
-        return Report(write_report(out, title, overview, chapters, unused), unused)
-
-
-def _files_of(runs: Sequence[FinishedRun]) -> Files:
-    """The runs' files; a damaged configuration is named, although the identity has all of it."""
-    files = Files()
-    for run in runs:
-        files.config(run)
-    return files
-
-
-def _only(keys: Sequence[str], chapters: Sequence[Chapter]) -> tuple[list[Chapter], list[LeftOut]]:
-    """The chapters that have sections of these keys, with only those; keys that no section has."""
-    there = {section.key: None for chapter in chapters for section in chapter.sections}
-    absent = [
-        LeftOut(key, f"there is no such section; there are {', '.join(there)}")
-        for key in keys
-        if key not in there
-    ]
-    kept = [
-        replace(chapter, sections=[each for each in chapter.sections if each.key in keys])
-        for chapter in chapters
-    ]
-    return [chapter for chapter in kept if chapter.sections], absent
-
-
-def _chapter(
-    study: Study, files: Files, analyses: Sequence[type[Analysis]], window: Window | None
-) -> Chapter:
-    sections = [
-        rank_and_perplexity(study, window),
-        performance(study),
-        pairwise_tests(study),
-        rank_gradient_perplexity(study),
-        mixtures(study),
-        mixture_figures(study),
-        *decoder_ranks(study, files),
-        averaging(study),
-        published_perplexities(study),
-        published_hyperparameters(study),
-        *_analysis_sections(study, files, analyses),
-        curves(study, files),
-        runs_section(study),
-    ]
-    return Chapter(study.key, study.title, answer(study), sections)
-
-
-def _joint_chapters(
-    per_corpus: Sequence[Study], models: Sequence[RunFolder], files: Files
-) -> list[Chapter]:
-    """Chapters over several corpora, and over models that are no runs."""
-    sections = [*tokenizers(per_corpus), *pretrained_models(models, per_corpus, files)]
-    return [Chapter(each.key, each.title, None, [each]) for each in sections]
-
-
-def _analysis_sections(
-    study: Study, files: Files, analyses: Sequence[type[Analysis]]
-) -> list[Section]:
-    return [section for each in analyses for section in each.sections(study, files)]
-
-
-def _no_run(left_out: Sequence[LeftOut]) -> str:
-    if not left_out:
-        return "there is no run and no study to report on: give runs=RUNS, or make a study first"
-    first, *others = left_out
-    more = f" (and {len(others)} more)" if others else ""
-    return f"no run can be reported on: {first.name}: {first.reason}{more}"
-
-
-def _overview(per_corpus: Sequence[Study], num_models: int) -> str:
-    """`24 runs of 11 groups on 1 corpus; ...`."""
-    models = f"{counted(num_models, 'pretrained model')}." if num_models else ""
-    if not per_corpus:
-        return models
-    groups = [group for study in per_corpus for group in study.groups]
-    num_runs = sum(len(group.runs) for group in groups)
-    return (
-        f"{counted(num_runs, 'finished run')} of {counted(len(groups), 'group')} on "
-        f"{counted(len(per_corpus), 'corpus', 'corpora')}. A group is one head with "
-        "one configuration; its runs differ only in their seed. What these runs do not cover is "
-        f"named in each section and under Not measured, and never guessed. {models}"
+    runs, left_out = grouped(table, baseline)
+    if runs.empty and not models:
+        raise UserError(f"no run can be reported on: {_first(left_out)}")
+    _require_baseline(runs, baseline)
+    left_out |= (
+        {str(n): why for n, why in runs["unread"].dropna().items()} if "unread" in runs else {}
     )
+    sections: list[PageSection] = []
+    sentences: list[tuple[str, str]] = []
+    alone: list[str] = []
+    with house_style():
+        if len(runs):
+            against = against_baseline(runs)
+            compared = first_screen.compared(against)
+            alone = list(first_screen.names(against))
+            if len(compared):
+                sentences = first_screen.sentences(compared)
+                sections.append(_answer(compared))
+            beside = nearest(runs, compose)
+            for each in [name for name, _ in sentences] or alone:
+                of = runs[runs["setting_title"] == each]
+                rows = against[against["setting_title"] == each]
+                sections.append(_setting(of, rows, beside, analyses, left_out))
+        if models:
+            folders = {folder.path.name: folder.path for folder in models}
+            of_models, drawn = measurements(folders, analyses, left_out)
+            if (ranks := pretrained.pretrained(models, left_out)) is not None:
+                of_models.insert(0, ranks)
+            sections.append(PageSection("models", "Pretrained models", "", of_models, drawn))
+        page = write_page(
+            out, title, about, sentences, sections, _last_lines(runs, alone), left_out,
+            {"runs.csv": table.drop(columns="place", errors="ignore")},
+        )  # fmt: skip
+    return Report(page, left_out)
+
+
+def _answer(rows: pd.DataFrame) -> PageSection:
+    drawn = first_screen.rank_and_perplexity(rows)
+    tables_ = [first_screen.heads_by_settings(rows)]
+    return PageSection("answer", "", first_screen.RULE, tables_, [drawn] if drawn else [])
+
+
+def _setting(
+    runs: pd.DataFrame,
+    against: pd.DataFrame,
+    beside: pd.DataFrame,
+    analyses: Sequence[type[RecordAnalysis]],
+    left_out: dict[str, str],
+) -> PageSection:
+    shown = curves.representatives(runs, against)
+    same = beside[beside["is_same"]].set_index("group")["experiment"].to_dict()
+    experiments = {
+        str(row["head_label"]): same[group] for group, row in against.iterrows() if group in same
+    }
+    figures = [
+        *curves.spectra(shown, most_contexts(runs), left_out),
+        *curves.training(shown, experiments, left_out),
+    ]
+    if (varied := over_option.over_options(runs)) is not None:
+        figures.append(varied)
+    folders = {label: Path(run["folder"]) for label, run in shown.items()}
+    of_analyses, drawn = measurements(folders, analyses, left_out)
+    title = str(runs["setting_title"].iloc[0])
+    count = f"{counted(len(runs), 'run')} of {counted(runs['group'].nunique(), 'group')}"
+    failed = runs.loc[runs["is_failed"], "label"].unique()
+    lead = f"{count}; a group's runs differ only in their seed."
+    if str(runs["data.tokenizer"].iloc[0] if "data.tokenizer" in runs else None) in ("bpe", "hf"):
+        lead += " Perplexities are per subword."
+    if len(failed):
+        lead += f" Failed, in groups of their own: {', '.join(failed)}."
+    every = [*tables.groups(runs, against, beside), *of_analyses]
+    return PageSection(_key(title), title, lead, every, [*figures, *drawn])
+
+
+def _last_lines(runs: pd.DataFrame, alone: Sequence[str]) -> list[str]:
+    """What is not covered, one line each."""
+    lines = []
+    if alone and len(alone) < runs["setting"].nunique():
+        lines.append(f"One head alone was trained in: {'; '.join(alone)}.")
+    for column, what in _CODE.items():
+        count = int(runs[column].fillna(False).sum()) if column in runs else 0
+        if count:
+            lines.append(f"{counted(count, 'run')} came from {what}.")
+    return lines
+
+
+def _require_baseline(runs: pd.DataFrame, baseline: str) -> None:
+    families = set(runs["family"])
+    known = families | set(published()["experiment"].dropna().str.partition("_")[2])
+    if len(runs) and baseline not in known:
+        raise UserError(
+            f"baseline={baseline} is the head of no run{did_you_mean(baseline, sorted(families))}; "
+            f"there are {', '.join(sorted(families))}"
+        )
+
+
+def _first(left_out: dict[str, str]) -> str:
+    if not left_out:
+        return "there is none"
+    (name, reason), *others = left_out.items()
+    return f"{name}: {reason}" + (f" (and {len(others)} more)" if others else "")
+
+
+def _key(title: str) -> str:
+    words = "".join(c if c.isalnum() else " " for c in title.lower().replace(",", "")).split()
+    return "_".join(words)

@@ -47,6 +47,11 @@ SECTIONS = (
     *("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger"),
     *("windows", "trainer", "callbacks", "stopping", "sources"),
 )
+_ALWAYS = (  # whatever the runs
+    *("name", "folder", "state", "reason", "experiment", "seed", "head", "family", "place"),
+    *("trunk", "trunk_of", "corpus", "trigger", "finetuned", "epochs", "stopped", "data_sha256"),
+    *PERPLEXITIES,
+)
 _RANKS = {
     "press_rank": "press",
     "entropy_rank": "entropy",
@@ -89,8 +94,7 @@ def frame(folders: Iterable[RunFolder], damaged: Mapping[str, str] | None = None
     add_defaults(rows)
     columns = dict.fromkeys(column for row in rows for column in row)
     data = {column: _column([row.get(column) for row in rows]) for column in columns}
-    needed = ("name", "state", "reason", "experiment", "head", "seed", *PERPLEXITIES)
-    table = pd.DataFrame({name: pd.Series(dtype=object) for name in needed} | data)
+    table = pd.DataFrame({name: pd.Series(dtype=object) for name in _ALWAYS} | data)
     return _with_failed(table.set_index("name"))
 
 
@@ -140,7 +144,7 @@ def _row(folder: RunFolder) -> Row | None:
 
 def _finished(run: FinishedRun) -> Row:
     result, budget = run.result, run.result.budget
-    config = _config(run)
+    config, unread = _config(run)
     is_finetuned = "finetuned_from" in run.settings
     row = _names(run.names, config) | {
         "experiment": result.experiment,
@@ -161,7 +165,7 @@ def _finished(run: FinishedRun) -> Row:
     row |= flat(run.settings)
     row |= {"stopping._target_": _mapping(config.get("stopping")).get("_target_", _PATIENCE)}
     row |= flat(_mapping(config.get("data")), "data.")
-    row |= _measured(run.folder)
+    row |= measured(run.folder, unread)
     provenance = result.provenance
     git, recorded = _mapping(provenance.get("git")), provenance.get("code_sha256")
     return row | {
@@ -226,10 +230,13 @@ def add_defaults(rows: Iterable[Row]) -> None:
                 row |= {name: v for name, v in named.items() if name in stated - row.keys()}
 
 
-def _measured(folder: RunFolder) -> Row:
-    """The fields of every analysis of the best weights; which files cannot be read."""
+def measured(folder: RunFolder, unread: list[str]) -> Row:
+    """The fields of every analysis in a folder, of a run or a pretrained model.
+
+    Args:
+        unread: gets a line for each file that cannot be read; the row gets them all.
+    """
     row: Row = {}
-    unread = []
     for path in sorted(folder.analysis.glob("*.json")):
         try:
             content = parse_json(path.read_bytes())
@@ -243,12 +250,12 @@ def _measured(folder: RunFolder) -> Row:
     return row | ({"unread": "; ".join(unread)} if unread else {})
 
 
-def _config(run: FinishedRun) -> Mapping[str, Any]:
-    """The configuration; {} where it is damaged: the identity holds what decides the numbers."""
+def _config(run: FinishedRun) -> tuple[Mapping[str, Any], list[str]]:
+    """The configuration; {} where it is damaged, and what is: the identity decides the numbers."""
     try:
-        return run.config()
-    except UserError:
-        return {}
+        return run.config(), []
+    except UserError as error:
+        return {}, [str(error).replace(f"{run.folder.path}/", "")]
 
 
 def _with_failed(table: pd.DataFrame) -> pd.DataFrame:
@@ -259,8 +266,7 @@ def _with_failed(table: pd.DataFrame) -> pd.DataFrame:
     if not finished.any():
         return table
     known = table.loc[finished].replace([np.inf, -np.inf], np.nan)
-    pruned = known["stopped"] == "pruned"
-    missing = known[list(PERPLEXITIES)].isna().any(axis=1) & ~pruned
+    missing = known[list(PERPLEXITIES)].isna().any(axis=1)
     alike = [c for c in ("data_sha256", "head.decoder_rank") if c in known]
     usual = known.groupby(alike, dropna=False)["test_ppl"].transform("median")
     far = known["test_ppl"] > _FAILED * usual

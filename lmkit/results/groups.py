@@ -18,7 +18,7 @@ from lmkit.results.labels import SAME, labels, titles
 
 RATES = ("optimizer.lr", "module.transform_lr")
 DECODER_RANK = "head.decoder_rank"
-_BUDGET = ("max_epochs", "patience", "min_delta", "finetuned", "by_callback")
+BUDGET = ("max_epochs", "patience", "min_delta", "finetuned", "by_callback")
 
 
 def grouped(table: pd.DataFrame, baseline: str = "softmax") -> tuple[pd.DataFrame, dict[str, str]]:
@@ -30,6 +30,8 @@ def grouped(table: pd.DataFrame, baseline: str = "softmax") -> tuple[pd.DataFram
         in `setting_title`, `variant_label` and `label`.
     """
     compares, left_out = _compared(table)
+    if compares.empty:
+        return compares, left_out
     runs = compares.assign(
         by_callback=compares["stopped"] == "callback",
         is_baseline=compares["family"] == baseline,
@@ -37,7 +39,7 @@ def grouped(table: pd.DataFrame, baseline: str = "softmax") -> tuple[pd.DataFram
     )
     options = [option for option in options_in(runs) if option not in SAME]
     of_head = [option for option in options if option.startswith("head.")]
-    rest = [o for o in options if o not in (*of_head, *RATES)] + list(_BUDGET)
+    rest = [o for o in options if o not in (*of_head, *RATES)] + list(BUDGET)
     rates = [option for option in RATES if option in runs]
     runs["setting"] = _number(runs, ["data_sha256", "trunk"])
     runs["variant"] = _number(runs, ["setting", "head", *of_head])
@@ -46,7 +48,7 @@ def grouped(table: pd.DataFrame, baseline: str = "softmax") -> tuple[pd.DataFram
     runs, repeated = _one_per_seed(runs)
     runs["setting_title"] = titles(runs)
     runs["variant_label"] = labels(runs, of_head)
-    runs["label"] = labels(runs, [*options, *_BUDGET])
+    runs["label"] = labels(runs, dict.fromkeys(["finetuned", *options, *BUDGET]))
     runs.loc[runs["is_failed"], "label"] += ", failed"
     order = ["setting", "is_failed", "is_baseline", "place", "head", *of_head, *options, "seed"]
     order = list(dict.fromkeys(order))
@@ -121,26 +123,26 @@ def _usual(best: pd.DataFrame, of: list[str]) -> pd.Series[bool]:
 
 def _compared(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     left_out = {
-        str(name): str(row["reason"] or "it has not finished")
+        str(name): "it has not finished" if pd.isna(row["reason"]) else str(row["reason"])
         for name, row in table[~table["state"].isin(["finished", "failed"])].iterrows()
     }
     ended = table[table["state"].isin(["finished", "failed"])]
-    pruned = ended["stopped"] == "pruned"
     values = ended[list(PERPLEXITIES)].astype("float64")
-    diverged = values.replace(np.inf, np.nan).isna().any(axis=1) & ~pruned
-    left_out |= dict.fromkeys(ended.index[pruned], "its search pruned it")
+    diverged = values.replace(np.inf, np.nan).isna().any(axis=1)
     left_out |= dict.fromkeys(ended.index[diverged], "it diverged: a perplexity is not finite")
-    return ended[~pruned & ~diverged].copy(), left_out
+    return ended[~diverged].copy(), left_out
 
 
 def _one_per_seed(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    by_name = runs.sort_index()
-    first = by_name.reset_index().groupby(["group", "seed"])["name"].transform("first")
-    is_first = (first == by_name.index).to_numpy()
-    again = by_name.index[~is_first]
-    reasons = [f"the head and seed of {name}" for name in first[~is_first]]
-    kept = runs.loc[by_name.index[is_first]]
-    return kept.copy(), dict(zip(again, reasons, strict=True))
+    """The first by name counts; copies of a run have its name."""
+    by_name = runs.sort_index(kind="stable").reset_index()
+    first = by_name.groupby(["group", "seed"])["name"].transform("first")
+    again = by_name.duplicated(["group", "seed"])
+    is_copy = first == by_name["name"]
+    named = by_name["name"].where(~is_copy, by_name["folder"])
+    reasons = "the head and seed of " + first
+    left_out = dict(zip(named[again], reasons[again], strict=True))
+    return by_name[~again].set_index("name"), left_out
 
 
 def _number(runs: pd.DataFrame, columns: list[str]) -> pd.Series[int]:

@@ -10,18 +10,20 @@ whose they are, which experiment they trained, and in what they differ from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+import yaml
 
 from lmkit.results.frame import Row, add_defaults, flat, is_option
 from lmkit.results.labels import SAME
 from lmkit.runs.identity import identity
 from lmkit.runs.names import FINETUNE
 
-# From an experiment, as `published.csv` names it, to its configuration. Entry points pass it down,
-# since only they compose.
+# From an experiment of conf/experiment, or `NAME_finetune`, to its configuration. Entry points pass
+# it down, since only they compose.
 Compose = Callable[[str], Mapping[str, Any]]
 
 
@@ -87,12 +89,13 @@ def nearest(runs: pd.DataFrame, compose: Compose) -> pd.DataFrame:
             for experiment in experiments
             if experiment.partition("_")[0] == corpus
             and _name(experiment).endswith(FINETUNE) == ("finetuned" in run)
-            and _has_head(run, compose(experiment)["head"])
+            and _has_head(run, composed(experiment, compose)["head"])
         ]
         if candidates:
             experiment, differs = min(candidates, key=lambda each: len(each[1]))
             found.append((group, experiment, differs, not differs))
-    return pd.DataFrame(found, columns=["group", "experiment", "differs", "is_same"])
+    table = pd.DataFrame(found, columns=["group", "experiment", "differs", "is_same"])
+    return table.astype({"is_same": bool})
 
 
 def differences(members: pd.DataFrame, experiment: str, compose: Compose) -> list[str]:
@@ -100,7 +103,7 @@ def differences(members: pd.DataFrame, experiment: str, compose: Compose) -> lis
     do not count: they are not what an experiment is.
     """
     run = _known(members.iloc[0])
-    config = compose(experiment)
+    config = composed(experiment, compose)
     wanted = flat(identity(config, str(run["data_sha256"]), str(run["device_kind"])).settings)
     rows: list[Row] = [{k: v for k, v in each.items() if is_option(k)} for each in (run, wanted)]
     stated = [set(row) for row in rows]
@@ -115,6 +118,21 @@ def differences(members: pd.DataFrame, experiment: str, compose: Compose) -> lis
         and not _is_of_a_class(o, ours, theirs, stated)
     ]
     return [*texts, *_data(run), *_budget(members, config)]
+
+
+def composed(experiment: str, compose: Compose) -> Mapping[str, Any]:
+    """The configuration of an experiment as `published.csv` names it, with its options."""
+    name, *changes = experiment.split()
+    if not changes:
+        return compose(name)
+    config = deepcopy(dict(compose(name)))
+    for option, _, value in (change.partition("=") for change in changes):
+        *path, key = option.split(".")
+        section: dict[str, Any] = config
+        for part in path:
+            section = section[part]
+        section[key] = yaml.safe_load(value)
+    return config
 
 
 def _with_start(

@@ -57,12 +57,9 @@ class Selection(NamedTuple):
 
     runs: list[FinishedRun]
     left_out: dict[str, str]  # name -> reason
-    models: Sequence[RunFolder] = ()  # pretrained ones
 
 
-def select_runs(
-    option: str, value: object, runs_dir: str = "runs", *, with_models: bool = False
-) -> Selection:
+def select_runs(option: str, value: object, runs_dir: str = "runs") -> Selection:
     """The finished runs that `value` selects, in the order of their names, each once.
 
     Unfinished and damaged runs are left out.
@@ -71,12 +68,10 @@ def select_runs(
         option: the option whose value `value` is, for messages.
         value: a text, or a list of texts, in the grammar above.
         runs_dir: the folder in whose `sweeps` a sweep's name is looked up.
-        with_models: whether pretrained models count too.
 
-    Raises: UserError when an entry names no run, or no run that it names has finished. Where
-    pretrained models count, one of them suffices.
+    Raises: UserError when an entry names no run, or no run that it names has finished.
     """
-    folders, models, left_out = _meant(option, value, runs_dir, with_models=with_models)
+    folders, _, left_out = _meant(option, value, runs_dir, with_models=False)
     runs = []
     for folder in folders.values():
         try:
@@ -84,13 +79,12 @@ def select_runs(
         except (UserError, PermissionError) as error:
             name = folder.path.name  # copies of a run have the same
             left_out[str(folder.path) if name in left_out else name] = _reason(error, folder)
-    if not runs and not models:
+    if not runs:
         ((name, reason), *others) = left_out.items()
         more = f" (and {len(others)} more)" if others else ""
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value
         raise UserError(f"{option}={shown} selects no finished run: {name}: {reason}{more}")
-    by_name = sorted(models.values(), key=lambda folder: folder.path.name)
-    return Selection(sorted(runs, key=lambda run: run.name), left_out, by_name)
+    return Selection(sorted(runs, key=lambda run: run.name), left_out)
 
 
 def select_folders(
@@ -102,6 +96,20 @@ def select_folders(
     """
     folders, _, left_out = _meant(option, value, runs_dir, with_models=False)
     return sorted(folders.values(), key=lambda folder: folder.path.name), left_out
+
+
+def select_with_models(
+    option: str, value: object, runs_dir: str = "runs"
+) -> tuple[list[RunFolder], list[RunFolder], dict[str, str]]:
+    """The runs that `value` selects, finished or not; pretrained models; why others are left out.
+
+    Raises: UserError when an entry names neither.
+    """
+    folders, models, left_out = _meant(option, value, runs_dir, with_models=True)
+    runs, measured = (
+        sorted(found.values(), key=lambda folder: folder.path.name) for found in (folders, models)
+    )
+    return runs, measured, left_out
 
 
 def _meant(

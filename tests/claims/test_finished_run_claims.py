@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from collections.abc import Callable
@@ -10,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import lmkit as package
+from lmkit.results.groups import grouped
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from tests.claims.conftest import Lmkit
@@ -65,9 +66,9 @@ def test_which_runs_an_analysis_takes(measured, three, tmp_path):
 @pytest.mark.usefixtures("undrawn")
 def test_other_commands_take_runs_in_the_same_words(lmkit, refused, three, capsys, tmp_path):
     capsys.readouterr()
-    lmkit("report", "runs=mine", "sections=[runs]", "out=of_sweep")
+    lmkit("report", "runs=mine", "out=of_sweep")
     assert "3 runs: of_sweep/index.html" in " ".join(capsys.readouterr().out.split())
-    lmkit("report", "runs='runs head:softmax'", "sections=[runs]", "out=filtered")
+    lmkit("report", "runs='runs head:softmax'", "out=filtered")
     assert "2 runs: filtered/index.html" in " ".join(capsys.readouterr().out.split())
     assert "selects no run" in refused("report", "runs=nowhere")
 
@@ -75,7 +76,7 @@ def test_other_commands_take_runs_in_the_same_words(lmkit, refused, three, capsy
     printed = capsys.readouterr().out
     assert "a: 2 runs" in printed
     assert "b: 1 run:" in printed
-    assert len(json.loads((tmp_path / "c.json").read_text())["a"]) == 2
+    assert json.loads((tmp_path / "c.json").read_text())["runs of a"]["test perplexity"] == 2
     assert "a=nowhere selects no run" in refused("compare", "a=nowhere", "b=runs")
     assert "none of the 3 runs of runs" in refused("compare", "a='runs seed:9'", "b=runs")
 
@@ -128,9 +129,7 @@ def test_finetuning_is_a_run_that_is_skipped_and_goes_on(lmkit, run, runs, capsy
 def test_finetuned_runs_of_several_seeds_are_one_row_of_the_report(lmkit, three):
     for softmax in three[:2]:
         lmkit("finetune", f"run={softmax.path}", *FINETUNE, "max_epochs=1")
-    lmkit("report", "runs='runs head:softmax'", "sections=[performance]", "out=page")
-    (table,) = Path("page/tables").glob("*_performance.csv")
-    with table.open(newline="") as lines:
-        rows = [row for row in csv.reader(lines) if "finetuned" in row[0]]
-    assert ["not finetuned" in row[0] for row in rows] in ([True, False], [False, True])
-    assert [row[1] for row in rows] == ["2", "2"]
+    runs, _ = grouped(package.results("runs head:softmax"))
+    sizes = runs.groupby("label", sort=False).size()
+    assert sorted("not finetuned" in label for label in sizes.index) == [False, True]
+    assert sizes.to_list() == [2, 2]

@@ -68,7 +68,6 @@ TINY_OPTIONS = {
     "press_robustness": ("contexts=60",),
     "predictions": ("random=1", "hits=20"),
     "dialogue": ("pairs=2", "beam=2", "n_best=2"),
-    "report": ("sections=[performance,runs]",),
 }
 LARGE = ("words", "steps", "device")  # options of studies that a line may set
 SMALLER = {

@@ -145,9 +145,8 @@ def test_code_that_has_changed_since_is_told(trained: Path, lmkit, tmp_path, cap
     lmkit("runs", str(trained))
     assert "code that has changed since trained 3 runs" in capsys.readouterr().err
     lmkit("report", f"runs={trained}", "out=page")
-    assert "3 of 3 runs come from code that has changed since" in capsys.readouterr().out
     page = (tmp_path / "page/index.html").read_text("utf-8")
-    assert "3 of 3 runs come from code that has changed since" in page
+    assert "3 runs came from code that has changed since" in page
 
 
 def test_results_have_the_columns_that_are_asked_for(trained: Path, lmkit, capsys):

@@ -12,16 +12,10 @@ import pytest
 import torch
 
 import lmkit as package
-from lmkit.cli.entry import compose, experiment_config, plain_config
-from lmkit.comparison.facts import studies
-from lmkit.comparison.run_files import Files
+from lmkit.cli.entry import compose, plain_config
 from lmkit.data.toy import ToyLanguage
-from lmkit.report.beside_published import published_perplexities
-from lmkit.report.performance import performance
-from lmkit.report.tokenizers import tokenizers
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.selection import select_runs
 from tests.claims.conftest import typed_in
 from tests.integration.test_resume import assert_same_run, kill_after, to_the_end
 from tests.pretrained_models import make_tokenizer
@@ -148,38 +142,6 @@ def test_tables_and_results_say_what_compares(place, monkeypatch, capsys):
     assert rows[SUBWORDS]["test_text.bytes"] == rows["words"]["test_text.bytes"]
     assert rows[SUBWORDS]["corpus"] == "text, BPE 280"
     assert "(280 subwords)" in run_in(place, SUBWORDS).log.read_text()
-
-
-def test_the_report_sets_words_beside_subwords(place):
-    runs = select_runs("runs", str(place / "runs")).runs
-    per_corpus, left_out = studies(runs, "softmax", experiment_config, Files())
-    assert not left_out
-    (section,) = tokenizers(per_corpus)
-    (table,) = section.blocks
-    rows = {cells[0].text: [cell.values[0] for cell in cells[-4:]] for cells in table.rows}
-    corpora = {"words": "text", SUBWORDS: "text, BPE 280", PRETRAINED: "text, gpt2"}
-    assert set(rows) == set(corpora.values())
-    for name, corpus in corpora.items():
-        metrics = run_in(place, name).read_result().metrics
-        tokens = metrics["test_text"]["tokens"] / metrics["test_text"]["words"]
-        wanted = [metrics[f"test_{key}"] for key in ("ppl", "word_ppl", "bits_per_byte")]
-        assert rows[corpus] == [tokens, *wanted]
-    for study in per_corpus:
-        main, *_ = performance(study).blocks
-        columns = {column.name for column in main.columns}
-        assert ("test, per word" in columns) == (study.short != "text")
-        assert tokenizers([study]) == []
-
-
-def test_no_published_perplexity_of_words_stands_beside_subwords(place):
-    run = next(r for r in select_runs("runs", str(place / "runs")).runs if SUBWORDS in r.name)
-    (study,), _ = studies([run], "softmax", experiment_config, Files())
-    (group,) = study.groups
-    assert run.result.experiment == "penn_softmax"
-    assert group.published is None
-    section = published_perplexities(study)
-    assert not section.blocks
-    assert section.missing == ["no published table is about text BPE 280 of this size"]
 
 
 def test_analyses_read_and_write_subwords(place, monkeypatch, capsys):

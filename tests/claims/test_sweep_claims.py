@@ -79,7 +79,7 @@ def test_unfinished_points_of_a_sweep_are_named_and_left_out(planned, lmkit, ref
     printed = said(capsys)
     assert f"left out: {second}: it has not been started" in printed
     assert f"{first}/analysis/logits.json" in printed
-    lmkit("report", "runs=mine", "sections=[runs]")
+    lmkit("report", "runs=mine")
     assert f"left out: {second}: it has not been started" in said(capsys)
 
 

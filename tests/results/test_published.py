@@ -14,14 +14,10 @@ from lmkit.results.published import CORPORA, nearest, published, published_curve
 from tests.results.forging import change
 
 
-def compose(experiment):
-    return published_config(experiment.partition(" ")[0])
-
-
 def nearest_in(root):
     """By label, the nearest experiment and the differences."""
     runs, _ = grouped(results(str(root)))
-    found = nearest(runs, compose).merge(runs.drop_duplicates("group"), on="group")
+    found = nearest(runs, published_config).merge(runs.drop_duplicates("group"), on="group")
     return {row["label"]: (row["experiment_x"], row["differs"]) for _, row in found.iterrows()}
 
 
@@ -95,6 +91,11 @@ def test_another_text_is_not_as_published(tmp_path, make_run):
 def test_a_part_of_the_text_is_not_as_published(tmp_path, make_run):
     make_run(tmp_path, train_tokens=200000)
     assert nearest_in(tmp_path)["Softmax"][1] == ["data.train_tokens 200,000 (all)"]
+
+
+def test_nothing_was_published_of_other_words(tmp_path, make_run):
+    make_run(tmp_path, sizes=(4000, 111000), name="penn_softmax")
+    assert nearest_in(tmp_path) == {}
 
 
 def test_published_curves_are_of_experiments_that_are_configured():

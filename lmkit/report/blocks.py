@@ -1,0 +1,45 @@
+"""What the page is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+PANEL = (4.6, 2.9)  # inches: three figures stand side by side
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table: as a reader sees it, and its numbers."""
+
+    key: str  # begins the names of its files
+    title: str
+    text: pd.DataFrame
+    values: pd.DataFrame  # of the CSV, in full precision
+    notes: Sequence[str] = ()
+    classes: pd.DataFrame | None = None  # of style sheets, by cell
+    is_folded: bool = False
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A figure."""
+
+    key: str
+    title: str
+    caption: str
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class PageSection:
+    """What is said of one setting."""
+
+    key: str
+    title: str
+    lead: str = ""
+    tables: Sequence[PageTable] = field(default_factory=list)
+    figures: Sequence[PageFigure] = field(default_factory=list)

@@ -1,0 +1,99 @@
+"""Figures of a setting's heads: spectra of log P, and perplexity over training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from lmkit.errors.user_error import UserError
+from lmkit.presentation.spectrum_figures import LabelledSpectrum, draw_values
+from lmkit.presentation.style import figure, legend_below, log_perplexities, looks, over_epochs
+from lmkit.report.blocks import PANEL, PageFigure
+from lmkit.results.published import published_curves
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.spectrum_files import final_spectrum, read_spectrum
+
+
+def representatives(runs: pd.DataFrame, against: pd.DataFrame) -> dict[str, pd.Series]:
+    """Of each head, the run of (lower) median test perplexity."""
+    found = {}
+    for group, row in against.iterrows():
+        members = runs[runs["group"] == group].sort_values(["test_ppl", "seed"])
+        found[str(row["head_label"])] = members.iloc[(len(members) - 1) // 2]
+    return found
+
+
+def spectra(
+    shown: dict[str, pd.Series], contexts: int | None, left_out: dict[str, str]
+) -> Iterator[PageFigure]:
+    """Singular values of log P at the end of training, of runs over equally many contexts."""
+    found = []
+    for label, run in shown.items():
+        path = final_spectrum(RunFolder(Path(run["folder"])))
+        if not path.exists() or run.get("contexts") != contexts:
+            continue
+        try:
+            stored = read_spectrum(path)
+        except UserError as error:
+            left_out[f"{run.name}/spectra/{path.name}"] = str(error)
+            continue
+        found.append(LabelledSpectrum(label, stored.relative_S, stored.measures))
+    if found:
+        drawn, axes = figure(PANEL)
+        draw_values(axes, found)
+        axes.set_xscale("log")
+        legend_below(axes)
+        caption = (
+            f"Over {contexts:,} contexts of the test split, of the run of median test perplexity; "
+            "dotted: the tolerance of Press's rank."
+        )
+        yield PageFigure("spectra", "Spectra of log P", caption, drawn)
+
+
+def training(
+    shown: dict[str, pd.Series], experiments: dict[str, str], left_out: dict[str, str]
+) -> Iterator[PageFigure]:
+    """Valid perplexity over epochs, beside logs that others published of the same experiment.
+
+    Args:
+        experiments: by head, the published experiment that its runs are.
+    """
+    drawn, axes = figure(PANEL)
+    number = 0
+    for (label, run), look in zip(shown.items(), looks(), strict=False):
+        metrics = MetricsFile(Path(run["folder"]) / "metrics.csv")
+        try:
+            rows = [row for row in metrics.read_finished() if "valid/ppl" in row]
+        except UserError as error:
+            left_out[f"{run.name}/metrics.csv"] = str(error).splitlines()[0]
+            continue
+        epochs, values = ([row[name] for row in rows] for name in ("epoch", "valid/ppl"))
+        axes.plot(epochs, values, label=label, **look)
+        number += 1
+    caption = "Of the run of median test perplexity."
+    if others := _published(drawn, experiments):
+        caption += f" Grey: {others}."
+    if number:
+        over_epochs(axes)
+        log_perplexities(axes)
+        axes.set_ylabel("valid perplexity")
+        legend_below(axes)
+        yield PageFigure("training", "Valid perplexity over training", caption, drawn)
+
+
+def _published(drawn: Figure, experiments: dict[str, str]) -> str:
+    """Draws published logs of these experiments; says whose they are."""
+    if not experiments:
+        return ""
+    logs = published_curves()
+    logs = logs[logs["experiment"].isin(experiments.values())]
+    sources = []
+    for log, of in logs.groupby("log"):
+        drawn.axes[0].plot(of["epoch"], of["valid_ppl"], color="0.6", linewidth=0.9)
+        source, differs = of[["source", "differs"]].iloc[0]
+        sources.append(f"{log} ({source}{'' if pd.isna(differs) else f'; {differs}'})")
+    return "; ".join(sources)

@@ -1,0 +1,166 @@
+"""The answer: a sentence a setting, heads by settings, and perplexity against rank beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+
+from lmkit.presentation.style import MARKERS, SERIES
+from lmkit.presentation.styled import plus_minus, signed
+from lmkit.presentation.tables import DASH, decimal, joined
+from lmkit.report.blocks import PageFigure, PageTable
+from lmkit.results.against import LEVEL
+from lmkit.results.stats import correlation
+
+RULE = (
+    "Each head stands at its own best learning rate on valid, the baseline too. A cell has the "
+    "difference of the means over seeds from the baseline's test perplexity, Welch's 95 % interval "
+    "and the same difference on valid. It is coloured where Holm's p (of Welch's, over this table) "
+    f"is below {LEVEL:g}. r is Pearson's of log Press rank and test perplexity: a point is a head "
+    "of that setting, as in the table, and seeds are no points."
+)
+_COLUMNS = 2  # of the small panels
+_FEWEST = 3  # heads of a panel
+
+
+def compared(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of settings in which several heads were trained."""
+    return rows[rows.groupby("setting")["head_label"].transform("size") > 1]
+
+
+def sentences(rows: pd.DataFrame) -> list[tuple[str, str]]:
+    """The title of each setting, and what its runs say."""
+    return [(of["setting_title"].iloc[0], _said(of)) for _, of in _settings(rows)]
+
+
+def heads_by_settings(rows: pd.DataFrame) -> PageTable:
+    """The table of the first screen; its CSV has a row a head of a setting, with all digits."""
+    shown = rows.assign(cell=[_cell(row) for _, row in rows.iterrows()])
+    titles = list(dict.fromkeys(title for title, _ in sentences(rows)))
+    text = shown.pivot(index="head_label", columns="setting_title", values="cell")
+    classes = rows.pivot(index="head_label", columns="setting_title", values="verdict")
+    rows = rows.sort_values(["is_baseline", "place", "head_label"], ascending=[False, True, True])
+    order = list(dict.fromkeys(rows["head_label"]))
+    text, classes = (each.reindex(index=order, columns=titles) for each in (text, classes))
+    notes = []
+    if differs := _differing(rows):
+        notes.append(f"† The baseline differs in more than head and rate: {differs}.")
+    return PageTable(
+        "heads", "Heads against the baseline", text.fillna(DASH), rows, notes, classes.fillna("")
+    )
+
+
+def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
+    """Test perplexity over Press rank, a panel a setting; None where no head has a rank."""
+    known = rows[rows["rank"].notna()] if "rank" in rows else rows.iloc[:0]
+    settings = [of for _, of in _settings(known) if len(of) >= _FEWEST]
+    if not settings:
+        return None
+    lines = -(-len(settings) // _COLUMNS)
+    drawn = Figure(figsize=(5.6, 1.9 * lines + 0.9), layout="constrained")
+    panels = list(drawn.subplots(lines, _COLUMNS, squeeze=False).flat)
+    labels = list(dict.fromkeys(rows.sort_values(["place", "head_label"])["head_label"]))
+    handles = {}
+    for axes, of in zip(panels, settings, strict=False):
+        for _, row in of.iterrows():
+            i = labels.index(row["head_label"])
+            handles[row["head_label"]] = axes.errorbar(
+                row["rank"], row["test_ppl"], row["test_ppl_sd"], row["rank_sd"],
+                fmt=MARKERS[i % len(MARKERS)], color=SERIES[i % len(SERIES)], markersize=4.5,
+                elinewidth=0.8, label=row["head_label"],
+            )  # fmt: skip
+        found = correlation(of["rank"].to_list(), of["test_ppl"].to_list())
+        r = "" if found is None else f"\nr = {found.r:.2f} ({found.low:.2f} … {found.high:.2f})"
+        title = of["setting_title"].iloc[0].rpartition(", ")[2]
+        axes.set_title(title + r.replace("-", "−"), fontsize=8)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.tick_params(labelsize=7)
+    for axes in panels[len(settings) :]:
+        axes.remove()
+    for axes in panels[max(0, len(settings) - _COLUMNS) : len(settings)]:
+        axes.set_xlabel("Press rank of log P", fontsize=8)
+    drawn.supylabel("test perplexity", fontsize=8)
+    drawn.legend(
+        [handles[label] for label in labels if label in handles],
+        [label for label in labels if label in handles],
+        loc="outside lower center", ncols=4, fontsize=7.5,
+    )  # fmt: skip
+    contexts = sorted({int(n) for n in known["contexts"].dropna()})
+    over = " or ".join(f"{n:,}" for n in contexts)
+    caption = f"Ranks are over {over} contexts of the test split; bars are standard deviations."
+    return PageFigure("rank", "Perplexity against rank", caption, drawn)
+
+
+def _settings(rows: pd.DataFrame) -> list[tuple[int, pd.DataFrame]]:
+    """Those with the most heads of several seeds first."""
+    found = [(int(str(number)), of) for number, of in rows.groupby("setting", sort=False)]
+    return sorted(found, key=lambda each: -int((each[1]["seeds"] > 1).sum()))
+
+
+def _cell(row: pd.Series) -> str:
+    seeds = "" if row["seeds"] > 1 else ", one seed"
+    if row["is_baseline"]:
+        own = plus_minus(row["test_ppl"], row["test_ppl_sd"])
+        return f"{own}\n{row['seeds']} seeds\nvalid {decimal(row['valid_ppl'], 2)}".replace(
+            "1 seeds", "one seed"
+        )
+    if pd.isna(row["difference"]):
+        return f"({decimal(row['test_ppl'], 2)})†\nother training{seeds}"
+    mark = "†" if row["differs"] else ""
+    interval = "one seed"
+    if not pd.isna(row["low"]):
+        interval = f"{signed(row['low'])} … {signed(row['high'])}"
+    valid = f"valid {signed(row['valid_difference'])}"
+    return f"{signed(row['difference'])}{mark}\n{interval}\n{valid}"
+
+
+def _said(of: pd.DataFrame) -> str:
+    """`MoS (−0.81) does better than Softmax (21.33), and SS cannot be told from it.`"""
+    base = of[of["is_baseline"]]
+    if base.empty:
+        best = of.sort_values("test_ppl").iloc[0]
+        lowest = decimal(best["test_ppl"], 2)
+        return f"No run has the baseline's head; {best['head_label']} is lowest, at {lowest}."
+    name = f"{base['head_label'].iloc[0]} ({decimal(base['test_ppl'].iloc[0], 2)})"
+    clauses = []
+    for verdict, one, many in (("better", "does", "do"), ("worse", "does", "do")):
+        found = of[of["verdict"] == verdict].sort_values(
+            "difference", ascending=verdict == "better"
+        )
+        if len(found):
+            heads = [f"{r['head_label']} ({signed(r['difference'])})" for _, r in found.iterrows()]
+            clauses.append(f"{joined(heads)} {one if len(heads) == 1 else many} {verdict}")
+    if clauses:
+        clauses[0] += f" than {name}"
+    undecided = of.loc[of["verdict"] == "open", "head_label"].to_list()
+    if undecided:
+        than = "it" if clauses else name
+        clauses.append(f"{joined(undecided)} cannot be told from {than}")
+    untested = of.loc[(of["verdict"] == "") & ~of["is_baseline"], "head_label"].to_list()
+    if untested:
+        why = "one seed" if (of["seeds"] == 1).any() else "another training"
+        clauses.append(
+            f"{joined(untested)} {'has' if len(untested) == 1 else 'have'} no test ({why})"
+        )
+    return f"{'; '.join(clauses)}."
+
+
+def _differing(rows: pd.DataFrame) -> str:
+    marked: dict[tuple[str, ...], list[str]] = {}
+    for _, row in rows[rows["differs"].map(len) > 0].iterrows():
+        marked.setdefault(tuple(row["differs"]), []).append(row["head_label"])
+    return "; ".join(
+        f"{joined(dict.fromkeys(heads))} in {', '.join(options)}"
+        for options, heads in marked.items()
+    )
+
+
+def names(rows: pd.DataFrame) -> Sequence[str]:
+    """The titles of settings that the table leaves out, since one head alone was trained there."""
+    counts = rows.groupby("setting")["head_label"].transform("size")
+    return list(dict.fromkeys(rows.loc[counts == 1, "setting_title"]))

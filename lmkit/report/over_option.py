@@ -1,0 +1,116 @@
+"""What an option does that varies within a head: K, a decoder's rank, c and k, dropout, memory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+
+from lmkit.presentation.style import looks
+from lmkit.report.blocks import PANEL, PageFigure
+from lmkit.results.frame import options_in, ranks_in
+from lmkit.results.groups import BUDGET, DECODER_RANK, RATES, best_rate, most_contexts
+from lmkit.results.labels import SAME
+
+_NAMES = {
+    "head.mixture.num_experts": "K, experts",
+    DECODER_RANK: "rank of the decoder",
+    "head.transform.c": "c of GSS",
+    "head.transform.k": "k of GSS",
+}
+_WIDTH = "trunk.emb_dim"  # the rank of a whole decoder
+_FEWEST = 2  # values of a line
+_MOST_LINES = 6
+
+
+class _Line(NamedTuple):
+    """Groups of one head that differ in the option alone, and in their best rates."""
+
+    label: str
+    points: pd.DataFrame  # by the option's value: means
+
+
+def over_options(runs: pd.DataFrame) -> PageFigure | None:
+    """A column for each option of the model that takes several values while all others stay; None
+    where none does.
+
+    Args:
+        runs: of a setting.
+    """
+    best = best_rate(runs)
+    if DECODER_RANK in best and _WIDTH in best:
+        whole = best[DECODER_RANK].astype("float64").fillna(best[_WIDTH].astype("float64"))
+        best = best.assign(**{DECODER_RANK: whole})
+    options = [o for o in options_in(best) if o not in (*SAME, *RATES)]
+    found = {}
+    for option in options:
+        numbers = pd.to_numeric(best[option], errors="coerce").astype("float64")
+        if best[option].dtype == bool or numbers.nunique() < _FEWEST:
+            continue
+        if lines := _lines(best.assign(**{option: numbers}), option, options):
+            found[option] = lines
+    return _figure(found, most_contexts(best)) if found else None
+
+
+def _lines(best: pd.DataFrame, option: str, options: list[str]) -> list[_Line]:
+    """The sets of groups with several values, those with the most values first."""
+    fixed = [o for o in (*options, *BUDGET) if o != option and o in best]
+    at = ranks_in(best).get(most_contexts(best) or 0)
+    numbers = ["valid_ppl", "test_ppl", *([at] if at else [])]
+    found = []
+    for _, alike in best.groupby(["head", *fixed], dropna=False, sort=False):
+        if alike[option].nunique() >= _FEWEST:
+            means = alike.groupby(option)[numbers].mean().rename(columns={at or "": "rank"})
+            found.append((len(means), alike, means))
+    found.sort(key=lambda each: -each[0])
+    varied = pd.concat([alike for _, alike, _ in found]) if found else best.iloc[:0]
+    return [_Line(_label(alike, varied, fixed), means) for _, alike, means in found[:_MOST_LINES]]
+
+
+def _label(alike: pd.DataFrame, varied: pd.DataFrame, fixed: list[str]) -> str:
+    """The head, and what its line has that other lines of that head have not."""
+    first = alike.iloc[0]
+    peers = varied[varied["head"] == first["head"]]
+    own = [o for o in fixed if o.startswith(("head.", "trunk.")) and not o.endswith("_target_")]
+    own = [o for o in own if peers[o].nunique(dropna=False) > 1]
+    words = [f"{o.rpartition('.')[2]} {first[o]:g}" for o in own if not pd.isna(first[o])]
+    return f"{first['head']} ({', '.join(words)})" if words else str(first["head"])
+
+
+def _figure(found: dict[str, list[_Line]], contexts: int | None) -> PageFigure:
+    is_ranked = any("rank" in line.points for lines in found.values() for line in lines)
+    rows = {"test_ppl": "test perplexity"} | ({"rank": "Press rank"} if is_ranked else {})
+    drawn = Figure(figsize=PANEL, layout="constrained")
+    panels = drawn.subplots(len(rows), len(found), squeeze=False, sharex="col")
+    for of_option, (option, lines) in zip(panels.T, found.items(), strict=True):
+        for axes, column in zip(of_option, rows, strict=True):
+            _draw(axes, lines, column)
+        of_option[-1].set_xlabel(_NAMES.get(option, option), fontsize=8)
+        of_option[0].legend(fontsize=6.5, handlelength=1.6)
+    for axes, name in zip(panels[:, 0], rows.values(), strict=True):
+        axes.set_ylabel(name)
+    caption = "Each value at its own best learning rate, all other options alike."
+    if is_ranked and contexts is not None:
+        caption += f" Ranks are over {contexts:,} contexts."
+    return PageFigure("options", "What an option does", caption, drawn)
+
+
+def _draw(axes: Axes, lines: list[_Line], column: str) -> None:
+    values = pd.concat([line.points for line in lines])
+    for line, look in zip(lines, looks(), strict=False):
+        if column in line.points:
+            axes.plot(line.points.index, line.points[column], label=line.label, marker="o",
+                      markersize=3, **look)  # fmt: skip
+    positive = values.index > 0
+    if positive.all() and values.index.max() >= 8 * values.index.min():
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    if column in values and values[column].min() > 0:
+        if values[column].max() > 5 * values[column].min():
+            axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:,g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())

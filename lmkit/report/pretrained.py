@@ -1,0 +1,75 @@
+"""Pretrained models: what was measured of each on a text, a row a text.
+
+Perplexities per token do not compare between tokenizers. Bits per byte do, at equal texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pandas as pd
+
+from lmkit.presentation.tables import DASH, decimal
+from lmkit.report.blocks import PageTable
+from lmkit.results.frame import Row, measured
+from lmkit.runs.folder import RunFolder
+
+_STEM = re.compile(r"rank_(?P<text>.+)_log_probs_(?P<contexts>\d+)(@\w+)?")
+_COLUMNS = {  # of what `lmkit rank hf=` stores: heading and digits
+    "contexts": ("contexts", 0),
+    "bits_per_byte": ("bits per byte", 3),
+    "perplexity": ("perplexity per token", 2),
+    "spectrum.num_columns": ("tokens", 0),
+    "spectrum.press_rank": ("Press rank", 0),
+    "spectrum.effective_rank.0.0001": ("1e−4-effective rank", 0),
+    "weight_spectrum.entropy_rank": ("decoder's entropy rank", 1),
+    "mean_cosine": ("mean cosine of two contexts", 3),
+    "share": ("gradient's share that passes", 3),
+}
+
+
+def pretrained(models: Sequence[RunFolder], left_out: dict[str, str]) -> PageTable | None:
+    """A row for each text of each model; None where no rank was measured.
+
+    Args:
+        left_out: gets the files that are damaged.
+    """
+    rows = [row for model in models for row in _rows(model, left_out)]
+    if not rows:
+        return None
+    values = pd.DataFrame(rows).set_index("model")
+    columns = {name: how for name, how in _COLUMNS.items() if values.get(name) is not None}
+    shown = {"text": values["text"]}
+    for name, (heading, digits) in columns.items():
+        shown[heading] = values[name].map(
+            lambda value, digits=digits: DASH if pd.isna(value) else decimal(float(value), digits)
+        )
+    text = pd.DataFrame(shown)
+    again = values.groupby(level=0).cumcount()
+    text.index = pd.Index([f"{name} #{n + 1}" if n else str(name) for name, n in again.items()])
+    note = "Bits per byte compare on one text; ranks at equal contexts and vocabularies alone."
+    return PageTable("pretrained", "Pretrained models", text, values, [note])
+
+
+def _rows(model: RunFolder, left_out: dict[str, str]) -> list[Row]:
+    unread: list[str] = []
+    fields = measured(model, unread)
+    left_out |= {f"{model.path.name}/{line.partition(': ')[0]}": line.partition(": ")[2]
+                 for line in unread}  # fmt: skip
+    by_stem: dict[str, Row] = {}
+    for column, value in fields.items():
+        named = next((m for s in _stems(model) if (m := column.startswith(f"{s}.") and s)), None)
+        if named:
+            by_stem.setdefault(named, {})[column.removeprefix(f"{named}.")] = value
+    share = by_stem.get("gradient_bottleneck", {}).get("share")
+    found = []
+    for stem, content in by_stem.items():
+        if (about := _STEM.fullmatch(stem)) is not None:
+            row: Row = {"model": model.path.name, "text": about["text"]}
+            found.append(row | {"contexts": int(about["contexts"]), "share": share} | content)
+    return found
+
+
+def _stems(model: RunFolder) -> list[str]:
+    return sorted((path.stem for path in model.analysis.glob("*.json")), key=len, reverse=True)

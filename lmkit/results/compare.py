@@ -1,0 +1,84 @@
+"""Two sets of runs against each other, as in Parthiban et al. 2021, tables 4 and 5."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from lmkit.errors.user_error import UserError
+from lmkit.results.frame import options_in, ranks_in
+from lmkit.results.groups import BUDGET
+from lmkit.results.labels import SAME, value_text
+from lmkit.results.stats import difference, paired
+
+_MEASURES = {"valid_ppl": "valid perplexity", "test_ppl": "test perplexity"}
+
+
+class TwoSets(NamedTuple):
+    """A row a measure, and what else tells the two sets apart."""
+
+    table: pd.DataFrame
+    differs: list[str]
+
+
+def compare(a: pd.DataFrame, b: pd.DataFrame) -> TwoSets:
+    """Compares runs, as `grouped` returns them, each set as one sample.
+
+    Ranks compare at the largest number of test contexts at which all runs have one.
+
+    Raises: UserError when the two share a run, or are not of one corpus.
+    """
+    _require_comparable(a, b)
+    at_a, at_b = ranks_in(a.dropna(axis="columns")), ranks_in(b.dropna(axis="columns"))
+    measures = dict(_MEASURES)
+    if shared := at_a.keys() & at_b.keys():
+        measures[at_a[max(shared)]] = f"Press rank, {max(shared):,} contexts"
+    rows = {name: _compared(a, b, column) for column, name in measures.items()}
+    return TwoSets(pd.DataFrame.from_dict(rows, orient="index"), _differs(a, b))
+
+
+def _compared(a: pd.DataFrame, b: pd.DataFrame, column: str) -> dict[str, Any]:
+    values = [each[column].astype("float64") for each in (a, b)]
+    row: dict[str, Any] = {}
+    for name, each in zip("ab", values, strict=True):
+        row |= {f"runs of {name}": len(each), f"mean of {name}": each.mean()}
+        row[f"sd of {name}"] = each.std()
+    row |= difference(*(each.to_list() for each in values))._asdict()
+    seeds = [each["seed"] for each in (a, b)]
+    if all(each.is_unique for each in seeds):
+        by_seed = [dict(zip(s, v, strict=True)) for s, v in zip(seeds, values, strict=True)]
+        if (pairs := paired(*by_seed)) is not None:
+            row |= {f"paired {name}": value for name, value in pairs._asdict().items()}
+    return row
+
+
+def _differs(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
+    """What the two differ in beside the head; warnings where their numbers do not compare."""
+    both = pd.concat([a, b])
+    options = [o for o in options_in(both) if o not in SAME and not o.startswith("head.")]
+    found = []
+    for option in (*options, *BUDGET, "trunk", "data.train_tokens"):
+        if option in both and set(map(value_text, a[option])) != set(map(value_text, b[option])):
+            values = (", ".join(sorted(set(map(value_text, each[option])))) for each in (a, b))
+            found.append(f"{option.removesuffix('._target_')}: {' and '.join(values)}")
+    for column, what in (("test_tokens", "test contexts"), ("words", "words")):
+        if column in both and both[column].nunique() > 1:
+            found.append(f"Warning: not all runs counted the same {what}: do not compare them")
+    if (both.get("code.commit", pd.Series(dtype=str)).nunique(dropna=False)) > 1:
+        found.append("their code is of different commits")
+    return found
+
+
+def _require_comparable(a: pd.DataFrame, b: pd.DataFrame) -> None:
+    shared = sorted(set(a.index) & set(b.index))
+    if shared:
+        raise UserError(f"a and b must be different runs, but both hold {', '.join(shared[:3])}")
+    corpora = pd.concat([a, b]).drop_duplicates("data_sha256")
+    if len(corpora) > 1:
+        names = " and ".join(map(str, corpora.index))
+        sizes = corpora.get("data.train_tokens", pd.Series(dtype=float)).map(value_text)
+        more = f" (train_tokens {' and '.join(sizes)})" if sizes.nunique() > 1 else ""
+        raise UserError(
+            f"perplexities compare on one text only, but {names} are of different ones{more}"
+        )

@@ -1,0 +1,56 @@
+"""One function for every option that varies."""
+
+from __future__ import annotations
+
+from lmkit.report.over_option import over_options
+from lmkit.results.frame import results
+from lmkit.results.groups import grouped
+
+
+def lines(root):
+    """By the axis's label: the points of each line."""
+    runs, _ = grouped(results(str(root)))
+    drawn = over_options(runs)
+    if drawn is None:
+        return {}
+    figure = drawn.figure
+    half = len(figure.axes) // 2
+    return {
+        below.get_xlabel(): {
+            line.get_label(): list(zip(*map(list, line.get_data()), strict=True))
+            for line in above.get_lines()
+        }
+        for above, below in zip(figure.axes[:half], figure.axes[half:], strict=True)
+    }
+
+
+def test_values_of_an_option_are_a_line_each_at_its_best_rate(tmp_path, make_run):
+    for experts, ppl in ((5, 58.0), (10, 57.0)):
+        for lr, more in ((5, 0.0), (20, 1.0)):
+            how = {"changes": {"mixture.num_experts": experts}, "options": {"optimizer.lr": lr}}
+            make_run(tmp_path, 1, ppl + more, 900 * experts, "softmaxes", **how)
+    assert lines(tmp_path) == {"K, experts": {"MoS": [(5, 58.0), (10, 57.0)]}}
+
+
+def test_a_whole_decoder_stands_at_its_width(tmp_path, make_run):
+    make_run(tmp_path, 1, 57.0)
+    make_run(tmp_path, 1, 90.0, options={"head.decoder_rank": 8})
+    assert lines(tmp_path) == {"rank of the decoder": {"Softmax": [(8, 90.0), (400, 57.0)]}}
+
+
+def test_lines_share_all_other_options(tmp_path, make_run):
+    for c in (-1.5, 0.0):
+        for k in (2.0, 2.5):
+            changes = {"transform.c": c, "transform.k": k}
+            make_run(tmp_path, 1, 57 + c + k, transform="gss", changes=changes)
+    found = lines(tmp_path)
+    assert found["c of GSS"] == {
+        "GSS (k 2)": [(-1.5, 57.5), (0.0, 59.0)],
+        "GSS (k 2.5)": [(-1.5, 58.0), (0.0, 59.5)],
+    }
+
+
+def test_learning_rates_are_no_option_of_a_model(tmp_path, make_run):
+    for lr in (5, 10, 20):
+        make_run(tmp_path, 1, 57.0 + lr, options={"optimizer.lr": lr})
+    assert lines(tmp_path) == {}

@@ -1,0 +1,220 @@
+"""What the page says of runs made by hand, among them ones that could be mistaken for others."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from scipy import stats
+
+from lmkit.cli.finetune import published_config
+from lmkit.errors.user_error import UserError
+from lmkit.report import first_screen
+from lmkit.report.contents import make_report
+from lmkit.results.against import against_baseline
+from lmkit.results.frame import results
+from lmkit.results.groups import grouped
+from lmkit.runs.checksums import checked_json
+from tests.results.forging import change
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+SOFTMAX, GSS = (57.10, 57.15, 57.20), (56.30, 56.37, 56.41)
+
+
+def page_of(root: Path, out: Path, **how) -> str:
+    written = make_report(
+        results(str(root)),
+        **{"analyses": [], "compose": published_config, "baseline": "softmax"} | how,
+        out=out,
+        title="Heads",
+    )
+    return written.page.read_text()
+
+
+@pytest.fixture
+def runs(tmp_path, make_run) -> Path:
+    """Softmax and GSS over three seeds, as published but for their numbers."""
+    for seed, (softmax, gss) in enumerate(zip(SOFTMAX, GSS, strict=True), 1):
+        make_run(tmp_path / "runs", seed, softmax)
+        make_run(tmp_path / "runs", seed, gss, 8900, transform="gss")
+    return tmp_path / "runs"
+
+
+def cells(html: str) -> dict[str, str]:
+    """The cells of the first screen's table, by head."""
+    table = html[html.index("<table") : html.index("</table>")]
+    rows = re.findall(r"<th [^>]*row_heading[^>]*>([^<]*)</th>\s*<td([^>]*)>([^<]*)</td>", table)
+    return {head: f"{attributes} {text}" for head, attributes, text in rows}
+
+
+def test_the_first_screen_has_the_difference_with_its_interval_valid_and_a_colour(runs, tmp_path):
+    html = page_of(runs, tmp_path / "out")
+    welch = stats.ttest_ind(GSS, SOFTMAX, equal_var=False)
+    low, high = (f"{value:.2f}".replace("-", "−") for value in welch.confidence_interval(0.95))
+    gss = cells(html)["GSS"]
+    assert "−0.79" in gss
+    assert f"{low} … {high}" in gss
+    assert "valid −0.79" in gss
+    assert "better" in gss  # one comparison: Holm's p is Welch's
+    assert welch.pvalue < 0.05
+    assert "GSS (−0.79) does better than Softmax (57.15)." in html
+    assert "valid 59.15" in cells(html)["Softmax"]
+
+
+def test_holms_p_is_over_the_whole_table(runs, tmp_path, make_run):
+    p = stats.ttest_ind(GSS, SOFTMAX, equal_var=False).pvalue
+    for c in range(20):
+        for seed, ppl in enumerate(SOFTMAX, 1):
+            make_run(runs, seed, ppl + 0.001 * c, transform="gss", changes={"transform.c": c})
+    page_of(runs, tmp_path / "out")
+    rows = pd.read_csv(tmp_path / "out" / "tables" / "answer_heads.csv").dropna(subset="p_welch")
+    lowest = rows.loc[rows["p_welch"].idxmin()]
+    assert lowest["p_welch"] == pytest.approx(p)
+    assert lowest["p_holm"] == pytest.approx(min(1, len(rows) * p))
+
+
+def test_each_head_stands_at_its_own_rate_and_searched_rates_are_folded(runs, tmp_path, make_run):
+    for lr in (5, 10):
+        make_run(runs, 1, 40.0, transform="gss", options={"optimizer.lr": lr})
+    html = page_of(runs, tmp_path / "out")
+    assert set(cells(html)) == {"Softmax", "GSS"}
+    assert "−0.79" in cells(html)["GSS"]
+    assert "<summary>2 further groups" in html
+
+
+def test_a_limited_decoder_is_neither_baseline_nor_head(runs, tmp_path, make_run):
+    for seed in (1, 2, 3, 4):
+        make_run(runs, seed, 80.0, options={"head.decoder_rank": 2})
+    html = page_of(runs, tmp_path / "out")
+    assert "GSS (−0.79) does better than Softmax (57.15)." in html
+
+
+def test_seeds_are_no_points_and_few_heads_have_no_correlation(runs, tmp_path, make_run):
+    assert "r = " not in page_of(runs, tmp_path / "out")
+    make_run(runs, 1, 56.0, 9981, mixture="softmaxes")
+    make_run(runs, 1, 56.5, 3000, transform="outside")
+    figure = draws(runs, tmp_path)
+    expected = stats.pearsonr(
+        [math.log(rank) for rank in (402, 8900, 9981, 3000)],
+        [57.15, sum(GSS) / 3, 56.0, 56.5],
+    )
+    assert f"r = {expected.statistic:.2f}".replace("-", "−") in figure
+
+
+def draws(runs: Path, tmp_path: Path) -> str:
+    """The titles of the panels of rank and perplexity."""
+    table, _ = grouped(results(str(runs)))
+    drawn = first_screen.rank_and_perplexity(first_screen.compared(against_baseline(table)))
+    return " ".join(axes.get_title() for axes in drawn.figure.axes)
+
+
+def test_ranks_over_other_contexts_stand_in_no_column_with_others(runs, tmp_path, make_run):
+    make_run(runs, 1, 56.0, 9981, mixture="softmaxes", contexts=500)
+    page_of(runs, tmp_path / "out")
+    rows = pd.read_csv(tmp_path / "out" / "tables" / "answer_heads.csv").set_index("head_label")
+    assert rows.loc["GSS", "rank"] == 8900
+    assert pd.isna(rows.loc["MoS", "rank"])
+
+
+def diverge(run):
+    change(run, "result.json", lambda c: c["metrics"].update(test_ppl=float("nan")))
+
+
+def other_text(run):
+    content = {"schema_version": 1, "kind": "evaluate", "ppl": 8.15, "method": "cache"}
+    (run / "analysis" / "evaluate_test@0123abcd.json").write_bytes(checked_json(content))
+
+
+FORGED = {
+    "failed": ({"ppl": 150.0}, None, "Failed, in groups of their own: Softmax, failed."),
+    "diverged": ({}, diverge, "it diverged: a perplexity is not finite"),
+    "damaged": ({}, lambda run: (run / "result.json").write_text("{"), "result.json is damaged"),
+    "unfinished": ({}, lambda run: (run / "result.json").unlink(), "it has not finished"),
+    "other rate": ({"options": {"optimizer.lr": 5}}, None, "1 further groups"),
+    "other stop": (
+        {},
+        lambda run: change(run, "result.json", lambda c: c["budget"].update(stopped="callback")),
+        "Softmax (ended by a callback)",
+    ),
+    "finetuned": (
+        {
+            "name": "penn_softmax_finetune",
+            "options": {"finetuned_from": {"identity": "0" * 12, "weights_sha256": "1"}},
+        },
+        None,
+        "Softmax (finetuned from penn_softmax)",
+    ),
+    "other code": (
+        {},
+        lambda run: change(run, "result.json", lambda c: c["provenance"]["git"].update(dirty=True)),
+        "1 run came from a working tree with changes that no commit has",
+    ),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_what_is_not_a_run_like_the_others_is_told_from_them(runs, tmp_path, make_run, forged):
+    how, edit, said = FORGED[forged]
+    run = make_run(runs, 4, **how)
+    if edit:
+        edit(run)
+    html = page_of(runs, tmp_path / "out")
+    assert said in html
+    if forged != "other code":  # whose runs count
+        assert "GSS (−0.79) does better than Softmax (57.15)." in html
+
+
+def test_what_was_measured_on_another_text_is_not_the_runs_own(runs, tmp_path):
+    other_text(next(runs.glob("*")))
+    html = page_of(runs, tmp_path / "out")
+    assert "8.15" not in html
+    assert "8.15" in (tmp_path / "out" / "tables" / "runs.csv").read_text()
+
+
+def test_published_values_stand_beside_ours_and_are_told_from_them(runs, tmp_path, make_run):
+    html = page_of(runs, tmp_path / "out")
+    assert "published test" in html
+    assert "57.08 ± 0.09" in html  # Parthiban et al. 2021, table 2
+    assert "the same" in html
+    make_run(runs, 1, 55.0, 9981, "softmaxes", options={"optimizer.lr": 5})
+    html = page_of(runs, tmp_path / "again")
+    assert "1 option<" in html
+    assert "MoS not as published: optimizer.lr 5 (20)." in html
+
+
+def test_every_digit_is_in_the_csv_and_the_same_runs_give_the_same_bytes(runs, tmp_path):
+    first, second = (tmp_path / name for name in ("a", "b"))
+    page_of(runs, first)
+    page_of(runs, second)
+    for path in first.rglob("*.*"):
+        assert path.read_bytes() == (second / path.relative_to(first)).read_bytes(), path
+    rows = pd.read_csv(first / "tables" / "answer_heads.csv").set_index("head_label")
+    assert rows.loc["GSS", "test_ppl"] == pytest.approx(sum(GSS) / 3, rel=1e-15)
+    latex = next((first / "tables").glob("*_groups.tex")).read_text()
+    assert r"\toprule" in latex
+
+
+def test_a_baseline_that_nobody_has_is_refused_with_those_there_are(runs, tmp_path):
+    with pytest.raises(UserError, match=r"did you mean softmax.*gss"):
+        page_of(runs, tmp_path / "out", baseline="sofmax")
+    assert "No run has the baseline" in page_of(runs, tmp_path / "out", baseline="mos")
+
+
+def test_no_run_is_an_error_with_the_reason(runs, tmp_path):
+    for run in runs.iterdir():
+        shutil.rmtree(run / "spectra")
+        (run / "result.json").unlink()
+    with pytest.raises(UserError, match=r"no run can be reported on: .*it has not finished"):
+        page_of(runs, tmp_path / "out")
+
+
+def test_a_report_imports_no_torch():
+    code = "import sys, lmkit.cli.report, lmkit.report.contents; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -112,7 +112,7 @@ class Subject:
         return self.pretrained
 
 
-class RecordAnalysis(ABC):
+class Analysis(ABC):
     """A question, with its options; making one checks them.
 
     The constructor takes the options of its YAML file by their names, and raises UserError for a

@@ -6,19 +6,33 @@ Yang et al. 2018, tables 1 and 2; Merity et al. 2018, tables 1 and 2.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from typing import cast
 
-from lmkit import evaluation, experiment, measures
-from lmkit.analyses.analysis import Analysis, Content
-from lmkit.comparison.cells import MEAN_SD, spread_cell
-from lmkit.comparison.evaluations import EVALUATE, as_trained, options_text
-from lmkit.comparison.facts import Study
-from lmkit.comparison.run_files import Files
+from pydantic import Field
+
+from lmkit import evaluation, measures
+from lmkit.analyses.base import Analysis, Record, Recorded, Subject
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
-from lmkit.presentation.section import Section
-from lmkit.presentation.tables import Column, Row, Table, decimal, key_values, number
 
-_SHOWN_POINTS = 5
+
+class Evaluation(Record):
+    """A perplexity, and how it was measured."""
+
+    method: str = Field(title="method")
+    split: str = Field(title="split")
+    options: dict[str, float | int | str | bool | None]  # of the method
+    ppl: float = Field(title="perplexity")
+    nll: float  # nats a token
+    bits_per_token: float
+    num_tokens: int  # that were predicted
+    word_ppl: float | None = None  # of subwords, as one column of text
+    bits_per_byte: float | None = Field(default=None, title="bits per byte")
+    search_tokens: int | None = None  # of valid, from its start, that a search predicted
+    # its options and perplexities, the best first
+    search_points: list[dict[str, int | float]] = Field(default_factory=list)
+    search_diverged: int = 0  # points whose perplexity is not finite
+    # options whose best value is the first or last of their grid
+    at_edge: list[str] = Field(default_factory=list)
 
 
 class Evaluate(Analysis):
@@ -32,9 +46,7 @@ class Evaluate(Analysis):
         search_tokens: predicted tokens of valid used by the search, from the first; None: all.
     """
 
-    name, schema_version, form = EVALUATE
-    order = 20
-    takes_dialogue = True
+    name, record, title = "evaluate", Evaluation, "Perplexity by method"
 
     def __init__(
         self,
@@ -57,155 +69,70 @@ class Evaluate(Analysis):
         self.method, self.split, self.checkpoint = method, split, checkpoint
         self.search, self.search_tokens = search, search_tokens
 
-    def stem(self, content: Content) -> str:
-        last = "_last" if self.checkpoint == "last" else ""
-        return f"evaluate_{content['method']}_{content['split']}{last}"
-
-    def measure(self, run: experiment.load.LoadedRun) -> Content:
-        method, search = self.method, None
+    def measure(self, subject: Subject) -> Recorded:
+        run, method = subject.loaded_run, self.method
+        searched: dict[str, object] = {}
         if self.search:
-            searched = evaluation.method.search_on_valid(run, method, self.search_tokens)
-            finite = [point for point in searched.points if math.isfinite(point.perplexity)]
-            if not finite:
-                raise UserError(
-                    f"the valid perplexity is finite at none of the {len(searched.points)} points "
-                    "of the search"
-                )
-            method = method.at(finite[0].options)
-            search = {
-                "split": "valid",
-                "tokens": searched.tokens,
-                "points": [point.options | {"ppl": point.perplexity} for point in finite],
-                "diverged": len(searched.points) - len(finite),
-            }
+            searched, best = self._search(subject)
+            method = method.at(best)
         measured = method.measure(run, self.split)
         if not math.isfinite(measured.perplexity):
-            values = options_text(method.options())
-            what = f"method={method.kind} with {values}" if values else f"method={method.kind}"
-            raise UserError(f"the {self.split} perplexity of {what} is not finite")
+            at = ", ".join(f"{option}={value}" for option, value in method.options().items())
+            raise UserError(
+                f"the {self.split} perplexity of method={method.kind} {at} is not finite"
+            )
         of_the_text = measures.perplexity.text_perplexity(
-            run.model,
-            run.data,
-            run.source,
-            self.split,
-            measured,
+            run.model, run.data, run.source, self.split, measured,
             in_one_column=method.in_one_column,
+        )  # fmt: skip
+        text = measures.perplexity.text_content(of_the_text)
+        return Recorded(
+            Evaluation.model_validate(
+                {
+                    "method": method.kind,
+                    "split": self.split,
+                    "options": method.options(),
+                    "ppl": measured.perplexity,
+                    "nll": measured.nll,
+                    "bits_per_token": measured.bits_per_token,
+                    "num_tokens": measured.num_tokens,
+                    **text,
+                    **searched,
+                }
+            )
         )
+
+    def variant(self, record: Record) -> str:
+        found = cast(Evaluation, record)
+        return f"{found.method}_{found.split}{'_last' if self.checkpoint == 'last' else ''}"
+
+    def lines(self, record: Record) -> list[str]:
+        found, lines = cast(Evaluation, record), []
+        if found.search_diverged:
+            points = len(found.search_points) + found.search_diverged
+            lines.append(
+                f"at {found.search_diverged} of {points} points of the search the perplexity is "
+                "not finite"
+            )
+        at_edge = "the best {0} is at the edge of method.{0}_grid: widen it"
+        return lines + [at_edge.format(name) for name in found.at_edge]
+
+    def _search(self, subject: Subject) -> tuple[dict[str, object], dict[str, float]]:
+        """What is stored of a search on valid, and the best values."""
+        searched = evaluation.method.search_on_valid(
+            subject.loaded_run, self.method, self.search_tokens
+        )
+        finite = [point for point in searched.points if math.isfinite(point.perplexity)]
+        if not finite:
+            raise UserError(
+                f"the valid perplexity is finite at none of the {len(searched.points)} points of "
+                "the search"
+            )
+        best = finite[0].options
+        grids = {name: values for name, values in self.method.grid().items() if len(values) > 2}
         return {
-            "method": method.kind,
-            "split": self.split,
-            "weights": "averaged" if run.averaged else "raw",
-            "data_sha256": run.source.fingerprint(),
-            "options": method.options(),
-            "ppl": measured.perplexity,
-            "nll": measured.nll,
-            "bits_per_token": measured.bits_per_token,
-            "num_tokens": measured.num_tokens,
-            "search": search,
-            **measures.perplexity.text_content(of_the_text),
-        }
-
-    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
-        return [_table(name, content) for name, content in contents.items()]
-
-    def notes(self, contents: Mapping[str, Content]) -> list[str]:
-        notes = []
-        edges: dict[str, None] = {}  # in order
-        for name, content in contents.items():
-            if content["search"] is not None:
-                points, diverged = content["search"]["points"], content["search"]["diverged"]
-                if diverged:
-                    notes.append(
-                        f"{name}: at {diverged} of {len(points) + diverged} points of the search "
-                        "the perplexity is not finite"
-                    )
-                best = points[0]
-                grids = {name: v for name, v in self.method.grid().items() if len(v) > 2}
-                edges |= {n: None for n, v in grids.items() if best[n] in (min(v), max(v))}
-        return notes + [
-            f"the best {name} is at the edge of method.{name}_grid: widen it" for name in edges
-        ]
-
-    @classmethod
-    def sections(cls, study: Study, files: Files) -> Sequence[Section]:
-        table = _methods_table(study)
-        how = "lmkit evaluate run=RUNS method=cache split=valid, and split=test"
-        return [
-            Section(
-                "methods",
-                "Cache and dynamic evaluation",
-                "How much do a cache and weights that adapt to the text add to each head?",
-                [table] if table else [],
-                [] if table else [f"no run was evaluated with a cache or dynamically: {how}"],
-            )
-        ]
-
-
-def _methods_table(study: Study) -> Table | None:
-    """Each group that was evaluated by a method, with its perplexity as trained first."""
-    rows: list[Row] = []
-    for group in study.groups:
-        trained = as_trained(group)
-        for each in [trained, *group.evaluations] if group.evaluations else []:
-            gain = None
-            if each is not trained and each.test and trained.test and each.test.n == trained.test.n:
-                gain = each.test.mean - trained.test.mean
-            rows.append(
-                [
-                    group.label,
-                    each.method,
-                    options_text(each.options),
-                    each.num_runs,
-                    spread_cell(each.valid, seeds=each.num_runs),
-                    spread_cell(each.test, seeds=each.num_runs),
-                    number(gain),
-                ]
-            )
-    if not rows:
-        return None
-    caption = (
-        f"Perplexity on {study.short} by method: static is the best weights as they are; mean ± "
-        "one standard deviation over runs. Difference: from static, where the same runs have both."
-    )
-    columns = [
-        Column("head", is_text=True),
-        Column("method", is_text=True),
-        Column("values", is_text=True),
-        Column("runs"),
-        Column("valid perplexity", MEAN_SD),
-        Column("test perplexity", MEAN_SD),
-        Column("difference on test"),
-    ]
-    return Table("methods", "Perplexity by method", caption, columns, rows)
-
-
-def _table(name: str, content: Content) -> Table:
-    rows: list[tuple[str, str]] = []
-    if content["search"] is not None:
-        tokens = content["search"]["tokens"]
-        for point in content["search"]["points"][:_SHOWN_POINTS]:
-            at = ", ".join(f"{option} {v:g}" for option, v in point.items() if option != "ppl")
-            rows.append((f"valid, first {tokens:,}: {at}", _as_text(point["ppl"])))
-    num_points = len(rows)
-    rows.append(("method", content["method"]))
-    for option, value in content["options"].items():
-        rows.append((option, f"{value:g}" if isinstance(value, float) else str(value)))
-    rows += [
-        ("weights", content["weights"]),
-        (f"{content['split']} perplexity", _as_text(content["ppl"])),
-        ("nats per token", f"{content['nll']:.6f}"),
-        ("bits per token", f"{content['bits_per_token']:.6f}"),
-        ("predicted tokens", f"{content['num_tokens']:,}"),
-    ]
-    if "text" in content:
-        rows += [
-            ("perplexity per word, one column", _as_text(content["word_ppl"])),
-            ("bits per byte, one column", f"{content['bits_per_byte']:.6f}"),
-            ("predicted words", f"{content['text']['words']:,}"),
-        ]
-    return key_values(name, rows, rules=[num_points])
-
-
-def _as_text(ppl: float) -> str:
-    """With too large an lr the perplexity has hundreds of digits."""
-    return decimal(ppl, 4) if ppl < 1e6 else f"{ppl:.3g}"
+            "search_tokens": searched.tokens,
+            "search_points": [point.options | {"ppl": point.perplexity} for point in finite],
+            "search_diverged": len(searched.points) - len(finite),
+            "at_edge": [n for n, v in grids.items() if best[n] in (min(v), max(v))],
+        }, best

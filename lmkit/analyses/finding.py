@@ -15,8 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
-from lmkit.analyses import base
-from lmkit.analyses.analysis import Analysis
+from lmkit.analyses.base import Analysis
 from lmkit.runs.finished import LeftOut
 
 GROUP = "analyses"
@@ -26,9 +25,8 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, wh
 class FoundAnalyses(NamedTuple):
     """Classes of analyses, and the files whose class cannot be loaded."""
 
-    classes: list[type[Analysis]]  # by the order of their sections
+    classes: list[type[Analysis]]  # by name
     left_out: list[LeftOut]
-    records: list[type[base.RecordAnalysis]]
 
 
 def analysis_names() -> list[str]:
@@ -39,26 +37,17 @@ def analysis_names() -> list[str]:
 def find_analyses() -> FoundAnalyses:
     """The class that each file names as its `_target_`; several files may name the same one."""
     classes: set[type[Analysis]] = set()
-    records: set[type[base.RecordAnalysis]] = set()
     left_out = []
     for name in analysis_names():
         try:
-            kind = _class_of(name)
-            if issubclass(kind, base.RecordAnalysis):
-                records.add(kind)
-            else:
-                classes.add(kind)
+            classes.add(_class_of(name))
         except Exception as error:  # a user's module may raise anything
             reason = (str(error) or type(error).__name__).splitlines()[0]
             left_out.append(LeftOut(f"{GROUP}/{name}", f"its analysis cannot be loaded: {reason}"))
-    return FoundAnalyses(
-        sorted(classes, key=lambda each: (each.order, each.name)),
-        left_out,
-        sorted(records, key=lambda each: each.name),
-    )
+    return FoundAnalyses(sorted(classes, key=lambda each: each.name), left_out)
 
 
-def _class_of(name: str) -> type[Analysis] | type[base.RecordAnalysis]:
+def _class_of(name: str) -> type[Analysis]:
     target = _own_target(name)
     if target is None:
         target = hydra.compose(overrides=[f"+{GROUP}@_global_={name}", *_overrides()])["_target_"]
@@ -69,7 +58,7 @@ def _class_of(name: str) -> type[Analysis] | type[base.RecordAnalysis]:
         while cause.__cause__ is not None:
             cause = cause.__cause__
         raise cause from None
-    if not (isinstance(kind, type) and issubclass(kind, Analysis | base.RecordAnalysis)):
+    if not (isinstance(kind, type) and issubclass(kind, Analysis)):
         raise TypeError(f"{target} is not derived from Analysis")
     return kind
 

@@ -1,4 +1,4 @@
-"""Which next words runs expect at contexts of a split, and where one run beats another.
+"""Which next words models expect at contexts of a text, and where one run beats another.
 
 Parthiban et al. 2021, figure 3, and supplement, table 2; Yang et al. 2018, section 3.4. A position
 is the index in a split of the word to be predicted.
@@ -6,15 +6,14 @@ is the index in a split of the word to be predicted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, cast
 
-import numpy as np
+from pydantic import Field
 
-from lmkit import evaluation, experiment, measures, pretrained
-from lmkit.analyses.analysis import Analysis, Content
-from lmkit.analyses.one_per_head import SHOWN, one_per_head
+from lmkit import evaluation, pretrained
+from lmkit.analyses.base import Analysis, Record, Recorded, Subject
 from lmkit.analyses.prediction_contexts import (
     Context,
     at_positions,
@@ -25,69 +24,47 @@ from lmkit.analyses.prediction_contexts import (
     published,
     random_positions,
 )
-from lmkit.analyses.prediction_tables import (
-    TOP,
-    hit_matrix,
-    hit_shares,
-    margins_table,
-    tables_of_run,
-    told_apart_by_split,
-    top_table,
-)
-from lmkit.comparison.cells import listed
-from lmkit.comparison.facts import Facts, Study
-from lmkit.comparison.run_files import Files
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
-from lmkit.presentation.section import Block, Section
-from lmkit.presentation.tables import Table
 from lmkit.runs.finished import FinishedRun
-from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_runs
 
-_COMMAND = "lmkit predictions run=FOLDER"
+if TYPE_CHECKING:  # they bring torch
+    from lmkit.evaluation.split_reader import SplitReader
+    from lmkit.measures.next_words import NextWords, TextReader
+
+TOP = 5  # likeliest words that are kept
+SHOWN = 40  # contexts that the terminal shows, at most
 
 
-class _Word(NamedTuple):
-    word: str
-    prob: float
+class Prediction(Record):
+    """A context, the word that follows, and the likeliest ones."""
 
-
-class _Context(NamedTuple):
     name: str
-    top: list[_Word]
-    source: str | None = None
-    context: str | None = None
-    target: str | None = None
-    target_rank: int | None = None
-    target_prob: float | None = None
+    source: str  # published, position, text, random or margin
+    position: int | None
+    context: str  # its last words
+    target: str | None
+    target_prob: float | None
+    target_rank: int | None
+    top: list[str]
+    top_probs: list[float]
+    other_prob: float | None = None  # of the target by the run that is compared with
+    margin_nats: float | None = None  # over that run
 
 
-class _Margin(NamedTuple):
-    context: str | None = None
-    target: str | None = None
-    target_prob: float | None = None
-    other_prob: float | None = None
-    margin_nats: float | None = None
+class PredictionsRecord(Record):
+    """Contexts, and how often the next word is among the likeliest at random positions."""
 
-
-class _Compared(NamedTuple):
-    run: str
-    better: list[_Margin]
-    worse: list[_Margin]
-
-
-@dataclass(frozen=True)
-class _Hits:
-    positions: list[int] = field(default_factory=list)
-    top1: list[int] = field(default_factory=list)
-    top5: list[int] = field(default_factory=list)
-
-
-class _Stored(NamedTuple):
     split: str
-    contexts: list[_Context]
-    hits: _Hits
-    compared_with: _Compared | None = None
+    top1: float | None = Field(title="first, share")
+    top5: float | None = Field(title="among five")
+    hit_positions: list[int]
+    hit_ranks: list[int]
+    contexts: list[Prediction]
+    compared_with: str | None = None  # a run
+    # where this one gives the next word a much higher, or lower, probability
+    better: list[Prediction] = Field(default_factory=list)
+    worse: list[Prediction] = Field(default_factory=list)
 
 
 class Predictions(Analysis):
@@ -105,8 +82,7 @@ class Predictions(Analysis):
         seed: of all that is random.
     """
 
-    name, form = "predictions", _Stored
-    order = 70
+    name, record, title = "predictions", PredictionsRecord, "Predictions"
 
     def __init__(
         self,
@@ -132,56 +108,66 @@ class Predictions(Analysis):
         self.positions, self.texts = positions, texts
         self.random, self.hits, self.margins, self.seed = random, hits, margins, seed
         self.compared_with = None if compared_with is None else _one_run(compared_with)
-        self._other: evaluation.split_reader.SplitReader | None = None  # of that run
+        self._other: SplitReader | None = None  # of that run
 
-    def measure(self, run: experiment.load.LoadedRun) -> Content:
-        reader = evaluation.split_reader.SplitReader(run, self.split, TOP)
-        better, worse = self._margins(reader)
-        content, expected = self._measured(reader, [*better, *worse])
-        other = self._other
-        if better and other is not None:
-            theirs = other.next_words([*better, *worse])
-            content["compared_with"] = {
-                "run": other.run.folder.path.name,
-                "better": [_margin_entry(p, expected[p], theirs[p], reader) for p in better],
-                "worse": [_margin_entry(p, expected[p], theirs[p], reader) for p in worse],
-            }
-        return content
+    def measure(self, subject: Subject) -> Recorded:
+        if subject.run is None:
+            reader: TextReader = pretrained.reader.PretrainedReader(
+                subject.loaded_pretrained, subject.text.name, TOP
+            )
+            return Recorded(self._measured(reader, []))
+        of_run = evaluation.split_reader.SplitReader(subject.run, self.split, TOP)
+        better, worse = self._margins(of_run)
+        return Recorded(self._measured(of_run, better, worse))
 
-    def measure_pretrained(
-        self, loaded: pretrained.loading.LoadedPretrained, text: str, folder: RunFolder
-    ) -> Content:
-        reader = pretrained.reader.PretrainedReader(loaded, text, TOP)
-        return self._measured(reader, [])[0]
+    def lines(self, record: Record) -> list[str]:
+        found = cast(PredictionsRecord, record)
+        lines = [_line(each) for each in found.contexts[:SHOWN]]
+        for title, margins in (("better", found.better), ("worse", found.worse)):
+            if margins:
+                lines.append(f"where it is {title} than {found.compared_with}:")
+                lines += [_line(each) for each in margins]
+        if found.top1 is not None and found.top5 is not None:
+            shares = f"{found.top1:.1%} are first, {found.top5:.1%} among five"
+            lines.append(f"of {len(found.hit_positions):,} words at random {shares}")
+        return lines
 
     def _measured(
-        self, reader: measures.next_words.TextReader, margins: Sequence[int]
-    ) -> tuple[Content, Mapping[int, measures.next_words.NextWords]]:
-        """What is stored except margins, and what is expected at all positions."""
+        self, reader: TextReader, better: Sequence[int], worse: Sequence[int] = ()
+    ) -> PredictionsRecord:
         contexts = self._contexts(reader)
         hits = random_positions(reader.tokens, self.hits, self.seed)
         positions = [c.position for c in contexts if c.position is not None]
-        expected = reader.next_words([*positions, *hits, *margins])
-        entries = []
-        for context in contexts:
-            if context.position is None:
-                words = reader.next_words_after(context.text)
-            else:
-                words = expected[context.position]
-            entries.append(_entry(context, words, reader))
+        expected = reader.next_words([*positions, *hits, *better, *worse])
         ranks = [rank for at in hits if (rank := expected[at].target_rank) is not None]
-        content: Content = {
-            "split": reader.split,
-            "contexts": entries,
-            "hits": {
-                "positions": hits,
-                "top1": [int(rank == 1) for rank in ranks],
-                "top5": [int(rank <= TOP) for rank in ranks],
-            },
-        }
-        return content, expected
+        other = self._other if better else None
+        theirs = {} if other is None else other.next_words([*better, *worse])
 
-    def _contexts(self, reader: measures.next_words.TextReader) -> list[Context]:
+        def margins(chosen: Sequence[int]) -> list[Prediction]:
+            return [_margin(at, expected, theirs, reader) for at in chosen]
+
+        return PredictionsRecord(
+            split=reader.split,
+            top1=sum(rank == 1 for rank in ranks) / len(ranks) if ranks else None,
+            top5=sum(rank <= TOP for rank in ranks) / len(ranks) if ranks else None,
+            hit_positions=hits,
+            hit_ranks=ranks,
+            contexts=[
+                _prediction(
+                    context,
+                    reader.next_words_after(context.text)
+                    if context.position is None
+                    else expected[context.position],
+                    reader,
+                )
+                for context in contexts
+            ],
+            compared_with=None if other is None else other.run.folder.path.name,
+            better=margins(better),
+            worse=margins(worse),
+        )
+
+    def _contexts(self, reader: TextReader) -> list[Context]:
         tokens, vocabulary = reader.tokens, reader.vocabulary
         contexts = published(tokens, vocabulary, reader.split) if self.published else []
         contexts += at_positions(tokens, self.positions)
@@ -191,7 +177,7 @@ class Predictions(Analysis):
         contexts += at_random(tokens, self.random, self.seed)
         return list({context.name: context for context in contexts}.values())
 
-    def _margins(self, reader: evaluation.split_reader.SplitReader) -> tuple[list[int], list[int]]:
+    def _margins(self, reader: SplitReader) -> tuple[list[int], list[int]]:
         """Positions at which the run is much better, and much worse, than the other one."""
         if self.compared_with is None:
             return [], []
@@ -207,63 +193,6 @@ class Predictions(Analysis):
             raise UserError(f"compared_with={path} is a run on another corpus")
         return largest_margins(reader.log_probs, self._other.log_probs, self.margins)
 
-    def tables(self, contents: Mapping[str, Content]) -> list[Table]:
-        """Tables of a single measured run; those of many would be too long."""
-        if len(contents) > 1:
-            return []
-        ((name, content),) = contents.items()
-        return tables_of_run(name, content)
-
-    def notes(self, contents: Mapping[str, Content]) -> list[str]:
-        notes = []
-        for name, content in contents.items():
-            hits = content["hits"]
-            count = len(hits["positions"])
-            if count:
-                first, five = (f"{100 * sum(hits[top]) / count:.1f} %" for top in ("top1", "top5"))
-                of = f"{name}: of {count:,} words at random"
-                notes.append(f"{of} {first} are first, {five} among five")
-        return notes
-
-    @classmethod
-    def sections(cls, study: Study, files: Files) -> list[Section]:
-        """Top-5 predictions, hits and largest margins of one run per head."""
-        contents, note, without = one_per_head(
-            study, files, cls, lambda having: _shown(study, having)
-        )
-        missing = [f"no predictions.json: {listed(without)}: {_COMMAND}"] if without else []
-        blocks: list[Block] = []
-        if contents:
-            contents = told_apart_by_split(contents)
-            blocks = [top_table(study, contents), *hit_matrix(study, contents)]
-            blocks += [*hit_shares(study, contents), *margins_table(study, contents)]
-            if not any("compared_with" in content for content in contents.values()):
-                how = f"{_COMMAND} compared_with=FOLDER"
-                missing.append(f"no contexts where one run beats another by far: {how}")
-        intro = (
-            "Which next words a head expects, in one run per head (of median test perplexity)."
-            f"{note}"
-        )
-        return [Section("predictions", "Predictions", intro, blocks, missing)]
-
-
-def _shown(study: Study, having: Sequence[Facts]) -> tuple[list[Facts], str]:
-    """One group per head, and a second, with a star, if it was trained with NT-ASGD too.
-
-    Parthiban et al. 2021, figure 3, has MoS* and MoC* beside MoS and MoC.
-    """
-    by_loss = [group for group in having if group.trigger.startswith("NT")]
-    twice = {group.head for group in by_loss}
-    twice &= {group.head for group in having if group not in by_loss}
-    starred = [group for group in by_loss if group.head in twice]
-    groups, note = study.shown(SHOWN, [group for group in having if group not in starred])
-    if not starred:
-        return groups, note
-    by_head = {group.head: group for group in reversed(study.shown(len(starred), starred)[0])}
-    named = [replace(group, label=f"{head.name}*") for head, group in by_head.items()]
-    named.sort(key=lambda group: group.head.place)
-    return [*groups, *named], f"{note} A star: trained with NT-ASGD."
-
 
 def _one_run(selection: str) -> FinishedRun:
     runs = select_runs("compared_with", selection).runs
@@ -274,42 +203,41 @@ def _one_run(selection: str) -> FinishedRun:
     return runs[0]
 
 
-def _entry(
-    context: Context,
-    expected: measures.next_words.NextWords,
-    reader: measures.next_words.TextReader,
-) -> Content:
+def _prediction(context: Context, expected: NextWords, reader: TextReader) -> Prediction:
     tokens, vocabulary = reader.tokens, reader.vocabulary
-    return {
-        "name": context.name,
-        "source": context.source,
-        "position": context.position,
-        "context": last_words(context, tokens, reader.tokenizer),
-        "target": None if context.position is None else vocabulary[tokens[context.position]],
-        "target_prob": expected.target_prob,
-        "target_rank": expected.target_rank,
-        "top": _top(expected, vocabulary),
-    }
+    return Prediction(
+        name=context.name,
+        source=context.source,
+        position=context.position,
+        context=last_words(context, tokens, reader.tokenizer),
+        target=None if context.position is None else vocabulary[tokens[context.position]],
+        target_prob=expected.target_prob,
+        target_rank=expected.target_rank,
+        top=[vocabulary[index] for index, _ in expected.top],
+        top_probs=[prob for _, prob in expected.top],
+    )
 
 
-def _margin_entry(
+def _margin(
     position: int,
-    ours: measures.next_words.NextWords,
-    theirs: measures.next_words.NextWords,
-    reader: measures.next_words.TextReader,
-) -> Content:
-    """A context with the predictions of both models, the other's as `other_...`."""
-    context = Context(f"margin {position}", "margin", position)
-    prob, other_prob = ours.target_prob, theirs.target_prob
+    ours: Mapping[int, NextWords],
+    theirs: Mapping[int, NextWords],
+    reader: TextReader,
+) -> Prediction:
+    """A context with the margin of the model over the other one."""
+    found = _prediction(Context(f"margin {position}", "margin", position), ours[position], reader)
+    prob, other_prob = found.target_prob, theirs[position].target_prob
     ratio = prob / other_prob if prob and other_prob else 0.0
-    return {
-        **_entry(context, ours, reader),
-        "other_prob": other_prob,
-        "other_rank": theirs.target_rank,
-        "other_top": _top(theirs, reader.vocabulary),
-        "margin_nats": float(np.log(ratio)) if 0 < ratio < np.inf else None,
-    }
+    margin = math.log(ratio) if 0 < ratio < math.inf else None
+    return found.model_copy(update={"other_prob": other_prob, "margin_nats": margin})
 
 
-def _top(expected: measures.next_words.NextWords, vocabulary: Sequence[str]) -> list[Content]:
-    return [{"word": vocabulary[index], "prob": prob} for index, prob in expected.top]
+def _line(found: Prediction) -> str:
+    """`... shares of [stock: 12.3 %, rank 2]  the 20.1 %, stock 12.3 %`."""
+    target = ""
+    if found.target is not None and found.target_prob is not None:
+        target = f" [{found.target}: {found.target_prob:.1%}, rank {found.target_rank}]"
+    pairs = zip(found.top, found.top_probs, strict=True)
+    likeliest = ", ".join(f"{word} {prob:.1%}" for word, prob in pairs)
+    margin = "" if found.margin_nats is None else f" ({found.margin_nats:+.2f} nats)"
+    return f"{found.context}{target}{margin}  {likeliest}"

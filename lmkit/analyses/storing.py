@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from lmkit.analyses.base import Record, RecordAnalysis, Recorded, StoredRecord, Subject
+from lmkit.analyses.base import Analysis, Record, Recorded, StoredRecord, Subject
 from lmkit.errors.user_error import UserError
 from lmkit.runs import analysis_files
 from lmkit.runs.folder import RunFolder
@@ -15,14 +15,14 @@ from lmkit.runs.folder import RunFolder
 SomeRecord = TypeVar("SomeRecord", bound=Record)
 
 
-def stem_of(analysis: RecordAnalysis, record: Record, text: analysis_files.Text) -> str:
+def stem_of(analysis: Analysis, record: Record, text: analysis_files.Text) -> str:
     """The name of the files, without their endings."""
     variant = analysis.variant(record)
     return f"{analysis.name}{'_' if variant else ''}{variant}{text.suffix}"
 
 
 def store(
-    analysis: RecordAnalysis,
+    analysis: Analysis,
     outcome: Recorded,
     subject: Subject,
     checkpoint: str,
@@ -51,7 +51,7 @@ def store(
     return stem
 
 
-def measured(folder: RunFolder, kind: type[RecordAnalysis], label: str) -> Iterator[StoredRecord]:
+def measured(folder: RunFolder, kind: type[Analysis], label: str) -> Iterator[StoredRecord]:
     """What `kind` measured of a run on its own text, or of a model, by the names of its files.
 
     Raises: UserError naming a file that is damaged or of another version.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from pydantic import Field
 
 from lmkit import measures
-from lmkit.analyses.base import Record, RecordAnalysis, Recorded, StoredRecord, Subject
+from lmkit.analyses.base import Analysis, Record, Recorded, StoredRecord, Subject
 from lmkit.analyses.first_contexts import FirstContexts
 
 if TYPE_CHECKING:  # a report of other analyses does not wait for it
@@ -40,7 +40,7 @@ class Truncations(Record):
     perplexity: list[float]  # of the words that follow; of the last rank the model's own
 
 
-class Truncation(RecordAnalysis):
+class Truncation(Analysis):
     """The price of each rank.
 
     Args:
@@ -97,3 +97,4 @@ class Truncation(RecordAnalysis):
         axes.set(xscale="log", xlabel="rank k", ylabel="KL, nats a context")
         axes.set_yscale("symlog", linthresh=1e-4)
         axes.set_ylim(bottom=0)
+        axes.legend(fontsize="small")

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from lmkit import measures
-from lmkit.analyses.base import Record, RecordAnalysis, Recorded, Subject
+from lmkit.analyses.base import Analysis, Record, Recorded, Subject
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.progress import progress_bar
@@ -41,7 +41,7 @@ class UnargmaxableWords(Record):
     words: list[str]  # the most frequent ones
 
 
-class Unargmaxable(RecordAnalysis):
+class Unargmaxable(Analysis):
     """Counts them.
 
     Args:
@@ -66,7 +66,7 @@ class Unargmaxable(RecordAnalysis):
             subject.model, shown, chosen.num_contexts
         )
         # what a mixture predicts says nothing of one softmax over its decoder
-        known_V = predicted_V & (head.mixture.num_experts == 1)
+        known_V = predicted_V & (head.mixture.num_components == 1)
         with progress_bar() as progress:
             task = progress.add_task(f"{subject.name}: words", total=len(known_V))
             excluded = measures.unargmaxable.unargmaxable_words(

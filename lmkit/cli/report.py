@@ -30,7 +30,7 @@ def main(config: DictConfig) -> None:
     with console.status("drawing"):
         written = report.contents.make_report(
             runs,
-            analyses=available.records,
+            analyses=available.classes,
             compose=published_config,
             baseline=plain["baseline"],
             out=Path(plain["out"]),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from lmkit import modules_on_use
 
 if TYPE_CHECKING:  # what analyses use, for mypy
-    from lmkit.evaluation import each_checkpoint as each_checkpoint
     from lmkit.evaluation import generate as generate
     from lmkit.evaluation import method as method
     from lmkit.evaluation import split_reader as split_reader

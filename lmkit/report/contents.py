@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from lmkit.analyses.base import RecordAnalysis
+from lmkit.analyses.base import Analysis
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.presentation.style import house_style
 from lmkit.presentation.tables import counted
@@ -37,7 +37,7 @@ class Report(NamedTuple):
 def make_report(
     table: pd.DataFrame,
     *,
-    analyses: Sequence[type[RecordAnalysis]],
+    analyses: Sequence[type[Analysis]],
     compose: Compose,
     baseline: str,
     out: Path,
@@ -105,7 +105,7 @@ def _setting(
     runs: pd.DataFrame,
     against: pd.DataFrame,
     beside: pd.DataFrame,
-    analyses: Sequence[type[RecordAnalysis]],
+    analyses: Sequence[type[Analysis]],
     left_out: dict[str, str],
 ) -> PageSection:
     shown = curves.representatives(runs, against)

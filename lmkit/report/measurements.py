@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lmkit.analyses.base import RecordAnalysis, StoredRecord
+from lmkit.analyses.base import Analysis, StoredRecord
 from lmkit.analyses.storing import measured
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.tables import DASH
@@ -20,7 +20,7 @@ from lmkit.runs.folder import RunFolder
 
 
 def measurements(
-    folders: Mapping[str, Path], kinds: Sequence[type[RecordAnalysis]], left_out: dict[str, str]
+    folders: Mapping[str, Path], kinds: Sequence[type[Analysis]], left_out: dict[str, str]
 ) -> tuple[list[PageTable], list[PageFigure]]:
     """A table and a figure of each kind of which something was measured.
 
@@ -46,7 +46,7 @@ def measurements(
     return tables, figures
 
 
-def _table(kind: type[RecordAnalysis], found: Sequence[StoredRecord]) -> PageTable:
+def _table(kind: type[Analysis], found: Sequence[StoredRecord]) -> PageTable:
     columns = kind.record.columns()
     rows = [{name: getattr(each.record, name) for name in columns} for each in found]
     values = pd.DataFrame(rows, index=pd.Index([each.label for each in found]))

@@ -2,9 +2,6 @@
 
     epoch_0004_valid_log_probs.npz     of a split and a matrix after an epoch
     test_log_probs.npz                 of the best weights, at the end of training
-    test_log_probs_33320.npz           of the first contexts of a split, measured later
-    test_log_probs_33320_last.npz      the same, of the last checkpoint
-    decoder_weight.npz                 of the decoder's weight, measured later; also with _last
 
 Shapes: S singular values, descending.
 """
@@ -43,20 +40,6 @@ class StoredSpectrum(NamedTuple):
         """The singular values relative to the largest."""
         values_S: NDArray[np.float64] = self.singular_values_S / self.singular_values_S[0]
         return values_S
-
-
-def measured_stem(split: str, matrix: str, contexts: int | str, checkpoint: str) -> str:
-    """The stem of the files of a later measurement over so many contexts of a split."""
-    return f"{split}_{matrix}_{contexts}{_suffix(checkpoint)}"
-
-
-def decoder_spectrum(run: RunFolder, checkpoint: str) -> Path:
-    """The file for the spectrum of the decoder's weight, of the best or the last checkpoint."""
-    return run.spectra / f"decoder_weight{_suffix(checkpoint)}.npz"
-
-
-def _suffix(checkpoint: str) -> str:
-    return "_last" if checkpoint == "last" else ""
 
 
 def epoch_spectrum(run: RunFolder, epoch: int, split: str, matrix: str) -> Path:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from lmkit.analyses.rank import Rank
+from lmkit.analyses.storing import measured
 from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
-from lmkit.comparison.evaluations import EVALUATE
-from lmkit.comparison.run_files import RANK, Files
 from lmkit.data.corpus import TextCorpus
 from lmkit.experiment.run import run as train
+from lmkit.results.frame import frame
 from lmkit.runs.analysis_files import text_of
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.finished import read_finished
@@ -29,6 +30,8 @@ COMMANDS = {
     "divergence": ["contexts=50"],
     "logits": ["contexts=50"],
     "gradient_bottleneck": ["contexts=50"],
+    "samples": ["texts=1", "length=5"],
+    "embeddings": [],
     "truncation": ["contexts=50"],
     "unargmaxable": [],
     "predictions": ["published=false", "random=1", "hits=5"],
@@ -111,25 +114,13 @@ def test_another_text_overwrites_nothing(command, how, place, monkeypatch, capsy
     assert f"not its own text but {root}, {sha256[:8]}" in capsys.readouterr().out
 
 
-def test_what_was_measured_on_another_text_is_no_rank_of_the_run(place, monkeypatch, capsys):
+def test_what_was_measured_on_another_text_is_no_rank_of_the_run(place, monkeypatch):
     path = run_in(place)
     lmkit(monkeypatch, "rank", f"run={path}", "contexts=50", f"data_root={place / 'other'}")
-    shown = capsys.readouterr().out
-    assert "test perplexity" not in shown  # of the run's result, which is of its own text
-    _, _, title = "".join(shown.split()).partition("first50testcontexts")  # lines are folded
-    assert title.startswith(f"of{place / 'other'}")
-    run = read_finished(RunFolder(path))
-    assert [each.num_contexts for each in Files().measurements(run)] == [929]  # of the result
-    assert Files().analyses(run, RANK) == []
-
-
-def test_an_evaluation_of_another_text_by_an_earlier_version_is_left_out(place, monkeypatch):
-    """It stood under the run's own name, with the hash of its text."""
-    path = run_in(place)
-    lmkit(monkeypatch, "evaluate", f"run={path}", f"data_root={place / 'other'}")
-    folder = RunFolder(path)
-    (other,) = folder.analysis.glob("*@*.json")
-    other.rename(folder.analysis / "evaluate_static_test.json")
-    found = Files()
-    assert found.analyses(read_finished(folder), EVALUATE) == []
-    assert "it is of another text than the run's" in found.damaged[0].reason
+    (row,) = frame([RunFolder(path)]).to_dict("records")
+    assert not any(column.startswith("rank.") and "@50" in column for column in row)
+    assert list(measured(RunFolder(path), Rank, "")) == []
+    lmkit(monkeypatch, "rank", f"run={path}", "contexts=50")
+    (own,) = measured(RunFolder(path), Rank, "")
+    (again,) = frame([RunFolder(path)]).to_dict("records")
+    assert again["rank.press@50"] == own.record.press_rank

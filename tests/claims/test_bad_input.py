@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lmkit.analyses.gradient_bottleneck import logged_epochs
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.trained_run import load
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
 from tests.conftest import PYTHONS_LOADER
 from tests.tiny import TINY
 
@@ -393,7 +393,7 @@ def test_the_metrics_of_finished_runs_that_are_cut_at_a_row_are_named_and_restor
     printed = " ".join(capsys.readouterr().out.split())
     assert f"left out: {folders[-1].path.name}/metrics.csv: " in printed
     for folder in folders:
-        for read in (load, lambda run: logged_epochs(RunFolder(run))):
+        for read in (load, lambda run: MetricsFile(RunFolder(run).metrics).read_finished()):
             with pytest.raises(UserError, match=r"metrics\.csv is damaged"):
                 read(folder.path)
     lmkit("train", *TINY, "head/transform=gss", "seed=1")

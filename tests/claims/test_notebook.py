@@ -7,8 +7,6 @@ import json
 import shlex
 from typing import Any
 
-import pytest
-
 from tests.conftest import REPOSITORY
 from tests.tiny import TINY
 
@@ -26,8 +24,7 @@ def value_of(cell: str, names: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(last.value), str(NOTEBOOK), "eval"), names)
 
 
-def test_every_cell_runs(lmkit, tmp_path):
-    (tmp_path / "study").symlink_to(REPOSITORY / "docs" / "study")
+def test_every_cell_runs(lmkit):
     cells = json.loads(NOTEBOOK.read_text("utf-8"))["cells"]
     names: dict[str, Any] = {}
     values = []
@@ -42,11 +39,8 @@ def test_every_cell_runs(lmkit, tmp_path):
             lmkit(*arguments, *(each for each in TINY if each.partition("=")[0] not in typed))
         else:
             values.append(value_of(source, names))
-    kinds, logged, likeliest, finished, lost = values
+    kinds, logged, likeliest, finished = values
     assert kinds == ("SingleContext", 40, 8)
     assert len(logged) > 0
     assert len(likeliest) == 5
     assert len(finished) == 1
-    # of each head the mean valid perplexity in the runs' files, at the rate 0.03 and at its own
-    assert lost["Softmax"] == lost["MoC"] == 0
-    assert lost["SS"] == pytest.approx(25.736495 - 25.566224, abs=1e-5)

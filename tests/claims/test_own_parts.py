@@ -161,34 +161,26 @@ def test_an_edited_source_trains_anew(lmkit, runs, capsys, tmp_path):
 
 
 ANALYSIS = """
-from lmkit.analyses.analysis import Analysis
-from lmkit.presentation.section import Section
-from lmkit.presentation.tables import plain_table
+from lmkit.analyses.base import Analysis, Record, Recorded
+from pydantic import Field
+
+
+class Words(Record):
+    words: int = Field(title="long words")
+    parameters: int = Field(title="parameters of the model")
 
 
 class Longest(Analysis):
-    name = "longest"
+    name, record, title = "longest", Words, "How long the words are"
 
     def __init__(self, *, letters):
         self.letters = letters
 
-    def measure(self, run):
-        words = [word for word in run.data.corpus.vocabulary if len(word) >= self.letters]
-        return {"words": len(words), "parameters": sum(p.numel() for p in run.model.parameters())}
-
-    def tables(self, contents):
-        rows = [[name, content["words"]] for name, content in contents.items()]
-        return [plain_table("Long words", ["run", "words"], rows)]
-
-    @classmethod
-    def sections(cls, study, files):
-        rows = []
-        for group in study.groups:
-            content = files.representative(group.runs, cls)
-            if content is not None:
-                rows.append([group.label, content["parameters"]])
-        table = plain_table("Sizes of heads", ["head", "parameters"], rows)
-        return [Section("longest", "How long the words are", "An own section.", [table])]
+    def measure(self, subject):
+        _, data = subject.language_model
+        words = [word for word in data.corpus.vocabulary if len(word) >= self.letters]
+        size = sum(p.numel() for p in subject.model.parameters())
+        return Recorded(Words(words=len(words), parameters=size))
 """
 ANALYSIS_YAML = """\
 # @package _global_
@@ -227,7 +219,7 @@ def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, capsy
     lmkit("train", *TINY, "head/transform=plif", "head.transform.knots=30")
     capsys.readouterr()
     lmkit("longest", *OWN, "run=runs", "letters=3")
-    assert "Long words" in capsys.readouterr().out
+    assert "long words" in capsys.readouterr().out
     for run in runs():
         content = json.loads((run.analysis / "longest.json").read_text())
         assert (content["kind"], content["checkpoint"]) == ("longest", "best")
@@ -236,7 +228,7 @@ def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, capsy
     lmkit("report", *OWN, "runs=runs")
     page = (tmp_path / "report" / "index.html").read_text("utf-8")
     assert "How long the words are" in page
-    assert "Sizes of heads" in page
+    assert "parameters of the model" in page
     # one whose class cannot be had is named and ends no report
     (tmp_path / "own_analyses.py").write_text("1 / 0\n")
     capsys.readouterr()
@@ -248,9 +240,7 @@ def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, capsy
 @pytest.mark.usefixtures("own_analysis")
 def test_what_an_analysis_cannot_take_is_one_line(refused, lmkit, tmp_path):
     lmkit("train", *TINY)
-    assert "there is no option leters (did you mean letters?)" in refused(
-        "longest", *OWN, "run=runs", "leters=3"
-    )
+    assert "'leters' (did you mean letters?)" in refused("longest", *OWN, "run=runs", "leters=3")
     configs = tmp_path / "configs" / "analyses" / "longest.yaml"
     configs.write_text(ANALYSIS_YAML.replace("own_analyses.Longest", "types.SimpleNamespace"))
     assert "types.SimpleNamespace is not derived from Analysis" in refused(

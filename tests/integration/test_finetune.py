@@ -106,9 +106,8 @@ def test_a_start_that_is_never_beaten_stays_the_best(toy_run, tmp_path):
     for name, weight in ours.model.state_dict().items():
         assert torch.equal(weight, theirs.model.state_dict()[name]), name
     # it can be measured as any other run, and finetuned itself
-    gradients = GradientBottleneck(split="test", contexts=50)
-    (measured,) = measure_runs(gradients, [child]).contents.values()
-    assert [c["epoch"] for c in measured["checkpoints"]] == [0, 2]
+    gradients = GradientBottleneck(split="test", contexts=50, checkpoint="best")
+    assert measure_runs(gradients, [child]).left_out == {}
     grandchild = finetuned(child, "max_epochs=1")
     start = grandchild.read_result().provenance["finetuned_from"]
     assert start["identity"] == found_identity(child)
@@ -164,8 +163,8 @@ def test_other_commands_take_it_for_the_run_that_it_is(child, toy_run):
     rank = Rank(split="test", contexts=100, matrix="log_probs", checkpoint="best")
     (selected,) = select_runs("run", str(child.path.parent)).runs
     assert selected.folder.path == child.path
-    ((name, content),) = measure_runs(rank, [selected.folder]).contents.items()
-    assert (name, content["spectrum"]["num_contexts"]) == (child.path.name, 100)
+    (found,) = measure_runs(rank, [selected.folder]).measured
+    assert (found.measured.label, found.measured.record.num_contexts) == (child.path.name, 100)
     result = child.read_result()
     loaded = load_run(child.path, "best", None, None)
     found = perplexity(loaded.model, loaded.data.eval_batches("test"), "test")
@@ -176,7 +175,7 @@ def test_other_commands_take_it_for_the_run_that_it_is(child, toy_run):
     runs_dir = str(child.path.parent)
     sweep = SweepFolder.of(Manifest("mine", runs_dir, runs_dir, 0, [point]))
     (standing,) = standings(sweep)
-    assert (standing.state, standing.epoch) == ("done", 3)
+    assert (standing.state, standing.epoch) == ("finished", 3)
     assert standing.test_ppl == result.metrics["test_ppl"]
 
 

@@ -115,54 +115,6 @@ def test_epochs_are_logged_and_training_is_undisturbed(folder, tmp_path):
     assert torch.equal(first["lmkit_progress"]["cpu_rng"], second["lmkit_progress"]["cpu_rng"])
 
 
-def test_the_command_measures_every_checkpoint(folder, lmkit, capsys):
-    lmkit("gradient_bottleneck", f"run={folder.path}", "split=test", "contexts=null")
-    shown = capsys.readouterr().out
-    assert "share of all gradients" in shown
-    assert "rank of log P's change" in shown
-    content = json.loads((folder.analysis / "gradient_bottleneck.json").read_text())
-    assert (content["kind"], content["split"]) == ("gradient_bottleneck", "test")
-    epochs = {found["checkpoint"]: found["epoch"] for found in content["checkpoints"]}
-    assert epochs["best"] == folder.read_result().metrics["best_epoch"]
-    assert epochs.get("last", 4) == 4
-    assert content["num_contexts"] == 599
-    assert [row["epoch"] for row in content["epochs"]] == [2, 4]
-    loaded = load_run(folder.path, "best", None, None)
-    found = model_bottleneck(loaded.model, loaded.data.eval_batches("test"), 599)
-    assert content["share"] == pytest.approx(found.share, rel=1e-6)
-    assert f"{1 - found.share:.4f}" in shown
-
-
-def test_the_last_checkpoint_is_measured_where_it_is_not_the_best(tmp_path, lmkit):
-    first_epoch = trained(tmp_path, "max_epochs=1").best.read_bytes()
-    folder = trained(tmp_path, "max_epochs=2")
-    folder.best.unlink()
-    folder.best.write_bytes(first_epoch)
-    lmkit("gradient_bottleneck", f"run={folder.path}", "contexts=100")
-    content = json.loads((folder.analysis / "gradient_bottleneck.json").read_text())
-    best, last = content["checkpoints"]
-    assert (best["checkpoint"], last["checkpoint"]) == ("best", "last")
-    assert (best["epoch"], last["epoch"]) == (1, 2)
-    assert (best["averaged"], last["averaged"]) == (False, True)
-    assert content["checkpoint"] == "best"
-    assert content["share"] == best["share"]
-    assert content["epochs"] == []
-    for measured in (best, last):
-        loaded = load_run(folder.path, measured["checkpoint"], None, None)
-        found = model_bottleneck(loaded.model, loaded.data.eval_batches("valid"), 100)
-        assert measured["share"] == found.share
-
-
-def test_a_short_split_is_measured_whole(folder, lmkit, capsys):
-    lmkit("gradient_bottleneck", f"run={folder.path}")  # its default is more than the split has
-    shown = capsys.readouterr().out
-    available = load_run(folder.path, "best", None, None).data.eval_batches("valid").num_targets
-    assert f"contexts=2000: the valid split has only {available}: all are measured\n" in shown
-    assert "reaches the contexts: all valid contexts" in " ".join(shown.split())
-    content = json.loads((folder.analysis / "gradient_bottleneck.json").read_text())
-    assert content["num_contexts"] == available < 2000
-
-
 def test_the_command_names_what_is_wrong(folder, lmkit, tmp_path, capsys):
     for words, message in (
         ((f"run={tmp_path}",), "selects no run"),
@@ -171,3 +123,18 @@ def test_the_command_names_what_is_wrong(folder, lmkit, tmp_path, capsys):
         with pytest.raises(SystemExit):
             lmkit("gradient_bottleneck", *words)
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("checkpoint", ["best", "last"])
+def test_the_command_measures_a_checkpoint(folder, lmkit, capsys, checkpoint):
+    options = ("split=test", "contexts=2000", f"checkpoint={checkpoint}")
+    lmkit("gradient_bottleneck", f"run={folder.path}", *options)
+    shown = capsys.readouterr().out
+    assert "contexts=2000: the test split has only 599: all are measured\n" in shown
+    assert "share of the norm that passes" in shown
+    name = "gradient_bottleneck" if checkpoint == "best" else "gradient_bottleneck_last"
+    content = json.loads((folder.analysis / f"{name}.json").read_text())
+    assert (content["checkpoint"], content["num_contexts"]) == (checkpoint, 599)
+    loaded = load_run(folder.path, checkpoint, None, None)
+    found = model_bottleneck(loaded.model, loaded.data.eval_batches("test"), 599)
+    assert content["share"] == pytest.approx(found.share, rel=1e-6)

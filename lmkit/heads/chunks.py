@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
-from lmkit.kernels.shared_weight import SharedWeight
+from lmkit.kernels.shared_weight import products_of, shared_weight
 
 
 def chunk_rows(logits: float, itemsize: int, chunk_mb: float) -> int:
@@ -66,7 +66,7 @@ class _ChunkedMean(torch.autograd.Function):
         inputs, shared = tensors[: -len(names)], tensors[-len(names) :]
         learn = ctx.needs_input_grad[-len(tensors) :]
         weights = {
-            name: SharedWeight.of(x, product_dtype, learns=learns)
+            name: shared_weight(x, product_dtype, learns=learns)
             for name, x, learns in zip(names, shared, learn[len(inputs) :], strict=True)
         }
         pairs = list(zip(inputs, learn, strict=False))
@@ -93,14 +93,15 @@ class _ChunkedMean(torch.autograd.Function):
 
 def _differentiated(
     formula: nn.Module,
-    weights: Mapping[str, SharedWeight],
+    weights: Mapping[str, Tensor],
     inputs: Sequence[Tensor],
     targets_n: Tensor,
     share: float,
 ) -> Tensor:
     """The losses (n,) of a chunk, `share` of whose gradients is in the `grad` of all else."""
-    for weight in weights.values():
-        weight.begin_chunk()
+    for products in map(products_of, weights.values()):
+        if products is not None:
+            products.begin_chunk()
     with torch.enable_grad():
         nll_n: Tensor = functional_call(formula, dict(weights), (inputs, targets_n))
     if nll_n.requires_grad:

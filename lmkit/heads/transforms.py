@@ -18,6 +18,8 @@ from torch.nn import functional as F
 
 from lmkit.errors.user_error import require_count, require_number, require_positive
 
+Tensors = Sequence[Tensor]
+
 
 class Transform(nn.Module):
     """A pointwise map on logits. A subclass may set its display name (`lmkit.runs.names.Named`)."""
@@ -59,9 +61,7 @@ class BlockwiseTransform(Transform):
         """f(z), for every kind of differentiation."""
 
     @abstractmethod
-    def pull(
-        self, z: Tensor, grad: Tensor, tables: Sequence[Tensor], sums: Sequence[Tensor]
-    ) -> Tensor:
+    def pull(self, z: Tensor, grad: Tensor, tables: Tensors, sums: Tensors) -> Tensor:
         """The gradient of some logits z (n,), from that of f(z).
 
         Args:
@@ -138,9 +138,7 @@ class GeneralizedSigSoftmax(BlockwiseTransform):
     def formula(self, z: Tensor, *tables: Tensor) -> Tensor:
         return torch.add(z, F.logsigmoid(z - self.c), alpha=self.k - 1)
 
-    def pull(
-        self, z: Tensor, grad: Tensor, tables: Sequence[Tensor], sums: Sequence[Tensor]
-    ) -> Tensor:
+    def pull(self, z: Tensor, grad: Tensor, tables: Tensors, sums: Tensors) -> Tensor:
         return torch.sigmoid(self.c - z).mul_(self.k - 1).add_(1).mul_(grad)
 
 
@@ -228,9 +226,7 @@ class PiecewiseLinear(BlockwiseTransform):
         slopes, intercepts = (_at(x.to(z.dtype), pieces) for x in tables)
         return torch.addcmul(intercepts, slopes, z)
 
-    def pull(
-        self, z: Tensor, grad: Tensor, tables: Sequence[Tensor], sums: Sequence[Tensor]
-    ) -> Tensor:
+    def pull(self, z: Tensor, grad: Tensor, tables: Tensors, sums: Tensors) -> Tensor:
         """The lines' gradients are two histograms over the pieces, sum of g z and sum of g."""
         pieces = self.pieces(z)
         if sums:
@@ -286,9 +282,7 @@ class MonotoneMLP(BlockwiseTransform):
             total = total + v[i] * torch.sigmoid(u[i] * z + unit_bias[i])
         return total
 
-    def pull(
-        self, z: Tensor, grad: Tensor, tables: Sequence[Tensor], sums: Sequence[Tensor]
-    ) -> Tensor:
+    def pull(self, z: Tensor, grad: Tensor, tables: Tensors, sums: Tensors) -> Tensor:
         u, v, unit_bias, _ = tables
         grad_z = torch.zeros_like(z)
         for i in range(len(u)):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lmkit.kernels.shared_weight import SharedWeight, affine
+from lmkit.kernels.shared_weight import affine, products_of, shared_weight
 
 E, V = 5, 7
 BF16 = torch.bfloat16
@@ -34,10 +34,10 @@ def test_gradients_of_chunks_are_summed_in_the_weights_own_dtype(
     expected = F.linear(plain[2], plain[0], plain[1] if with_bias else None)
     expected.backward(pull)
 
-    shared = [SharedWeight.of(p, product_dtype, learns=True) for p in (weight_VE, bias_V)]
+    shared = [shared_weight(p, product_dtype, learns=True) for p in (weight_VE, bias_V)]
     for part in (slice(0, 3), slice(3, 5), slice(5, 6)):
         own = x[part].requires_grad_()
-        shared[0].begin_chunk()
+        products_of(shared[0]).begin_chunk()
         found = affine(own, shared[0], shared[1] if with_bias else None)
         again = affine(own, shared[0], None)  # a second product leaves the first as it is
         assert found.dtype == again.dtype == dtype
@@ -52,7 +52,7 @@ def test_gradients_of_chunks_are_summed_in_the_weights_own_dtype(
 
 
 def test_what_learns_nothing_costs_no_product():
-    shared = SharedWeight.of(torch.randn(V, E), torch.float32, learns=False)
+    shared = shared_weight(torch.randn(V, E), torch.float32, learns=False)
     x = torch.randn(3, E, requires_grad=True)
     affine(x, shared).sum().backward()
     assert shared.grad is None

@@ -12,34 +12,9 @@ import torch
 from torch import Tensor
 
 from lmkit.trunk.awd_lstm import AWDLSTM, LSTMLayer
-
-T, B, V, E, H, D = 6, 4, 30, 5, 8, 7
-ALL_DROPOUTS = {
-    "embed_dropout": 0.1,
-    "input_dropout": 0.4,
-    "hidden_dropout": 0.3,
-    "output_dropout": 0.4,
-    "weight_dropout": 0.5,
-    "embedding_noise": 0.1,
-}
+from tests.trunk.test_awd_lstm import B, D, E, H, T, V, tokens, trunk
 
 ONE_LAYER = {"num_words": V, "emb_dim": 40, "hidden_dim": H, "out_dim": D, "num_layers": 1}
-
-
-def trunk(num_layers: int = 3, **dropouts: float) -> AWDLSTM:
-    sizes = {"num_words": V, "emb_dim": E, "hidden_dim": H, "out_dim": D}
-    return AWDLSTM(**sizes, num_layers=num_layers, **dropouts)
-
-
-def tokens() -> Tensor:
-    return torch.randint(V, (T, B))
-
-
-def test_training_windows_differ():
-    model = trunk(**ALL_DROPOUTS)
-    tokens_TB = tokens()
-    first, second = (model(tokens_TB, model.initial_state(B)) for _ in range(2))
-    assert not torch.equal(first.raw_TBD, second.raw_TBD)
 
 
 def test_drop_connect_has_one_mask_a_window_on_the_hidden_to_hidden_weight_alone():

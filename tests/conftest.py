@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from lmkit.cli.entry import experiment_config
-from lmkit.comparison.published import published_section
+from lmkit.results.published import CORPORA
 from lmkit.runs.atomic import replace_text
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import identity
@@ -60,7 +60,7 @@ TRANSFORMS = {
 }
 # of each trigger: its name, and how the names of experiments with it end; ASGD finetunes
 TRIGGERS = {"et": ("ET 200", ""), "nt": ("NT 5", "_nt"), "asgd": ("ASGD", "_nt")}
-PENN_SHA256 = published_section("corpora")["penn"]["sha256"]
+PENN_SHA256 = CORPORA["penn"].sha256
 THRESHOLDS = [10.0 ** (-step / 10) for step in range(80, -1, -1)]
 
 

@@ -60,7 +60,7 @@ TORCH_FREE_MODULES = (
     "lmkit.experiment.run",
 )
 # programs of their own, and what an analysis draws, which is imported with it
-SLOW = ("lmkit.cli.check_points", "lmkit.cli.count_flops", "lmkit.cli.analysis")
+SLOW = ("lmkit.cli.check_points", "lmkit.cli.analysis")
 HEAVY = {"torch", "pytorch_lightning", "torchmetrics", "wandb", "matplotlib", "mlflow"}
 
 

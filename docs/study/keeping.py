@@ -79,8 +79,9 @@ def copy_epochs(run: Path, copy: Path) -> None:
 
 
 def copy_measured(run: Path, copy: Path) -> None:
-    """Spectra of log P on test and the analyses, where they are not there yet."""
-    for file in (*run.glob("spectra/test_log_probs*.npz"), *run.glob("analysis/*.json")):
+    """Spectra of log P on test, the analyses, and losses, where they are not there yet."""
+    kinds = ("spectra/test_log_probs*.npz", "analysis/*.json", "analysis/test_nll.npz")
+    for file in (file for kind in kinds for file in run.glob(kind)):
         target = copy / file.relative_to(run)
         if not target.exists():
             target.parent.mkdir(exist_ok=True)

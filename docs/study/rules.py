@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 import yaml
-from texts import read
+from texts import RATES, read
 
 from lmkit.runs.folder import RunFolder
 
@@ -61,7 +61,7 @@ def missing_seeds(head: pd.DataFrame, rule: dict[str, Any]) -> list[str]:
     first = head[head["seed"] == rule["choosing"]].sort_values("valid_ppl")
     if first.empty:
         return []
-    best, rates = first.iloc[0], ["rate", "module.transform_lr"]
+    best, rates = first.iloc[0], list(RATES)
     tried = set(head.loc[(head[rates] == best[rates]).all(axis=1), "seed"])
     return [_command(best, "seed", seed) for seed in rule["fresh"] if seed not in tried]
 

@@ -8,6 +8,9 @@
                                               trained, with runs_dir=runs
     python docs/study/study.py compare RUNS   says whether runs trained anew in RUNS have the same
                                               digits as those kept
+    python docs/study/study.py losses RUNS    keeps the loss of each test token of runs whose
+                                              primary contrasts rules.md names
+    python docs/study/study.py contrasts RUNS prints these contrasts
     python docs/study/study.py write          writes the texts from their templates, and the figure
 
 Everything else about the runs is `lmkit report runs=docs/study/runs`.
@@ -26,8 +29,9 @@ from lmkit.runs.atomic import replace_text
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
 
+from contrasts import contrasts, measure_losses  # noqa: E402
 from keeping import compare, keep  # noqa: E402
-from rules import asked_for  # noqa: E402
+from rules import asked_for, rules  # noqa: E402
 from texts import at_best_rate, drawn, read, told  # noqa: E402
 
 KEPT, FIRST = FOLDER / "runs", FOLDER / "first"
@@ -77,7 +81,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("next", "keep", "restore", "compare"):
+    for name in ("next", "keep", "restore", "compare", "losses", "contrasts"):
         commands.add_parser(name).add_argument("runs", type=Path)
     commands.add_parser("write")
     args = parser.parse_args()
@@ -88,6 +92,10 @@ def main() -> None:
         drop_spectra()
     elif args.command == "restore":
         shutil.copytree(KEPT, args.runs, dirs_exist_ok=True)
+    elif args.command == "losses":
+        measure_losses(args.runs)
+    elif args.command == "contrasts":
+        print(contrasts(read(args.runs), rules()).to_string(index=False))
     elif args.command == "compare":
         compare((KEPT, FIRST / "runs"), args.runs)
     else:

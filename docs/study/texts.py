@@ -25,6 +25,7 @@ from lmkit.runs.folder import RunFolder
 
 FIRST_SEED = 141
 PRESS = "rank.press@10000"
+RATES = ("rate", "module.transform_lr")
 RANKS = (34, 100, 300, 1000)  # ticks
 WHOLE = "penn_subwords_nt"
 SETTINGS = {  # name in templates: trunk, and name in tables
@@ -69,9 +70,9 @@ def at_best_rate(runs: pd.DataFrame) -> pd.DataFrame:
     """
     alike = ["trunk_name", "rms", "max_epochs", "label"]
     of = runs.groupby(alike, dropna=False).ngroup()
-    first = runs.assign(of=of)[runs["seed"] == FIRST_SEED].sort_values("valid_ppl")
-    best = of.map(first.groupby("of")["rate"].first())
-    return runs[runs["rate"] == best]
+    first = runs.assign(of=of)[runs["seed"] == FIRST_SEED].sort_values("valid_ppl").groupby("of")
+    is_best = [runs[rate] == of.map(first[rate].first()) for rate in RATES]
+    return runs[is_best[0] & is_best[1]]
 
 
 def in_the_table(kept: pd.DataFrame) -> pd.DataFrame:

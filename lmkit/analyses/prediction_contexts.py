@@ -29,16 +29,15 @@ class Context(NamedTuple):
 
 def published(tokens: np.ndarray, vocabulary: Sequence[str], split: str) -> list[Context]:
     """The contexts that the papers show, if this is their split: the true words must match."""
+    contexts = []
     if (len(vocabulary), split) != (CORPORA["penn"].words, "test"):
         return []
     values = published_values()
-    values = values[values["quantity"] == "predictions.context"]
-    contexts = []
-    for paper, word, place in zip(values["paper"], values["row"], values["value"], strict=True):
-        position = int(place)
-        if position >= len(tokens) or vocabulary[tokens[position]] != word:
+    for _, row in values[values["quantity"] == "predictions.context"].iterrows():
+        position, name = int(row["value"]), f"{row['paper']}, {row['remark']}"
+        if position >= len(tokens) or vocabulary[tokens[position]] != row["row"]:
             return []
-        contexts.append(Context(f"{paper}: {position}", "published", position))
+        contexts.append(Context(f"{name}: {position}", "published", position))
     return contexts
 
 

@@ -19,7 +19,6 @@ from lmkit.data.corpus import Corpus, Sizes, TextSplits
 from lmkit.presentation.quantities import rough_duration
 from lmkit.presentation.tables import Row, Table, key_values, number, plain_table
 from lmkit.presentation.terminal import to_terminal
-from lmkit.reproduction.estimate import SHARE
 
 if TYPE_CHECKING:  # it imports torch, which --help must not wait for
     from lmkit.experiment.model_size import Size
@@ -55,7 +54,7 @@ def time_line(config: dict[str, Any], corpus: Sizes, whole: Size) -> str:
     """An estimate of the training time here, from the FLOPs and the speed of a matrix product."""
     import torch  # which --help must not wait for
 
-    from lmkit.cli.count_flops import flops_per_second  # which imports it too
+    from lmkit.experiment.machine_speed import SHARE, flops_per_second
 
     train, valid, _ = corpus.num_tokens
     limit, windows = config["trainer"].get("limit_train_batches"), config["windows"]

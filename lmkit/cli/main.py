@@ -25,7 +25,7 @@ from lmkit.errors.user_error import did_you_mean
 from lmkit.runs.stop_signals import forget_closed_pipes, stopping_in_order
 
 FOLDER = Path(__file__).parent
-NOT_COMMANDS = ("main", "check_points", "count_flops")  # programs of their own
+NOT_COMMANDS = ("main", "check_points")  # programs of their own
 # options of commands with Hydra whose values are folders
 PATHS = ("run", "runs", "a", "b", "out", "runs_dir", "data.root", "data_root", "hf")
 USAGE = """\

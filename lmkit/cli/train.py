@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -24,12 +24,17 @@ if TYPE_CHECKING:  # it imports torch
     from lmkit.experiment.trained_run import TrainedRun
 
 
-def train(overrides: Sequence[str] = ()) -> TrainedRun:
+def train(
+    overrides: Sequence[str] = (),
+    after_epoch: Callable[[int, Mapping[str, float]], None] | None = None,
+) -> TrainedRun:
     """Trains what `lmkit train` trains with these options, resumes it, or finds it finished.
 
     Args:
         overrides: as typed, such as `["experiment=penn_small", "seed=1"]`; a folder of one's own
             configurations as `--config-dir=FOLDER`.
+        after_epoch: called with each epoch trained, from 1, and its row of metrics. What it raises
+            leaves this function; the same call resumes the run.
 
     Returns: the finished run, as `lmkit.load` does.
 
@@ -53,7 +58,7 @@ def train(overrides: Sequence[str] = ()) -> TrainedRun:
     plain["name"] = name_with_head(plain["name"], overrides)
     kept = [each for each in overrides if option_of(each) != "keep"]
     plain["command"] = shlex.join(["lmkit", "train", *kept])
-    return experiment.trained_run.load(experiment.run.run(plain).path)
+    return experiment.trained_run.load(experiment.run.run(plain, after_epoch).path)
 
 
 @entry_point("train", AGAIN)

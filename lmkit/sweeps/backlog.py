@@ -23,7 +23,7 @@ from lmkit.runs.tidy import tidy_all
 
 LOOK_AGAIN_S = 3.0  # until the first look at what others hold; then longer, up to
 LOOK_SELDOM_S = 30.0
-LOOKED_AT = 20  # of the points that others hold, in one look
+LOOKS = 10  # at a tenth each, until all points that others hold have been looked at, roughly
 
 Say = Callable[[str], None]
 
@@ -81,6 +81,7 @@ class Backlog:
             elif self._has_ended(waiting):  # just before it was claimed
                 self._sweep.release(waiting.point)
             else:
+                self._pause_s = LOOK_AGAIN_S
                 return waiting
         return None
 
@@ -136,13 +137,13 @@ class Backlog:
         if not self._held or time.monotonic() < self._look_at:
             return
         locked = _locks_in(self._sweep.runs_dir)
-        some = random.sample(self._held, min(LOOKED_AT, len(self._held)))
+        some = random.sample(self._held, -(-len(self._held) // LOOKS))
         now_s = _now_s(self._sweep.runs_dir)
         freed = [each for each in some if not is_held(self._lock(each), now_s)]
         freed += [e for e in self._held if self._lock(e).name not in locked and e not in freed]
         self._held = [each for each in self._held if each not in freed]
         self._free += freed
-        self._pause_s = LOOK_AGAIN_S if freed else min(2 * self._pause_s, LOOK_SELDOM_S)
+        self._pause_s = min(2 * self._pause_s, LOOK_SELDOM_S)
         self._look_at = time.monotonic() + self._pause_s
 
     def _lock(self, waiting: Waiting) -> Path:

@@ -14,11 +14,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from lmkit.reproduction import estimate
 from lmkit.runs.folder import RunFolder
 from tests.claims.conftest import Lmkit, forget_modules_in, typed_in
 from tests.conftest import REPOSITORY
@@ -206,19 +204,7 @@ def test_every_reason_is_that_of_a_line():
         assert any(line.startswith(start) for _, line in LINES), start
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No corpus is read to estimate how long a reproduction takes."""
-
-    def speed_of(configs: Sequence[dict[str, Any]]) -> estimate.Speed:
-        flops = estimate.Flops(1e9, 1e8, 1e8, test_tokens=1000, num_words=100, has_factors=True)
-        return estimate.Speed({estimate.model_key(each): flops for each in configs}, {}, 1e9)
-
-    monkeypatch.setattr(estimate, "speed_of", speed_of)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick")
 def test_every_line_of_every_page_runs(folder, monkeypatch, capsys):
     monkeypatch.delenv("LMKIT_DATA", raising=False)
     lmkit = typed_in(folder, monkeypatch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -11,23 +10,21 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import hydra
 import pytest
 import yaml
 from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
 
-from lmkit.cli import count_flops, entry, reproduce
-from lmkit.reproduction import estimate, listing, points
-from lmkit.reproduction.commands import run_command
-from lmkit.reproduction.points import PlannedSweep, Planner
-from lmkit.reproduction.running import Reproducing
+from lmkit.cli import entry, reproduce
+from lmkit.reproduction.planning import commands
+from lmkit.reproduction.running import run_command
 from lmkit.reproduction.steps import Reproduction, Size, StudyStep
 from lmkit.runs.result import read_result
 from lmkit.runs.stop_signals import StopRequested
+from lmkit.sweeps.points import Composer
 from tests.claims.conftest import Lmkit
 from tests.tiny import TINY
 
@@ -58,17 +55,6 @@ report: ["sections=[performance,runs]"]
 size: {name: tiny, about: Tiny runs, runs_dir: runs, training: {seed: 7, TRAINING}, measures: {}}
 """
 LINE = ("reproduce", "mine", "--config-dir", "my_conf", "+finetuning.logger=csv")
-FLOPS = estimate.Flops(1e9, 1e8, 1e8, 600, 60, True)  # made up
-
-
-@pytest.fixture
-def speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FLOPs that are made up, so that no corpus is read."""
-
-    def of(configs):
-        return estimate.Speed({estimate.model_key(each): FLOPS for each in configs}, {}, 1e9)
-
-    monkeypatch.setattr(estimate, "speed_of", of)
 
 
 @pytest.fixture
@@ -85,9 +71,7 @@ def my_conf(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def mine(
-    lmkit: Lmkit, my_conf: None, monkeypatch: pytest.MonkeyPatch, speed: None
-) -> list[list[str]]:
+def mine(lmkit: Lmkit, my_conf: None, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """A reproduction of one's own, whose two runs are trained; the commands that it runs.
 
     They run in this process, without a second of imports each.
@@ -134,8 +118,8 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     printed = " ".join(capsys.readouterr().out.split())
     assert "Somebody 2020, table 9, size=tiny: Tiny runs." in printed
     assert "lmkit train multirun_sweeps=two" in printed
-    assert printed.count("2 runs, 2 of them done") == 2  # of the sweep and the finetuning
-    assert "rests on" not in printed
+    assert "2 runs; about" in printed  # of the sweep, by its finished runs
+    assert printed.count("1 run; about") == 2  # of the finetunings
     train, *_, evaluate, report = mine
     assert {"hydra/launcher=packed", "hydra.launcher.runs=2"} <= set(train)
     assert not {"hydra/launcher=packed"} & set(evaluate)
@@ -160,10 +144,10 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     capsys.readouterr()
     lmkit(*LINE, "runs_dir=moved", "dry_run=true")
     printed = " ".join(capsys.readouterr().out.split())
-    assert printed.count("2 runs, 2 of them done") == 2
+    assert "2 runs; about" in printed
 
 
-@pytest.mark.usefixtures("my_conf", "speed")
+@pytest.mark.usefixtures("my_conf")
 def test_its_sweeps_take_all_options_of_the_launcher(refused, monkeypatch):
     commands: list[list[str]] = []
     monkeypatch.setattr(reproduce, "run_command", lambda words: commands.append(words) or 1)
@@ -180,16 +164,6 @@ def test_its_sweeps_take_all_options_of_the_launcher(refused, monkeypatch):
 
 
 @pytest.mark.slow
-def test_runs_of_other_options_are_not_counted_as_done(mine, lmkit, capsys):
-    lmkit(*LINE)
-    capsys.readouterr()
-    lmkit(*LINE, "+training.windows.bptt=15", "dry_run=true")
-    printed = " ".join(capsys.readouterr().out.split())
-    assert printed.count("2 runs; about") == 2
-    assert "4 runs rests on runs of their experiments so far" in printed
-
-
-@pytest.mark.slow
 def test_a_step_that_fails_is_named_and_the_page_is_written_all_the_same(
     mine, lmkit, capsys, tmp_path
 ):
@@ -201,22 +175,17 @@ def test_a_step_that_fails_is_named_and_the_page_is_written_all_the_same(
 
 
 def test_studies_are_written_into_a_folder_whose_name_is_like_a_pattern():
-    commands: list[list[str]] = []
-
-    def run(words: list[str]) -> int:
-        commands.append(words)
-        return 0
-
     wanted = Reproduction(
         studies=[StudyStep("degenerate")], runs_dir="runs[1]", size=Size("tiny", "", "runs[1]")
     )
-    Reproducing(wanted, [], launcher=[], config_arguments=[], run=run).finish("out", "", "")
-    assert commands[0][:3] == ["study", "degenerate", "runs_dir='runs[1]/synthetic'"]
+    wanted.paper, wanted.table = "Somebody", "table 1"
+    study, _ = (each.words for each in commands(wanted, [], [], [], "out"))
+    assert study[:3] == ["study", "degenerate", "runs_dir='runs[1]/synthetic'"]
 
 
 def test_a_mistake_is_one_line(refused, monkeypatch):
     assert "did you mean yang_table1?" in refused("reproduce", "yang_tabel1")
-    assert "there are full, small, toy" in refused("reproduce", "yang_table1", "size=tiny")
+    assert "size= takes full, small, toy" in refused("reproduce", "yang_table1", "size=tiny")
     unknown = refused("reproduce", "yang_table1", "dryrun=true")
     assert "did you mean dry_run?" in unknown
     for option in ("training", "finetuning"):
@@ -228,30 +197,21 @@ def test_a_mistake_is_one_line(refused, monkeypatch):
     assert dialogue == "table 3 of Yang et al. 2018 cannot be had at size=toy"
 
 
-@pytest.mark.usefixtures("my_conf", "speed")
+@pytest.mark.usefixtures("my_conf")
 def test_the_folder_of_runs_may_have_any_letters(lmkit, capsys):
     lmkit(*LINE, "runs_dir='josé/läufe'", "dry_run=true")
-    assert "2 runs; about" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "runs_dir='josé/läufe'" in printed
+    assert "2 runs; no estimate: none of that name has finished" in printed
 
 
-def test_a_mistake_in_the_lists_line_is_one_line(refused, monkeypatch):
-    table = {"yang_table1": entry.CONFIGS / "reproduce" / "yang_table1.yaml"}
-    monkeypatch.setattr(reproduce, "files_of", lambda *_: table)
-    assert "size=tiny does not exist; there are full, small, toy" in refused(
-        "reproduce", "size=tiny"
-    )
-    other = refused("reproduce", "size=toy", "+training.max_epochs=3")
-    assert other.startswith("+training.max_epochs needs the NAME of a reproduction before it")
-    assert "(did you mean size?)" in refused("reproduce", "sise=toy")
-
-
-def test_alone_it_lists_papers_tables_and_numbers_of_runs(lmkit, capsys, tmp_path):
-    lmkit("reproduce", "size=small")
+def test_alone_it_lists_papers_and_tables(lmkit, my_conf, capsys, tmp_path):
+    lmkit("reproduce", "--config-dir", "my_conf")
     printed = " ".join(capsys.readouterr().out.split())
-    assert "orhan_degenerate │ Orhan 2018 │ all figures │ – │" in printed
-    assert "yang_table1 │ Yang et al. 2018 │ table 1 │ 4 │" in printed  # two of them finetunings
-    assert "yang_table3 │ Yang et al. 2018 │ table 3 │ 9 │" in printed
-    assert list(tmp_path.iterdir()) == []
+    assert "orhan_degenerate │ Orhan 2018 │ all figures │" in printed
+    assert "yang_table1 │ Yang et al. 2018 │ table 1 │" in printed
+    assert "mine │ Somebody 2020 │ table 9 │" in printed
+    assert not (tmp_path / "runs").exists()
 
 
 ITEMS = {
@@ -290,34 +250,6 @@ def test_every_published_item_is_named_by_a_reproduction():
         assert set(published) <= named[paper]
 
 
-def test_a_file_is_read_as_hydra_composes_it():
-    """Each reproduction, and each sweep, against the composition of the command."""
-    GlobalHydra.instance().clear()
-    entry.set_up_hydra()
-    folders = [entry.CONFIGS]
-    with hydra.initialize_config_dir(str(entry.CONFIGS), version_base="1.3"):
-        chosen = listing.group_content("size", "toy", folders)
-        fast = Planner(entry.config_reader("train"), [], folders)
-        slow = Planner(entry.config_reader("train"), [], [])
-        for name in NAMES:
-            file = entry.CONFIGS / f"reproduce/{name}.yaml"
-            read = listing.reproduction(file, chosen)
-            assert read == reproduce._read(hydra.compose(f"reproduce/{name}", ["size=toy"]))
-            for step in read.at_its_size().sweeps if read.is_possible() else []:
-                assert fast.expand(step, read) == slow.expand(step, read)
-
-
-def test_a_file_that_chooses_others_is_left_to_hydra(lmkit, my_conf, capsys, tmp_path):
-    file = tmp_path / "my_conf" / "reproduce" / "mine.yaml"
-    (file.parent / "base.yaml").write_text(file.read_text())
-    changed = file.read_text().replace("  - /reproduce\n", "  - /reproduce/base\n")
-    file.write_text(changed.replace("table: table 9", "table: table 10"))
-    lmkit("reproduce", "--config-dir", "my_conf")
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "base │ Somebody 2020 │ table 9 │ 4 │" in printed
-    assert "mine │ Somebody 2020 │ table 10 │ 4 │" in printed
-
-
 @pytest.mark.slow
 def test_the_commands_that_a_dry_run_shows_can_be_typed_and_do_the_same(mine, lmkit, capsys, runs):
     capsys.readouterr()
@@ -336,50 +268,6 @@ def test_the_commands_that_a_dry_run_shows_can_be_typed_and_do_the_same(mine, lm
     assert len(runs()) == 4
     assert [words[0] for words in mine] == [words[0] for words in commands]
     assert Path("reproductions/mine_tiny/index.html").read_text() == typed
-
-
-def test_flops_of_an_epoch_are_those_that_describe_shows(monkeypatch, capsys):
-    """Of the matrix products, forward and backward, times the tokens of the training text."""
-    tiny = [each for each in TINY if not each.startswith("callbacks")]
-    config = entry.plain_config(entry.compose("train", tiny))
-    no_corpus = config | {"data": config["data"] | {"num_words": 1}}
-    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps([config, no_corpus])))
-    count_flops.main()
-    said = json.loads(capsys.readouterr().out)
-    layers = 2 * 4 * (8 * (6 + 8) + 6 * (8 + 6))  # inputs and states of two layers, 6 -> 8 -> 6
-    decoder = 2 * 40 * 6
-    one = layers + decoder
-    flops, reason = estimate.Flops(*said["flops"][0][0]), said["flops"][0][1]
-    assert (flops.train, flops.valid, flops.test) == (3 * one * 3000, one * 300, one * 300)
-    assert (flops.test_tokens, flops.num_words, flops.has_factors, reason) == (300, 40, True, "")
-    assert said["flops"][1][0] is None
-    assert "num_words" in said["flops"][1][1]
-    assert said["flops_per_second"] > 1e6
-
-
-@pytest.mark.parametrize("name", ["parthiban_figure2", "parthiban_tuning"])
-def test_runs_that_take_the_same_time_are_composed_once_and_estimated_as_if_each_were(
-    name, monkeypatch
-):
-    """The plain path composes each run, and counts the FLOPs of each model that is not another."""
-    GlobalHydra.instance().clear()
-    entry.set_up_hydra()
-
-    with hydra.initialize_config_dir(str(entry.CONFIGS), version_base="1.3"):
-        wanted = reproduce._read(hydra.compose(f"reproduce/{name}", ["size=toy"]))
-        planner = Planner(entry.config_reader("train"), [], [entry.CONFIGS])
-        fast = [each for s in reproduce._planned(wanted, planner) for each in s.configs]
-        monkeypatch.setattr(points, "is_idle", lambda option: False)
-        plain = [each for s in reproduce._planned(wanted, planner) for each in s.configs]
-    assert len(set(map(id, fast))) < len(set(map(id, plain))) == len(plain) == len(fast)
-    monkeypatch.undo()
-    by_key = {estimate.model_key(each): count_flops.flops_of(each) for each in fast}
-    for ours, theirs in zip(fast, plain, strict=True):
-        for option in ("name", "max_epochs", "runs_dir", "threads", "trainer"):
-            assert ours[option] == theirs[option]
-    apart = {json.dumps([each[part] for part in ("trunk", "head")]): each for each in plain}
-    for each in list(apart.values())[::4]:
-        assert by_key[estimate.model_key(each)] == count_flops.flops_of(each)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -407,36 +295,6 @@ def test_a_signal_is_handed_on_and_the_command_may_save(number, tmp_path, monkey
     assert f"SIG{(tmp_path / 'saved').read_text().strip()}" == number.name
 
 
-@pytest.fixture(scope="module")
-def planned() -> Callable[[str, str], list[PlannedSweep]]:
-    """Plans a reproduction at a size; what was composed once is composed once."""
-    GlobalHydra.instance().clear()
-    entry.set_up_hydra()
-    with hydra.initialize_config_dir(str(entry.CONFIGS), version_base="1.3"):
-        planner = Planner(entry.config_reader("train"), [], [entry.CONFIGS])
-    composed = cache(lambda name, *overrides: hydra.compose(name, list(overrides)))
-
-    def plan(name: str, size: str) -> list[PlannedSweep]:
-        GlobalHydra.instance().clear()
-        with hydra.initialize_config_dir(str(entry.CONFIGS), version_base="1.3"):
-            config = hydra.compose(f"reproduce/{name}", [f"size={size}"])
-            wanted = reproduce._read(config)
-            if not wanted.is_possible():
-                return []
-            steps = wanted.at_its_size()
-            for step in steps.finetunings:
-                composed("finetune", "run=none", *step.options)
-            for step in steps.measures:
-                of_size = wanted.size.measures.get(step.command, [])
-                composed(f"analyses/{step.command}", "run=none", *step.options, *of_size)
-            for step in steps.studies:
-                composed(f"studies/{step.study}", *step.options)
-            composed("report", "runs=none", *wanted.report)
-            return [planner.plan(step, wanted) for step in steps.sweeps]
-
-    return plan
-
-
 def test_a_reproduction_without_runs_says_nothing_of_their_size(lmkit, capsys):
     lmkit("reproduce", "orhan_degenerate", "size=small", "dry_run=true")
     shown = capsys.readouterr().out
@@ -444,25 +302,32 @@ def test_a_reproduction_without_runs_says_nothing_of_their_size(lmkit, capsys):
     assert "trunk" not in shown
 
 
-# all at one size, and those that do most to a sweep at the others
-COMPOSED = [(name, "small") for name in NAMES] + [
-    *((name, "full") for name in ("yang_table1", "yang_table3", "ganea_results")),
-    *((name, "toy") for name in ("parthiban_table5", "yang_table3", "yang_table8")),
-]
-
-
-@pytest.mark.parametrize(("name", "size"), COMPOSED)
-def test_every_step_of_every_reproduction_composes(name, size, planned, monkeypatch):
+@pytest.mark.parametrize("size", ["full", "small", "toy"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_step_of_every_reproduction_composes(name, size, monkeypatch):
+    """And the names that its commands select are those that its runs get."""
     monkeypatch.setenv("LMKIT_DATA", "data")
-    sweeps = planned(name, size)
-    assert sum(len(sweep.configs) for sweep in sweeps) < 200
-    for sweep in sweeps:
-        expected = {"full": "runs", "small": "runs/small", "toy": "runs/toy"}[size]
-        assert {config["runs_dir"] for config in sweep.configs} == {expected}
-        if size == "full":
-            assert [each for each in sweep.changed if "trunk" in each or "data" in each] == []
-        if size == "toy":
-            assert {config["data"]["name"] for config in sweep.configs} == {"toy"}
-        if size == "small":
-            conclusions = [config["conclusion"] for config in sweep.configs]
-            assert {each["published_contexts"] for each in conclusions} == {None}
+    GlobalHydra.instance().clear()
+    entry.set_up_hydra()
+    with hydra.initialize_config_dir(str(entry.CONFIGS), version_base="1.3"):
+        wanted = OmegaConf.to_object(hydra.compose(f"reproduce/{name}", [f"size={size}"]))
+        if not wanted.is_possible():
+            return
+        steps = wanted.at_its_size()
+        for step in steps.finetunings:
+            hydra.compose("finetune", ["run=none", *step.options])
+        for step in steps.measures:
+            of_size = wanted.size.measures.get(step.command, [])
+            hydra.compose(f"analyses/{step.command}", ["run=none", *step.options, *of_size])
+        loader = GlobalHydra.instance().config_loader()
+        composer = Composer(loader, "train", [], entry.config_reader("train"))
+        for step in steps.sweeps:
+            sweep = reproduce.plan_sweep(step, wanted, reproduce._axes_of(step.sweep, []))
+            assert 0 < len(sweep.runs) < (3000 if size == "full" else 200)
+            runs = dict(sweep.runs)
+            for called, line in runs.items():  # one of each name
+                config = composer.compose(line)
+                assert config["name"] == called
+                assert config["runs_dir"] == {"full": "runs"}.get(size, f"runs/{size}")
+                if size == "toy":
+                    assert config["data"]["name"] == "toy"

@@ -14,9 +14,12 @@ import study
 import texts
 import torch
 import yaml
+from contrasts import contrasts
 from scipy.stats import t as students_t
 
+from lmkit.runs.analysis_files import write_arrays
 from lmkit.runs.checksums import checked, checked_json
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.spectrum_files import read_spectrum
 
 LADDER = [0.003, 0.01, 0.03, 0.1, 0.3]
@@ -72,9 +75,31 @@ def test_fresh_seeds_have_the_rate_that_the_choosing_seed_found(head):
     assert rules.missing_seeds(head((0.01, 142, 26.0)), rule) == []
 
 
+def test_primary_contrasts_are_of_fresh_seeds_at_the_best_pair_of_rates(head, tmp_path):
+    """Welch by hand: of [1, 2, 3] and [4, 5, 6] the difference is −3, SE √(1/3 + 1/3), 4 df."""
+    rule = rules.rules() | {"fresh": [142, 143, 144], "primary": {"s": [["GSS", "Softmax"]]}}
+    rule["sweeps"] = {"s": {"runs": "max_epochs == 5"}}
+    seeds = [(0.03, seed, 25.0) for seed in (141, 142, 143, 144)]
+    tuned = head(*seeds).assign(test_ppl=[9.0, 1.0, 2.0, 3.0])
+    tuned["module.transform_lr"] = 2.0
+    untuned = head((0.03, 141, 26.0), (0.03, 142, 20.0)).assign(test_ppl=[0.0, 0.0])
+    softmax = head(*seeds).assign(test_ppl=[9.0, 4.0, 5.0, 6.0], label="Softmax")
+    runs = pd.concat([tuned, untuned, softmax], ignore_index=True)
+    half = students_t.ppf(0.975, 4) * np.sqrt(2 / 3)
+    (row,) = contrasts(runs, rule).to_dict("records")
+    assert (row["contrast"], row["seeds"]) == ("GSS − Softmax", 3)
+    assert (row["difference"], row["low"], row["high"]) == pytest.approx((-3, -3 - half, -3 + half))
+    assert row["p_holm"] == row["p_welch"]
+    assert "text_low" not in row
+    write_arrays(RunFolder(tmp_path), "test_nll", {"nll_N": np.ones(3000, np.float16)})
+    (row,) = contrasts(runs, rule).to_dict("records")
+    assert (row["text_low"], row["text_high"]) == (0, 0)  # the same losses for all
+
+
 def test_the_rules_name_sweeps_that_are_there():
     rule = rules.rules()
     assert rule["choosing"] not in rule["fresh"]
+    assert rule["primary"].keys() <= rule["sweeps"].keys()
     for sweep, of in rule["sweeps"].items():
         path = study.FOLDER.parents[1] / f"multirun_sweeps/{sweep}.yaml"
         params = yaml.safe_load(path.read_text())["hydra"]["sweeper"]["params"]

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from lmkit.cli.entry import CONFIGS, compose, create, plain_config
-from lmkit.comparison.published import published_tables
+from lmkit.results.published import published
 
 CHAINS = sorted(path.stem for path in (CONFIGS / "finetuning").glob("*.yaml"))
 
@@ -82,12 +82,18 @@ def test_dynamic_evaluation_has_the_values_of_krauses_programs():
     assert (first["convention"], first["length"]) == ("code", 5)
 
 
-@pytest.mark.parametrize("corpus", ["penn", "wt2"])
-def test_every_published_row_has_an_experiment_and_a_method_with_its_values(corpus):
+def test_every_published_value_has_an_experiment_that_composes():
+    for experiment in published()["experiment"].dropna().unique():
+        name = experiment.partition(" ")[0].removesuffix("_finetune")
+        assert composed(name)["name"] == name
+
+
+@pytest.mark.parametrize("kind", ["cache", "dynamic"])
+def test_every_published_evaluation_has_a_method_with_its_values(kind):
+    table = published()
+    rows = table[table["quantity"].str.startswith(f"{kind}.")]
     methods = [method(path.stem) for path in (CONFIGS / "method").glob("*.yaml")]
-    for table in published_tables(corpus):
-        assert table.rows
-        for row in table.rows:
-            assert composed(row.experiment)["name"] == row.experiment
-            if row.method != "static":
-                assert row.options in methods, row
+    known = [{name: str(value) for name, value in each.items()} for each in methods]
+    for remark in rows["remark"].unique():
+        values = dict(each.split(" ") for each in remark.split(", "))
+        assert values in known, remark

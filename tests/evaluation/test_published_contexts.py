@@ -9,9 +9,9 @@ import pytest
 
 from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
-from lmkit.comparison.published import published_section
 from lmkit.experiment import conclusion
 from lmkit.experiment.run import run
+from lmkit.results.published import CORPORA
 from lmkit.runs.folder import RunFolder
 from tests.tiny import TINY
 
@@ -56,9 +56,9 @@ def test_a_split_without_them_is_measured_as_it_is_asked_for(contexts, published
 
 @pytest.mark.parametrize("name", ["penn_softmax", "penn_mos_nt", "wt2_softmax", "wt2_awd_lstm"])
 def test_experiments_on_a_published_corpus_take_its_published_contexts(name):
-    corpus = published_section("corpora")[name.partition("_")[0]]
+    corpus = CORPORA[name.partition("_")[0]]
     config = plain_config(compose("train", [f"experiment={name}"]))
-    assert config["conclusion"]["published_contexts"] == corpus["rank_contexts"]
+    assert config["conclusion"]["published_contexts"] == corpus.rank_contexts
 
 
 def test_other_runs_take_none():

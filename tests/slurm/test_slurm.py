@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 from tests.slurm.conftest import SMOKE, Sweep
@@ -104,19 +102,6 @@ def test_a_sweep_that_is_told_to_stop_goes_on(sweep, undisturbed):
     sweep.wait_for_the_end()
     metrics = sweep.metrics()
     assert metrics == {run: undisturbed[run] for run in metrics}
-
-
-def test_a_sweep_is_submitted_from_within_an_allocation(sweep):
-    """Whose own options are not those of the sweep's jobs."""
-    line = [sys.executable, "-m", "lmkit", "train", *SMOKE, "seed=141", "hydra/launcher=slurm"]
-    line += ["hydra.launcher.gpus=0", "hydra.launcher.cpus=1", "hydra.launcher.mem_gb=0.5"]
-    line += ["hydra.launcher.array_parallelism=1"]
-    within = ["--mem-per-cpu=400", "--time=7", "--output=within.log", "--wait"]
-    sweep.folder.joinpath("submit.sh").write_text(f"#!/bin/bash\n{shlex.join(line)}\n")
-    submitted = sweep.typed(shlex.join(["sbatch", *within, "submit.sh"]))
-    assert submitted.wait() == 0, (sweep.folder / "within.log").read_text()
-    (limit,) = sweep.slurm("squeue", "-h", "--array", "-o", "%l").split()
-    assert limit == "1-00:00:00"
 
 
 def test_a_job_of_submitits_that_loses_its_node_goes_on(tmp_path, sweep, undisturbed):

@@ -10,7 +10,7 @@ import pytest
 from lmkit import train
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
-from tests.claims.conftest import TINY
+from tests.tiny import TINY
 
 Values = dict[str, list[tuple[int, float]]]
 

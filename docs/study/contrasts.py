@@ -1,0 +1,63 @@
+"""The primary contrasts of rules.md: over seeds, and over the text that they are measured on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from rules import rules
+from texts import at_best_rate, read
+
+from lmkit.experiment.load import load_run
+from lmkit.results.bootstrap import over_texts
+from lmkit.results.stats import difference, holm
+from lmkit.runs.analysis_files import read_arrays, write_arrays
+from lmkit.runs.folder import RunFolder
+
+LOSSES = "test_nll"
+
+
+def contrasts(runs: pd.DataFrame, rule: dict[str, Any]) -> pd.DataFrame:
+    """A row a contrast and trunk: difference of test perplexity over fresh seeds with Welch's 95 %
+    interval, Holm's p over all rows; where losses are kept, the interval over texts in per cent.
+    """
+    rows = []
+    for sweep, pairs in rule["primary"].items():
+        best = at_best_rate(runs.query(rule["sweeps"][sweep]["runs"]))
+        fresh = best[best["seed"].isin(rule["fresh"])]
+        for trunk, on_it in fresh.groupby("trunk_name"):
+            heads = dict(iter(on_it.groupby("label")))
+            for pair in (pair for pair in pairs if heads.keys() >= set(pair)):
+                a, b = (heads[head] for head in pair)
+                found = difference(a["test_ppl"], b["test_ppl"])._asdict()
+                row = {"sweep": sweep, "trunk": trunk, "contrast": " − ".join(pair)}
+                rows.append(row | {"seeds": len(a)} | found | _over_texts(a, b))
+    table = pd.DataFrame(rows)
+    return table.assign(p_holm=holm(table["p_welch"])) if rows else table
+
+
+def measure_losses(folder: Path) -> None:
+    """Keeps the loss of each test token of the runs in `folder` whose checkpoint is there."""
+    rule, runs = rules(), read(folder)
+    wanted = pd.concat([runs.query(rule["sweeps"][sweep]["runs"]) for sweep in rule["primary"]])
+    for path in wanted.loc[wanted["seed"].isin(rule["fresh"]), "folder"]:
+        run = RunFolder(Path(path))
+        if run.best.exists() and not read_arrays(run, LOSSES):
+            loaded = load_run(run.path, "best", None, None)
+            text = loaded.data.eval_batches("test")
+            batches = loaded.with_bar(text, text.num_targets, "losses")
+            losses = [nll_TB.flatten().cpu() for nll_TB in loaded.model.token_nlls(batches)]
+            write_arrays(run, LOSSES, {"nll_N": torch.cat(losses).numpy().astype(np.float16)})
+
+
+def _over_texts(a: pd.DataFrame, b: pd.DataFrame) -> dict[str, float]:
+    """The interval over texts; nothing where a run's losses are not kept."""
+    kept = [[read_arrays(RunFolder(Path(path)), LOSSES).get("nll_N") for path in runs["folder"]]
+            for runs in (a, b)]  # fmt: skip
+    if any(nll is None for losses in kept for nll in losses):
+        return {}
+    _, low, high = over_texts(*(np.array(losses, np.float64) for losses in kept))
+    return {"text_low": 100 * low, "text_high": 100 * high}

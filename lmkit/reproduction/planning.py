@@ -1,0 +1,228 @@
+"""The commands of a reproduction, as a user would type them, and about how long its runs take."""
+
+from __future__ import annotations
+
+import glob
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lmkit.errors.user_error import UserError
+from lmkit.presentation.quantities import rough_duration
+from lmkit.presentation.tables import counted
+from lmkit.reproduction.steps import MeasureStep, Reproduction, RunsStep, SweepStep
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.names import FINETUNE, name_with_head
+from lmkit.sweeps import axes
+from lmkit.sweeps.axes import Line
+from lmkit.sweeps.quoting import as_value, quoted
+
+# What a sweep's file varies: what is common to all parts, and the parts.
+Axes = tuple[Mapping[str, object], Sequence[Mapping[str, object]]]
+
+
+class PlannedSweep(NamedTuple):
+    """A sweep of a reproduction."""
+
+    name: str  # of its folder
+    overrides: list[str]  # of `lmkit train`
+    changed: list[str]  # of these, what the sweep's file does not say
+    runs: list[tuple[str, Line]]  # the name of each run, and its overrides
+
+
+class Command(NamedTuple):
+    """A command of a reproduction."""
+
+    words: list[str]  # after `lmkit`
+    trains: list[str]  # the names of the runs that it trains
+    sweep: str = ""  # the name of the sweep that it trains
+
+
+def plan_sweep(step: SweepStep, wanted: Reproduction, of_file: Axes) -> PlannedSweep:
+    """The sweep at the size that is chosen, expanded.
+
+    Args:
+        of_file: what the sweep's file varies.
+
+    Raises: UserError, or what Hydra raises, for an option or a name that is wrong.
+    """
+    params, parts = of_file
+    varied = {option for each in (params, *parts) for option in each}
+    of_size = {k: v for k, v in wanted.at_its_size().training.items() if k not in varied}
+    options = of_size | step.training | _flattened(wanted.training)
+    changed = axes.as_overrides("training", options)
+    settings = [*changed, f"runs_dir={as_value(wanted.runs_dir)}"]
+    every = axes.expand(params, parts, axes.run_overrides(settings))
+    size, seed = options.get("sweep.sample"), options.get("sweep.sample_seed", 1)
+    lines = [every[i] for i in axes.sample(len(every), size, seed)]
+    name = str(options.get("sweep.name", step.sweep))
+    overrides = [f"{axes.GROUP}={step.sweep}", *settings]
+    return PlannedSweep(name, overrides, changed, [(_name_of(line), line) for line in lines])
+
+
+def _name_of(line: Line) -> str:
+    """What a run of these options is called: its experiment and its head."""
+    experiments = [each.partition("=")[2] for each in line if each.startswith("experiment=")]
+    return name_with_head(experiments[-1] if experiments else "toy", line)
+
+
+def commands(
+    wanted: Reproduction,
+    sweeps: Sequence[PlannedSweep],
+    launcher: Sequence[str],
+    config_arguments: Sequence[str],
+    out: str,
+) -> list[Command]:
+    """All commands, in order: of each sweep, finetuning, measurement and study, and of the page.
+
+    Args:
+        launcher: overrides that choose where the sweeps' runs run.
+        config_arguments: flags that give every command the user's own configurations.
+        out: folder for the page.
+    """
+    steps = wanted.at_its_size()
+    every = [
+        Command(
+            ["train", *sweep.overrides, *launcher], [name for name, _ in sweep.runs], sweep.name
+        )
+        for sweep in sweeps
+    ]
+    finetuning = axes.as_overrides(
+        "finetuning", wanted.size.finetuning | _flattened(wanted.finetuning)
+    )
+    for step in steps.finetunings:
+        for name, where in _starts(step, wanted, sweeps):
+            words = ["finetune", f"run={where}", *step.options, *finetuning]
+            every.append(Command(words, [name + FINETUNE]))
+    places = _places(wanted, sweeps)
+    for measure in steps.measures:
+        if measured := _measured(measure, wanted, sweeps):
+            more = [*measure.options, *wanted.size.measures.get(measure.command, [])]
+            every.append(Command([measure.command, f"run={_typed(measured)}", *more], []))
+    for study in steps.studies:
+        folder = as_value(f"{wanted.runs_dir}/synthetic")
+        every.append(Command(["study", study.study, f"runs_dir={folder}", *study.options], []))
+    every.append(Command(_report(wanted, sweeps, places, out), []))
+    return [each._replace(words=[*each.words, *config_arguments]) for each in every]
+
+
+def in_words(command: Command, runs_dir: str) -> str:
+    """`66 runs; about 3 d in all` by finished runs of the same names; "" without runs."""
+    if not command.trains:
+        return ""
+    seconds = {name: _usual_seconds(runs_dir, name) for name in dict.fromkeys(command.trains)}
+    runs = counted(len(command.trains), "run")
+    known = [each for name in command.trains if (each := seconds[name]) is not None]
+    if not known:
+        return f"{runs}; no estimate: none of that name has finished"
+    unknown = len(command.trains) - len(known)
+    more = f" and {unknown:,} of unknown time" if unknown else ""
+    return f"{runs}; about {rough_duration(sum(known))}{more} in all, by runs that have finished"
+
+
+def _usual_seconds(runs_dir: str, name: str) -> float | None:
+    """The median time that finished runs of a name trained."""
+    found = []
+    for path in Path(runs_dir).glob(f"{glob.escape(name)}-{'?' * 12}"):
+        folder = RunFolder(path)
+        try:
+            result = folder.read_result()
+        except UserError:
+            continue  # it has not finished, or what is damaged is reported where it is needed
+        if seconds := result.cost.get("seconds_per_epoch"):
+            found.append(seconds * result.budget.epochs)
+    return statistics.median(found) if found else None
+
+
+def _place(wanted: Reproduction, sweep: PlannedSweep) -> str:
+    return f"{wanted.runs_dir}/sweeps/{sweep.name}"
+
+
+def _finetuned(wanted: Reproduction, sweeps: Sequence[PlannedSweep]) -> dict[str, str]:
+    """The patterns of the folders of finetuned runs, by their names."""
+    steps = wanted.at_its_size()
+    names = dict.fromkeys(name for sweep in sweeps for name, _ in sweep.runs)
+    return {
+        f"{name}{FINETUNE}": f"{wanted.runs_dir}/{name}{FINETUNE}-*"
+        for name in names
+        if steps.finetunes(name)
+    }
+
+
+def _starts(
+    step: RunsStep, wanted: Reproduction, sweeps: Sequence[PlannedSweep]
+) -> Iterator[tuple[str, str]]:
+    """The runs that a step finetunes: the name of each, and the run by its sweep, its name and, of
+    several, its seed."""
+    for sweep in sweeps:
+        names = [name for name, _ in sweep.runs]
+        for name, line in sweep.runs:
+            if fnmatchcase(name, step.runs):
+                seeds = [each.replace("=", ":") for each in line if each.startswith("seed=")]
+                filters = [f"name:{name}", *(seeds if names.count(name) > 1 else [])]
+                yield name, _typed([" ".join([_place(wanted, sweep), *filters])])
+
+
+def _measured(step: MeasureStep, wanted: Reproduction, sweeps: Sequence[PlannedSweep]) -> list[str]:
+    """The runs that a step measures: by their sweeps and a pattern of their names, or by the
+    pattern of their folders."""
+    places = []
+    for sweep in sweeps:
+        fits = [fnmatchcase(name, step.runs) for name, _ in sweep.runs]
+        place = _place(wanted, sweep)
+        if any(fits):
+            places.append(place if all(fits) else f"{place} name:{step.runs}")
+    finetuned = _finetuned(wanted, sweeps).items()
+    return places + [folders for name, folders in finetuned if fnmatchcase(name, step.runs)]
+
+
+def _places(wanted: Reproduction, sweeps: Sequence[PlannedSweep]) -> list[str]:
+    """All runs of the page."""
+    return [
+        *(_place(wanted, sweep) for sweep in sweeps),
+        *_finetuned(wanted, sweeps).values(),
+    ]
+
+
+def _report(
+    wanted: Reproduction, sweeps: Sequence[PlannedSweep], places: Sequence[str], out: str
+) -> list[str]:
+    # all that a page begins with comes last: a line shows its options first
+    title = f"{wanted.paper}, {wanted.table}"
+    words = ["report", *wanted.report, f"out={as_value(out)}"]
+    words += [f"title={quoted(title)}", f"about={quoted(_about(wanted, sweeps))}"]
+    return [*words, f"runs={_listed(places) if places else 'null'}"]
+
+
+def _about(wanted: Reproduction, sweeps: Sequence[PlannedSweep]) -> str:
+    """What the page says about the size of its runs."""
+    if not sweeps:
+        return f"{wanted.paper}, {wanted.table}."
+    changed = list(dict.fromkeys(each for sweep in sweeps for each in sweep.changed))
+    options = f" Options of its runs: {', '.join(changed)}." if changed else ""
+    size = wanted.size
+    return f"{wanted.paper}, {wanted.table}, at size={size.name}. {size.about}.{options}"
+
+
+def _flattened(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Options by their whole names: +training.trainer.precision=tf32 makes nested sections."""
+    flat: dict[str, Any] = {}
+    for key, value in options.items():
+        if isinstance(value, Mapping):
+            flat |= _flattened(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _typed(places: Sequence[str]) -> str:
+    """Runs as a person types them: a single place without Hydra's quotes where it needs none."""
+    is_plain = len(places) == 1 and re.fullmatch(r"[\w./*][\w./*: =-]*", places[0], re.ASCII)
+    return places[0] if is_plain else _listed(places)
+
+
+def _listed(places: Sequence[str]) -> str:
+    return f"[{','.join(map(as_value, places))}]"

@@ -1,0 +1,64 @@
+"""The script of docs/search.md: killed and started again, it ends with the trials asked for."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
+from tests.tiny import TINY
+
+PAGE = Path(__file__).parents[2] / "docs" / "search.md"
+
+
+@pytest.mark.slow
+def test_the_script_of_the_page_is_killed_and_goes_on(tmp_path):
+    optuna = pytest.importorskip("optuna")
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    for theirs, ours in (
+        ('"experiment=toy"', f"*{(*TINY, 'max_epochs=8')!r}"),
+        ("heartbeat_interval=60", "heartbeat_interval=1"),
+        ("MaxTrialsCallback(20)", "MaxTrialsCallback(3, states=None)"),
+    ):
+        assert theirs in code
+        code = code.replace(theirs, ours)
+    (tmp_path / "search.py").write_text(code)
+
+    def start() -> subprocess.Popen[str]:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return subprocess.Popen(
+            [sys.executable, "search.py"], cwd=tmp_path, text=True, env=dict(os.environ), **pipes
+        )
+
+    first = start()
+    while not any(MetricsFile(file).read() for file in tmp_path.glob("runs/*/metrics.csv")):
+        assert first.poll() is None, first.communicate()[0]
+        time.sleep(0.05)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    time.sleep(3)  # without a heartbeat
+    second = start()
+    text, _ = second.communicate()
+    assert second.returncode == 0, text
+    study = optuna.load_study(study_name="rates", storage=f"sqlite:///{tmp_path}/rates.db")
+    states = [trial.state.name for trial in study.trials]
+    assert states[0] == "FAIL"  # its process was killed
+    retried = study.trials[1]
+    assert retried.params == study.trials[0].params
+    assert states.count("COMPLETE") + states.count("PRUNED") + states.count("FAIL") >= 3
+    runs = [RunFolder(path.parent) for path in tmp_path.glob("runs/*/config.yaml")]
+    assert len(runs) == len({str(trial.params) for trial in study.trials})  # none twice
+    for run in runs:
+        rows = [row["epoch"] for row in MetricsFile(run.metrics).read() if "valid/ppl" in row]
+        assert rows == list(range(1, len(rows) + 1))
+    assert study.best_value == min(
+        run.read_result().metrics["valid_ppl"] for run in runs if run.state() == "finished"
+    )

@@ -1,0 +1,140 @@
+"""Options of hydra/launcher=slurm, its script, and what SLURM's commands are told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from lmkit.cli.entry import CONFIGS
+from lmkit.errors.user_error import UserError
+from lmkit.sweeps.slurm import Slurm, jobs_of
+
+
+def slurm(**options: object) -> Slurm:
+    section = OmegaConf.load(CONFIGS / "hydra" / "launcher" / "slurm.yaml")
+    section._target_ = "lmkit.sweeps.slurm.Slurm"
+    return instantiate(OmegaConf.merge(section, options))
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of SLURM's commands: each writes its arguments and environment beside itself."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, says in (("sbatch", "echo 17"), ("squeue", ":"), ("scancel", ":")):
+        path = folder / name
+        path.write_text(f'#!/bin/sh\necho "$@" > {path}.said\nenv > {path}.env\n{says}\n')
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("time_min", 0), ("gpus", -1), ("cpus", 0), ("mem_gb", 0), ("array_parallelism", "8")],
+)
+def test_bad_values_name_their_option(option, value):
+    with pytest.raises(Exception, match=rf"hydra\.launcher\.{option} must be"):
+        slurm(**{option: value})
+
+
+def test_the_script_has_every_option_and_ends_in_a_worker(sweep_of):
+    sweep = sweep_of("ok", "ok", "ok")
+    options = {"partition": "a", "account": "b", "mem_gb": 1.5, "gpus": 0, "time_min": 30}
+    made = slurm(**options, setup=["module load cuda"], extra={"qos": "long", "exclusive": True})
+    text = made.script(sweep, 3)
+    head = {line.removeprefix("#SBATCH --") for line in text.splitlines() if "#SBATCH" in line}
+    assert head == {
+        "partition=a", "account=b", "time=30", "signal=B:USR2@120", "cpus-per-task=2",
+        "mem=1536M", "requeue", "open-mode=append", "qos=long", "exclusive",
+        "job-name=lmkit-mine", "array=0-2", f"chdir={sweep.manifest.started_in}",
+        f"output={sweep.path}/logs/job-%A_%a.log",
+    }  # fmt: skip
+    assert "\nmodule load cuda\nexport CUDA_VISIBLE_DEVICES=\n" in text
+    assert f"-m lmkit sweep work {sweep.path} &\n" in text
+    assert "CUDA_VISIBLE_DEVICES" not in slurm().script(sweep, 3)
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("signals", "status", "restarts", "requeued"),
+    [
+        ("USR2", 75, "0", True),  # told that its time is nearly over
+        ("USR2", 75, "100", False),  # as often as it may be
+        ("USR2", 0, "0", False),  # but it was just done
+        ("TERM", 75, "0", False),  # preempted or cancelled: SLURM knows which
+    ],
+)
+def test_a_job_is_queued_again_when_its_time_is_over(
+    sweep_of, tmp_path, commands, signals, status, restarts, requeued
+):
+    sweep = sweep_of("ok")
+    text = slurm().script(sweep, 1)
+    worker = next(line for line in text.splitlines() if line.endswith(" &"))
+    saves = f"bash -c 'trap \"sleep 0.2; exit {status}\" TERM; touch ready; sleep 9 & wait' &"
+    (commands / "scontrol").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/requeued\n')
+    (commands / "scontrol").chmod(0o755)
+    ids = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2", "SLURM_RESTART_COUNT": restarts}
+    job = subprocess.Popen(
+        ["bash", "-c", text.replace(worker, saves)], cwd=tmp_path, env=os.environ | ids
+    )
+    while not (tmp_path / "ready").exists():
+        assert job.poll() is None
+    subprocess.run(["kill", f"-{signals}", str(job.pid)], check=True)
+    assert job.wait(30) == status
+    assert (tmp_path / "requeued").exists() == requeued
+    if requeued:
+        assert (tmp_path / "requeued").read_text() == "requeue 7_2\n"
+
+
+def test_as_many_workers_are_submitted_as_there_are_points_less_those_that_are_there(
+    sweep_of, commands, capsys
+):
+    sweep = sweep_of("ok", "ok", "ok")
+    slurm(array_parallelism=2)(sweep, sweep.manifest.points)
+    script = sweep.path / "slurm.sh"
+    assert capsys.readouterr().out == f"array 17: 2 workers, by {script}\n"
+    assert (commands / "sbatch.said").read_text() == f"--parsable --array=0-1 {script}\n"
+    (commands / "squeue").write_text("#!/bin/sh\necho PENDING; echo RUNNING\n")
+    slurm()(sweep, sweep.manifest.points)
+    assert (commands / "sbatch.said").read_text() == f"--parsable --array=0-0 {script}\n"
+    assert "2 workers of an earlier command are queued or running" in capsys.readouterr().out
+    assert jobs_of(sweep) == ["PENDING", "RUNNING"]
+
+
+def test_an_allocations_variables_do_not_reach_sbatch(sweep_of, commands, monkeypatch):
+    """They would be options of the jobs: memory by CPU and by node exclude each other."""
+    sweep = sweep_of("ok")
+    for name in ("SLURM_MEM_PER_CPU", "SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_CONF", "MINE"):
+        monkeypatch.setenv(name, "1")
+    slurm()(sweep, sweep.manifest.points)
+    names = {line.partition("=")[0] for line in (commands / "sbatch.env").read_text().splitlines()}
+    assert {"SLURM_CONF", "MINE"} <= names
+    assert not {"SLURM_MEM_PER_CPU", "SLURM_JOB_ID", "SLURMD_NODENAME"} & names
+
+
+def test_a_refusal_is_one_line_and_the_script_stays(sweep_of, commands, monkeypatch):
+    sweep = sweep_of("ok")
+    (commands / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: no\n such qos' >&2; exit 1\n")
+    with pytest.raises(UserError, match=r"^sbatch: sbatch: error: no such qos$"):
+        slurm()(sweep, sweep.manifest.points)
+    assert (sweep.path / "slurm.sh").exists()
+    (commands / "sbatch").unlink()
+    monkeypatch.setenv("PATH", str(commands))
+    with pytest.raises(UserError, match=r"not on PATH here; where it is, type sbatch .*/slurm\.sh"):
+        slurm()(sweep, sweep.manifest.points)
+
+
+def test_a_sweeps_folder_may_have_any_letters(sweep_of):
+    sweep = sweep_of("ok")
+    sweep.path = Path("/shared/my runs/sweeps/mine")
+    sweep.manifest = replace(sweep.manifest, started_in="/home/josé w")
+    text = slurm().script(sweep, 1)
+    assert "#SBATCH --chdir='/home/josé w'" in text
+    assert "sweep work '/shared/my runs/sweeps/mine' &" in text

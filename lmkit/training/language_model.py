@@ -5,7 +5,7 @@ Shapes: T window length, B batch, D trunk output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,8 +14,9 @@ from torch import Tensor
 from lmkit.data.windows import Window
 from lmkit.heads.predictor import HeadInput
 from lmkit.training.head_module import HeadModule
-from lmkit.training.recorded_step import Step
 from lmkit.trunk.trunk import LayerState, State, Trunk, TrunkOutput
+
+Step = Callable[..., tuple[Tensor, ...]]  # tensors to tensors; the first is the loss
 
 
 class LanguageModel(HeadModule):

@@ -20,9 +20,9 @@ from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
+from lmkit.training.callbacks.cuda_graphs import RecordedStep, cuda_recorder
 from lmkit.training.objective import RegularizedNLL
 from lmkit.training.optimizer import make_optimizer
-from lmkit.training.recorded_step import RecordedStep, cuda_recorder
 from lmkit.trunk.awd_lstm import AWDLSTM
 
 AR, TAR, CLIP, LR, DECAY = 2.0, 1.0, 0.25, 20.0, 1.2e-6

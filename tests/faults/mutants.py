@@ -32,7 +32,7 @@ from tests.faults.campaign import ADOPT_ORPHANS
 from tests.faults.interposer import has_compiler, preloaded
 
 SWITCH = "lmkit.training.callbacks.asgd_switch:AsgdSwitch"
-CHECKPOINTS = "lmkit.training.callbacks.epoch_end:EpochEnd"
+EPOCH_END = "lmkit.training.callbacks.epoch_end:EpochEnd"
 MODULE = "lmkit.training.head_module:HeadModule"
 BATCHES = "lmkit.data.epochs:EpochBatches"
 TESTS = (
@@ -65,24 +65,28 @@ MUTANTS = (
            'self.count = state["count"]'),
     Mutant("the trigger's history is forgotten", f"{SWITCH}.load_state_dict",
            'self.trigger.load_state_dict(state["trigger"])', "pass"),
-    Mutant("the best perplexity is forgotten", f"{CHECKPOINTS}.load_state_dict",
+    Mutant("the best perplexity is forgotten", f"{EPOCH_END}.load_state_dict",
            'self.best_ppl, self.best_epoch = state["best_ppl"], state["best_epoch"]', "pass"),
-    Mutant("the best epoch is not saved", f"{CHECKPOINTS}.state_dict",
+    Mutant("the best epoch is not saved", f"{EPOCH_END}.state_dict",
            '"best_epoch": self.best_epoch', '"best_epoch": 1'),
-    Mutant("the train perplexity of the best epoch is forgotten", f"{CHECKPOINTS}.load_state_dict",
+    Mutant("the train perplexity of the best epoch is forgotten", f"{EPOCH_END}.load_state_dict",
            'self.train_ppl_at_best = state["train_ppl_at_best"]', "pass"),
-    Mutant("the place among the batches is forgotten", f"{CHECKPOINTS}.load_state_dict",
+    Mutant("the place among the batches is forgotten", f"{EPOCH_END}.load_state_dict",
            'self.batches = state["batches"]', "pass"),
-    Mutant("a batch is committed after it is saved", f"{CHECKPOINTS}.on_train_batch_end",
+    Mutant("what patience has seen is forgotten", f"{EPOCH_END}.load_state_dict",
+           'list(state["history"])', "[]"),
+    Mutant("a stop by another callback is forgotten", f"{EPOCH_END}.load_state_dict",
+           'state["called_off"], list', "False, list"),
+    Mutant("a batch is committed after it is saved", f"{EPOCH_END}.on_train_batch_end",
            "train_batches.commit(batch)\n        self.batches = train_batches.state_dict()",
            "self.batches = train_batches.state_dict()\n        train_batches.commit(batch)"),
     Mutant("a batch is trained on twice", f"{BATCHES}.load_state_dict",
            'state["windows_done"]', 'max(0, state["windows_done"] - 1)'),
-    Mutant("best.ckpt is not linked on resume", f"{CHECKPOINTS}.load_state_dict",
+    Mutant("best.ckpt is not linked on resume", f"{EPOCH_END}.load_state_dict",
            "self._link_best()  #", "pass  #"),
-    Mutant("rows are not restored", f"{CHECKPOINTS}.on_fit_start",
+    Mutant("rows are not restored", f"{EPOCH_END}.on_fit_start",
            "self.run.metrics.restore(self.step, self.metrics)", "pass"),
-    Mutant("the checkpoint's copy of the rows is empty", f"{CHECKPOINTS}.on_save_checkpoint",
+    Mutant("the checkpoint's copy of the rows is empty", f"{EPOCH_END}.on_save_checkpoint",
            "self.run.metrics.copy()", '""'),
     Mutant("the state of random numbers is forgotten", f"{MODULE}.restore",
            'torch.set_rng_state(progress["cpu_rng"])', "pass"),
@@ -96,7 +100,7 @@ MUTANTS = (
     Mutant("an epoch's validation is skipped after a signal",
            "lmkit.training.callbacks.epoch_end:_in_validation",
            'progress["completed"] = progress["processed"]', "pass"),
-    Mutant("what stood before validation is not saved", f"{CHECKPOINTS}._hold",
+    Mutant("what stood before validation is not saved", f"{EPOCH_END}._hold",
            "self.held = _in_validation(as_it_stands(checkpoint, copy_tensors=is_foreign))",
            "pass"),
     Mutant("a checkpoint is written in place", "lmkit.training.checkpoint_files:write_tensors",

@@ -22,8 +22,8 @@ from torch import Tensor, nn  # noqa: E402
 
 from lmkit.cli.entry import compose, plain_config  # noqa: E402
 from lmkit.experiment.objects import make_model  # noqa: E402
+from lmkit.training.callbacks.cuda_graphs import RecordedStep, cuda_recorder  # noqa: E402
 from lmkit.training.language_model import LanguageModel  # noqa: E402
-from lmkit.training.recorded_step import RecordedStep, cuda_recorder  # noqa: E402
 
 NUM_WORDS = {"penn": 10_000, "wikitext-2": 33_278}
 TINY = ["trunk.emb_dim=12", "trunk.hidden_dim=16", "trunk.out_dim=12"]

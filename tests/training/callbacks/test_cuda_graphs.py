@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from lmkit.errors.user_error import UserError
-from lmkit.training.callbacks.cuda_graphs import CudaGraphs
+from lmkit.training.callbacks.cuda_graphs import CudaGraphs, RecordedStep
 from lmkit.training.head_module import HeadModule
-from lmkit.training.recorded_step import RecordedStep
 from lmkit.training.triggers import AtEpoch
 
 

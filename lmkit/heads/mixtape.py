@@ -179,6 +179,6 @@ class Mixtape(Head):
             yield self.gated_logits(*inputs)
 
     def _row_logits(self) -> int:
-        """How many numbers a context has, of which each takes as much memory as a logit: logits,
-        and own words' logits, gates and priors by component."""
-        return len(self.decoder_bias) + 3 * self.num_experts * len(self.own_words_R)
+        """How many numbers the loss keeps for a context: logits, and by component those, gates,
+        priors and their gradients of own words."""
+        return len(self.decoder_bias) + 5 * self.num_experts * len(self.own_words_R)

@@ -162,7 +162,7 @@ class SoftCap(Transform):
         self.cap = float(cap)
 
     def forward(self, logits: Tensor) -> Tensor:
-        return torch.tanh(logits / self.cap).mul(self.cap)
+        return self.cap * torch.tanh(logits / self.cap)
 
     def in_loss(self, logits: Tensor) -> Tensor:
         return self.forward(logits)  # autograd keeps the tanh, not the product

@@ -1,6 +1,6 @@
 """Downloads a corpus from its public address and checks it: `lmkit download penn root=data`.
 
-An interrupted download resumes where it stopped; files that are there already are kept.
+Files that are there already are kept.
 """
 
 from __future__ import annotations
@@ -10,13 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
 from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import Command, Option
-from lmkit.data.download import download
-from lmkit.data.sources import SOURCES
+from lmkit.data.download import SOURCES, download
 from lmkit.errors.user_error import require_folder
 
 COMMAND = Command(
@@ -35,14 +31,12 @@ COMMAND = Command(
 )
 
 
-@ends_in_one_line("the same command resumes")
+@ends_in_one_line("the same command fetches what is missing")
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     (corpus,), given = COMMAND.read(sys.argv[1:] if arguments is None else arguments)
     place = given["root"] or os.environ.get("LMKIT_DATA") or "data"
     require_folder("root", place)
     root = Path(place).expanduser()
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with Progress(*columns, TransferSpeedColumn(), console=Console(stderr=True)) as progress:
-        folder = download(corpus, root, progress, SOURCES)
+    folder = download(corpus, root, SOURCES)
     print(f"{folder} is complete. To use it: export LMKIT_DATA={root.resolve()}")

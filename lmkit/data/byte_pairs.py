@@ -5,21 +5,15 @@ to, again and again. They are written as GPT-2 writes them: `Ġthe` is a blank a
 line. No token reaches over the border of a word, which is what GPT-2's pattern cuts out of a word
 with the blanks before it; the blanks before a line's end belong to that end. So any text is a
 sequence of tokens, from which it can be decoded exactly, and each token belongs to one word.
-
-The vocabulary defines the tokenizer: a token was joined from the two tokens that the earlier joins
-leave of it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
 import tokenizers
 from platformdirs import user_cache_path
 from rich.console import Console
@@ -31,28 +25,16 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_bytes
 from lmkit.runs.checksums import checked_json, read_json
 
-if TYPE_CHECKING:  # a finished run is reported without NumPy
-    import numpy as np
-
 NUM_BYTES = 256
-VERSION = 1  # raised whenever the same text would give another vocabulary
+VERSION = 2  # raised whenever the same text would give another tokenizer
 
 
 class BytePairs(Subwords):
-    """Byte-pair encoding by a vocabulary that `trained` made."""
-
-    def __init__(self, vocabulary: Sequence[str]) -> None:
-        ids = {token: index for index, token in enumerate(vocabulary)}
-        tokenizer = tokenizers.Tokenizer(models.BPE(ids, merges(vocabulary)))
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = decoders.ByteLevel()
-        super().__init__(tokenizer)
+    """Byte-pair encoding that `trained` made; each different word is encoded once."""
 
     def encode(self, text: str) -> np.ndarray:
-        import numpy as np
-
         words = words_of(text)
-        different = list(dict.fromkeys(words))  # each is encoded once
+        different = list(dict.fromkeys(words))
         encoded = self._tokenizer.encode_batch(different)
         ids = {word: each.ids for word, each in zip(different, encoded, strict=True)}
         return np.array([index for word in words for index in ids[word]], dtype=np.int64)
@@ -63,12 +45,12 @@ class BytePairs(Subwords):
         byte = self._tokenizer.encode("\n").ids[0]
         return next(ends, byte)
 
-    def first_word_tokens(self, text: str) -> int:
+    def first_word_tokens(self, text: str) -> int | None:
         return len(self.encode(next(iter(words_of(text)))))
 
 
-def trained(text: str, size: int) -> tuple[str, ...]:
-    """The vocabulary of `size` tokens that a text gives; kept in the user's cache, by content.
+def trained(text: str, size: int) -> BytePairs:
+    """The tokenizer of `size` tokens that a text gives; kept in the user's cache, by content.
 
     The text decides it: nothing is drawn at random, and pairs of one frequency have an order.
 
@@ -77,52 +59,34 @@ def trained(text: str, size: int) -> tuple[str, ...]:
     key = f"byte pairs {VERSION}, {size} tokens\n{text}"
     file = cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
     with suppress(OSError, UserError):  # it is not there, or damaged
-        return tuple(read_json(file, VERSION, "")["vocabulary"])
-    vocabulary = _train(text, size)
-    if len(vocabulary) < size:
+        return BytePairs.of_json(read_json(file, VERSION, "")["tokenizer"])
+    tokenizer = _train(text, size)
+    available = tokenizer.get_vocab_size()
+    if available < size:
         raise UserError(
-            f"data.vocab_size={size} is more than the {len(vocabulary):,} tokens that the training "
-            f"text gives: choose that many or fewer"
+            f"data.vocab_size={size} is more than the {available:,} tokens that the training text "
+            f"gives: choose that many or fewer"
         )
+    made = BytePairs(tokenizer)
     with suppress(OSError, UserError):  # without a cache it is trained again each time
         file.parent.mkdir(parents=True, exist_ok=True)
-        content = {"schema_version": VERSION, "vocabulary": vocabulary}
+        content = {"schema_version": VERSION, "tokenizer": made.json}
         replace_bytes(file, checked_json(content))
-    return tuple(vocabulary)
+    return made
 
 
 def cache_folder() -> Path:
-    """Where vocabularies are kept, each in a file named by the SHA-256 of what it was made from."""
+    """Where tokenizers are kept, each in a file named by the SHA-256 of what it was made from."""
     return user_cache_path("lmkit") / "byte_pairs"
 
 
-def _train(text: str, size: int) -> list[str]:
+def _train(text: str, size: int) -> tokenizers.Tokenizer:
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
     words_by_line = (f"{line}\n" for line in text.removesuffix("\n").split("\n"))
     with Console(stderr=True).status(f"training {size:,} byte pairs"):
         tokenizer.train_from_iterator(words_by_line, trainer)
-    ids = tokenizer.get_vocab()
-    return sorted(ids, key=ids.__getitem__)
-
-
-def merges(vocabulary: Sequence[str]) -> list[tuple[str, str]]:
-    """The two tokens that each token but the bytes was joined from, in order."""
-    ranks: dict[tuple[str, str], int] = {}
-    for token in vocabulary[NUM_BYTES:]:
-        left, right = _parts(token, ranks)
-        ranks[left, right] = len(ranks)
-    return list(ranks)
-
-
-def _parts(token: str, ranks: Mapping[tuple[str, str], int]) -> list[str]:
-    """What is left of a token's characters once all pairs that have a rank are joined."""
-    parts = list(token)
-    while True:
-        pairs = [(ranks.get(pair, math.inf), at) for at, pair in enumerate(pairwise(parts))]
-        rank, at = min(pairs, default=(math.inf, 0))
-        if rank == math.inf:
-            return parts
-        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return tokenizer

@@ -28,7 +28,7 @@ from lmkit.errors.user_error import UserError, require_choice, require_count
 if TYPE_CHECKING:  # a finished run is reported without NumPy
     import numpy as np
 
-    from lmkit.data.subwords import SavedSubwords, Subwords
+    from lmkit.data.subwords import Subwords
     from lmkit.data.windows import Columns
 
 READER_VERSION = 1  # raised whenever the same bytes would be read as other token ids
@@ -134,6 +134,14 @@ class Corpus(ABC):
         """The tokenizer for further text, with the vocabulary of this corpus's splits."""
         return Words(vocabulary)
 
+    def tokenizer_json(self) -> str | None:
+        """All that defines the tokenizer, for a run's checkpoint; None where a vocabulary does."""
+        return None
+
+    def restore_tokenizer(self, json: str | None) -> None:
+        """Takes the tokenizer of a finished run, by what `tokenizer_json` gave, as its own."""
+        assert json is None, "a vocabulary defines words"
+
     def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize | None:
         """The size of valid or test, by the vocabulary of the splits; None if it is not text.
 
@@ -209,7 +217,7 @@ class TextCorpus(Corpus):
             self.short_name += f" {kind}"
         self.train_tokens, self.tokenizer = train_tokens, tokenizer
         self.vocab_size, self.tokenizer_of = vocab_size, tokenizer_of
-        self._vocabulary: tuple[str, ...] | None = None  # once they are known
+        self._restored: Subwords | None = None  # of a finished run
         self.files = TextFiles(root, folder, field, held_out)
 
     def fingerprint(self) -> str:
@@ -227,7 +235,7 @@ class TextCorpus(Corpus):
             vocabulary = "\n".join(self._subwords().vocabulary)
             digest.update(hashlib.sha256(f"byte pairs\n{vocabulary}".encode()).digest())
         elif self.tokenizer == "hf":
-            digest.update(f"tokenizer {self._hf_tokens.sha256}".encode())
+            digest.update(f"tokenizer {self._saved[1]}".encode())
         return digest.hexdigest()
 
     def load(self, vocabulary: Sequence[str] | None = None) -> TextSplits:
@@ -264,42 +272,61 @@ class TextCorpus(Corpus):
         num_words = len(words_of(text)) - 1
         return TextSize(hashlib.sha256(raw).hexdigest(), num_words, len(raw), pieces)
 
+    def tokenizer_json(self) -> str | None:
+        return None if self.tokenizer == "spaces" else self._subwords().json
+
+    def restore_tokenizer(self, json: str | None) -> None:
+        if json is not None:
+            from lmkit.data import byte_pairs, subwords  # whose library words need not wait for
+
+            kind = byte_pairs.BytePairs if self.tokenizer == "bpe" else subwords.Subwords
+            self._restored = kind.of_json(json)
+
     def _load_subwords(self, vocabulary: Sequence[str] | None) -> TextSplits:
         subwords = self._subwords(vocabulary)
-        self._vocabulary = tuple(subwords.vocabulary)
         train, valid, test = (self._text(split) for split in SPLITS)
         if self.train_tokens is not None:
             words = words_of(train)
             self._require_train_tokens(len(words))
             train = "".join(words[: self.train_tokens])
-        splits = (subwords.encode(text) for text in (train, valid, test))
+        splits = [subwords.encode(text) for text in (train, valid, test)]
+        for text, ids in zip((train, valid, test), splits, strict=True):
+            # byte pairs keep every text
+            lost = subwords.lost(text, ids.tolist()) if self.tokenizer == "hf" else None
+            if lost is not None:
+                raise UserError(
+                    f"data.tokenizer_of={self.tokenizer_of} does not keep the text, so that bits "
+                    f"per byte would be those of another: {lost}; choose a tokenizer that keeps "
+                    f"it, or data.tokenizer=bpe"
+                )
         return TextSplits(tuple(subwords.vocabulary), *splits)
 
     def _subwords(self, vocabulary: Sequence[str] | None = None) -> Subwords:
-        """By a vocabulary; if None, by that of the training text, or of the tokenizer.
+        """The tokenizer that was restored, otherwise that of the training text, or in the folder.
 
-        Raises: UserError when the tokenizer has another vocabulary.
+        Raises: UserError when it has another vocabulary than a finished run's.
         """
-        if self.tokenizer == "hf":
-            if vocabulary is not None and tuple(vocabulary) != self._hf_tokens.vocabulary:
-                raise UserError(
-                    f"data.tokenizer_of={self.tokenizer_of} has another vocabulary than the one "
-                    f"that the model was trained with"
-                )
-            return self._hf_tokens
-        from lmkit.data import byte_pairs  # whose library words need not wait for
-
-        if vocabulary is None and self._vocabulary is None:
-            assert self.vocab_size is not None
-            self._vocabulary = byte_pairs.trained(self._text("train"), self.vocab_size)
-        return byte_pairs.BytePairs(vocabulary or self._vocabulary or ())
+        made = self._restored or (self._saved[0] if self.tokenizer == "hf" else self._trained)
+        if vocabulary is not None and tuple(vocabulary) != made.vocabulary:
+            of = f"tokenizer_of={self.tokenizer_of}" if self.tokenizer == "hf" else "tokenizer=bpe"
+            raise UserError(
+                f"data.{of} has another vocabulary than the one that the model was trained with"
+            )
+        return made
 
     @cached_property
-    def _hf_tokens(self) -> SavedSubwords:
-        from lmkit.data.subwords import SavedSubwords  # whose library words need not wait for
+    def _trained(self) -> Subwords:
+        from lmkit.data import byte_pairs  # whose library words need not wait for
+
+        assert self.vocab_size is not None
+        return byte_pairs.trained(self._text("train"), self.vocab_size)
+
+    @cached_property
+    def _saved(self) -> tuple[Subwords, str]:
+        from lmkit.data.subwords import saved_subwords  # whose library words need not wait for
 
         assert self.tokenizer_of is not None
-        return SavedSubwords(self.tokenizer_of)
+        return saved_subwords(self.tokenizer_of)
 
     def _text(self, split: str) -> str:
         """A split with `\\n` at the end of every line, the last one too."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import tokenizers
@@ -45,6 +46,11 @@ class Subwords(Tokenizer):
         names = {index: name for name, index in tokenizer.get_vocab().items()}
         # ids may have holes, which a model has rows for all the same
         super().__init__(tuple(names.get(i, f"<{i}>") for i in range(max(names, default=-1) + 1)))
+
+    @classmethod
+    def of_json(cls, text: str) -> Self:
+        """The tokenizer whose `json` this is."""
+        return cls(tokenizers.Tokenizer.from_str(text))
 
     @property
     def json(self) -> str:
@@ -123,39 +129,21 @@ class Subwords(Tokenizer):
         return self._tokenizer.encode(text, add_special_tokens=False)
 
 
-class SavedSubwords(Subwords):
-    """The tokenizer in a folder.
-
-    Args:
-        folder: that `save_pretrained` of a tokenizer wrote.
+def saved_subwords(folder: str) -> tuple[Subwords, str]:
+    """The tokenizer that `save_pretrained` wrote into a folder, and the SHA-256 (hex) of its file.
 
     Raises: UserError naming data.tokenizer_of when there is none, or it cannot be read.
     """
-
-    def __init__(self, folder: str) -> None:
-        self.folder, file = folder, Path(folder).expanduser() / FILE
-        try:
-            content = file.read_bytes()
-        except OSError:
-            raise UserError(
-                f"data.tokenizer_of={folder} has no {FILE}; "
-                f"AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER) writes it"
-            ) from None
-        try:
-            tokenizer = tokenizers.Tokenizer.from_str(content.decode())
-        except Exception as error:  # the library raises nothing more special
-            raise UserError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
-        self.sha256 = hashlib.sha256(content).hexdigest()
-        super().__init__(tokenizer)
-
-    def encode(self, text: str) -> np.ndarray:
-        """Raises: UserError for a text that it does not keep."""
-        ids = super().encode(text)
-        lost = self.lost(text, ids.tolist())
-        if lost is not None:
-            raise UserError(
-                f"data.tokenizer_of={self.folder} does not keep the text, so that bits per byte "
-                f"would be those of another: {lost}; choose a tokenizer that keeps it, or "
-                f"data.tokenizer=bpe"
-            )
-        return ids
+    file = Path(folder).expanduser() / FILE
+    try:
+        content = file.read_bytes()
+    except OSError:
+        raise UserError(
+            f"data.tokenizer_of={folder} has no {FILE}; "
+            f"AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER) writes it"
+        ) from None
+    try:
+        tokenizer = Subwords.of_json(content.decode())
+    except Exception as error:  # the library raises nothing more special
+        raise UserError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
+    return tokenizer, hashlib.sha256(content).hexdigest()

@@ -115,6 +115,7 @@ def load_run(
             raise UserError(f"data={config['data']['name']} has no folder: leave out data_root")
         config = config | {"data": config["data"] | {"root": data_root}}
     source = make(config["data"], "data", Corpus)
+    source.restore_tokenizer(content["lmkit"].get("tokenizer"))
     corpus = source.load(vocabulary)
     model = make_model(config, torch.zeros(len(vocabulary), dtype=torch.long))
     averaged = load_evaluated_weights(model, content)

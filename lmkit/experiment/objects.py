@@ -97,6 +97,7 @@ def make_objects(defined: RunDefinition, around: Surroundings) -> RunObjects:
         names=names_of(model, trigger, defined.source),
         config=config,
         vocabulary=corpus.vocabulary,
+        tokenizer=defined.source.tokenizer_json(),
         metrics=MetricsFile(defined.folder.metrics, around.check_lock),
         switch=switch,
         signals=around.signals,

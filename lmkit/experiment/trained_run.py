@@ -60,6 +60,7 @@ class TrainedRun:
     config: dict[str, Any]
     metrics: list[Row]  # of metrics.csv; pandas.DataFrame(run.metrics) is a table
     result: Result
+    tokenizer_json: str | None = None  # of subwords
 
     def __repr__(self) -> str:
         parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
@@ -100,6 +101,7 @@ class TrainedRun:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that encodes and decodes text with the run's vocabulary."""
         source: Corpus = make(self.config["data"], "data", Corpus)
+        source.restore_tokenizer(self.tokenizer_json)
         return source.tokenizer_by(self.vocabulary)
 
     def ids(self, text: Text) -> list[int]:
@@ -159,4 +161,5 @@ def load(run: Path | str, device: str = "cpu", changed_code: bool = False) -> Tr
     load_evaluated_weights(model, content)
     model.to(device).eval()
     rows = MetricsFile(folder.metrics).read_finished()
-    return TrainedRun(folder, model, vocabulary, config, rows, result)
+    json = content["lmkit"].get("tokenizer")  # None: of words, or of an earlier version
+    return TrainedRun(folder, model, vocabulary, config, rows, result, json)

@@ -103,6 +103,12 @@ class TrunkContexts(Corpus):
     def tokenizer_by(self, vocabulary: Sequence[str]) -> Tokenizer:
         return self.text.tokenizer_by(vocabulary)
 
+    def tokenizer_json(self) -> str | None:
+        return self.text.tokenizer_json()
+
+    def restore_tokenizer(self, json: str | None) -> None:
+        self.text.restore_tokenizer(json)
+
     def _decides(self) -> dict[str, object]:
         """What decides the contexts beside the text."""
         return {"version": VERSION, "weights_sha256": self.weights_sha256}

@@ -39,6 +39,7 @@ class RunContext:
     names: RunNames
     config: Mapping[str, Any]  # composed, as plain data
     vocabulary: Sequence[str]  # words by index
+    tokenizer: str | None  # what defines it, where the vocabulary does not
     metrics: MetricsFile
     switch: Averaging
     signals: StopSignals  # catches signals that ask the process to end

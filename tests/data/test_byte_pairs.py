@@ -86,34 +86,37 @@ def test_vocabulary_and_tokens_are_the_librarys_own(folder, toy_text):
     own.train([str(folder / "train.txt")], trainer)
     splits = corpus_in(folder).load()
     assert {token: i for i, token in enumerate(splits.vocabulary)} == own.get_vocab()
-    joined = [list(pair) for pair in byte_pairs.merges(splits.vocabulary)]
-    assert joined == json.loads(own.to_str())["model"]["merges"]
+    stored = json.loads(corpus_in(folder).tokenizer_json())
+    assert stored["model"]["merges"] == json.loads(own.to_str())["model"]["merges"]
     assert splits.train.tolist() == own.encode(toy_text).ids
     assert splits.valid.tolist() == [
         index for line in ODD.split("\n")[:-1] for index in own.encode(f"{line}\n").ids
     ]
 
 
-def test_a_vocabulary_is_trained_once_for_each_content(folder, toy_text, monkeypatch):
+def test_a_tokenizer_is_trained_once_for_each_content(folder, toy_text, monkeypatch):
     sizes = []
     train = byte_pairs._train
     monkeypatch.setattr(byte_pairs, "_train", lambda *a: sizes.append(a[1]) or train(*a))
     monkeypatch.setattr(byte_pairs, "cache_folder", lambda: folder / "cache")
-    first = byte_pairs.trained(toy_text, 290)
-    assert byte_pairs.trained(toy_text, 290) == first
+    first = byte_pairs.trained(toy_text, 290).json
+    assert byte_pairs.trained(toy_text, 290).json == first
     assert sizes == [290]
-    assert byte_pairs.trained(toy_text, 291)[:290] == first
-    assert byte_pairs.trained(toy_text[:-9], 290) != ()
+    assert byte_pairs.trained(toy_text, 291).vocabulary[:290] == (
+        byte_pairs.trained(toy_text, 290).vocabulary
+    )
+    assert len(byte_pairs.trained(toy_text[:-9], 290).vocabulary) == 290
     assert sizes == [290, 291, 290]
-    file, *_ = (folder / "cache").glob("*.json")
-    for damage in (file.read_bytes().replace(b"w", b"v", 1), b""):
+    for damage in (lambda raw: raw.replace(b"w", b"v", 1), lambda raw: b""):
         sizes.clear()
-        file.write_bytes(damage)
-        assert {byte_pairs.trained(toy_text, size)[:290] for size in (290, 291)} == {first}
-        byte_pairs.trained(toy_text[:-9], 290)
+        file = next((folder / "cache").glob("*.json"))
+        file.write_bytes(damage(file.read_bytes()))
+        for _ in range(2):
+            assert byte_pairs.trained(toy_text, 290).json == first
+            byte_pairs.trained(toy_text, 291), byte_pairs.trained(toy_text[:-9], 290)
         assert len(sizes) == 1  # only what was damaged, and it is whole again
     monkeypatch.setattr(byte_pairs, "cache_folder", lambda: folder / "train.txt" / "no folder")
-    assert byte_pairs.trained(toy_text, 290) == first
+    assert byte_pairs.trained(toy_text, 290).json == first
 
 
 def test_fingerprint_knows_the_subwords(folder):
@@ -121,15 +124,23 @@ def test_fingerprint_knows_the_subwords(folder):
     prints = {words, *(corpus_in(folder, size).fingerprint() for size in (290, 291))}
     prints.add(corpus_in(folder, 290, train_tokens=100).fingerprint())
     assert len(prints) == 4
-    again = corpus_in(folder, 290)
-    vocabulary = again.load().vocabulary
-    assert again.fingerprint() in prints
+    assert corpus_in(folder, 290).fingerprint() in prints
+
+
+def test_a_finished_runs_tokenizer_reads_another_text(folder):
+    own = corpus_in(folder, 290)
+    vocabulary, json_, before = own.load().vocabulary, own.tokenizer_json(), own.fingerprint()
+    write(folder, train=" zz z \n", test=ODD)  # too short to train on
     other = corpus_in(folder, 290)
-    write(folder, train=" zz z \n")  # too short to train on
-    assert other.load(vocabulary).vocabulary == vocabulary
-    assert other.fingerprint() not in prints
     with pytest.raises(UserError, match="gives: choose that many or fewer"):
-        corpus_in(folder, 290).fingerprint()
+        other.fingerprint()
+    other = corpus_in(folder, 290)
+    other.restore_tokenizer(json_)
+    assert other.load(vocabulary).vocabulary == vocabulary
+    assert decoded(other, "test") == ODD
+    assert other.fingerprint() != before
+    with pytest.raises(UserError, match=r"tokenizer=bpe has another vocabulary than the one"):
+        other.load(vocabulary[:-1])
 
 
 def test_part_of_the_training_text_is_the_same_whatever_the_tokens(folder):

@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, trainers
 
 from lmkit.data.corpus import TextCorpus
-from lmkit.data.subwords import SavedSubwords
+from lmkit.data.subwords import Subwords, saved_subwords
 from lmkit.data.tokenizer import words_of
 from lmkit.errors.user_error import UserError
 from tests.data.test_byte_pairs import ODD, corpus_in, folder, toy_text, write  # noqa: F401
@@ -19,9 +19,8 @@ from tests.pretrained_models import make_tokenizer
 def saved_pairs(place: Path, folder: Path) -> str:  # noqa: F811
     """The byte pairs of the text in `folder`, as a tokenizer of `transformers`."""
     pairs = corpus_in(folder)
-    pairs = pairs.tokenizer_by(pairs.load().vocabulary)
     place.mkdir()
-    pairs._tokenizer.save(str(place / "tokenizer.json"))
+    (place / "tokenizer.json").write_text(pairs.tokenizer_json())
     return str(place)
 
 
@@ -47,7 +46,7 @@ def test_tokens_are_those_of_the_text_without_special_ones(tmp_path):
     text = " hello <s> world \n hello\n"
     tokenizer = make_tokenizer(text * 20, begins=True)
     tokenizer.save_pretrained(tmp_path)
-    ours = SavedSubwords(str(tmp_path))
+    ours, _ = saved_subwords(str(tmp_path))
     ids = ours.encode(text).tolist()
     assert ids == tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     assert tokenizer.bos_token_id not in ids
@@ -57,7 +56,7 @@ def test_tokens_are_those_of_the_text_without_special_ones(tmp_path):
     assert ours.ids("prompt", "hello") == tokenizer("hello", add_special_tokens=False)["input_ids"]
 
 
-def of_pieces(place: Path, text: str, **normalizer: object) -> SavedSubwords:
+def of_pieces(place: Path, text: str, **normalizer: object) -> Subwords:
     """As SentencePiece's: blanks are letters of words, and a word may reach over one."""
     made = tokenizers.Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
     made.normalizer = normalizers.Sequence(
@@ -69,7 +68,7 @@ def of_pieces(place: Path, text: str, **normalizer: object) -> SavedSubwords:
     trainer = trainers.BpeTrainer(vocab_size=330, special_tokens=special, show_progress=False)
     made.train_from_iterator([text], trainer)
     made.save(str(place / "tokenizer.json"))
-    return SavedSubwords(str(place))
+    return saved_subwords(str(place))[0]
 
 
 def test_pieces_of_the_llama_kind_keep_the_text(tmp_path):

@@ -76,6 +76,7 @@ class EpochEnd(RunCallback, Checkpoint):
             "identity": self.run.identity.digest,
             "config": self.run.config,
             "vocabulary": list(self.run.vocabulary),
+            "tokenizer": self.run.tokenizer,
         }
 
     @property

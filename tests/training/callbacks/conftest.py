@@ -93,6 +93,7 @@ def run_context(folder: RunFolder, switch: AsgdSwitch) -> RunContext:
         names=RunNames("Softmax", "Softmax", (0, 0, 0), "AWD-LSTM", "SGD", "walk", "walk"),
         config={},
         vocabulary=[],
+        tokenizer=None,
         metrics=MetricsFile(folder.metrics),
         switch=switch,
         signals=StopSignals(),

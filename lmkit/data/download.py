@@ -7,6 +7,7 @@ its name only when it is complete. Files that are there already are kept.
 from __future__ import annotations
 
 import hashlib
+import socket
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,8 @@ from typing import NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_bytes
+
+TIMEOUT_S = 30
 
 
 class PublicFile(NamedTuple):
@@ -120,6 +123,8 @@ def _fetch(url: str, path: Path, sha256: str) -> None:
     """Fetches one address, with a progress bar. Args: sha256: of the file; "" for an archive."""
     from torch.hub import download_url_to_file  # which takes seconds to import
 
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT_S)  # otherwise a host that falls silent is waited for for ever
     try:
         download_url_to_file(url, str(path), hash_prefix=sha256)
     except RuntimeError as error:
@@ -129,6 +134,8 @@ def _fetch(url: str, path: Path, sha256: str) -> None:
     except (OSError, HTTPException) as error:  # also urllib's
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise UserError(f"{url} cannot be fetched: {reason}; try again later") from None
+    finally:
+        socket.setdefaulttimeout(before)
 
 
 def _content(fetched: Path, wanted: PublicFile) -> bytes:

@@ -55,6 +55,7 @@ class Point:
     patience: int | None
     keep: str = "all"  # the checkpoints that stay once it has finished
     min_delta: float = 0.0  # of the valid perplexity, for `patience`
+    text: str | None = None  # equal for points whose epochs have as many tokens; None: not known
 
     @property
     def budget(self) -> Budget:

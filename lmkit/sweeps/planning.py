@@ -28,6 +28,7 @@ from lmkit.runs.sweep_axes import labels as labels_of
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
 from lmkit.sweeps.axes import GROUP, Line, config_arguments, option_of
 from lmkit.sweeps.points import Composer, Config, ConfigReader
+from lmkit.sweeps.status import text_key
 
 PROGRAM = "lmkit.cli.check_points"
 # options of launchers, ours and submitit's, that give the runs a GPU
@@ -81,7 +82,8 @@ def plan(
             raise _point_error(i, labels[i], checked.error)
         line = _with_bookkeeping(lines[i], configs[i], name)
         ends = *Budget.of(configs[i])[:2], configs[i]["keep"], Budget.of(configs[i]).min_delta
-        every.append(Point(labels[i], line, checked.run, configs[i]["name"], *ends))
+        text = text_key(configs[i])
+        every.append(Point(labels[i], line, checked.run, configs[i]["name"], *ends, text))
     once = _each_run_once(every, console)
     arguments = config_arguments(config.hydra, "train")
     runs_dir, here, retries = configs[0]["runs_dir"], os.getcwd(), config.sweep.retries

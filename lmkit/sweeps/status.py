@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -86,8 +88,8 @@ def counts(standings: Sequence[Standing]) -> dict[str, int]:
 
 def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
     """The training time of all points that have not finished, estimated from other runs of their
-    experiments. The sweep's own runs count, or if it has none yet, others in the same folder:
-    finished ones, otherwise running ones, as if each point used up its budget.
+    experiments on the same text. The sweep's own runs count, or if it has none yet, others in the
+    same folder: finished ones, otherwise running ones, as if each point used up its budget.
     """
 
     @cache
@@ -97,7 +99,8 @@ def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
     left = [standing for standing in standings if not standing.is_finished]
     seconds: list[float] = []  # of those that are known
     for standing in left:
-        cost = usual(standing.point.experiment, standing.point.max_epochs)
+        point = standing.point
+        cost = usual(point.experiment, point.max_epochs, point.text)
         epochs = cost and (cost.epochs or standing.point.max_epochs)
         if cost and epochs:
             seconds.append(cost.seconds_per_epoch * max(0.0, epochs - (standing.epoch or 0)))
@@ -149,14 +152,13 @@ def _done(point: Point, result: Result) -> Standing:
     )
 
 
-def _own_cost(
-    standings: Sequence[Standing], experiment: str, max_epochs: int | None
-) -> UsualCost | None:
-    """What the points of an experiment and budget cost; None if none has trained an epoch."""
+def _own_cost(standings: Sequence[Standing], *kind: object) -> UsualCost | None:
+    """What the points of an experiment, a budget and a text cost; None if none has trained an
+    epoch."""
     alike = [
         each
         for each in standings
-        if (each.point.experiment, each.point.max_epochs) == (experiment, max_epochs)
+        if (each.point.experiment, each.point.max_epochs, each.point.text) == kind
     ]
     done = [each for each in alike if each.is_finished]
     return _usual(
@@ -165,16 +167,28 @@ def _own_cost(
     )
 
 
-def usual_cost(runs_dir: Path, experiment: str, max_epochs: int | None) -> UsualCost | None:
+def text_key(config: Mapping[str, Any]) -> str:
+    """Equal for configurations with the same text, whose epochs have as many tokens."""
+    names = ("name", "title", "short_title")
+    data = {key: value for key, value in config.get("data", {}).items() if key not in names}
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def usual_cost(
+    runs_dir: Path, experiment: str, max_epochs: int | None, text: str | None
+) -> UsualCost | None:
     """What runs of the experiment cost; None if none has trained an epoch.
 
     Args:
         max_epochs: the budget of the finished runs that show how many epochs are usual.
+        text: the `text_key` of the runs that count; None: any, for the sweeps of earlier versions.
     """
     finished, epochs, under_way = [], [], []
     for path in runs_dir.glob(f"{experiment}-{'?' * 12}"):
         folder = RunFolder(path)
         try:
+            if text is not None and text_key(folder.read_config()) != text:
+                continue
             if folder.result.exists():
                 result = folder.read_result()
                 finished.append(result.cost.get("seconds_per_epoch"))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from io import StringIO
 
 import pytest
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from rich.console import Console
 
@@ -17,7 +18,7 @@ from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.sweeps.processes import command, run_points
 from lmkit.sweeps.quoting import as_value
-from lmkit.sweeps.status import STATES, counts, estimate, standings
+from lmkit.sweeps.status import STATES, counts, estimate, standings, text_key
 from lmkit.sweeps.tables import estimate_line, say_command, summary
 
 
@@ -124,6 +125,23 @@ def test_the_sweeps_own_runs_come_before_others_in_the_folder(sweep_of):
     folder.config.write_text("{}\n")
     MetricsFile(folder.metrics).append(5, 1, {"seconds_per_epoch": 7.0})
     assert estimate(mine, standings(mine)).seconds == (3 + 4) * 7.0
+
+
+def test_runs_on_another_text_tell_nothing_of_the_time(sweep_of):
+    """9 s an epoch of 2,000 tokens are not those of a million."""
+    sweep = sweep_of("ok", "ok", "ok")
+    short, long = ({"data": {"name": "penn", "train_tokens": count}} for count in (2000, None))
+    texts = [text_key(short), text_key(short), text_key(long)]
+    assert texts[0] == text_key({"data": {"name": "other", "train_tokens": 2000}}) != texts[2]
+    points = [replace(p, text=t) for p, t in zip(sweep.manifest.points, texts, strict=True)]
+    sweep = SweepFolder.of(replace(sweep.manifest, points=points))
+    run_points(sweep, points[:1], [{}], lambda text: None)
+    left = estimate(sweep, standings(sweep))
+    assert (left.seconds, left.num_points, left.num_unknown) == (4 * 10.0, 1, 1)
+    sweep.run_folder(points[0]).write_config(yaml.safe_dump(short), lambda: None)
+    apart = SweepFolder.of(replace(sweep.manifest, name="apart", points=points[1:]))
+    left = estimate(apart, standings(apart))
+    assert (left.seconds, left.num_points, left.num_unknown) == (4 * 10.0, 1, 1)
 
 
 def test_a_sweep_runs_where_the_folder_that_it_was_started_in_is_not(sweep_of, tmp_path):

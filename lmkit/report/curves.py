@@ -17,10 +17,16 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.spectrum_files import final_spectrum, read_spectrum
 
+MOST_LINES = 12  # of a figure
+
 
 def representatives(runs: pd.DataFrame, against: pd.DataFrame) -> dict[str, pd.Series]:
-    """Of each head, the run of (lower) median test perplexity."""
+    """Of each head, the run of (lower) median test perplexity; of many, one options of each head:
+    those of lowest valid perplexity.
+    """
     found = {}
+    if len(against) > MOST_LINES:
+        against = against.sort_values("valid_ppl").drop_duplicates("head").sort_values("place")
     for group, row in against.iterrows():
         members = runs[runs["group"] == group].sort_values(["test_ppl", "seed"])
         found[str(row["head_label"])] = members.iloc[(len(members) - 1) // 2]

@@ -12,6 +12,7 @@ from lmkit.presentation.style import MARKERS, SERIES
 from lmkit.presentation.styled import plus_minus, signed
 from lmkit.presentation.tables import DASH, decimal, joined
 from lmkit.report.blocks import PageFigure, PageTable
+from lmkit.report.curves import MOST_LINES
 from lmkit.results.against import LEVEL
 from lmkit.results.stats import correlation
 
@@ -62,15 +63,16 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
     lines = -(-len(settings) // _COLUMNS)
     drawn = Figure(figsize=(5.6, 1.9 * lines + 0.9), layout="constrained")
     panels = list(drawn.subplots(lines, _COLUMNS, squeeze=False).flat)
-    labels = list(dict.fromkeys(rows.sort_values(["place", "head_label"])["head_label"]))
+    name = "head_label" if rows["head_label"].nunique() <= MOST_LINES else "head"
+    labels = list(dict.fromkeys(rows.sort_values(["place", "head_label"])[name]))
     handles = {}
     for axes, of in zip(panels, settings, strict=False):
         for _, row in of.iterrows():
-            i = labels.index(row["head_label"])
-            handles[row["head_label"]] = axes.errorbar(
+            i = labels.index(row[name])
+            handles[row[name]] = axes.errorbar(
                 row["rank"], row["test_ppl"], row["test_ppl_sd"], row["rank_sd"],
                 fmt=MARKERS[i % len(MARKERS)], color=SERIES[i % len(SERIES)], markersize=4.5,
-                elinewidth=0.8, label=row["head_label"],
+                elinewidth=0.8, label=row[name],
             )  # fmt: skip
         found = correlation(of["rank"].to_list(), of["test_ppl"].to_list())
         r = "" if found is None else f"\nr = {found.r:.2f} ({found.low:.2f} … {found.high:.2f})"

@@ -21,12 +21,12 @@ def against_baseline(runs: pd.DataFrame) -> pd.DataFrame:
     Args:
         runs: as `grouped` returns them.
 
-    Returns: by group `setting, setting_title, head_label, is_baseline, seeds, valid_ppl, test_ppl`
-        (means, with `_sd`), `rank` and its `contexts`, `difference` of the test perplexities with
-        `low, high, p_welch, p_student`, `p_holm` over all rows, `verdict` ("better", "worse",
-        "open"; "" without a test), `valid_difference`, and `differs`: the options beside head and
-        rate in which the two differ. Heads that could train longer, or were finetuned, have no
-        difference.
+    Returns: by group `setting, setting_title, head, head_label, is_baseline, seeds`; the means
+        `train_ppl, valid_ppl, test_ppl` (with `_sd`); `rank` and its `contexts`; `difference` of
+        the test perplexities with `low, high, p_welch, p_student`, `p_holm` over all rows, and
+        `verdict` ("better", "worse", "open"; "" without a test); `valid_difference`; and `differs`:
+        the options beside head and rate in which the two differ. Heads that could train longer, or
+        were finetuned, have no difference.
     """
     chosen, best = heads(runs), best_rate(runs)
     chosen = chosen.assign(head_label=labels(chosen.assign(setting=0), _varied(chosen)))
@@ -56,7 +56,15 @@ def _means(members: pd.DataFrame, contexts: int | None) -> dict[str, object]:
     first = members.iloc[0]
     row: dict[str, object] = {
         name: first[name]
-        for name in ("setting", "setting_title", "head_label", "label", "place", "is_baseline")
+        for name in (
+            "setting",
+            "setting_title",
+            "head",
+            "head_label",
+            "label",
+            "place",
+            "is_baseline",
+        )
     }
     row |= {"seeds": len(members), "contexts": contexts}
     for column in ("train_ppl", "valid_ppl", "test_ppl"):

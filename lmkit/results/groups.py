@@ -18,6 +18,7 @@ from lmkit.results.labels import SAME, labels, titles
 
 RATES = ("optimizer.lr", "module.transform_lr")
 DECODER_RANK = "head.decoder_rank"
+MOST_VARIANTS = 4  # of a head that stand beside each other
 BUDGET = ("max_epochs", "patience", "min_delta", "finetuned", "by_callback")
 
 
@@ -86,20 +87,23 @@ def best_rate(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def heads(runs: pd.DataFrame) -> pd.DataFrame:
-    """Each head of each setting once: a whole decoder, trained as most heads there are, at its best
-    rate. Of a head, variants of a single seed do not count beside one of several; where all are of
-    a single seed, the one of lowest valid perplexity does.
+    """Each head of each setting: a whole decoder, trained as most heads there, at its best rate.
+
+    Of a head, variants of a single seed do not count beside one of several. Where all are of a
+    single seed, or variants are many, such as those of a grid, the one of lowest valid perplexity
+    stands for the head.
     """
     best = best_rate(runs)
     if DECODER_RANK in best:
         best = best[best[DECODER_RANK].isna()]
     best = best[_usual(best, ["setting", "variant"])]
-    seeds = best.groupby("group")["seed"].transform("size")
-    valid = best.groupby("group")["valid_ppl"].transform("mean")
     of_head = [best["setting"], best["head"]]
-    most = seeds.groupby(of_head).transform("max")
-    lowest = valid.groupby(of_head).transform("min")
-    return best[(seeds > 1) | ((most == 1) & (valid == lowest))]
+    several = best.groupby("group")["seed"].transform("size") > 1
+    counts = several | ~several.groupby(of_head).transform("any")
+    valid = best.groupby("group")["valid_ppl"].transform("mean").where(counts)
+    is_lowest = valid == valid.groupby(of_head).transform("min")
+    variants = best["variant"].where(counts).groupby(of_head).transform("nunique")
+    return best[is_lowest | (several & (variants <= MOST_VARIANTS))]
 
 
 def most_contexts(runs: pd.DataFrame, measure: str = "press") -> int | None:

@@ -172,3 +172,12 @@ def test_ranks_are_taken_at_the_contexts_of_most_groups(tmp_path, make_run):
     make_run(tmp_path, 1, contexts=82429, mixture="softmaxes")
     runs, _ = grouped(results(str(tmp_path)))
     assert most_contexts(runs) == 10000
+
+
+def test_of_a_grid_the_lowest_on_valid_stands_for_its_head(tmp_path, make_run):
+    for c in range(5):
+        for seed in (1, 2):
+            make_run(tmp_path, seed, 57.0 - c, transform="gss", changes={"transform.c": c})
+    make_run(tmp_path, 1, 40.0, transform="gss", changes={"transform.c": 9})
+    runs, _ = grouped(results(str(tmp_path)))
+    assert heads(runs)["head.transform.c"].tolist() == [4, 4]

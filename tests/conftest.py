@@ -133,7 +133,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures that commands write are empty, for tests of what stands beside them."""
     for module in ("presentation.figures", "report.page"):
         monkeypatch.setattr(f"lmkit.{module}.to_svg", lambda *_: '<svg width="72pt"></svg>')
-        monkeypatch.setattr(f"lmkit.{module}.to_pdf", lambda _: b"")
+    monkeypatch.setattr("lmkit.report.page.to_pdf", lambda _: b"")
     monkeypatch.setattr("lmkit.report.page.lay_out", lambda _: None)
 
 

@@ -37,7 +37,6 @@ OPEN = {
     "runs": ("errors",),
     "presentation": ("errors", "runs"),
     "results": ("errors", "runs"),
-    "comparison": ("errors", "runs", "presentation"),
 }
 # beside the chain, imported by none of its rooms: what each may import
 BESIDE = {

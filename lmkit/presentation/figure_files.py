@@ -51,14 +51,6 @@ def to_pdf(drawn: Figure) -> bytes:
     return file.getvalue()
 
 
-def svg_width(svg: str) -> float:
-    """Inches. Raises: ValueError when the SVG, unlike one of matplotlib's, has no width in pt."""
-    width = re.search(r'<svg [^>]*\bwidth="([\d.]+)pt"', svg)
-    if width is None:
-        raise ValueError("an SVG without a width in pt")
-    return float(width[1]) / 72
-
-
 def for_page(svg: str, key: str, description: str) -> str:
     """The SVG as an element of a page: ids begin with `key`, colours are the page's variables."""
     element = svg[svg.index("<svg") :]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from lmkit.presentation.figure_files import to_pdf, to_svg
+from lmkit.presentation.figure_files import to_svg
 from lmkit.presentation.style import (
     SERIES,
     figure,
@@ -18,7 +18,7 @@ from lmkit.presentation.style import (
     log_perplexities,
     over_epochs,
 )
-from lmkit.runs.atomic import replace_atomically, replace_text
+from lmkit.runs.atomic import replace_text
 from lmkit.runs.metrics import Row
 
 _SIZE = (7.0, 4.2)  # inches
@@ -78,9 +78,3 @@ def save(drawn: Figure, path: Path, before_rename: Callable[[], None] | None = N
     `before_rename` runs once the content is on disk; an exception from it cancels the writing.
     """
     replace_text(path, to_svg(drawn, path.stem), before_rename)
-
-
-def save_pdf(drawn: Figure, path: Path, before_rename: Callable[[], None] | None = None) -> None:
-    """Writes PDF, as `save` writes SVG."""
-    content = to_pdf(drawn)
-    replace_atomically(path, lambda file: file.write(content), before_rename)

@@ -1,18 +1,13 @@
-"""Tables for the terminal and the report alike.
-
-A cell is a text for readers and, beside it, the values in full precision: HTML sorts by the first
-of them, CSV holds them all, in one column for each of the column's parts. `terminal.py` draws a
-table; `table_files.py` writes it as HTML, CSV and LaTeX.
+"""Tables for the terminal, which `terminal.py` draws, and how numbers are written. Tables of a page
+are data frames (`styled.py`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
-
-Value = float | int | str | None
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -20,29 +15,24 @@ DASH = "–"
 
 
 class Cell(NamedTuple):
-    """What a reader sees, and its values."""
+    """What a reader sees, and what it stands for; None: nothing."""
 
     text: str
-    values: tuple[Value, ...]
-    style: str = ""  # on the terminal, as rich says it: "red", "dim"
-
-    @property
-    def sort_key(self) -> str:
-        """By which HTML sorts: the first value."""
-        value = self.values[0]
-        return "" if value is None else repr(value) if isinstance(value, float) else str(value)
+    value: float | str | None
+    style: str = ""  # as rich says it: "red", "dim"
 
 
-Entry = Cell | Value  # what a row may hold: plain values become cells of the usual form
+Entry = (
+    Cell | float | str | None
+)  # what a row may hold: plain values become cells of the usual form
 Row = Sequence[Entry]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column; one with several parts has several columns in CSV."""
+    """A column of a table."""
 
     name: str
-    parts: tuple[str, ...] = ("",)
     is_text: bool | None = None  # left-aligned; None: if all values are texts
     is_optional: bool = False  # left out if no row has a value
 
@@ -50,90 +40,55 @@ class Column:
 Heading = Column | str  # a text stands for a column of that name
 
 
+@dataclass
 class Table:
-    """A table with its caption.
+    """A table. Where all names of columns are "", it has no header."""
 
-    Args:
-        key: names the table's files and its label in LaTeX; "" where it has none.
-        caption: its caption in the report.
-        columns: where all names are "", the table has no header.
-        rows: each with one entry per column.
-        notes: lines that follow.
-        rules: indices of rows above which a line is drawn.
-        is_main: the page shows all of its rows, however many they are.
-        rest_from: index of the first row that the page folds up; None: none.
-    """
-
-    def __init__(
-        self,
-        key: str,
-        title: str,
-        caption: str,
-        columns: Sequence[Heading],
-        rows: Iterable[Row],
-        notes: Sequence[str] = (),
-        *,
-        rules: Collection[int] = (),
-        is_main: bool = False,
-        rest_from: int | None = None,
-    ) -> None:
-        self.key, self.title, self.caption = key, title, caption
-        self.notes, self.rules, self.is_main = notes, rules, is_main
-        self.rest_from = rest_from
-        cells = [[as_cell(entry) for entry in row] for row in rows]
-        if any(len(row) != len(columns) for row in cells):
-            raise ValueError(f"{title}: every row must have {len(columns)} entries")
-        settled = [_settled(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
-        shown = [(i, column) for i, column in enumerate(settled) if column is not None]
-        self.columns = [column for _, column in shown]
-        self.rows = [[row[i] for i, _ in shown] for row in cells]
+    title: str
+    columns: list[Column]
+    rows: list[list[Cell]]
+    rules: Collection[int] = ()  # indices of rows above which a line is drawn
+    notes: list[str] = field(default_factory=list)  # lines that follow
 
     @property
     def has_header(self) -> bool:
         return any(column.name for column in self.columns)
 
 
+def plain_table(
+    title: str, columns: Sequence[Heading], rows: Iterable[Row], rules: Collection[int] = ()
+) -> Table:
+    """A table of these rows, each with one entry per column."""
+    cells = [[as_cell(entry) for entry in row] for row in rows]
+    if any(len(row) != len(columns) for row in cells):
+        raise ValueError(f"{title}: every row must have {len(columns)} entries")
+    settled = [_settled(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
+    shown = [i for i, column in enumerate(settled) if column is not None]
+    headings = [column for column in settled if column is not None]
+    return Table(title, headings, [[row[i] for i in shown] for row in cells], rules)
+
+
 def table_over(
-    items: Iterable[T],
-    key: str,
-    title: str,
-    caption: str,
-    columns: Mapping[Heading, Callable[[T], Entry]],
-    notes: Sequence[str] = (),
-    **how: Any,
+    items: Iterable[T], title: str, columns: Mapping[Heading, Callable[[T], Entry]]
 ) -> Table:
     """A table with one row per item.
 
     Args:
         columns: each with a function from an item to its cell.
-        how: further arguments of `Table`.
     """
     rows = [[entry(item) for entry in columns.values()] for item in items]
-    return Table(key, title, caption, list(columns), rows, notes, **how)
-
-
-def plain_table(
-    title: str,
-    columns: Sequence[Heading],
-    rows: Iterable[Row],
-    rules: Collection[int] = (),
-) -> Table:
-    """A table for the terminal, which needs neither key nor caption."""
-    return Table("", title, "", columns, rows, rules=rules)
+    return plain_table(title, list(columns), rows)
 
 
 def key_values(title: str, rows: Iterable[tuple[str, Entry]], rules: Collection[int] = ()) -> Table:
     """A table of names and their values, without a header."""
-    columns = [Column("", is_text=True), Column("", is_text=True)]
-    return plain_table(title, columns, rows, rules)
+    return plain_table(title, [Column("", is_text=True), Column("", is_text=True)], rows, rules)
 
 
 def _settled(column: Heading, cells: Sequence[Cell]) -> Column | None:
     """The column, its alignment decided by its cells; None where it is left out."""
     column = Column(column) if isinstance(column, str) else column
-    if any(len(cell.values) != len(column.parts) for cell in cells):
-        raise ValueError(f"{column.name}: every cell must have {len(column.parts)} values")
-    values = [value for cell in cells for value in cell.values if value is not None]
+    values = [cell.value for cell in cells if cell.value is not None]
     if column.is_optional and not values:
         return None
     if column.is_text is None:
@@ -148,56 +103,24 @@ def as_cell(entry: Entry) -> Cell:
         return entry
     if isinstance(entry, str):
         return word(entry)
-    return whole(entry) if isinstance(entry, int) else number(entry)
+    if isinstance(entry, int):
+        return Cell(f"{entry:,}", entry)
+    return number(entry)
 
 
 def word(text: str) -> Cell:
     """A text."""
-    return Cell(text, (text,))
+    return Cell(text, text)
 
 
-def absent(parts: int = 1) -> Cell:
+def absent() -> Cell:
     """A dash: nothing was measured, or published."""
-    return Cell(DASH, (None,) * parts)
+    return Cell(DASH, None)
 
 
 def number(value: float | None, digits: int = 2) -> Cell:
     """A number with commas and so many digits."""
-    return absent() if value is None else Cell(decimal(value, digits), (value,))
-
-
-def whole(value: float | None) -> Cell:
-    """A count, or a mean of counts without decimals."""
-    return absent() if value is None else Cell(f"{value:,.0f}", (value,))
-
-
-def millions(value: float | None) -> Cell:
-    """Millions with two digits; below one with four, to distinguish small models."""
-    return number(value, 2 if value is None or value >= 1 else 4)
-
-
-def spread(mean: float | None, sd: float | None, digits: int = 2) -> Cell:
-    """Mean ± standard deviation; of a single value only the mean."""
-    if mean is None:
-        return absent(2)
-    text = decimal(mean, digits)
-    if sd is not None:
-        text += f" ± {decimal(sd, digits)}"
-    return Cell(text, (mean, sd))
-
-
-def interval(low: float | None, high: float | None, digits: int = 2) -> Cell:
-    """From low to high."""
-    if low is None or high is None:
-        return absent(2)
-    return Cell(f"{decimal(low, digits)} … {decimal(high, digits)}", (low, high))
-
-
-def p_value(value: float | None) -> Cell:
-    """Three digits, small ones in scientific notation."""
-    if value is None:
-        return absent()
-    return Cell(f"{value:.3f}" if value >= 0.001 else f"{value:.2e}".replace("-", "−"), (value,))
+    return absent() if value is None else Cell(decimal(value, digits), value)
 
 
 def counted(count: int, one: str, several: str = "") -> str:

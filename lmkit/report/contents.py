@@ -63,36 +63,35 @@ def make_report(
     if runs.empty and not models:
         raise UserError(f"no run can be reported on: {_first(left_out)}")
     _require_baseline(runs, baseline)
-    left_out |= (
-        {str(n): why for n, why in runs["unread"].dropna().items()} if "unread" in runs else {}
-    )
-    sections: list[PageSection] = []
-    sentences: list[tuple[str, str]] = []
-    alone: list[str] = []
+    if "unread" in runs:
+        left_out |= {str(name): why for name, why in runs["unread"].dropna().items()}
     with house_style():
-        if len(runs):
-            against = against_baseline(runs)
-            compared = first_screen.compared(against)
-            alone = list(first_screen.names(against))
-            if len(compared):
-                sentences = first_screen.sentences(compared)
-                sections.append(_answer(compared))
-            beside = nearest(runs, compose)
-            for each in [name for name, _ in sentences] or alone:
-                of = runs[runs["setting_title"] == each]
-                rows = against[against["setting_title"] == each]
-                sections.append(_setting(of, rows, beside, analyses, left_out))
+        against = against_baseline(runs) if len(runs) else pd.DataFrame()
+        compared = first_screen.compared(against) if len(runs) else against
+        sentences = first_screen.sentences(compared) if len(compared) else []
+        sections = [_answer(compared)] if len(compared) else []
+        alone = list(first_screen.names(against)) if len(runs) else []
+        beside = nearest(runs, compose) if len(runs) else against
+        for title_of in [name for name, _ in sentences] or alone:
+            of = runs[runs["setting_title"] == title_of]
+            rows = against[against["setting_title"] == title_of]
+            sections.append(_setting(of, rows, beside, analyses, left_out))
         if models:
-            folders = {folder.path.name: folder.path for folder in models}
-            of_models, drawn = measurements(folders, analyses, left_out)
-            if (ranks := pretrained.pretrained(models, left_out)) is not None:
-                of_models.insert(0, ranks)
-            sections.append(PageSection("models", "Pretrained models", "", of_models, drawn))
-        page = write_page(
-            out, title, about, sentences, sections, _last_lines(runs, alone), left_out,
-            {"runs.csv": table.drop(columns="place", errors="ignore")},
-        )  # fmt: skip
+            sections.append(_models(models, analyses, left_out))
+        files = {"runs.csv": table.drop(columns="place", errors="ignore")}
+        last = _last_lines(runs, alone)
+        page = write_page(out, title, about, sentences, sections, last, left_out, files)
     return Report(page, left_out)
+
+
+def _models(
+    models: Sequence[RunFolder], analyses: Sequence[type[Analysis]], left_out: dict[str, str]
+) -> PageSection:
+    folders = {folder.path.name: folder.path for folder in models}
+    of_models, drawn = measurements(folders, analyses, left_out)
+    if (ranks := pretrained.pretrained(models, left_out)) is not None:
+        of_models.insert(0, ranks)
+    return PageSection("models", "Pretrained models", "", of_models, drawn)
 
 
 def _answer(rows: pd.DataFrame) -> PageSection:

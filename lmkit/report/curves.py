@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lmkit.errors.user_error import UserError
-from lmkit.presentation.spectrum_figures import LabelledSpectrum, draw_values
+from lmkit.presentation.spectra import LabelledSpectrum, draw_values
 from lmkit.presentation.style import figure, legend_below, log_perplexities, looks, over_epochs
 from lmkit.report.blocks import PANEL, PageFigure
 from lmkit.results.published import published_curves
@@ -51,7 +51,6 @@ def spectra(
     if found:
         drawn, axes = figure(PANEL)
         draw_values(axes, found)
-        axes.set_xscale("log")
         legend_below(axes)
         caption = (
             f"Over {contexts:,} contexts of the test split, of the run of median test perplexity; "

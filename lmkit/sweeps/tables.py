@@ -25,9 +25,7 @@ def show_standings(console: Console, name: str, standings: Sequence[Standing]) -
     """One row per point: its state and what is known of it."""
     table = table_over(
         standings,
-        "standings",
         name,
-        "",
         {
             Column("point", is_text=True): lambda each: each.point.label,
             Column("state", is_text=True): lambda each: each.state,
@@ -94,4 +92,4 @@ def _show_failure(console: Console, sweep: SweepFolder, point: Point, failure: F
 
 def _left(standing: Standing) -> Cell:
     seconds = standing.seconds_left if standing.state == "running" else None
-    return absent() if seconds is None else Cell(duration(seconds), (seconds,))
+    return absent() if seconds is None else Cell(duration(seconds), seconds)

@@ -6,12 +6,10 @@ from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
-import pytest
 from matplotlib.figure import Figure
 
 from lmkit.presentation import figures
 from lmkit.presentation.figure_files import for_page, lay_out, to_pdf, to_svg
-from lmkit.presentation.spectrum_figures import LabelledSpectrum, cumulative_figure
 from lmkit.presentation.style import (
     INK,
     SERIES,
@@ -91,29 +89,6 @@ def test_counts_have_whole_numbers_with_commas():
     texts = [label.get_text() for label in axes.get_yticklabels()]
     assert "9,998" in texts
     assert len(texts) == len(set(texts))  # of a fraction the text would repeat its neighbour's
-
-
-def test_the_cumulative_share_is_of_all_singular_values():
-    relative_S = np.array([1.0, 0.1, 0.01, 0.01])
-    (line,) = cumulative_figure([LabelledSpectrum("GSS", relative_S, {})]).axes[0].lines
-    x, y = line.get_data()
-    assert (y[0], y[-1]) == (50.0, 100.0)
-    assert y[np.searchsorted(x, 0.5)] == 75.0
-
-
-def test_a_figure_that_grows_with_its_legend_leaves_the_axes_their_height():
-    heights = []
-    for grows in (None, True, False):
-        drawn, axes = figure()
-        for i in range(8):
-            axes.plot([1, 2], [i, i], label=f"head {i}")
-        if grows is not None:
-            legend_below(axes, grows=grows)
-        drawn.draw_without_rendering()
-        heights.append(axes.get_window_extent().height)
-    without, grown, same_figure = heights
-    assert grown == pytest.approx(without, rel=0.01)
-    assert same_figure < 0.9 * without
 
 
 def test_a_dollar_in_a_name_is_no_mathematics():

@@ -1,1 +1,0 @@
-"""Groups of finished runs, the statistics that compare them, published values. No torch."""

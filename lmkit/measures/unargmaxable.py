@@ -33,7 +33,7 @@ from lmkit.measures.contexts import context_blocks
 Floats = NDArray[np.float64]
 STEPS = 300  # of the perceptron
 BLOCK = 500  # words at a time there
-ADDED = 25  # rows that a linear program gains at a time
+ADDED = 150  # rows that a linear program gains at a time
 MARGIN = 1e-6  # of rows of length 1: ten times what HiGHS lets pass
 
 

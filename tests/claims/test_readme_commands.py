@@ -75,7 +75,8 @@ def compose_all(configs: Path, name: str, overrides: Sequence[str], is_multirun:
         if not is_multirun and not any(each.startswith(f"{axes.GROUP}=") for each in overrides):
             entry.plain_config(hydra.compose(name, list(overrides)))
             return
-        typed = axes.for_sweeper(["--multirun", *overrides], [])[1:]
+        line = axes.for_sweeper(["--multirun", *overrides])
+        typed = [each for each in line if each != "--multirun"]
         single = [each for each in typed if not axes.read(each).is_sweep_override()]
         of_sweep = hydra.compose(name, single, return_hydra_config=True).hydra
         assert of_sweep.sweep.dir  # what it interpolates is there
@@ -138,7 +139,7 @@ def test_the_command_is_taken(line, monkeypatch, tmp_path):
     assert command in main._commands(command)
     if arguments in ([], ["--help"]):
         return
-    if command in ("clean", "download", "dashboard", "runs", "sweep"):
+    if command in ("clean", "download", "dashboard", "runs", "sweep", "sync"):
         parse(command, arguments, monkeypatch)
         return
     config_name, rest = config_of(command, arguments)

@@ -24,7 +24,7 @@ from lmkit.runs.finished import FinishedRun
 from lmkit.runs.metrics import MetricsFile
 from lmkit.tracking.charts import all_epoch_charts, final_charts, log_charts
 from lmkit.tracking.fields import result_fields, run_fields
-from lmkit.tracking.wandb import service_logs_in
+from lmkit.tracking.wandb import count_by_steps, service_logs_in
 
 DEFAULT_PROJECT = "lmkit"  # of a run that was trained without W&B
 
@@ -88,8 +88,7 @@ def _record(
             settings=_settings(folder),
             reinit="create_new",  # not a run that this process left open
         )
-    record.define_metric("trainer/global_step")  # the axis of Lightning's logger
-    record.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+    count_by_steps(record)
     record.summary.update({**run_fields(config, run.names), "finished": False})
     for row in rows:
         values = {name: value for name, value in row.items() if name not in ("step", "epoch")}

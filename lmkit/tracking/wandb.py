@@ -61,13 +61,23 @@ class WandbLogger(LightningsLogger):
         project: the project in W&B.
         group: the name of the run's sweep.
         tags: tags besides the head's name.
-        options: Lightning's own, with `save_dir` and `id`.
+        save_dir: the run's folder.
+        id: the name of the run's folder.
+        options: further ones of `wandb.init`.
 
     Raises: UserError for a wrong option, or without an account where one is needed.
     """
 
     def __init__(
-        self, *, mode: Mode, project: str, group: str | None, tags: Sequence[str], **options: Any
+        self,
+        *,
+        save_dir: str,
+        id: str,
+        mode: Mode,
+        project: str,
+        group: str | None,
+        tags: Sequence[str],
+        **options: Any,
     ) -> None:
         require_choice("logger.wandb.mode", mode, MODES)
         require_text("logger.wandb.project", project)
@@ -84,13 +94,16 @@ class WandbLogger(LightningsLogger):
                 "WANDB_API_KEY; logger.wandb.mode=offline needs none, and `lmkit sync` uploads "
                 "the run later"
             )
-        super().__init__(
-            project=project,
-            group=group,
-            mode=self._mode,
-            settings=wandb.Settings(silent=True, init_timeout=INIT_S, finish_timeout=FINISH_S),
-            **options,
-        )
+        super().__init__(save_dir=save_dir, id=id, project=project)
+        self._options = options | {"id": id, "dir": save_dir, "project": project, "group": group}
+
+    @property
+    def experiment(self) -> Any:
+        """W&B's own run. Lightning's Trainer asks whether there is one: not while nothing is
+        recorded."""
+        if not self.is_recording:
+            raise AttributeError("nothing is recorded in W&B")
+        return self._opened
 
     def begin(self, run: RunFolder, config: Mapping[str, object], names: RunNames) -> None:
         self.is_recording, self._run = self._mode != "disabled", run
@@ -100,10 +113,18 @@ class WandbLogger(LightningsLogger):
     def _open(self, config: Mapping[str, object], names: RunNames) -> None:
         if os.environ.get("WANDB_DIR"):
             print("WANDB_DIR is passed over: W&B's record of a run is in the run's folder")
+        # not by Lightning, which takes a run that this process left open, and warns on every init
         with service_logs_in(self._run.path):
-            experiment = self.experiment
-        experiment.tags = list(dict.fromkeys([names.family, *self._tags]))
-        experiment.summary.update({**run_fields(config, names), "finished": False})
+            self._opened = wandb.init(
+                mode=self._mode,
+                tags=list(dict.fromkeys([names.family, *self._tags])),
+                resume="allow",
+                reinit="create_new",
+                settings=wandb.Settings(silent=True, init_timeout=INIT_S, finish_timeout=FINISH_S),
+                **self._options,
+            )
+        count_by_steps(self._opened)
+        self._opened.summary.update({**run_fields(config, names), "finished": False})
 
     @_ends_alone
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -147,6 +168,12 @@ def _mode(asked: Mode) -> Mode:
     mode = os.environ.get("WANDB_MODE") or asked
     require_choice("WANDB_MODE", mode, MODES)
     return mode  # type: ignore[return-value]
+
+
+def count_by_steps(run: wandb.Run) -> None:
+    """Draws everything over the steps, as Lightning's logger does."""
+    run.define_metric("trainer/global_step")
+    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
 
 
 @contextmanager

@@ -432,6 +432,5 @@ def test_w_and_b_out_of_reach_does_not_stop_a_run(run, tmp_path):
         cwd=tmp_path, env=environment | nowhere, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "W&B is unreachable" in done.stdout
+    assert done.stdout.count("W&B's record ends early") == 1
     assert run().state() == "finished"
-    assert list(run().path.glob("wandb/offline-run-*/*.wandb"))

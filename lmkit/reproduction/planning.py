@@ -33,7 +33,7 @@ class PlannedSweep(NamedTuple):
     runs: list[tuple[str, Line]]  # the name of each run, and its overrides
 
 
-class Command(NamedTuple):
+class PlannedCommand(NamedTuple):
     """A command of a reproduction."""
 
     words: list[str]  # after `lmkit`
@@ -75,7 +75,7 @@ def commands(
     launcher: Sequence[str],
     config_arguments: Sequence[str],
     out: str,
-) -> list[Command]:
+) -> list[PlannedCommand]:
     """All commands, in order: of each sweep, finetuning, measurement and study, and of the page.
 
     Args:
@@ -85,7 +85,7 @@ def commands(
     """
     steps = wanted.at_its_size()
     every = [
-        Command(
+        PlannedCommand(
             ["train", *sweep.overrides, *launcher], [name for name, _ in sweep.runs], sweep.name
         )
         for sweep in sweeps
@@ -96,20 +96,22 @@ def commands(
     for step in steps.finetunings:
         for name, where in _starts(step, wanted, sweeps):
             words = ["finetune", f"run={where}", *step.options, *finetuning]
-            every.append(Command(words, [name + FINETUNE]))
+            every.append(PlannedCommand(words, [name + FINETUNE]))
     places = _places(wanted, sweeps)
     for measure in steps.measures:
         if measured := _measured(measure, wanted, sweeps):
             more = [*measure.options, *wanted.size.measures.get(measure.command, [])]
-            every.append(Command([measure.command, f"run={_typed(measured)}", *more], []))
+            every.append(PlannedCommand([measure.command, f"run={_typed(measured)}", *more], []))
     for study in steps.studies:
         folder = as_value(f"{wanted.runs_dir}/synthetic")
-        every.append(Command(["study", study.study, f"runs_dir={folder}", *study.options], []))
-    every.append(Command(_report(wanted, sweeps, places, out), []))
+        every.append(
+            PlannedCommand(["study", study.study, f"runs_dir={folder}", *study.options], [])
+        )
+    every.append(PlannedCommand(_report(wanted, sweeps, places, out), []))
     return [each._replace(words=[*each.words, *config_arguments]) for each in every]
 
 
-def in_words(command: Command, runs_dir: str) -> str:
+def in_words(command: PlannedCommand, runs_dir: str) -> str:
     """`66 runs; about 3 d in all` by finished runs of the same names; "" without runs."""
     if not command.trains:
         return ""

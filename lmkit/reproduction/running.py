@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from lmkit.errors.user_error import UserError
-from lmkit.reproduction.planning import Command
+from lmkit.reproduction.planning import PlannedCommand
 from lmkit.runs.stop_signals import StopRequested, StopSignals
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.quoting import typed
@@ -24,7 +24,7 @@ _POLL_S = 0.2
 Run = Callable[[Sequence[str]], int]
 
 
-def run_all(commands: Sequence[Command], runs_dir: str, run: Run) -> list[str]:
+def run_all(commands: Sequence[PlannedCommand], runs_dir: str, run: Run) -> list[str]:
     """Runs the commands in order. Returns: those that failed.
 
     Raises: UserError when a sweep leaves nothing that the next command can use.
@@ -39,7 +39,7 @@ def run_all(commands: Sequence[Command], runs_dir: str, run: Run) -> list[str]:
     return list(dict.fromkeys(failed))
 
 
-def _require_runs(command: Command, runs_dir: str, status: int) -> None:
+def _require_runs(command: PlannedCommand, runs_dir: str, status: int) -> None:
     try:
         every = standings(SweepFolder.find(command.sweep, runs_dir))
     except UserError:

@@ -57,7 +57,7 @@ class Changes:
 
 
 @dataclass
-class Size:
+class PlannedSize:
     """How large the runs are: a file in conf/size/, which explains the options."""
 
     name: str = MISSING
@@ -80,7 +80,7 @@ class Reproduction:
     studies: list[StudyStep] = field(default_factory=list)
     report: list[str] = field(default_factory=list)
     at: dict[str, Changes] = field(default_factory=dict)
-    size: Size = field(default_factory=Size)
+    size: PlannedSize = field(default_factory=PlannedSize)
     runs_dir: str = MISSING
     out: str | None = None
     training: dict[str, Any] = field(default_factory=dict)

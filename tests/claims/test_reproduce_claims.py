@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 from lmkit.cli import entry, reproduce
 from lmkit.reproduction.planning import commands
 from lmkit.reproduction.running import run_command
-from lmkit.reproduction.steps import Reproduction, Size, StudyStep
+from lmkit.reproduction.steps import PlannedSize, Reproduction, StudyStep
 from lmkit.runs.result import read_result
 from lmkit.runs.stop_signals import StopRequested
 from lmkit.sweeps.points import Composer
@@ -176,7 +176,9 @@ def test_a_step_that_fails_is_named_and_the_page_is_written_all_the_same(
 
 def test_studies_are_written_into_a_folder_whose_name_is_like_a_pattern():
     wanted = Reproduction(
-        studies=[StudyStep("degenerate")], runs_dir="runs[1]", size=Size("tiny", "", "runs[1]")
+        studies=[StudyStep("degenerate")],
+        runs_dir="runs[1]",
+        size=PlannedSize("tiny", "", "runs[1]"),
     )
     wanted.paper, wanted.table = "Somebody", "table 1"
     study, _ = (each.words for each in commands(wanted, [], [], [], "out"))

@@ -18,9 +18,8 @@ from contrasts import contrasts
 from scipy.stats import t as students_t
 
 from lmkit.runs.analysis_files import write_arrays
-from lmkit.runs.checksums import checked, checked_json
+from lmkit.runs.checksums import checked, checked_json, parse_json
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.spectrum_files import read_spectrum
 
 LADDER = [0.003, 0.01, 0.03, 0.1, 0.3]
 
@@ -175,5 +174,5 @@ def test_a_pretrained_trunk_is_one_that_lmkit_reads(family, tmp_path, monkeypatc
     pretrained_trunks.main()
     monkeypatch.chdir(tmp_path)
     lmkit("rank", f"hf={family}", "text=valid.txt", "contexts=90")
-    (spectrum,) = Path("pretrained", family, "spectra").glob("valid*.npz")
-    assert read_spectrum(spectrum).measures["num_contexts"] == 90
+    (measured,) = Path("pretrained", family, "analysis").glob("rank_valid*.json")
+    assert parse_json(measured.read_bytes())["spectrum"]["num_contexts"] == 90

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -251,6 +252,7 @@ def make_loggers(config: Section, folder: RunFolder) -> list[Logger]:
 
     Raises: UserError naming the option that is wrong.
     """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when MLflow is imported
     known = {"RUN_FOLDER": str(folder.path.resolve()), "RUN_NAME": folder.path.name}
     sections = known_words(config["logger"], known).items()
     return [make(s, f"logger.{name}", Logger) for name, s in sections if s is not None]

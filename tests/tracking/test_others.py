@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ def test_a_training_is_recorded_whole_in_its_folder(tmp_path, monkeypatch, name,
     (tmp_path / "home").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     options = [option for option in TINY if option != "logger=csv"]
     folder = train([*options, f"logger={name}", "max_epochs=2"]).folder
@@ -56,3 +57,4 @@ def test_a_training_is_recorded_whole_in_its_folder(tmp_path, monkeypatch, name,
             assert math.isclose(ours, theirs, rel_tol=1e-6)  # TensorBoard keeps 32 bits
     assert {path.name for path in tmp_path.iterdir()} == {"home", "runs"}
     assert not list(Path(tmp_path / "home").iterdir())
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"

@@ -83,8 +83,6 @@ def compose_all(configs: Path, name: str, overrides: Sequence[str], is_multirun:
         sweeper = of_sweep.sweeper
         of_hydra = [each for each in overrides if each.startswith("hydra")]
         of_runs = [each for each in axes.run_overrides(typed) if each not in of_hydra]
-        if "hydra/sweeper=search" in overrides:  # which draws values from intervals
-            of_runs = [each for each in of_runs if not axes.read(each).is_sweep_override()]
         for part in sweeper.get("parts") or [{}]:
             point, *_ = axes.expand(sweeper.get("params") or {}, [part], of_runs)
             entry.plain_config(hydra.compose(name, [*of_hydra, *point]))

@@ -68,11 +68,6 @@ def main(config: DictConfig) -> float:
     Returns: the best valid perplexity, for sweepers that search.
     """
     hydra = HydraConfig.get()
-    sweep = hydra.runtime.choices.get(GROUP)
-    if sweep is not None and hydra.mode != RunMode.MULTIRUN:
-        raise UserError(
-            f"{GROUP}/{sweep}.yaml is not a sweep: add hydra.mode: MULTIRUN to it, or --multirun"
-        )
     if config.dry_run and hydra.mode == RunMode.MULTIRUN:
         chosen = hydra.runtime.choices["hydra/sweeper"]
         raise UserError(

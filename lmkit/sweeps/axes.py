@@ -87,7 +87,8 @@ def for_sweeper(arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     is_ours = chosen.get("hydra/sweeper", "lmkit") == "lmkit"
     line = [_as_choice(each) if is_ours else each for each in arguments]
-    return ["--multirun", *line] if names_file else line
+    only_shown = {"--cfg", "-c", "--info", "-i"} & set(arguments)  # of the configuration
+    return ["--multirun", *line] if names_file and not only_shown else line
 
 
 def _as_choice(argument: str) -> str:

@@ -118,14 +118,6 @@ def test_what_an_experiment_brings_can_be_left_out(lmkit, refused, run, tmp_path
     assert run().state() == "finished"
 
 
-def test_a_sweep_without_its_mode_is_told_so_in_a_dry_run_too(refused, tmp_path):
-    file = tmp_path / "configs" / "multirun_sweeps" / "mine.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text('# @package _global_\nhydra:\n  sweeper:\n    params: {seed: "1,2"}\n')
-    line = ("--config-dir", "configs", "multirun_sweeps=mine", *TINY, "dry_run=true")
-    assert "add hydra.mode: MULTIRUN to it" in refused("train", *line)
-
-
 def own_configs(folder: Path, **files: bytes) -> None:
     """Configurations of the user's own; in a name, __ stands for a folder."""
     for name, content in files.items():
@@ -205,27 +197,18 @@ hydra:
 """
 
 
-def test_a_sweep_chooses_its_launcher_and_the_command_line_another(
-    lmkit, refused, tmp_path, monkeypatch, capsys
-):
+def test_a_sweep_chooses_its_launcher_and_the_command_line_another(lmkit, tmp_path, capsys):
     file = tmp_path / "configs" / "multirun_sweeps" / "mine.yaml"
     file.parent.mkdir(parents=True)
     file.write_text(PACKED_SWEEP)
     line = ("--config-dir", "configs", "multirun_sweeps=mine")
     shown = ("--cfg", "hydra", "--package", "hydra.launcher")
     for launcher, expected in (
-        ((), "_target_: lmkit.sweeps.local.Packed\nruns: 3\n"),
-        (("hydra/launcher=slurm",), "_target_: lmkit.sweeps.slurm.Slurm\n"),
+        ((), "_target_: hydra_plugins.lmkit.launchers.PackedLauncher\nruns: 3\n"),
+        (("hydra/launcher=slurm",), "_target_: hydra_plugins.lmkit.launchers.SlurmLauncher\n"),
     ):
         lmkit("train", *line, *launcher, *shown)
         assert expected in capsys.readouterr().out
-    expected = (
-        "there is no option hydra.launcher.runs with hydra/launcher=local; hydra/launcher=packed "
-        "has it; where a file sets it, ~hydra.launcher.runs leaves it out"
-    )
-    line = (*line, *TINY, "dry_run=true", "hydra/launcher=local")
-    assert refused("train", *line) == expected
-    lmkit("train", *line, "~hydra.launcher.runs")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def three(
 ) -> list[RunFolder]:
     """Two runs of plain softmax and one of GSS, the points of the sweep `mine`."""
     shutil.copytree(trained, tmp_path / "runs")
-    found = sorted(runs(), key=lambda run: (run.path.name[:7], run.read_config()["seed"]))
+    found = sorted(runs(), key=lambda run: (run.path.name[:4], run.read_config()["seed"]))
     points = [Point(run.path.name, [], run.path.name, "toy", 2, None) for run in found]
     SweepFolder.of(Manifest("mine", "runs", str(Path.cwd()), 0, points)).save()
     return found

@@ -41,7 +41,7 @@ def matched(run: RunFolder) -> set[str]:
 def test_a_run_that_went_on_and_was_measured_has_all_that_is_listed(lmkit, trained, tmp_path):
     shutil.copytree(trained, tmp_path / "runs")
     (run,) = (RunFolder(path) for path in tmp_path.glob("runs/toy_gss-*"))
-    extended = {"result-epoch*.json", "analysis-epoch*/*.json"}
+    extended = {"result-epoch*.json", "analysis-epoch*/*"}
     untouched = {"analysis/*.json", *extended, *CHOSEN}
     assert matched(run) == {*listed()} - untouched
     lmkit("logits", f"run={run.path}", "contexts=20", "bins=4")

@@ -197,7 +197,7 @@ def test_axes_may_be_the_files_of_a_group(lmkit, refused, capsys):
 
 def test_a_launcher_that_does_not_exist_is_one_line(refused):
     error = refused("train", *SWEEP, "seed=1,2", "hydra/launcher=nowhere")
-    assert "hydra/launcher=nowhere does not exist" in error
+    assert "Could not find 'hydra/launcher/nowhere'; hydra/launcher= takes basic, " in error
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_launcher_that_does_not_exist_is_one_line(refused):
     [
         ("threads=1,two", r"point 2 \(threads=two\): threads must be a whole number"),
         ("head/transform=gss,gsss", r"point 2 \(head/transform=gsss\): .*did you mean gss"),
-        ("trunk.input_dropot=0.1,0.2", r"point 1 \(.*\): there is no option trunk.input_dropot"),
+        ("trunk.input_dropot=0.1,0.2", r"point 1 \(.*\): .*\(did you mean trunk.input_dropout\?\)"),
         ("sweep.sample=1,2", "sweep.sample=1,2: a sweep takes a single value"),
         ("sweep.name=../x", "sweep.name must be a letter"),
     ],

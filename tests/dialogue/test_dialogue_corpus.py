@@ -104,7 +104,7 @@ def test_missing_files_and_bad_options_are_named(tmp_path, folder):
     with pytest.raises(UserError, match=r"data\.num_words must be a whole number of at least 3"):
         corpus(folder, num_words=2)
     (tmp_path / "train.tsv").write_bytes(b"1\tA\tx\n1\tB\t\xff\n")
-    with pytest.raises(UserError, match=r"train\.tsv is not UTF-8 text: line 2"):
+    with pytest.raises(UserError, match=r"train\.tsv, line 2: the byte 0xff is not UTF-8 text"):
         corpus(write(tmp_path, {k: v for k, v in TEXTS.items() if k != "train"})).load()
 
 

@@ -211,7 +211,7 @@ def test_a_tokenizer_that_loses_text_gives_no_bits_per_byte(made, here, lmkit):
     found = parse_json(file.read_bytes())
     assert found["bits_per_byte"] is None
     assert found["perplexity"] > 1
-    reason = "the tokenizer does not keep the text: in line 1, "
+    reason = "the tokenizer does not keep the text: in line "
     assert found["no_bits_per_byte"].startswith(reason)
     assert "becomes" in found["no_bits_per_byte"]
     assert "no bits per byte: the tokenizer" in " ".join(shown.split())

@@ -59,7 +59,7 @@ def test_a_run_of_infinite_perplexity_finishes_with_its_first_epoch(tmp_path, lm
     assert "test perplexity infinite, of epoch 1" in folder.log.read_text()
     lmkit("rank", f"run={folder.path}", "contexts=100")
     (file,) = folder.analysis.glob("rank_*.json")
-    assert json.loads(file.read_text())["test_ppl"] is None
+    assert json.loads(file.read_text())["perplexity"] is None
 
 
 @pytest.mark.parametrize("clip", ["0.25", "null"])

@@ -64,7 +64,7 @@ def test_a_head_trains_and_is_described_and_measured(tmp_path, shown, head):
     weight = json.loads(file.read_text())["weight_spectrum"]
     if head in WITHOUT_SHARE:
         assert weight is None
-        assert re.search(r"weight: stable rank +│ +– ", ranks)
+        assert re.search(r"decoder's entropy rank +│ – ", ranks)
     else:
         assert weight["press_rank"] == 6  # of the words' vectors: none is 0
         assert (weight["num_contexts"], weight["num_columns"]) == (40, 6)
@@ -74,7 +74,7 @@ def test_a_head_trains_and_is_described_and_measured(tmp_path, shown, head):
 def test_the_command_measures_a_step_of_a_head_without_a_share(tmp_path, shown):
     shown("train", *TINY, *HEADS["mixtape"], "callbacks.progress_bar=null")
     table = shown("gradient_bottleneck", "run=runs", "contexts=60")
-    assert re.search(r"norm that is lost +│ +– ", table)
+    assert re.search(r"share of the norm that passes +│ – ", table)
     (file,) = (tmp_path / "runs").glob("*/analysis/gradient_bottleneck.json")
     content = json.loads(file.read_text())
     assert (content["share"], content["decoder_rank"], content["update_bound"]) == (None,) * 3

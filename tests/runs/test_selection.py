@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from lmkit.errors.user_error import UserError
+from lmkit.runs.finished import read_finished
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.selection import Selection, select_runs
+from lmkit.runs.selection import Selection, select_runs, select_with_models
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 
 
@@ -180,16 +181,17 @@ def models(tmp_path) -> Path:
 def test_pretrained_models_count_where_they_are_asked_for(models, runs, value, meant):
     values = value if isinstance(value, list) else [value]
     places = [each.format(models, runs=runs) for each in values]
-    selection = select_runs("runs", places, with_models=True)
-    assert [folder.path.name for folder in selection.models] + labels(selection) == meant
-    assert selection.left_out == {}
+    folders, found, left_out = select_with_models("runs", places)
+    selection = Selection([read_finished(folder) for folder in folders], left_out)
+    assert [folder.path.name for folder in found] + labels(selection) == meant
+    assert left_out == {}
 
 
 @pytest.mark.parametrize("place", ["{}", "{} head:gss", "{}/empty"])
 def test_pretrained_models_are_no_runs_and_pass_no_filter(models, place):
     value = place.format(models)
     with pytest.raises(UserError, match="selects no run"):
-        select_runs("runs", value, with_models=place != "{}")
+        (select_runs if place == "{}" else select_with_models)("runs", value)
 
 
 def test_a_damaged_identity_is_named(tmp_path, make_run):

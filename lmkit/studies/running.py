@@ -10,7 +10,7 @@ import torch
 from lmkit.presentation.figures import save
 from lmkit.presentation.progress import tracked
 from lmkit.presentation.style import house_style
-from lmkit.runs.atomic import make_folder, replace_text
+from lmkit.runs.atomic import make_folder, remove_leftovers, replace_text
 from lmkit.studies.study import Item, SyntheticStudy
 
 
@@ -24,6 +24,7 @@ def finish(study: SyntheticStudy, name: str, folder: Path, *, seed: int, threads
     with house_style():
         found = study.run(seed, track)
         make_folder(folder)
+        remove_leftovers(folder)  # of a study that was killed
         replace_text(folder / "rows.csv", found.rows.to_csv(index=False))
         save(found.figure, folder / "figure.svg")
     print(found.summary.to_string(index=False, float_format="{:.4g}".format))

@@ -51,7 +51,7 @@ finetunings:
   - {runs: toy, options: [lr=3, max_epochs=1]}
 measures:
   - {command: evaluate, runs: toy_finetune, options: [split=valid]}
-report: ["sections=[performance,runs]"]
+report: []
 size: {name: tiny, about: Tiny runs, runs_dir: runs, training: {seed: 7, TRAINING}, measures: {}}
 """
 LINE = ("reproduce", "mine", "--config-dir", "my_conf", "+finetuning.logger=csv")

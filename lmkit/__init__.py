@@ -2,11 +2,6 @@
 
 import ctypes
 import os
-from collections.abc import Callable
-from importlib import import_module
-from importlib.metadata import version
-from importlib.util import find_spec
-from types import ModuleType
 from typing import Any
 
 __all__ = ["load", "results", "train"]
@@ -30,32 +25,23 @@ def _map_large_tensors() -> None:
         mallopt(m_trim_threshold, 512 * 2**20)
 
 
-def modules_on_use(package: str) -> Callable[[str], ModuleType]:
-    """A `__getattr__` for a package whose modules load when they are first used (PEP 562).
-
-    `from lmkit import experiment` then costs nothing, and `experiment.load.load_run(...)` imports
-    torch. So a command's imports stand at its top, and its --help does not wait for them.
-    """
-
-    def load(name: str) -> ModuleType:
-        module = f"{package}.{name}"
-        if find_spec(module) is None:
-            raise AttributeError(f"module {package} has no attribute {name}")
-        return import_module(module)
-
-    return load
-
-
 def __getattr__(name: str) -> Any:
-    """`load`, `results` and `train`, for notebooks: imported when they are first used."""
+    """`load`, `results` and `train`, for notebooks: each is imported when it is first used."""
     if name == "load":
-        return modules_on_use("lmkit.experiment")("trained_run").load
+        from lmkit.experiment.trained_run import load
+
+        return load
     if name == "train":
-        return modules_on_use("lmkit.cli")("train").train
+        from lmkit.cli.train import train
+
+        return train
     if name == "results":
-        import_module("lmkit.results.frame")  # which lets the package be called
-        return import_module("lmkit.results")
+        import lmkit.results.frame  # which lets its package be called
+
+        return lmkit.results
     if name == "__version__":
+        from importlib.metadata import version
+
         return version("lmkit")
     raise AttributeError(f"module lmkit has no attribute {name}")
 

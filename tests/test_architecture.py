@@ -63,9 +63,6 @@ SLOW = ("lmkit.cli.check_points", "lmkit.cli.analysis")
 HEAVY = {"torch", "pytorch_lightning", "torchmetrics", "wandb", "matplotlib", "mlflow"}
 
 
-OF_ALL = "lmkit.modules_on_use"  # no room's
-
-
 def module_name(path: Path) -> str:
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -89,7 +86,7 @@ def imported(source: str, module: str) -> Iterator[str]:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
-        yield from (name for name in names if name.split(".")[0] == "lmkit" and name != OF_ALL)
+        yield from (name for name in names if name.split(".")[0] == "lmkit")
 
 
 def allowed(room: str) -> set[str]:
@@ -159,45 +156,19 @@ def test_quick_modules_do_not_import_torch():
     assert out.splitlines() == modules
 
 
-def test_analyses_import_torch_only_when_they_measure():
-    """A report imports every analysis."""
+def test_a_report_imports_every_analysis_without_torch():
     analyses = [m for m in MODULES if room_of(m) == "analyses"]
     imports = "".join(f"import {module}\n" for module in [*analyses, "lmkit.dialogue.responses"])
-    code = (
-        f"import sys\n{imports}"
-        "print('torch' in sys.modules)\n"
-        "lmkit.analyses.rank.measures.model_spectra.fitting_spectrum\n"
-        "print('torch' in sys.modules)\n"
-    )
-    command = [sys.executable, "-c", code]
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert out.split() == ["False", "True"]
+    command = [sys.executable, "-c", f"import sys\n{imports}assert 'torch' not in sys.modules"]
+    subprocess.run(command, check=True)
 
 
 # the whole package's own is left out: it sets what PyTorch must be told before its first tensor
-PACKAGES = set(PACKAGE.glob("*/**/__init__.py"))
-LAZY = """
-from typing import TYPE_CHECKING
-
-from lmkit import modules_on_use
-
-if TYPE_CHECKING:
-    pass
-else:
-    __getattr__ = modules_on_use(__name__)
-"""
-
-
-@pytest.mark.parametrize("path", sorted(PACKAGES), ids=str)
-def test_packages_hold_documentation_alone_or_load_their_modules_on_use(path):
-    package = ast.parse(path.read_text())
-    documentation, *rest = package.body
+@pytest.mark.parametrize("path", sorted(PACKAGE.glob("*/**/__init__.py")), ids=str)
+def test_packages_hold_documentation_alone(path):
+    documentation, *rest = ast.parse(path.read_text()).body
     assert isinstance(documentation, ast.Expr)
-    for statement in rest:
-        if isinstance(statement, ast.If):
-            assert all(isinstance(each, ast.ImportFrom) for each in statement.body)
-            statement.body = [ast.Pass()]
-    assert ast.unparse(rest) in ("", ast.unparse(ast.parse(LAZY)))
+    assert rest == []
 
 
 MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 450, 50

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from lmkit import experiment
 from lmkit.errors.user_error import UserError
 from lmkit.runs.analysis_files import Text
 from lmkit.runs.folder import RunFolder
@@ -104,7 +103,9 @@ class Subject:
     @property
     def language_model(self) -> tuple[LanguageModel, WindowsDataModule]:
         """A run's model of running text, and its data. Raises: UserError for anything else."""
-        return experiment.load.as_language_model(self.loaded_run)
+        from lmkit.experiment.load import as_language_model
+
+        return as_language_model(self.loaded_run)
 
     @property
     def loaded_pretrained(self) -> LoadedPretrained:

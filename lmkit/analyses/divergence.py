@@ -10,7 +10,6 @@ from typing import cast
 
 from pydantic import Field
 
-from lmkit import measures
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject
 from lmkit.analyses.first_contexts import FirstContexts
 
@@ -42,11 +41,11 @@ class Divergence(Analysis):
         self.first = FirstContexts(split, contexts, least=2)
 
     def measure(self, subject: Subject) -> Recorded:
+        from lmkit.measures.model_spectra import pairwise_divergence
+
         chosen = subject.contexts(self.first)
         shown = subject.with_bar(chosen, "divergence")
-        measured = measures.model_spectra.pairwise_divergence(
-            subject.model, shown, chosen.num_contexts
-        )._asdict()
+        measured = pairwise_divergence(subject.model, shown, chosen.num_contexts)._asdict()
         error = measured.pop("sampled_standard_error")
         return Recorded(
             PairwiseRecord(

@@ -6,13 +6,15 @@ Yang et al. 2018, tables 1 and 2; Merity et al. 2018, tables 1 and 2.
 from __future__ import annotations
 
 import math
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from pydantic import Field
 
-from lmkit import evaluation, measures
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
+
+if TYPE_CHECKING:  # it brings torch
+    from lmkit.evaluation.method import Method
 
 
 class Evaluation(Record):
@@ -51,7 +53,7 @@ class Evaluate(Analysis):
     def __init__(
         self,
         *,
-        method: evaluation.method.Method,
+        method: Method,
         split: str,
         checkpoint: str,
         search: bool,
@@ -70,6 +72,8 @@ class Evaluate(Analysis):
         self.search, self.search_tokens = search, search_tokens
 
     def measure(self, subject: Subject) -> Recorded:
+        from lmkit.measures.perplexity import text_content, text_perplexity
+
         run, method = subject.loaded_run, self.method
         searched: dict[str, object] = {}
         if self.search:
@@ -81,11 +85,11 @@ class Evaluate(Analysis):
             raise UserError(
                 f"the {self.split} perplexity of method={method.kind} {at} is not finite"
             )
-        of_the_text = measures.perplexity.text_perplexity(
+        of_the_text = text_perplexity(
             run.model, run.data, run.source, self.split, measured,
             in_one_column=method.in_one_column,
         )  # fmt: skip
-        text = measures.perplexity.text_content(of_the_text)
+        text = text_content(of_the_text)
         return Recorded(
             Evaluation.model_validate(
                 {
@@ -119,9 +123,9 @@ class Evaluate(Analysis):
 
     def _search(self, subject: Subject) -> tuple[dict[str, object], dict[str, float]]:
         """What is stored of a search on valid, and the best values."""
-        searched = evaluation.method.search_on_valid(
-            subject.loaded_run, self.method, self.search_tokens
-        )
+        from lmkit.evaluation.method import search_on_valid
+
+        searched = search_on_valid(subject.loaded_run, self.method, self.search_tokens)
         finite = [point for point in searched.points if math.isfinite(point.perplexity)]
         if not finite:
             raise UserError(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from lmkit import experiment
 from lmkit.errors.user_error import require_choice, require_count
 
-if TYPE_CHECKING:  # it brings torch
+if TYPE_CHECKING:  # they bring torch
     from lmkit.data.epochs import EvalBatches
+    from lmkit.experiment.load import LoadedRun
 
 
 class ChosenContexts(NamedTuple):
@@ -37,7 +37,7 @@ class FirstContexts:
             require_count("contexts", contexts, least)
             self.contexts = int(contexts)
 
-    def of(self, run: experiment.load.LoadedRun) -> ChosenContexts:
+    def of(self, run: LoadedRun) -> ChosenContexts:
         """Those of a run's split; prints a line if it has fewer than asked for."""
         return self.among(run.data.eval_batches(self.split), f"the {self.split} split")
 

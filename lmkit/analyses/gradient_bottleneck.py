@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from lmkit import measures
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.errors.user_error import require_choice
@@ -50,9 +49,11 @@ class GradientBottleneck(Analysis):
         self.first, self.checkpoint = FirstContexts(split, contexts), checkpoint
 
     def measure(self, subject: Subject) -> Recorded:
+        from lmkit.measures.gradient_share import model_bottleneck
+
         chosen = subject.contexts(self.first)
         shown = subject.with_bar(chosen, "shares")
-        found = measures.gradient_share.model_bottleneck(subject.model, shown, chosen.num_contexts)
+        found = model_bottleneck(subject.model, shown, chosen.num_contexts)
         split = subject.split(self.first)
         return Recorded(BottleneckRecord(split=split, **found._asdict()))
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from pydantic import Field
 
-from lmkit import measures
 from lmkit.analyses.base import Analysis, Record, Recorded, StoredRecord, Subject
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.errors.user_error import require_count
@@ -51,12 +50,12 @@ class Logits(Analysis):
         self.first, self.bins = FirstContexts(split, contexts), bins
 
     def measure(self, subject: Subject) -> Recorded:
+        from lmkit.measures.logit_histogram import model_logits
+
         subject.language_model  # noqa: B018  # refuses others
         chosen = subject.contexts(self.first)
         shown = subject.with_bar(chosen, "histogram")
-        found = measures.logit_histogram.model_logits(
-            subject.model, shown, chosen.num_contexts, self.bins
-        )
+        found = model_logits(subject.model, shown, chosen.num_contexts, self.bins)
         content = {"histogram": found.histogram._asdict(), "curve": found.curve._asdict()}
         return Recorded(
             LogitsRecord(

@@ -9,18 +9,21 @@ import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lmkit import experiment, pretrained
 from lmkit.analyses.base import Analysis, StoredRecord, Subject
 from lmkit.analyses.storing import store
 from lmkit.errors.user_error import UserError
+from lmkit.pretrained.hf_checkpoints import Checkpoint
 from lmkit.pretrained.hf_source import READER_VERSION, PretrainedSource
 from lmkit.runs import analysis_files
 from lmkit.runs.analysis_files import Text
 from lmkit.runs.atomic import make_folder, remove_leftovers
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
+
+if TYPE_CHECKING:  # it brings torch
+    from lmkit.pretrained.loading import LoadedPretrained
 
 
 class MeasuredSubject(NamedTuple):
@@ -53,6 +56,8 @@ def measure_runs(
         threads: of the CPU; None: as many as the run had.
         changed_code: whether classes of the user's own may have changed since.
     """
+    from lmkit.experiment.load import load_run
+
     found = Outcomes([], {})
     for folder in runs:
         name = folder.path.name
@@ -60,7 +65,7 @@ def measure_runs(
             for place in (folder.analysis, folder.spectra):
                 if place.is_dir() and not os.access(place, os.W_OK):
                     raise UserError(f"{place} cannot be written: the result would be lost")
-            run = experiment.load.load_run(
+            run = load_run(
                 folder.path, analysis.checkpoint, data_root, threads, with_changed_code=changed_code
             )
             text = run.text()
@@ -78,11 +83,13 @@ def measure_models(analysis: Analysis, source: PretrainedSource, threads: int | 
 
     Raises: UserError of a single model that cannot be measured; of several they are left out.
     """
+    from lmkit.pretrained.loading import load_pretrained
+
     found = Outcomes([], {})
     sha256 = hashlib.sha256(source.text.encode()).hexdigest()
     for checkpoint in source.checkpoints:
         try:
-            loaded = pretrained.loading.load_pretrained(
+            loaded = load_pretrained(
                 checkpoint,
                 source.text,
                 window=source.window,
@@ -110,8 +117,8 @@ def measure_models(analysis: Analysis, source: PretrainedSource, threads: int | 
 
 def _pretrained_facts(
     source: PretrainedSource,
-    checkpoint: pretrained.hf_checkpoints.Checkpoint,
-    loaded: pretrained.loading.LoadedPretrained,
+    checkpoint: Checkpoint,
+    loaded: LoadedPretrained,
     sha256: str,
 ) -> dict[str, Any]:
     """What was read, and by which model."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import Field
 
-from lmkit import evaluation, pretrained
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject
 from lmkit.analyses.prediction_contexts import (
     Context,
@@ -111,12 +110,13 @@ class Predictions(Analysis):
         self._other: SplitReader | None = None  # of that run
 
     def measure(self, subject: Subject) -> Recorded:
+        from lmkit.evaluation.split_reader import SplitReader
+        from lmkit.pretrained.reader import PretrainedReader
+
         if subject.run is None:
-            reader: TextReader = pretrained.reader.PretrainedReader(
-                subject.loaded_pretrained, subject.text.name, TOP
-            )
-            return Recorded(self._measured(reader, []))
-        of_run = evaluation.split_reader.SplitReader(subject.run, self.split, TOP)
+            model = PretrainedReader(subject.loaded_pretrained, subject.text.name, TOP)
+            return Recorded(self._measured(model, []))
+        of_run = SplitReader(subject.run, self.split, TOP)
         better, worse = self._margins(of_run)
         return Recorded(self._measured(of_run, better, worse))
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from pydantic import Field
 
-from lmkit import measures
 from lmkit.analyses.base import Analysis, Record, Recorded, StoredRecord, Subject
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.errors.user_error import require_choice, require_count, require_list, require_positive
@@ -83,14 +82,12 @@ class PressRobustness(Analysis):
         self.checkpoint = checkpoint
 
     def measure(self, subject: Subject) -> Recorded:
+        from lmkit.measures.rank_robustness import RobustnessOptions, num_steps, study
+
         chosen = subject.contexts(self.first)
-        options = measures.rank_robustness.RobustnessOptions(
-            self.factorisation, self.round_trips, self.noise, self.seed
-        )
-        with _steps(subject.name, measures.rank_robustness.num_steps(options)) as step:
-            found = measures.rank_robustness.study(
-                subject.model, chosen.batches, chosen.num_contexts, options, step
-            )
+        options = RobustnessOptions(self.factorisation, self.round_trips, self.noise, self.seed)
+        with _steps(subject.name, num_steps(options)) as step:
+            found = study(subject.model, chosen.batches, chosen.num_contexts, options, step)
         epsilons = found.noise[0].effective_rank
         return Recorded(
             RanksUnderNoise(

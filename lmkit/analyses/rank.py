@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from pydantic import Field
 
-from lmkit import measures, pretrained
 from lmkit.analyses.base import Analysis, Record, Recorded, StoredRecord, Subject
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.errors.user_error import require_choice
@@ -76,20 +75,22 @@ class Rank(Analysis):
         self.matrix, self.checkpoint = matrix, checkpoint
 
     def measure(self, subject: Subject) -> Recorded:
-        from lmkit.spectra.cosine import CosineAccumulator  # brings torch
+        from lmkit.measures.model_spectra import fitting_spectrum, weight_spectrum
+        from lmkit.pretrained.text_statistics import TextStatistics
+        from lmkit.spectra.cosine import CosineAccumulator
 
         model, chosen = subject.model, subject.contexts(self.first)
         cosines = CosineAccumulator()
-        statistics = pretrained.text_statistics.TextStatistics(model.head)
+        statistics = TextStatistics(model.head)
         shown = subject.with_bar(chosen, "singular values")
-        of_matrix = measures.model_spectra.fitting_spectrum(
+        of_matrix = fitting_spectrum(
             model,
             shown,
             chosen.num_contexts,
             self.matrix,
             statistics.add if subject.run is None else lambda b: cosines.add(b.hidden_1ND[0]),
         )
-        weight = measures.model_spectra.weight_spectrum(model.head)
+        weight = weight_spectrum(model.head)
         spectrum = of_matrix.measures.to_dict()
         of_weight = None if weight is None else weight.measures.to_dict()
         named = ("press_rank", "stable_rank", "participation_ratio", "entropy_rank")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from lmkit import evaluation
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject
 from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.presentation.progress import progress_bar
@@ -58,6 +57,8 @@ class Samples(Analysis):
         self.temperature, self.top_k, self.seed = temperature, top_k, seed
 
     def measure(self, subject: Subject) -> Recorded:
+        from lmkit.evaluation.generate import generate
+
         model, data = subject.language_model
         tokenizer = subject.loaded_run.source.tokenizer_by(data.corpus.vocabulary)
         # the start of a sentence comes after the end of another
@@ -66,7 +67,7 @@ class Samples(Analysis):
             start = tokenizer.ids("prompt", tokenizer.within_line(self.prompt))
         with progress_bar() as progress:
             task = progress.add_task(f"{subject.name}: words", total=self.length)
-            drawn = evaluation.generate.generate(
+            drawn = generate(
                 model,
                 start or [tokenizer.line_end()],
                 num_texts=self.num_texts,

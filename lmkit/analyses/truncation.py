@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import Field
 
-from lmkit import measures
 from lmkit.analyses.base import Analysis, Record, Recorded, StoredRecord, Subject
 from lmkit.analyses.first_contexts import FirstContexts
 
@@ -60,12 +59,14 @@ class Truncation(Analysis):
         self.first = FirstContexts(split, contexts, least=2)
 
     def measure(self, subject: Subject) -> Recorded:
+        from lmkit.measures.truncation import ranks_up_to, truncations
+
         model, chosen = subject.model, subject.contexts(self.first)
         num_words, dim = model.head.decoder_weight.shape
         most = min(chosen.num_contexts, num_words)
         bound = min(dim + 2, most)
-        ranks = sorted({*measures.truncation.ranks_up_to(most), bound})
-        cut = measures.truncation.truncations(
+        ranks = sorted({*ranks_up_to(most), bound})
+        cut = truncations(
             model, lambda then: subject.with_bar(chosen, then), chosen.num_contexts, ranks
         )
         at_bound = cut[ranks.index(bound)]

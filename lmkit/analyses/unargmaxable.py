@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field
 
-from lmkit import measures
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.errors.user_error import UserError
@@ -56,20 +55,20 @@ class Unargmaxable(Analysis):
         self.first = FirstContexts(split, contexts)
 
     def measure(self, subject: Subject) -> Recorded:
+        from lmkit.measures.unargmaxable import predicted_words, unargmaxable_words
+
         head, chosen = subject.model.head, subject.contexts(self.first)
         if not head.mixes_softmaxes:
             raise UserError(
                 f"{type(head).__name__} has no one decoder, whose words could be excluded"
             )
         shown = subject.with_bar(chosen, "words")
-        predicted_V = measures.unargmaxable.predicted_words(
-            subject.model, shown, chosen.num_contexts
-        )
+        predicted_V = predicted_words(subject.model, shown, chosen.num_contexts)
         # what a mixture predicts says nothing of one softmax over its decoder
         known_V = predicted_V & (head.mixture.num_components == 1)
         with progress_bar() as progress:
             task = progress.add_task(f"{subject.name}: words", total=len(known_V))
-            excluded = measures.unargmaxable.unargmaxable_words(
+            excluded = unargmaxable_words(
                 head.decoder_weight,
                 head.decoder_bias,
                 known_V,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import sys
 
-from lmkit import tracking
 from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import RUNS_DIR, Command
 from lmkit.errors.user_error import UserError
@@ -29,10 +28,12 @@ COMMAND = Command(
 @ends_in_one_line()
 def main() -> None:
     """Reads the command line."""
+    from lmkit.tracking.dashboard import send, workspace  # they bring wandb
+
     (name, target), given = COMMAND.read(sys.argv[1:])
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", target):
         raise UserError(f"ENTITY/PROJECT must be two names with a / between, but is {target!r}")
     sweep = SweepFolder.find(name, given["runs_dir"])
     options = varied_options([point.overrides for point in sweep.manifest.points])
-    made = tracking.dashboard.workspace(sweep.manifest.name, list(options), *target.split("/"))
-    print(f"workspace: {tracking.dashboard.send(made)}")
+    made = workspace(sweep.manifest.name, list(options), *target.split("/"))
+    print(f"workspace: {send(made)}")

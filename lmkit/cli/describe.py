@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 from rich.console import Console
 
-from lmkit import experiment
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.data.corpus import Corpus, Sizes, TextSplits
+from lmkit.experiment.definition import check_plain_options
+from lmkit.experiment.make import make
 from lmkit.presentation.quantities import rough_duration
 from lmkit.presentation.tables import Row, Table, key_values, number, plain_table
 from lmkit.presentation.terminal import to_terminal
@@ -33,15 +34,17 @@ forward and backward. Gates, dropout, transforms and softmax are left out."""
 @entry_point("describe")
 def main(config: DictConfig) -> None:
     """Builds the model on the meta device and prints two tables."""
+    from lmkit.experiment.model_size import model_sizes, model_without_weights  # bring torch
+    from lmkit.experiment.objects import require_fit
+
     plain = plain_config(config)
-    experiment.definition.check_plain_options(plain)
-    make = experiment.make.make
+    check_plain_options(plain)
     make(plain["trigger"], "trigger")
     source: Corpus = make(plain["data"], "data", Corpus)
-    experiment.objects.require_fit(plain, source)
+    require_fit(plain, source)
     corpus: Sizes = source.sizes()
-    model = experiment.model_size.model_without_weights(plain, corpus.num_words)
-    sizes = experiment.model_size.model_sizes(model)
+    model = model_without_weights(plain, corpus.num_words)
+    sizes = model_sizes(model)
     console = Console()
     console.print(to_terminal(configuration_table(plain, corpus, source.unit)))
     console.print(to_terminal(size_table(sizes)))

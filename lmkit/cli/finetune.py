@@ -9,7 +9,6 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from lmkit import experiment
 from lmkit.cli.entry import (
     command_line,
     composed_apart,
@@ -19,6 +18,7 @@ from lmkit.cli.entry import (
 )
 from lmkit.cli.interruption import AGAIN
 from lmkit.errors.user_error import UserError, require_count, require_positive
+from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import FINETUNE
 from lmkit.runs.selection import select_runs
@@ -34,8 +34,8 @@ def main(config: DictConfig) -> float:
     Returns: the best valid perplexity, for sweepers that search.
     """
     command = {"command": command_line("finetune")}
-    run = experiment.run.run(run_config(plain_config(config)) | command)
-    return float(run.read_result().metrics["valid_ppl"])
+    folder = run(run_config(plain_config(config)) | command)
+    return float(folder.read_result().metrics["valid_ppl"])
 
 
 def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,6 +43,8 @@ def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises: UserError for an option that is wrong, or a run that cannot be finetuned.
     """
+    from lmkit.experiment.finetuning import finetuning_config  # brings torch
+
     if plain["lr"] is not None:
         require_positive("lr", plain["lr"])
     require_count("n", plain["n"])
@@ -54,9 +56,7 @@ def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:
     changes["runs_dir"] = plain["runs_dir"] or str(start.path.parent)
     if plain["seed"] is not None:
         changes["seed"] = plain["seed"]
-    config: dict[str, Any] = experiment.finetuning.finetuning_config(
-        start, changes, plain["lr"], plain["data_root"]
-    )
+    config = finetuning_config(start, changes, plain["lr"], plain["data_root"])
     _require_lasting_schedule(config)
     return config
 

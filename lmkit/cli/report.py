@@ -8,7 +8,6 @@ from typing import Any
 from omegaconf import DictConfig
 from rich.console import Console
 
-from lmkit import analyses, report
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.cli.finetune import published_config
 from lmkit.errors.user_error import UserError, require_flag, require_folder, require_text
@@ -20,15 +19,18 @@ from lmkit.runs.selection import select_with_models
 @entry_point("report")
 def main(config: DictConfig) -> None:
     """Writes the page of the selected runs, and prints what is left out."""
+    from lmkit.analyses.finding import find_analyses
+    from lmkit.report.contents import make_report
+
     plain = plain_config(config)
     _check(plain)
     console = Console()
     with console.status(f"reading {plain['runs']}"):
         folders, models, damaged = select_with_models("runs", plain["runs"], plain["runs_dir"])
         runs = frame(folders, damaged)
-        available = analyses.finding.find_analyses()
+        available = find_analyses()
     with console.status("drawing"):
-        written = report.contents.make_report(
+        written = make_report(
             runs,
             analyses=available.classes,
             compose=published_config,

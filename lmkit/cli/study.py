@@ -10,7 +10,6 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from lmkit import studies
 from lmkit.cli.command_line import files_of, first_sentence, listed, run_named
 from lmkit.cli.entry import create, entry_point, plain_config
 from lmkit.errors.user_error import UserError, require_count, require_folder, require_threads
@@ -35,14 +34,17 @@ def main() -> None:
 def _run(name: str) -> None:
     @entry_point(f"{GROUP}/{name}")
     def run(config: DictConfig) -> None:
+        from lmkit.studies.running import finish  # brings torch
+        from lmkit.studies.study import SyntheticStudy
+
         options = plain_config(config)
         out, seed, threads = (options.pop(key) for key in ("runs_dir", "seed", "threads"))
         require_folder("runs_dir", out)
         require_count("seed", seed, 0)
         require_threads(threads)
         study = create({**options, "_convert_": "all"}, name)
-        if not isinstance(study, studies.study.SyntheticStudy):
+        if not isinstance(study, SyntheticStudy):
             raise UserError(f"{options['_target_']} is not derived from SyntheticStudy")
-        studies.running.finish(study, name, Path(out, name), seed=seed, threads=threads)
+        finish(study, name, Path(out, name), seed=seed, threads=threads)
 
     run()

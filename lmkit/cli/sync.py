@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from lmkit import tracking
 from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
 from lmkit.presentation.tables import counted
@@ -24,13 +23,15 @@ is in the folder of its run.""",
 @ends_in_one_line("the same command records them again")
 def main() -> None:
     """Reads the command line; ends with status 1 when a run is left out."""
+    from lmkit.tracking.sync import record_all, upload  # they bring wandb
+
     places, given = COMMAND.read(sys.argv[1:])
     selected = select_runs("runs", places, given["runs_dir"])
-    records, damaged = tracking.sync.record_all(selected.runs)
+    records, damaged = record_all(selected.runs)
     for name, reason in {**selected.left_out, **damaged}.items():
         print(f"left out: {name}: {reason}")
     print(f"{counted(len(records), 'run')} recorded, each in wandb/ of its folder")
     if given["online"] == "true" and records:
-        tracking.sync.upload(records)
+        upload(records)
     if damaged:
         sys.exit(1)

@@ -11,11 +11,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from lmkit import experiment
 from lmkit.cli.command_line import CONFIG_DIR, config_folders, options_first
 from lmkit.cli.entry import command_line, compose, entry_point, explained, plain_config
 from lmkit.cli.interruption import AGAIN
 from lmkit.errors.user_error import UserError, require_list
+from lmkit.experiment.run import run
 from lmkit.fixed_trunk.composition import implied
 from lmkit.runs.names import name_with_head
 from lmkit.sweeps.axes import GROUP, option_of
@@ -40,6 +40,8 @@ def train(
 
     Raises: UserError for whatever the user can correct, and for a sweep.
     """
+    from lmkit.experiment.trained_run import load  # brings torch
+
     require_list("overrides", overrides, "['max_epochs=1', 'seed=1']", may_be_empty=True)
     folders = [str(folder.resolve()) for folder in config_folders(overrides)]
     line = options_first(overrides)
@@ -58,7 +60,7 @@ def train(
     plain["name"] = name_with_head(plain["name"], overrides)
     kept = [each for each in overrides if option_of(each) != "keep"]
     plain["command"] = shlex.join(["lmkit", "train", *kept])
-    return experiment.trained_run.load(experiment.run.run(plain, after_epoch).path)
+    return load(run(plain, after_epoch).path)
 
 
 @entry_point("train", AGAIN)
@@ -82,4 +84,4 @@ def main(config: DictConfig) -> float:
     plain = plain_config(config)
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)
     plain["command"] = command_line("train")  # which trains the run again
-    return float(experiment.run.run(plain).read_result().metrics["valid_ppl"])
+    return float(run(plain).read_result().metrics["valid_ppl"])

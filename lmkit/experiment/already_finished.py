@@ -11,7 +11,6 @@ from typing import Any
 
 from rich.console import Console
 
-from lmkit import experiment
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.definition import RunDefinition
 from lmkit.presentation.tables import key_values
@@ -61,11 +60,15 @@ def _late_callbacks(config: Mapping[str, Any], trained: Mapping[str, Any]) -> li
 def _mend(folder: RunFolder) -> None:
     """Restores the damaged metrics and configuration of a finished run."""
     if not MetricsFile(folder.metrics).is_finished():
-        _restore(folder, folder.metrics, experiment.conclusion.restore_metrics)
+        from lmkit.experiment.conclusion import restore_metrics  # brings torch
+
+        _restore(folder, folder.metrics, restore_metrics)
     try:
         folder.read_config()
     except UserError:
-        _restore(folder, folder.config, experiment.conclusion.restore_config)
+        from lmkit.experiment.conclusion import restore_config
+
+        _restore(folder, folder.config, restore_config)
 
 
 def _restore(folder: RunFolder, path: Path, restore: _Restore) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lmkit import pretrained
 from lmkit.errors.user_error import UserError, require_count, require_folder
+from lmkit.pretrained.hf_checkpoints import Checkpoint, find_checkpoints
 from lmkit.runs.folder import RunFolder
 
 READER_VERSION = 3  # raised when models read a text in another way, or what is trained changes
@@ -45,9 +45,9 @@ class PretrainedSource:
         require_folder("out", out)
         self.window, self.stride, self.out = window, stride, Path(out)
         self.text_name, self.text = Path(text).name, _read(text)
-        self.checkpoints = pretrained.hf_checkpoints.find_checkpoints(hf, revision)
+        self.checkpoints = find_checkpoints(hf, revision)
 
-    def folder(self, checkpoint: pretrained.hf_checkpoints.Checkpoint) -> RunFolder:
+    def folder(self, checkpoint: Checkpoint) -> RunFolder:
         """Where what is measured of a model lies, in the layout of a run's folder."""
         return RunFolder(self.out / checkpoint.name)
 

@@ -358,7 +358,7 @@ def test_a_defect_of_a_task_keeps_its_traceback(monkeypatch, tmp_path):
         raise ZeroDivisionError
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("lmkit.experiment.run.run", defect)
+    monkeypatch.setattr("lmkit.cli.train.run", defect)
     monkeypatch.setattr(sys, "argv", ["lmkit", *QUIET])
     with pytest.raises(ZeroDivisionError):
         train.main()

@@ -150,6 +150,15 @@ class ContextsOfRun(TrunkContexts):
     def __init__(self, *, folder: str, eval_length: int, **contexts: Any) -> None:
         super().__init__(**contexts)
         self.folder, self.eval_length = RunFolder(Path(folder)), eval_length
+        self._has_tokenizer = self.unit != "subwords"
+
+    def fingerprint(self) -> str:
+        self._take_tokenizer()
+        return super().fingerprint()
+
+    def restore_tokenizer(self, json: str | None) -> None:
+        super().restore_tokenizer(json)
+        self._has_tokenizer = True
 
     def head(self) -> Head:
         return self._model.head
@@ -157,24 +166,44 @@ class ContextsOfRun(TrunkContexts):
     def _decides(self) -> dict[str, object]:
         return super()._decides() | {"eval_length": self.eval_length}
 
+    def _text_splits(self, vocabulary: Sequence[str] | None) -> TextSplits:
+        self._take_tokenizer()
+        return super()._text_splits(vocabulary or self._known["vocabulary"])
+
+    def _take_tokenizer(self) -> None:
+        """Takes the subwords that the trunk was trained with, unless a checkpoint gave them."""
+        if not self._has_tokenizer:
+            self.restore_tokenizer(self._known.get("tokenizer"))
+
     @cached_property
-    def _model(self) -> LanguageModel:
-        import torch
+    def _known(self) -> dict[str, Any]:
+        """Vocabulary and tokenizer of the trunk, whatever its text has become."""
+        known: dict[str, Any] = self._checkpoint()["lmkit"]
+        return known
 
-        from lmkit.experiment.load import changed_classes
-        from lmkit.experiment.objects import make_model
+    def _checkpoint(self) -> dict[str, Any]:
         from lmkit.fixed_trunk.weights import evaluated_sha256
-        from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
         from lmkit.training.checkpoint_files import load_checkpoint
-        from lmkit.training.language_model import LanguageModel
 
-        changed_classes(self.folder, allowed=False)
         content = load_checkpoint(self.folder.best)
         if evaluated_sha256(content) != self.weights_sha256:
             raise UserError(
                 f"{self.folder.best} has other weights than those of these contexts: "
                 f"run the command with trunk.of={self.folder.path} again, which is another run"
             )
+        return content
+
+    @cached_property
+    def _model(self) -> LanguageModel:
+        import torch
+
+        from lmkit.experiment.load import changed_classes
+        from lmkit.experiment.objects import make_model
+        from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
+        from lmkit.training.language_model import LanguageModel
+
+        changed_classes(self.folder, allowed=False)
+        content = self._checkpoint()
         num_words = len(content["lmkit"]["vocabulary"])
         model = make_model(content["lmkit"]["config"], torch.zeros(num_words, dtype=torch.long))
         load_evaluated_weights(model, content)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
@@ -18,7 +16,7 @@ from lmkit.fixed_trunk.corpus import TrunkContexts
 from lmkit.fixed_trunk.trunk import FixedTrunk
 from lmkit.heads.head import Head
 from lmkit.heads.low_rank import nearest_factors
-from lmkit.heads.mixtures import Latents, SingleContext
+from lmkit.heads.mixtures import SingleContext
 from lmkit.heads.transforms import SoftCap
 from lmkit.measures.perplexity import perplexity
 from lmkit.presentation.quantities import perplexity_text
@@ -95,13 +93,14 @@ class HeadStart(RunCallback):
 
 @torch.no_grad()
 def start_as(head: Head, own: Head, factor: float = 1.0) -> None:
-    """Copies weight and bias of the trunk's `own` decoder; its mixture and transform too, if they
-    have the same class and parameter sizes. A decoder of limited rank starts as the best
-    approximation of that rank. What reads the contexts is divided by their `factor`, so that the
-    logits stay as they are.
+    """Copies what matches of the trunk's `own` head: the decoder's weight and bias, and each of
+    mixture, transform and further parameters that has the same class and sizes.
 
-    Raises: UserError if the decoders differ in size, or the trunk's logits have another soft cap
-        than the head's.
+    A decoder of limited rank starts as the best approximation of that rank. What reads the contexts
+    is divided by their `factor`, so that log P stays as it is.
+
+    Raises: UserError if the decoders differ in size, the trunk's logits have another soft cap than
+        the head's, or a mixture of the user's own does not name what reads the contexts.
     """
     weight_VE = own.word_weight()
     weight_VE = own.decoder_weight if weight_VE is None else weight_VE
@@ -111,26 +110,43 @@ def start_as(head: Head, own: Head, factor: float = 1.0) -> None:
             f"head.start=trunk: the trunk's decoder is {tuple(weight_VE.shape)}, words by size of "
             f"a context, and the head's is {mine}: choose its emb_dim={weight_VE.shape[1]}"
         )
-    transform = head.transform
-    cap = transform.capped.cap if isinstance(transform, AfterSoftCap) else None
-    if cap != (own.transform.cap if isinstance(own.transform, SoftCap) else None):
+    cap = own.transform.cap if isinstance(own.transform, SoftCap) else None
+    if isinstance(head.transform, AfterSoftCap) and head.transform.capped.cap != cap:
         raise UserError("head.start=trunk: the model's logits are not under the cap it declares")
-    if type(head.mixture) is SingleContext:
+    _copy(head, own)
+    _copy(head.transform, own.transform)
+    mixture = head.mixture
+    if type(mixture) is SingleContext:
         weight_VE = weight_VE / factor
+    elif _copy(mixture, own.mixture):
+        if factor != 1 and not mixture.readers:
+            raise UserError(
+                f"head.start=trunk trunk.rms: {type(mixture).__name__} must name its linear layers "
+                f"that read the trunk's output, as `readers`"
+            )
+        for name in mixture.readers:
+            mixture.get_parameter(f"{name}.weight").div_(factor)
+    head.decoder_bias.copy_(own.decoder_bias)
     if head.rank_map is None:
         head.decoder_weight.copy_(weight_VE)
     else:
         factor_VR, rows_RE = nearest_factors(weight_VE, head.rank_map.weight.shape[0])
         head.decoder_weight.copy_(factor_VR)
         head.rank_map.start_as(factor_VR, rows_RE)
-    head.decoder_bias.copy_(own.decoder_bias)
-    for part, theirs in ((head.mixture, own.mixture), (transform, own.transform)):
-        if type(part) is type(theirs) and _sizes(part) == _sizes(theirs):
-            part.load_state_dict(theirs.state_dict())
-            if isinstance(part, Latents):
-                part.latent.weight.div_(factor)
-                part.prior.weight.div_(factor)
 
 
-def _sizes(part: nn.Module) -> dict[str, Any]:
-    return {name: value.shape for name, value in part.state_dict().items()}
+def _copy(part: nn.Module, theirs: nn.Module) -> bool:
+    """Gives a part the other's parameters, if it has the same class and sizes; whether it has."""
+    mine, others = _state(part), _state(theirs)
+    fits = type(part) is type(theirs) and {name: value.shape for name, value in mine.items()} == {
+        name: value.shape for name, value in others.items()
+    }
+    if fits:
+        part.load_state_dict(others, strict=False)
+    return fits
+
+
+def _state(part: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers; of a head those that are not its mixture's, transform's or map's."""
+    state = part.state_dict().items()
+    return {n: value for n, value in state if "." not in n or not isinstance(part, Head)}

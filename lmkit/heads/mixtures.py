@@ -34,6 +34,7 @@ class Mixture(nn.Module, ABC):
     num_components: int  # K, of log P
     # Which of the trunk's `layers_TBD` it gets, concatenated; None: only the last one's output.
     layers: tuple[int, ...] | None = None
+    readers: tuple[str, ...] = ()  # its linear layers that read the trunk's output
 
     @abstractmethod
     def forward(self, hidden_TBD: Tensor) -> MixtureOutput:
@@ -73,7 +74,7 @@ class HiddenLayer(Mixture):
     """
 
     display_name, place = "tanh layer", 4
-    num_components = 1
+    num_components, readers = 1, ("latent",)
 
     def __init__(self, in_dim: int, emb_dim: int, width: int, latent_dropout: float) -> None:
         super().__init__()
@@ -100,6 +101,8 @@ class Latents(Mixture):
         in_dim, emb_dim, num_experts: D, E, K.
         latent_dropout: locked dropout on the latents.
     """
+
+    readers = ("latent", "prior")
 
     def __init__(self, in_dim: int, emb_dim: int, num_experts: int, latent_dropout: float) -> None:
         super().__init__()

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from lmkit.cli.entry import compose, plain_config
+from lmkit.data import byte_pairs
 from lmkit.data.corpus import Corpus
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.load import load_run
@@ -20,11 +22,17 @@ from lmkit.experiment.make import make
 from lmkit.experiment.objects import make_data, make_model
 from lmkit.experiment.run import run
 from lmkit.fixed_trunk.start import start_as
+from lmkit.heads.head import Head, HeadParts
+from lmkit.heads.mixtape import Mixtape
+from lmkit.heads.mixtures import HiddenLayer, SingleContext
+from lmkit.heads.transforms import Identity, PiecewiseLinear, SoftCap
 from lmkit.measures.model_spectra import model_spectrum
 from lmkit.measures.perplexity import mean_nll, perplexity, safe_exp
 from lmkit.runs.spectrum_files import final_spectrum, read_spectrum
 from lmkit.training.head_module import HeadModule
 from lmkit.trunk.trunk import State
+from tests.fixed_trunk.conftest import COMMON, TINY
+from tests.heads.conftest import MIXTURES, D, E, V
 
 EXPERT = ["head/mixture=softmaxes", "head.mixture.num_experts=2", "head.mixture.latent_dropout=0"]
 
@@ -168,15 +176,66 @@ def test_contexts_of_one_rms_leave_what_the_trunks_decoder_predicts(train_head, 
     assert train_head(*options[:1], *options[2:]).path != folder.path
 
 
-def test_latents_of_scaled_contexts_are_the_trunks_own(trunk_runs, head_config):
-    (mos,) = (path for path in trunk_runs.glob("mos-*") if path.is_dir())
-    options = ["head/mixture=softmaxes", "head.mixture.num_experts=3", "trunk.rms=2"]
-    model, data = made(head_config(*options, of=mos))
-    assert model.trunk.scale(data.train_columns.contexts_SBD) > 0
-    own = load_run(mos, "best", None, 1)
-    start_as(model.head, own.model.head, float(model.trunk.factor))
-    nll = mean_nll(model, data.eval_batches("valid"))
-    assert nll == pytest.approx(mean_nll(own.model, own.data.eval_batches("valid")), rel=1e-6)
+@pytest.mark.parametrize("factor", [1, 0.3])
+@pytest.mark.parametrize("kind", [*MIXTURES, "low rank", "softcap", "mixtape"])
+def test_a_head_of_the_trunks_kind_starts_with_its_log_p_at_any_scale(kind, factor):
+    def make_head() -> Head:
+        mixture = MIXTURES.get(kind, lambda: SingleContext(E))()
+        transform = SoftCap(0.5) if kind == "softcap" else PiecewiseLinear(9, 2.0, frozen=False)
+        parts = HeadParts(
+            mixture=mixture, transform=transform, word_counts_V=torch.randint(9, (V,))
+        )
+        if kind == "mixtape":
+            sizes = {"num_experts": 4, "gate_dim": 3, "own_share": 0.5, "latent_dropout": 0.0}
+            head: Head = Mixtape(parts, in_dim=D, emb_dim=E, **sizes)
+        else:
+            head = Head(parts, decoder_rank=3 if kind == "low rank" else None)
+        for parameter in head.parameters():
+            torch.nn.init.normal_(parameter)
+        return head
+
+    torch.manual_seed(1)
+    own, head = make_head(), make_head()
+    hidden_TBD = torch.randn(3, 2, own.mixture.in_dim)
+    start_as(head, own, factor)
+    torch.testing.assert_close(head.log_probs(factor * hidden_TBD), own.log_probs(hidden_TBD))
+
+
+def test_a_mixture_that_does_not_say_what_reads_contexts_is_refused_at_another_scale():
+    class Own(HiddenLayer):
+        readers = ()
+
+    parts = HeadParts(mixture=Own(D, E, 7, 0.0), transform=Identity(), word_counts_V=torch.zeros(V))
+    start_as(Head(parts), Head(parts))
+    with pytest.raises(UserError, match=r"Own must name its linear layers .* as `readers`"):
+        start_as(Head(parts), Head(parts), 0.3)
+
+
+@pytest.mark.parametrize("tokenizer", [["spaces"], ["bpe", "data.vocab_size=265"]])
+def test_a_trunks_vocabulary_and_subwords_are_those_of_its_checkpoint(
+    head_config, tmp_path, monkeypatch, tokenizer
+):
+    line = "w1 w2 w3 w4 w5 w6 and some more \n"
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text(line * 60)
+    options = ["data=text", f"data.root={tmp_path}", f"data.tokenizer={tokenizer[0]}"]
+    sizes = TINY[TINY.index("trunk.emb_dim=8") :]
+    line_of_trunk = [*COMMON, *sizes, *options, *tokenizer[1:], f"runs_dir={tmp_path / 'trunks'}"]
+    trunk = run(plain_config(compose("train", line_of_trunk)))
+    monkeypatch.setattr(byte_pairs, "trained", None)  # none is trained again
+    config = head_config(of=trunk.path)["data"]
+    own = make(config, "data", Corpus)
+    sha256, vocabulary = own.fingerprint(), own.load().vocabulary
+    (tmp_path / "train.txt").write_text(("some w6 \n" + line) * 60)
+    edited = make(config, "data", Corpus)
+    assert edited.fingerprint() != sha256
+    assert edited.load().vocabulary == vocabulary
+    (tmp_path / "test.txt").write_text("w1 walrus \n" * 60)
+    if tokenizer == ["spaces"]:
+        with pytest.raises(UserError, match=r"test\.txt, line 1: 'walrus' is not in the vocab"):
+            edited.load()
+    else:
+        assert edited.load().vocabulary == vocabulary
 
 
 def test_patience_ends_a_run_that_is_never_averaged(train_head):

@@ -26,15 +26,22 @@ def rules() -> dict[str, Any]:
 
 
 def asked_for(folder: Path) -> list[str]:
-    """The commands that the rules ask for next: of sweeps, then of rates, then of fresh seeds."""
+    """The commands that rules 1 and 2 ask for next: of sweeps, then of rates, then of fresh seeds.
+
+    A head is searched further once it was tried at the two rates of its sweep.
+    """
     rule, runs = rules(), read(folder)
     commands: list[list[str]] = [[], [], []]
     for sweep, of in rule["sweeps"].items():
         among = runs.query(of["runs"])
         for trunk in of.get("trunks", [None]):
             on_it = among if trunk is None else among[among["trunk_of"] == trunk]
-            heads = [head for _, head in on_it.groupby(["label", "rms"], dropna=False)]
-            if sum((head["seed"] == rule["choosing"]).any() for head in heads) < of["heads"]:
+            heads = [
+                head
+                for _, head in on_it.groupby(["label", "rms"], dropna=False)
+                if head.loc[head["seed"] == rule["choosing"], "rate"].nunique() > 1
+            ]
+            if len(heads) < of["heads"]:
                 where = [] if trunk is None else [f"trunk.of={folder / trunk}"]
                 words = ["lmkit", "train", f"multirun_sweeps={sweep}", *where, f"runs_dir={folder}"]
                 commands[0].append(shlex.join(words))
@@ -59,8 +66,6 @@ def missing_rates(head: pd.DataFrame, ladder: list[float], choosing: int) -> Ite
 def missing_seeds(head: pd.DataFrame, rule: dict[str, Any]) -> list[str]:
     """At the best rates of a head, the fresh seeds that it lacks."""
     first = head[head["seed"] == rule["choosing"]].sort_values("valid_ppl")
-    if first.empty:
-        return []
     best, rates = first.iloc[0], list(RATES)
     tried = set(head.loc[(head[rates] == best[rates]).all(axis=1), "seed"])
     return [_command(best, "seed", seed) for seed in rule["fresh"] if seed not in tried]

@@ -17,6 +17,8 @@ from scipy.stats import pearsonr
 
 from lmkit.presentation.figure_files import to_svg
 from lmkit.presentation.style import INK, MARKERS, SERIES, WIDE, house_style
+from lmkit.presentation.styled import signed
+from lmkit.presentation.tables import decimal
 from lmkit.results.frame import results
 from lmkit.results.published import published
 from lmkit.results.stats import correlation, difference, holm
@@ -137,26 +139,25 @@ def first_screen_table(known: dict[str, Any]) -> str:
 
 def _controls(kept: pd.DataFrame) -> dict[str, Any]:
     """Heads on contexts of one root mean square, and tanh layers: a table in Markdown, and means
-    and differences from Softmax on the same contexts by `transformer, RMS 0.4: MoC`.
+    by `transformer, RMS 0.4: MoC`.
     """
     five = kept[(kept["max_epochs"] == 5) & kept["head.decoder_rank"].isna()]
     five = at_best_rate(five[five["trunk_of"].notna()]).fillna({"rms": 0})
     settings = {trunk: (name, title) for name, (trunk, title) in SETTINGS.items()}
     wanted = five[(five["rms"] > 0) | (five["head"] == "tanh layer")]
-    rows, means, less = [], {}, {}
+    rows, means = [], {}
     for (trunk, rms, head), of in wanted.groupby(["trunk_name", "rms", "label"]):
         alike = five[(five["trunk_name"] == trunk) & (five["rms"] == rms)]
         ours, softmax = _fresh(of), _fresh(alike[alike["label"] == "Softmax"])
         name, title = settings[trunk]
         size = f"RMS {rms:g}" if rms else "as they are"
-        mean, low, high = difference(ours["test_ppl"], softmax["test_ppl"])[:3]
-        less[f"{name}, {size}: {head}"] = interval(mean, low, high, 2)
+        less = interval(*difference(ours["test_ppl"], softmax["test_ppl"])[:3], 2)
         means[f"{name}, {size}: {head}"] = f"{ours['test_ppl'].mean():.2f}"
         numbers = [f"{ours[column].mean():.2f}" for column in ("valid_ppl", "test_ppl")]
         cells = [f"{title}, {size}", head, f"{of['rate'].iloc[0]:g}", f"{len(ours)}", *numbers]
-        rows.append([*cells, interval(mean, low, high, 2), f"{ours[PRESS].mean():,.0f}"])
+        rows.append([*cells, less, f"{ours[PRESS].mean():,.0f}"])
     names = ["contexts", "head", "rate", "seeds", "valid", "test", "minus Softmax", "Press rank"]
-    return {"controls": _markdown(names, rows), "control": means, "control_less": less}
+    return {"controls": _markdown(names, rows), "control": means}
 
 
 def _fresh(runs: pd.DataFrame) -> pd.DataFrame:
@@ -178,10 +179,8 @@ def _published() -> dict[str, str]:
 
 def interval(mean: float, low: float, high: float, places: int) -> str:
     """`−0.44 (−0.49 … −0.38)`; of one seed there is no interval."""
-    text = f"{mean:.{places}f}" + (
-        "" if np.isnan(low) else f" ({low:.{places}f} … {high:.{places}f})"
-    )
-    return text.replace("-", "−")
+    text = decimal(mean, places)
+    return text if np.isnan(low) else f"{text} ({decimal(low, places)} … {decimal(high, places)})"
 
 
 @house_style()
@@ -233,12 +232,11 @@ def _of_setting(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
         if b == "Softmax":
             found["lowest"][a] = 100 * low / base
         if a < b:
-            p[f"{a}, {b}"] = of.p_student
-    less = {head: ppl - valid["Softmax"] for head, ppl in valid.items()}
-    shown = {head: f"{value:+.2f}".replace("-", "−") for head, value in less.items()}
+            p[f"{a}, {b}"] = of.p_welch
+    less = {head: signed(ppl - valid["Softmax"]) for head, ppl in valid.items()}
     return found | {
         "test": {h: found["minus"].get(f"{h} − Softmax", f"{test[h]:.2f}") for h in heads},
-        "valid": shown | {"Softmax": f"{valid['Softmax']:.2f}"},
+        "valid": less | {"Softmax": f"{valid['Softmax']:.2f}"},
         "mean": {head: f"{ppl:.2f}" for head, ppl in test.items()},
         "press": {head: f"{rank:,.0f}" for head, rank in press.items()},
         "epochs": {h: f"{of['epochs'].min()} to {of['epochs'].max()}" for h, of in heads.items()},

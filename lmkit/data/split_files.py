@@ -22,6 +22,8 @@ class SplitFiles:
     """
 
     def __init__(self, root: str | None, folder: str, suffix: str, in_environment: bool) -> None:
+        if root is None and in_environment:  # as in the configuration of a run that was kept
+            root = os.environ.get("LMKIT_DATA")
         self.root = None if root is None else str(root)  # a folder may be called 2026
         self.folder, self.suffix, self.in_environment = folder, suffix, in_environment
 

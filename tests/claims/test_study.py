@@ -71,7 +71,13 @@ def test_fresh_seeds_have_the_rate_that_the_choosing_seed_found(head):
         f"lmkit train optimizer.lr=1 runs_dir=runs seed={seed}" for seed in (142, 144)
     ]
     assert set(texts.at_best_rate(runs)["seed"]) == {141, 143}
-    assert rules.missing_seeds(head((0.01, 142, 26.0)), rule) == []
+
+
+def test_no_rate_is_added_before_the_two_of_the_sweep_were_tried(head, monkeypatch):
+    sweep = {"runs": "max_epochs == 5", "heads": 1, "rates": LADDER}
+    monkeypatch.setattr(rules, "rules", lambda: {"choosing": 141, "sweeps": {"s": sweep}})
+    monkeypatch.setattr(rules, "read", lambda folder: head((0.03, 141, 25.0)))
+    assert rules.asked_for(Path("runs")) == ["lmkit train multirun_sweeps=s runs_dir=runs"]
 
 
 def test_primary_contrasts_are_of_fresh_seeds_at_the_best_pair_of_rates(head, tmp_path):

@@ -105,6 +105,7 @@ def test_missing_file_is_named(tmp_path):
 
 
 def test_unset_root_says_what_to_set_and_how_to_download(monkeypatch):
+    monkeypatch.delenv("LMKIT_DATA", raising=False)
     with pytest.raises(UserError, match=r"data\.root is not set") as caught:
         TextCorpus("penn", None, "penn").load()
     assert "LMKIT_DATA" in str(caught.value)
@@ -120,10 +121,11 @@ def test_downloadable_corpus_missing_from_root_says_how_to_download(tmp_path):
         TextCorpus("wikitext-2", str(tmp_path), "wikitext-2").load()
 
 
-def test_the_environment_is_named_where_it_gave_the_folder(tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_in_config", [True, False])  # or in a run that names no folder
+def test_the_environment_is_named_where_it_gave_the_folder(is_in_config, tmp_path, monkeypatch):
     monkeypatch.setenv("LMKIT_DATA", str(tmp_path))
     with pytest.raises(UserError, match=rf"data\.root={tmp_path} \(LMKIT_DATA\) must be a folder"):
-        TextCorpus("penn", str(tmp_path), "penn").load()
+        TextCorpus("penn", str(tmp_path) if is_in_config else None, "penn").load()
 
 
 def test_folder_in_place_of_a_file_is_one_line(tmp_path):

@@ -57,7 +57,7 @@ def time_line(config: dict[str, Any], corpus: Sizes, whole: Size) -> str:
     """An estimate of the training time here, from the FLOPs and the speed of a matrix product."""
     import torch  # which --help must not wait for
 
-    from lmkit.experiment.machine_speed import SHARE, flops_per_second
+    from lmkit.experiment.model_size import SHARE, flops_per_second
 
     train, valid, _ = corpus.num_tokens
     limit, windows = config["trainer"].get("limit_train_batches"), config["windows"]

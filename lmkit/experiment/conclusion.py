@@ -7,21 +7,20 @@ import shlex
 import statistics
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml
-from pytorch_lightning.loggers import Logger
 
-from lmkit.data.datamodule import DataModule
 from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import require_count
 from lmkit.experiment.definition import RunDefinition
 from lmkit.measures.contexts import with_bar
 from lmkit.measures.memory import GB, available_bytes
 from lmkit.measures.model_spectra import (
+    MATRICES,
     Spectrum,
-    has_transformed_logits,
+    matrices_of,
     model_spectrum,
     spectrum_bytes,
 )
@@ -36,26 +35,13 @@ from lmkit.runs.result import SCHEMA_VERSION, Result, Spent
 from lmkit.runs.spectrum_files import final_spectrum, write_spectrum
 from lmkit.spectra.measures import SpectrumMeasures, numbers
 from lmkit.training.callbacks.cost import peak_memory_mib
-from lmkit.training.callbacks.epoch_end import EpochEnd
 from lmkit.training.checkpoint_files import load_checkpoint
-from lmkit.training.context import RunContext
 from lmkit.training.head_module import HeadModule
 
+if TYPE_CHECKING:  # it makes the `Conclusion`
+    from lmkit.experiment.objects import RunObjects
+
 Metrics = dict[str, Any]
-_SHOWN = {"log_probs": "log P", "transformed_logits": "transformed logits"}
-
-
-class Trained(NamedTuple):
-    """What training hands over to be measured."""
-
-    model: HeadModule  # with the best weights
-    data: DataModule
-    run: RunContext
-    epoch_end: EpochEnd  # knows the best epoch
-    loggers: list[Logger]
-    steps: int
-    epochs: int
-    stopped: str  # why: "patience", "max_epochs" or "callback"
 
 
 class Conclusion:
@@ -78,10 +64,13 @@ class Conclusion:
         self.contexts, self.sample = contexts, sample
         self.published_contexts = published_contexts
 
-    def conclude(self, defined: RunDefinition, trained: Trained, made_by: dict[str, Any]) -> Result:
+    def conclude(
+        self, defined: RunDefinition, trained: RunObjects, made_by: dict[str, Any]
+    ) -> Result:
         """The result, not yet published. The caller holds the run's lock.
 
         Args:
+            trained: with the best weights in the model.
             made_by: the provenance.
         """
         folder, check_lock = defined.folder, trained.run.check_lock
@@ -115,8 +104,8 @@ class Conclusion:
             made_by,
             Spent(
                 *defined.budget[:2],
-                epochs=trained.epochs,
-                stopped=trained.stopped,
+                epochs=trained.trainer.current_epoch,
+                stopped=trained.epoch_end.stopped,
                 min_delta=defined.budget.min_delta,
             ),
         )
@@ -142,21 +131,18 @@ class Conclusion:
         return contexts
 
     def _spectra(
-        self, trained: Trained, available: int, contexts: int, tell: Callable[[str], object]
+        self, trained: RunObjects, available: int, contexts: int, tell: Callable[[str], object]
     ) -> dict[str, Spectrum]:
-        """The spectra of log P, and of transformed logits where the head has them."""
         model, spectra = trained.model, {}
-        counts = {"log_probs": contexts}
-        if has_transformed_logits(model):
-            counts["transformed_logits"] = min(self.sample, available)
-        for matrix, count in counts.items():
-            name, windows = f"spectrum of {_SHOWN[matrix]}", trained.data.eval_batches("test")
+        for matrix in matrices_of(model):
+            count = contexts if matrix == "log_probs" else min(self.sample, available)
+            name, windows = f"spectrum of {MATRICES[matrix]}", trained.data.eval_batches("test")
             shown = with_bar(name, windows, count, "singular values", tell)
             spectra[matrix] = model_spectrum(model, shown, count, matrix)
         return spectra
 
 
-def _metrics(trained: Trained, test: Perplexity, spectrum: Spectrum) -> Metrics:
+def _metrics(trained: RunObjects, test: Perplexity, spectrum: Spectrum) -> Metrics:
     return {
         "train_ppl": trained.epoch_end.train_ppl_at_best,
         "valid_ppl": trained.epoch_end.best_ppl,
@@ -179,7 +165,7 @@ def _truth(language: ToyLanguage) -> Metrics:
     }
 
 
-def _cost(trained: Trained) -> dict[str, Any]:
+def _cost(trained: RunObjects) -> dict[str, Any]:
     rows = trained.run.metrics.read()
     seconds = [row["seconds_per_epoch"] for row in rows if "seconds_per_epoch" in row]
     return {
@@ -198,14 +184,15 @@ def origin(defined: RunDefinition) -> dict[str, Any]:
 
 
 def _log_test_row(
-    trained: Trained, metrics: Metrics, cost: dict[str, Any], spectrum: Spectrum
+    trained: RunObjects, metrics: Metrics, cost: dict[str, Any], spectrum: Spectrum
 ) -> None:
     """Logs the test row, one step after the last: a run that resumes cuts it off again."""
-    trained.run.metrics.cut_back(trained.steps)  # drops the row of a killed conclusion
-    row = {"epoch": trained.epochs - 1} | _test_row(metrics, spectrum.measures)
-    for logger in trained.loggers:
-        logger.log_metrics(row, trained.steps + 1)
-    tell(trained.loggers, lambda observer: observer.concluded(metrics, cost))
+    trainer = trained.trainer
+    trained.run.metrics.cut_back(trainer.global_step)  # drops the row of a killed conclusion
+    row = {"epoch": trainer.current_epoch - 1} | _test_row(metrics, spectrum.measures)
+    for logger in trainer.loggers:
+        logger.log_metrics(row, trainer.global_step + 1)
+    tell(trainer.loggers, lambda observer: observer.concluded(metrics, cost))
 
 
 def _test_row(metrics: Metrics, measures: SpectrumMeasures) -> dict[str, float]:
@@ -236,7 +223,7 @@ def restore_config(folder: RunFolder, check_lock: Callable[[], None]) -> None:
     folder.write_config(config, check_lock)
 
 
-def _draw(trained: Trained, metrics: Metrics, spectrum: Spectrum) -> None:
+def _draw(trained: RunObjects, metrics: Metrics, spectrum: Spectrum) -> None:
     run, transform = trained.run, trained.model.head.transform
     path, title = run.folder.path, run.folder.path.name
     curves = figures.curves(run.metrics.read(), metrics.get("floor_ppl"), title)

@@ -1,4 +1,4 @@
-"""Parameters, bytes and FLOPs of a model's trunk and head, without running it.
+"""Parameters, bytes and FLOPs of a model's trunk and head, without running it; a machine's FLOP/s.
 
 FLOPs are those of the matrix products for one token, two for each multiply-add, as PyTorch counts
 them (`torch.utils.flop_counter`) on the meta device, which has shapes and no numbers. Lookups,
@@ -7,6 +7,8 @@ nonlinearities, dropout and softmax are not counted.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -20,6 +22,10 @@ from lmkit.experiment.make import Section
 from lmkit.experiment.objects import make_model
 from lmkit.training.head_module import HeadModule
 from lmkit.training.language_model import LanguageModel
+
+SHARE = 0.4  # of a matrix product's speed that training reaches, roughly
+_SIDE = 1024  # of the timed matrices
+_TIMED_S = 0.5
 
 
 class Size(NamedTuple):
@@ -106,3 +112,20 @@ def _counted(work: Callable[[], Tensor]) -> tuple[int, int]:
         if loss.requires_grad:
             loss.backward()  # type: ignore[no-untyped-call]
     return before, whole.get_total_flops()
+
+
+def flops_per_second(threads: int, on_gpu: bool) -> float:
+    """FLOPs per second of the fastest of many float32 matrix products.
+
+    On a CPU it is the speed of one thread in its own CPU time, times the number of threads, so that
+    other load hardly changes it.
+    """
+    torch.set_num_threads(1)
+    clock = time.perf_counter if on_gpu else time.process_time
+    matrix = torch.rand(_SIDE, _SIDE, device="cuda" if on_gpu else "cpu")
+    fastest_s, start = math.inf, time.perf_counter()
+    while time.perf_counter() - start < _TIMED_S or math.isinf(fastest_s):
+        begun = clock()
+        float((matrix @ matrix)[0, 0])
+        fastest_s = min(fastest_s, clock() - begun)
+    return (1 if on_gpu else threads) * 2 * _SIDE**3 / fastest_s

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -63,17 +62,18 @@ class RunObjects(NamedTuple):
     conclusion: Conclusion
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What a run's objects get from the process that trains it."""
-
-    check_lock: Callable[[], None]  # raises LockLost
-    signals: StopSignals
-    after_epoch: AfterEpoch | None = None
-
-
-def make_objects(defined: RunDefinition, around: Surroundings) -> RunObjects:
+def make_objects(
+    defined: RunDefinition,
+    check_lock: Callable[[], None],
+    signals: StopSignals,
+    after_epoch: AfterEpoch | None,
+) -> RunObjects:
     """The objects of a run. Nothing is written.
+
+    Args:
+        check_lock: raises LockLost.
+        signals: those of this process.
+        after_epoch: as of `EpochEnd`.
 
     Raises: UserError naming the option that is wrong.
     """
@@ -89,7 +89,7 @@ def make_objects(defined: RunDefinition, around: Surroundings) -> RunObjects:
     pl.seed_everything(config["seed"], verbose=False)
     model = make_model(config, torch.from_numpy(corpus.train_word_counts()))
     switch = AsgdSwitch(trigger)
-    epoch_end = make_epoch_end(config, around.after_epoch)
+    epoch_end = make_epoch_end(config, after_epoch)
     # the last one behind a user's ModelCheckpoint: what it saves of that is of the same epoch
     callbacks = [switch, *make_callbacks(config, model), epoch_end]
     run = RunContext(
@@ -99,11 +99,11 @@ def make_objects(defined: RunDefinition, around: Surroundings) -> RunObjects:
         config=config,
         vocabulary=corpus.vocabulary,
         tokenizer=defined.source.tokenizer_json(),
-        metrics=MetricsFile(defined.folder.metrics, around.check_lock),
+        metrics=MetricsFile(defined.folder.metrics, check_lock),
         switch=switch,
-        signals=around.signals,
-        log=TrainLog(defined.folder.log, around.check_lock),
-        check_lock=around.check_lock,
+        signals=signals,
+        log=TrainLog(defined.folder.log, check_lock),
+        check_lock=check_lock,
     )
     for callback in callbacks:
         if isinstance(callback, RunCallback):
@@ -114,7 +114,7 @@ def make_objects(defined: RunDefinition, around: Surroundings) -> RunObjects:
         max_epochs=defined.budget.max_epochs,
         callbacks=callbacks,
         logger=[MetricsLogger(run.metrics)],  # others begin in the run's folder
-        checkpoint_io=AtomicCheckpointIO(around.check_lock),
+        checkpoint_io=AtomicCheckpointIO(check_lock),
     )
     data.train_batches.limit = trainer.windows_per_epoch
     return RunObjects(data, model, run, epoch_end, trainer, conclusion)

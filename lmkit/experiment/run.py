@@ -32,7 +32,6 @@ from lmkit.runs.retention import drop_surplus, require_last
 from lmkit.runs.stop_signals import StopRequested, StopSignals, whether_read_or_not
 
 if TYPE_CHECKING:
-    from lmkit.experiment.conclusion import Trained
     from lmkit.experiment.objects import RunObjects
     from lmkit.training.callbacks.epoch_end import AfterEpoch
 
@@ -63,19 +62,19 @@ def _train(defined: RunDefinition, after_epoch: AfterEpoch | None) -> None:
     if sys.stdout.isatty():
         print(f"{folder.path}: loading PyTorch", flush=True)
     from lmkit.experiment.conclusion import origin
-    from lmkit.experiment.objects import Surroundings, make_objects
+    from lmkit.experiment.objects import make_objects
 
     made_by = origin(defined)  # now: the code may change while this process trains
     with whether_read_or_not(), StopSignals() as signals:
         signals.at_once = True  # a lock holder that seems dead is watched for minutes
         lock = RunLock(folder.lock)
-        made = make_objects(defined, Surroundings(lock.check, signals, after_epoch))
+        made = make_objects(defined, lock.check, signals, after_epoch)
         with lock:
             if not folder.finished_within(defined.budget):  # by another process, just now
                 _require_resumable(folder)
-                trained = _fit(defined, made)
+                _fit(defined, made)
                 try:
-                    result = made.conclusion.conclude(defined, trained, made_by)
+                    result = made.conclusion.conclude(defined, made, made_by)
                 except StopRequested as stop:
                     made.run.log.note(f"stopped after training: {stop}")  # it is printed later
                     raise
@@ -83,12 +82,11 @@ def _train(defined: RunDefinition, after_epoch: AfterEpoch | None) -> None:
             say_removed(folder, keep, drop_surplus(folder, keep, lock.check))
 
 
-def _fit(defined: RunDefinition, made: RunObjects) -> Trained:
-    """Fits the model until its budget is spent.
+def _fit(defined: RunDefinition, made: RunObjects) -> None:
+    """Fits the model until its budget is spent, and loads its best weights.
 
     A finished run is reopened once nothing here refuses to resume it.
     """
-    from lmkit.experiment.conclusion import Trained
     from lmkit.experiment.finetuning import start_from
     from lmkit.experiment.objects import make_loggers
     from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
@@ -109,20 +107,9 @@ def _fit(defined: RunDefinition, made: RunObjects) -> Trained:
     if start.checkpoint is None and "finetuned_from" in config:
         start_from(config["finetuned_from"], model, epoch_end, run.check_lock)
     trainer.fit(model, datamodule=data, ckpt_path=start.checkpoint, weights_only=True)
-    stopped = epoch_end.stopped
-    run.log.write(f"training stops after epoch {trainer.current_epoch:,}, by {stopped}")
+    run.log.write(f"training stops after epoch {trainer.current_epoch:,}, by {epoch_end.stopped}")
     load_evaluated_weights(model, load_checkpoint(folder.best))
     model.to("cuda" if defined.accelerator == "gpu" else "cpu")
-    return Trained(
-        model,
-        data,
-        run,
-        epoch_end,
-        trainer.loggers,
-        steps=trainer.global_step,
-        epochs=trainer.current_epoch,
-        stopped=stopped,
-    )
 
 
 def _require_resumable(folder: RunFolder) -> None:

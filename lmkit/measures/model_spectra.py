@@ -26,7 +26,8 @@ from lmkit.spectra.gram import GramAccumulator
 from lmkit.spectra.measures import SpectrumMeasures, measure
 from lmkit.spectra.rows import require_rows
 
-MATRICES = ("log_probs", "transformed_logits")
+# of which a spectrum is measured, and what people read
+MATRICES = {"log_probs": "log P", "transformed_logits": "transformed logits"}
 WORKING_BYTES = 2**29  # for blocks of contexts and everything else of fixed size
 
 
@@ -54,9 +55,9 @@ def model_spectrum(
         observe: called with each block of contexts, for what else is measured in one pass. Raises:
         UserError when the head has no one matrix of transformed logits.
     """
-    require_choice("matrix", matrix, MATRICES)
+    require_choice("matrix", matrix, tuple(MATRICES))
     head = model.head
-    if matrix == "transformed_logits" and not has_transformed_logits(model):
+    if matrix not in matrices_of(model):
         raise UserError("only a head with one context and a transform has transformed logits")
     blocks = _observed(context_blocks(model, windows, num_contexts), observe)
     with exact_evaluation(model, model.device.type):
@@ -160,10 +161,11 @@ def has_factors(model: Predictor, matrix: str) -> bool:
     return matrix == "log_probs" and model.head.has_factors
 
 
-def has_transformed_logits(model: Predictor) -> bool:
-    """Whether the head maps each context to one row of logits that a transform changes."""
+def matrices_of(model: Predictor) -> list[str]:
+    """Log P, and transformed logits where each context has one row that a transform changes."""
     head = model.head
-    return head.mixture.num_components == 1 and type(head.transform) is not Identity
+    is_changed = head.mixture.num_components == 1 and type(head.transform) is not Identity
+    return list(MATRICES) if is_changed else ["log_probs"]
 
 
 def _observed(

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import pytorch_lightning as pl
 
+from lmkit.measures.model_spectra import MATRICES
 from lmkit.presentation.quantities import duration, perplexity_text
 from lmkit.training.head_module import data_of
 
-_MATRICES = {"log_probs": "log P", "transformed_logits": "transformed logits"}
 _RANKS = {
     "press_rank": "Press rank",
     "stable_rank": "stable rank",
@@ -87,5 +87,5 @@ def spectrum_lines(metrics: Mapping[str, float]) -> list[str]:
     lines = []
     for measured, texts in ranks.items():
         split, _, matrix = measured.partition("_")
-        lines.append(f"spectrum of {_MATRICES[matrix]} on {split}: {', '.join(texts)}")
+        lines.append(f"spectrum of {MATRICES[matrix]} on {split}: {', '.join(texts)}")
     return lines

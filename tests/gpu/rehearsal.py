@@ -109,7 +109,7 @@ class Rehearsed:
         real, spectra.measure = spectra.measure, lambda *_: None
         try:
             for matrix in ("log_probs", "transformed_logits"):
-                if matrix == "log_probs" or spectra.has_transformed_logits(self.model):
+                if matrix == "log_probs" or matrix in spectra.matrices_of(self.model):
                     for contexts in (2_000, self.num_words + 8):
                         spectra.model_spectrum(
                             self.model, self.eval_windows(contexts), contexts, matrix

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytorch_lightning as pl
 
 from lmkit.errors.user_error import require_choice, require_count, require_list
-from lmkit.measures.model_spectra import MATRICES, has_transformed_logits, model_spectrum
+from lmkit.measures.model_spectra import matrices_of, model_spectrum
 from lmkit.runs.observer import tell
 from lmkit.runs.spectrum_files import epoch_spectrum, write_spectrum
 from lmkit.spectra.measures import numbers
@@ -42,9 +42,8 @@ class SpectrumCallback(RunCallback):
         if (trainer.current_epoch + 1) % self.every:
             return
         model = model_of(pl_module)
-        matrices = MATRICES if has_transformed_logits(model) else MATRICES[:1]
         for split in self.splits:
-            for matrix in matrices:
+            for matrix in matrices_of(model):
                 self._measure(trainer, model, split, matrix)
 
     def _measure(self, trainer: pl.Trainer, model: HeadModule, split: str, matrix: str) -> None:

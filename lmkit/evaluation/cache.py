@@ -15,6 +15,7 @@ text on; the AWD-LSTM authors' program predicts the first `window` words without
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
@@ -90,14 +91,9 @@ class Cache(Method):
         return self.grids._asdict()
 
     def at(self, options: Mapping[str, float]) -> Cache:
-        return Cache(
-            window=int(options["window"]),
-            theta=options["theta"],
-            weight=options["weight"],
-            window_grid=self.grids.window,
-            theta_grid=self.grids.theta,
-            weight_grid=self.grids.weight,
-        )
+        chosen = copy.copy(self)
+        chosen.setting = Setting(int(options["window"]), options["theta"], options["weight"])
+        return chosen
 
     def search_length(self) -> int:
         return BLOCK

@@ -19,6 +19,7 @@ leaves it in training mode, with DropConnect on.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ from lmkit.errors.user_error import (
 )
 from lmkit.evaluation.method import Method, SearchPoint, one_column
 from lmkit.experiment.load import LoadedRun, as_language_model
-from lmkit.heads.predictor import exact_evaluation, to_device
+from lmkit.heads.predictor import exact_evaluation, to_device, trainable
 from lmkit.measures.perplexity import Perplexity, as_perplexity
 from lmkit.presentation.progress import progress_bar, tracked
 from lmkit.training.checkpoint_files import read_tensors, weights_sha256, write_tensors
@@ -61,11 +62,6 @@ class Step(NamedTuple):
     nll: Tensor  # mean over the window's targets, nats
     grads: tuple[Tensor, ...]
     state: list[LayerState]
-
-
-def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that have gradients, by name, each once."""
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def gradient_step(
@@ -134,9 +130,7 @@ def _read(path: Path, key: str) -> GradientStatistics | None:
         if content.pop("key") != key:
             return None
         return GradientStatistics(**content)
-    except (OSError, ValueError):
-        return None
-    except (KeyError, TypeError, AttributeError):  # other content
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # or it has other content
         return None
 
 
@@ -221,16 +215,9 @@ class Dynamic(Method):
         return {"lr": self.lr_grid, "decay": self.decay_grid}
 
     def at(self, options: Mapping[str, float]) -> Dynamic:
-        return Dynamic(
-            lr=options["lr"],
-            decay=options["decay"],
-            epsilon=self.rates.epsilon,
-            convention=self.convention,
-            length=self.length,
-            batch_size=self.batch_size,
-            lr_grid=self.lr_grid,
-            decay_grid=self.decay_grid,
-        )
+        chosen = copy.copy(self)
+        chosen.rates = self.rates._replace(**options)
+        return chosen
 
     def search_length(self) -> int:
         return self.length

@@ -15,6 +15,7 @@ import yaml
 from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import require_count
 from lmkit.experiment.definition import RunDefinition
+from lmkit.heads.predictor import trainable
 from lmkit.measures.contexts import with_bar
 from lmkit.measures.memory import GB, available_bytes
 from lmkit.measures.model_spectra import (
@@ -171,7 +172,7 @@ def _cost(trained: RunObjects) -> dict[str, Any]:
     return {
         "seconds_per_epoch": statistics.median(seconds) if seconds else None,
         "peak_memory_mib": peak_memory_mib(trained.model.device),
-        "parameters": sum(p.numel() for p in trained.model.parameters() if p.requires_grad),
+        "parameters": sum(p.numel() for p in trainable(trained.model).values()),
     }
 
 

@@ -68,19 +68,14 @@ def make_objects(
     signals: StopSignals,
     after_epoch: AfterEpoch | None,
 ) -> RunObjects:
-    """The objects of a run. Nothing is written.
-
-    Args:
-        check_lock: raises LockLost.
-        signals: those of this process.
-        after_epoch: as of `EpochEnd`.
+    """The objects of a run; the arguments are those of `RunContext` and `EpochEnd`. Writes nothing.
 
     Raises: UserError naming the option that is wrong.
     """
     config = defined.config
     torch.set_num_threads(config["threads"])
     require_fit(config, defined.source)
-    trigger = make(config["trigger"], "trigger", Trigger)
+    switch = AsgdSwitch(make(config["trigger"], "trigger", Trigger))
     conclusion = make(config["conclusion"], "conclusion", Conclusion)
     try_loggers(config)
     corpus = defined.source.load()
@@ -88,14 +83,13 @@ def make_objects(
     data.train_batches, data.eval_batches("valid"), data.eval_batches("test")  # may refuse
     pl.seed_everything(config["seed"], verbose=False)
     model = make_model(config, torch.from_numpy(corpus.train_word_counts()))
-    switch = AsgdSwitch(trigger)
     epoch_end = make_epoch_end(config, after_epoch)
     # the last one behind a user's ModelCheckpoint: what it saves of that is of the same epoch
     callbacks = [switch, *make_callbacks(config, model), epoch_end]
     run = RunContext(
         folder=defined.folder,
         identity=defined.identity,
-        names=names_of(model, trigger, defined.source),
+        names=names_of(model, switch.trigger, defined.source),
         config=config,
         vocabulary=corpus.vocabulary,
         tokenizer=defined.source.tokenizer_json(),

@@ -233,19 +233,24 @@ class Head(nn.Module):
     @torch.no_grad()
     def logit_range(self, hidden_TBD: Tensor) -> dict[str, Tensor | float]:
         """Smallest, mean and largest logit of (T, B, D) trunk outputs, before and after the
-        transform, chunk by chunk and without dropout: logging must draw no random numbers."""
+        transform, without dropout, so that logging draws no random numbers, and without waiting
+        for the device."""
         training = self.mixture.training
         self.mixture.eval()
-        ranges = {"logits": _Range(), "transformed_logits": _Range()}
+        seen: dict[str, list[Tensor]] = {"logits": [], "transformed_logits": []}
+        count = 0
         for logits in self.logit_chunks(hidden_TBD):
-            ranges["logits"].add(logits)
-            ranges["transformed_logits"].add(self.transform(logits))
+            count += logits.numel()
+            for name, x in (("logits", logits), ("transformed_logits", self.transform(logits))):
+                seen[name].append(torch.stack([*torch.aminmax(x), x.sum()]))
         self.mixture.train(training)
-        return {
-            f"{name}_{measure}": value
-            for name, seen in ranges.items()
-            for measure, value in seen.measures().items()
-        }
+        ranges: dict[str, Tensor | float] = {}
+        for name, chunks in seen.items():
+            low, high, total = torch.stack(chunks).unbind(1)
+            ranges[f"{name}_min"] = low.min()
+            ranges[f"{name}_mean"] = sum(total) / count
+            ranges[f"{name}_max"] = high.max()
+        return ranges
 
     def logit_chunks(self, hidden_TBD: Tensor) -> Iterator[Tensor]:
         """Logits (..., V) before the transform, of all contexts and components, chunk by chunk."""
@@ -262,21 +267,3 @@ def _cannot_tie(mixture: Mixture, emb_dim: int) -> str:
         f"head.tie_weights=true needs {option} ({mixture.emb_dim}) equal to trunk.emb_dim "
         f"({emb_dim}){kind}"
     )
-
-
-class _Range:
-    """Running minimum, mean and maximum; read without waiting for the device."""
-
-    def __init__(self) -> None:
-        self.low: Tensor | float = torch.inf
-        self.high: Tensor | float = -torch.inf
-        self.sum: Tensor | float = 0.0
-        self.count = 0
-
-    def add(self, x: Tensor) -> None:
-        low, high = torch.aminmax(x)
-        self.low, self.high = low.clamp(max=self.low), high.clamp(min=self.high)
-        self.sum, self.count = self.sum + x.sum(), self.count + x.numel()
-
-    def measures(self) -> dict[str, Tensor | float]:
-        return {"min": self.low, "mean": self.sum / self.count, "max": self.high}

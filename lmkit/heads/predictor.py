@@ -54,6 +54,11 @@ def exact_evaluation(module: nn.Module, device_type: str) -> Iterator[None]:
         module.train(training)
 
 
+def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that have gradients, by name, each once."""
+    return {name: p for name, p in module.named_parameters() if p.requires_grad}
+
+
 class Predictor(nn.Module):
     """A model that ends in a head, read batch by batch in evaluation."""
 

@@ -1,7 +1,7 @@
 """Transforms: pointwise maps on logits, which the head applies before the softmax.
 
-Any `nn.Module` that maps logits to logits of the same shape is one. Those derived from `Transform`
-may help the loss, which meets all logits of a training step.
+Any `nn.Module` that maps logits to logits of the same shape is one. Those derived from
+`BlockwiseTransform` help the loss, which meets all logits of a training step.
 """
 
 from __future__ import annotations
@@ -24,10 +24,6 @@ Tensors = Sequence[Tensor]
 class Transform(nn.Module):
     """A pointwise map on logits. A subclass may set its display name (`lmkit.runs.names.Named`)."""
 
-    def in_loss(self, logits: Tensor) -> Tensor:
-        """`forward` for the loss, which differentiates it once and overwrites the result."""
-        return torch.clone(self(logits))
-
     def made_once(self) -> Mapping[str, Tensor]:
         """By name: buffers, None otherwise, that the loss sets once for all its chunks.
 
@@ -35,18 +31,17 @@ class Transform(nn.Module):
         """
         return {}
 
-    def __init_subclass__(cls) -> None:
-        """A `forward` of its own does not inherit another function's `in_loss`."""
-        super().__init_subclass__()
-        if "forward" in vars(cls) and "in_loss" not in vars(cls):
-            cls.in_loss = Transform.in_loss  # type: ignore[method-assign]
-
 
 def in_loss(transform: nn.Module, logits: Tensor) -> Tensor:
-    """Transformed logits that the loss may overwrite."""
-    if isinstance(transform, Transform):
-        return transform.in_loss(logits)
-    return torch.clone(transform(logits))
+    """Transformed logits for the loss, which differentiates them once and may overwrite them."""
+    kind = type(transform)
+    # a subclass may have a `forward` of its own
+    if isinstance(transform, BlockwiseTransform) and kind.forward is BlockwiseTransform.forward:
+        found: Tensor = _InBlocks.apply(transform, logits, *transform.tables())  # type: ignore[no-untyped-call]
+        return found
+    values: Tensor = transform(logits)
+    # these two keep no result for their gradient; others may, or return what they were given
+    return values if kind in (Identity, SoftCap) else torch.clone(values)
 
 
 class BlockwiseTransform(Transform):
@@ -70,10 +65,6 @@ class BlockwiseTransform(Transform):
 
     def forward(self, logits: Tensor) -> Tensor:
         return self.formula(logits, *self.tables())
-
-    def in_loss(self, logits: Tensor) -> Tensor:
-        values: Tensor = _InBlocks.apply(self, logits, *self.tables())  # type: ignore[no-untyped-call]
-        return values
 
 
 class _InBlocks(torch.autograd.Function):
@@ -115,9 +106,6 @@ class Identity(Transform):
     display_name, place = "", 0
 
     def forward(self, logits: Tensor) -> Tensor:
-        return logits
-
-    def in_loss(self, logits: Tensor) -> Tensor:
         return logits
 
 
@@ -163,9 +151,6 @@ class SoftCap(Transform):
 
     def forward(self, logits: Tensor) -> Tensor:
         return self.cap * torch.tanh(logits / self.cap)
-
-    def in_loss(self, logits: Tensor) -> Tensor:
-        return self.forward(logits)  # autograd keeps the tanh, not the product
 
 
 class PiecewiseLinear(BlockwiseTransform):

@@ -1,6 +1,6 @@
 """The contexts of a text: in blocks whose logits take fixed memory, or with a progress bar.
 
-Shapes: N contexts, n of them in a block, D trunk output.
+Shapes: N contexts, n of them in a block, D trunk output, V vocabulary.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lmkit.data.epochs import Batch
 from lmkit.heads.chunks import chunk_rows
-from lmkit.heads.predictor import AnyBatch, Predictor
+from lmkit.heads.predictor import AnyBatch, Predictor, exact_evaluation
 from lmkit.presentation.progress import progress_bar
 
 BLOCK_MB = 32  # of one block's logits; not an option, since it changes the last bits
@@ -44,6 +44,16 @@ def context_blocks(
             yield ContextBlock(hidden_nD.unsqueeze(0), targets_n.unsqueeze(0))
         if seen == num_contexts:
             return
+
+
+def log_prob_blocks(
+    model: Predictor, batches: Iterable[Batch], num_contexts: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows of log P (n, V) of the first contexts and the words that follow (n,), in blocks."""
+    for hidden_1ND, targets_1N in context_blocks(model, batches, num_contexts):
+        with exact_evaluation(model, model.device.type):
+            rows_nV = model.head.log_probs(hidden_1ND)
+        yield rows_nV, targets_1N[0]
 
 
 def with_bar(

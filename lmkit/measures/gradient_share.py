@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from lmkit.data.epochs import Batch
 from lmkit.errors.user_error import UserError
 from lmkit.heads.head import Head
-from lmkit.heads.predictor import Predictor, exact_evaluation
+from lmkit.heads.predictor import Predictor, exact_evaluation, trainable
 from lmkit.measures.contexts import ContextBlock, context_blocks
 from lmkit.spectra.bottleneck import GradientShares, orthonormal_basis
 from lmkit.spectra.measures import measure
@@ -91,7 +91,7 @@ def _descent(
     head: Head, blocks: Sequence[ContextBlock], num_contexts: int
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Minus the gradients of the mean nll: of each block's inputs, and of the parameters."""
-    parameters = _trainable(head)
+    parameters = trainable(head)
     total = {name: torch.zeros_like(p) for name, p in parameters.items()}
     moves = []
     for hidden_1nD, targets_1n in blocks:
@@ -111,7 +111,7 @@ def _moved(
     head: Head, hidden_1nD: Tensor, move_1nD: Tensor, moves: dict[str, Tensor]
 ) -> tuple[Tensor, Tensor]:
     """log P (n, V), and its derivative along the moves of the inputs and of the parameters."""
-    parameters = _trainable(head)
+    parameters = trainable(head)
     # no gradient is needed, but with gradients enabled a head uses products that PyTorch can
     # differentiate in forward mode
     with forward_ad.dual_level(), torch.enable_grad():
@@ -123,10 +123,6 @@ def _moved(
         rows_nV = functional_call(_LogProbs(head), moved, (inputs,))
         log_p_nV, update_nV = forward_ad.unpack_dual(rows_nV)  # type: ignore[no-untyped-call]
     return log_p_nV.detach().clone(), update_nV.detach().clone()
-
-
-def _trainable(head: Head) -> dict[str, nn.Parameter]:
-    return {name: p for name, p in head.named_parameters() if p.requires_grad}
 
 
 def _factors(head: Head) -> int:
@@ -152,12 +148,19 @@ def _rank(update_NV: Tensor) -> int | None:
 UPDATE_CONTEXTS = 2000  # at most, whose change by a step is measured
 
 
-class DecoderShares(NamedTuple):
-    """The share ||Q Q^T g|| / ||g|| of the gradients with respect to the logits.
+class Bottleneck(NamedTuple):
+    """The gradient bottleneck of a head: its `LogitUpdate`, and shares ||Q Q^T g|| / ||g||.
 
-    All are None where the logits are not products of contexts with one decoder.
+    g are gradients with respect to the logits. What concerns the shares is None where the logits
+    are not products of contexts with one decoder.
     """
 
+    num_contexts: int
+    num_words: int
+    update_contexts: int
+    update_rank: int | None
+    update_bound: int | None
+    update_cosine: float
     num_components: int | None = None  # K: each has its own logits, and so its own gradient
     decoder_rank: int | None = None
     share: float | None = None  # of all gradients as one vector; 1 - share of the norm is lost
@@ -165,24 +168,6 @@ class DecoderShares(NamedTuple):
     low_share: float | None = None  # 5 % of them are lower
     high_share: float | None = None  # 5 % of them are higher
     isotropic_share: float | None = None  # sqrt(R / V): of a gradient of random direction
-
-
-class Bottleneck(NamedTuple):
-    """The gradient bottleneck of a head: its `DecoderShares` and its `LogitUpdate`."""
-
-    num_contexts: int
-    num_components: int | None
-    num_words: int
-    decoder_rank: int | None
-    share: float | None
-    mean_share: float | None
-    low_share: float | None
-    high_share: float | None
-    isotropic_share: float | None
-    update_contexts: int
-    update_rank: int | None
-    update_bound: int | None
-    update_cosine: float
 
 
 def model_bottleneck(model: Predictor, windows: Iterable[Batch], num_contexts: int) -> Bottleneck:
@@ -207,25 +192,22 @@ def model_bottleneck(model: Predictor, windows: Iterable[Batch], num_contexts: i
             free -= targets_1N.numel()
     with exact_evaluation(model, model.device.type):
         update = logit_update(head, first)
-    num_words = len(head.decoder_bias)
-    found = DecoderShares() if shares is None else _shares(shares, num_contexts, num_words)
-    return Bottleneck(
-        num_contexts=num_contexts, num_words=num_words, **found._asdict(), **update._asdict()
-    )
+    found = Bottleneck(num_contexts, len(head.decoder_bias), *update)
+    return found if shares is None else _with_shares(found, shares)
 
 
-def _shares(shares: GradientShares, num_contexts: int, num_words: int) -> DecoderShares:
+def _with_shares(found: Bottleneck, shares: GradientShares) -> Bottleneck:
     result = shares.result()
     finite = result.per_context_N[result.per_context_N.isfinite()]  # NaN: a gradient of 0
     ascending = finite.sort().values
-    return DecoderShares(
-        len(result.per_context_N) // num_contexts,
-        shares.rank,
-        result.total,
-        float(finite.mean()),
-        _quantile(ascending, 0.05),
-        _quantile(ascending, 0.95),
-        (shares.rank / num_words) ** 0.5,
+    return found._replace(
+        num_components=len(result.per_context_N) // found.num_contexts,
+        decoder_rank=shares.rank,
+        share=result.total,
+        mean_share=float(finite.mean()),
+        low_share=_quantile(ascending, 0.05),
+        high_share=_quantile(ascending, 0.95),
+        isotropic_share=(shares.rank / found.num_words) ** 0.5,
     )
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lmkit.data.epochs import Batch
 from lmkit.heads.predictor import Predictor, exact_evaluation
+from lmkit.measures.contexts import context_blocks
 
 CURVE_POINTS = 401
 _CHUNK = 2**22  # logits at once; float32 counts exactly up to 2^24
@@ -48,7 +49,8 @@ def model_logits(
 
     The contexts (N, D) are kept, and their N*K*V logits computed twice: for the range and to count.
     """
-    hidden_ND = _first_contexts(model, batches, num_contexts)
+    blocks = context_blocks(model, batches, num_contexts)
+    hidden_ND = torch.cat([hidden_1ND[0] for hidden_1ND, _ in blocks])
     low, high = torch.inf, -torch.inf
     for logits in _chunks(model, hidden_ND):
         smallest, largest = map(float, torch.aminmax(logits))
@@ -68,16 +70,6 @@ def model_logits(
         Histogram(edges.tolist(), density.tolist()),
         TransformCurve(logit.tolist(), transformed.tolist()),
     )
-
-
-def _first_contexts(model: Predictor, batches: Iterable[Batch], num_contexts: int) -> Tensor:
-    parts, seen = [], 0
-    for hidden_TBD, _ in model.head_inputs(batches):
-        parts.append(hidden_TBD.flatten(0, 1))
-        seen += len(parts[-1])
-        if seen >= num_contexts:
-            break
-    return torch.cat(parts)[:num_contexts]
 
 
 def _chunks(model: Predictor, hidden_ND: Tensor) -> Iterator[Tensor]:

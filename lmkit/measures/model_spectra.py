@@ -17,7 +17,7 @@ from lmkit.errors.user_error import UserError, require_choice
 from lmkit.heads.head import Head
 from lmkit.heads.predictor import Predictor, exact_evaluation
 from lmkit.heads.transforms import Identity
-from lmkit.measures.contexts import ContextBlock, context_blocks
+from lmkit.measures.contexts import ContextBlock, context_blocks, log_prob_blocks
 from lmkit.measures.memory import available_bytes, require_memory
 from lmkit.spectra.cosine import CosineAccumulator
 from lmkit.spectra.divergence import DivergenceAccumulator, PairwiseDivergence
@@ -150,9 +150,8 @@ def pairwise_divergence(
 ) -> PairwiseDivergence:
     """The mean divergence between the next-word distributions of two of the first contexts."""
     divergences = DivergenceAccumulator(len(model.head.decoder_bias), device=model.device)
-    for hidden_1ND, _ in context_blocks(model, batches, num_contexts):
-        with exact_evaluation(model, model.device.type):
-            divergences.add(model.head.log_probs(hidden_1ND))
+    for rows_nV, _ in log_prob_blocks(model, batches, num_contexts):
+        divergences.add(rows_nV)
     return divergences.result()
 
 

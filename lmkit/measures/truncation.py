@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from lmkit.data.epochs import Batch
-from lmkit.heads.predictor import Predictor, exact_evaluation
-from lmkit.measures.contexts import context_blocks
+from lmkit.heads.predictor import Predictor
+from lmkit.measures.contexts import log_prob_blocks
 from lmkit.measures.memory import require_memory
 from lmkit.spectra.truncation import Basis, RankLosses, Truncated
 from lmkit.spectra.truncation import ranks_up_to as ranks_up_to
@@ -38,12 +38,10 @@ def truncations(
         "choose fewer contexts with contexts=N",
     )
     basis = Basis(num_contexts, num_words, device)
-    for hidden_1ND, _ in context_blocks(model, batches("directions"), num_contexts):
-        with exact_evaluation(model, device.type):
-            basis.add(model.head.log_probs(hidden_1ND))
+    for rows_nV, _ in log_prob_blocks(model, batches("directions"), num_contexts):
+        basis.add(rows_nV)
     cut = RankLosses(basis.vectors(ranks[-1]), ranks)
     del basis
-    for hidden_1ND, targets_1N in context_blocks(model, batches("ranks"), num_contexts):
-        with exact_evaluation(model, device.type):
-            cut.add(model.head.log_probs(hidden_1ND), targets_1N[0])
+    for block in log_prob_blocks(model, batches("ranks"), num_contexts):
+        cut.add(*block)
     return cut.result()

@@ -27,8 +27,8 @@ from scipy.optimize import linprog
 from torch import Tensor
 
 from lmkit.data.epochs import Batch
-from lmkit.heads.predictor import Predictor, exact_evaluation
-from lmkit.measures.contexts import context_blocks
+from lmkit.heads.predictor import Predictor
+from lmkit.measures.contexts import log_prob_blocks
 
 Floats = NDArray[np.float64]
 STEPS = 300  # of the perceptron
@@ -40,9 +40,8 @@ MARGIN = 1e-6  # of rows of length 1: ten times what HiGHS lets pass
 def predicted_words(model: Predictor, batches: Iterable[Batch], num_contexts: int) -> Tensor:
     """Which words are the likeliest at one of the first contexts at least: (V,) bool."""
     found_V = torch.zeros(len(model.head.decoder_bias), dtype=torch.bool)
-    for hidden_1ND, _ in context_blocks(model, batches, num_contexts):
-        with exact_evaluation(model, model.device.type):
-            found_V[model.head.log_probs(hidden_1ND).argmax(1).cpu()] = True
+    for rows_nV, _ in log_prob_blocks(model, batches, num_contexts):
+        found_V[rows_nV.argmax(1).cpu()] = True
     return found_V
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lmkit.errors.user_error import require_at_least, require_count, require_positive
+from lmkit.errors.user_error import require_at_least
 from lmkit.spectra.rows import require_rows
 
 
@@ -50,9 +50,6 @@ class DivergenceAccumulator:
         device: str | torch.device = "cpu",
         block_mb: float = 64,
     ) -> None:
-        require_count("num_columns", num_columns)
-        require_count("sample_pairs", sample_pairs)
-        require_positive("block_mb", block_mb)
         self.num_columns = num_columns
         self.num_rows = 0
         self._block_rows = max(1, int(block_mb * 2**20) // (8 * num_columns))

@@ -31,8 +31,7 @@ class FactorAccumulator:
 
     def __init__(self, weight_VE: Tensor, bias_V: Tensor) -> None:
         weight_VE = weight_VE.detach().double()
-        self.num_columns, self._emb_dim = weight_VE.shape
-        self.num_rows = 0
+        self.num_columns, self.num_rows = len(weight_VE), 0
         columns = [bias_V.detach().double(), weight_VE.new_ones(self.num_columns)]
         right_VF = torch.cat([weight_VE, torch.stack(columns, dim=1)], dim=1)
         _require_finite("decoder weight or bias", right_VF)
@@ -42,15 +41,8 @@ class FactorAccumulator:
     def add(self, context_NE: Tensor, log_normaliser_N: Tensor) -> None:
         """Adds contexts; log_normaliser is log sum exp of each context's logits.
 
-        Raises:
-            UserError: shapes that do not fit, or an entry that is not finite.
+        Raises: UserError for an entry that is not finite.
         """
-        if context_NE.ndim != 2 or context_NE.shape[1] != self._emb_dim:
-            raise UserError(
-                f"contexts must be (N, {self._emb_dim}), but are {tuple(context_NE.shape)}"
-            )
-        if log_normaliser_N.shape != context_NE.shape[:1]:
-            raise UserError("contexts and log normalisers must be equally many")
         like = self._right_FF
         left_N1 = -log_normaliser_N.detach().to(like).unsqueeze(1)
         ones_N1 = torch.ones_like(left_N1)

@@ -15,7 +15,6 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from lmkit.errors.user_error import require_count, require_positive
 from lmkit.spectra.rows import require_rows
 
 # Columns a panel. Smaller panels compute less in vain, until the products become slow.
@@ -41,17 +40,14 @@ class GramAccumulator:
     def __init__(
         self, num_columns: int, device: str | torch.device = "cpu", block_mb: float = 128
     ) -> None:
-        require_count("num_columns", num_columns)
-        require_positive("block_mb", block_mb)
         self.num_columns = num_columns
         self.num_rows = 0
         self.device = torch.device(device)
         self._block_rows = max(1, int(block_mb * 2**20) // (8 * num_columns))
         self._block_NV: Tensor | None = None
         self._waiting = 0
-        self._gram_VV: Tensor | None = torch.zeros(
-            num_columns, num_columns, dtype=torch.float64, device=self.device
-        )
+        shape = num_columns, num_columns
+        self._gram_VV = torch.zeros(shape, dtype=torch.float64, device=self.device)
 
     def add(self, rows_NV: Tensor) -> None:
         """Adds a block of rows (N, V), float32 or float64, from any device.
@@ -60,7 +56,6 @@ class GramAccumulator:
             UserError: wrong shape, or an entry that is not finite (its row is named); nothing of
                 that block is added.
         """
-        self._require_gram()
         rows_NV = rows_NV.detach()
         require_rows(rows_NV, self.num_columns, self.num_rows)
         for part_NV in torch.split(rows_NV, self._block_rows):
@@ -75,7 +70,7 @@ class GramAccumulator:
         """
         self._flush()
         self._block_NV = None
-        gram_VV = self._require_gram()
+        gram_VV = self._gram_VV
         if self.device.type == "cpu" and (consume or self.num_columns <= SCIPY_UP_TO):
             # SciPy's threads are not PyTorch's, and their number changes the last digits.
             with threadpool_limits(torch.get_num_threads(), user_api="blas"):
@@ -91,14 +86,14 @@ class GramAccumulator:
         else:
             squares_V = torch.linalg.eigvalsh(gram_VV, UPLO="U").cpu()
         if consume:
-            self._gram_VV = None
+            del self._gram_VV
         values_V = squares_V.flip(0).clamp(min=0).sqrt()
         return values_V[: min(self.num_rows, self.num_columns)]
 
     def matrix(self) -> Tensor:
         """The whole A^T A, float64, on the accumulator's device."""
         self._flush()
-        return self._require_gram().triu() + self._require_gram().triu(1).T
+        return self._gram_VV.triu() + self._gram_VV.triu(1).T
 
     def _gather(self, rows_NV: Tensor) -> None:
         if self._block_NV is None:
@@ -117,13 +112,8 @@ class GramAccumulator:
         if self._block_NV is not None and self._waiting:
             block_NV = self._block_NV[: self._waiting]
             panel = PANEL_CPU if self.device.type == "cpu" else PANEL_GPU
-            update_upper(self._require_gram(), block_NV, panel)
+            update_upper(self._gram_VV, block_NV, panel)
             self._waiting = 0
-
-    def _require_gram(self) -> Tensor:
-        if self._gram_VV is None:
-            raise RuntimeError("this accumulator was consumed by singular_values(consume=True)")
-        return self._gram_VV
 
 
 def update_upper(gram_VV: Tensor, block_NV: Tensor, panel: int) -> None:

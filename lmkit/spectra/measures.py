@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from lmkit.errors.user_error import UserError, require_choice, require_count
+from lmkit.errors.user_error import UserError
 from lmkit.spectra import ranks
 
 EPSILONS = (1e-3, 1e-4, 1e-5)
@@ -80,11 +80,6 @@ def numbers(measures: SpectrumMeasures) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
-@dataclass(frozen=True)
-class _Unresolved:
-    reason: str
-
-
 def measure(
     singular_values: Tensor,
     num_rows: int,
@@ -99,9 +94,6 @@ def measure(
         source_dtype: of the matrix's entries as they were produced.
         method: how the values were computed, a key of RESOLUTION.
     """
-    require_choice("method", method, tuple(RESOLUTION))
-    require_count("num_rows", num_rows)
-    require_count("num_columns", num_columns)
     sigma_1, relative_S = _relative(singular_values, min(num_rows, num_columns))
     floor = RESOLUTION[method]
     tolerance = ranks.press_tolerance(num_rows, num_columns, PRESS_DTYPE)
@@ -133,12 +125,15 @@ def measure(
     )
 
 
+# Below, a text in place of a number is the reason why it is not resolved.
+
+
 def _reasons(values: Mapping[str, object]) -> dict[str, str]:
-    return {name: value.reason for name, value in values.items() if isinstance(value, _Unresolved)}
+    return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
-def _resolved(value: Number | _Unresolved) -> Number | None:
-    return None if isinstance(value, _Unresolved) else value
+def _resolved(value: Number | str) -> Number | None:
+    return None if isinstance(value, str) else value
 
 
 def _relative(singular_values: Tensor, count: int) -> tuple[float, Tensor]:
@@ -154,29 +149,24 @@ def _relative(singular_values: Tensor, count: int) -> tuple[float, Tensor]:
     return sigma_1, sigma_S / sigma_1 if sigma_1 > 0 else sigma_S
 
 
-def _press_rank(
-    relative_S: Tensor, tolerance: float, source_dtype: torch.dtype
-) -> int | _Unresolved:
+def _press_rank(relative_S: Tensor, tolerance: float, source_dtype: torch.dtype) -> int | str:
     if torch.finfo(source_dtype).eps > torch.finfo(PRESS_DTYPE).eps:
-        return _Unresolved(
-            f"the tolerance is one for {_name(PRESS_DTYPE)}, below the rounding of the "
-            f"{_name(source_dtype)} rows"
-        )
+        coarse, fine = _name(source_dtype), _name(PRESS_DTYPE)
+        return f"the tolerance is one for {fine}, below the rounding of the {coarse} rows"
     return ranks.press_rank(relative_S, tolerance)
 
 
-def _effective_rank(relative_S: Tensor, epsilon: float, floor: float) -> int | _Unresolved:
+def _effective_rank(relative_S: Tensor, epsilon: float, floor: float) -> int | str:
     energy = float(relative_S.square().sum())
     if 0 < epsilon * energy < len(relative_S) * floor**2:
-        return _Unresolved(f"the resolution {floor:.0e} hides a tail of {epsilon:g} of the energy")
+        return f"the resolution {floor:.0e} hides a tail of {epsilon:g} of the energy"
     return ranks.effective_rank(relative_S, epsilon)
 
 
-def _real_measures(relative_S: Tensor, floor: float) -> dict[str, float | _Unresolved]:
+def _real_measures(relative_S: Tensor, floor: float) -> dict[str, float | str]:
     if relative_S[0] == 0:
-        zero = _Unresolved("all singular values are 0")
         names = ("stable_rank", "participation_ratio", "entropy_rank", "condition")
-        return dict.fromkeys(names, zero)
+        return dict.fromkeys(names, "all singular values are 0")
     return {
         "stable_rank": ranks.stable_rank(relative_S),
         "participation_ratio": ranks.participation_ratio(relative_S),
@@ -185,20 +175,18 @@ def _real_measures(relative_S: Tensor, floor: float) -> dict[str, float | _Unres
     }
 
 
-def _entropy_rank(relative_S: Tensor, floor: float) -> float | _Unresolved:
+def _entropy_rank(relative_S: Tensor, floor: float) -> float | str:
     low = ranks.entropy_rank(torch.where(relative_S < floor, 0.0, relative_S))
     high = ranks.entropy_rank(relative_S.clamp(min=floor))
     if high - low > ENTROPY_MARGIN * low:
-        return _Unresolved(
-            f"values below the resolution {floor:.0e} matter: between {low:.6g} and {high:.6g}"
-        )
+        return f"values below the resolution {floor:.0e} matter: between {low:.6g} and {high:.6g}"
     return low
 
 
-def _condition(relative_S: Tensor, floor: float) -> float | _Unresolved:
+def _condition(relative_S: Tensor, floor: float) -> float | str:
     smallest = float(relative_S[-1])
     if smallest < floor:
-        return _Unresolved(f"the smallest singular value is below the resolution {floor:.0e}")
+        return f"the smallest singular value is below the resolution {floor:.0e}"
     return 1 / smallest
 
 

@@ -27,7 +27,7 @@ from scipy.sparse.linalg import svds
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from lmkit.errors.user_error import UserError, require_choice, require_count, require_positive
+from lmkit.errors.user_error import UserError
 from lmkit.spectra.gram import PANEL_CPU, PANEL_GPU, update_upper
 from lmkit.spectra.measures import RESOLUTION
 
@@ -100,9 +100,6 @@ def _positive_eigenvalues(upper_MM: Tensor) -> int:
     return positive + int((~alone_M).sum()) // 2
 
 
-FACTORISATIONS = ("svd", "qr")
-
-
 class RoundTrip(NamedTuple):
     """One factorisation of a matrix and the product of its factors."""
 
@@ -112,7 +109,6 @@ class RoundTrip(NamedTuple):
 
 def keep_top(matrix_NV: Tensor, count: int) -> Tensor:
     """The best approximation of rank `count` over sigma_1: float64, shape and device kept."""
-    require_count("count", count)
     matrix = matrix_NV.detach().double().cpu().numpy()
     start = np.ones(min(matrix.shape))  # fixed, so that the result is fixed
     with threadpool_limits(torch.get_num_threads(), user_api="blas"):
@@ -127,7 +123,6 @@ def round_trip(matrix_NV: Tensor, factorisation: str) -> RoundTrip:
     "svd" is the published one. "qr", Householder's, is as complete and takes a part of the time;
     its rounding is of the same order.
     """
-    require_choice("factorisation", factorisation, FACTORISATIONS)
     if factorisation == "svd":
         left, values, right = torch.linalg.svd(matrix_NV, full_matrices=False)
         left *= values
@@ -141,7 +136,6 @@ def round_trip(matrix_NV: Tensor, factorisation: str) -> RoundTrip:
 
 def noise_deviation(c: float, num_columns: int) -> float:
     """Standard deviation sqrt(c) / n of the entries of the noise."""
-    require_positive("c", c)
     return math.sqrt(c) / num_columns
 
 

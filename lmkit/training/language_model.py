@@ -47,18 +47,13 @@ class LanguageModel(HeadModule):
         The layers' states are passed and returned as separate tensors. Returns the loss, which
         alone has a gradient, the mean nll, the head's input (T, B, D), then the states.
         """
-        hidden_TBD, dropped_TBD, raw_TBD, *carried = self.encode(inputs_TB, *state)
-        nll = self.head.nll(hidden_TBD, targets_TB)
-        loss = self.objective(nll, dropped_TBD, raw_TBD)
-        loss = loss + self.head.penalty(hidden_TBD)
-        return loss, nll.detach(), hidden_TBD.detach(), *carried
-
-    def encode(self, inputs_TB: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
-        """What a step needs from the trunk: the head's input, the trunk's last outputs, the
-        states."""
         output = self.trunk(inputs_TB, list(zip(state[::2], state[1::2], strict=True)))
+        hidden_TBD = self.head_input(output)
+        nll = self.head.nll(hidden_TBD, targets_TB)
+        loss = self.objective(nll, output.dropped_TBD, output.raw_TBD)
+        loss = loss + self.head.penalty(hidden_TBD)
         carried = [x.detach() for layer in output.state for x in layer]
-        return self.head_input(output), output.dropped_TBD, output.raw_TBD, *carried
+        return loss, nll.detach(), hidden_TBD.detach(), *carried
 
     def read(self, window: Window, state: State | None) -> HeadInput:
         state = state or self.trunk.initial_state(window.inputs_TB.shape[1])

@@ -52,12 +52,8 @@ def test_both_paths_agree_on_values_and_ranks(dtype) -> None:
     assert factors.effective_rank == gram.effective_rank
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_what_is_not_finite_is_refused() -> None:
     accumulator = FactorAccumulator(torch.ones(5, 2), torch.zeros(5))
-    with pytest.raises(UserError, match=r"\(N, 2\)"):
-        accumulator.add(torch.ones(3, 4), torch.ones(3))
-    with pytest.raises(UserError, match="equally many"):
-        accumulator.add(torch.ones(3, 2), torch.ones(2))
     with pytest.raises(UserError, match="finite"):
         accumulator.add(torch.ones(3, 2), torch.tensor([1.0, torch.inf, 1.0]))
     with pytest.raises(UserError, match="decoder weight"):

@@ -5,10 +5,8 @@ import math
 import pytest
 import torch
 
-from lmkit.errors.user_error import UserError
 from lmkit.spectra.ranks import press_rank, press_tolerance
 from lmkit.spectra.robustness import (
-    FACTORISATIONS,
     add_noise,
     keep_top,
     marchenko_pastur_share,
@@ -34,7 +32,7 @@ def test_keep_top_is_the_truncated_svd(shape) -> None:
     assert torch.equal(kept, keep_top(matrix, 10))
 
 
-@pytest.mark.parametrize("factorisation", FACTORISATIONS)
+@pytest.mark.parametrize("factorisation", ["svd", "qr"])
 @pytest.mark.parametrize("shape", [(90, 70), (70, 90)])
 def test_a_round_trip_keeps_the_rank(shape, factorisation) -> None:
     matrix = keep_top(log_probs(*shape), 10)
@@ -46,19 +44,12 @@ def test_a_round_trip_keeps_the_rank(shape, factorisation) -> None:
     assert press_rank(torch.linalg.svdvals(trip.matrix_NV), tolerance) == 10
 
 
-def test_other_factorisations_are_refused() -> None:
-    with pytest.raises(UserError, match="factorisation must be one of svd, qr"):
-        round_trip(torch.eye(3), "lu")
-
-
 def test_noise_has_the_asked_variance() -> None:
     matrix = torch.zeros(300, 400, dtype=torch.float64)
     noisy = add_noise(matrix, c=4.0, seed=1)
     assert float(noisy.std()) == pytest.approx(2 / 400, rel=0.01)
     assert torch.equal(noisy, add_noise(matrix, c=4.0, seed=1))
     assert not torch.equal(noisy, add_noise(matrix, c=4.0, seed=2))
-    with pytest.raises(UserError, match="c must be greater than 0"):
-        noise_deviation(0.0, 400)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.data.epochs import Batch
+from lmkit.heads.predictor import trainable
 from lmkit.measures.perplexity import mean_nll, safe_exp
 from lmkit.training.head_module import data_of, model_of
 from lmkit.training.triggers import Trigger
@@ -35,7 +36,7 @@ def load_evaluated_weights(module: nn.Module, checkpoint: Mapping[str, Any]) -> 
     module.load_state_dict(checkpoint["state_dict"])
     averages = checkpoint["callbacks"][STATE_KEY]["averages"]
     if averages:
-        for name, parameter in _trainable(module):
+        for name, parameter in trainable(module).items():
             parameter.copy_(averages[name])
     return bool(averages)
 
@@ -73,7 +74,7 @@ class AsgdSwitch(pl.Callback):
     ) -> None:
         if not self.switched:
             return
-        weights = {name: p.detach() for name, p in _trainable(pl_module)}
+        weights = {name: p.detach() for name, p in trainable(pl_module).items()}
         self.count += 1
         if not self.averages:
             self.averages = {name: weight.clone() for name, weight in weights.items()}
@@ -92,7 +93,7 @@ class AsgdSwitch(pl.Callback):
 
     def _swap(self, module: nn.Module) -> None:
         if self.averages:
-            for name, parameter in _trainable(module):
+            for name, parameter in trainable(module).items():
                 parameter.data, self.averages[name] = self.averages[name], parameter.data
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -132,7 +133,3 @@ class AsgdSwitch(pl.Callback):
         # restored averages come from the CPU
         device = pl_module.device
         self.averages = {name: average.to(device) for name, average in self.averages.items()}
-
-
-def _trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    return [(name, p) for name, p in module.named_parameters() if p.requires_grad]

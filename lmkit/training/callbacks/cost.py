@@ -28,9 +28,6 @@ class Cost(pl.Callback):
     A resumed epoch counts as its part since the restart, scaled to a whole epoch.
     """
 
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # Lightning does not call on_train_epoch_start when it resumes within an epoch
         self.on_train_epoch_start(trainer, pl_module)
@@ -55,13 +52,6 @@ class Cost(pl.Callback):
             self._report(model_of(pl_module), elapsed, (batch.index + 1) / self.windows)
 
     def _report(self, model: HeadModule, elapsed: float, scale: float) -> None:
-        self.seconds.append(elapsed * scale)
         model.report("seconds_per_epoch", elapsed * scale)
         model.report("tokens_per_second", self.tokens / elapsed)
         model.report("peak_memory_mib", peak_memory_mib(model.device))
-
-    def state_dict(self) -> dict[str, list[float]]:
-        return {"seconds": list(self.seconds)}
-
-    def load_state_dict(self, state: dict[str, list[float]]) -> None:
-        self.seconds = list(state["seconds"])

@@ -48,9 +48,9 @@ test-mutants: setup
 test-slurm: setup
 	tests/slurm/run.sh $(BIN)/python
 
-# Seconds a step of each head against a plain implementation; BENCH="--heads mos" for a piece.
+# Seconds a step of published experiments beside plain PyTorch; BENCH=penn_mos for a piece.
 bench: setup
-	$(BIN)/python tests/benchmarks/bench_step.py $(BENCH)
+	$(BIN)/python -W ignore -m tests.benchmarks.bench_step $(BENCH)
 
 lint: setup
 	$(BIN)/ruff check --fix lmkit tests docs

@@ -1,7 +1,7 @@
 """CPU time and peak memory of one loss with its gradients, of each head, over M and K.
 
-    python tests/benchmarks/bench_head_cost.py --words 1000 3000 10000
-    python tests/benchmarks/bench_head_cost.py --words 2000 --sizes 3 10 30 100
+    python -m tests.benchmarks.bench_head_cost --words 1000 3000 10000
+    python -m tests.benchmarks.bench_head_cost --words 2000 --sizes 3 10 30 100
 
 Ganea et al. 2019 say that a mixture of softmaxes is 2 to 6.4 times slower than softmax and needs
 N x M x K numbers, as a monotone network of K units does, and that PLIF costs what softmax does.

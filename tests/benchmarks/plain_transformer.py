@@ -1,4 +1,4 @@
-"""The Transformer and its heads in plain PyTorch: the yardstick of bench_transformer.py.
+"""The Transformer and its heads in plain PyTorch: the yardstick of bench_step.py.
 
 Written for that purpose and then left alone; it uses nothing of lmkit. Modules as in
 `nn.TransformerEncoderLayer`, with RMSNorm, rotary positions and SwiGLU; keys and values of the last
@@ -11,9 +11,10 @@ contexts, D width, K components, V vocabulary.
 from __future__ import annotations
 
 import torch
-from plain_model import LockedDropout, embedded_dropout
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from tests.benchmarks.plain_model import LockedDropout, embedded_dropout
 
 State = list[tuple[Tensor, Tensor]]
 

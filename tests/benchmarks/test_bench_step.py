@@ -1,93 +1,85 @@
-"""The benchmark's harness at a tiny size: every head, a table, counted FLOP; no extra imports."""
+"""The benchmark of steps at tiny sizes, and that its plain Transformer is lmkit's."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from torch.utils.flop_counter import FlopCounterMode
+import torch
 
-SCRIPT = Path(__file__).with_name("bench_step.py")
-HEADS = ["softmax", "ss", "gss", "lms_plif", "mos"]
+from lmkit.experiment.objects import make_model
+from tests.benchmarks.bench_step import (
+    EXPERIMENTS,
+    configuration,
+    parsed,
+    peak_mb,
+    plain_of,
+    plain_step,
+    timed,
+    window,
+)
 
-
-@pytest.fixture
-def cases(monkeypatch):
-    """The module bench_cases.py, imported as its script does."""
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    import bench_cases
-
-    return bench_cases
-
-
-@pytest.mark.slow
-def test_a_piece_is_measured_and_joins_the_table(tmp_path):
-    options = ["--size", "tiny", "--threads", "1", "--steps", "2", "--warmup", "1"]
-    options += ["--heads", "mos", "--precision", "bf16-mixed", "--folder", str(tmp_path)]
-    command = [sys.executable, str(SCRIPT), *options]
-    other = tmp_path / "tiny-cpu-gss-b3-32-true.json"
-    subprocess.run(command, check=True, capture_output=True)
-    piece = json.loads((tmp_path / "tiny-cpu-mos-b3-bf16-mixed.json").read_text())
-    assert piece["tokens"] == 15
-    for implementation in ("plain", "lmkit"):
-        measured = piece[implementation]
-        assert 0 < measured["fastest"] <= measured["seconds"] < 60
-        assert measured["peak_mb"] > 10
-        assert measured["matmul_gflops"] > 0
-    other.write_text(json.dumps({**piece, "head": "gss", "precision": "32-true"}))
-    done = subprocess.run([*command, "--table"], check=True, capture_output=True, text=True)
-    assert "mos (batch 3)" in done.stdout
-    assert "gss (batch 3)" in done.stdout
-    assert (tmp_path / "tiny-cpu.md").read_text().count("\n") == 4
+TINY = ["trunk.emb_dim=12", "trunk.hidden_dim=12", "trunk.out_dim=12", "trunk.num_layers=2"]
+TINY += ["windows.batch_size=3", "windows.bptt=5"]
+HEADS = ["trunk.num_heads=2", "trunk.ffn_dim=16", "trunk.memory=6"]
 
 
-@pytest.mark.parametrize("head", HEADS)
-def test_every_head_steps(cases, head):
-    case = cases.case_of("tiny", head)
-    pairs = [("plain", "32-true"), ("lmkit", "32-true"), ("lmkit", "bf16-mixed")]
-    for implementation, precision in pairs:
-        step = cases.STEPS[implementation](case, head, "cpu", precision)
-        step()
-        step()
+def tiny(experiment: str, *overrides: str) -> dict:
+    heads = HEADS if "transformer" in experiment else []
+    return configuration(experiment, [*TINY, *heads, *overrides])
 
 
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-@pytest.mark.parametrize("head", ["mixtape"])
-def test_a_head_without_a_plain_counterpart_steps(cases, head, precision):
-    assert head in cases.WITHOUT_PLAIN
-    step = cases.STEPS["lmkit"](cases.case_of("tiny", head), head, "cpu", precision)
-    step()
-    step()
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_is_timed_beside_its_plain_counterpart(experiment):
+    config, args = tiny(experiment), parsed(["--steps", "2", "--warmup", "1"])
+    for precision in ("32-true", "bf16-mixed"):
+        found = timed(config, precision, args)
+        assert (found["tokens"], found["lmkit"] > 0, found["roofline"] > 0) == (15, True, True)
+        assert ("ratio" in found) == (experiment != "penn_mixtape")
+    if experiment != "penn_mixtape":
+        assert peak_mb(plain_step(config, "cpu"), "cpu") > 10
 
 
-def test_later_heads_have_the_flop_of_their_products(cases):
-    mos = cases.case_of("penn", "mos")
-    mixtape = cases.case_of("penn", "mixtape")
-    assert mixtape.step_flop < mos._replace(num_experts=4).step_flop
+class Undropped(torch.nn.Module):
+    def forward(self, x, dropout):
+        return x
 
 
-@pytest.mark.parametrize("head", ["softmax", "mos"])
-def test_the_roofline_counts_the_flop_that_torch_counts(cases, head):
-    case = cases.case_of("tiny", head)._replace(num_words=500)
-    model = cases.plain_model(case, head)
-    words_TB, targets_TB = cases.windows(case, "cpu")
-    output, _, _ = model.trunk(words_TB, model.initial_state(case.batch))
-    output = output.detach().requires_grad_()
-    with FlopCounterMode(display=False) as counter:
-        log_probs = model.log_prob(output)
-        log_probs.gather(1, targets_TB.view(-1, 1)).sum().backward()
-    lstm = sum(4 * out * (given + out) for given, out in case.layer_dims)
-    head_flop = case.step_flop - 3 * 2 * case.tokens * lstm
-    assert counter.get_total_flops() == head_flop
+@torch.no_grad()
+def with_weights_of(plain, trunk, head) -> None:
+    """Gives `plain` the weights of ours, whose pairs of rotated channels are neighbours."""
+    plain.encoder.weight.copy_(trunk.embedding_weight)
+    for layer, own in zip(plain.layers, trunk.layers, strict=True):
+        layer.lockdrop = plain.lockdrop
+        size, inner = own.head_dim, own.inner_dim
+        halves = torch.cat([torch.arange(0, size, 2), torch.arange(1, size, 2)])
+        rows = (torch.arange(0, inner, size)[:, None] + halves).flatten()
+        query, key, value = own.weight_qkv.chunk(3)
+        layer.attention.query.weight.copy_(query[rows])
+        layer.attention.key.weight.copy_(key[rows])
+        layer.attention.value.weight.copy_(value)
+        layer.attention.out.weight.copy_(own.weight_attended)
+        gate, up = own.weight_gate_up.chunk(2)
+        layer.gate.weight.copy_(gate)
+        layer.up.weight.copy_(up)
+        layer.down.weight.copy_(own.weight_down)
+    if plain.num_experts:
+        plain.prior.load_state_dict(head.mixture.prior.state_dict())
+        plain.latent.load_state_dict(head.mixture.latent.state_dict())
 
 
-def test_neither_hydra_nor_wandb_is_imported():
-    code = (
-        f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); import bench_step; "
-        "heavy = {'hydra', 'wandb', 'omegaconf'} & set(sys.modules); "
-        "assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+@pytest.mark.parametrize("head", ["none", "softmaxes"])
+def test_the_plain_transformer_is_the_same_model(head):
+    config = tiny("penn_transformer", f"head/mixture={head}")
+    model, plain = make_model(config, torch.zeros(10_000)).eval(), plain_of(config).eval()
+    plain.lockdrop, plain.embed_dropout = Undropped(), 0
+    with_weights_of(plain, model.trunk, model.head)
+    words_TB, targets_TB = window(config, "cpu")
+    state = [(kv, torch.ones_like(holds)) for kv, holds in model.trunk.initial_state(3)]
+    theirs = plain.initial_state(3)
+    for _ in range(2):
+        output_TBD, theirs = plain.trunk(words_TB, theirs)
+        expected = plain.nll(output_TBD, targets_TB)
+        output = model.trunk(words_TB, state)
+        state = output.state
+        found = model.head.nll(output.dropped_TBD, targets_TB)
+        # the plain mixture adds 1e-8 to each probability
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)

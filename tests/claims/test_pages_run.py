@@ -36,7 +36,7 @@ NOT_RUN = {
     "lmkit train multirun_sweeps=heads_alone ": "likewise",
     'eval "$(lmkit -sc ': "needs a shell: test_command_claims.py completes words",
     "lmkit runs 'runs state:unfinished'": "all here have finished: test_results.py has others",
-    "nvidia-cuda-mps-control ": "needs a GPU: tests/gpu/bench.py runs it",
+    "nvidia-cuda-mps-control ": "needs a GPU",
     "echo quit | nvidia-cuda-mps-control": "likewise",
     "lmkit train multirun_sweeps=gss_grid_penn hydra/launcher=packed ": "needs a GPU, likewise",
     "tensorboard ": "serves until it is stopped",

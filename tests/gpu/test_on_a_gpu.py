@@ -1,4 +1,4 @@
-"""A device against the CPU: every head on every trunk, one step; and a run killed and resumed.
+"""A device against the CPU: every head on every trunk, one step; a run killed and resumed.
 
 The CPU takes the device's place for a few cases where there is no GPU, so that these tests are
 known to run before a GPU is there.
@@ -19,20 +19,43 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from lmkit.cli.entry import compose, plain_config
+from lmkit.cli.entry import CONFIGS, compose, plain_config
+from lmkit.data.windows import EvalWindows
 from lmkit.experiment.objects import make_model
+from lmkit.measures.model_spectra import model_spectrum
 from lmkit.training.checkpoint_files import load_checkpoint
-from tests.gpu.rehearse import TRUNKS, heads
 
 T, B, NUM_WORDS = 9, 3, 50
+TRUNKS = ("awd_lstm", "transformer")
 SIZES = ["trunk.emb_dim=12", "trunk.hidden_dim=16", "trunk.out_dim=12", "trunk.num_layers=3"]
 WITHOUT = ("embed", "input", "hidden", "output", "weight")  # masks differ between devices
 SIZES += [f"trunk.{name}_dropout=0" for name in WITHOUT]
 SMALL = {"transformer": ["trunk.num_heads=2", "trunk.memory=8", "trunk.ffn_dim=16"]}
 ON_A_GPU = pytest.param("cuda", marks=pytest.mark.gpu)
+
+
+def heads() -> dict[str, list[str]]:
+    """Every head that `conf/head` knows: each mixture with each transform, and every other."""
+
+    def names(folder: str) -> list[str]:
+        return sorted(path.stem for path in (CONFIGS / "head" / folder).glob("*.yaml"))
+
+    found = {
+        f"{mixture}+{transform}": [f"head/mixture={mixture}", f"head/transform={transform}"]
+        for mixture in names("mixture")
+        for transform in names("transform")
+    }
+    for head in names("")[1:]:  # the first is the default
+        for transform in ("identity", "gss", "plif", "monotone_mlp"):
+            found[f"{head}+{transform}"] = [f"head={head}", f"head/transform={transform}"]
+    low_rank = ["head.decoder_rank=8", "head.tie_weights=false", "head/mixture=softmaxes"]
+    return found | {"decoder of rank 8, softmaxes": low_rank}
+
+
 ALL = [(head, trunk) for trunk in TRUNKS for head in heads()]
 FEW = [
     ("softmaxes+plif", "awd_lstm"),
@@ -74,10 +97,16 @@ def step(model: Any, device: str, dtype: torch.dtype, bf16: bool) -> dict[str, t
     words = torch.randint(NUM_WORDS, (T + 1, B), generator=torch.Generator().manual_seed(7))
     words = words.to(device)
     state = [x for layer in model.trunk.initial_state(B) for x in layer]
-    with torch.autocast(device, torch.bfloat16, enabled=bf16):
-        for _ in range(2):  # the second goes on from the first's state
-            loss, _, hidden, *state = model.step(words[:-1], words[1:], *state)
-    loss.backward()
+    for is_second in (False, True):  # which goes on from the first's state
+        if device == "cuda":  # and where the host may wait for nothing
+            torch.cuda.set_sync_debug_mode("error" if is_second else "default")
+        try:
+            with torch.autocast(device, torch.bfloat16, enabled=bf16):
+                loss, _, hidden, *state = model.step(words[:-1], words[1:], *state)
+            model.zero_grad()
+            loss.backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
     found = {"loss": loss.detach(), "hidden": hidden}
     found |= {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     assert all(x.device.type == device for x in found.values())
@@ -110,6 +139,18 @@ def test_a_step_is_the_cpus(device, head, trunk):
     assert deviation(rough["loss"], expected["loss"]) < 0.01
     assert deviation(rough["hidden"], expected["hidden"]) < 0.05
     assert deviation(whole(rough), whole(expected)) < 0.05
+
+
+@pytest.mark.parametrize("device", ["cpu", ON_A_GPU])
+def test_singular_values_are_numpys(device):
+    torch.manual_seed(3)
+    model = make_model(config_of("softmaxes+gss", "awd_lstm"), torch.ones(NUM_WORDS)).to(device)
+    windows = EvalWindows(torch.randint(NUM_WORDS, (41, 2)), 70)
+    for contexts in (30, 80):  # the Gram matrix of contexts, and of words
+        rows_NV = next(model.log_prob_rows(windows))[:contexts].double().cpu().numpy()
+        expected = np.linalg.svd(rows_NV, compute_uv=False)
+        found = model_spectrum(model, windows, contexts).singular_values.cpu().numpy()
+        assert np.abs(found - expected).max() < 1e-6 * expected[0]
 
 
 @pytest.mark.parametrize("device", ["cpu", ON_A_GPU])
@@ -155,16 +196,8 @@ def test_a_run_killed_and_resumed_has_equal_bits(device, tmp_path):
 
 
 def command(options: list[str], runs_dir: Path) -> list[str]:
-    return [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "lmkit",
-        "train",
-        *options,
-        f"runs_dir={runs_dir}",
-    ]
+    python = [sys.executable, "-W", "ignore", "-m"]
+    return [*python, "lmkit", "train", *options, f"runs_dir={runs_dir}"]
 
 
 def finish(options: list[str], runs_dir: Path) -> None:

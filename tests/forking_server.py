@@ -8,10 +8,10 @@ from __future__ import annotations
 import tempfile
 
 from lmkit.experiment import conclusion
-from tests.conftest import EmptyFigures
+from tests.conftest import write_empty_figures
 from tests.faults.scenarios import PLAIN
 from tests.faults.warm import warm_up
 
-conclusion.figures = EmptyFigures
+conclusion._draw = write_empty_figures
 with tempfile.TemporaryDirectory() as folder:
     warm_up([*PLAIN, f"runs_dir={folder}"])

@@ -26,7 +26,6 @@ from lmkit.measures.model_spectra import (
     spectrum_bytes,
 )
 from lmkit.measures.perplexity import Perplexity, perplexity, text_content, text_perplexity
-from lmkit.presentation import figures
 from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
@@ -225,6 +224,8 @@ def restore_config(folder: RunFolder, check_lock: Callable[[], None]) -> None:
 
 
 def _draw(trained: RunObjects, metrics: Metrics, spectrum: Spectrum) -> None:
+    from lmkit.presentation import figures  # matplotlib, for which no training waits
+
     run, transform = trained.run, trained.model.head.transform
     path, title = run.folder.path, run.folder.path.name
     curves = figures.curves(run.metrics.read(), metrics.get("floor_ppl"), title)

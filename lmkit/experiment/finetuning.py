@@ -11,14 +11,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import FINETUNE
-from lmkit.training.callbacks.asgd_switch import STATE_KEY, load_evaluated_weights
+from lmkit.training.callbacks.asgd_switch import (
+    STATE_KEY,
+    evaluated_sha256,
+    load_evaluated_weights,
+)
 from lmkit.training.callbacks.epoch_end import EpochEnd
-from lmkit.training.checkpoint_files import load_checkpoint, weights_sha256, write_tensors
+from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 from lmkit.training.head_module import HeadModule
 
 
@@ -43,7 +45,7 @@ def finetuning_config(
     config["finetuned_from"] = {
         "folder": str(start.path.resolve()),
         "identity": result.identity,
-        "weights_sha256": weights_sha256(_weights_that_count(content)),
+        "weights_sha256": evaluated_sha256(content),
         "train_ppl": result.metrics["train_ppl"],
         "valid_ppl": result.metrics["valid_ppl"],
         "test_ppl": result.metrics["test_ppl"],
@@ -70,7 +72,7 @@ def start_from(
     """
     best = RunFolder(Path(source["folder"])).best
     content = load_checkpoint(best)
-    if weights_sha256(_weights_that_count(content)) != source["weights_sha256"]:
+    if evaluated_sha256(content) != source["weights_sha256"]:
         raise UserError(f"{best} has changed meanwhile: run the same command again")
     averaged = load_evaluated_weights(model, content)
     best_is_start(model, epoch_end, source["valid_ppl"], source["train_ppl"], averaged, check_lock)
@@ -101,9 +103,3 @@ def best_is_start(
         "lmkit": epoch_end.contents,
     }
     write_tensors(epoch_end.run.folder.best, start, check_lock)
-
-
-def _weights_that_count(content: dict[str, Any]) -> dict[str, Tensor]:
-    weights: dict[str, Tensor] = content["state_dict"]
-    averages: dict[str, Tensor] = content["callbacks"][STATE_KEY]["averages"]
-    return weights | averages

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,6 +82,13 @@ def changed_classes(folder: RunFolder, *, allowed: bool) -> tuple[str, ...]:
     return changed
 
 
+def restored_model(content: Mapping[str, Any]) -> tuple[HeadModule, bool]:
+    """A checkpoint's model with its evaluated weights, and whether these are averages."""
+    config, num_words = content["lmkit"]["config"], len(content["lmkit"]["vocabulary"])
+    model = make_model(config, torch.zeros(num_words, dtype=torch.long))
+    return model, load_evaluated_weights(model, content)
+
+
 def load_run(
     path: Path | str,
     checkpoint: str,
@@ -117,8 +124,7 @@ def load_run(
     source = make(config["data"], "data", Corpus)
     source.restore_tokenizer(content["lmkit"].get("tokenizer"))
     corpus = source.load(vocabulary)
-    model = make_model(config, torch.zeros(len(vocabulary), dtype=torch.long))
-    averaged = load_evaluated_weights(model, content)
+    model, averaged = restored_model(content)
     if torch.cuda.is_available():
         model.to("cuda")
     return LoadedRun(folder, config, source, model, make_data(config, corpus), averaged, changed)

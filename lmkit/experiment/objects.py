@@ -28,14 +28,13 @@ from lmkit.runs.stop_signals import StopSignals
 from lmkit.runs.train_log import TrainLog
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.callbacks.epoch_end import AfterEpoch, EpochEnd
-from lmkit.training.callbacks.metrics_logger import MetricsLogger
 from lmkit.training.callbacks.stopping import Stopping
 from lmkit.training.checkpoint_files import AtomicCheckpointIO
 from lmkit.training.context import RunCallback, RunContext
 from lmkit.training.head_module import HeadModule
 from lmkit.training.objective import RegularizedNLL
 from lmkit.training.schedule import Schedule
-from lmkit.training.trainer import Trainer, check_options
+from lmkit.training.trainer import MetricsLogger, Trainer, check_options
 from lmkit.training.triggers import Trigger
 
 LIGHTNINGS = ("pytorch_lightning.", "lightning.")

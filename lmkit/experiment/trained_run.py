@@ -20,9 +20,8 @@ from lmkit.data.corpus import Corpus
 from lmkit.data.tokenizer import UNKNOWN, Tokenizer, Words
 from lmkit.data.windows import EvalWindows, columns
 from lmkit.errors.user_error import UserError, did_you_mean
-from lmkit.experiment.load import changed_classes
+from lmkit.experiment.load import changed_classes, restored_model
 from lmkit.experiment.make import make
-from lmkit.experiment.objects import make_model
 from lmkit.measures.model_spectra import fitting_spectrum
 from lmkit.measures.perplexity import safe_exp
 from lmkit.presentation.quantities import perplexity_text
@@ -31,7 +30,6 @@ from lmkit.runs.metrics import MetricsFile, Row
 from lmkit.runs.result import Result
 from lmkit.runs.selection import select_runs
 from lmkit.spectra.measures import SpectrumMeasures
-from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.head_module import HeadModule
 from lmkit.training.language_model import LanguageModel
@@ -157,8 +155,7 @@ def load(run: Path | str, device: str = "cpu", changed_code: bool = False) -> Tr
     changed_classes(folder, allowed=changed_code)
     content = load_checkpoint(folder.best)
     config, vocabulary = content["lmkit"]["config"], tuple(content["lmkit"]["vocabulary"])
-    model = make_model(config, torch.zeros(len(vocabulary), dtype=torch.long))
-    load_evaluated_weights(model, content)
+    model, _ = restored_model(content)
     model.to(device).eval()
     rows = MetricsFile(folder.metrics).read_finished()
     json = content["lmkit"].get("tokenizer")  # None: of words, or of an earlier version

@@ -138,7 +138,7 @@ def _run_source(config: DictConfig) -> _TrunkSource:
 @lru_cache
 def _read_run(folder: str, _stamp: int) -> tuple[str, dict[str, Any]]:
     """Digest of the weights, and configuration, of a run. Args: _stamp: when they were written."""
-    from lmkit.fixed_trunk.weights import evaluated_sha256  # brings torch
+    from lmkit.training.callbacks.asgd_switch import evaluated_sha256  # brings torch
     from lmkit.training.checkpoint_files import load_checkpoint
 
     content = load_checkpoint(RunFolder(Path(folder)).best)

@@ -182,7 +182,7 @@ class ContextsOfRun(TrunkContexts):
         return known
 
     def _checkpoint(self) -> dict[str, Any]:
-        from lmkit.fixed_trunk.weights import evaluated_sha256
+        from lmkit.training.callbacks.asgd_switch import evaluated_sha256
         from lmkit.training.checkpoint_files import load_checkpoint
 
         content = load_checkpoint(self.folder.best)
@@ -197,16 +197,11 @@ class ContextsOfRun(TrunkContexts):
     def _model(self) -> LanguageModel:
         import torch
 
-        from lmkit.experiment.load import changed_classes
-        from lmkit.experiment.objects import make_model
-        from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
+        from lmkit.experiment.load import changed_classes, restored_model
         from lmkit.training.language_model import LanguageModel
 
         changed_classes(self.folder, allowed=False)
-        content = self._checkpoint()
-        num_words = len(content["lmkit"]["vocabulary"])
-        model = make_model(content["lmkit"]["config"], torch.zeros(num_words, dtype=torch.long))
-        load_evaluated_weights(model, content)
+        model, _ = restored_model(self._checkpoint())
         assert isinstance(model, LanguageModel)
         return model.to("cuda" if torch.cuda.is_available() else "cpu")
 

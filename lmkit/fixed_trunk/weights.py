@@ -1,21 +1,11 @@
-"""Digests of the weights of trunks."""
+"""The digest of a pretrained trunk."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from lmkit.training.callbacks.asgd_switch import STATE_KEY
-from lmkit.training.checkpoint_files import weights_sha256
 
 _PIECE_BYTES = 1 << 20
-
-
-def evaluated_sha256(content: Mapping[str, Any]) -> str:
-    """SHA-256 (hex) of the weights that a checkpoint's valid perplexity belongs to."""
-    return weights_sha256(content["state_dict"] | content["callbacks"][STATE_KEY]["averages"])
 
 
 def files_sha256(folder: str) -> str:

@@ -1,4 +1,4 @@
-"""Lightning's Trainer, without options that a run cannot support."""
+"""Lightning's Trainer, without options that a run cannot support, and the run's own logger."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import ProgressBar
-from pytorch_lightning.loggers import Logger
+from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.plugins import environments
 from pytorch_lightning.plugins.io import CheckpointIO
 
@@ -26,6 +26,7 @@ from lmkit.errors.user_error import (
     require_count,
     require_flag,
 )
+from lmkit.runs.metrics import MetricsFile
 
 PRECISIONS = ("32-true", "tf32", "bf16-mixed")
 
@@ -66,9 +67,9 @@ class Trainer(pl.Trainer):
         accelerator: "cpu", "gpu" or "auto".
         precision: "32-true", "bf16-mixed", or on a GPU "tf32".
         limit_train_batches: at most so many windows per epoch; None: all.
-        options: further options of Lightning's Trainer.
+        options: further options of Lightning's Trainer, which `check_options` has checked.
 
-    Raises: UserError naming an option that a run cannot support.
+    Raises: UserError for an option in the environment.
     """
 
     def __init__(
@@ -84,8 +85,6 @@ class Trainer(pl.Trainer):
         checkpoint_io: CheckpointIO | None = None,
         **options: Any,
     ) -> None:
-        own = {"accelerator": accelerator, "precision": precision, "devices": devices}
-        check_options(own | {"limit_train_batches": limit_train_batches} | options)
         _refuse_environment()
         _quiet()
         # sets both: by default PyTorch uses TF32 in cuDNN, but not in matrix products
@@ -121,6 +120,34 @@ class Trainer(pl.Trainer):
             if error.name is not None:  # instead of Lightning's message
                 raise
             raise UserError(" ".join(str(error).split())) from error
+
+
+class MetricsLogger(Logger):
+    """Appends a row whenever something is logged; a resumed run truncates the file."""
+
+    def __init__(self, file: MetricsFile) -> None:
+        super().__init__()
+        self.file = file
+
+    @property
+    def name(self) -> str:
+        return "lightning"
+
+    @property
+    def save_dir(self) -> str:
+        """The run's folder: Lightning's ModelCheckpoint writes below it, unless told where."""
+        return str(self.file.path.parent)
+
+    @property
+    def version(self) -> int:
+        return 0
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        values = {name: float(value) for name, value in metrics.items() if name != "epoch"}
+        self.file.append(step or 0, int(metrics.get("epoch", 0)) + 1, values)
+
+    def log_hyperparams(self, params: object, *args: Any, **kwargs: Any) -> None:
+        """Nothing: the run folder's `config.yaml` holds them."""
 
 
 def check_options(options: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from lmkit.data.epochs import Batch
 from lmkit.heads.predictor import trainable
 from lmkit.measures.perplexity import mean_nll, safe_exp
+from lmkit.training.checkpoint_files import weights_sha256
 from lmkit.training.head_module import data_of, model_of
 from lmkit.training.triggers import Trigger
 
@@ -39,6 +40,12 @@ def load_evaluated_weights(module: nn.Module, checkpoint: Mapping[str, Any]) -> 
         for name, parameter in trainable(module).items():
             parameter.copy_(averages[name])
     return bool(averages)
+
+
+def evaluated_sha256(checkpoint: Mapping[str, Any]) -> str:
+    """SHA-256 (hex) of the weights that a checkpoint's valid perplexity belongs to."""
+    averages = checkpoint["callbacks"][STATE_KEY]["averages"]
+    return weights_sha256(checkpoint["state_dict"] | averages)
 
 
 class AsgdSwitch(pl.Callback):

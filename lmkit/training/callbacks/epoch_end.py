@@ -18,12 +18,8 @@ from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.atomic import replace_by_link
 from lmkit.runs.observer import tell
 from lmkit.runs.stop_signals import StopRequested
-from lmkit.training.callbacks.progress import EpochProgress
-from lmkit.training.callbacks.stopping import Stopping
-from lmkit.training.checkpoint_files import as_it_stands, write_tensors
-from lmkit.training.context import RunCallback
-from lmkit.training.head_module import HeadModule, data_of, model_of
-from lmkit.training.pace import (
+from lmkit.training.callbacks.progress import (
+    EpochProgress,
     Pace,
     epoch_line,
     epochs_done,
@@ -31,6 +27,10 @@ from lmkit.training.pace import (
     spectrum_lines,
     time_line,
 )
+from lmkit.training.callbacks.stopping import Stopping
+from lmkit.training.checkpoint_files import as_it_stands, write_tensors
+from lmkit.training.context import RunCallback
+from lmkit.training.head_module import HeadModule, data_of, model_of
 
 AfterEpoch = Callable[[int, Mapping[str, float]], None]
 

@@ -14,6 +14,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -91,22 +93,30 @@ def config_of(head: str, trunk: str) -> dict[str, Any]:
     return config
 
 
+@contextmanager
+def no_wait(device: str) -> Iterator[None]:
+    """Where the host waits for a GPU is an error."""
+    if device == "cuda":
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        if device == "cuda":
+            torch.cuda.set_sync_debug_mode("default")
+
+
 def step(model: Any, device: str, dtype: torch.dtype, bf16: bool) -> dict[str, torch.Tensor]:
     """Loss, context vectors and the gradient of each parameter, on the CPU in float64."""
     model = deepcopy(model).to(device, dtype).train()
     words = torch.randint(NUM_WORDS, (T + 1, B), generator=torch.Generator().manual_seed(7))
     words = words.to(device)
     state = [x for layer in model.trunk.initial_state(B) for x in layer]
-    for is_second in (False, True):  # which goes on from the first's state
-        if device == "cuda":  # and where the host may wait for nothing
-            torch.cuda.set_sync_debug_mode("error" if is_second else "default")
-        try:
+    for around in (nullcontext(), no_wait(device)):  # the second goes on from the first's state
+        with around:
             with torch.autocast(device, torch.bfloat16, enabled=bf16):
                 loss, _, hidden, *state = model.step(words[:-1], words[1:], *state)
             model.zero_grad()
             loss.backward()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
     found = {"loss": loss.detach(), "hidden": hidden}
     found |= {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     assert all(x.device.type == device for x in found.values())

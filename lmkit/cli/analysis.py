@@ -14,8 +14,9 @@ from rich.console import Console
 
 from lmkit.analyses.base import Analysis, Record, StoredRecord
 from lmkit.analyses.measuring import Outcomes, measure_models, measure_runs
-from lmkit.cli.entry import create, entry_point, plain_config
+from lmkit.cli.entry import entry_point, plain_config
 from lmkit.errors.user_error import UserError, require_flag, require_threads
+from lmkit.experiment.make import make
 from lmkit.presentation.figures import save
 from lmkit.presentation.style import house_style
 from lmkit.presentation.tables import DASH, key_values
@@ -47,9 +48,7 @@ def run_analysis(name: str) -> None:
             _require_one_source(runs, has_models=has_models)
         if not has_models:
             selected = select_runs("run", runs)  # before torch is imported, which takes seconds
-        analysis = create(options, name)
-        if not isinstance(analysis, Analysis):
-            raise UserError(f"{options['_target_']} is not derived from Analysis")
+        analysis: Analysis = make(options, "", Analysis)
         if has_models:
             outcomes = measure_models(analysis, PretrainedSource(**pretrained), threads)
         else:

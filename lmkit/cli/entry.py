@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
@@ -23,9 +23,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import configure_log
-from hydra.errors import HydraException, InstantiationException
+from hydra.errors import HydraException
 from hydra.types import RunMode
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
@@ -212,17 +211,6 @@ def command_line(command: str) -> str:
     running = HydraConfig.get()
     options = [each for each in running.overrides.task if option_of(each) != "keep"]
     return shlex.join(["lmkit", command, *config_arguments(running, command), *options])
-
-
-def create(section: Mapping[str, Any], option: str) -> object:
-    """The object that a section names by its `_target_`, with its options as arguments.
-
-    Raises: UserError with the object's own complaint, or the reason why it cannot be made.
-    """
-    try:
-        return instantiate(dict(section), _convert_="all")
-    except InstantiationException as error:
-        raise UserError(f"{option}: {in_one_line(error, ())}") from error
 
 
 def set_up_hydra() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 from hydra.errors import (
@@ -16,7 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lmkit.cli.command_line import CONFIGS, searched_folders
-from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.errors.user_error import did_you_mean
+from lmkit.experiment.make import not_made
 from lmkit.sweeps.axes import option_of, read
 
 _WHOLE = ("experiment", "multirun_sweeps")  # groups whose files set options of any section
@@ -29,7 +31,7 @@ def in_one_line(error: Exception, arguments: Sequence[str]) -> str | None:
     if isinstance(error, MissingConfigException):
         return _missing_choice(error, arguments)
     if isinstance(error, InstantiationException):
-        return _reason(error)
+        return str(not_made(error, ""))
     if isinstance(error, UnicodeDecodeError):
         return _not_utf8(error, arguments)
     if isinstance(error, OmegaConfBaseException):
@@ -46,9 +48,10 @@ def in_one_line(error: Exception, arguments: Sequence[str]) -> str | None:
 
 def of_omegaconf(error: OmegaConfBaseException) -> str:
     """The first line of OmegaConf's message, headed by the option."""
-    option = error.full_key
+    option = str(error.full_key or "")
     if isinstance(error, MissingMandatoryValue):
-        return f"{option} is not set: give it as {option}=VALUE"
+        values = " or ".join(_choices(option.replace(".", "/"))) or "VALUE"
+        return f"{option} is not set: give it as {option}={values}"
     line = " ".join(_lines(error))
     return f"{option}: {line}{_near(error)}" if option and option not in line else line
 
@@ -57,39 +60,58 @@ def _of_hydra(error: HydraException, arguments: Sequence[str]) -> str:
     """Hydra's lines, with the name that may have been meant behind the first."""
     first, *more = _lines(error)
     cause = error.__cause__ if error.__cause__ is not None else error.__context__
-    group = next((each for each in map(option_of, arguments) if f"'{each}'" in first), "")
+    typed = next((each for each in map(option_of, arguments) if f"'{each}'" in first), "")
     near = ""
-    if "/" in group:
-        near = did_you_mean(group, [each for each in _groups() if each != group])
+    if "/" in typed:
+        near = did_you_mean(typed, [each for each in _groups() if each != typed])
     elif isinstance(cause, OmegaConfBaseException):
         if cause.full_key in _WHOLE:  # OmegaConf takes it for the name of an option
             file = next((each for each in arguments if option_of(each) == cause.full_key), "")
             return f"the file of {file} must begin with the line # @package _global_"
         if not more and first.startswith("Error merging override"):  # it does not say why
             return of_omegaconf(cause)
-        near = _near(cause)
+        near = _near(cause, typed)
     return "; ".join([f"{first}{near}", *more])
 
 
-def _near(error: OmegaConfBaseException) -> str:
-    """The option of the section that is spelt most like the one that it lacks; otherwise the
-    choices that have it.
+def _near(error: OmegaConfBaseException, typed: str = "") -> str:
+    """The option that may have been meant, or the choices that have the one that is lacking.
+
+    Args:
+        typed: the whole option; "": the error's own, which ends at the first key that is lacking.
     """
-    section, option = error.parent_node, str(error.full_key or "")
+    section, lacking = error.parent_node, str(error.full_key or "")
     if not isinstance(section, DictConfig) or error.key in section:
         return ""
-    prefix, dot, name = option.rpartition(".")
-    near = did_you_mean(name, [str(key) for key in section], prefix + dot)
+    typed = typed or lacking
+    prefix, dot, name = lacking.rpartition(".")
     group = prefix.replace(".", "/")
-    having = [each for each in _choices(group) if not near and name in _content(group, each)]
-    return f" ({group}={' or '.join(having)} has it)" if having else near
+    having = [each for each in _choices(group) if name in _content(group, each)]
+    if having:
+        return f" ({group}={' or '.join(having)} has it)"
+    whole = OmegaConf.to_container(OmegaConf.select(section, "." * (lacking.count(".") + 1)))
+    assert isinstance(whole, dict)
+    options = list(_options({key: value for key, value in whole.items() if key != "hydra"}))
+    same = [each for each in options if each.rpartition(".")[2] == typed.rpartition(".")[2]]
+    return (
+        (typed == lacking and did_you_mean(name, list(map(str, section)), prefix + dot, 0.7))
+        or did_you_mean(typed, [_as_group(each) for each in same], cutoff=0)
+        or did_you_mean(typed, [o for o in options if not typed.startswith(f"{o}.")], cutoff=0.8)
+    )
 
 
-def _reason(error: BaseException) -> str:
-    """The complaint of the object that could not be made, or Hydra's reason."""
-    while error.__cause__ is not None and not isinstance(error, UserError):
-        error = error.__cause__
-    return " ".join(_lines(error))
+def _as_group(option: str) -> str:
+    """The option as it is chosen: `head/transform` where files say what it may be."""
+    group = option.replace(".", "/")
+    return group if (CONFIGS / group).is_dir() else option
+
+
+def _options(section: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
+    """The dotted names of all options and sections."""
+    for key, value in section.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _options(value, f"{prefix}{key}.")
 
 
 def _lines(error: BaseException) -> list[str]:
@@ -112,10 +134,11 @@ def _number_as_choice(argument: str) -> str:
     group = option_of(argument)
     if not group:
         return _unreadable(argument)
-    choices = _choices(group)
-    if not choices or isinstance(read(argument).value(), str | list):
+    is_text = read(argument).is_sweep_override() or isinstance(read(argument).value(), str | list)
+    if is_text or group not in _groups():
         return ""
-    return f"{argument} does not exist; there are {', '.join(choices)}"
+    choices = _choices(group)
+    return f"{argument} does not exist" + (f"; there are {', '.join(choices)}" if choices else "")
 
 
 def _not_utf8(error: UnicodeDecodeError, arguments: Sequence[str]) -> str | None:

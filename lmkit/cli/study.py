@@ -11,8 +11,9 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from lmkit.cli.command_line import files_of, first_sentence, listed, run_named
-from lmkit.cli.entry import create, entry_point, plain_config
-from lmkit.errors.user_error import UserError, require_count, require_folder, require_threads
+from lmkit.cli.entry import entry_point, plain_config
+from lmkit.errors.user_error import require_count, require_folder, require_threads
+from lmkit.experiment.make import make
 
 GROUP = "studies"
 USAGE = """\
@@ -42,9 +43,7 @@ def _run(name: str) -> None:
         require_folder("runs_dir", out)
         require_count("seed", seed, 0)
         require_threads(threads)
-        study = create({**options, "_convert_": "all"}, name)
-        if not isinstance(study, SyntheticStudy):
-            raise UserError(f"{options['_target_']} is not derived from SyntheticStudy")
+        study = make(options, "", SyntheticStudy)
         finish(study, name, Path(out, name), seed=seed, threads=threads)
 
     run()

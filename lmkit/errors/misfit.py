@@ -20,31 +20,32 @@ def misfit(
     Args:
         error: what the call raised.
         factory: what was called, its options bound.
-        option: where these stand in the configuration.
+        option: where these stand in the configuration; "": at its top.
         given: arguments that are no options.
     """
     text = " ".join(str(error).split())
+    prefix, said = (f"{option}.", f"{option}: {text}") if option else ("", text)
     if not isinstance(error, TypeError) or not isinstance(factory, partial):
-        return UserError(f"{option}: {text}")
+        return UserError(said)
     options, takes = factory.keywords, _takes(factory.func)
     names = [name for name in takes if name not in given]
     unknown = next((name for name in options if name not in takes and f"'{name}'" in text), None)
     if unknown is not None:
-        near = did_you_mean(unknown, names, f"{option}.")
-        remedy = "" if near else f"; ~{option}.{unknown} leaves out what a file sets"
+        near = did_you_mean(unknown, names, prefix)
+        remedy = "" if near else f"; ~{prefix}{unknown} leaves out what a file sets"
         listed = ", ".join(names) or "no options"
-        return UserError(f"there is no option {option}.{unknown}{near}; it takes {listed}{remedy}")
+        return UserError(f"there is no option {prefix}{unknown}{near}; it takes {listed}{remedy}")
     for name in names:
         if takes[name].default is inspect.Parameter.empty and name not in options:
-            return UserError(f"{option}.{name} is missing: set it with +{option}.{name}=VALUE")
+            return UserError(f"{prefix}{name} is missing: set it with +{prefix}{name}=VALUE")
     if any(name in text for name in options):
-        return UserError(f"{option}: {text}")
+        return UserError(said)
     # what an operator or a function refuses does not say which option it is
-    odd = [f"{option}.{k}" for k, v in options.items() if not isinstance(v, bool | int | float)]
+    odd = [f"{prefix}{k}" for k, v in options.items() if not isinstance(v, bool | int | float)]
     if len(odd) == 1 and "not supported between" in text:
         value = options[odd[0].rpartition(".")[2]]
         return UserError(f"{odd[0]} must be a number, but is {value!r}")
-    return UserError(f"{', '.join(odd) or option}: {text}")
+    return UserError(f"{', '.join(odd)}: {text}" if odd else said)
 
 
 def _takes(made: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -122,10 +122,10 @@ def require_names(option: str, value: object, kind: str) -> list[str]:
     return texts
 
 
-def did_you_mean(word: str, choices: Sequence[str], prefix: str = "") -> str:
+def did_you_mean(word: str, choices: Sequence[str], prefix: str = "", cutoff: float = 0.6) -> str:
     """ " (did you mean X?)" with the choice X that is spelt most like `word`; "" if none is near.
 
-    `prefix` goes before X.
+    `prefix` goes before X; `cutoff` is the least likeness, from 0 to 1.
     """
-    close = difflib.get_close_matches(word, choices, n=1)
+    close = difflib.get_close_matches(word, choices, n=1, cutoff=cutoff)
     return f" (did you mean {prefix}{close[0]}?)" if close else ""

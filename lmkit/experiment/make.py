@@ -25,7 +25,7 @@ def make(section: object, option: str, kind: type = object, /, **parts: object) 
 
     Args:
         section: `_target_` and the options that the configuration gives.
-        option: where the section stands in the configuration, for messages.
+        option: where the section stands in the configuration, for messages; "": at its top.
         kind: what the object must be an instance of.
         parts: further arguments, which the configuration cannot know; passed without copying.
 
@@ -35,7 +35,7 @@ def make(section: object, option: str, kind: type = object, /, **parts: object) 
     try:
         made = factory(**parts)
     except InstantiationException as error:
-        raise _in_one_line(error, option) from error
+        raise not_made(error, option) from error
     except _refusals() as error:
         if any(f"unexpected keyword argument '{part}'" in str(error) for part in parts):
             raise _wrong_kind(section, option, kind, "takes no " + ", ".join(parts)) from error
@@ -47,10 +47,8 @@ def make(section: object, option: str, kind: type = object, /, **parts: object) 
 
 def _wrong_kind(section: object, option: str, kind: type, what: str) -> UserError:
     assert isinstance(section, Mapping)  # otherwise it would have no factory
-    return UserError(
-        f"{option}._target_={section['_target_']} must be a {kind.__module__}.{kind.__name__}, "
-        f"but {what}"
-    )
+    given = f"{_within(option, '_target_')}={section['_target_']}"
+    return UserError(f"{given} must be a {kind.__module__}.{kind.__name__}, but {what}")
 
 
 def factory_of(section: object, option: str) -> partial[Any]:
@@ -64,11 +62,12 @@ def factory_of(section: object, option: str) -> partial[Any]:
         raise UserError(f"{option} must be a section of options, but is {section}; {choose}")
     target = section.get("_target_")
     if not isinstance(target, str) or not target:
-        raise UserError(f"{option}._target_ must name a class as module.Class, but is {target!r}")
+        named = _within(option, "_target_")
+        raise UserError(f"{named} must name a class as module.Class, but is {target!r}")
     try:
         factory: partial[Any] = instantiate(dict(section), _partial_=True, _convert_="all")
     except InstantiationException as error:
-        raise _in_one_line(error, option) from error
+        raise not_made(error, option) from error
     return factory
 
 
@@ -82,8 +81,8 @@ def _refusals() -> tuple[type[Exception], ...]:
     return (TypeError, ValueError, ImportError, *theirs)
 
 
-def _in_one_line(error: InstantiationException, option: str) -> UserError:
-    """In one line, what Hydra says over several lines and causes."""
+def not_made(error: InstantiationException, option: str) -> UserError:
+    """In one line, what Hydra says over several lines and causes; `option` as of `make`."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -91,17 +90,23 @@ def _in_one_line(error: InstantiationException, option: str) -> UserError:
             return cause
     text = str(error)
     within = re.search(r"^full_key: (.+)$", text, re.MULTILINE)
-    where = f"{option}.{within[1]}" if within and within[1] != option else option
+    where = _within(option, within[1]) if within and within[1] != option else option
     reason = " ".join(str(cause).split("full_key:")[0].split())
     target = re.search(r"Error locating target '([^']+)'", text)
     if target:
         module, _, name = target[1].rpartition(".")
+        given = f"{_within(where, '_target_')}={target[1]}"
         imported = sys.modules.get(module)  # Hydra has just tried
         if imported is not None:
             near = did_you_mean(name, dir(imported), f"{module}.")
-            return UserError(f"{where}._target_={target[1]}: {module} has no {name}{near}")
+            return UserError(f"{given}: {module} has no {name}{near}")
         return UserError(
-            f"{where}._target_={target[1]} cannot be imported: {reason}; it must be module.Class, "
-            f"with the module's folder on PYTHONPATH"
+            f"{given} cannot be imported: {reason}; it must be module.Class, with the module's "
+            f"folder on PYTHONPATH"
         )
-    return UserError(f"{where}: {reason}")
+    return UserError(f"{where}: {reason}" if where else reason)
+
+
+def _within(section: str, option: str) -> str:
+    """The whole name of an option of a section; "" is the top of the configuration."""
+    return f"{section}.{option}" if section else option

@@ -15,7 +15,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
-from lmkit.errors.user_error import UserError, require_count
+from lmkit.errors.user_error import UserError, require_count, require_list
 from lmkit.sweeps.quoting import quoted
 
 Line = tuple[str, ...]  # the overrides of one run, each as `option=value`
@@ -134,6 +134,7 @@ def expand(
 
     Raises: UserError for an axis that cannot be enumerated.
     """
+    require_list("hydra.sweeper.parts", parts, "[{seed: 1,2}]", may_be_empty=True)
     common = as_overrides("hydra.sweeper.params", params)
     own = [
         _axes(common + as_overrides("hydra.sweeper.parts", part), loader) for part in parts or [{}]
@@ -170,6 +171,8 @@ def as_overrides(section: str, axes: Mapping[str, object]) -> list[str]:
 
     Raises: UserError for a value that is not a text, number or truth value.
     """
+    if not isinstance(axes, Mapping):
+        raise UserError(f"{section} must hold options and their values, but is {axes!r}")
     return [f"{option}={_text(section, option, values)}" for option, values in axes.items()]
 
 

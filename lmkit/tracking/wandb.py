@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec
 
@@ -94,6 +95,7 @@ class WandbLogger(LightningsLogger):
                 "WANDB_API_KEY; logger.wandb.mode=offline needs none, and `lmkit sync` uploads "
                 "the run later"
             )
+        signature(wandb.init).bind_partial(**options)  # TypeError for one that W&B does not have
         super().__init__(save_dir=save_dir, id=id, project=project)
         self._options = options | {"id": id, "dir": save_dir, "project": project, "group": group}
 

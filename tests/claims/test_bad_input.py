@@ -94,7 +94,10 @@ def test_describe_refuses_parts_that_do_not_fit(refused):
             "Could not override 'data.num_words' (data=switchboard or toy has it)",
         ),
         ("head.transform.k=2", "'head.transform.k' (head/transform=gss or gss_wt2 has it); To app"),
-        ("trunk.lr=2 data.lr=3", "'trunk.lr'; To append to your config use +trunk.lr=2"),
+        (
+            "trunk.lr=2 data.lr=3",
+            "'trunk.lr' (did you mean optimizer.lr?); To append to your config use +trunk.lr=2",
+        ),
     ],
 )
 def test_a_hint_names_the_option_and_where_it_is(refused, arguments, expected):

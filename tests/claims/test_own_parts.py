@@ -243,6 +243,5 @@ def test_what_an_analysis_cannot_take_is_one_line(refused, lmkit, tmp_path):
     assert "'leters' (did you mean letters?)" in refused("longest", *OWN, "run=runs", "leters=3")
     configs = tmp_path / "configs" / "analyses" / "longest.yaml"
     configs.write_text(ANALYSIS_YAML.replace("own_analyses.Longest", "types.SimpleNamespace"))
-    assert "types.SimpleNamespace is not derived from Analysis" in refused(
-        "longest", *OWN, "run=runs"
-    )
+    expected = "_target_=types.SimpleNamespace must be a lmkit.analyses.base.Analysis, but makes"
+    assert expected in refused("longest", *OWN, "run=runs")

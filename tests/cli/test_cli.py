@@ -178,8 +178,11 @@ def test_help_says_what_each_option_means(command, arguments, tmp_path, monkeypa
         # options
         (
             "optimiser.lr=3",
-            "Could not override 'optimiser.lr' (did you mean optimizer?); To append to",
+            "Could not override 'optimiser.lr' (did you mean optimizer.lr?); To append",
         ),
+        ("run.dir=x", "Could not override 'run.dir' (did you mean runs_dir?)"),
+        ("transform=gss", "Could not override 'transform' (did you mean head/transform?)"),
+        ("model.hidden=3", "Could not override 'model.hidden'; To append"),
         ("head/transform=gss head.transform.kk=1", "(did you mean head.transform.k?)"),
         ("+seeed=3", "there is no option seeed (did you mean seed?)"),
         ("+windows.bppt=3", "there is no option windows.bppt (did you mean windows.bptt?); it"),
@@ -237,6 +240,11 @@ def test_help_says_what_each_option_means(command, arguments, tmp_path, monkeypa
         ),
         ("+trainer.max_step=3", "there is no option trainer.max_step"),
         ("+trainer.max_steps=3", "trainer.max_steps cannot be set: the budget is the option max"),
+        ("logger=wandb +logger.wandb.foo=3", "there is no option logger.wandb.foo; it takes "),
+        ("logger=[]", "logger is not set: give it as logger=csv or mlflow or "),
+        ("--multirun logger=csv multirun_sweeps=null", "multirun_sweeps=null does not exist"),
+        ("--multirun hydra.sweeper.params=3", "hydra.sweeper.params must hold options and their"),
+        ("--multirun hydra.sweeper.parts=3", "hydra.sweeper.parts must be a list such as"),
         ("logger.wandb.tags=a", "logger.wandb.tags must be a list such as [a,b], but is 'a'"),
         ("sweep=3", "sweep: Invalid type assigned: int is not a subclass of SweepOptions"),
         ("+sweep.smaple=3", "there is no option sweep.smaple (did you mean sweep.sample?)"),
@@ -390,6 +398,7 @@ def test_describe_shows_sizes_and_writes_nothing(monkeypatch, tmp_path, capsys):
         ("run=nowhere lr=0", "lr must be greater than 0, but is 0"),
         ("run=nowhere n=0", "n must be a whole number of at least 1, but is 0"),
         ("run=nowhere max_epochs=x", "max_epochs: Value 'x' of type 'str' could not be converted"),
+        ("run=nowhere optimizer.lr=1", "'optimizer.lr' (did you mean lr?)"),
         ("run=nowhere patience=3", "Could not override 'patience'"),
     ],
 )

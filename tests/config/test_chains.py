@@ -6,7 +6,8 @@ from functools import cache
 
 import pytest
 
-from lmkit.cli.entry import CONFIGS, compose, create, plain_config
+from lmkit.cli.entry import CONFIGS, compose, plain_config
+from lmkit.experiment.make import make
 from lmkit.results.published import published
 
 CHAINS = sorted(path.stem for path in (CONFIGS / "finetuning").glob("*.yaml"))
@@ -24,7 +25,7 @@ def finetuning(name: str) -> dict:
 
 def method(name: str) -> dict:
     config = plain_config(compose("analyses/evaluate", ["run=r", f"method={name}"]))
-    return create(config["method"], "method").options()
+    return make(config["method"], "method").options()
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import pytest
 import torch
 import yaml
 
-from lmkit.cli.entry import CONFIGS, compose, create, plain_config
+from lmkit.cli.entry import CONFIGS, compose, plain_config
 from lmkit.evaluation.dynamic import GradientStatistics, Rates, trainable
 from lmkit.evaluation.method import Method
+from lmkit.experiment.make import make
 from lmkit.experiment.objects import make_model
 
 METHODS = sorted(path.stem for path in (CONFIGS / "method").glob("*.yaml"))
@@ -19,7 +20,7 @@ METHODS = sorted(path.stem for path in (CONFIGS / "method").glob("*.yaml"))
 
 def method(name: str) -> Method:
     config = plain_config(compose("analyses/evaluate", ["run=r", f"method={name}"]))
-    return create(config["method"], "method")
+    return make(config["method"], "method")
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,9 @@ import torch
 
 from lmkit.analyses.base import Analysis
 from lmkit.analyses.measuring import measure_runs
-from lmkit.cli.entry import compose, create, plain_config
+from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.make import make
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 from lmkit.training.checkpoint_files import write_tensors
@@ -31,7 +32,7 @@ def evaluated(folder: RunFolder, *overrides: str) -> dict:
     del options["run"]
     data_root, threads = options.pop("data_root"), options.pop("threads")
     del options["changed_code"]
-    analysis = create(options, "evaluate")
+    analysis = make(options, "")
     assert isinstance(analysis, Analysis)
     found, left_out = measure_runs(analysis, [folder], data_root=data_root, threads=threads)
     for reason in left_out.values():

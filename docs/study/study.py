@@ -4,8 +4,6 @@
                                               what has finished in RUNS
     python docs/study/study.py keep RUNS      copies what has finished into runs/, and of trunks
                                               their best.ckpt
-    python docs/study/study.py restore RUNS   copies all of it back, so that only the rest is
-                                              trained, with runs_dir=runs
     python docs/study/study.py compare RUNS   says whether runs trained anew in RUNS have the same
                                               digits as those kept
     python docs/study/study.py losses RUNS    keeps the loss of each test token of runs whose
@@ -42,11 +40,10 @@ BEGINS, ENDS = "<!-- docs/study/first_screen.template -->\n", "<!-- end -->\n"
 def written() -> dict[Path, str]:
     """The texts and the figure, by the files that have them."""
     kept = read(KEPT)
-    known = told(kept, read(FIRST / "runs"))
-    pages = {folder / "README.md": folder / "README.template.md" for folder in (FOLDER, FIRST)}
+    known = told(kept)
     return {
         FOLDER / "figures/heads.svg": drawn(kept),
-        **{page: filled(template, known) for page, template in pages.items()},
+        FOLDER / "README.md": filled(FOLDER / "README.template.md", known),
         PROJECT: with_first_screen(PROJECT.read_text("utf-8"), known),
     }
 
@@ -81,7 +78,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("next", "keep", "restore", "compare", "losses", "contrasts"):
+    for name in ("next", "keep", "compare", "losses", "contrasts"):
         commands.add_parser(name).add_argument("runs", type=Path)
     commands.add_parser("write")
     args = parser.parse_args()
@@ -90,8 +87,6 @@ def main() -> None:
     elif args.command == "keep":
         keep(args.runs, KEPT)
         drop_spectra()
-    elif args.command == "restore":
-        shutil.copytree(KEPT, args.runs, dirs_exist_ok=True)
     elif args.command == "losses":
         measure_losses(args.runs)
     elif args.command == "contrasts":

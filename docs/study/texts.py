@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from scipy.stats import pearsonr
 
 from lmkit.presentation.figure_files import to_svg
 from lmkit.presentation.style import INK, MARKERS, SERIES, WIDE, house_style
@@ -85,7 +84,7 @@ def in_the_table(kept: pd.DataFrame) -> pd.DataFrame:
     return kept[of_heads & long_enough & kept["trunk_name"].isin(trunks)]
 
 
-def told(kept: pd.DataFrame, first_study: pd.DataFrame) -> dict[str, Any]:
+def told(kept: pd.DataFrame) -> dict[str, Any]:
     """What the templates name."""
     table = in_the_table(kept)
     known: dict[str, Any] = {"kept": len(kept), "dirty": int(kept["code.dirty"].sum())}
@@ -106,7 +105,7 @@ def told(kept: pd.DataFrame, first_study: pd.DataFrame) -> dict[str, Any]:
         "fixed_cpus": _cpus(kept[kept["trunk_of"].notna() & kept["head.decoder_rank"].isna()]),
         "whole_cpus": _cpus(whole),
     }
-    return known | _controls(kept) | _of_whole(whole) | _of_first_study(first_study)
+    return known | _controls(kept) | _of_whole(whole)
 
 
 def settings_table(known: dict[str, Any]) -> str:
@@ -285,32 +284,6 @@ def _limited(runs: pd.DataFrame) -> dict[str, dict[str, str]]:
     return {
         "ppl": {n: f"{v:.2f}" for n, v in zip(names, runs["test_ppl"], strict=True)},
         "press": {n: f"{v:.0f}" for n, v in zip(names, runs[PRESS], strict=True)},
-    }
-
-
-def _of_first_study(runs: pd.DataFrame) -> dict[str, Any]:
-    """Its six heads with three seeds; perplexities of GSS over c and k, and of MoS over K."""
-    alike = ["label", "trigger", "head.transform.k"]
-    six = runs[runs.groupby(alike, dropna=False)["seed"].transform("size") == 3]
-    of = _of_setting(six)
-    test, press = (six.groupby("label")[column].mean() for column in ("test_ppl", PRESS))
-    columns = ["head", "test perplexity", "Press rank"]
-    table = [[head, of["test"][head], of["press"][head]] for head in test.sort_values().index]
-    raw = pearsonr(press, test)
-    one = runs[(runs["seed"] == FIRST_SEED) & (runs["trigger"] == "ET 7")]
-    grid = one[one["head"] == "GSS"]
-    names = (
-        grid["head.transform.c"].map("{:g}".format)
-        + " "
-        + grid["head.transform.k"].map("{:g}".format)
-    )
-    mos = one[one["head"] == "MoS"].set_index("head.mixture.num_experts")["test_ppl"]
-    return {
-        "first": of
-        | {"table": _markdown(columns, table)}
-        | {"raw": interval(raw.statistic, *raw.confidence_interval(), 2)},
-        "grid": {n: f"{v:.2f}" for n, v in zip(names, grid["test_ppl"], strict=True)},
-        "components": {int(count): f"{ppl:.2f}" for count, ppl in mos.items()},
     }
 
 

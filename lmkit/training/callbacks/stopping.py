@@ -70,7 +70,7 @@ class NonMonotoneStop(Stopping):
 
     def __init__(self, n: int) -> None:
         super().__init__()
-        require_count("n", n)
+        require_count("patience", n)  # finetuning has checked its own option
         self.n = n
 
     @property

@@ -128,5 +128,5 @@ def test_finetuning_stops_as_the_authors_code_does(n):
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, True, None])
 def test_impossible_n_names_the_option(value):
-    with pytest.raises(UserError, match="n must be"):
+    with pytest.raises(UserError, match="patience must be"):
         NonMonotoneStop(value)

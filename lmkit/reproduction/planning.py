@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,15 +9,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmkit.errors.user_error import UserError
 from lmkit.presentation.quantities import rough_duration
 from lmkit.presentation.tables import counted
 from lmkit.reproduction.steps import MeasureStep, Reproduction, RunsStep, SweepStep
-from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import FINETUNE, name_with_head
 from lmkit.sweeps import axes
 from lmkit.sweeps.axes import Line
 from lmkit.sweeps.quoting import as_value, quoted
+from lmkit.sweeps.status import finished_runs
 
 # What a sweep's file varies: what is common to all parts, and the parts.
 Axes = tuple[Mapping[str, object], Sequence[Mapping[str, object]]]
@@ -127,15 +125,11 @@ def in_words(command: PlannedCommand, runs_dir: str) -> str:
 
 def _usual_seconds(runs_dir: str, name: str) -> float | None:
     """The median time that finished runs of a name trained."""
-    found = []
-    for path in Path(runs_dir).glob(f"{glob.escape(name)}-{'?' * 12}"):
-        folder = RunFolder(path)
-        try:
-            result = folder.read_result()
-        except UserError:
-            continue  # it has not finished, or what is damaged is reported where it is needed
-        if seconds := result.cost.get("seconds_per_epoch"):
-            found.append(seconds * result.budget.epochs)
+    found = [
+        seconds * result.budget.epochs
+        for _, result in finished_runs(Path(runs_dir), name)
+        if (seconds := result.cost.get("seconds_per_epoch"))
+    ]
     return statistics.median(found) if found else None
 
 

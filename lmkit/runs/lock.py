@@ -196,18 +196,41 @@ def look_at(
             here, or from this machine's clock where no file can be made.
         stale_after_s: as set by the holder.
     """
-    if now_s is None:
-        try:
-            now_s = server_time_s(path.parent)
-        except OSError:
-            now_s = time.time()
-    return _look(path, this_process(), now_s, stale_after_s)
+    return _look(
+        path, this_process(), _now_s(path.parent) if now_s is None else now_s, stale_after_s
+    )
 
 
 def is_held(path: Path, now_s: float | None = None) -> bool:
     """Whether a living process holds the lock, as far as can be told; see `look_at`."""
     state = look_at(path, now_s)
     return state is not None and state.gone is None
+
+
+class Look:
+    """A folder of runs at one moment: its files, and the file server's time for all its locks.
+
+    Args:
+        runs_dir: the folder, which may be missing.
+    """
+
+    def __init__(self, runs_dir: Path) -> None:
+        try:
+            self.names = frozenset(os.listdir(runs_dir))
+        except FileNotFoundError:
+            self.names = frozenset()
+        self._now_s = _now_s(runs_dir)
+
+    def is_held(self, lock: Path) -> bool:
+        """Whether a living process holds a lock in the folder, as far as can be told now."""
+        return lock.name in self.names and is_held(lock, self._now_s)
+
+
+def _now_s(folder: Path) -> float:
+    try:
+        return server_time_s(folder)
+    except OSError:  # no file can be made there
+        return time.time()
 
 
 def _take_with_heartbeat(path: Path, record: Path, me: Holder, stale_after_s: float) -> Heartbeat:

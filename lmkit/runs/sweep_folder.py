@@ -5,7 +5,8 @@
     logs/<run>.log             what the run's process printed, one attempt after another
     failures/<run>.<n>.json    the n-th failed attempt at a point, until the sweep's command is
                                typed again or the point has finished
-    failures/<run>.claim       who is at an attempt, until it is counted
+    failures/<run>.claim       who is at an attempt, until it is counted; of a process that was
+                               killed, until the sweep's command is typed again
     slurm.sh                   the script of its last array of SLURM jobs
     stop                       rewritten whenever the sweep is to be stopped
 """
@@ -133,7 +134,8 @@ class SweepFolder:
         )
 
     def save(self) -> None:
-        """Writes the manifest, replacing that of an earlier command, and forgets failures.
+        """Writes the manifest, replacing that of an earlier command. Forgets failures, and the
+        claims of processes that have died.
 
         Raises: UserError when it cannot be written.
         """
@@ -141,8 +143,9 @@ class SweepFolder:
             make_folder(folder)
         with self._only_writer() as lock:
             self._write(lock)
-        for file in (self.path / "failures").glob("*.json"):
-            file.unlink(missing_ok=True)
+        for file in (self.path / "failures").iterdir():
+            if file.suffix == ".json" or not is_held(file):
+                file.unlink(missing_ok=True)
 
     def forget(self, runs: Collection[str]) -> None:
         """Removes the points with these runs from the manifest; the runs stay.
@@ -231,13 +234,10 @@ class SweepFolder:
                 continue  # by another worker, just now
             return counted
 
-    def claim(self, point: Point, now_s: float | None) -> bool:
+    def claim(self, point: Point) -> bool:
         """Takes the next attempt at a point for this process; False while another has it.
 
         A claim has no heartbeat: while the run trains, its lock has one.
-
-        Args:
-            now_s: as of `look_at`.
 
         Raises: UserError when it cannot be written.
         """
@@ -245,7 +245,7 @@ class SweepFolder:
         with written_beside(path, lambda file: file.write(this_process().to_json())) as record:
             if link_exclusively(record, path):
                 return True
-            if is_held(path, now_s):
+            if is_held(path):
                 return False
             path.unlink(missing_ok=True)
             return link_exclusively(record, path)

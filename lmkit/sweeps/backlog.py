@@ -9,26 +9,24 @@ processes may die, and looks less and less often while nothing changes.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmkit.runs.heartbeat import server_time_s
-from lmkit.runs.lock import is_held
+from lmkit.runs.lock import Look
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.runs.tidy import tidy_all
 
 LOOK_AGAIN_S = 3.0  # until the first look at what others hold; then longer, up to
 LOOK_SELDOM_S = 30.0
-LOOKS = 10  # at a tenth each, until all points that others hold have been looked at, roughly
+LOOKS = 10  # locks that are read in one look at what others hold
 
 Say = Callable[[str], None]
 
 
-@dataclass
+@dataclass(eq=False)
 class Waiting:
     """A point that is to be trained."""
 
@@ -63,20 +61,16 @@ class Backlog:
         """
         if not any(waiting.not_before <= time.monotonic() for waiting in self._free):
             self._look_at_held()
-        locked: set[str] | None = None
-        now_s: float | None = None
-        for waiting in list(self._free):
-            if waiting.not_before > time.monotonic():
-                continue
-            if locked is None:  # one look for all points
-                locked, now_s = _locks_in(self._sweep.runs_dir), _now_s(self._sweep.runs_dir)
+        due = [waiting for waiting in self._free if waiting.not_before <= time.monotonic()]
+        look = Look(self._sweep.runs_dir) if due else None
+        for waiting in due:
             self._free.remove(waiting)
-            lock = self._lock(waiting)
-            if lock.name in locked and is_held(lock, now_s):
+            assert look is not None
+            if look.is_held(self._lock(waiting)):
                 self.put_off(waiting)
             elif self._has_ended(waiting):
                 continue
-            elif not self._sweep.claim(waiting.point, now_s):
+            elif not self._sweep.claim(waiting.point):
                 self.put_off(waiting)
             elif self._has_ended(waiting):  # just before it was claimed
                 self._sweep.release(waiting.point)
@@ -122,7 +116,6 @@ class Backlog:
     def _has_ended(self, waiting: Waiting) -> bool:
         point = waiting.point
         if self._sweep.run_folder(point).finished_within(point.budget):
-            tidy_all([(self._sweep.run_folder(point), point.keep)])
             self._end(point, "finished elsewhere" if waiting.was_held else "")
             return True
         failure = self._sweep.failure(point)
@@ -133,16 +126,15 @@ class Backlog:
 
     def _look_at_held(self) -> None:
         """Frees points that others no longer hold: all whose lock is gone, and of the others those
-        found dead among a few."""
+        whose holder is found dead among a few."""
         if not self._held or time.monotonic() < self._look_at:
             return
-        locked = _locks_in(self._sweep.runs_dir)
-        some = random.sample(self._held, -(-len(self._held) // LOOKS))
-        now_s = _now_s(self._sweep.runs_dir)
-        freed = [each for each in some if not is_held(self._lock(each), now_s)]
-        freed += [e for e in self._held if self._lock(e).name not in locked and e not in freed]
-        self._held = [each for each in self._held if each not in freed]
-        self._free += freed
+        look = Look(self._sweep.runs_dir)
+        locked = [each for each in self._held if self._lock(each).name in look.names]
+        some = random.sample(locked, min(LOOKS, len(locked)))
+        still = set(locked) - {each for each in some if not look.is_held(self._lock(each))}
+        self._free += [each for each in self._held if each not in still]
+        self._held = [each for each in self._held if each in still]
         self._pause_s = min(2 * self._pause_s, LOOK_SELDOM_S)
         self._look_at = time.monotonic() + self._pause_s
 
@@ -154,18 +146,3 @@ class Backlog:
         self._num_ended += 1
         if how:
             self._say(f"[{self._num_ended}/{self._total}] {how}: {point.label}")
-
-
-def _locks_in(runs_dir: Path) -> set[str]:
-    try:
-        return {name for name in os.listdir(runs_dir) if name.endswith(".lock")}
-    except FileNotFoundError:
-        return set()
-
-
-def _now_s(runs_dir: Path) -> float | None:
-    """The file server's time, asked for once for all locks; None where no file can be made."""
-    try:
-        return server_time_s(runs_dir)
-    except OSError:
-        return None

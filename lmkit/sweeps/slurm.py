@@ -20,21 +20,26 @@ from lmkit.runs.stop_signals import STOPPED
 from lmkit.runs.sweep_folder import Point, SweepFolder
 
 # USR2 is the warning that time is nearly over: the job queues itself again once its run has saved.
-# At TERM the job was preempted or cancelled, and SLURM knows which.
+# At TERM the job was preempted or cancelled, and SLURM knows which. A signal that comes before the
+# worker has started waits for it; one that comes before the worker listens ends it with status 143.
 SCRIPT = """\
 #!/bin/bash
 {options}
 
 # A worker of the sweep {name}: it trains points until none is left. Submitted again, the array
 # goes on where the last one was left.
+trap 'warned=1 told=1' USR2
+trap 'told=1' TERM
 {setup}
 {worker} &
 worker=$!
 trap 'warned=1; kill -TERM $worker' USR2
 trap 'kill -TERM $worker' TERM
+if [ "$told" ]; then kill -TERM $worker; fi
 wait $worker; status=$?
 while kill -0 $worker 2>/dev/null; do wait $worker; status=$?; done
-if [ "$warned" ] && [ $status = {stopped} ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {requeues} ]
+if [ "$warned" ] && [[ $status = {stopped} || $status = 143 ]] &&
+  [ "${{SLURM_RESTART_COUNT:-0}}" -lt {requeues} ]
 then
   scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}"
 fi

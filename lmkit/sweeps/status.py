@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -16,8 +17,7 @@ from typing import Any
 from lmkit.errors.user_error import UserError
 from lmkit.runs.code import code_sha256
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.heartbeat import server_time_s
-from lmkit.runs.lock import is_held
+from lmkit.runs.lock import Look
 from lmkit.runs.metrics import MetricsFile, Row
 from lmkit.runs.result import Result
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
@@ -55,14 +55,6 @@ class Estimate:
     num_unknown: int  # points of experiments of which no run has trained an epoch
 
 
-@dataclass(frozen=True)
-class UsualCost:
-    """What runs of an experiment cost."""
-
-    seconds_per_epoch: float  # the median of finished, otherwise of running runs
-    epochs: float | None  # the median of finished runs of the budget; None where there are none
-
-
 def standings(sweep: SweepFolder, points: Sequence[Point] | None = None) -> list[Standing]:
     """The states of points of the sweep, in order.
 
@@ -71,13 +63,9 @@ def standings(sweep: SweepFolder, points: Sequence[Point] | None = None) -> list
 
     Raises: UserError naming a file that is damaged.
     """
-    runs_dir = sweep.runs_dir
-    there = {path.name for path in runs_dir.iterdir()} if runs_dir.is_dir() else set()
-    now_s = _now_s(runs_dir)
-    return [
-        _standing(sweep, point, there, now_s)
-        for point in (sweep.manifest.points if points is None else points)
-    ]
+    look = Look(sweep.runs_dir)
+    every = sweep.manifest.points if points is None else points
+    return [_standing(sweep, point, look) for point in every]
 
 
 def counts(standings: Sequence[Standing]) -> dict[str, int]:
@@ -87,39 +75,39 @@ def counts(standings: Sequence[Standing]) -> dict[str, int]:
 
 
 def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
-    """The training time of all points that have not finished, estimated from other runs of their
-    experiments on the same text. The sweep's own runs count, or if it has none yet, others in the
-    same folder: finished ones, otherwise running ones, as if each point used up its budget.
+    """The training time of all points that have not finished, by runs of their experiments on the
+    same text: finished points of the sweep; if there are none, its running points; otherwise other
+    finished runs in the same folder. A point trains as many epochs as is usual for its budget.
     """
 
     @cache
-    def usual(*kind: Any) -> UsualCost | None:
-        return _own_cost(standings, *kind) or usual_cost(sweep.runs_dir, *kind)
+    def usual(*kind: Any) -> tuple[float, float] | None:
+        return _usual_of_points(standings, *kind) or _usual_of_others(sweep.runs_dir, *kind)
 
     left = [standing for standing in standings if not standing.is_finished]
     seconds: list[float] = []  # of those that are known
     for standing in left:
         point = standing.point
         cost = usual(point.experiment, point.max_epochs, point.text)
-        epochs = cost and (cost.epochs or standing.point.max_epochs)
-        if cost and epochs:
-            seconds.append(cost.seconds_per_epoch * max(0.0, epochs - (standing.epoch or 0)))
+        if cost is not None:
+            seconds_per_epoch, epochs = cost
+            seconds.append(seconds_per_epoch * max(0.0, epochs - (standing.epoch or 0)))
     return Estimate(sum(seconds), len(seconds), len(left) - len(seconds))
 
 
-def _standing(sweep: SweepFolder, point: Point, there: set[str], now_s: float | None) -> Standing:
-    folder = sweep.run_folder(point)
-    if point.run in there and folder.finished_within(point.budget):
+def _standing(sweep: SweepFolder, point: Point, look: Look) -> Standing:
+    folder, is_there = sweep.run_folder(point), point.run in look.names
+    if is_there and folder.finished_within(point.budget):
         return _done(point, folder.read_result())
     failure = sweep.failure(point)
-    if folder.lock.name in there and is_held(folder.lock, now_s):
+    if look.is_held(folder.lock):
         state = "running"
     elif failure is not None:
         state = "failed"
     else:
-        state = "unfinished" if point.run in there and folder.state() != "new" else "new"
+        state = "unfinished" if is_there and folder.state() != "new" else "new"
     latest: Row = {}
-    if point.run in there:
+    if is_there:
         with suppress(UserError):  # damaged: the run restores it when it resumes
             latest = MetricsFile(folder.metrics).latest()
     epoch = int(latest["epoch"]) if "epoch" in latest else None
@@ -152,21 +140,6 @@ def _done(point: Point, result: Result) -> Standing:
     )
 
 
-def _own_cost(standings: Sequence[Standing], *kind: object) -> UsualCost | None:
-    """What the points of an experiment, a budget and a text cost; None if none has trained an
-    epoch."""
-    alike = [
-        each
-        for each in standings
-        if (each.point.experiment, each.point.max_epochs, each.point.text) == kind
-    ]
-    done = [each for each in alike if each.is_finished]
-    return _usual(
-        [each.seconds_per_epoch for each in done] or [each.seconds_per_epoch for each in alike],
-        [each.epoch for each in done if each.epoch is not None],
-    )
-
-
 def text_key(config: Mapping[str, Any]) -> str:
     """Equal for configurations with the same text, whose epochs have as many tokens."""
     names = ("name", "title", "short_title")
@@ -174,42 +147,43 @@ def text_key(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def usual_cost(
-    runs_dir: Path, experiment: str, max_epochs: int | None, text: str | None
-) -> UsualCost | None:
-    """What runs of the experiment cost; None if none has trained an epoch.
-
-    Args:
-        max_epochs: the budget of the finished runs that show how many epochs are usual.
-        text: the `text_key` of the runs that count; None: any, for the sweeps of earlier versions.
-    """
-    finished, epochs, under_way = [], [], []
-    for path in runs_dir.glob(f"{experiment}-{'?' * 12}"):
+def finished_runs(runs_dir: Path, name: str) -> Iterator[tuple[RunFolder, Result]]:
+    """The finished runs of that name in a folder, but for damaged ones."""
+    for path in runs_dir.glob(f"{glob.escape(name)}-{'?' * 12}"):
         folder = RunFolder(path)
-        try:
-            if text is not None and text_key(folder.read_config()) != text:
-                continue
-            if folder.result.exists():
-                result = folder.read_result()
-                finished.append(result.cost.get("seconds_per_epoch"))
+        if folder.result.exists():
+            with suppress(UserError):  # what is damaged is reported where it is needed
+                yield folder, folder.read_result()
+
+
+def _usual_of_points(
+    standings: Sequence[Standing], experiment: str, max_epochs: int | None, text: str | None
+) -> tuple[float, float] | None:
+    """Of an experiment's points: the seconds of an epoch, and the epochs of a run."""
+    kind = experiment, max_epochs, text
+    alike = [e for e in standings if (e.point.experiment, e.point.max_epochs, e.point.text) == kind]
+    done = [each for each in alike if each.is_finished]
+    epochs = [each.epoch for each in done if each.epoch is not None]
+    return _medians([each.seconds_per_epoch for each in done or alike], epochs, max_epochs)
+
+
+def _usual_of_others(
+    runs_dir: Path, experiment: str, max_epochs: int | None, text: str | None
+) -> tuple[float, float] | None:
+    seconds, epochs = [], []
+    for folder, result in finished_runs(runs_dir, experiment):
+        with suppress(UserError):
+            # None: of a sweep of an earlier version
+            if text is None or text == text_key(folder.read_config()):
+                seconds.append(result.cost.get("seconds_per_epoch"))
                 if result.budget.max_epochs == max_epochs:
                     epochs.append(result.budget.epochs)
-            else:
-                under_way.append(MetricsFile(folder.metrics).latest().get("seconds_per_epoch"))
-        except UserError:
-            continue  # a damaged one is reported where it is needed
-    return _usual(finished or under_way, epochs)
+    return _medians(seconds, epochs, max_epochs)
 
 
-def _usual(seconds_per_epoch: Sequence[float | None], epochs: Sequence[int]) -> UsualCost | None:
+def _medians(
+    seconds_per_epoch: Sequence[float | None], epochs: Sequence[int], max_epochs: int | None
+) -> tuple[float, float] | None:
     known = [each for each in seconds_per_epoch if each is not None]
-    if not known:
-        return None
-    return UsualCost(statistics.median(known), statistics.median(epochs) if epochs else None)
-
-
-def _now_s(runs_dir: Path) -> float | None:
-    try:
-        return server_time_s(runs_dir)
-    except OSError:
-        return None
+    usual_epochs = statistics.median(epochs) if epochs else max_epochs
+    return (statistics.median(known), usual_epochs) if known and usual_epochs else None

@@ -2,7 +2,8 @@
 
 A simulation with the real backlog and real files: the workers take turns in one process, by a clock
 of their own, and training takes no time but there. What they do to files is counted by the hour of
-that clock. A lock's heartbeat, every 15 s of training, is added by arithmetic.
+that clock. A lock's heartbeat, every 15 s of training, is added by arithmetic. Results are opened
+and not parsed, and no holder dies: that is none of the file system's work.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from lmkit.runs import lock
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.holder import this_process
 from lmkit.runs.lock import STALE_AFTER_S
-from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.sweeps import backlog as module
-from lmkit.sweeps.backlog import Backlog, Waiting
-from lmkit.sweeps.processes import POLL_S
+from lmkit.sweeps.backlog import LOOK_AGAIN_S, Backlog, Waiting
 
 CALLS = {"open": "opens", "os.listdir": "listings", "os.link": "links", "os.remove": "removals"}
+COLUMNS = ("opens", "stats", "listings", "links", "removals", "heartbeats")
 BEAT_S = STALE_AFTER_S / 12
-LOOKS_EVERY_S = 3.0  # a waiting worker polls more often, but does nothing to files in between
 
 
 class Clock:
@@ -55,63 +56,83 @@ class Worker:
         Returns: the seconds until its next turn; None when nothing is left.
         """
         if self.taken is not None:
-            self._publish(self.taken.point)
+            folder = self.sweep.run_folder(self.taken.point)
+            folder.result.touch()
+            folder.lock.unlink()
             self.backlog.finished(self.taken.point)
             self.taken = None
         if not len(self.backlog):
             return None
         self.taken = self.backlog.take()
         if self.taken is None:
-            return max(POLL_S, LOOKS_EVERY_S)
+            return LOOK_AGAIN_S  # it polls more often, but does nothing to files in between
         folder = self.sweep.run_folder(self.taken.point)
         folder.path.mkdir(exist_ok=True)
         folder.lock.write_bytes(this_process().to_json())
         return 3600 * self.hours * random.uniform(0.8, 1.2)
 
-    def _publish(self, point: Point) -> None:
-        folder = self.sweep.run_folder(point)
-        spent = Spent(1, None, 1, "max_epochs")
-        publish_result(folder.result, Result(SCHEMA_VERSION, "e", "i", {}, {}, {}, spent))
-        folder.lock.unlink()
+
+def count_calls(runs_dir: Path) -> Counter[str]:
+    """What this process does to files below a folder, from now on."""
+    count, below, stat = Counter[str](), str(runs_dir), os.stat
+
+    def hear(event: str, arguments: tuple[object, ...]) -> None:
+        if event in CALLS and str(arguments[0]).startswith(below):
+            count[CALLS[event]] += 1
+
+    def counted(path, **options):
+        count["stats"] += str(path).startswith(below)
+        return stat(path, **options)
+
+    sys.addaudithook(hear)
+    os.stat = counted
+    return count
 
 
-def simulate(num_workers: int, num_points: int, hours: float, runs_dir: Path) -> list[Counter[str]]:
-    """Returns: for each hour of the simulation, what was done to files, and workers that train."""
-    points = [Point(f"seed={i}", [], f"e-{i:012x}", "e", 1, None) for i in range(num_points)]
-    sweep = SweepFolder.of(Manifest("shared", str(runs_dir), str(runs_dir), 0, points))
-    sweep.save()
-    clock = Clock()
-    module.time = clock  # type: ignore[assignment]
+def stub_what_is_no_files_work() -> None:
+    me = this_process()
+    lock.this_process = lambda: me
+    lock.why_gone = lambda *_: None
+    RunFolder.finished_within = lambda self, _: (
+        self.state() == "finished" and not self.result.read_bytes()
+    )
+
+
+def simulate(sweep: SweepFolder, num_workers: int, hours: float, count: Counter[str]) -> None:
+    """Prints, for each hour of the simulation, what was done to files a second."""
+    module.time = clock = Clock()  # type: ignore[assignment]
     every = [Worker(sweep, hours) for _ in range(num_workers)]
     # a scheduler starts them within a minute
     turns = [(60 * random.random(), number) for number in range(num_workers)]
     heapq.heapify(turns)
-    by_hour: list[Counter[str]] = []
-    count = Counter[str]()
-    sys.addaudithook(lambda event, _: count.update([CALLS[event]] if event in CALLS else []))
-    stat = os.stat
-
-    def counted(*arguments, **options):
-        count["stats"] += 1
-        return stat(*arguments, **options)
-
-    os.stat = counted
+    hour = 0
+    count.clear()
+    print("hour", *(f"{name}/s" for name in COLUMNS), sep="\t")
     while turns:
         clock.now, number = heapq.heappop(turns)
-        while len(by_hour) <= clock.now // 3600:
-            by_hour.append(Counter())
-        before = Counter(count)
-        began = time.process_time()
+        if clock.now // 3600 > hour or not turns:
+            seconds = min(3600.0, clock.now - 3600 * hour)
+            print(hour, *(f"{count[name] / seconds:.2f}" for name in COLUMNS), sep="\t", flush=True)
+            count.clear()
+            hour = int(clock.now // 3600)
         pause_s = every[number].turn()
-        hour = by_hour[-1]
-        hour.update(count - before)
-        hour["microseconds"] += round(1e6 * (time.process_time() - began))
         if pause_s is not None:
             heapq.heappush(turns, (clock.now + pause_s, number))
             if every[number].taken:
-                hour["heartbeats"] += round(pause_s / BEAT_S)
-    os.stat = stat
-    return by_hour
+                count["heartbeats"] += round(pause_s / BEAT_S)
+    print(f"the last worker has ended after {clock.now / 3600:.2f} hours")
+
+
+def one_more(sweep: SweepFolder, count: Counter[str]) -> None:
+    """Prints what a worker does that comes when all has finished."""
+    module.time = time  # type: ignore[assignment]
+    count.clear()
+    began = time.process_time()
+    late = Worker(sweep, 1.0)
+    late.turn()
+    assert not len(late.backlog)
+    done = ", ".join(f"{count[name]:,} {name}" for name in COLUMNS if count[name])
+    print(f"one that comes then: {done}; {time.process_time() - began:.2f} s of CPU")
 
 
 def main() -> None:
@@ -122,12 +143,13 @@ def main() -> None:
     arguments = parser.parse_args()
     random.seed(1)
     with tempfile.TemporaryDirectory() as folder:
-        by_hour = simulate(arguments.workers, arguments.points, arguments.hours, Path(folder))
-    names = ("opens", "stats", "listings", "links", "removals", "heartbeats")
-    print("hour", *(f"{name}/s" for name in names), "CPU s of all workers", sep="\t")
-    for hour, done in enumerate(by_hour):
-        rates = (f"{done[name] / 3600:.2f}" for name in names)
-        print(hour, *rates, f"{done['microseconds'] / 1e6:.1f}", sep="\t")
+        points = [Point(f"{i}", [], f"e-{i:012x}", "e", 1, None) for i in range(arguments.points)]
+        sweep = SweepFolder.of(Manifest("shared", folder, folder, 0, points))
+        sweep.save()
+        count = count_calls(Path(folder))
+        stub_what_is_no_files_work()
+        simulate(sweep, arguments.workers, arguments.hours, count)
+        one_more(sweep, count)
 
 
 if __name__ == "__main__":

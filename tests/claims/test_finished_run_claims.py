@@ -14,7 +14,6 @@ from lmkit.results.groups import grouped
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from tests.claims.conftest import Lmkit
-from tests.tiny import TINY
 
 
 @pytest.fixture
@@ -27,40 +26,6 @@ def three(
     points = [Point(run.path.name, [], run.path.name, "toy", 2, None) for run in found]
     SweepFolder.of(Manifest("mine", "runs", str(Path.cwd()), 0, points)).save()
     return found
-
-
-@pytest.fixture
-def measured(
-    lmkit: Lmkit, three: list[RunFolder], capsys: pytest.CaptureFixture[str]
-) -> Callable[..., set[str]]:
-    """The runs that `lmkit logits run=SAID` measures, by their names."""
-
-    def names(said: str) -> set[str]:
-        capsys.readouterr()
-        lmkit("logits", f"run={said}", "contexts=20", "bins=4")
-        written = [run for run in three if (run.analysis / "logits.json").exists()]
-        for run in written:
-            (run.analysis / "logits.json").unlink()
-        return {run.path.name for run in written}
-
-    return names
-
-
-def test_which_runs_an_analysis_takes(measured, three, tmp_path):
-    names = [run.path.name for run in three]
-    one, two, gss = names if "gss" in names[2] else (*names[1:], names[0])
-    for said, expected in (
-        (f"runs/{one}", {one}),
-        ("runs", {one, two, gss}),
-        ("mine", {one, two, gss}),
-        ("runs/sweeps/mine", {one, two, gss}),
-        ("'runs/toy_gss-*'", {gss}),
-        ("'runs head:gss'", {gss}),
-        ("'mine head:softmax seed:2'", {two}),
-        ("'runs name:toy_*'", {gss}),
-        (f"['runs/toy_gss-*','runs/{one}']", {one, gss}),
-    ):
-        assert measured(said) == expected, said
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -103,26 +68,6 @@ def test_evaluation_of_several_runs(lmkit, three, capsys):
 
 
 FINETUNE = ("logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null", "lr=2")
-
-
-def test_finetuning_is_a_run_that_is_skipped_and_goes_on(lmkit, run, runs, capsys):
-    lmkit("train", *TINY)
-    before = {file: file.read_bytes() for file in run().path.rglob("*") if file.is_file()}
-    line = ("finetune", f"run={run().path}", *FINETUNE)
-    lmkit(*line, "max_epochs=1")
-    assert {file: file.read_bytes() for file in before} == before
-    start, finetuned = runs()
-    assert finetuned.path.name.rpartition("-")[0] == "toy_finetune"
-    assert finetuned.read_identity().settings["finetuned_from"]["identity"] in start.path.name
-    assert finetuned.read_result().budget.epochs == 1
-    capsys.readouterr()
-    lmkit(*line, "max_epochs=1")
-    assert "already finished" in capsys.readouterr().out
-    lmkit(*line, "max_epochs=2")
-    assert len(runs()) == 2
-    assert finetuned.read_result().budget.epochs == 2
-    lmkit("finetune", f"run={start.path}", *FINETUNE, "lr=1", "max_epochs=1")
-    assert len(runs()) == 3
 
 
 @pytest.mark.usefixtures("undrawn")

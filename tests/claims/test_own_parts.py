@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import lmkit as package
 from lmkit.runs.sweep_folder import SweepFolder
 from tests.claims.conftest import Lmkit
 from tests.tiny import TINY
@@ -158,6 +159,9 @@ def test_an_edited_source_trains_anew(lmkit, runs, capsys, tmp_path):
     first, second = runs()
     ppls = {run.read_result().metrics["valid_ppl"] for run in (first, second)}
     assert len(ppls) == 2
+    again = package.train(["--config-dir=configs", *MINE[2:], *HEAD])
+    assert len(runs()) == 2
+    assert again.config["head"]["transform"]["start"] == 0.02
 
 
 ANALYSIS = """

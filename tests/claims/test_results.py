@@ -149,20 +149,6 @@ def test_code_that_has_changed_since_is_told(trained: Path, lmkit, tmp_path, cap
     assert "3 runs came from code that has changed since" in page
 
 
-def test_results_have_the_columns_that_are_asked_for(trained: Path, lmkit, capsys):
-    columns = list(package.results(str(trained), columns=["test_ppl", "optimizer.*", "seed"]))
-    assert columns[0] == "test_ppl"
-    assert columns[-1] == "seed"
-    assert "optimizer.lr" in columns
-    written = printed_csv(lmkit, capsys, str(trained), "columns=[seed, head]")
-    assert list(written[0]) == ["name", "seed", "head"]
-    assert sorted((row["seed"], row["head"]) for row in written) == [
-        ("1", "GSS"), ("1", "Softmax"), ("2", "Softmax"),
-    ]  # fmt: skip
-    with pytest.raises(UserError, match=r"no run has 'test_pl' \(did you mean test_ppl\?\)"):
-        package.results(str(trained), columns=["test_pl"])
-
-
 @pytest.fixture
 def unfinished(trained: Path, tmp_path: Path) -> Path:
     """Runs of which one has not finished."""

@@ -236,6 +236,10 @@ SEEDS = 'hydra:\n  mode: MULTIRUN\n  sweeper:\n    params: {seed: "1,2"}\n'
             "mine.yaml: the choice of head/transform must stand under hydra.sweeper.params, as "
             "head/transform: gss",
         ),
+        (
+            GLOBAL + SEEDS.replace('params: {seed: "1,2"}', 'part: [{seed: "1,2"}]'),
+            "unexpected keyword argument 'part'",
+        ),
     ],
 )
 def test_a_file_that_is_no_sweep_is_refused_with_the_line_to_add(

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 
-import numpy as np
 import pytest
 import torch
-import yaml
 
 import lmkit as package
 from lmkit.errors.user_error import UserError
@@ -56,27 +53,6 @@ class Cube(nn.Module):
 
 def weights(folder):
     return torch.load(folder.last, weights_only=True)["state_dict"]
-
-
-def test_mixtape_gives_gates_of_their_own_to_the_most_frequent_words(lmkit, run, tmp_path):
-    """In a text whose frequent words come late, so that they are not the vocabulary's first."""
-    rare = [f"rare{i}" for i in range(30)]
-    line = " ".join(["a b c", *rare[:1]])
-    for split, lines in (("train", 300), ("valid", 40), ("test", 40)):
-        text = " ".join(rare) + "\n" + f"{line}\n" * lines
-        (tmp_path / f"{split}.txt").write_text(text)
-    options = [o for o in TINY if not o.startswith("data.")]
-    own = ("head=mixtape", "head.gate_dim=3", "head.own_share=0.15", "data=text", "data.root=.")
-    lmkit("train", *options, *own)
-    content = torch.load(run().last, weights_only=True)
-    vocabulary = content["lmkit"]["vocabulary"]
-    words = Counter((tmp_path / "train.txt").read_text().replace("\n", " <eos> ").split())
-    chosen = [vocabulary[i] for i in content["state_dict"]["head.own_words_R"]]
-    assert len(chosen) == round(0.15 * len(vocabulary))
-    assert min(words[word] for word in chosen) >= max(
-        words[word] for word in vocabulary if word not in chosen
-    )
-    assert set(chosen) >= {"a", "b", "c", "<eos>", "rare0"}
 
 
 def test_a_callback_of_ones_own_takes_part_and_decides_the_identity(lmkit, runs, tmp_path):
@@ -133,14 +109,6 @@ def test_a_run_that_a_callback_ends_has_finished(lmkit, run, capsys):
     assert run().result.read_bytes() == before
 
 
-def test_a_callback_that_ends_a_run_in_its_last_epoch_would_end_any_longer_one(lmkit, run, capsys):
-    lmkit("train", *EARLY, "max_epochs=2")
-    assert run().read_result().budget.stopped == "callback"
-    capsys.readouterr()
-    lmkit("train", *EARLY)
-    assert "already finished" in capsys.readouterr().out
-
-
 def test_a_run_that_a_callback_ended_is_concluded_after_a_kill(lmkit, runs, monkeypatch):
     def killed(*_: object) -> None:
         raise RuntimeError("killed")
@@ -157,28 +125,6 @@ def test_a_run_that_a_callback_ended_is_concluded_after_a_kill(lmkit, runs, monk
     mine.path.rename("undisturbed")
     lmkit("train", *EARLY)
     assert result.metrics == mine.read_result().metrics
-
-
-def test_any_option_of_lightnings_trainer_is_added_with_a_plus(lmkit, run):
-    lmkit("train", *TINY, "+trainer.limit_train_batches=3", "trainer.log_every_n_steps=1")
-    content = torch.load(run().last, weights_only=True)
-    assert content["global_step"] == 6  # three windows in each of two epochs
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        "devices=2",
-        "accumulate_grad_batches=2",
-        "fast_dev_run=true",
-        "barebones=true",
-        "max_steps=3",
-    ],
-)
-def test_a_trainer_option_that_a_run_cannot_honour_is_refused_by_name(refused, option):
-    assert refused("train", *TINY, f"+trainer.{option}").startswith(
-        f"trainer.{option.partition('=')[0]} "
-    )
 
 
 def test_a_callback_is_left_out_by_null(lmkit, run):
@@ -245,11 +191,6 @@ def test_a_run_is_measured_by_the_code_that_trained_it(lmkit, run, refused, tmp_
     assert not content["measured_on"]["is_own"]
 
 
-def test_nothing_is_left_behind_but_the_runs(lmkit, tmp_path):
-    lmkit("train", *TINY)
-    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
-
-
 @pytest.mark.parametrize(
     ("option", "named"),
     [
@@ -277,23 +218,3 @@ def test_a_refused_option_is_named_and_leaves_nothing_behind(refused, tmp_path, 
     logger = ("logger=wandb",) if option.startswith("logger.wandb") else ()
     assert re.match(named, refused("train", *TINY, *logger, option))
     assert not [path for path in tmp_path.rglob("*") if path.name != "runs"]
-
-
-def test_own_configs_are_as_good_as_ours(lmkit, run, tmp_path):
-    """An experiment and a transform in a folder of one's own, here and in a sweep's children."""
-    (tmp_path / "heads.py").write_text(TRANSFORMS)
-    configs = tmp_path / "configs"
-    for group, name, content in (
-        ("experiment", "mine", "# @package _global_\nname: mine\nseed: 7\n"),
-        ("head/transform", "cube", "_target_: heads.Cube\nstart: 0.02\n"),
-    ):
-        (configs / group).mkdir(parents=True)
-        (configs / group / f"{name}.yaml").write_text(content)
-    lmkit("train", "--config-dir", "configs", "experiment=mine", "head/transform=cube", *TINY)
-    config = yaml.safe_load(run().config.read_text())
-    assert (config["seed"], config["head"]["transform"]["start"]) == (7, 0.02)
-    assert np.isfinite(run().read_result().metrics["test_ppl"])
-    assert run().read_names().head == "Cube"
-    for flags in (["--config-dir=configs"], ["--config-dir", "configs"]):
-        again = package.train([*flags, "experiment=mine", "head/transform=cube", *TINY])
-        assert again.folder.path.resolve() == run().path.resolve()

@@ -6,7 +6,6 @@ import json
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -94,35 +93,3 @@ def test_it_is_finetuned_within_the_epochs_of_its_schedule(trained, lmkit, refus
     lmkit(*start, "max_epochs=2", "callbacks.spectrum=null", "callbacks.progress_bar=null")
     (row,) = Path("runs").glob("*_finetune-*/result.json")
     assert json.loads(row.read_text())["metrics"]["valid_ppl"] < 35
-
-
-def test_log_p_is_that_of_any_cut_into_windows(trained):
-    import lmkit as package
-
-    model = package.load(trained).model
-    tokens = torch.from_numpy(np.random.RandomState(0).randint(0, 40, (90, 1)))
-    log_probs = []
-    for lengths in ([90], [7] * 12 + [6]):
-        state, rows = model.trunk.initial_state(1), []
-        for part in tokens.split(lengths):
-            with torch.no_grad():
-                output = model.trunk(part, state)
-                rows.append(model.head.log_probs(model.head_input(output)))
-            state = output.state
-        log_probs.append(torch.cat(rows))
-    torch.testing.assert_close(*log_probs, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
-        ("trunk.num_heads=0", "trunk.num_heads must be a whole number of at least 1"),
-        ("trunk.memory=0", "trunk.memory must be a whole number of at least 1"),
-        ("schedule.warmup_epochs=3", "schedule.warmup_epochs must be less than schedule.epochs"),
-        ("max_epochs=null", "schedule.epochs (max_epochs unless set) must be a whole number"),
-        ("optimizer.betas=[0.9,2]", "optimizer.betas[1] must be at least 0 and less than 1"),
-        ("trunk.ffn=3", "trunk.ffn"),
-    ],
-)
-def test_a_wrong_option_is_told_in_one_line(refused, option, said):
-    assert said in refused("train", *EXPERIMENT, option)

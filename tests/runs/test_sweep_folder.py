@@ -43,16 +43,23 @@ def test_a_damaged_failure_counts(sweep: SweepFolder, content: str) -> None:
 
 def test_an_attempt_is_one_process_s_until_it_ends_or_dies(sweep: SweepFolder) -> None:
     (point,) = sweep.manifest.points
-    assert sweep.claim(point, None)
-    assert not sweep.claim(point, None)
+    assert sweep.claim(point)
+    assert not sweep.claim(point)
+    sweep.save()  # keeps the claims of those that live
+    assert not sweep.claim(point)
     sweep.release(point)
     other = (
         f"from lmkit.runs.sweep_folder import SweepFolder as S\n"
-        f"s = S.find({str(sweep.path)!r}, '.')\nprint(s.claim(s.manifest.points[0], None))"
+        f"s = S.find({str(sweep.path)!r}, '.')\nprint(s.claim(s.manifest.points[0]))"
     )
     done = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
-    assert sweep.claim(point, None)  # that process is gone
+    assert sweep.claim(point)  # that process is gone
+    sweep.release(point)
+    subprocess.run([sys.executable, "-c", other], capture_output=True, check=True)
+    assert list((sweep.path / "failures").iterdir())
+    sweep.save()
+    assert not list((sweep.path / "failures").iterdir())
 
 
 def test_of_lines_typed_at_the_same_instant_one_has_its_points(

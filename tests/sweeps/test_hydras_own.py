@@ -14,19 +14,8 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import look_at
 from lmkit.runs.metrics import MetricsFile
 from tests.forked import Line
+from tests.tiny import TINY
 
-TINY = [
-    "threads=1",
-    "max_epochs=2",
-    "data.train_tokens=4000",
-    "data.valid_tokens=500",
-    "data.test_tokens=500",
-    "trigger.epoch=1",
-    "logger=csv",
-    "callbacks.spectrum=null",
-    "conclusion.contexts=50",
-    "callbacks.progress_bar=null",
-]
 BASIC = "hydra/sweeper=basic"
 
 
@@ -76,6 +65,7 @@ def test_a_job_of_submitits_that_is_warned_saves_and_is_queued_again(tmp_path):
         BASIC,
         "hydra/launcher=submitit_local",
         "hydra.launcher.timeout_min=60",
+        "data.train_tokens=12000",
         "max_epochs=40",
         "seed=1",
     )

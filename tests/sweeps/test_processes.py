@@ -10,9 +10,10 @@ import time
 import pytest
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.lock import RunLock
+from lmkit.runs import lock as locks
+from lmkit.runs.lock import Look, RunLock
 from lmkit.runs.sweep_folder import Failure
-from lmkit.sweeps import backlog, processes
+from lmkit.sweeps import processes
 from lmkit.sweeps.backlog import Backlog
 from lmkit.sweeps.local import Packed, Workers, visible_devices
 from lmkit.sweeps.processes import run_points
@@ -128,20 +129,19 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_whoever_waits_asks_for_the_servers_time_once_a_look(sweep_of, monkeypatch, quick):
     """And not once for each point that others hold."""
     sweep, asked = sweep_of(*["ok"] * 30), []
-    locks = [RunLock(sweep.run_folder(point).lock) for point in sweep.manifest.points]
-    for lock in locks:
-        lock.acquire()
-    real = backlog.server_time_s
-    monkeypatch.setattr(backlog, "server_time_s", lambda folder: asked.append(1) or real(folder))
-    monkeypatch.setattr("lmkit.runs.lock.server_time_s", None)  # it is not asked for anywhere else
+    held = [RunLock(sweep.run_folder(point).lock) for point in sweep.manifest.points]
+    for each in held:
+        each.acquire()
+    real = locks.server_time_s
+    monkeypatch.setattr(locks, "server_time_s", lambda folder: asked.append(1) or real(folder))
     waiting = Backlog(sweep, sweep.manifest.points, lambda text: None)
     assert waiting.take() is None
     assert (len(waiting), len(asked)) == (30, 1)
     waiting._look_at = 0.0
     assert waiting.take() is None
     assert len(asked) == 2
-    for lock in locks:
-        lock.release()
+    for each in held:
+        each.release()
     waiting._look_at = 0.0
     assert waiting.take() is not None
 
@@ -159,8 +159,8 @@ def test_a_refusal_by_the_lock_is_no_failure_whatever_the_log_says(
         said.append(text)
         lock.release()
 
-    real = backlog.is_held
-    monkeypatch.setattr(backlog, "is_held", lambda *lock: next(looks, True) and real(*lock))
+    real = Look.is_held
+    monkeypatch.setattr(Look, "is_held", lambda *look: next(looks, True) and real(*look))
     run_points(sweep, sweep.manifest.points, [{}], hear)
     assert said[0] == "0 talks: another process trains it; checking again later"
     assert states(sweep) == ["finished"]
@@ -203,6 +203,8 @@ def test_packed_without_a_gpu_needs_to_be_told_how_many(monkeypatch):
     with pytest.raises(UserError, match=r"hydra\.launcher\.runs=N"):
         Packed(runs=None, devices=None, per_device=1)
     assert Packed(runs=3, devices=None, per_device=1).environments() == [{}, {}, {}]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, GPU-5")
+    assert visible_devices() == ["1", "GPU-5"]
     with pytest.raises(UserError, match=r"hydra\.launcher\.runs"):
         Packed(runs=0, devices=None, per_device=1)
 
@@ -220,11 +222,6 @@ def test_a_process_that_ends_well_without_a_result_has_failed(sweep_of):
     sweep.manifest.points[0].overrides[0] = str(elsewhere)
     run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
     assert "the kind of device" in sweep.failure(sweep.manifest.points[0]).reason
-
-
-def test_visible_devices_are_those_named_in_the_environment(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, GPU-5")
-    assert visible_devices() == ["1", "GPU-5"]
 
 
 def test_an_interrupted_sweep_ends_what_it_started(sweep_of, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,37 +59,44 @@ def test_the_script_has_every_option_and_ends_in_a_worker(sweep_of):
     }  # fmt: skip
     assert "\nmodule load cuda\nexport CUDA_VISIBLE_DEVICES=\n" in text
     assert f"-m lmkit sweep work {sweep.path} &\n" in text
-    assert "CUDA_VISIBLE_DEVICES" not in slurm().script(sweep, 3)
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    sweep.path = Path("/shared/my runs/sweeps/mine")
+    sweep.manifest = replace(sweep.manifest, started_in="/home/josé w")
+    text = slurm().script(sweep, 1)
+    assert "#SBATCH --chdir='/home/josé w'" in text
+    assert "sweep work '/shared/my runs/sweeps/mine' &" in text
+    assert "CUDA_VISIBLE_DEVICES" not in text
 
 
 @pytest.mark.parametrize(
-    ("signals", "status", "restarts", "requeued"),
+    ("signal", "moment", "status", "restarts", "requeued"),
     [
-        ("USR2", 75, "0", True),  # told that its time is nearly over
-        ("USR2", 75, "100", False),  # as often as it may be
-        ("USR2", 0, "0", False),  # but it was just done
-        ("TERM", 75, "0", False),  # preempted or cancelled: SLURM knows which
+        ("USR2", "while it trains", 75, "0", True),  # told that its time is nearly over
+        ("USR2", "while it trains", 75, "100", False),  # as often as it may be
+        ("USR2", "while it trains", 0, "0", False),  # but it was just done
+        ("TERM", "while it trains", 75, "0", False),  # preempted or cancelled: SLURM knows which
+        ("USR2", "before it starts", 143, "0", True),
+        ("TERM", "before it starts", 143, "0", False),
     ],
 )
 def test_a_job_is_queued_again_when_its_time_is_over(
-    sweep_of, tmp_path, commands, signals, status, restarts, requeued
+    sweep_of, tmp_path, commands, signal, moment, status, restarts, requeued
 ):
-    sweep = sweep_of("ok")
-    text = slurm().script(sweep, 1)
+    early = [f"kill -{signal} $$"] if moment == "before it starts" else []
+    text = slurm(setup=early).script(sweep_of("ok"), 1)
     worker = next(line for line in text.splitlines() if line.endswith(" &"))
-    trap = f'trap "sleep 0.2; exit {status}" TERM'
-    saves = f"bash -c '{trap}; sleep 1; touch ready; sleep 9 & wait' &"  # the script traps sooner
+    saves = f"bash -c 'trap \"sleep 0.2; exit {status}\" TERM; touch ready; sleep 9 & wait' &"
+    text = text.replace(worker, "sleep 9 &" if early else saves)
     (commands / "scontrol").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/requeued\n')
     (commands / "scontrol").chmod(0o755)
     ids = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2", "SLURM_RESTART_COUNT": restarts}
-    job = subprocess.Popen(
-        ["bash", "-c", text.replace(worker, saves)], cwd=tmp_path, env=os.environ | ids
-    )
-    while not (tmp_path / "ready").exists():
-        assert job.poll() is None
-    subprocess.run(["kill", f"-{signals}", str(job.pid)], check=True)
-    assert job.wait(30) == status
+    job = subprocess.Popen(["bash", "-c", text], cwd=tmp_path, env=os.environ | ids)
+    if not early:
+        while not (tmp_path / "ready").exists():
+            assert job.poll() is None
+            time.sleep(0.01)
+        subprocess.run(["kill", f"-{signal}", str(job.pid)], check=True)
+    assert job.wait(60) == status
     assert (tmp_path / "requeued").exists() == requeued
     if requeued:
         assert (tmp_path / "requeued").read_text() == "requeue 7_2\n"
@@ -130,12 +138,3 @@ def test_a_refusal_is_one_line_and_the_script_stays(sweep_of, commands, monkeypa
     monkeypatch.setenv("PATH", str(commands))
     with pytest.raises(UserError, match=r"not on PATH here; where it is, type sbatch .*/slurm\.sh"):
         slurm()(sweep, sweep.manifest.points)
-
-
-def test_a_sweeps_folder_may_have_any_letters(sweep_of):
-    sweep = sweep_of("ok")
-    sweep.path = Path("/shared/my runs/sweeps/mine")
-    sweep.manifest = replace(sweep.manifest, started_in="/home/josé w")
-    text = slurm().script(sweep, 1)
-    assert "#SBATCH --chdir='/home/josé w'" in text
-    assert "sweep work '/shared/my runs/sweeps/mine' &" in text

@@ -60,25 +60,29 @@ def test_a_damaged_metrics_file_of_an_unfinished_run_keeps_no_sweep_from_going_o
     assert [s.state for s in standings(sweep)] == ["finished", "finished"]
 
 
-def test_the_estimate_goes_by_finished_runs_of_the_experiment(sweep_of):
-    sweep = sweep_of("ok", "ok", "ok")
-    before = estimate(sweep, standings(sweep))
-    assert (before.num_points, before.num_unknown) == (0, 3)
-    assert estimate_line(before).startswith("no time estimate")
-    run_points(sweep, sweep.manifest.points[:1], [{}], lambda text: None)
+def test_what_is_left_goes_by_points_that_have_finished_or_train_or_by_other_runs(sweep_of):
+    sweep = sweep_of("ok", "ok", "ok", "ok")
+    done, under_way, *new = sweep.manifest.points
+    nothing = estimate(sweep, standings(sweep))
+    assert (nothing.num_points, nothing.num_unknown) == (0, 4)
+    assert estimate_line(nothing).startswith("no time estimate")
+    run_points(sweep, [done], [{}], lambda text: None)  # 10 s an epoch, four epochs
     after = estimate(sweep, standings(sweep))
-    assert (after.seconds, after.num_points, after.num_unknown) == (80.0, 2, 0)
-    assert estimate_line(after) == "about 1 min 20 s of training, by runs so far"
+    assert (after.seconds, after.num_points, after.num_unknown) == (3 * 40.0, 3, 0)
+    assert estimate_line(after) == "about 2 min 0 s of training, by runs so far"
 
+    apart = SweepFolder.of(replace(sweep.manifest, name="apart", points=[under_way, *new]))
+    assert estimate(apart, standings(apart)).seconds == 3 * 40.0  # by a run beside it
+    folder = sweep.run_folder(under_way)
+    folder.path.mkdir(parents=True)
+    folder.config.write_text("{}\n")
+    MetricsFile(folder.metrics).append(5, 1, {"seconds_per_epoch": 7.0})
+    assert estimate(apart, standings(apart)).seconds == (3 + 4 + 4) * 7.0
+    assert estimate(sweep, standings(sweep)).seconds == (3 + 4 + 4) * 10.0
 
-def test_until_a_run_has_finished_the_estimate_goes_by_those_under_way(sweep_of):
-    sweep = sweep_of("ok", "ok", "ok")
-    under_way = sweep.run_folder(sweep.manifest.points[0])
-    under_way.path.mkdir(parents=True)
-    under_way.config.write_text("{}\n")
-    MetricsFile(under_way.metrics).append(5, 1, {"seconds_per_epoch": 7.0})
-    left = estimate(sweep, standings(sweep))
-    assert (left.seconds, left.num_points, left.num_unknown) == ((3 + 4 + 4) * 7.0, 3, 0)
+    points = [replace(point, max_epochs=20) for point in sweep.manifest.points]
+    longer = SweepFolder.of(replace(sweep.manifest, name="longer", points=points))
+    assert estimate(longer, standings(longer)[2:]).seconds == 2 * 20 * 10.0
 
 
 def test_a_sweep_that_was_moved_has_the_runs_beside_it(sweep_of, tmp_path):
@@ -103,28 +107,6 @@ def test_points_of_a_sweep_that_was_moved_are_trained_where_it_lies(tmp_path):
     moved = SweepFolder.find("mine", str(tmp_path / "old runs"))
     where = f"runs_dir='{(tmp_path / 'old runs').resolve()}'"
     assert command(moved, point)[4:] == [*point.overrides, where]
-
-
-def test_epochs_are_those_of_runs_with_the_same_budget(sweep_of):
-    sweep = sweep_of("ok", "ok")  # of four epochs
-    run_points(sweep, sweep.manifest.points[:1], [{}], lambda text: None)
-    points = [replace(point, max_epochs=20) for point in sweep.manifest.points]
-    longer = SweepFolder.of(replace(sweep.manifest, name="longer", points=points))
-    left = estimate(longer, standings(longer)[1:])
-    assert (left.seconds, left.num_points) == (20 * 10.0, 1)
-
-
-def test_the_sweeps_own_runs_come_before_others_in_the_folder(sweep_of):
-    sweep = sweep_of("ok", "ok", "ok")
-    other, under_way, new = sweep.manifest.points
-    run_points(sweep, [other], [{}], lambda text: None)  # 10 s an epoch
-    mine = SweepFolder.of(replace(sweep.manifest, name="apart", points=[under_way, new]))
-    assert estimate(mine, standings(mine)).seconds == 2 * 4 * 10.0
-    folder = mine.run_folder(under_way)
-    folder.path.mkdir(parents=True)
-    folder.config.write_text("{}\n")
-    MetricsFile(folder.metrics).append(5, 1, {"seconds_per_epoch": 7.0})
-    assert estimate(mine, standings(mine)).seconds == (3 + 4) * 7.0
 
 
 def test_runs_on_another_text_tell_nothing_of_the_time(sweep_of):

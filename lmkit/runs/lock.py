@@ -207,8 +207,8 @@ def is_held(path: Path, now_s: float | None = None) -> bool:
     return state is not None and state.gone is None
 
 
-class Look:
-    """A folder of runs at one moment: its files, and the file server's time for all its locks.
+class Locks:
+    """The locks in a folder of runs, by one listing and the file server's time then.
 
     Args:
         runs_dir: the folder, which may be missing.
@@ -216,7 +216,7 @@ class Look:
 
     def __init__(self, runs_dir: Path) -> None:
         try:
-            self.names = frozenset(os.listdir(runs_dir))
+            self.names = frozenset(os.listdir(runs_dir))  # of all files, other than locks too
         except FileNotFoundError:
             self.names = frozenset()
         self._now_s = _now_s(runs_dir)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmkit.runs.lock import Look
+from lmkit.runs.lock import Locks
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.runs.tidy import tidy_all
 
@@ -31,6 +31,7 @@ class Waiting:
     """A point that is to be trained."""
 
     point: Point
+    lock: Path  # of its run
     not_before: float = 0.0  # time.monotonic()
     was_held: bool = False  # by another process
 
@@ -46,7 +47,7 @@ class Backlog:
 
     def __init__(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> None:
         self._sweep, self._say, self._total = sweep, say, len(points)
-        self._free = [Waiting(point) for point in points]  # as far as is known
+        self._free = [self._waiting(point) for point in points]  # as far as is known
         self._held: list[Waiting] = []  # by other processes, when last seen
         self._num_ended = 0
         self._look_at, self._pause_s = 0.0, LOOK_AGAIN_S
@@ -62,11 +63,12 @@ class Backlog:
         if not any(waiting.not_before <= time.monotonic() for waiting in self._free):
             self._look_at_held()
         due = [waiting for waiting in self._free if waiting.not_before <= time.monotonic()]
-        look = Look(self._sweep.runs_dir) if due else None
+        if not due:
+            return None
+        locks = Locks(self._sweep.runs_dir)
         for waiting in due:
             self._free.remove(waiting)
-            assert look is not None
-            if look.is_held(self._lock(waiting)):
+            if locks.is_held(waiting.lock):
                 self.put_off(waiting)
             elif self._has_ended(waiting):
                 continue
@@ -104,7 +106,9 @@ class Backlog:
             return
         following = counted.attempts + 1
         self._say(f"{point.label}: {counted.reason}, attempt {following} follows")
-        self._free.insert(0, Waiting(point, time.monotonic() + counted.attempts))
+        again = self._waiting(point)
+        again.not_before = time.monotonic() + counted.attempts
+        self._free.insert(0, again)
 
     def finished(self, point: Point) -> None:
         """Ends a point that this process has trained."""
@@ -129,17 +133,17 @@ class Backlog:
         whose holder is found dead among a few."""
         if not self._held or time.monotonic() < self._look_at:
             return
-        look = Look(self._sweep.runs_dir)
-        locked = [each for each in self._held if self._lock(each).name in look.names]
+        locks = Locks(self._sweep.runs_dir)
+        locked = [each for each in self._held if each.lock.name in locks.names]
         some = random.sample(locked, min(LOOKS, len(locked)))
-        still = set(locked) - {each for each in some if not look.is_held(self._lock(each))}
+        still = set(locked) - {each for each in some if not locks.is_held(each.lock)}
         self._free += [each for each in self._held if each not in still]
         self._held = [each for each in self._held if each in still]
         self._pause_s = min(2 * self._pause_s, LOOK_SELDOM_S)
         self._look_at = time.monotonic() + self._pause_s
 
-    def _lock(self, waiting: Waiting) -> Path:
-        return self._sweep.run_folder(waiting.point).lock
+    def _waiting(self, point: Point) -> Waiting:
+        return Waiting(point, self._sweep.run_folder(point).lock)
 
     def _end(self, point: Point, how: str) -> None:
         """Counts a point, and says how it has ended; "" for one that had before."""

@@ -76,8 +76,10 @@ class Composer:
         if override.startswith("~") or isinstance(read(override).value(), dict):
             return True
         option = option_of(override)
+        group = option.partition("@")[0]
+        if "." in group:  # which no group's name holds; asking Hydra takes some hundredths
+            return False
         if option not in self._is_group:
-            group = option.partition("@")[0]
             members = self._loader.get_group_options(
                 group, config_name=self._config_name, overrides=self._common
             )

@@ -17,7 +17,7 @@ from typing import Any
 from lmkit.errors.user_error import UserError
 from lmkit.runs.code import code_sha256
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.lock import Look
+from lmkit.runs.lock import Locks
 from lmkit.runs.metrics import MetricsFile, Row
 from lmkit.runs.result import Result
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
@@ -63,9 +63,9 @@ def standings(sweep: SweepFolder, points: Sequence[Point] | None = None) -> list
 
     Raises: UserError naming a file that is damaged.
     """
-    look = Look(sweep.runs_dir)
+    locks = Locks(sweep.runs_dir)
     every = sweep.manifest.points if points is None else points
-    return [_standing(sweep, point, look) for point in every]
+    return [_standing(sweep, point, locks) for point in every]
 
 
 def counts(standings: Sequence[Standing]) -> dict[str, int]:
@@ -95,12 +95,12 @@ def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
     return Estimate(sum(seconds), len(seconds), len(left) - len(seconds))
 
 
-def _standing(sweep: SweepFolder, point: Point, look: Look) -> Standing:
-    folder, is_there = sweep.run_folder(point), point.run in look.names
+def _standing(sweep: SweepFolder, point: Point, locks: Locks) -> Standing:
+    folder, is_there = sweep.run_folder(point), point.run in locks.names
     if is_there and folder.finished_within(point.budget):
         return _done(point, folder.read_result())
     failure = sweep.failure(point)
-    if look.is_held(folder.lock):
+    if locks.is_held(folder.lock):
         state = "running"
     elif failure is not None:
         state = "failed"

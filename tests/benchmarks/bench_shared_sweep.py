@@ -1,9 +1,9 @@
 """What workers that share a sweep ask of the file system: `python bench_shared_sweep.py`.
 
 A simulation with the real backlog and real files: the workers take turns in one process, by a clock
-of their own, and training takes no time but there. What they do to files is counted by the hour of
-that clock. A lock's heartbeat, every 15 s of training, is added by arithmetic. Results are opened
-and not parsed, and no holder dies: that is none of the file system's work.
+of their own, and training takes no time but there. A row is for as long as a point trains, by that
+clock. A lock's heartbeat, every 15 s of training, is added by arithmetic. Results are opened and
+not parsed, and no holder dies: that is none of the file system's work.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Clock:
 class Worker:
     """A worker of the sweep, and the point that it trains."""
 
-    def __init__(self, sweep: SweepFolder, hours: float) -> None:
+    def __init__(self, sweep: SweepFolder, minutes: float) -> None:
         points = sweep.manifest.points
         start = random.randrange(len(points))
-        self.sweep, self.hours = sweep, hours
+        self.sweep, self.minutes = sweep, minutes
         self.backlog = Backlog(sweep, points[start:] + points[:start], lambda text: None)
         self.taken: Waiting | None = None
 
@@ -69,7 +69,7 @@ class Worker:
         folder = self.sweep.run_folder(self.taken.point)
         folder.path.mkdir(exist_ok=True)
         folder.lock.write_bytes(this_process().to_json())
-        return 3600 * self.hours * random.uniform(0.8, 1.2)
+        return 60 * self.minutes * random.uniform(0.8, 1.2)
 
 
 def count_calls(runs_dir: Path) -> Counter[str]:
@@ -98,29 +98,30 @@ def stub_what_is_no_files_work() -> None:
     )
 
 
-def simulate(sweep: SweepFolder, num_workers: int, hours: float, count: Counter[str]) -> None:
-    """Prints, for each hour of the simulation, what was done to files a second."""
+def simulate(sweep: SweepFolder, num_workers: int, minutes: float, count: Counter[str]) -> None:
+    """Prints what was done to files a second."""
     module.time = clock = Clock()  # type: ignore[assignment]
-    every = [Worker(sweep, hours) for _ in range(num_workers)]
+    every = [Worker(sweep, minutes) for _ in range(num_workers)]
     # a scheduler starts them within a minute
     turns = [(60 * random.random(), number) for number in range(num_workers)]
     heapq.heapify(turns)
-    hour = 0
+    row, row_s = 0, 60 * minutes
     count.clear()
-    print("hour", *(f"{name}/s" for name in COLUMNS), sep="\t")
+    print("minute", *(f"{name}/s" for name in COLUMNS), sep="\t")
     while turns:
         clock.now, number = heapq.heappop(turns)
-        if clock.now // 3600 > hour or not turns:
-            seconds = min(3600.0, clock.now - 3600 * hour)
-            print(hour, *(f"{count[name] / seconds:.2f}" for name in COLUMNS), sep="\t", flush=True)
+        if clock.now // row_s > row or not turns:
+            seconds = min(row_s, clock.now - row_s * row)
+            rates = (f"{count[name] / seconds:.1f}" for name in COLUMNS)
+            print(f"{row * minutes:g}", *rates, sep="\t", flush=True)
             count.clear()
-            hour = int(clock.now // 3600)
+            row = int(clock.now // row_s)
         pause_s = every[number].turn()
         if pause_s is not None:
             heapq.heappush(turns, (clock.now + pause_s, number))
             if every[number].taken:
                 count["heartbeats"] += round(pause_s / BEAT_S)
-    print(f"the last worker has ended after {clock.now / 3600:.2f} hours")
+    print(f"the last worker has ended after {clock.now / 60:.1f} minutes")
 
 
 def one_more(sweep: SweepFolder, count: Counter[str]) -> None:
@@ -139,7 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=1000)
     parser.add_argument("--points", type=int, default=3000)
-    parser.add_argument("--hours", type=float, default=1.0, help="that a point trains, about")
+    parser.add_argument("--minutes", type=float, default=60.0, help="that a point trains, about")
     arguments = parser.parse_args()
     random.seed(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +149,7 @@ def main() -> None:
         sweep.save()
         count = count_calls(Path(folder))
         stub_what_is_no_files_work()
-        simulate(sweep, arguments.workers, arguments.hours, count)
+        simulate(sweep, arguments.workers, arguments.minutes, count)
         one_more(sweep, count)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -19,8 +20,6 @@ from lmkit.cli.main import main
 from lmkit.runs.folder import RunFolder
 from tests.forked import for_points
 from tests.tiny import TINY
-
-# a run of a second on the toy language
 
 Lmkit = Callable[..., None]
 
@@ -79,6 +78,26 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for options in (("head/transform=gss", "seed=1"), ("seed=1",), ("seed=2",)):
             lmkit("train", *TINY, *options)
     return folder / "runs"
+
+
+@pytest.fixture
+def three(trained: Path, tmp_path: Path) -> list[RunFolder]:
+    """Two runs of plain softmax and one of GSS, in the test's folder `runs`."""
+    shutil.copytree(trained, tmp_path / "runs")
+    found = [RunFolder(path.parent) for path in tmp_path.glob("runs/*/config.yaml")]
+    return sorted(found, key=lambda run: (run.path.name[:4], run.read_config()["seed"]))
+
+
+@pytest.fixture
+def printed(lmkit: Lmkit, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What a command prints, on one line: tables and terminals break lines anywhere."""
+
+    def run(*arguments: str) -> str:
+        capsys.readouterr()
+        lmkit(*arguments)
+        return " ".join(capsys.readouterr().out.split())
+
+    return run
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import lmkit as package
-from lmkit.runs.sweep_folder import SweepFolder
 from tests.claims.conftest import Lmkit
 from tests.tiny import TINY
 
@@ -133,21 +132,6 @@ def test_a_run_and_the_report_call_them_by_their_names(lmkit, runs, tmp_path):
     assert settings == {"Bigram net", "AWD-LSTM"}
     # as a baseline it is named as an option would write it
     lmkit("report", "runs=runs", "baseline=two_views_cubed", "out=other")
-
-
-@pytest.mark.slow
-def test_the_runs_of_a_sweep_find_them(lmkit, runs, capsys):
-    lmkit(
-        "train", "--multirun", *MINE, "sweep.name=heads", "head/mixture=views",
-        "head/transform=identity,cube",
-    )  # fmt: skip
-    names = [run.path.name.rpartition("-")[0] for run in runs()]
-    assert names == ["mine_views", "mine_views_cube"]
-    assert [run.state() for run in runs()] == ["finished", "finished"]
-    assert [run.read_names().head for run in runs()] == ["Two views", "Two views + Cubed"]
-    points = SweepFolder.find("heads", "runs").manifest.points
-    assert {point.run for point in points} == {run.path.name for run in runs()}
-    assert all("sweep.name=heads" in point.overrides for point in points)
 
 
 def test_an_edited_source_trains_anew(lmkit, runs, capsys, tmp_path):

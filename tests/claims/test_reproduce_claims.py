@@ -138,6 +138,12 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     assert "seed=7" not in page  # the sweep's own axes stay as they are
     seeds = {read_result(path).metrics["test_ppl"] for path in trained}
     assert len(seeds) == 4
+    # a step that fails is named, and the page is written all the same
+    with pytest.raises(SystemExit):
+        lmkit(*LINE, "measures=[{command: evaluate, options: ['split=nowhere']}]", "out=other")
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line == "error: failed, as shown above: lmkit evaluate; the same command retries"
+    assert (tmp_path / "other/index.html").exists()
     (tmp_path / "runs").rename(tmp_path / "moved")
     capsys.readouterr()
     lmkit(*LINE, "runs_dir=moved", "dry_run=true")
@@ -159,17 +165,6 @@ def test_its_sweeps_take_all_options_of_the_launcher(refused, monkeypatch):
     assert "multirun_sweeps=two has failed" in refused(*LINE, *launcher)
     ((*_, config_dir, folder),) = commands
     assert commands[0][-7:] == [*launcher, config_dir, folder]
-
-
-@pytest.mark.slow
-def test_a_step_that_fails_is_named_and_the_page_is_written_all_the_same(
-    mine, lmkit, capsys, tmp_path
-):
-    with pytest.raises(SystemExit):
-        lmkit(*LINE, "measures=[{command: evaluate, options: ['split=nowhere']}]")
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line == "error: failed, as shown above: lmkit evaluate; the same command retries"
-    assert (tmp_path / "reproductions/mine_tiny/index.html").exists()
 
 
 def test_studies_are_written_into_a_folder_whose_name_is_like_a_pattern():

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,29 +18,9 @@ from lmkit.runs.checksums import checked
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
-from tests.claims.conftest import Lmkit
 from tests.tiny import TINY
 
 LINE = ("train", *TINY, "seed=1")
-
-
-@pytest.fixture
-def three(trained: Path, tmp_path: Path) -> list[RunFolder]:
-    """Two runs of plain softmax and one of GSS, in the test's folder `runs`."""
-    shutil.copytree(trained, tmp_path / "runs")
-    return [RunFolder(path.parent) for path in sorted(tmp_path.glob("runs/*/config.yaml"))]
-
-
-@pytest.fixture
-def printed(lmkit: Lmkit, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """What a command prints, its lines joined."""
-
-    def run(*arguments: str) -> str:
-        capsys.readouterr()
-        lmkit(*arguments)
-        return " ".join(capsys.readouterr().out.split())
-
-    return run
 
 
 def checkpoints(run: RunFolder) -> set[str]:
@@ -58,39 +37,30 @@ def blocks(path: Path) -> int:
     return sum({stat.st_ino: 512 * stat.st_blocks for stat in stats}.values())
 
 
-def first(runs: list[RunFolder]) -> RunFolder:
-    """The run of LINE."""
-    (run,) = (
-        each
-        for each in runs
-        if each.path.name.startswith("toy-") and each.read_config()["seed"] == 1
-    )
-    return run
-
-
-def test_a_run_keeps_the_checkpoints_that_its_line_says(lmkit, run, refused, trained, printed):
-    lmkit(*LINE, "keep=best")
-    same = first([RunFolder(path.parent) for path in trained.glob("*/config.yaml")])
-    assert run().path.name == same.path.name
-    assert run().read_result().metrics == same.read_result().metrics
-    assert checkpoints(run()) == {"best.ckpt"}
+def test_a_run_keeps_the_checkpoints_that_its_line_says(lmkit, refused, three, printed):
+    lmkit(*LINE, "keep=best", "runs_dir=few")
+    (run,) = (RunFolder(path.parent) for path in Path("few").glob("*/config.yaml"))
+    same, line = three[0], (*LINE, "runs_dir=few")
+    assert run.path.name == same.path.name
+    assert run.read_result().metrics == same.read_result().metrics
+    assert checkpoints(run) == {"best.ckpt"}
     assert checkpoints(same) == {"best.ckpt", "last.ckpt"}
-    lmkit("evaluate", f"run={run().path}", "split=valid")
-    before = files(run().path)
-    message = refused(*LINE, "max_epochs=3")
+    lmkit("evaluate", f"run={run.path}", "split=valid")
+    before = files(run.path)
+    message = refused(*line, "max_epochs=3")
     assert "cannot resume: the run has kept only best.ckpt (keep=best)" in message
-    assert files(run().path) == before
-    said = printed(*LINE, "keep=none")
+    assert files(run.path) == before
+    said = printed(*line, "keep=none")
     assert "keep=none: best.ckpt removed" in said
     assert "already finished" in said
-    assert checkpoints(run()) == set()
-    assert files(run().path).keys() == before.keys() - {run().best}
-    assert "already finished" in printed(*LINE)
-    assert "keep must be one of all, best, none" in refused(*LINE, "keep=last")
+    assert checkpoints(run) == set()
+    assert files(run.path).keys() == before.keys() - {run.best}
+    assert "already finished" in printed(*line)
+    assert "keep must be one of all, best, none" in refused(*line, "keep=last")
 
 
 def test_what_needs_a_checkpoint_says_which_line_trains_the_run_anew(lmkit, refused, three):
-    run = first(three)
+    run = three[0]
     metrics = run.read_result().metrics
     lmkit(*LINE, "keep=none")
     where = os.path.relpath(run.path)
@@ -163,6 +133,21 @@ def test_clean_leaves_what_is_not_finished_or_at_work(three, tmp_path, printed, 
     assert files(tmp_path / "runs").keys() == before.keys() - {litter[1]}
 
 
+@pytest.mark.parametrize("file", ["metrics.csv", "config.yaml"])
+def test_clean_leaves_what_a_damaged_file_is_restored_from(lmkit, three, capsys, file):
+    damaged, options = three[0], three[0].read_config()["command"].split()[1:]
+    whole = (damaged.path / file).read_bytes()
+    (damaged.path / file).write_bytes(whole[:-20])
+    with pytest.raises(SystemExit, match="1"):
+        lmkit("clean", "runs", "keep=none", "dry_run=false")
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(rf"left as it is: {damaged.path.name}: .*{file} is damaged", said)
+    assert [bool(checkpoints(each)) for each in three] == [True, False, False]
+    lmkit(*options, "keep=best")
+    assert (damaged.path / file).read_bytes() == whole
+    assert checkpoints(damaged) == {"best.ckpt"}
+
+
 def test_clean_leaves_what_a_finetuning_goes_on_from(three, tmp_path, printed):
     start, finetuning = three[0], RunFolder(tmp_path / "runs/toy_finetune-0123456789ab")
     finetuning.path.mkdir()
@@ -176,43 +161,3 @@ def test_clean_leaves_what_a_finetuning_goes_on_from(three, tmp_path, printed):
     assert [checkpoints(each) for each in three] == [{"best.ckpt", "last.ckpt"}, set(), set()]
     printed("clean", "runs", "dry_run=false")
     assert checkpoints(start) == {"best.ckpt"}
-
-
-def test_clean_leaves_what_damaged_metrics_are_restored_from(lmkit, three, capsys):
-    damaged = three[0]
-    whole = damaged.metrics.read_bytes()
-    damaged.metrics.write_bytes(whole[:-20])
-    with pytest.raises(SystemExit) as ended:
-        lmkit("clean", "runs", "dry_run=false")
-    assert ended.value.code == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"left as it is: {damaged.path.name}: " in said
-    assert "metrics.csv is damaged, and last.ckpt" in said
-    assert [checkpoints(each) for each in three[1:]] == [{"best.ckpt"}] * 2
-    options = damaged.read_config()["command"].split()[1:]
-    lmkit(*options, "keep=best")
-    assert damaged.metrics.read_bytes() == whole
-    assert checkpoints(damaged) == {"best.ckpt"}
-
-
-def test_clean_leaves_what_a_damaged_configuration_is_restored_from(lmkit, three, capsys):
-    damaged = three[0]
-    options = damaged.read_config()["command"].split()[1:]
-    damaged.config.write_bytes(b"seed: 1\n")
-    with pytest.raises(SystemExit) as ended:
-        lmkit("clean", "runs", "keep=none", "dry_run=false")
-    assert ended.value.code == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"left as it is: {damaged.path.name}: " in said
-    assert "the run's command restores it from a checkpoint" in said
-    assert [bool(checkpoints(each)) for each in three] == [True, False, False]
-    lmkit(*options)
-    assert damaged.read_config()["command"].split()[1:] == options
-
-
-def test_clean_refuses_what_it_does_not_know(refused, three):
-    assert "no option kepp (did you mean keep?)" in refused("clean", "runs", "kepp=none")
-    assert "keep must be one of all, best, none" in refused("clean", "runs", "keep=last")
-    assert "dry_run must be one of true, false" in refused("clean", "runs", "dry_run=no")
-    assert "RUNS is missing" in refused("clean", "keep=none")
-    assert "runs=nowhere selects no run" in refused("clean", "nowhere")

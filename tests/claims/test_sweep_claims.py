@@ -32,12 +32,11 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_a_dry_run_shows_the_points_and_writes_nothing(lmkit, capsys, tmp_path):
-    lmkit("train", *SWEEP, "seed=1,2", "head/transform=gss", "dry_run=true")
-    printed = said(capsys)
-    assert "seed=1 │ new" in printed
-    assert "2 runs: 2 new" in printed
-    assert "no time estimate" in printed
+def test_a_dry_run_shows_the_points_and_writes_nothing(printed, tmp_path):
+    shown = printed("train", *SWEEP, "seed=1,2", "head/transform=gss", "dry_run=true")
+    assert "seed=1 │ new" in shown
+    assert "2 runs: 2 new" in shown
+    assert "no time estimate" in shown
     assert list(tmp_path.iterdir()) == []
 
 
@@ -47,7 +46,7 @@ def test_a_dry_run_is_a_sweeps(refused):
     assert "lmkit describe shows what a single run would train" in error
 
 
-def test_points_know_their_sweep_and_carry_the_name_of_their_head(planned, lmkit, runs, capsys):
+def test_points_know_their_sweep_and_carry_the_name_of_their_head(planned, lmkit, runs, printed):
     """The line of a point is one that could be typed: the run is the same."""
     sweep = planned("head/transform=gss,identity", "seed=3")
     assert [point.run.rpartition("-")[0] for point in sweep.manifest.points] == ["toy_gss", "toy"]
@@ -55,12 +54,9 @@ def test_points_know_their_sweep_and_carry_the_name_of_their_head(planned, lmkit
         assert point.overrides[-1] == "sweep.name=mine"
     lmkit("train", *TINY, "seed=3", "head/transform=gss")
     assert [run.path.name for run in runs()] == [sweep.manifest.points[0].run]
-    capsys.readouterr()
-    lmkit("sweep", "status", "mine")
-    assert "2 runs: 1 finished, 1 new" in said(capsys)
+    assert "2 runs: 1 finished, 1 new" in printed("sweep", "status", "mine")
     lmkit("sweep", "work", "mine")  # trains the other, in a process of its own
-    lmkit("sweep", "status", "mine")
-    assert "2 runs: 2 finished" in said(capsys)
+    assert "2 runs: 2 finished" in printed("sweep", "status", "mine")
     assert {run.path.name for run in runs()} == {point.run for point in sweep.manifest.points}
     # its log in the sweep's folder has the lines of its own
     other = sweep.manifest.points[1]
@@ -69,29 +65,25 @@ def test_points_know_their_sweep_and_carry_the_name_of_their_head(planned, lmkit
     assert set(text.splitlines()) <= set(sweep.log(other).read_text().splitlines())
 
 
-def test_unfinished_points_of_a_sweep_are_named_and_left_out(planned, lmkit, refused, capsys):
+def test_unfinished_points_of_a_sweep_are_named_and_left_out(planned, lmkit, refused, printed):
     sweep = planned("seed=1,2")
     first, second = (point.run for point in sweep.manifest.points)
     assert f"{first}: it has not been started (and 1 more)" in refused("logits", "run=mine")
     lmkit("train", *TINY, "seed=1")
-    capsys.readouterr()
-    lmkit("logits", "run=mine", "contexts=50")
-    printed = said(capsys)
-    assert f"left out: {second}: it has not been started" in printed
-    assert f"{first}/analysis/logits.json" in printed
-    lmkit("report", "runs=mine")
-    assert f"left out: {second}: it has not been started" in said(capsys)
+    left_out = f"left out: {second}: it has not been started"
+    measured = printed("logits", "run=mine", "contexts=50")
+    assert left_out in measured
+    assert f"{first}/analysis/logits.json" in measured
+    assert left_out in printed("report", "runs=mine")
 
 
-def test_a_sweep_typed_again_has_the_points_of_the_last_line(planned, lmkit, capsys):
+def test_a_sweep_typed_again_has_the_points_of_the_last_line(planned, printed):
     planned("seed=1,2")
     after = planned("seed=2", "head/transform=gss,identity")
     assert len(after.manifest.points) == 2
-    capsys.readouterr()
-    lmkit("sweep", "status", "mine")
-    assert "2 runs: 2 new" in said(capsys)
-    lmkit("sweep", "forget", "mine", "points=*gss*", "dry_run=false")
-    assert "1 point forgotten, 1 left; no run is removed" in said(capsys)
+    assert "2 runs: 2 new" in printed("sweep", "status", "mine")
+    forgotten = printed("sweep", "forget", "mine", "points=*gss*", "dry_run=false")
+    assert "1 point forgotten, 1 left; no run is removed" in forgotten
 
 
 def test_two_axes_that_mean_one_run_are_one_point(planned, capsys):
@@ -116,37 +108,7 @@ def test_of_points_that_are_one_run_the_largest_budget_is_trained(
     (point,) = planned(*axes).manifest.points
     assert point.budget == (*budget, 0.0)
     assert f"max_epochs={budget[0] or 'null'}" in point.overrides
-    printed = said(capsys)
-    assert f"{told} the same as another of them but for a smaller budget, and left out" in printed
-
-
-def test_points_that_are_one_run_keep_the_same_checkpoints(refused):
-    error = refused("train", *SWEEP, "keep=all,best", "seed=1,2")
-    assert error == "keep=all seed=1 and keep=best seed=1 are one run: give keep one value"
-
-
-def test_budgets_of_one_run_of_which_none_is_the_largest_are_refused(refused, tmp_path):
-    file = tmp_path / "configs/multirun_sweeps/mine.yaml"
-    file.parent.mkdir(parents=True)
-    parts = "parts: [{max_epochs: 5, patience: 10}, {max_epochs: 10, patience: 5}]"
-    file.write_text(GLOBAL + SEEDS.replace('params: {seed: "1,2"}', parts))
-    options = [option for option in TINY if not option.startswith("max_epochs=")]
-    error = refused("train", "--config-dir", "configs", "multirun_sweeps=mine", *options)
-    assert error == (
-        "max_epochs=5 patience=10 and max_epochs=10 patience=5 are one run: "
-        "give max_epochs or patience one value"
-    )
-
-
-def test_callbacks_without_a_progress_bar_are_trained_in_a_sweep(lmkit, runs, tmp_path):
-    file = tmp_path / "configs/callbacks/few.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text(
-        "checkpoints: {_target_: lmkit.training.callbacks.epoch_end.EpochEnd, every_minutes: 10}\n"
-    )
-    options = [option for option in SWEEP if not option.startswith("callbacks.")]
-    lmkit("train", "--config-dir", "configs", *options, "callbacks=few", "seed=1,2")
-    assert [run.state() for run in runs()] == ["finished", "finished"]
+    assert f"{told} the same as another of them but for a smaller budget, and" in said(capsys)
 
 
 TOLD = """
@@ -160,6 +122,12 @@ class Told(Callback):
 """
 
 
+def test_lmkits_launchers_go_with_sweepers_of_hydras(lmkit, runs):
+    packed = ("hydra/launcher=packed", "hydra.launcher.runs=2")
+    lmkit("train", *SWEEP, "seed=1,2", "hydra/sweeper=basic", *packed)
+    assert [run.state() for run in runs()] == ["finished", "finished"]
+
+
 def test_a_sweeper_of_hydras_is_told_the_valid_perplexity(lmkit, runs, tmp_path):
     (tmp_path / "mine.py").write_text(TOLD)
     own = "+hydra.callbacks.told._target_=mine.Told"
@@ -168,15 +136,6 @@ def test_a_sweeper_of_hydras_is_told_the_valid_perplexity(lmkit, runs, tmp_path)
     told = [float(line) for line in (tmp_path / "told.txt").read_text().splitlines()]
     assert sorted(told) == sorted(run.read_result().metrics["valid_ppl"] for run in runs())
     assert len(told) == 2
-
-
-@pytest.mark.parametrize("sweeper", ["lmkit", "basic"])
-@pytest.mark.parametrize("launcher", ["basic", "packed"])
-def test_every_launcher_goes_with_every_sweeper(lmkit, runs, sweeper, launcher):
-    chosen = [f"hydra/sweeper={sweeper}", f"hydra/launcher={launcher}"]
-    chosen += ["hydra.launcher.runs=2"] if launcher == "packed" else []
-    lmkit("train", *SWEEP, "seed=1,2", *chosen)
-    assert [run.state() for run in runs()] == ["finished", "finished"]
 
 
 def test_a_point_that_fails_under_a_launcher_of_hydras_ends_no_other(lmkit, capsys):
@@ -188,16 +147,11 @@ def test_a_point_that_fails_under_a_launcher_of_hydras_ends_no_other(lmkit, caps
     assert "1 finished, 1 failed" in said(capsys)
 
 
-def test_axes_may_be_the_files_of_a_group(lmkit, refused, capsys):
-    lmkit("train", *SWEEP, "head/transform=glob(g*)", "dry_run=true")
-    assert "head/transform=gss │ new" in said(capsys)
+def test_axes_may_be_the_files_of_a_group(printed, refused):
+    shown = printed("train", *SWEEP, "head/transform=glob(g*)", "dry_run=true")
+    assert "head/transform=gss │ new" in shown
     expected = "head/transform=glob(x*): no file of head/transform has a name like that"
     assert refused("train", *SWEEP, "head/transform=glob(x*)") == expected
-
-
-def test_a_launcher_that_does_not_exist_is_one_line(refused):
-    error = refused("train", *SWEEP, "seed=1,2", "hydra/launcher=nowhere")
-    assert "Could not find 'hydra/launcher/nowhere'; hydra/launcher= takes basic, " in error
 
 
 @pytest.mark.parametrize(
@@ -213,6 +167,13 @@ def test_a_launcher_that_does_not_exist_is_one_line(refused):
 def test_a_bad_value_is_one_line_that_names_the_point(refused, tmp_path, axis, expected):
     assert re.match(expected, refused("train", *SWEEP, axis))
     assert not list(tmp_path.glob("runs/sweeps/*/manifest.json"))
+
+
+def written(folder: Path, file: str, content: str) -> None:
+    """A configuration of the user's own."""
+    path = folder / "configs" / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
 
 
 GLOBAL = "# @package _global_\n"
@@ -245,30 +206,49 @@ SEEDS = 'hydra:\n  mode: MULTIRUN\n  sweeper:\n    params: {seed: "1,2"}\n'
 def test_a_file_that_is_no_sweep_is_refused_with_the_line_to_add(
     refused, tmp_path, content, expected
 ):
-    file = tmp_path / "configs" / "multirun_sweeps" / "mine.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text(content)
+    written(tmp_path, "multirun_sweeps/mine.yaml", content)
     assert expected in refused("train", "--config-dir", "configs", "multirun_sweeps=mine", *TINY)
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("axes", "expected"),
     [
-        SEEDS,
-        SEEDS.replace("  mode: MULTIRUN\n", ""),
-        'hydra: {mode: "MULTIRUN", sweeper: {params: {seed: "1,2"}}}',
+        (
+            "{max_epochs: 5, patience: 10}, {max_epochs: 10, patience: 5}",
+            "max_epochs=5 patience=10 and max_epochs=10 patience=5 are one run: "
+            "give max_epochs or patience one value",
+        ),
+        ("{keep: 'all,best'}", "keep=all and keep=best are one run: give keep one value"),
     ],
 )
-def test_a_file_of_ones_own_is_a_sweep_by_its_name(lmkit, capsys, tmp_path, content):
-    file = tmp_path / "configs" / "multirun_sweeps" / "two_seeds.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text(GLOBAL + content)
-    line = ("--config-dir", "configs", "multirun_sweeps=two_seeds", *TINY)
-    lmkit("train", *line, "hydra/launcher=workers")
+def test_one_run_with_options_of_which_none_includes_the_others_is_refused(
+    refused, tmp_path, axes, expected
+):
+    content = GLOBAL + SEEDS.replace('params: {seed: "1,2"}', f"parts: [{axes}]")
+    written(tmp_path, "multirun_sweeps/mine.yaml", content)
+    options = [option for option in TINY if not option.startswith("max_epochs=")]
+    line = ("train", "--config-dir", "configs", "multirun_sweeps=mine", *options)
+    assert refused(*line) == expected
+
+
+@pytest.mark.parametrize("mode", ["mode: MULTIRUN, ", ""])
+def test_a_file_of_ones_own_is_a_sweep_by_its_name(printed, tmp_path, mode):
+    """Also one whose points have callbacks of the user's, without a progress bar."""
+    written(
+        tmp_path,
+        "callbacks/few.yaml",
+        "checkpoints: {_target_: lmkit.training.callbacks.epoch_end.EpochEnd, every_minutes: 10}\n",
+    )
+    content = f'hydra: {{{mode}sweeper: {{params: {{seed: "1,2", callbacks: few}}}}}}'
+    written(tmp_path, "multirun_sweeps/two_seeds.yaml", GLOBAL + content)
+    options = [option for option in TINY if not option.startswith("callbacks.")]
+    line = ("--config-dir", "configs", "multirun_sweeps=two_seeds", *options)
+    told = printed("train", *line, "hydra/launcher=workers")
     manifest = json.loads(Path("runs/sweeps/two_seeds/manifest.json").read_text())
     assert manifest["config_arguments"] == ["--config-dir", str(tmp_path / "configs")]
     assert [point["label"] for point in manifest["points"]] == ["seed=1", "seed=2"]
-    assert f"lmkit sweep work {tmp_path}/runs/sweeps/two_seeds" in capsys.readouterr().out
-    lmkit("train", *line, "seed=2,3,4", "sweep.sample=2", "dry_run=true")
-    assert "2 runs: 2 new" in said(capsys)
+    assert f"lmkit sweep work {tmp_path}/runs/sweeps/two_seeds" in told
+    assert not any("progress_bar" in each for each in manifest["points"][0]["overrides"])
+    sample = ("seed=2,3,4", "sweep.sample=2", "dry_run=true")
+    assert "2 runs: 2 new" in printed("train", *line, *sample)

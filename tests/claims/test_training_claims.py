@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 
 import pytest
 import torch
@@ -55,11 +56,35 @@ def weights(folder):
     return torch.load(folder.last, weights_only=True)["state_dict"]
 
 
-def test_a_callback_of_ones_own_takes_part_and_decides_the_identity(lmkit, runs, tmp_path):
+def test_mixtape_gives_gates_of_their_own_to_the_most_frequent_words(lmkit, run, tmp_path):
+    """In a text whose frequent words come late, so that they are not the vocabulary's first."""
+    rare = [f"rare{i}" for i in range(30)]
+    line = " ".join(["a b c", *rare[:1]])
+    for split, lines in (("train", 300), ("valid", 40), ("test", 40)):
+        text = " ".join(rare) + "\n" + f"{line}\n" * lines
+        (tmp_path / f"{split}.txt").write_text(text)
+    options = [o for o in TINY if not o.startswith("data.")]
+    own = ("head=mixtape", "head.gate_dim=3", "head.own_share=0.15", "data=text", "data.root=.")
+    lmkit("train", *options, *own)
+    content = torch.load(run().last, weights_only=True)
+    vocabulary = content["lmkit"]["vocabulary"]
+    words = Counter((tmp_path / "train.txt").read_text().replace("\n", " <eos> ").split())
+    chosen = [vocabulary[i] for i in content["state_dict"]["head.own_words_R"]]
+    assert len(chosen) == round(0.15 * len(vocabulary))
+    assert min(words[word] for word in chosen) >= max(
+        words[word] for word in vocabulary if word not in chosen
+    )
+    assert set(chosen) >= {"a", "b", "c", "<eos>", "rare0"}
+
+
+def test_callbacks_and_loggers_of_ones_own_take_part_and_callbacks_decide_the_identity(
+    lmkit, runs, tmp_path
+):
     (tmp_path / "mine.py").write_text(CALLBACKS)
     lmkit("train", *TINY)
     own = ("+callbacks.mine._target_=mine.Shrink", "+callbacks.mine.by=0.01")
-    lmkit("train", *TINY, *own)
+    lmkit("train", *TINY, *own, "+logger.mine._target_=mine.Write")
+    assert "valid/ppl" in (tmp_path / "logged.txt").read_text()
     plain, shrunk = sorted(runs(), key=lambda run: "callbacks" in run.read_identity().settings)
     largest = max(float(value.abs().max()) for value in weights(shrunk).values())
     assert largest < max(float(value.abs().max()) for value in weights(plain).values()) / 10
@@ -109,6 +134,14 @@ def test_a_run_that_a_callback_ends_has_finished(lmkit, run, capsys):
     assert run().result.read_bytes() == before
 
 
+def test_a_callback_that_ends_a_run_in_its_last_epoch_would_end_any_longer_one(lmkit, run, capsys):
+    lmkit("train", *EARLY, "max_epochs=2")
+    assert run().read_result().budget.stopped == "callback"
+    capsys.readouterr()
+    lmkit("train", *EARLY)
+    assert "already finished" in capsys.readouterr().out
+
+
 def test_a_run_that_a_callback_ended_is_concluded_after_a_kill(lmkit, runs, monkeypatch):
     def killed(*_: object) -> None:
         raise RuntimeError("killed")
@@ -141,14 +174,6 @@ def test_callbacks_are_added_by_the_name_of_their_file(lmkit, run):
     lmkit("train", *TINY, "callbacks=[default,gradient_bottleneck]", "trigger=never")
     assert "gradient" in run().metrics.read_text().splitlines()[0]
     assert run().read_names().trigger == "SGD"  # although the experiment sets switch_epoch
-
-
-def test_loggers_are_sections(lmkit, run, tmp_path):
-    (tmp_path / "mine.py").write_text(CALLBACKS)
-    lmkit("train", *TINY, "+logger.mine._target_=mine.Write")
-    assert "valid/ppl" in (tmp_path / "logged.txt").read_text()
-    assert run().metrics.is_file()
-    assert not (run().path / "wandb").exists()
 
 
 def test_any_optimizer_of_pytorch_trains(lmkit, run):
@@ -194,24 +219,20 @@ def test_a_run_is_measured_by_the_code_that_trained_it(lmkit, run, refused, tmp_
 @pytest.mark.parametrize(
     ("option", "named"),
     [
-        ("trunk.input_dropout=2", "trunk.input_dropout"),
         ("head.chunk_mb=0", "head.chunk_mb"),
+        ("data.rank=2", "data.rank"),
+        ("windows.valid_batch_size=1000", ".*valid_batch_size"),
+        ("conclusion.sample=1", "conclusion.sample"),
         ("+logger.mine._target_=builtins.dict", "logger.mine._target_"),
         ("logger.wandb.mode=nonsense", "logger.wandb.mode"),
         ("callbacks.checkpoints=null", "callbacks.checkpoints"),
         ("callbacks.checkpoints.every_minutes=0", "callbacks.checkpoints.every_minutes"),
-        ("stopping.epochs=0", "patience"),
         ("stopping._target_=builtins.dict", "stopping._target_"),
-        ("trigger.epoch=0", "trigger.epoch"),
         ("trigger._target_=builtins.dict", "trigger._target_"),
         ("schedule._target_=builtins.dict", "schedule._target_"),
-        ("conclusion.sample=1", "conclusion.sample"),
         ("conclusion._target_=builtins.dict", "conclusion._target_"),
         ("+trainer.profiler=nonsense", "trainer: .*profiler"),
         ("+trainer.detect_anomaly=nonsense", "trainer.detect_anomaly"),
-        ("data.rank=2", "data.rank"),
-        ("windows.bptt=4", "windows.bptt"),
-        ("windows.valid_batch_size=1000", ".*valid_batch_size"),
     ],
 )
 def test_a_refused_option_is_named_and_leaves_nothing_behind(refused, tmp_path, option, named):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.slurm.conftest import SMOKE, Sweep
+from tests.slurm.conftest import SMOKE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text("utf-8")
 
@@ -115,23 +115,5 @@ def test_a_job_of_submitits_that_loses_its_node_goes_on(tmp_path, sweep, undistu
         each.release()
     text = process.said()
     assert process.returncode == 0, text
-    metrics = sweep.metrics()
-    assert metrics == {run: undisturbed[run] for run in metrics}
-
-
-def test_workers_share_a_sweep_and_one_is_told_to_leave(tmp_path, undisturbed):
-    sweep = Sweep(tmp_path)
-    assert sweep.here("hydra/launcher=workers", "seed=141").wait() == 0
-    workers = [sweep.typed("lmkit sweep work smoke") for _ in range(2)]
-    one, other = sweep.pin_two()
-    leaving = next(worker for worker in workers if worker.pid == parent(one.process))
-    leaving.send_signal(signal.SIGTERM)
-    sweep.wait_for(one.is_asked)
-    one.release()
-    other.release()
-    assert "SIGTERM: the same command resumes" in leaving.said()
-    for worker in workers:
-        worker.wait()
-    assert "stopped by SIGTERM: saved at step" in sweep.log(one.run)
     metrics = sweep.metrics()
     assert metrics == {run: undisturbed[run] for run in metrics}

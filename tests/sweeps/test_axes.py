@@ -11,52 +11,45 @@ from lmkit.sweeps.quoting import as_value
 PARTS = [{"experiment": "a,b", "seed": "1,2"}, {"experiment": "c", "k": "range(0,3)"}]
 
 
-def test_all_combinations_of_all_parts_in_order():
-    assert expand({"lr": 20}, PARTS, []) == [
-        ("lr=20", "experiment=a", "seed=1"),
-        ("lr=20", "experiment=a", "seed=2"),
-        ("lr=20", "experiment=b", "seed=1"),
-        ("lr=20", "experiment=b", "seed=2"),
-        ("lr=20", "experiment=c", "k=0"),
-        ("lr=20", "experiment=c", "k=1"),
-        ("lr=20", "experiment=c", "k=2"),
-    ]
-
-
-def test_a_typed_value_replaces_the_axis_where_it_is():
-    lines = expand({}, PARTS, ["seed=7", "k=5"])
-    assert lines == [
-        ("experiment=a", "seed=7"),
-        ("experiment=b", "seed=7"),
-        ("experiment=c", "k=5"),
-    ]
-
-
-def test_a_typed_option_that_is_no_axis_joins_all_parts():
-    lines = expand({}, PARTS, ["max_epochs=2,3", "runs_dir=x"])
-    assert len(lines) == 14
-    assert all(line[-1] == "runs_dir=x" for line in lines)
-
-
-def test_what_is_typed_may_sweep_by_itself_and_no_point_comes_twice():
-    assert expand({}, [], ["a=choice(1,2)", "b=1,1", "~c"]) == [
-        ("a=1", "b=1", "~c"),
-        ("a=2", "b=1", "~c"),
-    ]
-
-
-@pytest.mark.parametrize("axes", [{"lr": "interval(0,1)"}, {"lr": [1, 2]}])
-def test_an_axis_that_cannot_be_enumerated_is_refused(axes):
-    with pytest.raises(UserError, match="lr"):
-        expand(axes, [], [])
+@pytest.mark.parametrize(
+    ("params", "parts", "typed", "lines"),
+    [
+        (  # all combinations of all parts, in order
+            {"lr": 20},
+            PARTS,
+            [],
+            [
+                "lr=20 experiment=a seed=1", "lr=20 experiment=a seed=2",
+                "lr=20 experiment=b seed=1", "lr=20 experiment=b seed=2",
+                "lr=20 experiment=c k=0", "lr=20 experiment=c k=1", "lr=20 experiment=c k=2",
+            ],
+        ),
+        (  # a typed value replaces the axis where it is
+            {}, PARTS, ["seed=7", "k=5"],
+            ["experiment=a seed=7", "experiment=b seed=7", "experiment=c k=5"],
+        ),
+        (  # one that is no axis joins all parts
+            {}, [{"a": 1}, {"b": 2}], ["c=3,4", "d=x"],
+            ["a=1 c=3 d=x", "a=1 c=4 d=x", "b=2 c=3 d=x", "b=2 c=4 d=x"],
+        ),
+        # what is typed may sweep by itself, and no point comes twice
+        ({}, [], ["a=choice(1,2)", "b=1,1", "~c"], ["a=1 b=1 ~c", "a=2 b=1 ~c"]),
+    ],
+)  # fmt: skip
+def test_points_are_all_combinations_of_the_axes(params, parts, typed, lines):
+    assert [" ".join(line) for line in expand(params, parts, typed)] == lines
 
 
 @pytest.mark.parametrize(
-    ("params", "parts", "section"),
-    [({"lr": [1, 2]}, [], "hydra.sweeper.params"), ({}, [{"lr": [1]}], "hydra.sweeper.parts")],
+    ("params", "parts", "message"),
+    [
+        ({"lr": "interval(0,1)"}, [], "lr=interval"),
+        ({"lr": [1, 2]}, [], r"hydra\.sweeper\.params: the values of lr must be written as a,b,c"),
+        ({}, [{"lr": [1]}], r"hydra\.sweeper\.parts: the values of lr must be written as a,b,c"),
+    ],
 )
-def test_a_list_is_refused_by_the_section_that_it_stands_in(params, parts, section):
-    with pytest.raises(UserError, match=rf"{section}: the values of lr must be written as a,b,c"):
+def test_an_axis_that_cannot_be_enumerated_is_refused(params, parts, message):
+    with pytest.raises(UserError, match=message):
         expand(params, parts, [])
 
 
@@ -77,29 +70,18 @@ def test_a_sample_of_no_size_is_refused(size):
         sample(10, size, 1)
 
 
-def test_single_values_of_a_sweeps_line_are_left_to_the_sweeper():
-    line = ["multirun_sweeps=gss_grid_penn", "k=2.5", "+callbacks.mine.by=[1,2]", "seed=1,2"]
-    line += [
-        "sweep.sample=3",
-        "patience=null",
-        "name='a b'",
-        "hydra/launcher=workers",
-        "dry_run=true",
-        "--config-dir",
-        "mine",
-    ]
-    assert for_sweeper(line) == [
-        "--multirun",
-        "multirun_sweeps=gss_grid_penn",
-        "k=choice(2.5)",
-        "+callbacks.mine.by=choice([1,2])",
-        *line[3:],
-    ]
+KEPT = ["+callbacks.mine.by=[1,2]", "seed=1,2", "sweep.sample=3", "patience=null", "name='a b'"]
+KEPT += ["hydra/launcher=workers", "dry_run=true", "--config-dir", "mine"]
 
 
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
+        (  # single values of a sweep's line are left to the sweeper
+            ["multirun_sweeps=mine", "k=2.5", *KEPT],
+            ["--multirun", "multirun_sweeps=mine", "k=choice(2.5)",
+             "+callbacks.mine.by=choice([1,2])", *KEPT[1:]],
+        ),
         (["k=2"], ["k=2"]),
         (["multirun_sweeps=null", "k=2"], ["multirun_sweeps=null", "k=2"]),
         (["-m", "k=2", "hydra/sweeper=basic"], ["-m", "k=2", "hydra/sweeper=basic"]),
@@ -108,8 +90,8 @@ def test_single_values_of_a_sweeps_line_are_left_to_the_sweeper():
             ["--multirun", "multirun_sweeps=mine", "k=2", "hydra/sweeper=basic"],
         ),
     ],
-)
-def test_other_lines_keep_their_values(line, expected):
+)  # fmt: skip
+def test_a_line_is_made_one_of_a_sweep_where_it_is(line, expected):
     assert for_sweeper(line) == expected
 
 

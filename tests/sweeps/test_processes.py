@@ -11,7 +11,7 @@ import pytest
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs import lock as locks
-from lmkit.runs.lock import Look, RunLock
+from lmkit.runs.lock import Locks, RunLock
 from lmkit.runs.sweep_folder import Failure
 from lmkit.sweeps import processes
 from lmkit.sweeps.backlog import Backlog
@@ -159,8 +159,8 @@ def test_a_refusal_by_the_lock_is_no_failure_whatever_the_log_says(
         said.append(text)
         lock.release()
 
-    real = Look.is_held
-    monkeypatch.setattr(Look, "is_held", lambda *look: next(looks, True) and real(*look))
+    real = Locks.is_held
+    monkeypatch.setattr(Locks, "is_held", lambda *look: next(looks, True) and real(*look))
     run_points(sweep, sweep.manifest.points, [{}], hear)
     assert said[0] == "0 talks: another process trains it; checking again later"
     assert states(sweep) == ["finished"]

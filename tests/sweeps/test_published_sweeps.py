@@ -72,36 +72,10 @@ def test_each_head_has_its_reported_seed_and_ten_more(name, corpus, reported):
         assert values(own, "seed") == TEN_SEEDS | {first}
 
 
-def test_mos_sweeps_are_as_published():
-    experts, dropout = lines_of("mos_experts"), lines_of("mos_latent_dropout")
-    penn = [line for line in experts if "experiment=penn_mos_nt" in line]
-    wt2 = [line for line in experts if "experiment=wt2_mos_nt" in line]
-    assert values(penn, "head.mixture.num_experts") == {1, 3, 5, 10, 15, 20}
-    assert values(wt2, "head.mixture.num_experts") == {10, 15, 20}
-    assert values(dropout, "head.mixture.latent_dropout") == {0.29, 0.145, 0.0}
-    assert values(dropout, "experiment") == {"penn_mos_nt", "wt2_mos_nt"}
-
-
 def test_nt_vs_et_with_n_as_published_is_one_run_a_head_corpus_and_trigger():
     published = lines_of("nt_vs_et", "trigger.n=5")
     assert len(published) == 24
     assert all(("trigger.n=5" in line) == line[0].endswith("_nt") for line in published)
-
-
-def test_the_fair_comparison_is_as_published():
-    first, second = lines_of("fair_comparison_stage1"), lines_of("fair_comparison_stage2")
-    assert values(first, "trunk.input_dropout") == {0.2, 0.4}
-    assert values(first, "trunk.hidden_dropout") == {0.225, 0.3}
-    assert values(first, "trunk.embedding_noise") == {0.10, 0.15}
-    assert len(lines_of("fair_comparison_stage1", "experiment=penn_mos_dagger")) == 8
-    assert values(second, "trunk.embed_dropout") == {0.075, 0.1, 0.125}
-    assert values(second, "trunk.input_dropout") == {0.28, 0.29, 0.3, 0.31, 0.32, 0.33, 0.34}
-    hidden = {0.2, 0.225, 0.25, 0.275, 0.3, 0.325, 0.35}
-    assert values(second, "trunk.hidden_dropout") == hidden
-    assert values(second, "trunk.output_dropout") == {0.26}
-    assert values(second, "trunk.embedding_noise") == {0.1, 0.125, 0.15, 0.175, 0.2}
-    assert values(second, "optimizer.weight_decay") == {1.2e-6, 1.3e-6, 1.4e-6, 1.5e-6}
-    assert values(lines_of("fair_comparison_final"), "seed") == TEN_SEEDS | {28}
 
 
 def corpora(folder) -> str:

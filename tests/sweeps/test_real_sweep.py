@@ -135,12 +135,3 @@ def test_the_same_line_after_kills_finishes_with_the_bits_of_a_sweep_left_alone(
     assert planned.returncode == 0
     assert "3 runs: 2 finished, 1 new" in text
     assert re.search(r"about \d+ s of training, by runs so far", text)
-
-
-def test_a_bad_value_fails_at_once_and_names_the_point(tmp_path):
-    process = sweep(tmp_path, "trunk.input_dropout=0.1,1.5")
-    text = said(process)
-    assert process.returncode == 1
-    assert "error: point 2 (trunk.input_dropout=1.5): trunk.input_" in text
-    assert "Traceback" not in text
-    assert not list(tmp_path.glob("runs/sweeps/*/manifest.json"))

@@ -13,8 +13,9 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from lmkit.cli.entry import CONFIGS
+from lmkit.cli.sweep import stop
 from lmkit.errors.user_error import UserError
-from lmkit.sweeps.slurm import Slurm, jobs_of
+from lmkit.sweeps.slurm import Slurm, cancel, jobs_of
 
 
 def slurm(**options: object) -> Slurm:
@@ -115,6 +116,16 @@ def test_as_many_workers_are_submitted_as_there_are_points_less_those_that_are_t
     assert (commands / "sbatch.said").read_text() == f"--parsable --array=0-0 {script}\n"
     assert "2 workers of an earlier command are queued or running" in capsys.readouterr().out
     assert jobs_of(sweep) == ["PENDING", "RUNNING"]
+
+
+def test_a_stop_ends_the_jobs_of_a_sweep_that_has_some(sweep_of, commands):
+    sweep = sweep_of("ok")
+    cancel(sweep)
+    assert not (commands / "scancel.said").exists()
+    (sweep.path / "slurm.sh").touch()
+    stop(sweep)
+    said = (commands / "scancel.said").read_text()
+    assert said == f"--name=lmkit-mine --user={os.getuid()}\n"
 
 
 def test_an_allocations_variables_do_not_reach_sbatch(sweep_of, commands, monkeypatch):

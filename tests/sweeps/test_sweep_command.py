@@ -152,18 +152,6 @@ def test_stop_ends_workers_whose_runs_save(sweep_of, monkeypatch, capsys):
     assert "finished" in capsys.readouterr().out
 
 
-def test_stop_ends_jobs_of_slurm(sweep_of, monkeypatch, tmp_path):
-    sweep = sweep_of("ok")
-    (sweep.path / "slurm.sh").touch()
-    scancel = tmp_path / "bin" / "scancel"
-    scancel.parent.mkdir()
-    scancel.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/said\n')
-    scancel.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{scancel.parent}:{os.environ['PATH']}")
-    typed(monkeypatch, "stop", str(sweep.path))
-    assert (tmp_path / "said").read_text() == f"--name=lmkit-mine --user={os.getuid()}\n"
-
-
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

@@ -71,19 +71,15 @@ def test_a_run_is_recorded_live_as_it_is_from_its_folder(finished):
         "mine",
     )
     assert (live["tags"], live["exit_code"], live["config"]) == (["gss", "odd"], 0, CONFIG)
-    assert recorded_from_its_folder(finished) == live
-    assert recorded_from_its_folder(finished) == live  # again, in the place of the first
-    assert len(offline(finished.path)) == 1
-
-
-def test_the_summary_says_what_the_run_is_and_what_came_out(finished):
-    summary = recorded_from_its_folder(finished)["summary"]
+    summary = live["summary"]
     assert (summary["head"], summary["trunk"], summary["data"]) == ("GSS", "AWD-LSTM", "Toy")
     assert (summary["test_ppl"], summary["press_rank"], summary["finished"]) == (34.5, 60, True)
     assert summary["effective_rank_0_001"] < 60
     assert (summary["parameters"], summary["rank_contexts"]) == (24_221_600, 100)
-    history = recorded_from_its_folder(finished)["history"]
-    assert [row["epoch"] for row in history if "valid/ppl" in row] == [1, 2, 3]
+    assert [row["epoch"] for row in live["history"] if "valid/ppl" in row] == [1, 2, 3]
+    assert recorded_from_its_folder(finished) == live
+    assert recorded_from_its_folder(finished) == live  # again, in the place of the first
+    assert len(offline(finished.path)) == 1
 
 
 def test_a_run_that_leaves_is_unfinished_and_all_of_it_is_there(finished):
@@ -132,35 +128,31 @@ def test_nothing_is_opened_before_the_run_begins(finished):
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"), [("WANDB_MODE", "disabled"), ("WANDB_DISABLED", "true")]
+    ("variable", "value", "asked", "records"),
+    [
+        ("WANDB_MODE", "disabled", "offline", 0),
+        ("WANDB_DISABLED", "true", "offline", 0),
+        ("WANDB_MODE", "offline", "online", 1),  # needs no account
+        ("WANDB_DIR", "theirs", "offline", 1),
+    ],
 )
-def test_wandbs_own_variables_come_first(finished, monkeypatch, variable, value):
+def test_wandbs_own_variables_come_first_but_for_its_folder(
+    finished, monkeypatch, tmp_path, capsys, variable, value, asked, records
+):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(variable, value)
-    told = logger(finished)
+    told = logger(finished, asked)
     play(told, finished)
     conclude(told, finished)
-    assert not (finished.path / "wandb").exists()
+    assert len(offline(finished.path)) == records
+    assert not (tmp_path / "theirs").exists()
+    assert ("WANDB_DIR is passed over" in capsys.readouterr().out) == (variable == "WANDB_DIR")
 
 
-def test_wandbs_mode_of_the_environment_is_taken_or_refused_by_name(finished, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    told = logger(finished, "online")  # needs no account
-    play(told, finished)
-    told.leaving()
-    assert len(offline(finished.path)) == 1
+def test_a_mode_that_wandb_does_not_have_is_refused_by_name(finished, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "of")
     with pytest.raises(UserError, match="WANDB_MODE must be one of offline, online, disabled"):
         logger(finished)
-
-
-def test_wandbs_folder_is_passed_over_aloud(finished, monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path / "theirs"))
-    told = logger(finished)
-    play(told, finished)
-    told.leaving()
-    assert "WANDB_DIR is passed over" in capsys.readouterr().out
-    assert len(offline(finished.path)) == 1
-    assert not (tmp_path / "theirs").exists()
 
 
 @pytest.mark.parametrize(("group", "expected"), [("mine", "toy-0123456789ab"), (None, "theirs")])

@@ -95,7 +95,7 @@ def subword_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where vocabularies of subwords are kept, away from the user's own."""
     folder = tmp_path_factory.mktemp("byte_pairs")
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("lmkit.data.byte_pairs.cache_folder", lambda: folder)
+        monkeypatch.setattr("lmkit.data.subwords.cache_folder", lambda: folder)
         yield folder
 
 

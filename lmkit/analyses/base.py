@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # they bring torch and matplotlib
 
     from lmkit.analyses.first_contexts import ChosenContexts, FirstContexts
     from lmkit.data.datamodule import WindowsDataModule
-    from lmkit.data.epochs import Batch
+    from lmkit.data.windows import Batch
     from lmkit.experiment.load import LoadedRun
     from lmkit.heads.predictor import Predictor
     from lmkit.pretrained.loading import LoadedPretrained

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lmkit.errors.user_error import require_choice, require_count
 
 if TYPE_CHECKING:  # they bring torch
-    from lmkit.data.epochs import EvalBatches
+    from lmkit.data.windows import EvalBatches
     from lmkit.experiment.load import LoadedRun
 
 

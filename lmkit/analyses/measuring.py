@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lmkit.analyses.base import Analysis, StoredRecord, Subject
 from lmkit.analyses.storing import store
 from lmkit.errors.user_error import UserError
-from lmkit.pretrained.hf_checkpoints import Checkpoint
-from lmkit.pretrained.hf_source import READER_VERSION, PretrainedSource
+from lmkit.pretrained.source import READER_VERSION, Checkpoint, PretrainedSource
 from lmkit.runs import analysis_files
 from lmkit.runs.analysis_files import Text
 from lmkit.runs.atomic import make_folder, remove_leftovers

@@ -103,7 +103,4 @@ def _words(subject: Subject) -> tuple[np.ndarray, tuple[str, ...]]:
         corpus = subject.language_model[1].corpus
         return corpus.train_word_counts(), corpus.vocabulary
     text, num_words = subject.loaded_pretrained.text, len(subject.model.head.decoder_bias)
-    tokens = text.tokenizer.shown()
-    padded = range(len(tokens), num_words)  # rows of the decoder without a token
-    names = (*tokens, *(f"<{index}>" for index in padded))
-    return np.bincount(text.tokens, minlength=num_words), names
+    return np.bincount(text.tokens, minlength=num_words), text.tokenizer.shown(num_words)

@@ -21,7 +21,7 @@ from lmkit.presentation.figures import save
 from lmkit.presentation.style import house_style
 from lmkit.presentation.tables import DASH, key_values
 from lmkit.presentation.terminal import to_terminal
-from lmkit.pretrained.hf_source import OPTIONS, PretrainedSource
+from lmkit.pretrained.source import OPTIONS, PretrainedSource
 from lmkit.runs.analysis_files import analysis_file
 from lmkit.runs.selection import select_runs
 

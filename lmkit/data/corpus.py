@@ -2,8 +2,7 @@
 
 Text is read as in the papers (Merity et al. 2018, Yang et al. 2018): white space separates words,
 `<eos>` follows every line, and the vocabulary is that of all three splits. Or it is read as
-subwords, whose vocabulary the training split decides (byte_pairs.py), or a tokenizer of
-`transformers` (subwords.py).
+subwords: byte pairs of the training split, or those of a tokenizer of `transformers`.
 
 Shapes: V vocabulary.
 """
@@ -15,13 +14,12 @@ import sys
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Sized
-from functools import cache, cached_property
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from lmkit.data.split_files import SPLITS
-from lmkit.data.text_files import TextFiles
+from lmkit.data.text_files import SPLITS, TextFiles
 from lmkit.data.tokenizer import EOS, Tokenizer, Words, lines_of, words_of
 from lmkit.errors.user_error import UserError, require_choice, require_count
 
@@ -217,7 +215,7 @@ class TextCorpus(Corpus):
             self.short_name += f" {kind}"
         self.train_tokens, self.tokenizer = train_tokens, tokenizer
         self.vocab_size, self.tokenizer_of = vocab_size, tokenizer_of
-        self._restored: Subwords | None = None  # of a finished run
+        self._made: Subwords | None = None  # once it is needed, or restored
         self.files = TextFiles(root, folder, field, held_out)
 
     def fingerprint(self) -> str:
@@ -235,7 +233,11 @@ class TextCorpus(Corpus):
             vocabulary = "\n".join(self._subwords().vocabulary)
             digest.update(hashlib.sha256(f"byte pairs\n{vocabulary}".encode()).digest())
         elif self.tokenizer == "hf":
-            digest.update(f"tokenizer {self._saved[1]}".encode())
+            from lmkit.data.subwords import saved_file  # whose library words need not wait for
+
+            assert self.tokenizer_of is not None
+            sha256 = hashlib.sha256(saved_file(self.tokenizer_of)).hexdigest()
+            digest.update(f"tokenizer {sha256}".encode())
         return digest.hexdigest()
 
     def load(self, vocabulary: Sequence[str] | None = None) -> TextSplits:
@@ -264,9 +266,8 @@ class TextCorpus(Corpus):
 
     def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize | None:
         raw, text = self.files.read(split), self._text(split)
-        pieces: int | None = 1
-        if self.tokenizer != "spaces":
-            pieces = self._subwords(vocabulary).first_word_tokens(text)
+        has_words = self.tokenizer == "spaces"
+        pieces = 1 if has_words else self._subwords(vocabulary).first_word_tokens(text)
         if pieces is None:
             return None
         num_words = len(words_of(text)) - 1
@@ -277,10 +278,9 @@ class TextCorpus(Corpus):
 
     def restore_tokenizer(self, json: str | None) -> None:
         if json is not None:
-            from lmkit.data import byte_pairs, subwords  # whose library words need not wait for
+            from lmkit.data.subwords import BytePairs, Subwords
 
-            kind = byte_pairs.BytePairs if self.tokenizer == "bpe" else subwords.Subwords
-            self._restored = kind.of_json(json)
+            self._made = (BytePairs if self.tokenizer == "bpe" else Subwords).of_json(json)
 
     def _load_subwords(self, vocabulary: Sequence[str] | None) -> TextSplits:
         subwords = self._subwords(vocabulary)
@@ -306,27 +306,19 @@ class TextCorpus(Corpus):
 
         Raises: UserError when it has another vocabulary than a finished run's.
         """
-        made = self._restored or (self._saved[0] if self.tokenizer == "hf" else self._trained)
-        if vocabulary is not None and tuple(vocabulary) != made.vocabulary:
+        from lmkit.data.subwords import saved_subwords, trained_byte_pairs
+
+        if self._made is None and self.tokenizer_of is not None:
+            self._made = saved_subwords(self.tokenizer_of)
+        elif self._made is None:
+            assert self.vocab_size is not None
+            self._made = trained_byte_pairs(self._text("train"), self.vocab_size)
+        if vocabulary is not None and tuple(vocabulary) != self._made.vocabulary:
             of = f"tokenizer_of={self.tokenizer_of}" if self.tokenizer == "hf" else "tokenizer=bpe"
             raise UserError(
                 f"data.{of} has another vocabulary than the one that the model was trained with"
             )
-        return made
-
-    @cached_property
-    def _trained(self) -> Subwords:
-        from lmkit.data import byte_pairs  # whose library words need not wait for
-
-        assert self.vocab_size is not None
-        return byte_pairs.trained(self._text("train"), self.vocab_size)
-
-    @cached_property
-    def _saved(self) -> tuple[Subwords, str]:
-        from lmkit.data.subwords import saved_subwords  # whose library words need not wait for
-
-        assert self.tokenizer_of is not None
-        return saved_subwords(self.tokenizer_of)
+        return self._made
 
     def _text(self, split: str) -> str:
         """A split with `\\n` at the end of every line, the last one too."""

@@ -8,8 +8,15 @@ from functools import cached_property
 import pytorch_lightning as pl
 
 from lmkit.data.corpus import Splits, TextSplits
-from lmkit.data.epochs import EpochBatches, EvalBatches
-from lmkit.data.windows import Columns, EvalWindows, TrainWindows, Window, beginning
+from lmkit.data.windows import (
+    Columns,
+    EpochBatches,
+    EvalBatches,
+    EvalWindows,
+    TrainWindows,
+    Window,
+    beginning,
+)
 from lmkit.errors.user_error import require_count
 
 

@@ -97,9 +97,8 @@ def download(corpus: str, root: Path, sources: Mapping[str, Sequence[PublicFile]
     with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as scratch:
         for url in dict.fromkeys(wanted.url for wanted in missing):
             fetched = Path(scratch) / url.rpartition("/")[2]
-            of_url = [wanted for wanted in missing if wanted.url == url]
-            _fetch(url, fetched, "" if of_url[0].member else of_url[0].sha256)
-            for wanted in of_url:
+            _fetch(url, fetched)
+            for wanted in (each for each in missing if each.url == url):
                 replace_bytes(folder / wanted.name, _content(fetched, wanted))
     return folder
 
@@ -119,18 +118,14 @@ def _is_there(path: Path, wanted: PublicFile) -> bool:
     return True
 
 
-def _fetch(url: str, path: Path, sha256: str) -> None:
-    """Fetches one address, with a progress bar. Args: sha256: of the file; "" for an archive."""
+def _fetch(url: str, path: Path) -> None:
+    """Fetches one address, with a progress bar."""
     from torch.hub import download_url_to_file  # which takes seconds to import
 
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT_S)  # otherwise a host that falls silent is waited for for ever
     try:
-        download_url_to_file(url, str(path), hash_prefix=sha256)
-    except RuntimeError as error:
-        raise UserError(
-            f"{url} does not send the published file, or the connection broke: {error}"
-        ) from None
+        download_url_to_file(url, str(path))
     except (OSError, HTTPException) as error:  # also urllib's
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise UserError(f"{url} cannot be fetched: {reason}; try again later") from None
@@ -140,18 +135,19 @@ def _fetch(url: str, path: Path, sha256: str) -> None:
 
 def _content(fetched: Path, wanted: PublicFile) -> bytes:
     if wanted.member is None:
-        return fetched.read_bytes()
-    try:
-        with zipfile.ZipFile(fetched) as archive:
-            content = archive.read(wanted.member)
-    except (zipfile.BadZipFile, KeyError, EOFError, OSError) as error:
-        raise UserError(
-            f"{wanted.url} does not send a zip file with {wanted.member} in it ({error})"
-        ) from None
+        content = fetched.read_bytes()
+    else:
+        try:
+            with zipfile.ZipFile(fetched) as archive:
+                content = archive.read(wanted.member)
+        except (zipfile.BadZipFile, KeyError, EOFError, OSError) as error:
+            raise UserError(
+                f"{wanted.url} does not send a zip file with {wanted.member} in it ({error})"
+            ) from None
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != wanted.sha256:
         raise UserError(
-            f"{wanted.url} does not send the published file: the SHA-256 of {wanted.name} is "
-            f"{sha256}, not {wanted.sha256}"
+            f"{wanted.url} does not send the published file, or the connection broke: the SHA-256 "
+            f"of {wanted.name} is {sha256}, not {wanted.sha256}"
         )
     return content

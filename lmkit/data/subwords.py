@@ -1,6 +1,6 @@
 """Subwords as a tokenizer of the libraries `tokenizers` and `transformers` cuts them.
 
-The one wrapper of such tokenizers: of a text that is trained on, of a pretrained model, and of a
+The one wrapper of such tokenizers: of byte pairs that a text gives, of a pretrained model, and of a
 trunk that is fixed. It is read by the library `tokenizers`, which needs no network and runs no code
 of a folder. The text is text: `<unk>` or `<|endoftext|>` in it are cut like any other word, and
 nothing is put before or behind it.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
@@ -18,14 +19,21 @@ from typing import Self
 
 import numpy as np
 import tokenizers
+from platformdirs import user_cache_path
+from rich.console import Console
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from lmkit.data.tokenizer import EOS, Tokenizer, words_of
 from lmkit.errors.user_error import UserError
+from lmkit.runs.atomic import replace_bytes
+from lmkit.runs.checksums import checked_json, read_json
 
 # Its threads would count beside those of the option `threads`, and warn in every forked process.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 FILE = "tokenizer.json"
+NUM_BYTES = 256
+VERSION = 2  # raised whenever the same text would give other byte pairs
 _SHOWN = str.maketrans({" ": "▁", "\n": "↵", "\t": "⇥"})  # in a table a bare space is not seen
 
 
@@ -114,9 +122,9 @@ class Subwords(Tokenizer):
     def quotation(self, ids: Sequence[int]) -> str:
         return self.text(ids).replace("\n", EOS).strip()
 
-    def shown(self) -> tuple[str, ...]:
-        """The vocabulary as tables show it: a space is ▁, an end of line ↵."""
-        return tuple(self._shown(name) for name in self.vocabulary)
+    def shown(self, num_rows: int) -> tuple[str, ...]:
+        """The vocabulary as tables show it: a space is ▁, an end of line ↵. See `padded`."""
+        return padded([self._shown(name) for name in self.vocabulary], num_rows)
 
     def _shown(self, name: str) -> str:
         decoder = self._tokenizer.decoder
@@ -129,21 +137,97 @@ class Subwords(Tokenizer):
         return self._tokenizer.encode(text, add_special_tokens=False)
 
 
-def saved_subwords(folder: str) -> tuple[Subwords, str]:
-    """The tokenizer that `save_pretrained` wrote into a folder, and the SHA-256 (hex) of its file.
+def padded(names: Sequence[str], num_rows: int) -> tuple[str, ...]:
+    """Names for the rows of a model's output layer, which may have more than its tokenizer."""
+    return (*names, *(f"<{row}>" for row in range(len(names), num_rows)))
 
-    Raises: UserError naming data.tokenizer_of when there is none, or it cannot be read.
+
+def saved_file(folder: str) -> bytes:
+    """The file of a tokenizer that `save_pretrained` wrote into a folder.
+
+    Raises: UserError naming data.tokenizer_of when there is none.
     """
-    file = Path(folder).expanduser() / FILE
     try:
-        content = file.read_bytes()
+        return (Path(folder).expanduser() / FILE).read_bytes()
     except OSError:
         raise UserError(
             f"data.tokenizer_of={folder} has no {FILE}; "
             f"AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER) writes it"
         ) from None
+
+
+def saved_subwords(folder: str) -> Subwords:
+    """The tokenizer in a folder. Raises: UserError as `saved_file`, or when it cannot be read."""
+    content = saved_file(folder)
     try:
-        tokenizer = Subwords.of_json(content.decode())
+        return Subwords.of_json(content.decode())
     except Exception as error:  # the library raises nothing more special
-        raise UserError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
-    return tokenizer, hashlib.sha256(content).hexdigest()
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{Path(folder) / FILE} cannot be read: {reason}") from None
+
+
+class BytePairs(Subwords):
+    """Byte-level byte-pair encoding (Sennrich et al. 2016; Radford et al. 2019).
+
+    The tokens are the 256 bytes, then what the most frequent pair of tokens in the training text
+    joins to, again and again. They are written as GPT-2 writes them: `Ġthe` is a blank and `the`,
+    `Ċ` ends a line. No token reaches over the border of a word, which is what GPT-2's pattern cuts
+    out of a word with the blanks before it; the blanks before a line's end belong to that end. So
+    any text decodes from its tokens exactly, each of which belongs to one word.
+    """
+
+    def encode(self, text: str) -> np.ndarray:
+        words = words_of(text)
+        different = list(dict.fromkeys(words))  # each is encoded once
+        encoded = self._tokenizer.encode_batch(different)
+        ids = {word: each.ids for word, each in zip(different, encoded, strict=True)}
+        return np.array([index for word in words for index in ids[word]], dtype=np.int64)
+
+    def line_end(self) -> int:
+        """That which the training text has most, as far as the order of the joins tells."""
+        ends = (i for i in range(NUM_BYTES, len(self.vocabulary)) if self.text([i])[-1:] == "\n")
+        byte = self._tokenizer.encode("\n").ids[0]
+        return next(ends, byte)
+
+    def first_word_tokens(self, text: str) -> int | None:
+        return len(self.encode(next(iter(words_of(text)))))
+
+
+def trained_byte_pairs(text: str, size: int) -> BytePairs:
+    """The byte pairs of `size` tokens that a text gives; kept in the user's cache, by content.
+
+    The text decides it: nothing is drawn at random, and pairs of one frequency have an order.
+
+    Raises: UserError naming data.vocab_size when the text gives fewer tokens.
+    """
+    key = f"byte pairs {VERSION}, {size} tokens\n{text}"
+    file = cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+    with suppress(OSError, UserError):  # it is not there, or damaged
+        return BytePairs.of_json(read_json(file, VERSION, "")["tokenizer"])
+    made = BytePairs(_train(text, size))
+    if len(made.vocabulary) < size:
+        raise UserError(
+            f"data.vocab_size={size} is more than the {len(made.vocabulary):,} tokens that the "
+            f"training text gives: choose that many or fewer"
+        )
+    with suppress(OSError, UserError):  # without a cache it is trained again each time
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_bytes(file, checked_json({"schema_version": VERSION, "tokenizer": made.json}))
+    return made
+
+
+def cache_folder() -> Path:
+    """Where tokenizers are kept, each in a file named by the SHA-256 of what it was made from."""
+    return user_cache_path("lmkit") / "byte_pairs"
+
+
+def _train(text: str, size: int) -> tokenizers.Tokenizer:
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+    words_by_line = (f"{line}\n" for line in text.removesuffix("\n").split("\n"))
+    with Console(stderr=True).status(f"training {size:,} byte pairs"):
+        tokenizer.train_from_iterator(words_by_line, trainer)
+    return tokenizer

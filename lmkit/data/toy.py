@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lmkit.data.corpus import Corpus, Sizes, TextSplits
-from lmkit.data.split_files import SPLITS
+from lmkit.data.text_files import SPLITS
 from lmkit.data.tokenizer import EOS
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_number
 

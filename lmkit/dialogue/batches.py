@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from lmkit.data.datamodule import DataModule
-from lmkit.data.epochs import EpochBatches
-from lmkit.data.split_files import SPLITS
+from lmkit.data.text_files import SPLITS
+from lmkit.data.windows import EpochBatches
 from lmkit.dialogue.corpus import EOS_ID, DialogueSplits, Utterances
 from lmkit.errors.user_error import require_choice, require_count
 

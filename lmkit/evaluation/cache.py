@@ -24,8 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lmkit.data.epochs import Batch
-from lmkit.data.windows import EvalWindows
+from lmkit.data.windows import Batch, EvalWindows
 from lmkit.errors.user_error import require_count, require_positive, require_rate
 from lmkit.evaluation.method import Method, SearchPoint, one_column
 from lmkit.experiment.load import LoadedRun

@@ -8,8 +8,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from lmkit.data.epochs import Batch, EvalBatches
-from lmkit.data.windows import EvalWindows, columns
+from lmkit.data.windows import Batch, EvalBatches, EvalWindows, columns
 from lmkit.experiment.load import LoadedRun, as_language_model, load_run
 from lmkit.measures.next_words import TextReader
 from lmkit.runs.finished import FinishedRun

@@ -13,8 +13,7 @@ import torch
 
 from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
-from lmkit.data.epochs import EpochBatches
-from lmkit.data.windows import Columns, ContextColumns, Window
+from lmkit.data.windows import Columns, ContextColumns, EpochBatches, Window
 from lmkit.errors.user_error import require_count
 from lmkit.fixed_trunk.corpus import ContextSplits
 

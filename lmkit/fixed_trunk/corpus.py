@@ -294,8 +294,8 @@ class ContextsOfPretrained(TrunkContexts):
     @cached_property
     def _loaded(self) -> LoadedPretrained:
         from lmkit.fixed_trunk.weights import files_sha256
-        from lmkit.pretrained.hf_checkpoints import Checkpoint
         from lmkit.pretrained.loading import load_pretrained
+        from lmkit.pretrained.source import Checkpoint
 
         if files_sha256(self.folder) != self.weights_sha256:
             raise UserError(

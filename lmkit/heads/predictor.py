@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from lmkit.data.epochs import Batch
+from lmkit.data.windows import Batch
 from lmkit.heads.head import Head
 
 AnyBatch = TypeVar("AnyBatch", bound=Batch)

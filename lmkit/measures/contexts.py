@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lmkit.data.epochs import Batch
+from lmkit.data.windows import Batch
 from lmkit.heads.chunks import chunk_rows
 from lmkit.heads.predictor import AnyBatch, Predictor, exact_evaluation
 from lmkit.presentation.progress import progress_bar

@@ -28,7 +28,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from lmkit.data.epochs import Batch
+from lmkit.data.windows import Batch
 from lmkit.errors.user_error import UserError
 from lmkit.heads.head import Head
 from lmkit.heads.predictor import Predictor, exact_evaluation, trainable

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lmkit.data.epochs import Batch
+from lmkit.data.windows import Batch
 from lmkit.heads.predictor import Predictor, exact_evaluation
 from lmkit.measures.contexts import context_blocks
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lmkit.data.epochs import Batch
+from lmkit.data.windows import Batch
 from lmkit.errors.user_error import UserError, require_choice
 from lmkit.heads.head import Head
 from lmkit.heads.predictor import Predictor, exact_evaluation

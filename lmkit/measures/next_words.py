@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lmkit.data.epochs import Batch, EvalBatches
 from lmkit.data.tokenizer import Tokenizer
+from lmkit.data.windows import Batch, EvalBatches
 from lmkit.heads.predictor import Predictor, exact_evaluation
 
 

@@ -24,7 +24,7 @@ from torchmetrics import Metric
 
 from lmkit.data.corpus import Corpus, TextSize
 from lmkit.data.datamodule import DataModule, WindowsDataModule
-from lmkit.data.epochs import Batch, EvalBatches
+from lmkit.data.windows import Batch, EvalBatches
 from lmkit.heads.predictor import Predictor
 from lmkit.measures.contexts import with_bar
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lmkit.data.epochs import Batch
+from lmkit.data.windows import Batch
 from lmkit.errors.user_error import UserError
 from lmkit.heads.predictor import Predictor
 from lmkit.measures.memory import require_memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from lmkit.data.epochs import Batch
+from lmkit.data.windows import Batch
 from lmkit.heads.predictor import Predictor
 from lmkit.measures.contexts import log_prob_blocks
 from lmkit.measures.memory import require_memory

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from torch import Tensor
 
-from lmkit.data.epochs import Batch
+from lmkit.data.windows import Batch
 from lmkit.heads.predictor import Predictor
 from lmkit.measures.contexts import log_prob_blocks
 

@@ -22,10 +22,9 @@ from lmkit.data.subwords import Subwords
 from lmkit.errors.user_error import UserError
 from lmkit.heads.predictor import AnyBatch
 from lmkit.measures.contexts import with_bar
-from lmkit.pretrained.hf_checkpoints import Checkpoint
 from lmkit.pretrained.model import PretrainedModel, pretrained_model
-from lmkit.pretrained.stride_windows import StrideWindows
-from lmkit.pretrained.tokenized_text import TokenizedText
+from lmkit.pretrained.source import Checkpoint
+from lmkit.pretrained.windows import StrideWindows, TokenizedText
 
 MOST = 1024  # tokens per window, unless the user asks for more
 

@@ -22,7 +22,7 @@ from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOutput, SingleContext
 from lmkit.heads.predictor import HeadInput, Predictor, exact_evaluation
 from lmkit.heads.transforms import Identity, SoftCap
-from lmkit.pretrained.stride_windows import StrideWindow
+from lmkit.pretrained.windows import StrideWindow
 
 CHECKED = 64  # contexts on which logits are compared
 SAME = 1e-4  # of the largest value: rounding of float32 stays below, other functions do not

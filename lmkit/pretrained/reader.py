@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lmkit.data.epochs import Batch, EvalBatches
+from lmkit.data.windows import Batch, EvalBatches
 from lmkit.measures.next_words import TextReader
 from lmkit.pretrained.loading import LoadedPretrained
-from lmkit.pretrained.stride_windows import StrideWindows
+from lmkit.pretrained.windows import StrideWindows
 
 
 class PretrainedReader(TextReader):
@@ -25,9 +25,7 @@ class PretrainedReader(TextReader):
         super().__init__(loaded.model, loaded.text.tokens, top)
         self.loaded, self.split = loaded, split
         self.tokenizer = loaded.text.tokenizer
-        names = self.tokenizer.shown()
-        padded = range(len(names), len(loaded.model.head.decoder_bias))  # rows without a token
-        self.vocabulary = (*names, *(f"<{index}>" for index in padded))
+        self.vocabulary = self.tokenizer.shown(len(loaded.model.head.decoder_bias))
         self.begins = loaded.text.prefix[-1:]
 
     def windows(self, tokens: np.ndarray) -> StrideWindows:

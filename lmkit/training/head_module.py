@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lmkit.data.datamodule import DataModule
-from lmkit.data.epochs import Batch
+from lmkit.data.windows import Batch
 from lmkit.errors.user_error import UserError, require_positive
 from lmkit.heads.head import Head
 from lmkit.heads.predictor import Predictor, exact_evaluation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 
-from lmkit.data.epochs import Batch
+from lmkit.data.windows import Batch
 from lmkit.errors.user_error import UserError, require_at_least, require_count, require_rate
 
 

@@ -8,7 +8,7 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from lmkit.data import byte_pairs
+from lmkit.data import subwords
 from lmkit.data.corpus import TextCorpus
 from lmkit.data.tokenizer import words_of
 from lmkit.data.toy import ToyLanguage
@@ -96,27 +96,30 @@ def test_vocabulary_and_tokens_are_the_librarys_own(folder, toy_text):
 
 def test_a_tokenizer_is_trained_once_for_each_content(folder, toy_text, monkeypatch):
     sizes = []
-    train = byte_pairs._train
-    monkeypatch.setattr(byte_pairs, "_train", lambda *a: sizes.append(a[1]) or train(*a))
-    monkeypatch.setattr(byte_pairs, "cache_folder", lambda: folder / "cache")
-    first = byte_pairs.trained(toy_text, 290).json
-    assert byte_pairs.trained(toy_text, 290).json == first
+    train = subwords._train
+    monkeypatch.setattr(subwords, "_train", lambda *a: sizes.append(a[1]) or train(*a))
+    monkeypatch.setattr(subwords, "cache_folder", lambda: folder / "cache")
+    first = subwords.trained_byte_pairs(toy_text, 290).json
+    assert subwords.trained_byte_pairs(toy_text, 290).json == first
     assert sizes == [290]
-    assert byte_pairs.trained(toy_text, 291).vocabulary[:290] == (
-        byte_pairs.trained(toy_text, 290).vocabulary
+    assert subwords.trained_byte_pairs(toy_text, 291).vocabulary[:290] == (
+        subwords.trained_byte_pairs(toy_text, 290).vocabulary
     )
-    assert len(byte_pairs.trained(toy_text[:-9], 290).vocabulary) == 290
+    assert len(subwords.trained_byte_pairs(toy_text[:-9], 290).vocabulary) == 290
     assert sizes == [290, 291, 290]
     for damage in (lambda raw: raw.replace(b"w", b"v", 1), lambda raw: b""):
         sizes.clear()
         file = next((folder / "cache").glob("*.json"))
         file.write_bytes(damage(file.read_bytes()))
         for _ in range(2):
-            assert byte_pairs.trained(toy_text, 290).json == first
-            byte_pairs.trained(toy_text, 291), byte_pairs.trained(toy_text[:-9], 290)
+            assert subwords.trained_byte_pairs(toy_text, 290).json == first
+            (
+                subwords.trained_byte_pairs(toy_text, 291),
+                subwords.trained_byte_pairs(toy_text[:-9], 290),
+            )
         assert len(sizes) == 1  # only what was damaged, and it is whole again
-    monkeypatch.setattr(byte_pairs, "cache_folder", lambda: folder / "train.txt" / "no folder")
-    assert byte_pairs.trained(toy_text, 290).json == first
+    monkeypatch.setattr(subwords, "cache_folder", lambda: folder / "train.txt" / "no folder")
+    assert subwords.trained_byte_pairs(toy_text, 290).json == first
 
 
 def test_fingerprint_knows_the_subwords(folder):

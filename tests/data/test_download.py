@@ -16,7 +16,7 @@ from lmkit.cli import download as command_module
 from lmkit.cli.download import main
 from lmkit.data.corpus import TextCorpus
 from lmkit.data.download import SOURCES, PublicFile, download
-from lmkit.data.split_files import DOWNLOADABLE
+from lmkit.data.text_files import DOWNLOADABLE
 from lmkit.errors.user_error import UserError
 
 TEXT = b"".join(b"line %d of the corpus\n" % number for number in range(2_000))
@@ -123,12 +123,12 @@ def test_another_file_of_that_name_is_refused_and_kept(host, tmp_path):
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ("another", r"does not send the published file, or the connection broke"),
+        ("another", r"does not send the published file, or the connection broke: the SHA-256"),
         ("broken", r"does not send the published file, or the connection broke|cannot be fetched"),
         ("gone", r"corpus\.txt cannot be fetched: Not Found; try again later"),
         ("no zip", r"does not send a zip file with wiki\.train\.tokens in it"),
         ("no member", r"does not send a zip file with wiki\.train\.tokens in it"),
-        ("another member", r"does not send the published file: the SHA-256 of train\.txt is"),
+        ("another member", r"connection broke: the SHA-256 of train\.txt is"),
     ],
 )
 def test_what_is_not_the_published_file_leaves_nothing_behind(host, tmp_path, case, message):

@@ -46,7 +46,7 @@ def test_tokens_are_those_of_the_text_without_special_ones(tmp_path):
     text = " hello <s> world \n hello\n"
     tokenizer = make_tokenizer(text * 20, begins=True)
     tokenizer.save_pretrained(tmp_path)
-    ours, _ = saved_subwords(str(tmp_path))
+    ours = saved_subwords(str(tmp_path))
     ids = ours.encode(text).tolist()
     assert ids == tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     assert tokenizer.bos_token_id not in ids
@@ -68,7 +68,7 @@ def of_pieces(place: Path, text: str, **normalizer: object) -> Subwords:
     trainer = trainers.BpeTrainer(vocab_size=330, special_tokens=special, show_progress=False)
     made.train_from_iterator([text], trainer)
     made.save(str(place / "tokenizer.json"))
-    return saved_subwords(str(place))[0]
+    return saved_subwords(str(place))
 
 
 def test_pieces_of_the_llama_kind_keep_the_text(tmp_path):
@@ -104,7 +104,7 @@ def test_what_is_no_tokenizer_is_named(tmp_path, folder):  # noqa: F811
     for content in ("{}", "[" * 10_000, "\0"):
         (tmp_path / "tokenizer.json").write_text(content)
         with pytest.raises(UserError, match=r"tokenizer\.json cannot be read: "):
-            of(folder, str(tmp_path)).fingerprint()
+            of(folder, str(tmp_path)).load()
     for options in ({"tokenizer": "hf"}, {"tokenizer_of": "x"}):
         with pytest.raises(UserError, match=r"need each other"):
             TextCorpus("mine", None, ".", **options)

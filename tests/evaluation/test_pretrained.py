@@ -23,10 +23,9 @@ from torch import Tensor
 
 from lmkit.cli.main import main
 from lmkit.data.subwords import Subwords
-from lmkit.pretrained.hf_checkpoints import find_checkpoints
 from lmkit.pretrained.loading import load_pretrained
-from lmkit.pretrained.stride_windows import StrideWindows
-from lmkit.pretrained.tokenized_text import TokenizedText
+from lmkit.pretrained.source import find_checkpoints
+from lmkit.pretrained.windows import StrideWindows, TokenizedText
 from lmkit.runs.analysis_files import read_arrays
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
@@ -452,7 +451,7 @@ def test_a_folder_is_read_without_the_network(made, monkeypatch):
 
 def test_tokens_are_shown_with_their_spaces(made):
     tokenizer = Subwords(make_tokenizer(sample_text()).backend_tokenizer)
-    shown = tokenizer.shown()
+    shown = tokenizer.shown(0)
     assert [shown[token] for token in tokenizer.encode("the company\n")] == ["the", "▁company", "↵"]
 
 

@@ -34,7 +34,7 @@ from tests.faults.interposer import has_compiler, preloaded
 SWITCH = "lmkit.training.callbacks.asgd_switch:AsgdSwitch"
 EPOCH_END = "lmkit.training.callbacks.epoch_end:EpochEnd"
 MODULE = "lmkit.training.head_module:HeadModule"
-BATCHES = "lmkit.data.epochs:EpochBatches"
+BATCHES = "lmkit.data.windows:EpochBatches"
 TESTS = (
     "tests/training/test_checkpoint_files.py",
     "tests/training/callbacks/test_asgd_switch.py",

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from lmkit.cli.entry import compose, plain_config
-from lmkit.data import byte_pairs
+from lmkit.data import subwords
 from lmkit.data.corpus import Corpus
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.load import load_run
@@ -222,7 +222,7 @@ def test_a_trunks_vocabulary_and_subwords_are_those_of_its_checkpoint(
     sizes = TINY[TINY.index("trunk.emb_dim=8") :]
     line_of_trunk = [*COMMON, *sizes, *options, *tokenizer[1:], f"runs_dir={tmp_path / 'trunks'}"]
     trunk = run(plain_config(compose("train", line_of_trunk)))
-    monkeypatch.setattr(byte_pairs, "trained", None)  # none is trained again
+    monkeypatch.setattr(subwords, "trained_byte_pairs", None)  # none is trained again
     config = head_config(of=trunk.path)["data"]
     own = make(config, "data", Corpus)
     sha256, vocabulary = own.fingerprint(), own.load().vocabulary

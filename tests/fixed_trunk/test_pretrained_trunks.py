@@ -18,8 +18,8 @@ from lmkit.experiment.run import run
 from lmkit.fixed_trunk.composition import implied
 from lmkit.fixed_trunk.start import start_as
 from lmkit.measures.perplexity import mean_nll
-from lmkit.pretrained.hf_checkpoints import find_checkpoints
 from lmkit.pretrained.loading import load_pretrained
+from lmkit.pretrained.source import find_checkpoints
 from lmkit.runs.metrics import MetricsFile
 from tests.evaluation.test_pretrained import make_models, sample_text
 from tests.fixed_trunk.conftest import COMMON

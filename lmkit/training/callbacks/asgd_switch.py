@@ -16,7 +16,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from lmkit.data.epochs import Batch
+from lmkit.data.windows import Batch
 from lmkit.heads.predictor import trainable
 from lmkit.measures.perplexity import mean_nll, safe_exp
 from lmkit.training.checkpoint_files import weights_sha256

@@ -9,7 +9,7 @@ import time
 import pytorch_lightning as pl
 import torch
 
-from lmkit.data.epochs import Batch
+from lmkit.data.windows import Batch
 from lmkit.training.head_module import HeadModule, model_of
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
-from lmkit.data.epochs import Batch
+from lmkit.data.windows import Batch
 from lmkit.errors.user_error import UserError, require_positive
 from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.atomic import replace_by_link

@@ -13,7 +13,7 @@ from pytorch_lightning.callbacks import ProgressBar
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from lmkit.data.epochs import Batch
+from lmkit.data.windows import Batch
 from lmkit.measures.model_spectra import MATRICES
 from lmkit.presentation.quantities import duration, perplexity_text
 from lmkit.runs.stop_signals import StopSignals

@@ -1,4 +1,6 @@
-"""A text cut into overlapping windows: each predicts what the windows before it have not.
+"""A text as a pretrained model reads it: tokens of the model's tokenizer, in overlapping windows.
+
+Each window predicts what the windows before it have not.
 
 Shapes: T tokens that a window reads, n of them contexts that it measures, P special tokens that
 begin it; one column, B = 1.
@@ -7,12 +9,14 @@ begin it; one column, B = 1.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from lmkit.data.subwords import Subwords
 from lmkit.errors.user_error import UserError, require_count
 
 
@@ -91,3 +95,39 @@ class StrideWindows:
             is_last = index == len(self) - 1
             yield StrideWindow(inputs_T.unsqueeze(1), targets_n.unsqueeze(1), index, is_last)
             done = end + 1
+
+
+class TokenizedText:
+    """A text, cut once.
+
+    Args:
+        text: as its file holds it.
+        tokenizer: of the model.
+    """
+
+    def __init__(self, text: str, tokenizer: Subwords) -> None:
+        self.text, self.tokenizer = text, tokenizer
+        self.prefix = tokenizer.prefix
+        self._ids = tokenizer.encode(text)
+        # what is predicted first follows the last token of the prefix
+        self.tokens: np.ndarray = np.concatenate(
+            [np.array(self.prefix[-1:], dtype=np.int64), self._ids]
+        )
+
+    @cached_property
+    def lost(self) -> str | None:
+        """Why bits per byte would be those of another text; None where all of it is kept."""
+        found = self.tokenizer.lost(self.text, self._ids.tolist())
+        return None if found is None else f"the tokenizer does not keep the text: {found}"
+
+    def num_bytes(self, num_contexts: int) -> int | None:
+        """UTF-8 bytes of the text up to the last token that the first contexts predict.
+
+        None where the tokens do not keep the text.
+        """
+        if self.lost is not None:
+            return None
+        if num_contexts == len(self.tokens) - 1:
+            return len(self.text.encode())
+        count = num_contexts + (not self.prefix)  # tokens of the text
+        return len(self.text[: self.tokenizer.ends(self.text)[count - 1]].encode())

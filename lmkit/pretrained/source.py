@@ -1,11 +1,11 @@
-"""Which pretrained models a user selects: folders, patterns of folders, names on the hub.
+"""Which pretrained models a user selects, and the text that they read. A model is given as
 
     models/gpt2                    a folder with a model, as `save_pretrained` writes it
     models/gpt2-ptb                a folder with checkpoints of one model, such as checkpoint-500
     "models/gpt2-ptb/step*"        a pattern: each match is one of the above
     EleutherAI/pythia-70m          a name on Hugging Face's hub, at one revision or several
 
-No torch and no transformers are needed here.
+Imports no torch and no transformers.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ import glob
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from lmkit.errors.user_error import UserError, require_names
+from lmkit.errors.user_error import UserError, require_count, require_folder, require_names
+from lmkit.runs.folder import RunFolder
 
 CONFIG = "config.json"
+READER_VERSION = 3  # raised when models read a text in another way, or what is trained changes
+OPTIONS = ("hf", "text", "revision", "window", "stride", "out")  # of conf/pretrained.yaml
 _STEP = re.compile(r"(?:checkpoint|step|epoch)[-_]?(\d+)$")
 
 
@@ -94,3 +97,55 @@ def _in_folder(folder: Path) -> Iterator[Checkpoint]:
 def _step(name: str) -> int | None:
     numbered = _STEP.search(name)
     return int(numbered[1]) if numbered else None
+
+
+class PretrainedSource:
+    """The models and the text that the options of conf/pretrained.yaml mean.
+
+    Args:
+        hf: folder, pattern or name of a model, or a list of these.
+        text: the file that they read.
+        revision: of a name on the hub, or a list of revisions.
+        window: tokens that a model reads at a time; None: as many as it was made for.
+        stride: tokens that the window moves; None: half the window.
+        out: the folder for what is measured.
+
+    Raises: UserError naming the option.
+    """
+
+    def __init__(
+        self,
+        *,
+        hf: Any,
+        text: str | None,
+        revision: Any,
+        window: int | None,
+        stride: int | None,
+        out: str,
+    ) -> None:
+        for option, value, least in (("window", window, 2), ("stride", stride, 1)):
+            if value is not None:
+                require_count(option, value, least)
+        if text is None:
+            raise UserError("text is not set: the models of hf= read a file, text=FILE")
+        require_folder("out", out)
+        self.window, self.stride, self.out = window, stride, Path(out)
+        self.text_name, self.text = Path(text).name, _read(text)
+        self.checkpoints = find_checkpoints(hf, revision)
+
+    def folder(self, checkpoint: Checkpoint) -> RunFolder:
+        """Where what is measured of a model lies, in the layout of a run's folder."""
+        return RunFolder(self.out / checkpoint.name)
+
+
+def _read(text: str) -> str:
+    path = Path(text)
+    if not path.is_file():
+        raise UserError(f"text={text} is no file")
+    try:
+        content = path.read_bytes().decode("utf-8")  # ends of lines stay as they are
+    except UnicodeDecodeError as error:
+        raise UserError(f"text={text} is no text in UTF-8: byte {error.start:,}") from None
+    if not content.strip():
+        raise UserError(f"text={text} holds no text")
+    return content

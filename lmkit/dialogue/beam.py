@@ -75,7 +75,7 @@ class BeamSearch:
 
     def search(self, model: DialogueModel, batch: PairBatch) -> list[list[Hypothesis]]:
         """The responses to each context of the batch, the best first."""
-        with exact_evaluation(model, model.device.type):
+        with exact_evaluation(model):
             return self._search(model, to_device(batch, model.device))
 
     def _search(self, model: DialogueModel, batch: PairBatch) -> list[list[Hypothesis]]:

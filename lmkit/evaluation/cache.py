@@ -137,7 +137,7 @@ def token_nlls(
         known = 0 if keys_MD is None else len(keys_MD)
         keys_MD = hidden_nD if keys_MD is None else torch.cat([keys_MD, hidden_nD])
         words_M = targets_n if words_M is None else torch.cat([words_M, targets_n])
-        with exact_evaluation(model, hidden_TBD.device.type):
+        with exact_evaluation(model):
             log_model_n = -model.head.token_nll(hidden_TBD, targets_TB)[:, 0]
             scores_nM = hidden_nD @ keys_MD.T
         age_nM = known + torch.arange(len(hidden_nD), device=scores_nM.device).unsqueeze(1)

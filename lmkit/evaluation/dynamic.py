@@ -74,7 +74,7 @@ def gradient_step(
     trunk's LSTMs keep what cuDNN's backward pass needs even in evaluation mode.
     """
     window = to_device(window, model.device)
-    with exact_evaluation(model, model.device.type), torch.enable_grad():
+    with exact_evaluation(model), torch.enable_grad():
         state = state or model.trunk.initial_state(window.inputs_TB.shape[1])
         output = model.trunk(window.inputs_TB, state)
         nll = model.head.nll(model.head_input(output), window.targets_TB)

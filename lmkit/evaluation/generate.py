@@ -38,7 +38,7 @@ def generate(
     tokens_TB = torch.tensor(prompt, device=model.device).unsqueeze(1).repeat(1, num_texts)
     state, drawn = model.trunk.initial_state(num_texts), []
     for _ in range(length):
-        with exact_evaluation(model, model.device.type):
+        with exact_evaluation(model):
             output = model.trunk(tokens_TB, state)
             log_p_BV = model.head.log_probs(model.head_input(output)[-1:]).double().cpu()
         state = output.state

@@ -224,7 +224,7 @@ class ContextsOfRun(TrunkContexts):
         model, windows = self._model, EvalWindows(columns_SC, self.eval_length)
         state = model.trunk.initial_state(columns_SC.shape[1])
         for window in with_bar(self.name, windows, windows.num_targets, "writing"):
-            with exact_evaluation(model, model.device.type):
+            with exact_evaluation(model):
                 output = model.trunk(window.inputs_TB.to(model.device), state)
             state = output.state
             yield output.dropped_TBD

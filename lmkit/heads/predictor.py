@@ -37,17 +37,17 @@ def to_device(batch: AnyBatch, device: torch.device) -> AnyBatch:
 
 
 @contextmanager
-def exact_evaluation(module: nn.Module, device_type: str) -> Iterator[None]:
+def exact_evaluation(module: nn.Module) -> Iterator[None]:
     """Evaluation mode in true float32: no dropout, no gradient, no autocast, no TF32.
 
     Logits in bfloat16 alone would raise the Press rank of a rank-102 matrix past 1,000.
     """
-    training = module.training
+    training, device = module.training, next(module.parameters()).device
     tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     module.eval()
     try:
-        with torch.no_grad(), torch.autocast(device_type, enabled=False):
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
             yield
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32
@@ -83,20 +83,20 @@ class Predictor(nn.Module):
         state = None
         for batch in batches:
             # entered per batch: a suspended generator must not leave a mode switched
-            with exact_evaluation(self, self.device.type):
+            with exact_evaluation(self):
                 hidden_TBD, targets_TB, state = self.read(to_device(batch, self.device), state)
             yield hidden_TBD, targets_TB
 
     def token_nlls(self, batches: Iterable[Batch]) -> Iterator[Tensor]:
         """Negative log-likelihoods (T, B) of each batch's targets, nats."""
         for hidden_TBD, targets_TB in self.head_inputs(batches):
-            with exact_evaluation(self, self.device.type):
+            with exact_evaluation(self):
                 nll_TB = self.head.token_nll(hidden_TBD, targets_TB)
             yield nll_TB
 
     def log_prob_rows(self, batches: Iterable[Batch]) -> Iterator[Tensor]:
         """Log P of all contexts, in order, batch by batch: (N, V)."""
         for hidden_TBD, _ in self.head_inputs(batches):
-            with exact_evaluation(self, self.device.type):
+            with exact_evaluation(self):
                 rows_NV = self.head.log_probs(hidden_TBD)
             yield rows_NV

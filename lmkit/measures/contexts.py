@@ -51,7 +51,7 @@ def log_prob_blocks(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Rows of log P (n, V) of the first contexts and the words that follow (n,), in blocks."""
     for hidden_1ND, targets_1N in context_blocks(model, batches, num_contexts):
-        with exact_evaluation(model, model.device.type):
+        with exact_evaluation(model):
             rows_nV = model.head.log_probs(hidden_1ND)
         yield rows_nV, targets_1N[0]
 

@@ -185,12 +185,12 @@ def model_bottleneck(model: Predictor, windows: Iterable[Batch], num_contexts: i
     free = UPDATE_CONTEXTS
     for hidden_1ND, targets_1N in context_blocks(model, windows, num_contexts):
         if shares is not None:
-            with exact_evaluation(model, model.device.type):
+            with exact_evaluation(model):
                 shares.add(logit_gradients(head, hidden_1ND, targets_1N).flatten(0, 1))
         if free > 0:
             first.append(ContextBlock(hidden_1ND[:, :free], targets_1N[:, :free]))
             free -= targets_1N.numel()
-    with exact_evaluation(model, model.device.type):
+    with exact_evaluation(model):
         update = logit_update(head, first)
     found = Bottleneck(num_contexts, len(head.decoder_bias), *update)
     return found if shares is None else _with_shares(found, shares)

@@ -63,7 +63,7 @@ def model_logits(
     edges = torch.linspace(low, high, num_bins + 1, dtype=torch.float64)
     density = counts / counts.sum() / (edges[1:] - edges[:-1])
     logit = torch.linspace(low, high, CURVE_POINTS)
-    with exact_evaluation(model, model.device.type):
+    with exact_evaluation(model):
         transformed = model.head.transform_curve(logit.to(model.device)).cpu()
     return LogitHistogram(
         len(hidden_ND),
@@ -77,5 +77,5 @@ def _chunks(model: Predictor, hidden_ND: Tensor) -> Iterator[Tensor]:
     head = model.head
     rows = max(1, _CHUNK // (head.mixture.num_components * len(head.decoder_bias)))
     for part_nD in torch.split(hidden_ND, rows):
-        with exact_evaluation(model, model.device.type):
+        with exact_evaluation(model):
             yield from head.logit_chunks(part_nD.unsqueeze(1))

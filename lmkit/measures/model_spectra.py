@@ -60,7 +60,7 @@ def model_spectrum(
     if matrix not in matrices_of(model):
         raise UserError("only a head with one context and a transform has transformed logits")
     blocks = _observed(context_blocks(model, windows, num_contexts), observe)
-    with exact_evaluation(model, model.device.type):
+    with exact_evaluation(model):
         if has_factors(model, matrix):
             factors = FactorAccumulator(head.decoder_weight, head.decoder_bias)
             for hidden_1ND in blocks:

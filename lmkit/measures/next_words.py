@@ -80,7 +80,7 @@ class TextReader(ABC):
             here = wanted[(wanted >= first) & (wanted < first + len(hidden_TBD))]
             if len(here):
                 at = torch.from_numpy(here - first).to(hidden_TBD.device)
-                with exact_evaluation(self.model, self.model.device.type):
+                with exact_evaluation(self.model):
                     log_p_nV = self.model.head.log_probs(hidden_TBD[at])
                 targets_n = torch.from_numpy(tokens[here]).to(hidden_TBD.device)
                 expected |= zip(here.tolist(), self._read(log_p_nV, targets_n), strict=True)

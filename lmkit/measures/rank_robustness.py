@@ -114,13 +114,6 @@ def study_matrix(
     return Robustness(num_contexts, num_words, TRUE_RANK, tolerance, relative, ranks, errors, noise)
 
 
-def predicted_press_rank(num_contexts: int, num_words: int, c: float, tolerance: float) -> float:
-    """The rank that random-matrix theory predicts for a study's matrix plus noise of variance c /
-    V^2."""
-    deviation = noise_deviation(c, num_words)
-    return predicted_rank(num_contexts, num_words, deviation, tolerance, TRUE_RANK)
-
-
 def first_rows(model: Predictor, batches: Iterable[Batch], num_contexts: int) -> Tensor:
     """Log P of the first contexts, float32."""
     rows_NV = torch.empty(num_contexts, len(model.head.decoder_bias), device=model.device)
@@ -178,5 +171,6 @@ def _noisy(matrix_NV: Tensor, c: float, seed: int, tolerance: float) -> Noisy:
     separated = split_off(add_noise(matrix_NV, c, seed), TRUE_RANK)
     effective = {f"{e:g}": separated_effective_rank(separated, e) for e in EPSILONS}
     num_contexts, num_words = matrix_NV.shape
-    predicted = predicted_press_rank(num_contexts, num_words, c, tolerance)
+    deviation = noise_deviation(c, num_words)
+    predicted = predicted_rank(num_contexts, num_words, deviation, tolerance, TRUE_RANK)
     return Noisy(c, _rank(separated, tolerance), predicted, effective)

@@ -78,7 +78,7 @@ def pretrained_model(body: Any, tokens_T: Tensor) -> PretrainedModel:
     kind, layer = type(body).__name__, body.get_output_embeddings()
     if not isinstance(layer, nn.Linear):
         raise UserError(f"{kind} has no linear output layer, whose spectrum could be measured")
-    with exact_evaluation(body, layer.weight.device.type):
+    with exact_evaluation(body):
         tokens_1T = tokens_T[:CHECKED].unsqueeze(0).to(layer.weight.device)
         seen = _run(body, tokens_1T, with_logits=True)
         _require_causal(body, tokens_1T, seen.hidden_1TD)

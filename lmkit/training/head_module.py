@@ -194,7 +194,7 @@ class HeadModule(pl.LightningModule, Predictor):
         self.valid_nll.reset()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        with exact_evaluation(self, self.device.type):
+        with exact_evaluation(self):
             seen = self.read(batch, self._valid_state if batch.index else None)
             self._valid_state = seen.state
             nll_TB = self.head.token_nll(seen.hidden_TBD, seen.targets_TB)

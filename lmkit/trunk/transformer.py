@@ -47,33 +47,22 @@ class TransformerLayer(nn.Module):
     """One pre-norm layer: attention, then the feed-forward part.
 
     Weights are initialised as by PyTorch's `nn.Linear`; those that write to the residual stream are
-    scaled by `residual_scale`.
+    scaled by 1 / sqrt(2 num_layers), as in GPT-2 (Radford et al. 2019, section 2.3). The trunk's
+    `hidden_dropout` is locked, on what each part adds to the residual stream; its `weight_dropout`
+    is DropConnect on the four matrices, one mask per window.
 
     Args:
-        hidden_dim, num_heads, head_dim, ffn_dim: H, A, C, F.
-        hidden_dropout: locked dropout on what each part adds to the residual stream.
-        attention_dropout: on attention weights.
-        weight_dropout: DropConnect on the four matrices, one mask per window.
-        residual_scale: 1 / sqrt(2 num_layers), as in GPT-2 (Radford et al. 2019, section 2.3).
+        trunk: whose layer it is, with all sizes and dropouts.
     """
 
-    def __init__(
-        self,
-        *,
-        hidden_dim: int,
-        num_heads: int,
-        head_dim: int,
-        ffn_dim: int,
-        hidden_dropout: float,
-        attention_dropout: float,
-        weight_dropout: float,
-        residual_scale: float,
-    ) -> None:
+    def __init__(self, trunk: Transformer) -> None:
         super().__init__()
-        self.hidden_dim, self.head_dim = hidden_dim, head_dim
-        self.inner_dim = num_heads * head_dim
-        self.hidden_dropout, self.attention_dropout = hidden_dropout, attention_dropout
-        self.weight_dropout = weight_dropout
+        hidden_dim, self.head_dim = trunk.hidden_dim, trunk.head_dim
+        self.inner_dim = trunk.num_heads * trunk.head_dim
+        self.hidden_dropout, self.weight_dropout = trunk.hidden_dropout, trunk.weight_dropout
+        self.attention_dropout = trunk.attention_dropout
+        ffn_dim = trunk.ffn_dim or round(8 / 3 * hidden_dim)
+        residual_scale = 1 / math.sqrt(2 * trunk.num_layers)
         self.attention_norm = nn.Parameter(torch.ones(hidden_dim))
         self.weight_qkv = _linear_weight(3 * self.inner_dim, hidden_dim)
         self.weight_attended = _linear_weight(hidden_dim, self.inner_dim, residual_scale)
@@ -167,21 +156,9 @@ class Transformer(LayeredTrunk):
         super().__post_init__()
         self.head_dim = 2 * math.ceil(self.hidden_dim / (2 * self.num_heads))
         self.input_map = _between(self.emb_dim, self.hidden_dim)
-        self.layers = nn.ModuleList(self._make_layer() for _ in range(self.num_layers))
+        self.layers = nn.ModuleList(TransformerLayer(self) for _ in range(self.num_layers))
         self.output_norm = nn.Parameter(torch.ones(self.hidden_dim))
         self.output_map = _between(self.hidden_dim, self.out_dim)
-
-    def _make_layer(self) -> TransformerLayer:
-        return TransformerLayer(
-            hidden_dim=self.hidden_dim,
-            num_heads=self.num_heads,
-            head_dim=self.head_dim,
-            ffn_dim=self.ffn_dim or round(8 / 3 * self.hidden_dim),
-            hidden_dropout=self.hidden_dropout,
-            attention_dropout=self.attention_dropout,
-            weight_dropout=self.weight_dropout,
-            residual_scale=1 / math.sqrt(2 * self.num_layers),
-        )
 
     def initial_state(self, batch_size: int) -> list[LayerState]:
         """An empty memory per layer: zeros, with no position marked as holding a token.

@@ -83,7 +83,7 @@ def test_the_loss_under_autocast_is_float32(trained):
         output = model.trunk(window.inputs_TB, model.trunk.initial_state(10))
         nll = model.head.nll(output.dropped_TBD, window.targets_TB)
     assert nll.dtype == torch.float32
-    with exact_evaluation(model, "cpu"):
+    with exact_evaluation(model):
         exact = model.trunk(window.inputs_TB, model.trunk.initial_state(10))
         assert exact.dropped_TBD.dtype == torch.float32
 

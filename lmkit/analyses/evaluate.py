@@ -64,7 +64,7 @@ class Evaluate(Analysis):
         require_flag("search", search)
         if search_tokens is not None:
             require_count("search_tokens", search_tokens)
-        if search and not method.grid():
+        if search and not method.grid:
             raise UserError(
                 f"search=true: method={method.kind} has nothing to search; choose cache or dynamic"
             )
@@ -133,7 +133,7 @@ class Evaluate(Analysis):
                 "the search"
             )
         best = finite[0].options
-        grids = {name: values for name, values in self.method.grid().items() if len(values) > 2}
+        grids = {name: values for name, values in self.method.grid.items() if len(values) > 2}
         return {
             "search_tokens": searched.tokens,
             "search_points": [point.options | {"ppl": point.perplexity} for point in finite],

@@ -44,14 +44,6 @@ class Setting(NamedTuple):
     weight: float
 
 
-class Grids(NamedTuple):
-    """The values that a search tries."""
-
-    window: list[int]
-    theta: list[float]
-    weight: list[float]
-
-
 class Cache(Method):
     """The cache pointer.
 
@@ -59,7 +51,7 @@ class Cache(Method):
         window: contexts that are remembered.
         theta: inverse temperature of the similarity.
         weight: lambda, the cache's weight in the mixture; 0: only the model.
-        window_grid, theta_grid, weight_grid: the values that a search tries, in all combinations.
+        window_grid, theta_grid, weight_grid: of a search.
     """
 
     kind = "cache"
@@ -75,7 +67,8 @@ class Cache(Method):
         weight_grid: Sequence[float],
     ) -> None:
         self.setting = Setting(window, theta, weight)
-        self.grids = Grids(list(window_grid), list(theta_grid), list(weight_grid))
+        grids = (window_grid, theta_grid, weight_grid)
+        self.grid = dict(zip(Setting._fields, map(list, grids), strict=True))
         for each_window in (window, *window_grid):
             require_count("method.window", each_window)
         for each_theta in (theta, *theta_grid):
@@ -85,9 +78,6 @@ class Cache(Method):
 
     def options(self) -> dict[str, object]:
         return self.setting._asdict()
-
-    def grid(self) -> dict[str, Sequence[float]]:
-        return self.grids._asdict()
 
     def at(self, options: Mapping[str, float]) -> Cache:
         chosen = copy.copy(self)
@@ -103,7 +93,7 @@ class Cache(Method):
         return as_perplexity(nll, windows.num_targets)
 
     def search(self, run: LoadedRun, windows: EvalWindows) -> list[SearchPoint]:
-        settings = [Setting(*values) for values in product(*self.grids)]
+        settings = [Setting(int(window), *rest) for window, *rest in product(*self.grid.values())]
         nlls = mean_nlls(run.model, windows, settings, "search on valid")
         return [
             SearchPoint(setting._asdict(), as_perplexity(nll, windows.num_targets).perplexity)

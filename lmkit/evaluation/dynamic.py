@@ -178,7 +178,7 @@ class Dynamic(Method):
         convention: of these rates: "paper", the formula; "code", the code's first version.
         length: tokens of a segment, between two steps, and of the statistics' windows.
         batch_size: columns of the training text, for the statistics.
-        lr_grid, decay_grid: the values that a search tries, in all combinations, same convention.
+        lr_grid, decay_grid: of a search, same convention.
     """
 
     kind = "dynamic"
@@ -205,14 +205,11 @@ class Dynamic(Method):
         require_count("method.batch_size", batch_size)
         self.rates, self.convention = Rates(lr, decay, epsilon), convention
         self.length, self.batch_size = length, batch_size
-        self.lr_grid, self.decay_grid = list(lr_grid), list(decay_grid)
+        self.grid = {"lr": list(lr_grid), "decay": list(decay_grid)}
 
     def options(self) -> dict[str, object]:
         sizes = {"length": self.length, "batch_size": self.batch_size}
         return self.rates._asdict() | {"convention": self.convention} | sizes
-
-    def grid(self) -> dict[str, Sequence[float]]:
-        return {"lr": self.lr_grid, "decay": self.decay_grid}
 
     def at(self, options: Mapping[str, float]) -> Dynamic:
         chosen = copy.copy(self)
@@ -235,7 +232,7 @@ class Dynamic(Method):
         model, _ = as_language_model(run)
         statistics = stored_statistics(run, self.length, self.batch_size)
         points = []
-        grid = list(product(self.lr_grid, self.decay_grid))
+        grid = list(product(*self.grid.values()))
         with progress_bar() as progress:
             task = progress.add_task("search on valid", total=len(grid) * len(windows))
             for lr, decay in grid:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar, NamedTuple, Self
 
 from lmkit.data.windows import EvalWindows
@@ -31,6 +32,8 @@ class Method(ABC):
 
     kind: ClassVar[str]  # the method's name
     in_one_column: ClassVar[bool] = True  # whether each word is predicted from all words before it
+    # The values that a search tries, by option, in all combinations; empty: nothing to search.
+    grid: Mapping[str, Sequence[float]] = MappingProxyType({})
 
     @abstractmethod
     def options(self) -> dict[str, object]:
@@ -47,10 +50,6 @@ class Method(ABC):
     def at(self, options: Mapping[str, float]) -> Self:
         """The same method with a point's values."""
         raise NotImplementedError
-
-    def grid(self) -> dict[str, Sequence[float]]:
-        """The values that a search tries, by option; empty where there is nothing to search."""
-        return {}
 
     def search_length(self) -> int:
         """Length of the windows that `search` takes."""

@@ -35,10 +35,10 @@ def published(data_root: Path) -> dict:
 def test_every_method_is_made_and_a_point_of_its_grid_too(name):
     made = method(name)
     assert made.kind == name.partition("_")[0]
-    if made.grid():
-        point = {option: values[0] for option, values in made.grid().items()}
+    if made.grid:
+        point = {option: values[0] for option, values in made.grid.items()}
         assert made.at(point).options() == made.options() | point
-        assert made.at(point).grid() == made.grid()
+        assert made.at(point).grid == made.grid
 
 
 @pytest.mark.realdata

@@ -96,16 +96,13 @@ class HeadModule(pl.LightningModule, Predictor):
         self.train_nll.update(nll.detach(), batch.num_targets)
         bad = (self.bad_window < 0) & ~torch.isfinite(loss.detach())
         self.bad_window = torch.where(bad, batch.index, self.bad_window)
-        is_logged = batch.index % self._log_every_n_steps == 0
+        is_logged = batch.index % self.trainer.log_every_n_steps == 0  # type: ignore[attr-defined]  # set by a connector
         if is_logged or not loss.is_cuda:
             self._check_losses()
         if is_logged:
-            self.window_metrics = self._measure_window(nll.detach(), hidden_TBD.detach())
-
-    @property
-    def _log_every_n_steps(self) -> int:
-        steps: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by a connector
-        return steps
+            self.window_metrics = {"train/nll": nll.detach(), "train/lr": self.lr * self._lr_scale}
+            ranges = self.head.logit_range(hidden_TBD.detach())
+            self.window_metrics |= {f"range/{name}": value for name, value in ranges.items()}
 
     def check_finite(self) -> None:
         """Raises UserError if the loss of any window so far was not finite, or a weight is not.
@@ -129,14 +126,6 @@ class HeadModule(pl.LightningModule, Predictor):
             f"{what}: training stopped, and what was saved before stays; try a lower optimizer.lr "
             f"(now {self.lr})"
         )
-
-    def _measure_window(self, nll: Tensor, hidden_TBD: Tensor) -> dict[str, Tensor | float]:
-        ranges = self.head.logit_range(hidden_TBD)
-        return {
-            "train/nll": nll,
-            "train/lr": self.lr * self._lr_scale,
-            **{f"range/{name}": value for name, value in ranges.items()},
-        }
 
     def _write_row(self, values: Mapping[str, Tensor | float], step: int) -> None:
         # Lightning would write an epoch's row only after its checkpoint

@@ -110,6 +110,8 @@ def _text(value: object) -> str:
     if isinstance(value, list):
         shown = ", ".join(map(_text, value[:LISTED]))
         return f"{shown}, … ({len(value):,} in all)" if len(value) > LISTED else shown
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_text(each)}" for name, each in value.items())
     if isinstance(value, float):
         return f"{value:,.6g}"
     if isinstance(value, int) and not isinstance(value, bool):

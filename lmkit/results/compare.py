@@ -59,8 +59,10 @@ def _differs(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
     options = [o for o in options_in(both) if o not in SAME and not o.startswith("head.")]
     found = []
     for option in (*options, *BUDGET, "trunk", "data.train_tokens"):
-        if option in both and set(map(value_text, a[option])) != set(map(value_text, b[option])):
-            values = (", ".join(sorted(set(map(value_text, each[option])))) for each in (a, b))
+        if option not in a or option not in b:  # of another class, which is told
+            continue
+        values = [", ".join(sorted(set(map(value_text, each[option])))) for each in (a, b)]
+        if values[0] != values[1]:
             found.append(f"{option.removesuffix('._target_')}: {' and '.join(values)}")
     for column, what in (("test_tokens", "test contexts"), ("words", "words")):
         if column in both and both[column].nunique() > 1:

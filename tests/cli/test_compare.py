@@ -70,6 +70,14 @@ def test_runs_of_several_groups_are_named(runs, make_run):
     assert "b holds" not in done.stdout
 
 
+def test_sets_whose_options_are_of_different_classes_compare(runs, make_run):
+    make_run(runs / "runs", 1, 56.0, trigger="nt", name="by_loss")
+    done = command(runs, "a=runs name:by_loss", "b=runs head:softmax name:penn_small")
+    assert done.returncode == 0, done.stderr
+    (told,) = (line for line in done.stdout.splitlines() if "trigger" in line)
+    assert told.strip().removeprefix("trigger: ").split(" and ")[1].endswith(".AtEpoch")
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

@@ -6,6 +6,7 @@ Shapes: T tokens read, K components, V vocabulary.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from scipy import stats
 from lmkit.analyses.embeddings import BENCHMARKS
 from lmkit.analyses.logits import Logits, mean_slope
 from lmkit.analyses.measuring import measure_runs
+from lmkit.cli.analysis import record_rows
 from lmkit.cli.main import main
 from lmkit.evaluation.generate import generate
 from lmkit.evaluation.split_reader import SplitReader
@@ -161,6 +163,8 @@ def test_histogram_of_all_logits_and_curve_of_the_transform(tiny_run):
     stored = json.loads((tiny_run / "analysis" / "logits.json").read_text())
     assert (stored["kind"], stored["transform"]) == ("logits", "PiecewiseLinear")
     assert found["num_contexts"] == 150
+    shown = dict(record_rows(one.measured.record))
+    assert re.fullmatch(r"edges: .*, … \(21 in all\); density: .*", shown["histogram"])
     model, tokens = run.model.eval(), torch.as_tensor(run.data.corpus.test[:150]).unsqueeze(1)
     with torch.no_grad():
         output = model.trunk(tokens, model.trunk.initial_state(1))

@@ -1,0 +1,157 @@
+"""First epochs at full size beside logs that others published: keeps, compares and draws them.
+
+    python docs/fidelity/full_size.py [FOLDER…]
+
+keeps the epochs of these runs, finished or not, in `epochs.csv`, draws `full_size.svg` and writes
+the tables of `docs/fidelity.md` from what is kept.
+
+What a log prints is not quite a perplexity, so ours is put into its terms. The authors' program
+prints a mean of every 200 windows: it divides the first, of 201, by 200, and drops what is left at
+the end of an epoch. Training perplexity is the geometric mean of what is printed. The valid loss is
+divided by one row more than there is to predict.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from lmkit.presentation.figure_files import to_svg
+from lmkit.presentation.style import (
+    COLUMN,
+    DASHES,
+    SERIES,
+    house_style,
+    integer_ticks,
+    log_perplexities,
+)
+from lmkit.results.published import published_curves
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
+
+HERE = Path(__file__).parent
+EPOCHS = HERE / "epochs.csv"
+PRINTED_EVERY = 200  # windows
+VALID_ROWS = {"penn": 7_376, "wt2": 21_764}  # of ten columns of the split
+PRINTED_FIRST = {"mos_ptb": (1_107, 649), "mos_ptb_variational": (1_103, 652)}  # in epoch 1
+RUN = ["experiment", "seed", "precision"]
+KINDS = {  # columns, and their names in tables
+    "first": "windows 1 to 201",
+    "second": "windows 202 to 401",
+    "train": "training",
+    "valid": "valid",
+}
+
+
+def epochs_of(folder: Path) -> pd.DataFrame:
+    """A row an epoch of a run with `windows.csv`: what a log would print, and valid perplexity."""
+    run = RunFolder(folder)
+    config = run.read_config()
+    windows = pd.read_csv(folder / "windows.csv", names=["epoch", "window", "nll"])
+    losses = windows.drop_duplicates(["epoch", "window"], keep="last").groupby("epoch")["nll"]
+    rows = VALID_ROWS[config["name"].split("_")[0]]
+    found = []
+    for row in MetricsFile(run.metrics).read():
+        if (valid := row.get("valid/ppl")) is not None:
+            printed = printed_losses(losses.get_group(row["epoch"]).to_numpy())
+            first, second = np.exp(printed[:2])
+            found.append(
+                {
+                    "epoch": int(row["epoch"]),
+                    "first": first,
+                    "second": second,
+                    "train": np.exp(np.mean(printed)),
+                    "valid": valid ** ((rows - 1) / rows),
+                    "valid_ppl": valid,
+                }
+            )
+    of = {"experiment": config["name"], "seed": config["seed"]}
+    return pd.DataFrame(found).assign(**of, precision=config["trainer"]["precision"])
+
+
+def printed_losses(losses: np.ndarray) -> np.ndarray:
+    """The means that the authors' program prints of an epoch's windows."""
+    ends = range(PRINTED_EVERY + 1, len(losses) + 1, PRINTED_EVERY)
+    parts = np.split(losses, ends)[: len(ends)]
+    return np.array([part.sum() / PRINTED_EVERY for part in parts])
+
+
+def logs_of(experiment: str) -> pd.DataFrame:
+    """Published logs of an experiment, before any restart or finetuning."""
+    logs = published_curves()
+    is_first = logs["note"].isna() & ~logs["log"].str.contains("finetuned")
+    return logs[is_first & (logs["experiment"] == experiment)]
+
+
+def table(ours: pd.DataFrame, experiment: str) -> str:
+    """In Markdown, what our runs and the logs print; and by how many per cent the first of ours is
+    above the first of theirs.
+    """
+    logs = logs_of(experiment).rename(columns={"train_ppl": "train", "valid_ppl": "valid"})
+    first = pd.DataFrame(PRINTED_FIRST, index=["first", "second"]).T.rename_axis("log")
+    logs = logs.merge(first.assign(epoch=1).reset_index(), how="left", on=["log", "epoch"])
+    columns = {f"lmkit, seed {seed}": of for (_, seed, _), of in ours.groupby(RUN)}
+    columns |= dict(iter(logs.groupby("log", sort=False)))
+    theirs = logs["log"].iloc[0]
+    lines = [["printed", "epoch", *columns, f"lmkit above {theirs}"]]
+    lines += [["---"] * len(lines[0])]
+    for kind, name in KINDS.items():
+        values = pd.DataFrame({key: of.set_index("epoch")[kind] for key, of in columns.items()})
+        for epoch, row in values.dropna(subset=[values.columns[0], theirs]).iterrows():
+            cells = ["–" if pd.isna(value) else f"{value:,.1f}" for value in row]
+            above = 100 * (row.iloc[0] / row[theirs] - 1)
+            lines.append([name, str(epoch), *cells, f"{above:+.1f} %"])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def draw(ours: pd.DataFrame) -> Figure:
+    """Valid perplexity over epochs, axes an experiment: logs as lines, our runs as points."""
+    experiments = ours["experiment"].unique()
+    drawn = Figure((COLUMN[0] * len(experiments), COLUMN[1]), layout="constrained")
+    all_axes = drawn.subplots(1, len(experiments), squeeze=False)[0]
+    for axes, name in zip(all_axes, experiments, strict=True):
+        runs = ours[ours["experiment"] == name]
+        last = runs["epoch"].max() + 1
+        for dash, (log, of) in zip(DASHES, logs_of(name).groupby("log", sort=False), strict=False):
+            of = of[of["epoch"] <= last]
+            axes.plot(of["epoch"], of["valid_ppl"], linestyle=dash, color="0.5", label=log)
+        for colour, (seed, of) in zip(SERIES, runs.groupby("seed"), strict=False):
+            axes.plot(of["epoch"], of["valid"], "o", color=colour, label=f"lmkit, seed {seed}")
+        axes.set_title(name)
+        axes.set(xlabel="epoch", ylabel="valid perplexity")
+        integer_ticks(axes.xaxis)
+        log_perplexities(axes)
+        axes.legend()
+    return drawn
+
+
+def write_page(ours: pd.DataFrame, page: Path) -> None:
+    """Puts the tables between the page's markers."""
+    text = page.read_text("utf-8")
+    for experiment, of in ours.groupby("experiment"):
+        marker = f"<!-- {experiment} -->"
+        text, found = re.subn(
+            f"{marker}.*?{marker}", f"{marker}\n{table(of, experiment)}\n{marker}", text, flags=re.S
+        )
+        assert found == 1, f"{page}: no place for {experiment}"
+    page.write_text(text, "utf-8")
+
+
+def main(folders: Sequence[str]) -> None:
+    kept = [pd.read_csv(EPOCHS)] if EPOCHS.exists() else []
+    ours = pd.concat([*kept, *(epochs_of(Path(folder)) for folder in folders)])
+    ours = ours.drop_duplicates([*RUN, "epoch"], keep="last").sort_values([*RUN, "epoch"])
+    ours[[*RUN, *ours.columns.drop(RUN)]].to_csv(EPOCHS, index=False)
+    with house_style():
+        (HERE / "full_size.svg").write_text(to_svg(draw(ours), "full_size"), "utf-8")
+    write_page(ours, HERE.parent / "fidelity.md")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# The tests marked gpu, or a benchmark, from a bare checkout that is only read, without a network:
+# The tests marked gpu, a benchmark, or lmkit itself, from a bare checkout that is only read, without
+# a network:
 #
 #   tests/gpu/run.sh                                   the tests; words are pytest's
 #   tests/gpu/run.sh bench penn_softmax penn_mos --graphs    words of tests/benchmarks/bench_step.py
+#   tests/gpu/run.sh lmkit train experiment=penn_softmax data.root=FOLDER    any command of lmkit
 #
 # WORK is the folder for all that is written (/tmp/lmkit-gpu), WHEELS one of packages that the machine
 # lacks (.wheels of the checkout; tests/gpu/wheels.sh collects them where there is a network).
@@ -26,6 +28,10 @@ fi
 if [ "${1:-}" = bench ]; then
   cd "$work"
   exec "$python" -W ignore -m tests.benchmarks.bench_step --device cuda "${@:2}"
+fi
+if [ "${1:-}" = lmkit ]; then
+  cd "$work" # runs lie in $WORK/runs; the same command goes on with one that was stopped
+  exec "$python" -W ignore -m lmkit "${@:2}"
 fi
 # only files with such tests: others may want packages that the machine lacks
 files=$(grep -rl --include='test_*.py' 'pytest\.mark\.gpu' "$root/tests")
